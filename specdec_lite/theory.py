@@ -1,0 +1,275 @@
+"""Closed forms: how often a draft is accepted, and what that is worth in tokens, time and arithmetic.
+
+What lives here: pure functions of numbers or arrays, nothing measured and nothing drawn. What does not: the rules
+that decide (`acceptance`), the clock (`timing`).
+Symbols: p target and q draft distribution, [..., V]; alpha acceptance rate; gamma draft length (vLLM's
+`num_speculative_tokens`, Hugging Face's `num_assistant_tokens`); c time of one draft pass over time of one target
+pass; c_hat the same ratio in arithmetic operations; l lenience.
+Functions of p and q return a torch tensor for torch input and a NumPy array (or a float) for anything else.
+Functions of numbers broadcast; numbers give a float, arrays a float64 array.
+Source, unless a docstring says otherwise: Leviathan, Kalman and Matias 2023, arXiv 2211.17192.
+"""
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+SUM_TOLERANCE = 1e-3
+
+
+# Two distributions ---------------------------------------------------------------------------------------------
+
+def acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
+    """The chance that a token drawn from q is accepted against p: β = Σ min(p, q). Its mean over positions is α.
+
+    p, q: [..., V] distributions, broadcast. Returns [...]. ValueError if a row is not a distribution.
+    Source: theorem 3.5 and corollary 3.6.
+    """
+    p, q = _distributions(p, q)
+    return _plain(torch.minimum(p, q).sum(-1)) if isinstance(p, Tensor) else _plain(np.minimum(p, q).sum(-1))
+
+
+def total_variation(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
+    """Half the summed absolute difference, Σ |p − q| / 2: the paper's D_LK, and 1 − β.
+
+    p, q: [..., V] distributions, broadcast. Returns [...], in [0, 1]: 0 iff equal, 1 iff no token has both positive.
+    Source: definition 3.2 (Σ |p − (p + q)/2|, the same number) and lemma 3.3.
+    """
+    p, q = _distributions(p, q)
+    return _plain(abs(p - q).sum(-1) / 2)
+
+
+def residual(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> np.ndarray | Tensor:
+    """The distribution a recovered token is drawn from: norm(max(0, p − q)).
+
+    p, q: [..., V] target and draft distributions. Where p == q nothing can be rejected, and p is returned.
+    Source: section 2.3.
+    """
+    p, q = _distributions(p, q)
+    if isinstance(p, Tensor):
+        excess = (p - q).clamp_(min=0)
+        mass = excess.sum(-1, keepdim=True)
+        return torch.where(mass > 0, excess / mass, p)
+    excess = np.maximum(p - q, 0)
+    mass = excess.sum(-1, keepdims=True)
+    return np.where(mass > 0, excess / np.where(mass > 0, mass, 1), p)
+
+
+def lenient_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor,
+                            lenience: float) -> float | np.ndarray | Tensor:
+    """The acceptance rate when q is multiplied by l before the comparison: α_l = Σ min(p/l, q).
+
+    p, q: [..., V]; lenience: l in (0, 1], 1 being exact speculative sampling. Returns [...]. Source: appendix A.5.
+    """
+    lenience = _number("lenience", lenience)
+    if not 0 < lenience <= 1:
+        raise ValueError(f"lenience must be in (0, 1], got {lenience}")
+    p, q = _distributions(p, q)
+    return _plain(torch.minimum(p / lenience, q).sum(-1) if isinstance(p, Tensor)
+                  else np.minimum(p / lenience, q).sum(-1))
+
+
+def lenient_distance(p: ArrayLike | Tensor, q: ArrayLike | Tensor, lenience: float) -> float | np.ndarray | Tensor:
+    """The least total variation from p that any rule with lenience l can reach: α_l − α.
+
+    p, q: [..., V]; lenience: l in (0, 1]. Returns [...]. Recovering from norm(max(0, p − q)) reaches it.
+    Source: the book's own theorem on lenience (book/06_proofs.md).
+    """
+    return lenient_acceptance_rate(p, q, lenience) - acceptance_rate(p, q)
+
+
+def rejection_sampling_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
+    """The acceptance rate of rejection sampling tried once: 1/M with M = max p/q, never above Σ min(p, q).
+
+    p, q: [..., V]. A token with p > 0 and q = 0 makes M infinite and the rate 0. Returns [...].
+    A draw from q is kept with probability p/(M q), else one from p itself is taken. Source: appendix A.2.
+    """
+    p, q = _distributions(p, q)
+    if isinstance(p, Tensor):
+        return _plain(torch.where(p > 0, q / p, torch.inf).amin(-1))
+    return _plain(np.where(p > 0, q / np.where(p > 0, p, 1), np.inf).min(-1))
+
+
+def sample_and_match_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
+    """The chance that independent draws from p and from q agree: Σ p·q, never above Σ min(p, q).
+
+    p, q: [..., V]. Returns [...]. The naive exact rule: draw from p, accept the draft if it is the same token.
+    """
+    p, q = _distributions(p, q)
+    return _plain((p * q).sum(-1))
+
+
+# Tokens per pass -----------------------------------------------------------------------------------------------
+
+def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
+    """Tokens that one target pass emits on average: (1 − α^(γ+1)) / (1 − α), between 1 and γ + 1.
+
+    alpha: [0, 1], acceptances independent and equally likely; gamma: whole, at least 1. The recovered or bonus
+    token is counted. Source: equation 1.
+    """
+    alpha, gamma = _alpha(alpha), _gamma(gamma)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tokens = np.expm1((gamma + 1) * np.log(alpha)) / (alpha - 1)     # exact where 1 − α^(γ+1) would cancel
+    return _plain(np.where(alpha == 1, gamma + 1, tokens))
+
+
+def token_count_law(alpha: float, gamma: int) -> np.ndarray:
+    """The law of the tokens that one pass emits: entry k − 1 is P(k tokens), k = 1 … γ+1, float64 [γ + 1].
+
+    A geometric law of success 1 − alpha, capped at gamma + 1. Source: section 3.1.
+    """
+    alpha, gamma = float(_alpha(_number("alpha", alpha))), int(_gamma(_number("gamma", gamma)))
+    law = alpha ** np.arange(gamma + 1)
+    law[:-1] *= 1 - alpha
+    return law
+
+
+def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
+    """Tokens per pass when position i is accepted with a rate of its own: 1 + β₁ + β₁β₂ + … + β₁⋯β_γ.
+
+    profile: [..., γ], entry i the share accepted *among the drafts tested* at position i. Returns [...].
+    With every entry equal to alpha this is `expected_tokens(alpha, γ)`.
+    """
+    profile = np.asarray(_numpy(profile), dtype=float)
+    if profile.ndim == 0 or profile.shape[-1] == 0:
+        raise ValueError(f"profile needs one rate per drafted position, got shape {profile.shape}")
+    return _plain(1 + np.cumprod(_within("profile", profile, 0, 1), axis=-1).sum(-1))
+
+
+def drafted_acceptance(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
+    """Accepted ÷ drafted, the rate that engines print: (E[tokens] − 1) / γ, at most alpha.
+
+    alpha: [0, 1]; gamma: whole, at least 1. Drafts behind a rejection are counted though never tested;
+    accepted ÷ *tested* is what estimates alpha.
+    """
+    return _plain((expected_tokens(alpha, gamma) - 1) / _gamma(gamma))
+
+
+# Time and arithmetic -------------------------------------------------------------------------------------------
+
+def walltime_improvement(alpha: ArrayLike, gamma: ArrayLike, c: ArrayLike) -> float | np.ndarray:
+    """The speedup over plain decoding: (1 − α^(γ+1)) / ((1 − α)(γc + 1)).
+
+    alpha: [0, 1]; gamma: whole, at least 1; c: draft/target time of one pass, at least 0. Verifying γ + 1 positions
+    is taken to cost one target pass; `corrected_improvement` lifts that. Source: theorem 3.8.
+    """
+    return corrected_improvement(expected_tokens(alpha, gamma), gamma, c)
+
+
+def corrected_improvement(tokens: ArrayLike, gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0,
+                          overhead: ArrayLike = 0.0) -> float | np.ndarray:
+    """The speedup with measured costs: tokens / (verify + γc + overhead), every cost in units of T(1).
+
+    tokens: emitted per pass, from `expected_tokens` or `tokens_from_profile`; gamma: whole, at least 1;
+    c: a draft pass *inside the loop*; verify: T(γ+1)/T(1), above 0; overhead: all else of a round, at least 0.
+    """
+    tokens, gamma = _within("tokens", tokens, 1, np.inf), _gamma(gamma)
+    c, overhead = _within("c", c, 0, np.inf), _within("overhead", overhead, 0, np.inf)
+    verify = np.asarray(_numpy(verify), dtype=float)
+    if not np.all(verify > 0):
+        raise ValueError(f"verify must be above 0, got {verify}")
+    if np.any(tokens > (gamma + 1) * (1 + 1e-12)):
+        raise ValueError(f"tokens must be at most gamma + 1, got tokens={tokens} with gamma={gamma}")
+    return _plain(tokens / (verify + gamma * c + overhead))
+
+
+def guaranteed_improvement(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
+    """The speedup the best γ is sure to reach: (1 + α)/(1 + c) where α > c, else 1 (draft nothing).
+
+    alpha: [0, 1]; c: at least 0. It is the speedup at γ = 1. Source: corollary 3.9.
+    """
+    alpha, c = _alpha(alpha), _within("c", c, 0, np.inf)
+    return _plain(np.where(alpha > c, (1 + alpha) / (1 + c), 1.0))
+
+
+def optimal_gamma(alpha: ArrayLike, c: ArrayLike, max_gamma: int = 64) -> tuple:
+    """The draft length of the greatest speedup, and that speedup: (gamma, improvement).
+
+    alpha: [0, 1]; c: at least 0; max_gamma: whole, at least 1. (0, 1.0) when alpha <= c: drafting cannot pay.
+    The smallest such gamma where several tie. Arrays give an int64 and a float64 array. Source: section 3.5.
+    """
+    alpha, c = _alpha(alpha), _within("c", c, 0, np.inf)
+    gammas = np.arange(1, int(_gamma(_number("max_gamma", max_gamma), "max_gamma")) + 1)
+    curve = np.asarray(walltime_improvement(alpha[..., None], gammas, c[..., None]))
+    pays = alpha > c
+    best = np.where(pays, gammas[curve.argmax(-1)], 0)
+    improvement = np.where(pays, curve.max(-1), 1.0)
+    return (int(best), float(improvement)) if best.ndim == 0 else (best, improvement)
+
+
+def operations_factor(alpha: ArrayLike, gamma: ArrayLike, c_hat: ArrayLike) -> float | np.ndarray:
+    """Arithmetic per emitted token, against plain decoding: (1 − α)(γĉ + γ + 1) / (1 − α^(γ+1)), at least 1.
+
+    alpha: [0, 1]; gamma: whole, at least 1; c_hat: draft/target arithmetic per token, at least 0.
+    Source: theorem 3.11.
+    """
+    gamma, c_hat = _gamma(gamma), _within("c_hat", c_hat, 0, np.inf)
+    return _plain((gamma * c_hat + gamma + 1) / expected_tokens(alpha, gamma))
+
+
+def drafting_share(gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0,
+                   overhead: ArrayLike = 0.0) -> float | np.ndarray:
+    """The share of a round's time that the draft takes: γc / (verify + γc + overhead), in [0, 1).
+
+    Arguments as in `corrected_improvement`.
+    """
+    gamma, c = _gamma(gamma), _within("c", c, 0, np.inf)
+    return _plain(gamma * c * corrected_improvement(1.0, gamma, c, verify, overhead))
+
+
+# Checks --------------------------------------------------------------------------------------------------------
+
+def _distributions(p, q) -> tuple:
+    """Both as torch tensors (if either is one) or float64 arrays, after checking that each row sums to 1."""
+    if isinstance(p, Tensor) or isinstance(q, Tensor):
+        like = p if isinstance(p, Tensor) else q
+        p, q = (x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=like.dtype, device=like.device)
+                for x in (p, q))
+    else:
+        p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+    for name, x in (("p", p), ("q", q)):
+        if x.ndim == 0 or x.shape[-1] == 0:
+            raise ValueError(f"{name} must have a last axis over the vocabulary, got shape {tuple(x.shape)}")
+        sums = x.sum(-1)
+        low, least, most = float(x.min()), float(sums.min()), float(sums.max())
+        if not (low >= 0 and least >= 1 - SUM_TOLERANCE and most <= 1 + SUM_TOLERANCE):
+            raise ValueError(f"{name} must be non-negative and sum to 1 along its last axis; "
+                             f"its smallest entry is {low}, its sums lie in [{least}, {most}]")
+    if p.shape[-1] != q.shape[-1]:
+        raise ValueError(f"p and q must share one vocabulary, got {p.shape[-1]} and {q.shape[-1]} entries")
+    return p, q
+
+
+def _numpy(x):
+    return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+
+
+def _number(name: str, x) -> float:
+    x = np.asarray(_numpy(x), dtype=float)
+    if x.ndim:
+        raise ValueError(f"{name} must be one number, got shape {x.shape}")
+    return float(x)
+
+
+def _within(name: str, x: ArrayLike, low: float, high: float) -> np.ndarray:
+    x = np.asarray(_numpy(x), dtype=float)
+    if not np.all((x >= low) & (x <= high)):
+        allowed = f"in [{low}, {high}]" if np.isfinite(high) else f"at least {low}"
+        raise ValueError(f"{name} must be {allowed}, got {x}")
+    return x
+
+
+def _alpha(alpha: ArrayLike) -> np.ndarray:
+    return _within("alpha", alpha, 0, 1)
+
+
+def _gamma(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
+    gamma = np.asarray(_numpy(gamma), dtype=float)
+    if not np.all((gamma >= 1) & (gamma == np.floor(gamma)) & np.isfinite(gamma)):
+        raise ValueError(f"{name} must be a whole number, at least 1, got {gamma}")
+    return gamma
+
+
+def _plain(x):
+    """A float where there are no axes left; tensors and arrays stay what they are."""
+    return float(x) if not isinstance(x, Tensor) and np.ndim(x) == 0 else x
