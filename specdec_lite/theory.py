@@ -228,8 +228,8 @@ def _distributions(p, q) -> tuple:
     else:
         p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
     for name, x in (("p", p), ("q", q)):
-        if x.ndim == 0 or x.shape[-1] == 0:
-            raise ValueError(f"{name} must have a last axis over the vocabulary, got shape {tuple(x.shape)}")
+        if x.ndim == 0 or 0 in x.shape:
+            raise ValueError(f"{name} must be rows over the vocabulary, got shape {tuple(x.shape)}")
         sums = x.sum(-1)
         low, least, most = float(x.min()), float(sums.min()), float(sums.max())
         if not (low >= 0 and least >= 1 - SUM_TOLERANCE and most <= 1 + SUM_TOLERANCE):

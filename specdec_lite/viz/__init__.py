@@ -1,0 +1,6 @@
+"""Figures and interactives: one look, one helper, one ES module per interactive."""
+from specdec_lite.viz.explorer import Explorer
+from specdec_lite.viz.interactive import Interactive
+from specdec_lite.viz.theme import COLORWAY, PALETTE, figure
+
+__all__ = ["COLORWAY", "PALETTE", "Explorer", "Interactive", "figure"]

@@ -1,0 +1,329 @@
+// The α–γ–c explorer. The formulas are those of specdec_lite/theory.py; a test holds the two against each other on a grid.
+
+const MAX_GAMMA = 24;
+const MAX_C = 1.2;
+
+const formulas = {
+  expectedTokens(alpha, gamma) {
+    let tokens = 0;
+    for (let i = 0, chance = 1; i <= gamma; i++, chance *= alpha) tokens += chance;
+    return tokens;
+  },
+  correctedImprovement: (tokens, gamma, c, verify = 1, overhead = 0) => tokens / (verify + gamma * c + overhead),
+  walltimeImprovement: (alpha, gamma, c) => formulas.expectedTokens(alpha, gamma) / (1 + gamma * c),
+  guaranteedImprovement: (alpha, c) => (alpha > c ? (1 + alpha) / (1 + c) : 1),
+  operationsFactor: (alpha, gamma, cHat) => (gamma * cHat + gamma + 1) / formulas.expectedTokens(alpha, gamma),
+  draftedAcceptance: (alpha, gamma) => (formulas.expectedTokens(alpha, gamma) - 1) / gamma,
+  draftingShare: (gamma, c, verify = 1, overhead = 0) => (gamma * c) / (verify + gamma * c + overhead),
+  optimalGamma(alpha, c, maxGamma = 64) {
+    let best = [0, 1];
+    for (let gamma = 1; alpha > c && gamma <= maxGamma; gamma++) {
+      const improvement = formulas.walltimeImprovement(alpha, gamma, c);
+      if (best[0] === 0 || improvement > best[1]) best = [gamma, improvement];
+    }
+    return best;
+  },
+};
+
+const T5 = "T5-XXL, published (Leviathan et al. 2023, table 2)";
+const LENIENT = "Lenience l, T5-XXL EnDe T=1 (quoted at second hand)";
+const t5 = (task, draft, temperature, gamma, alpha, c, measured) =>
+  ({ group: T5, label: `${task}, ${draft}, T=${temperature}`, alpha, gamma, c, measured });
+const lenient = (l, alpha) => ({ group: LENIENT, label: `t5-small, l = ${l}`, alpha, gamma: 7, c: 0.02 });
+const presets = [
+  t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4), t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
+  t5("EnDe", "t5-large", 0, 7, 0.82, 0.11, 1.7), t5("EnDe", "t5-small", 1, 7, 0.62, 0.02, 2.6),
+  t5("EnDe", "t5-base", 1, 5, 0.68, 0.04, 2.4), t5("EnDe", "t5-large", 1, 3, 0.71, 0.11, 1.4),
+  t5("CNNDM", "t5-small", 0, 5, 0.65, 0.02, 3.1), t5("CNNDM", "t5-base", 0, 5, 0.73, 0.04, 3.0),
+  t5("CNNDM", "t5-large", 0, 3, 0.74, 0.11, 2.2), t5("CNNDM", "t5-small", 1, 5, 0.53, 0.02, 2.3),
+  t5("CNNDM", "t5-base", 1, 3, 0.55, 0.04, 2.2), t5("CNNDM", "t5-large", 1, 3, 0.56, 0.11, 1.7),
+  lenient(1, 0.62), lenient(0.5, 0.71), lenient(0.3, 0.76), lenient(0.1, 0.84),
+];
+
+const SLIDERS = [
+  { name: "alpha", symbol: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, start: 0.8, digits: 2 },
+  { name: "gamma", symbol: "γ", note: "draft length", min: 1, max: MAX_GAMMA, step: 1, start: 4, digits: 0 },
+  { name: "c", symbol: "c", note: "draft pass ÷ target pass, time", min: 0, max: MAX_C, step: 0.01, start: 0.1, digits: 2 },
+];
+const CORRECTIONS = [
+  { name: "step_cost", symbol: "t", note: "extra time per verified token, ÷ T(1)", min: 0, max: 0.2, step: 0.005, start: 0, digits: 3 },
+  { name: "overhead", symbol: "o", note: "sampling and bookkeeping, ÷ T(1)", min: 0, max: 0.5, step: 0.01, start: 0, digits: 2 },
+  { name: "c_hat", symbol: "ĉ", note: "draft ÷ target, arithmetic", min: 0, max: MAX_C, step: 0.01, start: 0.1, digits: 2 },
+];
+const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
+const TASK = { c: 0.2, speedup: 2 };
+let instances = 0;
+
+function make(tag, attributes = {}, ...children) {
+  const space = MAKE_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
+  const node = document.createElementNS(space, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+const MAKE_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "defs", "pattern"]);
+const times = (x) => `${x.toFixed(2)}×`;
+
+// What follows from the sliders ----------------------------------------------------------------------------------
+
+function consequences(s) {
+  const tokens = formulas.expectedTokens(s.alpha, s.gamma);
+  const verify = (gamma) => 1 + s.step_cost * gamma;
+  const corrected = (gamma) =>
+    formulas.correctedImprovement(formulas.expectedTokens(s.alpha, gamma), gamma, s.c, verify(gamma), s.overhead);
+  const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
+  const [bestGamma, best] = formulas.optimalGamma(s.alpha, s.c, MAX_GAMMA);
+  return {
+    tokens, bestGamma, best,
+    correctedGamma: gammas.reduce((winner, gamma) => (corrected(gamma) > corrected(winner) ? gamma : winner)),
+    isCorrected: s.step_cost > 0 || s.overhead > 0,
+    plain: gammas.map((gamma) => formulas.walltimeImprovement(s.alpha, gamma, s.c)),
+    corrected: gammas.map(corrected),
+    verify: verify(s.gamma),
+    drafting: formulas.draftingShare(s.gamma, s.c, verify(s.gamma), s.overhead),
+    operations: formulas.operationsFactor(s.alpha, s.gamma, s.c_hat),
+    drafted: formulas.draftedAcceptance(s.alpha, s.gamma),
+    least: formulas.guaranteedImprovement(s.alpha, s.c),
+  };
+}
+
+function summary(s, r) {
+  const start = `At α ${s.alpha.toFixed(2)}, γ ${s.gamma} and c ${s.c.toFixed(2)} a target pass emits ${r.tokens.toFixed(2)} tokens on average, `;
+  const now = `and the speedup is ${times(r.plain[s.gamma - 1])}`;
+  const corrected = r.isCorrected ? `, or ${times(r.corrected[s.gamma - 1])} with the measured costs. ` : ". ";
+  const best = r.bestGamma === 0 ? "As α is not above c, no draft length pays: drafting nothing is best."
+    : `The best draft length is ${r.bestGamma}, for ${times(r.best)}.`;
+  return start + now + corrected + best;
+}
+
+function taskState(s, r) {
+  if (Math.abs(s.c - TASK.c) > 1e-9) return `Set c to ${TASK.c.toFixed(2)} first.`;
+  if (r.best < TASK.speedup) return `Not yet: at this α the best draft length, ${r.bestGamma}, gives ${times(r.best)}.`;
+  const [, below] = formulas.optimalGamma(s.alpha - 0.01, s.c, MAX_GAMMA);
+  if (below >= TASK.speedup) return `${times(r.best)} is enough, but a smaller α still reaches ${TASK.speedup}×.`;
+  return `Solved: α = ${s.alpha.toFixed(2)}, with γ = ${r.bestGamma}. A draft that costs a fifth of the target must agree this often.`;
+}
+
+// Drawing --------------------------------------------------------------------------------------------------------
+
+function axes(parent, box, x, y, xTicks, yTicks, xTitle, yTitle, yText = String) {
+  for (const v of yTicks) {
+    parent.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, yText(v)));
+  }
+  for (const v of xTicks) parent.append(make("text", { class: "sdl-faint", x: x(v), y: box.bottom + 17, "text-anchor": "middle" }, String(v)));
+  parent.append(make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
+    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
+    make("text", { x: box.left - 34, y: box.top - 10 }, yTitle));
+}
+
+const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+
+function drawCurve(svg, width, s, r) {
+  const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
+  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected) + 0.25));
+  const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
+  const y = (speedup) => box.bottom - (speedup / top) * (box.bottom - box.top);
+  const yStep = Math.ceil(top / 6);
+  axes(svg, box, x, y, [1, 4, 8, 12, 16, 20, 24], Array.from({ length: Math.floor(top / yStep) + 1 }, (_, i) => i * yStep),
+    "draft length γ", "speedup", (v) => `${v}×`);
+  svg.append(make("rect", { x: box.left, width: box.right - box.left, y: y(1), height: y(0) - y(1), fill: "var(--sdl-rejected)", opacity: 0.1 }),
+    make("line", { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--sdl-rejected)", "stroke-dasharray": "2 3" }),
+    make("text", { class: "sdl-faint", x: box.right - 4, y: y(0) - 8, "text-anchor": "end" }, "slower than plain decoding"));
+  const line = (values, colour, dash) => svg.append(make("path", {
+    d: pathOf(values.map((v, i) => [x(i + 1), y(v)])), fill: "none", stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dash }));
+  line(r.plain, "var(--sdl-target)", "none");
+  r.plain.forEach((v, i) => svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: "var(--sdl-target)" })));
+  if (r.isCorrected) line(r.corrected, "var(--sdl-recovered)", "6 4");
+  if (r.isCorrected) svg.append(make("circle", { cx: x(s.gamma), cy: y(r.corrected[s.gamma - 1]), r: 5, fill: "var(--sdl-recovered)" }));
+  marks(svg, box, x, y, s, r);
+  return (px) => ({ gamma: Math.min(MAX_GAMMA, Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5))) });
+}
+
+function marks(svg, box, x, y, s, r) {
+  const now = r.plain[s.gamma - 1];
+  const label = (gamma, speedup, words, dy) => svg.append(make("text", {
+    class: "sdl-halo", x: Math.min(box.right - 58, Math.max(box.left + 62, x(gamma))), y: y(speedup) + dy, "text-anchor": "middle", "font-weight": 600 }, words));
+  const isBest = r.bestGamma === s.gamma;
+  if (r.bestGamma > 0) {
+    const [bx, by] = [x(r.bestGamma), y(r.best)];
+    svg.append(make("path", { d: `M${bx} ${by - 10}L${bx + 10} ${by}L${bx} ${by + 10}L${bx - 10} ${by}Z`, fill: "none", stroke: "var(--sdl-accepted)", "stroke-width": 2.5 }));
+    label(r.bestGamma, r.best, isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`, -16);
+  }
+  svg.append(make("circle", { cx: x(s.gamma), cy: y(now), r: 6.5, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }));
+  if (!isBest) label(s.gamma, r.isCorrected ? Math.min(now, r.corrected[s.gamma - 1]) : now, `you: ${times(now)}`, 24);
+}
+
+function contour(level) {
+  const points = [];
+  for (let c = 0; c <= 1; c += 0.02) {
+    if (formulas.optimalGamma(1, c, MAX_GAMMA)[1] < level) break;
+    let [low, high] = [c, 1];
+    for (let i = 0; i < 20; i++) {
+      const middle = (low + high) / 2;
+      if (formulas.optimalGamma(middle, c, MAX_GAMMA)[1] < level) low = middle; else high = middle;
+    }
+    points.push([c, high]);
+  }
+  return points;
+}
+const CONTOURS = [1.5, 2, 3, 5].map((level) => ({ level, points: contour(level) }));
+
+function drawPlane(svg, width, s, id) {
+  const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
+  const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
+  const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
+  svg.append(make("defs", {}, make("pattern", { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+    make("line", { x1: 0, x2: 0, y1: 0, y2: 8, stroke: "var(--sdl-rejected)", "stroke-width": 2, opacity: 0.45 }))));
+  axes(svg, box, x, y, [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.25, 0.5, 0.75, 1], "c, cost of a draft pass", "α");
+  svg.append(make("path", { d: pathOf([[x(0), y(0)], [x(1), y(1)], [x(MAX_C), y(1)], [x(MAX_C), y(0)]]) + "Z", fill: `url(#${id})` }),
+    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"));
+  for (const { level, points } of CONTOURS) {
+    svg.append(make("path", { d: pathOf(points.map(([c, alpha]) => [x(c), y(alpha)])), fill: "none", stroke: "var(--sdl-target)", "stroke-width": 1.5 }));
+    svg.append(make("text", { class: "sdl-faint", x: x(points.at(-1)[0]), y: y(1) - 6, "text-anchor": "middle" }, `${level}×`));
+  }
+  svg.append(make("circle", { cx: x(s.c), cy: y(s.alpha), r: 6.5, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }));
+  const clamp = (v, max) => Math.round(Math.min(max, Math.max(0, v)) * 100) / 100;
+  return (px, py) => ({ c: clamp(((px - box.left) / (box.right - box.left)) * MAX_C, MAX_C), alpha: clamp((box.bottom - py) / (box.bottom - box.top), 1) });
+}
+
+function drawRound(svg, width, s, r) {
+  const spent = s.gamma * s.c + r.verify + s.overhead;
+  const unit = (width - 4) / Math.max(spent, r.tokens);
+  const bar = (start, length, colour, row) => svg.append(make("rect", {
+    x: 2 + start * unit, y: row, width: Math.max(0, length * unit), height: 26, fill: colour, stroke: "var(--sdl-surface)" }));
+  svg.append(make("text", { x: 2, y: 14 }, `speculative: ${s.gamma} draft passes, one verification`));
+  for (let i = 0; i < s.gamma; i++) bar(i * s.c, s.c, "var(--sdl-draft)", 20);
+  bar(s.gamma * s.c, r.verify, "var(--sdl-target)", 20);
+  bar(s.gamma * s.c + r.verify, s.overhead, "var(--sdl-muted)", 20);
+  svg.append(make("text", { x: 2, y: 72 }, `plain: ${r.tokens.toFixed(2)} target passes for as many tokens`));
+  for (let i = 0; i < r.tokens; i++) bar(i, Math.min(1, r.tokens - i), "var(--sdl-target)", 78);
+}
+
+function drawTokens(svg, width, s) {
+  const step = (width - 4) / (s.gamma + 1);
+  for (let i = 0; i <= s.gamma; i++) {
+    const chance = s.alpha ** i;
+    svg.append(make("rect", { x: 2 + i * step + 1, y: 6, width: step - 2, height: 80, fill: "none", stroke: "var(--sdl-line)" }),
+      make("rect", { x: 2 + i * step + 1, y: 86 - 80 * chance, width: step - 2, height: 80 * chance, fill: "var(--sdl-accepted)" }));
+    if (step > 36) svg.append(make("text", { class: "sdl-halo", x: 2 + (i + 0.5) * step, y: 78, "text-anchor": "middle" }, chance.toFixed(2)));
+    if (step > 16 || i % 4 === 0) svg.append(make("text", { class: "sdl-faint", x: 2 + (i + 0.5) * step, y: 103, "text-anchor": "middle" }, String(i + 1)));
+  }
+}
+
+// Putting it together --------------------------------------------------------------------------------------------
+
+function slider(spec, id, onInput) {
+  const input = make("input", { type: "range", id, min: spec.min, max: spec.max, step: spec.step, "data-name": spec.name });
+  const output = make("output", { for: id });
+  input.addEventListener("input", () => onInput({ [spec.name]: Number(input.value) }));
+  const label = make("label", { for: id }, `${spec.symbol} `, make("small", {}, spec.note));
+  const show = (value) => { input.value = value; output.textContent = value.toFixed(spec.digits); };
+  return { node: make("div", { class: "sdl-control" }, label, output, input), show };
+}
+
+function presetMenu(id, offered, onPick) {
+  const select = make("select", { id }, make("option", { value: "" }, "your own values"));
+  for (const group of new Set(offered.map((preset) => preset.group ?? "Measured"))) {
+    const members = offered.map((preset, i) => [preset, i]).filter(([preset]) => (preset.group ?? "Measured") === group);
+    select.append(make("optgroup", { label: group }, ...members.map(([preset, i]) => make("option", { value: i }, preset.label))));
+  }
+  select.addEventListener("change", () => select.value !== "" && onPick(offered[select.value]));
+  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, "Start from"), select), select };
+}
+
+function chart(title, caption, height, size) {
+  const svg = make("svg", { height, role: "img", "aria-label": title });
+  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("h4", {}, title), svg, make("figcaption", {}, caption)) };
+}
+
+function readouts(s, r, preset) {
+  const shown = [
+    ["tokens per pass", r.tokens.toFixed(2)],
+    ["speedup, plain formula", times(r.plain[s.gamma - 1])],
+    ["speedup, corrected", r.isCorrected ? times(r.corrected[s.gamma - 1]) : "set t or o"],
+    ["best γ", r.bestGamma === 0 ? "none pays" : `${r.bestGamma} (${times(r.best)})`],
+    ["sure to reach", r.bestGamma === 0 ? "–" : times(r.least)],
+    ["time spent drafting", `${(100 * r.drafting).toFixed(0)} %`],
+    ["accepted ÷ drafted", r.drafted.toFixed(3)],
+    ["arithmetic per token", times(r.operations)],
+  ];
+  if (r.isCorrected) shown.splice(4, 0, ["best γ, corrected", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]);
+  if (preset?.measured) shown.push(["measured there", times(preset.measured)]);
+  return shown.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)));
+}
+
+function render({ model, el }) {
+  const id = `sdl-explorer-${++instances}`;
+  const specs = [...SLIDERS, ...CORRECTIONS];
+  const offered = [...presets, ...(model.get("presets") ?? [])];
+  let preset = null;
+  let announcing = 0;
+  const state = () => Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start]));
+  const change = (values, from = null) => {
+    preset = from;
+    for (const [name, value] of Object.entries(values)) model.set(name, value);
+    model.save_changes();
+  };
+  const sliders = Object.fromEntries(specs.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
+  const menu = presetMenu(`${id}-preset`, offered, (picked) => change({
+    step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked));
+  const charts = {
+    curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Drag to set γ.", 290, "sdl-wide"),
+    plane: chart("Where a draft can pay", "Lines: the best speedup any γ can give. Drag to set α and c.", 290, "sdl-narrow"),
+    tokens: chart("Will the i-th token of a pass be emitted?", "Chance αⁱ⁻¹ of each; together they are the tokens per pass.", 108, "sdl-half"),
+    round: chart("The same tokens, two ways", "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.", 108, "sdl-half"),
+  };
+  const task = make("span", { class: "sdl-task-state" });
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  const root = make("section", { class: "sdl sdl-explorer", "aria-label": "Explorer of the speedup by α, γ and c" },
+    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
+      `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the least α at which some draft length still doubles the speed?`, task),
+    make("div", { class: "sdl-controls" }, menu.node, ...SLIDERS.map(({ name }) => sliders[name].node)),
+    make("details", {}, make("summary", {}, "Measured costs and arithmetic: t, o, ĉ"),
+      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node))),
+    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node))),
+    numbers, spoken);
+  const picks = {};
+  const draw = () => {
+    const s = state();
+    const r = consequences(s);
+    for (const spec of specs) sliders[spec.name].show(s[spec.name]);
+    menu.select.value = preset ? String(offered.indexOf(preset)) : "";
+    const paint = (name, how, ...rest) => {
+      const svg = charts[name].svg;
+      const width = Math.max(240, svg.clientWidth || 560);
+      svg.replaceChildren();
+      picks[name] = how(svg, width, ...rest);
+    };
+    paint("curve", drawCurve, s, r);
+    paint("plane", drawPlane, s, `${id}-hatch`);
+    paint("round", drawRound, s, r);
+    paint("tokens", drawTokens, s);
+    numbers.replaceChildren(...readouts(s, r, preset));
+    clearTimeout(announcing);
+    announcing = setTimeout(() => { spoken.textContent = summary(s, r); task.textContent = taskState(s, r); }, 150);
+  };
+  for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
+  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
+  const names = specs.map(({ name }) => `change:${name}`);
+  names.forEach((name) => model.on(name, draw));
+  el.append(root);
+  const watcher = new ResizeObserver(draw);
+  watcher.observe(root);
+  draw();
+  return () => { watcher.disconnect(); clearTimeout(announcing); names.forEach((name) => model.off(name, draw)); };
+}
+
+function follow(svg, onMove) {
+  const send = (event) => {
+    const frame = svg.getBoundingClientRect();
+    onMove(event.clientX - frame.left, event.clientY - frame.top);
+  };
+  svg.classList.add("sdl-drag");
+  svg.addEventListener("pointerdown", (event) => { svg.setPointerCapture(event.pointerId); send(event); });
+  svg.addEventListener("pointermove", (event) => { if (event.buttons & 1) send(event); });
+}
+
+export default { render, formulas, presets };
