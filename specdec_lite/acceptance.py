@@ -1,0 +1,215 @@
+"""Acceptance rules: which drafted tokens stay, and which token the target adds.
+
+A rule is a pure function (proposal, target_probs, rng) → Verdict. What lives here: the rules; proposals and exact laws
+are passed on from `proposal` and `laws`. What does not: models, caches, loops.
+
+Words used throughout. An *accepted* token was drafted and kept. A *recovered* token replaces the first rejected one. A
+*bonus* token follows a draft that was accepted to its end. `target_probs` [n+1, V] holds the target's adjusted
+distributions: row 0 follows the root (the last committed token), row i+1 follows node i.
+"""
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .laws import BlockLaw, block_law, draw_chain, joint_law, output_law
+from .proposal import NOTHING, Proposal, Verdict, one_hot
+from .sampling import Rng
+from .theory import residual
+
+
+__all__ = ["BlockLaw", "NOTHING", "Proposal", "Rule", "Verdict", "block_law", "block_verification", "draw_chain", "exact_match", "joint_law",
+           "lenient", "lenient_argmax", "lenient_scaled", "output_law", "ratio", "rejection_sampling", "sample_and_match",
+           "speculative_sampling", "typical", "walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named acceptance rule. lossless: the emitted text has the target's law, whatever the proposal."""
+    name: str
+    judge: Callable[[Proposal, Tensor, Rng], Verdict]
+    lossless: bool
+
+    def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+        return self.judge(proposal, target_probs, rng)
+
+
+def _kind(proposal: Proposal, rejected: bool) -> str:
+    return "sampled" if not len(proposal.tree) else "recovered" if rejected else "bonus"
+
+
+def walk(accept: Callable[[Tensor, Tensor, int], float], leftover: Callable[[Tensor, Tensor], Tensor]):
+    """One walk from the root: at each node the drawn children are tested in order until one is accepted.
+
+    accept(r, q, x): the probability of keeping token x that was drawn from q when r is still owed (r = p before the
+    first test). leftover(r, q): what is owed after a rejection; it is carried from sibling to sibling, and the recovered
+    token is drawn from it. Source: Leviathan et al. 2023, algorithm 1; on trees, Miao et al. 2024 (SpecInfer), algorithm 2.
+    """
+    def judge(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+        tokens, node = proposal.tree.tokens.tolist(), -1
+        path: list[int] = []
+        tests: list[int] = []
+        while True:
+            owed, draws = target_probs[node + 1], proposal.draws.get(node, ())
+            for count, (child, row) in enumerate(draws, start=1):
+                token = tokens[child]
+                q = one_hot(token, owed) if row is None else proposal.probs[row]
+                if rng.flip(accept(owed, q, token)):
+                    path.append(child)
+                    tests.append(count)
+                    node = child
+                    break
+                owed = leftover(owed, q)
+            else:
+                tests += [len(draws)] if draws else []
+                return Verdict(tuple(path), rng.draw(owed), _kind(proposal, bool(draws)), tuple(tests))
+    return judge
+
+
+def ratio(p: Tensor, q: Tensor, token: int) -> float:
+    """p(x)/q(x) for a token that was really drawn from q, so q(x) > 0.
+
+    Raises ValueError when q(x) = 0: such a token cannot have been drawn, so the row is not the one it was drawn from.
+    """
+    if not (drawn_with := q[token].item()) > 0:
+        raise ValueError(f"token {token} has draft probability {drawn_with}: it cannot have been drawn from this row of probs")
+    return p[token].item() / drawn_with
+
+
+speculative_sampling = Rule("speculative_sampling", walk(ratio, residual), lossless=True)
+
+
+def lenient(lenience: float) -> Rule:
+    """Accept with min(1, p/(l·q)), recover from the residual of p − q. l = 1 is speculative sampling; smaller is laxer.
+
+    Not lossless, but no token's probability exceeds p/l. Source: Leviathan et al. 2023, appendix A.5.
+    """
+    _check_unit("lenience", lenience)
+    return Rule(f"lenient({lenience})", walk(lambda p, q, x: ratio(p, q, x) / lenience, residual), lossless=lenience == 1)
+
+
+def lenient_scaled(lenience: float) -> Rule:
+    """As `lenient`, but recovering from the residual of p − l·q: the other reading of the same appendix."""
+    _check_unit("lenience", lenience)
+    def leftover(p: Tensor, q: Tensor) -> Tensor:
+        excess = (p - lenience * q).clamp(min=0)
+        return excess / excess.sum() if lenience < 1 else residual(p, q)
+    return Rule(f"lenient_scaled({lenience})", walk(lambda p, q, x: ratio(p, q, x) / lenience, leftover), lossless=lenience == 1)
+
+
+rejection_sampling = Rule("rejection_sampling", walk(
+    lambda p, q, x: ratio(p, q, x) / (p[q > 0] / q[q > 0]).max().item(), lambda p, q: p), lossless=False)
+"""Non-iterative rejection sampling: accept with p(x)/(M·q(x)), M = max p/q over the tokens q can draw, recover from p.
+
+The textbook method made to stop after one try. Lossless where q > 0 wherever p > 0 (then every token is accepted with
+mass p(x)/M, and p is what is owed); where q leaves out a token of p it is not, hence the tag. Source: Leviathan et al.
+2023, appendix A.2.
+"""
+
+
+def _sample_and_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+    tokens, node = proposal.tree.tokens.tolist(), -1
+    path: list[int] = []
+    tests: list[int] = []
+    while True:
+        token, draws = rng.draw(target_probs[node + 1]), proposal.draws.get(node, ())
+        tests += [len(draws)] if draws else []
+        match = next((child for child, _ in draws if tokens[child] == token), None)
+        if match is None:
+            return Verdict(tuple(path), token, _kind(proposal, bool(draws)), tuple(tests))
+        path.append(match)
+        node = match
+
+
+sample_and_match = Rule("sample_and_match", _sample_and_match, lossless=True)
+"""Draw the target's own token first, and follow the draft only where it says the same. Lossless; accepts Σ p·q of a draw."""
+
+
+def _longest(name: str, accepts: Callable[[Tensor, Tensor], Tensor], lossless: bool) -> Rule:
+    """Nodes pass or fail by themselves; the longest path of passing nodes wins, and the target's likeliest token follows.
+
+    accepts(rows [n, V], tokens [n]) → [n] bool, where rows[i] is the target's distribution at the parent of node i.
+    """
+    def judge(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+        tree, best, reached = proposal.tree, -1, {-1: 0}
+        if len(tree):
+            above = torch.tensor(tree.parents, device=target_probs.device) + 1
+            passing = accepts(target_probs[above], tree.tokens.to(target_probs.device)).tolist()
+            for node, parent in enumerate(tree.parents):
+                allowed = proposal.candidates is None or node in proposal.candidates
+                if parent in reached and passing[node] and allowed:
+                    reached[node] = reached[parent] + 1
+                    best = node if reached[node] > reached[best] else best
+        path = tree.path(best)
+        draws = [len(proposal.draws.get(node, ())) for node in (-1, *path)]
+        return Verdict(path, int(target_probs[best + 1].argmax()), _kind(proposal, bool(draws[-1])), tuple(d for d in draws if d))
+    return Rule(name, judge, lossless)
+
+
+def _matches_argmax(rows: Tensor, tokens: Tensor) -> Tensor:
+    best = rows.max(-1)
+    if not bool((best.values == 1).all()):
+        raise ValueError("exact_match needs one-hot target_probs (temperature=0): on a soft distribution it would replace "
+                         "sampling by argmax. Use speculative_sampling or sample_and_match.")
+    return best.indices == tokens
+
+
+exact_match = _longest("exact_match", _matches_argmax, lossless=True)
+"""Greedy verification: a drafted token stays iff it is the target's argmax. Source: Stern et al. 2018, section 3."""
+
+
+def typical(epsilon: float = 0.3, delta: float = 0.09) -> Rule:
+    """Accept x iff p(x) > min(ε, δ·exp(−H(p))), longest path first; the token after it is the argmax. Not lossless.
+
+    epsilon: in [0, 1]; delta: ≥ 0; H in nats. Source: Cai et al. 2024 (Medusa), section 2.3.1.
+    """
+    _check_unit("epsilon", epsilon, zero=True)
+    if not delta >= 0:
+        raise ValueError(f"delta={delta!r}: must be a number ≥ 0")
+    def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
+        bound = delta * torch.special.entr(rows).sum(-1).neg().exp()
+        return rows.gather(-1, tokens[:, None])[:, 0] > bound.clamp(max=epsilon)
+    return _longest(f"typical({epsilon}, {delta})", accepts, lossless=False)
+
+
+def lenient_argmax(lenience: float) -> Rule:
+    """Lenience for greedy decoding: accept x iff p(x) ≥ l·max p; the token after it is the argmax. l = 1 is exact match.
+
+    Not lossless below 1. The paper prints the inequality the other way round. Source: Leviathan et al. 2023, appendix A.5.
+    """
+    _check_unit("lenience", lenience)
+    accepts = lambda rows, tokens: rows.gather(-1, tokens[:, None])[:, 0] >= lenience * rows.amax(-1)
+    return _longest(f"lenient_argmax({lenience})", accepts, lossless=False)
+
+
+def _block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+    if not proposal.tree.is_chain:
+        raise ValueError("block_verification judges chains; this proposal is a tree")
+    tokens, length = proposal.tree.tokens.tolist(), len(proposal.tree)
+    rows = [proposal.probs[i] if proposal.probs is not None else one_hot(t, target_probs[0]) for i, t in enumerate(tokens)]
+    weight, accepted, owed = 1.0, 0, residual(target_probs[0], rows[0]) if rows else target_probs[0]
+    for i, token in enumerate(tokens, start=1):
+        weight = min(1.0, weight * ratio(target_probs[i - 1], rows[i - 1], token))
+        if i == length:
+            excess, prob = target_probs[i], weight
+        else:
+            excess = (weight * target_probs[i] - rows[i]).clamp(min=0)
+            mass = excess.sum().item()
+            prob = mass / (mass + 1.0 - weight) if mass > 0 else 0.0
+        if rng.flip(prob):
+            accepted, owed = i, excess / excess.sum()
+    return Verdict(tuple(range(accepted)), rng.draw(owed), _kind(proposal, accepted < length), (1,) * length)
+
+
+block_verification = Rule("block_verification", _block_verification, lossless=True)
+"""Accept a prefix by the running product of p/q instead of token by token: the same law, never fewer tokens on average.
+
+The accepted length is the *last* success; stopping at the first failure is a different, biased rule. Every drafted token
+counts as tested, so acceptance_rate is then accepted ÷ drafted. Source: Sun et al. 2024, algorithm 2.
+"""
+
+
+def _check_unit(name: str, value: float, zero: bool = False) -> None:
+    if not (0 <= value if zero else 0 < value) or not value <= 1:
+        raise ValueError(f"{name}={value!r}: must be in {'[' if zero else '('}0, 1]")

@@ -1,0 +1,140 @@
+"""The only loop. `stream` yields one `Step` per round, `generate` collects them.
+
+What lives here: checking what was asked, the prefill, the loop and its statistics. What does not: the round
+(`speculation`), where drafts come from (`drafters`), who accepts them (`acceptance`).
+"""
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from .acceptance import Rule, exact_match, speculative_sampling
+from .models import CausalLM
+from .sampling import Rng, Sampling, SeededRng
+from .speculation import Context, Drafter, Step, speculate
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Counts over the kept tokens of one generation; nothing behind a stop token, and no prefill, is counted.
+
+    tokens: emitted. target_passes: rounds. draft_passes: the drafter's, its prefill included. seconds: rounds only.
+    """
+    tokens: int
+    accepted: int
+    tested: int
+    drafted: int
+    target_passes: int
+    draft_passes: int
+    seconds: float
+    drafting: float
+    verifying: float
+
+    @property
+    def acceptance_rate(self) -> float:
+        """accepted ÷ tested: the estimate of α. NaN when nothing was tested."""
+        return self.accepted / self.tested if self.tested else float("nan")
+
+    @property
+    def drafted_acceptance(self) -> float:
+        """accepted ÷ drafted: what engines print. Smaller, since tokens behind a rejection were never tested."""
+        return self.accepted / self.drafted if self.drafted else float("nan")
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """τ: tokens per target pass, the recovered or bonus token included."""
+        return self.tokens / self.target_passes if self.target_passes else float("nan")
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> "Stats":
+        total = lambda get: sum(map(get, steps))
+        return cls(total(lambda s: len(s.tokens)), total(lambda s: s.accepted), total(lambda s: s.tested), total(lambda s: s.drafted),
+                   len(steps), total(lambda s: s.draft_passes), total(lambda s: s.seconds), total(lambda s: s.drafting),
+                   total(lambda s: s.verifying))
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What `generate` returns. tokens: LongTensor [m], the new tokens only. steps: one per target pass."""
+    tokens: Tensor
+    steps: list[Step]
+    stats: Stats = field(init=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "stats", Stats.of(self.steps))
+
+
+def _check(target: CausalLM, prompt_ids, max_new_tokens: int, stop_token_ids: Collection[int]) -> Tensor:
+    if not isinstance(target, CausalLM):
+        raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM; wrap the model as CausalLM(model)")
+    tokens = torch.as_tensor(prompt_ids)
+    if tokens.dim() == 2 and tokens.shape[0] == 1:
+        tokens = tokens[0]
+    if tokens.dim() != 1 or tokens.numel() == 0:
+        raise ValueError(f"prompt_ids has shape {tuple(tokens.shape)}: must be one row of at least one token id")
+    if tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
+    for name, ids in (("prompt_ids", tokens.tolist()), ("stop_token_ids", stop_token_ids)):
+        outside = [i for i in ids if not 0 <= i < target.vocab_size]
+        if outside:
+            raise ValueError(f"{name} holds {outside[0]}: token ids must be in 0 … {target.vocab_size - 1}")
+    if len(tokens) + max_new_tokens > target.max_positions:
+        raise ValueError(f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
+                         f"together they exceed the target's context length of {target.max_positions}")
+    return tokens.to(target.device, torch.long)
+
+
+def _check_drafter(drafter: Drafter, needed: int) -> None:
+    if not hasattr(drafter, "start"):
+        raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as ModelDrafter(model, gamma=4)")
+    limit = getattr(getattr(drafter, "model", None), "max_positions", needed)
+    if needed > limit:
+        raise ValueError(f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's context length of {limit}")
+
+
+def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
+           top_k: int | None = None, top_p: float | None = None, rule: Rule | None = None,
+           stop_token_ids: Collection[int] = (), seed: int | None = None, rng: Rng | None = None) -> Iterator[Step]:
+    """Decode and yield a `Step` per target pass, as it is decided. The arguments are those of `generate`.
+
+    Arguments are checked at the call, before any model runs. rng: a source of chance to use in place of `seed`.
+    """
+    tokens = _check(target, prompt_ids, max_new_tokens, stop_token_ids)
+    if drafter is not None:
+        _check_drafter(drafter, len(tokens) + max_new_tokens)
+    sampling = Sampling(temperature, top_k, top_p)
+    rule = rule or (exact_match if sampling.greedy else speculative_sampling)
+    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, frozenset(stop_token_ids), rng or SeededRng(seed))
+
+
+def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_ids, rng) -> Iterator[Step]:
+    layers = () if drafter is None else tuple(drafter.hidden_layers)
+    cache = target.new_cache(capacity=len(tokens) + max_new_tokens + 64)
+    prefill = target.score(tokens[:-1], cache, hidden_layers=layers, last=True) if len(tokens) > 1 else None
+    context = Context(tokens, prefill, sampling, rng, max_new_tokens, target.vocab_size)
+    session = None if drafter is None else drafter.start(context)
+    while context.wanted > 0:
+        step, scores = speculate(target, cache, session, context, rule, layers, stop_token_ids)
+        yield step
+        if step.tokens[-1] in stop_token_ids:
+            return
+        new = torch.tensor(step.tokens, dtype=torch.long, device=context.tokens.device)
+        context = replace(context, tokens=torch.cat((context.tokens, new)), scores=scores, wanted=context.wanted - len(step.tokens))
+
+
+def generate(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
+             top_k: int | None = None, top_p: float | None = None, rule: Rule | None = None,
+             stop_token_ids: Collection[int] = (), seed: int | None = None) -> Output:
+    """Decode up to max_new_tokens tokens after prompt_ids; with a drafter, speculatively.
+
+    target: a `CausalLM`. prompt_ids: ids [n] (or [1, n], or a list), n ≥ 1. drafter: None is plain autoregressive decoding.
+    temperature: 0 is greedy. top_k, top_p: as in `Sampling`. rule: None is `exact_match` when greedy, else
+    `speculative_sampling`. stop_token_ids: decoding ends with the first of them, which is kept. seed: makes a run
+    repeatable on one machine, dtype and γ (another γ draws its chance in another order).
+    Raises ValueError or TypeError, naming the argument, before any model runs.
+    """
+    steps = list(stream(target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, seed))
+    return Output(torch.tensor([token for step in steps for token in step.tokens], dtype=torch.long), steps)

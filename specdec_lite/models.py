@@ -1,0 +1,317 @@
+"""Language models behind one call, and the cache that is cut back.
+
+`CausalLM` wraps our own `Transformer` or any Hugging Face causal language model. State lives in the cache, never in the
+model, so one model can be target and drafter at once. Shapes: B batch (1 in `generate`), n tokens fed, V vocabulary,
+d hidden size. Layer names: 0 = embedding, b = after block b, "final" = after the final norm (what enters the head).
+"""
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from .transformer import Storage, Transformer
+from .tree import TokenTree
+
+Layer = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a pass returns: logits [B, n, V], and hidden states [B, n, d] by layer name for the layers asked for."""
+    logits: Tensor
+    hidden: dict[Layer, Tensor] = field(default_factory=dict)
+
+    def along(self, path: Sequence[int]) -> "Scores":
+        """The rows of the root and of the accepted nodes, when what was fed is [root] + tree.tokens."""
+        rows = torch.tensor([0, *(node + 1 for node in path)], device=self.logits.device)
+        return Scores(self.logits[:, rows], {layer: states[:, rows] for layer, states in self.hidden.items()})
+
+
+class Cache:
+    """Keys and values of the tokens scored so far: `length` of them. Cut back with `keep` or `crop`.
+
+    A view (`view(layers=E)`) shares the storage of the first E layers and has a length of its own: what an early exit
+    drafts with.
+    """
+
+    def __init__(self, storage, batch: int = 1, layers: int | None = None):
+        self.storage, self.batch, self.layers = storage, batch, layers
+        self.length = 0
+        self.before_last_pass = 0
+
+    @torch.inference_mode()
+    def keep(self, indices: Sequence[int]) -> None:
+        """Of the tokens of the last pass keep those at `indices` (ascending, 0 = its first token), in that order."""
+        start, indices = self.before_last_pass, list(indices)
+        fed = self.length - start
+        if any(not 0 <= i < fed for i in indices) or any(a >= b for a, b in zip(indices, indices[1:])):
+            raise ValueError(f"indices={indices}: must ascend within the last pass, which fed {fed} tokens")
+        if indices != list(range(len(indices))):
+            self.storage.move(start, torch.tensor(indices))
+        self.crop(start + len(indices))
+
+    @torch.inference_mode()
+    def crop(self, length: int) -> None:
+        """Forget everything after the first `length` tokens."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"length={length}: the cache holds {self.length} tokens")
+        self.length = length
+        self.before_last_pass = min(self.before_last_pass, length)
+        self.storage.cut(length)
+
+    def view(self, layers: int) -> "Cache":
+        """The first `layers` layers of this cache: the same storage, a length of its own."""
+        other = Cache(self.storage, self.batch, layers)
+        other.length = other.before_last_pass = self.length
+        return other
+
+
+class NativeStorage:
+    """Preallocated storage of a native model; it grows by doubling, never by a token."""
+
+    def __init__(self, model: Transformer, batch: int, capacity: int):
+        weight = model.embedding.weight
+        self.make = lambda size: Storage(model.config, batch, size, weight.device, weight.dtype)
+        self.tensors = self.make(capacity)
+
+    def reserve(self, capacity: int) -> None:
+        if capacity > self.tensors.capacity:
+            old, self.tensors = self.tensors, self.make(max(capacity, 2 * self.tensors.capacity))
+            self.tensors.keys[..., :old.capacity, :] = old.keys
+            self.tensors.values[..., :old.capacity, :] = old.values
+
+    def move(self, start: int, rows: Tensor) -> None:
+        """Bring the entries at start + rows to start, start + 1, …"""
+        for tensor in (self.tensors.keys, self.tensors.values):
+            tensor[..., start:start + len(rows), :] = tensor[..., start + rows.to(tensor.device), :]
+
+    def cut(self, length: int) -> None:
+        """Nothing to do: what lies beyond the length is overwritten."""
+
+
+class HuggingFaceStorage:
+    """A plain `DynamicCache`, even for sliding-window models: the window goes into the mask, so rollback stays possible."""
+
+    def __init__(self):
+        from transformers import DynamicCache
+        self.cache = DynamicCache()
+
+    def _each(self, change) -> None:
+        for layer in self.cache.layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = change(layer.keys), change(layer.values)
+
+    def move(self, start: int, rows: Tensor) -> None:
+        def gather(x: Tensor) -> Tensor:
+            return torch.cat((x[..., :start, :], x[..., start + rows.to(x.device), :]), dim=-2)
+        self._each(gather)
+
+    def cut(self, length: int) -> None:
+        self._each(lambda x: x[..., :length, :])
+
+    def snapshot(self) -> list[tuple[Tensor, Tensor]]:
+        return [(layer.keys, layer.values) for layer in self.cache.layers if layer.is_initialized]
+
+
+def visible(length: int, count: int, tree: TokenTree | None, window: int | None, positions: Tensor) -> Tensor:
+    """Which keys each fed token may see: bool [n, length + n].
+
+    Everything stored, itself, earlier fed tokens, and in the tree's part (the last len(tree) tokens) ancestors only.
+    window: also nothing `window` or more positions back. positions: [n] of the fed tokens.
+    """
+    mask = torch.ones(count, length + count, dtype=torch.bool, device=positions.device).tril(length)
+    if tree is not None and len(tree):
+        mask[-len(tree):, -len(tree):] = tree.mask.to(mask.device)
+    if window is not None:
+        keys = torch.cat((torch.arange(length, device=positions.device), positions))
+        mask &= keys[None, :] > positions[:, None] - window
+    return mask
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool mask as the number added to attention scores: 0 where visible, the dtype's most negative number elsewhere."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+class CausalLM:
+    """A causal language model behind `score`: one of ours (`Transformer`) or any Hugging Face causal LM.
+
+    Attributes: model, vocab_size, num_layers, max_positions (context length), hidden_size, device, dtype.
+    Raises TypeError for anything else, and ValueError for a model whose cache cannot be cut back: encoder–decoders and
+    models with recurrent state.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model = model.eval()
+        if isinstance(model, Transformer):
+            self.backend = NativeBackend(model)
+        elif hasattr(model, "config") and hasattr(model, "get_output_embeddings"):
+            self.backend = HuggingFaceBackend(model)
+        else:
+            raise TypeError(f"model is a {type(model).__name__}: must be a specdec_lite Transformer or a Hugging Face causal language model")
+        for name in ("vocab_size", "num_layers", "max_positions", "hidden_size"):
+            setattr(self, name, getattr(self.backend, name))
+        weight = next(model.parameters())
+        self.device, self.dtype = weight.device, weight.dtype
+
+    def __repr__(self) -> str:
+        size = sum(weight.numel() for weight in self.model.parameters())
+        return f"CausalLM({type(self.model).__name__}, {size / 1e6:.1f}M parameters, {self.num_layers} layers, {self.dtype}, {self.device})"
+
+    def new_cache(self, batch: int = 1, capacity: int = 256) -> Cache:
+        """An empty cache. capacity: tokens to make room for at once (a hint, not a limit)."""
+        return Cache(self.backend.storage(batch, capacity), batch)
+
+    @torch.inference_mode()
+    def score(self, tokens: Tensor | Sequence[int], cache: Cache, tree: TokenTree | None = None,
+              hidden_layers: Sequence[Layer] = (), last: bool = False) -> Scores:
+        """Feed tokens after what the cache holds and extend the cache by them.
+
+        tokens: [B, n] ids (or [n], or a list, for B = 1). tree: the last len(tree) tokens are its nodes, hanging from the
+        token before them; None: a chain. last: only the last row of logits is wanted (a prefill).
+        """
+        tokens = torch.as_tensor(tokens, dtype=torch.long, device=self.device)
+        tokens = tokens[None] if tokens.dim() == 1 else tokens
+        if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
+            raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
+        if tree is not None and tree.is_chain:
+            tree = None
+        if tree is not None and len(tree) >= tokens.shape[1]:
+            raise ValueError(f"tokens holds {tokens.shape[1]} ids for a tree of {len(tree)} nodes: the token before the tree must be fed too")
+        unknown = [layer for layer in hidden_layers if layer != "final" and layer not in range(self.num_layers + 1)]
+        if unknown:
+            raise ValueError(f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 … {self.num_layers} (after that block), 'final'")
+        scores = self.backend.score(tokens, cache, tree, hidden_layers, last)
+        cache.before_last_pass = cache.length
+        cache.length += tokens.shape[1]
+        return scores
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Input embeddings: ids [...] → [..., d]."""
+        return self.backend.embedding(ids)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden states "final" [..., d] → logits [..., V]."""
+        return self.backend.head(hidden)
+
+
+def tree_positions(length: int, count: int, tree: TokenTree | None, device) -> Tensor:
+    """Position ids [n] of the fed tokens: consecutive, and in the tree's part the root's position plus depth plus one."""
+    positions = torch.arange(length, length + count, device=device)
+    if tree is not None and len(tree):
+        positions[-len(tree):] = positions[-len(tree) - 1] + 1 + tree.depth.to(device)
+    return positions
+
+
+class NativeBackend:
+    """Our own transformer. Causal masks are slices of one triangle per device, since at batch 1 building one costs a layer."""
+
+    def __init__(self, model: Transformer):
+        self.model, config = model, model.config
+        self.vocab_size, self.num_layers, self.max_positions, self.hidden_size = (
+            config.vocab_size, config.num_layers, config.max_positions, config.hidden_size)
+        self.embedding, self.head = model.embedding, model.head
+        self.triangle = torch.zeros(0, 0)
+
+    def storage(self, batch: int, capacity: int) -> NativeStorage:
+        return NativeStorage(self.model, batch, capacity)
+
+    def _causal(self, length: int, count: int, weight: Tensor) -> Tensor:
+        total = length + count
+        if len(self.triangle) < total or self.triangle.device != weight.device or self.triangle.dtype != weight.dtype:
+            size = max(total, 2 * len(self.triangle), 512)
+            self.triangle = additive(torch.ones(size, size, dtype=torch.bool, device=weight.device).tril(), weight.dtype)
+        return self.triangle[length:total, :total]
+
+    def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
+        count, length, weight, window = tokens.shape[1], cache.length, self.embedding.weight, self.model.config.window
+        cache.storage.reserve(length + count)
+        positions = bias = None
+        if tree is not None or (window is not None and length + count > window):
+            positions = tree_positions(length, count, tree, weight.device)
+            bias = additive(visible(length, count, tree, window, positions), weight.dtype)
+        elif count > 1:
+            bias = self._causal(length, count, weight)
+        hidden = dict.fromkeys(hidden_layers)
+        logits = self.model(tokens, cache.storage.tensors, length, positions, bias, cache.layers, hidden, last)
+        return Scores(logits, hidden)
+
+
+class HuggingFaceBackend:
+    """Any Hugging Face causal LM. Masks are additive float 4-D tensors; models that refuse them verify a tree path by path."""
+
+    def __init__(self, model: nn.Module):
+        config = model.config.get_text_config()
+        name = type(model).__name__
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise ValueError(f"{name} is an encoder–decoder: only decoder-only models are supported")
+        if getattr(model, "_is_stateful", False):
+            raise ValueError(f"{name} carries recurrent state, which cannot be cut back to an earlier token after a rejection")
+        self.model, self.config = model, config
+        self.vocab_size = model.get_output_embeddings().weight.shape[0]
+        self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
+        self.max_positions = getattr(config, "max_position_embeddings", None) or 1 << 30
+        self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
+        self.by_path = getattr(config, "alibi", False) or config.model_type == "bloom"
+        self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+        self.layer_types = set(getattr(config, "layer_types", None) or ())
+        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+
+    def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
+        return HuggingFaceStorage()
+
+    def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
+        if cache.layers is not None:
+            raise ValueError("view(layers=…) needs a native model: Hugging Face modules run all their layers")
+        if tree is not None and self.by_path:
+            return self._paths(tokens, cache, tree, hidden_layers)
+        count, length = tokens.shape[1], cache.length
+        options: dict = {}
+        positions = tree_positions(length, count, tree, tokens.device)
+        if self.takes_positions:
+            options["position_ids"] = positions.expand(len(tokens), -1)
+        if tree is not None or self.windowed:
+            options["attention_mask"] = self._mask(length, count, tree, positions, len(tokens))
+        return self._forward(tokens, cache.storage.cache, options, hidden_layers, last)
+
+    def _mask(self, length: int, count: int, tree, positions: Tensor, batch: int):
+        dtype = next(self.model.parameters()).dtype
+        def build(window: int | None) -> Tensor:
+            return additive(visible(length, count, tree, window, positions), dtype).expand(batch, 1, -1, -1)
+        if not self.layer_types:
+            return build(self.windowed)
+        kinds = {"full_attention": None, "sliding_attention": self.windowed}
+        masks = {kind: build(kinds[kind]) for kind in self.layer_types & set(kinds)}
+        return masks if len(self.layer_types) > 1 else next(iter(masks.values()))
+
+    def _forward(self, tokens: Tensor, storage, options: dict, hidden_layers, last: bool) -> Scores:
+        out = self.model(input_ids=tokens, past_key_values=storage, use_cache=True, output_hidden_states=bool(hidden_layers),
+                         logits_to_keep=int(last), **options)
+        return Scores(out.logits, self._hidden(out, hidden_layers))
+
+    def _hidden(self, out, hidden_layers) -> dict[Layer, Tensor]:
+        # Hugging Face returns L + 1 states of which the last has been through the final norm.
+        last = self.num_layers
+        if last in hidden_layers:
+            raise ValueError(f"hidden_layers={list(hidden_layers)}: Hugging Face models give \"final\" in place of the state after the last block")
+        return {layer: out.hidden_states[last if layer == "final" else layer] for layer in hidden_layers}
+
+    def _paths(self, tokens: Tensor, cache: Cache, tree: TokenTree, hidden_layers) -> Scores:
+        """A tree without a tree mask: one pass per leaf over the same prefix, rows and cache entries gathered by node."""
+        storage, start, before = cache.storage, cache.length, tokens.shape[1] - len(tree)
+        rows: dict[int, tuple] = {}
+        for path in tree.paths():
+            fed = torch.cat((tokens[:, :before], tokens[:, [before + node for node in path]]), dim=1)
+            scores = self._forward(fed, storage.cache, {}, hidden_layers, last=False)
+            states = storage.snapshot()
+            for row, node in enumerate((*range(-before, 0), *path)):
+                rows.setdefault(node, (row, scores, [(k[..., start + row, :], v[..., start + row, :]) for k, v in states]))
+            storage.cut(start)
+        order = (*range(-before, 0), *range(len(tree)))
+        for index, layer in enumerate(x for x in storage.cache.layers if x.is_initialized):
+            layer.keys = torch.cat((layer.keys, torch.stack([rows[n][2][index][0] for n in order], dim=-2)), dim=-2)
+            layer.values = torch.cat((layer.values, torch.stack([rows[n][2][index][1] for n in order], dim=-2)), dim=-2)
+        pick = lambda get: torch.stack([get(rows[n][1])[:, rows[n][0]] for n in order], dim=1)
+        return Scores(pick(lambda s: s.logits), {layer: pick(lambda s: s.hidden[layer]) for layer in hidden_layers})

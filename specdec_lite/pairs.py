@@ -1,0 +1,155 @@
+"""Target and draft together: the shipped pair, pairs from the hub or a folder, and the checks that they fit.
+
+What lives here: loading, saving, compatibility. What does not: how the shipped pair was trained (`training`).
+Weights are safetensors only; remote code is never run.
+"""
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from .models import CausalLM
+from .transformer import Transformer, TransformerConfig, from_hf_state, to_hf_state
+
+SHIPPED = Path(__file__).parent / "weights" / "pair"
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+PROBES = ("def f(x):\n    return x", "It was 25 °C in Zürich – 東京 🙂", "   spaces\tand\r\nlines ", "0123456789", "<|endoftext|>")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target, its draft and their common Hugging Face tokenizer."""
+    target: CausalLM
+    draft: CausalLM
+    tokenizer: object
+
+
+def load_pair(target: str | Path | None = None, draft: str | Path | None = None, device: str = "auto", dtype: str = "auto") -> Pair:
+    """Load a target and a draft: the shipped trained pair, or two hub ids or local folders.
+
+    device: "auto" (a GPU if there is one), or anything `torch.device` takes. dtype: "float32", "bfloat16", "float16",
+    "float64", or "auto": each model's stored dtype, but float32 for the shipped draft on a CPU, where it is faster.
+    Raises ValueError for models that cannot work together, and for a folder that is not a model.
+    """
+    if (target is None) != (draft is None):
+        raise ValueError(f"target={target!r}, draft={draft!r}: give both, or neither for the shipped pair")
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else str(device)
+    small = "float32" if target is None and device == "cpu" and dtype == "auto" else dtype
+    folders = [SHIPPED / "target", SHIPPED / "draft"] if target is None else [_folder("target", target), _folder("draft", draft)]
+    tokenizers = [_tokenizer(folder) for folder in folders]
+    _check_tokenizers(*tokenizers)
+    return Pair(load_model(folders[0], device, dtype), load_model(folders[1], device, small), tokenizers[0])
+
+
+def _folder(name: str, source: str | Path) -> Path:
+    path = Path(source)
+    if (path / "config.json").is_file():
+        return path
+    if path.exists() or path.is_absolute():
+        raise ValueError(f"{name}={str(source)!r}: must be a hub id or a folder that holds config.json and *.safetensors")
+    from huggingface_hub import snapshot_download
+    return Path(snapshot_download(str(source), allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model"]))
+
+
+def _tokenizer(folder: Path):
+    from transformers import AutoTokenizer
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def _check_tokenizers(target, draft) -> None:
+    """One vocabulary is not enough: two tokenizers may hold the same pieces and cut text differently."""
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    if ours != theirs:
+        differing = sorted(set(ours.items()) ^ set(theirs.items()), key=lambda item: item[1])
+        raise ValueError(f"target and draft have different vocabularies ({len(ours)} and {len(theirs)} entries; the first that "
+                         f"differs is {differing[0]}): speculative decoding compares token ids, so both must use one tokenizer")
+    for text in PROBES:
+        if target.encode(text) != draft.encode(text):
+            raise ValueError(f"target and draft cut the text {text!r} into different tokens although their vocabularies agree")
+
+
+def config_from_hf(config: dict) -> TransformerConfig | None:
+    """Our shape for a Hugging Face config.json of the Llama family, or None where only transformers itself can run it."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    windowed = config.get("sliding_window") if config.get("use_sliding_window", config.get("model_type") == "mistral") else None
+    plain = (rope.get("rope_type", rope.get("type", "default")) == "default" and config.get("hidden_act", "silu") == "silu"
+             and not config.get("mlp_bias") and not (config["model_type"] == "llama" and config.get("attention_bias")))
+    if config.get("model_type") not in FAMILIES or not plain:
+        return None
+    heads, family = config["num_attention_heads"], config["model_type"]
+    return TransformerConfig(
+        vocab_size=config["vocab_size"], hidden_size=config["hidden_size"], intermediate_size=config["intermediate_size"],
+        num_layers=config["num_hidden_layers"], num_heads=heads, num_kv_heads=config.get("num_key_value_heads") or heads,
+        head_size=config.get("head_dim") or config["hidden_size"] // heads, norm_eps=config.get("rms_norm_eps", 1e-6),
+        rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
+        max_positions=config.get("max_position_embeddings", 2048), qkv_bias=family == "qwen2", qk_norm=family == "qwen3",
+        tied=config.get("tie_word_embeddings", False), window=windowed)
+
+
+def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto") -> CausalLM:
+    """One model from a folder of config.json and safetensors: native for the Llama family, else through transformers."""
+    folder = Path(folder)
+    described = json.loads((folder / "config.json").read_text())
+    config, files = config_from_hf(described), sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ValueError(f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because they can run code")
+    kind = _dtype(dtype, described.get("dtype") or described.get("torch_dtype") or "float32")
+    if config is None or described.get("layer_types") and len(set(described["layer_types"])) > 1:
+        from transformers import AutoModelForCausalLM
+        return CausalLM(AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True).to(device))
+    state: dict = {}
+    for file in files:
+        state |= load_file(file, device=device)
+    with torch.device("meta"):
+        model = Transformer(config)
+    model.load_state_dict({name: weight.to(kind) for name, weight in from_hf_state(state, config).items()}, assign=True)
+    if config.tied:
+        model.head.weight = model.embedding.weight
+    return CausalLM(model.requires_grad_(False))
+
+
+def _dtype(asked: str, stored: str) -> torch.dtype:
+    allowed = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    name = str(stored if asked == "auto" else asked).removeprefix("torch.")
+    if name not in allowed:
+        raise ValueError(f"dtype={asked!r}: must be 'auto' or one of {', '.join(allowed)}")
+    return allowed[name]
+
+
+def save_model(folder: Path, model: Transformer, tokenizer, limit: int = 15_000_000) -> None:
+    """Write a Llama-type model (no q/k norm, no bias) and its tokenizer so that plain transformers loads them: bf16 safetensors in shards ≤ limit bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = model.config
+    described = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": config.vocab_size, "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size, "num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads, "head_dim": config.head_size, "rms_norm_eps": config.norm_eps, "hidden_act": "silu",
+        "rope_theta": config.rope_theta, "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "max_position_embeddings": config.max_positions, "tie_word_embeddings": config.tied, "attention_bias": False, "mlp_bias": False,
+        "bos_token_id": 0, "eos_token_id": 0, "dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n")
+    shards: list[dict] = [{}]
+    for name, weight in to_hf_state(model).items():
+        weight = weight.detach().cpu().to(torch.bfloat16).contiguous()
+        if sum(w.nbytes for w in shards[-1].values()) + weight.nbytes > limit:
+            shards.append({})
+        shards[-1][name] = weight
+    if len(shards) == 1:
+        save_file(shards[0], folder / "model.safetensors", {"format": "pt"})
+    else:
+        names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
+        for name, shard in zip(names, shards):
+            save_file(shard, folder / name, {"format": "pt"})
+        index = {"metadata": {"total_size": sum(w.nbytes for s in shards for w in s.values())},
+                 "weight_map": {key: name for name, shard in zip(names, shards) for key in shard}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+    tokenizer.save_pretrained(folder)
+
+
+def save_pair(folder: Path, target: Transformer, draft: Transformer, tokenizer, report: dict) -> None:
+    """Write both models in the shipped layout, and what was measured of them to report.json."""
+    save_model(folder / "target", target, tokenizer)
+    save_model(folder / "draft", draft, tokenizer)
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")

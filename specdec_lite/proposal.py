@@ -1,0 +1,67 @@
+"""What travels between a drafter and an acceptance rule: the proposal, and the verdict on it."""
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from .tree import TokenTree
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A drafted tree and the distributions its draws were really made from.
+
+    probs [d, V]: one row per draw, in sibling order, after temperature, top-k, top-p and any exclusion. None: every token
+    was *chosen*, not drawn, which is the same as a draw from a one-hot row. nodes [d]: the node on which each draw landed
+    (two draws may land on one node); None: draw i made node i. candidates: the nodes that may be accepted, None for all.
+    Raises ValueError where these do not fit together.
+    """
+    tree: TokenTree
+    probs: Tensor | None = None
+    nodes: Sequence[int] | None = None
+    candidates: frozenset[int] | None = None
+    draws: dict[int, tuple[tuple[int, int | None], ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        count = len(self.tree)
+        if self.probs is None:
+            if self.nodes is not None:
+                raise ValueError("nodes without probs: give one row of probs per draw, or neither")
+            landed, rows = range(count), [None] * count
+        else:
+            landed = range(count) if self.nodes is None else [int(node) for node in self.nodes]
+            rows = range(len(self.probs))
+            if len(landed) != len(rows):
+                raise ValueError(f"probs has {len(rows)} rows for {len(landed)} draws: give the row of every draw, and only those")
+            if set(landed) != set(range(count)):
+                raise ValueError(f"nodes={list(landed)}: every one of the {count} nodes must come from a draw, and every draw must land on a node")
+        siblings: dict[int, list] = {}
+        for node, row in zip(landed, rows):
+            if self.candidates is None or node in self.candidates:
+                siblings.setdefault(self.tree.parents[node], []).append((node, row))
+        object.__setattr__(self, "draws", {parent: tuple(made) for parent, made in siblings.items()})
+
+
+NOTHING = Proposal(TokenTree((), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """path: the accepted nodes from the root down. token: the token that follows them. kind: "recovered", "bonus", or
+    "sampled" (nothing was drafted). tests: how many draws were tested at each level; `tested` is their sum."""
+    path: tuple[int, ...]
+    token: int
+    kind: str
+    tests: tuple[int, ...]
+
+    @property
+    def tested(self) -> int:
+        return sum(self.tests)
+
+
+def one_hot(token: int, like: Tensor) -> Tensor:
+    """The distribution of a chosen token: all mass on it. Shape and dtype of `like` [V]."""
+    row = torch.zeros_like(like)
+    row[token] = 1
+    return row

@@ -1,0 +1,141 @@
+"""One round: propose → score → judge → keep. The only place where a target's cache is cut back.
+
+What lives here: the round, the `Step` it returns, and what a drafter must offer (`Drafter`, `Session`). What does not:
+the loop (`decoding`) and the drafters themselves. Cascades run a round inside a drafter, so this stands below them.
+"""
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .models import Cache, CausalLM, Layer, Scores
+from .proposal import NOTHING, Proposal, Verdict
+from .sampling import Rng, Sampling
+from .tree import TokenTree
+
+
+@dataclass(slots=True)
+class Context:
+    """What a drafter may look at. tokens: the committed ids [m], the last of which no model has been fed yet.
+
+    scores: the target's scores of the last round's root and accepted path (at `start`: of all prompt tokens but the
+    last), with the hidden layers the drafter declared; None when the prompt is a single token.
+    sampling, rng: how tokens are drawn. wanted: how many tokens may still be emitted, ≥ 1; drafting more is wasted.
+    vocab_size: the target's V, the width that every row of `Proposal.probs` must have.
+    """
+    tokens: Tensor
+    scores: Scores | None
+    sampling: Sampling
+    rng: Rng
+    wanted: int
+    vocab_size: int
+
+
+class Session(Protocol):
+    """One generation's drafting. State lives here, so generations can interleave and nothing leaks between them."""
+    passes: int   # drafter forward passes so far
+
+    def propose(self, context: Context) -> Proposal:
+        """Draft at most `context.wanted - 1` levels. A drawn token may not be discarded after a look at it."""
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        """Hear what became of the last proposal; scores: of [root] + tree.tokens, rejected rows included."""
+
+
+class Drafter(Protocol):
+    """A source of proposals. hidden_layers: the target's hidden states it wants to see in `Context.scores`."""
+    hidden_layers: tuple[Layer, ...]
+
+    def start(self, context: Context) -> Session:
+        """Begin one generation, after the target's prefill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one round did. Everything after a stop token has been cut off: none of it is counted.
+
+    tokens: the emitted ids in order. tree: what was drafted; path: its accepted nodes. token, kind: the token the target
+    added and what it is ("recovered", "bonus", "sampled"), both None when a drafted stop token ended the text. tests: draws
+    tested at each level. p, q: for every node, the target's and the drafter's probability of its token (q = 1: chosen).
+    draft_passes; seconds spent drafting, verifying (the target's pass) and on everything else.
+    """
+    tokens: tuple[int, ...]
+    tree: TokenTree
+    path: tuple[int, ...]
+    token: int | None
+    kind: str | None
+    tests: tuple[int, ...]
+    p: tuple[float, ...]
+    q: tuple[float, ...]
+    draft_passes: int
+    drafting: float
+    verifying: float
+    other: float
+
+    @property
+    def seconds(self) -> float:
+        return self.drafting + self.verifying + self.other
+
+    @property
+    def accepted(self) -> int:
+        return len(self.path)
+
+    @property
+    def tested(self) -> int:
+        return sum(self.tests)
+
+    @property
+    def drafted(self) -> int:
+        """Nodes drafted, not counting levels beyond a stop token."""
+        if self.kind is not None:
+            return len(self.tree)
+        return int((self.tree.depth < len(self.path)).sum())
+
+
+def token_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """For every node, its token's probability under the target and under the row its first draw came from (1 if chosen)."""
+    tree = proposal.tree
+    if not len(tree):
+        return (), ()
+    rows = torch.tensor(tree.parents) + 1
+    p = target_probs[rows.to(target_probs.device), tree.tokens.to(target_probs.device)].tolist()
+    if proposal.probs is None:
+        return tuple(p), (1.0,) * len(p)
+    drawn = {node: row for draws in proposal.draws.values() for node, row in reversed(draws)}
+    q = [proposal.probs[drawn[node], token].item() if node in drawn else 1.0 for node, token in enumerate(tree.tokens.tolist())]
+    return tuple(p), tuple(q)
+
+
+def speculate(target: CausalLM, cache: Cache, session: Session | None, context: Context, rule,
+              hidden_layers: tuple[Layer, ...] = (), stop_token_ids: frozenset[int] = frozenset()) -> tuple[Step, Scores]:
+    """Run one round and leave `cache` holding every committed token but the last.
+
+    Returns the step and the scores of the root and the accepted path. Raises ValueError on NaN logits.
+    """
+    began, passes = perf_counter(), session.passes if session else 0
+    proposal = session.propose(context) if session else NOTHING
+    tree = proposal.tree
+    drafted = perf_counter()
+    scores = target.score(torch.cat((context.tokens[-1:], tree.tokens.to(context.tokens.device))), cache, tree, hidden_layers)
+    logits = scores.logits[0]
+    if bool(logits.isnan().any()):
+        raise ValueError(f"the target's logits hold NaN after {len(context.tokens)} tokens: check its weights and dtype ({target.dtype})")
+    verified = perf_counter()
+    target_probs = context.sampling(logits)
+    verdict = rule(proposal, target_probs, context.rng)
+    p, q = token_probabilities(proposal, target_probs)
+    kept = scores.along(verdict.path) if session else scores
+    cache.keep((0, *(node + 1 for node in verdict.path)))
+    if session:
+        session.observe(verdict, scores)
+    tokens = [*tree.tokens[list(verdict.path)].tolist(), verdict.token]
+    path, token, kind, tests = verdict.path, verdict.token, verdict.kind, verdict.tests
+    stop = next((i for i, t in enumerate(tokens) if t in stop_token_ids), None)
+    if stop is not None and stop < len(path):
+        tokens, path, tests, token, kind = tokens[:stop + 1], path[:stop + 1], tests[:stop + 1], None, None
+    ended = perf_counter()
+    step = Step(tuple(tokens), tree, path, token, kind, tests, p, q, (session.passes if session else 0) - passes,
+                drafted - began, verified - drafted, ended - verified)
+    return step, kept

@@ -1,0 +1,241 @@
+"""Training: the shipped pair, from scratch, on text that every machine has.
+
+    python -m specdec_lite.training pair --out specdec_lite/weights/pair
+
+What lives here: the training loop, distillation of the draft on the target's distributions, and the held-out
+measurements. What does not: the text (`corpus`) and the shapes of the models, which are the constants below.
+Interrupt it at any time: it resumes from `--work`, step for step.
+"""
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from tqdm import tqdm
+
+from .corpus import DOMAINS, held_out_text, training_text
+from .transformer import Transformer, TransformerConfig
+
+VOCABULARY = 2048
+TARGET = TransformerConfig(VOCABULARY, hidden_size=320, intermediate_size=896, num_layers=8, num_heads=5, num_kv_heads=5, head_size=64)
+DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=512, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
+MIXTURE = {"library": 0.62, "tests": 0.32, "docs": 0.06}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many tokens per step."""
+    steps: int
+    learning_rate: float
+    batch: int = 8
+    context: int = 512
+    long_context: int = 1024
+    warmup: int = 200
+    decay_from: float = 0.3
+    weight_decay: float = 0.1
+    seed: int = 0
+
+    def rate(self, step: int) -> float:
+        """Learning rate: linear warm-up, constant, linear to zero."""
+        left = (self.steps - step) / (self.steps * (1 - self.decay_from))
+        return self.learning_rate * min(1.0, (step + 1) / self.warmup, left)
+
+    def window(self, step: int) -> tuple[int, int]:
+        """Rows and tokens per row at this step."""
+        if step < 0.9 * self.steps:
+            return self.batch, self.context
+        return max(1, self.batch * self.context // self.long_context), self.long_context
+
+
+def train_tokenizer(texts: list[str], vocabulary: int = VOCABULARY):
+    """A byte-level BPE with one special token, `<|endoftext|>` (id 0), as a Hugging Face fast tokenizer."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocabulary, special_tokens=["<|endoftext|>"],
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>", clean_up_tokenization_spaces=False,
+                                   model_max_length=TARGET.max_positions)
+
+
+def tokenize(tokenizer, texts: list[str]) -> np.ndarray:
+    """All documents in one row of uint16 ids, each followed by the end-of-text token."""
+    encoded = tokenizer.backend_tokenizer.encode_batch(texts)
+    return np.concatenate([np.array([*e.ids, tokenizer.eos_token_id], dtype=np.uint16) for e in encoded])
+
+
+def batches(streams: dict[str, np.ndarray], plan: Plan, first: int = 0) -> Iterator[Tensor]:
+    """Batches [rows, context + 1] of random windows; step i is a function of (seed, i) alone, so a run can resume."""
+    names = list(streams)
+    weights = np.array([MIXTURE[name] for name in names])
+    for step in range(first, plan.steps):
+        rng, (rows, context) = np.random.default_rng((plan.seed, step)), plan.window(step)
+        chosen = rng.choice(len(names), size=rows, p=weights / weights.sum())
+        starts = [rng.integers(len(streams[names[i]]) - context - 1) for i in chosen]
+        yield torch.from_numpy(np.stack([streams[names[i]][s:s + context + 1] for i, s in zip(chosen, starts)]).astype(np.int64))
+
+
+def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
+    """Mean cross-entropy in nats per token over a batch of windows."""
+    def loss(rows: Tensor) -> Tensor:
+        return F.cross_entropy(model(rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
+    return loss
+
+
+def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tensor], Tensor]:
+    """Total variation between the two next-token laws, which is the rejection rate itself, plus a little KL(p‖q).
+
+    The rate 1 − Σ min(p, q) is what the draft is for; its gradient vanishes where q is far from p, and there KL helps.
+    Source: Zhou et al. 2023 (DistillSpec), equation 2 and the TVD objective.
+    """
+    def loss(rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            log_p = target(rows[:, :-1]).float().log_softmax(-1)
+        log_q = draft(rows[:, :-1]).float().log_softmax(-1)
+        variation = (log_p.exp() - log_q.exp()).abs().sum(-1).mean() / 2
+        divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+        return variation + 0.1 * divergence
+    return loss
+
+
+def initialise(model: Transformer, seed: int = 0) -> Transformer:
+    """Normal(0, .02) weights, the two matrices that write to the residual stream scaled down by √(2 · layers)."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2:
+            scale = math.sqrt(2 * model.config.num_layers) if name.endswith(("out.weight", "down.weight")) else 1.0
+            torch.nn.init.normal_(weight, std=0.02 / scale, generator=generator)
+    return model
+
+
+def train(model: Transformer, loss: Callable, streams: dict, plan: Plan, checkpoint: Path, compiled: bool = False) -> Transformer:
+    """Run `plan`, saving to and resuming from `checkpoint`. bf16 autocast, float32 weights, AdamW, clipping at 1."""
+    device = next(model.parameters()).device
+    matrices = [w for w in model.parameters() if w.dim() == 2]
+    vectors = [w for w in model.parameters() if w.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=plan.learning_rate, betas=(0.9, 0.98), fused=True)
+    first = 0
+    if checkpoint.exists():
+        saved = torch.load(checkpoint, map_location=device, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first = saved["step"]
+    model.rotary(device, torch.float32)
+    step_loss = torch.compile(loss, dynamic=False) if compiled else loss
+    bar = tqdm(batches(streams, plan, first), initial=first, total=plan.steps, mininterval=5, desc=checkpoint.stem)
+    smooth, saved_at = None, time.monotonic()
+    for step, rows in enumerate(bar, start=first):
+        for group in optimizer.param_groups:
+            group["lr"] = plan.rate(step)
+        with torch.autocast(device.type, torch.bfloat16):
+            value = step_loss(rows.to(device))
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        smooth = value.item() if smooth is None else 0.98 * smooth + 0.02 * value.item()
+        bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
+        if step + 1 == plan.steps or time.monotonic() - saved_at > 120:
+            saved_at = time.monotonic()
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+            torch.save(state, checkpoint.with_suffix(".part"))
+            checkpoint.with_suffix(".part").replace(checkpoint)
+    return model.eval()
+
+
+@torch.no_grad()
+def held_out_logits(model: Transformer, tokens: Tensor, context: int = 1024) -> Iterator[tuple[Tensor, Tensor]]:
+    """(logits [n, V], next tokens [n]) over a long text, each token scored once, with at least context/2 before it (but for the first)."""
+    done = 0
+    for start in range(0, max(1, len(tokens) - 1), context // 2):
+        window = tokens[start:start + context + 1]
+        logits = model(window[None, :-1])[0, done - start:]
+        yield logits.float(), window[1 + done - start:]
+        done = start + len(window) - 1
+        if done >= len(tokens) - 1:
+            return
+
+
+def measure(target: Transformer, tokenizer, draft: Transformer | None = None) -> dict[str, dict[str, float]]:
+    """Held-out figures by domain: bits_per_byte of the target; with a draft, alpha = mean Σ min(p, q) at T=1 and argmax agreement."""
+    report = {}
+    for domain, texts in held_out_text().items():
+        nats, alpha, agree, count, size = 0.0, 0.0, 0.0, 0, 0
+        for text in texts:
+            tokens = torch.tensor(tokenizer.encode(text))
+            size += len(tokenizer.decode(tokens[1:]).encode())
+            pieces = zip(held_out_logits(target, tokens), held_out_logits(draft or target, tokens))
+            for (logits, following), (draft_logits, _) in pieces:
+                nats += F.cross_entropy(logits, following, reduction="sum").item()
+                alpha += torch.minimum(logits.softmax(-1), draft_logits.softmax(-1)).sum().item()
+                agree += (logits.argmax(-1) == draft_logits.argmax(-1)).sum().item()
+                count += len(following)
+        report[domain] = {"bits_per_byte": nats / math.log(2) / size, "tokens": count, "bytes": size}
+        if draft is not None:
+            report[domain] |= {"alpha": alpha / count, "argmax_agreement": agree / count}
+    totals = {key: sum(report[d][key] for d in DOMAINS) for key in ("tokens", "bytes")}
+    report["all"] = totals | {"bits_per_byte": sum(report[d]["bits_per_byte"] * report[d]["bytes"] for d in DOMAINS) / totals["bytes"]}
+    if draft is not None:
+        report["all"] |= {k: sum(report[d][k] * report[d]["tokens"] for d in DOMAINS) / totals["tokens"] for k in ("alpha", "argmax_agreement")}
+    return report
+
+
+def prepare(work: Path):
+    """Tokenizer and token streams, made once and kept in `work`."""
+    from transformers import PreTrainedTokenizerFast
+    work.mkdir(parents=True, exist_ok=True)
+    texts = training_text()
+    if not (work / "tokenizer" / "tokenizer.json").exists():
+        train_tokenizer([*texts["library"], *texts["docs"] * 4]).save_pretrained(work / "tokenizer")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
+    streams = {}
+    for name, documents in texts.items():
+        path = work / f"{name}.npy"
+        if not path.exists():
+            np.save(path, tokenize(tokenizer, documents))
+        streams[name] = np.load(path)
+    return tokenizer, streams
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line: `python -m specdec_lite.training pair`."""
+    from .pairs import save_pair
+    parser = argparse.ArgumentParser(prog="python -m specdec_lite.training", description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["pair"])
+    parser.add_argument("--out", type=Path, default=Path("pair"), help="folder for the finished weights")
+    parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--target-steps", type=int, default=3600)
+    parser.add_argument("--draft-steps", type=int, default=600)
+    parser.add_argument("--distil-steps", type=int, default=1600)
+    parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
+    chosen = parser.parse_args(arguments)
+    torch.manual_seed(0)
+    tokenizer, streams = prepare(chosen.work)
+    print({name: len(stream) for name, stream in streams.items()}, "training tokens", flush=True)
+    began = time.monotonic()
+    target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
+    train(target, next_token_loss(target), streams, Plan(chosen.target_steps, 3e-3), chosen.work / "target.pt", chosen.compile)
+    print("target", json.dumps(measure(target.cpu(), tokenizer)["all"]), flush=True)
+    target.to(chosen.device)
+    train(draft, next_token_loss(draft), streams, Plan(chosen.draft_steps, 4e-3, seed=1), chosen.work / "draft.pt", chosen.compile)
+    distil = Plan(chosen.distil_steps, 3e-3, seed=2)
+    train(draft, distillation_loss(draft, target), streams, distil, chosen.work / "distilled.pt", chosen.compile)
+    report = measure(target.cpu(), tokenizer, draft.cpu()) | {"seconds_this_run": time.monotonic() - began}
+    save_pair(chosen.out, target, draft, tokenizer, report)
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
