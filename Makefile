@@ -1,0 +1,51 @@
+# Every target does its own set-up on a fresh machine with Python 3.11+ and make; stamp files keep a second run quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NICE ?=
+BOOK := _build/html
+PORT ?= 8000
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help book test lab serve bench clean
+help:
+	@echo "make book   build the book in $(BOOK), every chapter executed"
+	@echo "make test   build it strictly and run every test, in a real browser too"
+	@echo "make lab    open the notebooks in JupyterLab"
+	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
+	@echo "make bench  measure, and write results/*.json"
+
+$(VENV)/.installed: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@touch $@
+
+node_modules/.installed: package.json package-lock.json
+	@command -v npm > /dev/null || site/install_debian.sh nodejs npm || { echo "npm is needed: install Node.js 18 or newer, then run this again"; exit 1; }
+	npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+SETUP := $(VENV)/.installed node_modules/.installed
+
+book: $(SETUP)
+	$(NICE) $(BIN)/jupyter-book build . -n --keep-going
+	@echo "Open file://$(CURDIR)/$(BOOK)/index.html"
+
+test: $(SETUP)
+	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
+	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
+	$(NICE) $(BIN)/python -m pytest
+
+lab: $(SETUP)
+	$(BIN)/jupyter lab notebooks
+
+serve: book
+	$(BIN)/python site/serve.py --port $(PORT)
+
+bench: $(SETUP)
+	$(NICE) $(BIN)/python -m benchmarks
+
+clean:
+	rm -rf _build

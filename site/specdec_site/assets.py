@@ -1,0 +1,69 @@
+"""Scripts and style sheets beside the pages: vendored JavaScript from node_modules, the interactives' modules, our own files.
+
+The book asks no other host for anything. ES modules do not load from file://, so each interactive is wrapped into a
+classic script here; the same file runs unchanged in JupyterLab and Colab.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+VENDORED = {
+    "mathjax/es5/tex-chtml.js": "mathjax/tex-chtml.js",
+    "mathjax/es5/output/chtml/fonts/woff-v2": "mathjax/output/chtml/fonts/woff-v2",
+    "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly.min.js",
+}
+INTERACTIVES = "specdec_lite/viz/static"
+
+
+def classic_script(name: str, module: str) -> str:
+    """The import-free ES module `module` as a classic script that registers its default export under `name`."""
+    if re.search(r"^\s*import\b", module, flags=re.M):
+        raise ExtensionError(f"{name}.js: an interactive's module must not import anything")
+    body, count = re.subn(r"^export default ", f'globalThis.sdlInteractives["{name}"] = ', module, flags=re.M)
+    if count != 1:
+        raise ExtensionError(f"{name}.js: expected one line that begins with 'export default', found {count}")
+    body = re.sub(r"^export\s*\{[^}]*\};?\s*$", "", body, flags=re.M)
+    body = re.sub(r"^export (?=(?:async )?function|const|let|class)", "", body, flags=re.M)
+    return f"(() => {{\nglobalThis.sdlInteractives ??= {{}};\n{body}\n}})();\n"
+
+
+def copy_vendored(node_modules: Path, static: Path) -> None:
+    for source, target in VENDORED.items():
+        origin, destination = node_modules / source, static / "vendor" / target
+        if not origin.exists():
+            raise ExtensionError(f"{origin} is missing: run `npm ci` first (`make book` does)")
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        if origin.is_dir():
+            shutil.copytree(origin, destination, dirs_exist_ok=True)
+        else:
+            shutil.copy2(origin, destination)
+
+
+def write_interactives(source: Path, static: Path) -> None:
+    target = static / "interactives"
+    target.mkdir(parents=True, exist_ok=True)
+    for module in sorted(source.glob("*.js")):
+        (target / module.name).write_text(classic_script(module.stem, module.read_text("utf-8")), "utf-8")
+    for sheet in sorted(source.glob("*.css")):
+        shutil.copy2(sheet, target / sheet.name)
+
+
+def publish(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        static = Path(app.outdir) / "_static"
+        copy_vendored(Path(app.srcdir) / "node_modules", static)
+        write_interactives(Path(app.srcdir) / INTERACTIVES, static)
+
+
+def register(app: Sphinx) -> None:
+    app.add_css_file("page.css")
+    app.add_css_file("interactives/interactive.css")
+    app.add_js_file("figures.js", loading_method="defer")
+    app.add_js_file("interactives.js", loading_method="defer")
+    app.add_js_file("learn.js", loading_method="defer")
+    app.add_js_file("reading.js", loading_method="defer")
+    app.connect("build-finished", publish)

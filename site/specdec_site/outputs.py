@@ -1,0 +1,88 @@
+"""Notebook outputs that Jupyter Book drops: plotly figures and the book's interactives; and the directive for .md pages."""
+
+import html
+import json
+
+from docutils import nodes
+from docutils.parsers.rst import Directive, directives
+from myst_nb.core import render
+from sphinx.application import Sphinx
+
+from .tables import figure_table
+
+PLOTLY = "application/vnd.plotly.v1+json"
+INTERACTIVE = "application/vnd.specdec-lite.interactive+json"
+
+
+def json_island(value: object) -> str:
+    """A <script> element that holds `value` as data; no value can end it early."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json">{body}</script>'
+
+
+def figure_html(figure: dict) -> str:
+    """A plotly figure as a placeholder that the page draws when it comes into view, with its text and its data."""
+    layout = figure.get("layout", {})
+    alt = (layout.get("meta") or {}).get("alt")
+    if not alt:
+        raise ValueError(
+            "a plotly figure has no text alternative: build it with the figure helper of specdec_lite.viz"
+        )
+    height = int(layout.get("height") or 450)
+    description = html.escape(alt, quote=True)
+    return (
+        '<div class="sdl-figure">'
+        f'<div class="sdl-plot" role="img" aria-label="{description}" style="height:{height}px">'
+        f"{json_island({'data': figure['data'], 'layout': layout})}</div>"
+        '<details class="sdl-data"><summary>Description and data of this figure</summary>'
+        f"<p>{description}</p>{figure_table(figure)}</details></div>"
+    )
+
+
+def interactive_html(module: str, state: dict, label: str) -> str:
+    """The mount point of an interactive; `module` names a file in the library's viz/static folder."""
+    name, text = html.escape(module, quote=True), html.escape(label, quote=True)
+    return (
+        f'<div class="sdl-interactive" data-module="{name}" role="group" aria-label="{text}">'
+        f"{json_island(state)}<noscript><p>{text}: this interactive needs JavaScript.</p></noscript></div>"
+    )
+
+
+class Outputs:
+    """A myst-nb renderer of MIME types; myst-nb calls it for every output of an executed notebook."""
+
+    mime_priority_overrides = [("html", INTERACTIVE, 1), ("html", PLOTLY, 2)]
+
+    @staticmethod
+    def handle_mime(renderer, data, inline: bool) -> list[nodes.Element] | None:
+        if data.mime_type == PLOTLY:
+            return [nodes.raw("", figure_html(data.content), format="html")]
+        if data.mime_type == INTERACTIVE:
+            content = data.content
+            label = content.get("label") or content["module"]
+            return [nodes.raw("", interactive_html(content["module"], content["state"], label), format="html")]
+        return None
+
+
+class InteractiveDirective(Directive):
+    """```{interactive} explorer``` in a .md page; the body is the initial state as JSON."""
+
+    required_arguments = 1
+    has_content = True
+    option_spec = {"label": directives.unchanged_required}
+
+    def run(self) -> list[nodes.Node]:
+        module = self.arguments[0]
+        try:
+            state = json.loads("\n".join(self.content) or "{}")
+        except json.JSONDecodeError as problem:
+            raise self.error(f"the body of interactive '{module}' must be JSON: {problem}") from problem
+        label = self.options.get("label", module)
+        return [nodes.raw("", interactive_html(module, state, label), format="html")]
+
+
+def register(app: Sphinx) -> None:
+    installed = render.load_mime_renders
+    # myst-nb finds renderers by entry points of installed packages; this extension is not one, so it adds itself.
+    render.load_mime_renders = lambda: [*installed(), Outputs]
+    app.add_directive("interactive", InteractiveDirective)

@@ -1,0 +1,82 @@
+// Quizzes and predictions. Their source is plain Markdown (see CONTRIBUTING.md); without this script it reads as text with a
+// fold-out. Progress stays in this browser.
+(() => {
+  const page = location.pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
+  const element = (tag, attributes = {}, ...children) => {
+    const node = Object.assign(document.createElement(tag), attributes);
+    node.append(...children);
+    return node;
+  };
+
+  const progress = {
+    read() { try { return JSON.parse(localStorage.getItem("sdl-progress")) ?? {}; } catch { return {}; } },
+    solve(question, total) {
+      const all = this.read();
+      const solved = new Set(all[page]?.solved).add(question);
+      try { localStorage.setItem("sdl-progress", JSON.stringify({ ...all, [page]: { solved: [...solved], total } })); } catch { /* storage is off */ }
+    },
+  };
+
+  const inside = (item) => (item.children.length === 1 && item.firstElementChild.matches("p") ? item.firstElementChild : item).childNodes;
+
+  function quiz(box, question, total) {
+    const [options, reasons] = [box.querySelector(":scope > ul"), box.querySelector("details ul")];
+    const answer = box.dataset.answer.charCodeAt(0) - "a".charCodeAt(0);
+    const whys = [...reasons.children].map((reason) => element("div", { className: "sdl-why", hidden: true }, ...inside(reason)));
+    [...options.children].forEach((option, index) => {
+      const right = index === answer;
+      const mark = element("span", { className: "sdl-mark", ariaHidden: "true" });
+      const button = element("button", { type: "button", className: "sdl-option", ariaPressed: "false" },
+        mark, element("span", {}, ...inside(option)));
+      button.addEventListener("click", () => {
+        button.ariaPressed = "true";
+        button.dataset.verdict = right ? "right" : "wrong";
+        mark.textContent = right ? "✓" : "✗";
+        whys[index].hidden = false;
+        if (right) { progress.solve(question, total); ticks(); }
+      });
+      option.replaceChildren(button, whys[index]);
+    });
+    options.classList.add("sdl-options");
+    options.setAttribute("aria-live", "polite");
+    box.querySelector("details").remove();
+  }
+
+  function predict(details) {
+    const summary = details.querySelector("summary");
+    const question = element("p", { className: "sdl-question" }, ...summary.childNodes);
+    const said = element("p", { className: "sdl-said", hidden: true });
+    const buttons = (details.dataset.choices ?? "").split("|").filter(Boolean).map((choice) => {
+      const button = element("button", { type: "button", className: "sdl-choice", ariaPressed: "false", textContent: choice.trim() });
+      button.addEventListener("click", () => {
+        buttons.forEach((other) => { other.ariaPressed = String(other === button); });
+        said.replaceChildren("You predicted: ", element("strong", { textContent: button.textContent }), ".");
+        said.hidden = false;
+        details.open = true;
+      });
+      return button;
+    });
+    const choices = element("div", { className: "sdl-choices", role: "group", ariaLabel: "Your prediction" }, ...buttons);
+    const box = element("div", { className: "sdl-predict-box" });
+    details.replaceWith(box);
+    summary.textContent = buttons.length ? "Show the answer" : "Reveal";
+    summary.after(said);
+    box.append(question, ...(buttons.length ? [choices] : []), details);
+  }
+
+  function ticks() {
+    const all = progress.read();
+    for (const link of document.querySelectorAll(".bd-sidebar-primary nav a.reference.internal")) {
+      const name = new URL(link.href).pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
+      const done = all[name] && all[name].solved.length >= all[name].total;
+      if (done && !link.querySelector(".sdl-done"))
+        link.append(element("span", { className: "sdl-done" }, element("span", { ariaHidden: "true", textContent: " ✓" }),
+          element("span", { className: "visually-hidden", textContent: " quiz solved" })));
+    }
+  }
+
+  const quizzes = [...document.querySelectorAll(".sdl-quiz")];
+  quizzes.forEach((box, index) => quiz(box, index, quizzes.length));
+  document.querySelectorAll("details.sdl-predict").forEach(predict);
+  ticks();
+})();
