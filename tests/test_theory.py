@@ -1,0 +1,290 @@
+"""Closed forms against their theorems, against simulation by sums, and against what was published."""
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from hypothesis.extra.numpy import arrays
+
+from specdec_lite import theory
+
+PUBLISHED = json.loads((Path(__file__).parents[1] / "results" / "published.json").read_text(encoding="utf-8"))
+ALPHA = st.floats(0, 1)
+GAMMA = st.integers(1, 40)
+COST = st.floats(0, 2)
+
+
+@st.composite
+def pairs(draw, size=None):
+    """Two distributions over 1–8 tokens, zeros and equal pairs included."""
+    size = size or draw(st.integers(1, 8))
+    weights = arrays(float, size, elements=st.one_of(st.just(0.0), st.floats(1e-3, 1)))
+    p, q = (draw(weights.filter(lambda w: w.sum() > 0)) for _ in range(2))
+    p = p / p.sum()
+    return (p, p.copy()) if draw(st.integers(0, 9)) == 0 else (p, q / q.sum())
+
+
+LENIENCE = st.floats(0.01, 1)
+
+
+# Distributions ---------------------------------------------------------------------------------------------------
+
+@given(pairs())
+def test_acceptance_rate_is_one_minus_total_variation(pair):
+    p, q = pair
+    assert theory.acceptance_rate(p, q) == pytest.approx(1 - theory.total_variation(p, q), abs=1e-12)
+
+
+@given(pairs())
+def test_total_variation_is_the_papers_divergence_and_symmetric(pair):
+    p, q = pair
+    middle = (p + q) / 2
+    assert theory.total_variation(p, q) == pytest.approx(np.abs(p - middle).sum(), abs=1e-12)
+    assert theory.total_variation(p, q) == theory.total_variation(q, p)
+
+
+@given(pairs())
+def test_total_variation_lies_between_equal_and_disjoint(pair):
+    p, q = pair
+    distance = theory.total_variation(p, q)
+    assert -1e-12 <= distance <= 1 + 1e-12
+    assert (distance < 1e-12) == np.allclose(p, q, atol=1e-12)
+    assert (distance > 1 - 1e-12) == (not np.any((p > 0) & (q > 0)))
+
+
+@given(pairs(size=5), pairs(size=5))
+def test_total_variation_obeys_the_triangle_inequality(first, second):
+    (p, q), (r, _) = first, second
+    assert theory.total_variation(p, q) <= theory.total_variation(p, r) + theory.total_variation(r, q) + 1e-12
+
+
+@given(pairs())
+def test_accepted_mass_and_residual_add_up_to_the_target(pair):
+    p, q = pair
+    emitted = np.minimum(p, q) + (1 - theory.acceptance_rate(p, q)) * theory.residual(p, q)
+    np.testing.assert_allclose(emitted, p, atol=1e-12)
+
+
+def test_residual_of_equal_distributions_is_the_target():
+    p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
+    assert theory.residual(p, p.clone()).equal(p)
+    mixed = theory.residual(p, torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1]]))
+    assert mixed[0].equal(p[0]) and mixed[1].tolist() == [0, 0, 1]
+
+
+@given(pairs())
+def test_rejection_sampling_never_accepts_more(pair):
+    p, q = pair
+    once = theory.rejection_sampling_acceptance_rate(p, q)
+    largest = max((a / b if b else math.inf) for a, b in zip(p, q) if a > 0)
+    assert once == pytest.approx(1 / largest)
+    assert once == pytest.approx(sum(a * min(b / a for a, b in zip(p, q) if a > 0) for a in p))
+    assert once <= theory.acceptance_rate(p, q) + 1e-12
+
+
+@given(pairs())
+def test_sample_and_match_never_accepts_more(pair):
+    assert theory.sample_and_match_acceptance_rate(*pair) <= theory.acceptance_rate(*pair) + 1e-12
+
+
+@given(pairs(), LENIENCE)
+def test_lenience_raises_acceptance_and_bounds_every_token(pair, lenience):
+    p, q = pair
+    rate = theory.lenient_acceptance_rate(p, q, lenience)
+    assert theory.acceptance_rate(p, q) - 1e-12 <= rate <= min(1, theory.acceptance_rate(p, q) / lenience) + 1e-12
+    assert rate == pytest.approx(sum(b * min(1, a / (lenience * b)) for a, b in zip(p, q) if b > 0), abs=1e-12)
+    for emitted in lenient_laws(p, q, lenience):
+        assert emitted.sum() == pytest.approx(1)
+        assert np.all(emitted <= p / lenience + 1e-12)
+
+
+def lenient_laws(p, q, lenience):
+    """What is emitted when the recovered token comes from the residual of p − q, and of p − l·q."""
+    accepted = np.minimum(p / lenience, q)
+    scaled = np.maximum(p - lenience * q, 0)
+    scaled = scaled / scaled.sum() if scaled.sum() > 1e-15 else p
+    return [accepted + (1 - accepted.sum()) * leftover for leftover in (theory.residual(p, q), scaled)]
+
+
+@given(pairs(size=6), LENIENCE, st.data())
+def test_lenience_least_total_variation_is_reached_by_the_residual_of_p_minus_q(pair, lenience, data):
+    p, q = pair
+    least = theory.lenient_distance(p, q, lenience)
+    assert least == pytest.approx(1 - theory.acceptance_rate(p, q) - (1 - theory.lenient_acceptance_rate(p, q, lenience)), abs=1e-12)
+    unscaled, scaled = lenient_laws(p, q, lenience)
+    assert theory.total_variation(p, unscaled) == pytest.approx(least, abs=1e-9)
+    assert theory.total_variation(p, scaled) >= least - 1e-9
+    other = data.draw(arrays(float, 6, elements=st.floats(1e-3, 1)))
+    accepted = np.minimum(p / lenience, q)
+    emitted = accepted + max(0.0, 1 - accepted.sum()) * other / other.sum()
+    assert theory.total_variation(p, emitted / emitted.sum()) >= least - 1e-9
+
+
+def test_lenient_distance_of_the_scaled_residual_is_larger_somewhere():
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.3, 0.6])
+    unscaled, scaled = lenient_laws(p, q, 0.5)
+    assert theory.total_variation(p, scaled) > theory.total_variation(p, unscaled) + 0.01
+
+
+@given(pairs(size=4))
+def test_torch_and_numpy_agree_and_torch_stays_torch(pair):
+    p, q = pair
+    a, b = torch.tensor(np.stack([p, q])), torch.tensor(np.stack([q, q]))
+    for function in (theory.acceptance_rate, theory.total_variation, theory.residual, theory.sample_and_match_acceptance_rate,
+                     theory.rejection_sampling_acceptance_rate, lambda x, y: theory.lenient_acceptance_rate(x, y, 0.5)):
+        tensor, array = function(a, b), function(a.numpy(), b.numpy())
+        assert isinstance(tensor, torch.Tensor) and isinstance(array, np.ndarray)
+        np.testing.assert_allclose(tensor.numpy(), array, atol=1e-12)
+
+
+# Tokens, time, arithmetic ----------------------------------------------------------------------------------------
+
+@given(ALPHA, GAMMA)
+def test_expected_tokens_is_the_mean_of_a_capped_geometric_law(alpha, gamma):
+    law = theory.token_count_law(alpha, gamma)
+    assert law.sum() == pytest.approx(1)
+    assert theory.expected_tokens(alpha, gamma) == pytest.approx(law @ np.arange(1, gamma + 2), rel=1e-9)
+    assert theory.expected_tokens(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(gamma + 1)), rel=1e-9)
+
+
+@pytest.mark.parametrize("distance", [1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
+def test_expected_tokens_keeps_its_digits_near_one(distance):
+    assert theory.expected_tokens(1 - distance, 10) == pytest.approx(11 - 55 * distance, abs=200 * distance**2 + 1e-14 * 11)
+
+
+def test_expected_tokens_at_the_ends():
+    assert theory.expected_tokens(0, 7) == 1 and theory.expected_tokens(1, 7) == 8
+
+
+@given(ALPHA, GAMMA)
+def test_a_flat_profile_is_the_plain_formula(alpha, gamma):
+    assert theory.tokens_from_profile([alpha] * gamma) == pytest.approx(theory.expected_tokens(alpha, gamma))
+
+
+@given(ALPHA, GAMMA)
+def test_drafted_acceptance_never_exceeds_alpha(alpha, gamma):
+    assert theory.drafted_acceptance(alpha, gamma) <= alpha + 1e-12
+    assert theory.drafted_acceptance(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(1, gamma + 1)) / gamma, abs=1e-12)
+
+
+@given(ALPHA, GAMMA, COST)
+def test_walltime_improvement_is_tokens_over_time(alpha, gamma, c):
+    tokens = theory.expected_tokens(alpha, gamma)
+    assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
+    assert theory.corrected_improvement(tokens, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
+    assert theory.corrected_improvement(tokens, gamma, c, verify=1.3, overhead=0.1) < theory.walltime_improvement(alpha, gamma, c)
+
+
+@given(st.floats(0, 1), st.floats(0, 1.5))
+def test_a_draft_pays_iff_alpha_exceeds_c(alpha, c):
+    curve = theory.walltime_improvement(alpha, np.arange(1, 65), c)
+    gamma, improvement = theory.optimal_gamma(alpha, c)
+    if alpha > c:
+        assert gamma >= 1 and improvement == curve.max() == curve[gamma - 1]
+        assert improvement >= theory.guaranteed_improvement(alpha, c) - 1e-12
+        assert theory.guaranteed_improvement(alpha, c) == pytest.approx(theory.walltime_improvement(alpha, 1, c)) and curve[0] >= 1
+    else:
+        assert (gamma, improvement) == (0, 1.0) and curve.max() <= 1 + 1e-12
+        assert theory.guaranteed_improvement(alpha, c) == 1
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_speedup_curve_has_one_peak(alpha, c):
+    gains = np.diff(theory.walltime_improvement(alpha, np.arange(1, 40), c))
+    signs = np.sign(np.where(np.abs(gains) < 1e-12, 0, gains))
+    assert not any(later > 0 and earlier < 0 for earlier, later in zip(signs, signs[1:]))
+
+
+@given(ALPHA, GAMMA, COST)
+def test_operations_factor_is_at_least_one(alpha, gamma, c_hat):
+    factor = theory.operations_factor(alpha, gamma, c_hat)
+    assert factor >= 1 - 1e-12
+    assert factor == pytest.approx((gamma * c_hat + gamma + 1) / sum(alpha**i for i in range(gamma + 1)))
+
+
+def test_numbers_give_numbers_and_arrays_broadcast():
+    assert isinstance(theory.expected_tokens(0.5, 2), float) and theory.optimal_gamma(0.5, 0.6) == (0, 1.0)
+    assert theory.walltime_improvement(np.linspace(0, 1, 5)[:, None], np.arange(1, 4), torch.tensor(0.1)).shape == (5, 3)
+    best, improvement = theory.optimal_gamma(torch.tensor([0.8, 0.05]), [0.1, 0.1])
+    assert best.tolist() == [6, 0] and improvement[1] == 1.0
+    assert theory.optimal_gamma(1.0, 0.0, max_gamma=9) == (9, 10.0) and theory.optimal_gamma(0, 0) == (0, 1.0)
+    assert theory.drafting_share(4, 0.25) == 0.5 and theory.drafting_share(4, 0) == 0
+
+
+BAD = {
+    "alpha above 1": lambda: theory.expected_tokens(1.1, 3), "alpha below 0": lambda: theory.walltime_improvement(-0.1, 3, 0.1),
+    "alpha nan": lambda: theory.expected_tokens(float("nan"), 3), "alpha in optimal_gamma": lambda: theory.optimal_gamma(2, 0.1),
+    "gamma zero": lambda: theory.expected_tokens(0.5, 0), "gamma fraction": lambda: theory.expected_tokens(0.5, 2.5),
+    "gamma infinite": lambda: theory.walltime_improvement(0.5, math.inf, 0), "c negative": lambda: theory.walltime_improvement(0.5, 2, -1),
+    "c_hat negative": lambda: theory.operations_factor(0.5, 2, -1), "max_gamma zero": lambda: theory.optimal_gamma(0.5, 0.1, max_gamma=0),
+    "p unnormalised": lambda: theory.acceptance_rate([0.5, 0.6], [0.5, 0.5]), "q negative": lambda: theory.residual([0.5, 0.5], [1.5, -0.5]),
+    "p nan": lambda: theory.total_variation([math.nan, 1], [0.5, 0.5]), "p empty": lambda: theory.residual([], []),
+    "vocabularies differ": lambda: theory.residual([0.5, 0.5], [0.2, 0.3, 0.5]),
+    "lenience zero": lambda: theory.lenient_acceptance_rate([1.0], [1.0], 0), "lenience above 1": lambda: theory.lenient_distance([1.0], [1.0], 2),
+    "profile empty": lambda: theory.tokens_from_profile([]), "profile above 1": lambda: theory.tokens_from_profile([0.5, 1.5]),
+    "verify zero": lambda: theory.corrected_improvement(2, 3, 0.1, verify=0), "tokens above gamma + 1": lambda: theory.corrected_improvement(5, 3, 0.1),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_by_name(case):
+    with pytest.raises(ValueError, match=case.split()[0].replace("vocabularies", "one vocabulary")):
+        BAD[case]()
+
+
+# What was published ----------------------------------------------------------------------------------------------
+
+def test_claim_leviathan_table_1_to_the_printed_digits():
+    for alpha, gamma, operations, speed in PUBLISHED["leviathan2023_table1"]["rows"]:
+        assert round(theory.operations_factor(alpha, gamma, 0), 2) == operations
+        assert round(theory.walltime_improvement(alpha, gamma, 0), 2) == speed
+
+
+def test_claim_leviathan_table_2_within_a_tenth():
+    for *_, gamma, alpha, c, expected, _ in PUBLISHED["leviathan2023_table2"]["rows"]:
+        assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(expected, abs=0.1)
+
+
+def test_claim_tokens_per_step_at_gamma_5():
+    right = theory.expected_tokens([0.5, 0.7, 0.8, 0.9, 0.95], 5)
+    assert np.round(right, 2).tolist() == [1.97, 2.94, 3.69, 4.69, 5.30]
+    assert np.all(np.abs(right[1:] - [3.16, 3.97, 4.87, 5.23]) > 0.05)
+
+
+def test_claim_optimal_gamma_at_a_tenth():
+    assert theory.optimal_gamma(0.8, 4 / 40) == (6, pytest.approx(2.47, abs=0.005))
+    assert theory.optimal_gamma(0.5, 4 / 40) == (2, pytest.approx(1.46, abs=0.005))
+    assert theory.walltime_improvement(0.8, 8, 0.1) < 2.41 and theory.walltime_improvement(0.5, 3, 0.1) < 1.45
+
+
+def test_claim_four_tokens_in_48_ms_instead_of_160():
+    target, draft, gamma = 40.0, 2.0, 4
+    assert gamma * draft + target == 48 and 4 * target == 160
+    assert round(theory.corrected_improvement(4, gamma, draft / target), 2) == 3.33
+
+
+def test_claim_arithmetic_of_the_target_is_not_unchanged():
+    assert theory.operations_factor(0.9, 10, 0) == pytest.approx(1.60, abs=0.005)
+    assert theory.operations_factor(1.0, 10, 0) == 1
+
+
+def test_claim_accepted_over_drafted_is_not_alpha():
+    assert theory.drafted_acceptance(0.82, 4) == pytest.approx(0.624, abs=0.0005)
+
+
+def test_claim_best_gamma_at_alpha_06():
+    assert [theory.optimal_gamma(0.6, c)[0] for c in (0.01, 0.02, 0.05, 0.1)] == [7, 6, 4, 3]
+
+
+def test_claim_lenience_raises_acceptance_in_the_quoted_table():
+    for _, *rates in PUBLISHED["leviathan2023_lenience_alpha"]["rows"]:
+        assert rates == sorted(rates)
+
+
+def test_claim_trained_draft_of_818_needs_a_dear_round_to_be_0546():
+    alpha = dict(PUBLISHED["trained_draft_pitfall"]["rows"])["acceptance"]
+    assert theory.walltime_improvement(alpha, 2, 1.0) == pytest.approx(0.83, abs=0.01)
+    assert theory.walltime_improvement(alpha, 2, 1.9) < 0.546 < theory.walltime_improvement(alpha, 2, 1.7)
