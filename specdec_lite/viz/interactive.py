@@ -23,8 +23,9 @@ class Interactive(anywidget.AnyWidget):
     label: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs):
-        cls._esm = (STATIC / f"{cls.module}.js").read_text(encoding="utf-8")
-        cls._css = (STATIC / "interactive.css").read_text(encoding="utf-8")
+        if "module" in cls.__dict__:    # not the nameless subclass that traitlets makes of every instance
+            cls._esm = (STATIC / f"{cls.module}.js").read_text(encoding="utf-8")
+            cls._css = (STATIC / "interactive.css").read_text(encoding="utf-8")
         super().__init_subclass__(**kwargs)
 
     def state(self) -> dict:
