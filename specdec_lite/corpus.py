@@ -3,6 +3,8 @@
 Three domains are held out for evaluation by the fixed lists below, together with every test that is named after a
 held-out module; nothing here looks at a model. Sizes are in bytes of UTF-8.
 """
+import json
+import re
 import sysconfig
 from pathlib import Path
 
@@ -61,3 +63,40 @@ def held_out_text() -> dict[str, list[str]]:
     modules = {name: (_library() / f"{name}.py").read_text(encoding="utf-8") for name in MODULES}
     topics = _topics()
     return {domain: [topics[n] if domain == "prose" else modules[n] for n in HELD_OUT[domain]] for domain in DOMAINS}
+
+
+TABLE_LINE = re.compile(r"""^\s*(['"(\[{]|\w+\s*=\s*[\w'"(]|\w+\(['"]|[\w.]+\s*:\s)""")
+
+
+def make_prompts(each: int = 14, length: int = 420) -> dict[str, list[dict]]:
+    """`each` prompts a domain from the held-out documents: [{"source", "text"}], whole lines, about `length` characters.
+
+    Windows are spread evenly over each document, longer documents giving more; of the "data" domain only windows that
+    are mostly table lines count, so that the domain is what its name says.
+    """
+    prompts = {}
+    for domain, texts in held_out_text().items():
+        windows = [{"source": name, "text": window} for name, text in zip(HELD_OUT[domain], texts)
+                   for window in _windows(text, length) if domain != "data" or _is_table(window)]
+        prompts[domain] = [windows[round((i + 0.5) * len(windows) / each - 0.5)] for i in range(each)]
+    return prompts
+
+
+def _windows(text: str, length: int) -> list[str]:
+    windows, current = [], ""
+    for line in text.splitlines(keepends=True):
+        current += line
+        if len(current) >= length:
+            windows.append(current.rstrip("\n"))
+            current = ""
+    return windows[:-1]
+
+
+def _is_table(window: str) -> bool:
+    lines = [line for line in window.splitlines() if line.strip()]
+    return sum(bool(TABLE_LINE.match(line)) for line in lines) >= 0.8 * len(lines)
+
+
+def evaluation_prompts() -> dict[str, list[dict]]:
+    """The shipped prompts by domain, as `make_prompts` wrote them on the machine that trained the pair."""
+    return json.loads((Path(__file__).parent / "weights" / "prompts.json").read_text(encoding="utf-8"))

@@ -1,0 +1,189 @@
+"""The shipped pair against plain decoding and against Hugging Face: same prompts, γ, dtype, machine, one run.
+
+    python -m benchmarks            # about ten minutes on two cores; writes results/speed-<machine>.json
+
+All contenders take turns, prompt by prompt, so that a machine that slows down slows them all. Speeds are new tokens over
+the seconds of the whole call, prefill included; ratios are of medians over the repetitions, summed over the prompts;
+intervals are 95 % bootstrap intervals over prompts. Nothing here is asserted: the figures are printed and recorded.
+"""
+import argparse
+import json
+import platform
+import re
+import sys
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import scipy.stats
+import torch
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+from specdec_lite import generate, load_pair, theory, timing
+from specdec_lite.corpus import evaluation_prompts
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.pairs import SHIPPED
+
+CONTENDERS = ("hf_plain", "hf_assisted", "plain", "speculative")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the result: which precision, which text, which temperature."""
+    dtype: str
+    domain: str
+    temperature: float
+
+
+class HuggingFace:
+    """`generate` of transformers on the same weights; assisted generation is tuned: constant γ, no confidence threshold."""
+
+    def __init__(self, dtype: str, gamma: int):
+        load = lambda name: AutoModelForCausalLM.from_pretrained(SHIPPED / name, dtype=getattr(torch, dtype)).eval()
+        self.target, self.draft = load("target"), load("draft")
+        for model in (self.target, self.draft):
+            model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
+        # These three are silently ignored when they are given to generate() instead.
+        config = self.draft.generation_config
+        config.num_assistant_tokens, config.num_assistant_tokens_schedule, config.assistant_confidence_threshold = gamma, "constant", 0.0
+
+    def __call__(self, ids: torch.Tensor, new_tokens: int, temperature: float, seed: int, assisted: bool) -> None:
+        torch.manual_seed(seed)
+        chance = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
+        with torch.inference_mode():
+            out = self.target.generate(ids[None], attention_mask=torch.ones_like(ids[None]), max_new_tokens=new_tokens,
+                                       min_new_tokens=new_tokens, assistant_model=self.draft if assisted else None, **chance)
+        if out.shape[1] != len(ids) + new_tokens:
+            raise RuntimeError(f"Hugging Face stopped after {out.shape[1] - len(ids)} of {new_tokens} tokens: the comparison would be unfair")
+
+
+def interval(statistic, *samples) -> list[float]:
+    """95 % percentile bootstrap interval of a statistic of paired samples (one entry per prompt)."""
+    found = scipy.stats.bootstrap(samples, statistic, paired=True, vectorized=False, n_resamples=2000, method="percentile", rng=0)
+    return [float(found.confidence_interval.low), float(found.confidence_interval.high)]
+
+
+def ratio(over, under) -> dict:
+    """Σ over / Σ under with its interval; both are [prompts]."""
+    quotient = lambda a, b: a.sum() / b.sum()
+    return {"value": float(quotient(over, under)), "interval": interval(quotient, over, under)}
+
+
+def run_setting(setting: Setting, prompts: list[torch.Tensor], options) -> dict:
+    """Time all contenders on one setting and explain the speedup."""
+    pair = load_pair(dtype="float32") if setting.dtype == "float32" else load_pair(device="cpu")
+    drafter = ModelDrafter(pair.draft, options.gamma)
+    hf = HuggingFace("float32", options.gamma) if setting.dtype == "float32" else None
+    def ours(with_drafter):
+        return lambda ids, seed: generate(pair.target, ids, drafter if with_drafter else None, options.new_tokens, setting.temperature, seed=seed)
+    jobs = {"plain": ours(False), "speculative": ours(True)}
+    if hf:
+        jobs = {f"hf_{name}": lambda ids, seed, assisted=assisted: hf(ids, options.new_tokens, setting.temperature, seed, assisted)
+                for name, assisted in (("plain", False), ("assisted", True))} | jobs
+    seconds = {name: np.zeros((len(prompts), options.repeats)) for name in jobs}
+    stats = []
+    label = f"{setting.dtype} {setting.domain} T={setting.temperature:g}"
+    for turn in tqdm(range(-1, options.repeats), desc=label):
+        for index, ids in enumerate(prompts if turn >= 0 else prompts[:2]):
+            for name, job in jobs.items():
+                began = perf_counter()
+                out = job(ids, turn)
+                if turn >= 0:
+                    seconds[name][index, turn] = perf_counter() - began
+                    if name == "speculative":
+                        stats.append((index, out.stats))
+    median = {name: np.median(taken, axis=1) for name, taken in seconds.items()}
+    result = {"tokens_per_second": {name: options.new_tokens * len(prompts) / float(taken.sum()) for name, taken in median.items()},
+              "speedup": ratio(median["plain"], median["speculative"])}
+    if hf:
+        result["over_hf_assisted"] = ratio(median["hf_assisted"], median["speculative"])
+        result["over_hf_plain"] = ratio(median["hf_plain"], median["plain"])
+    return result | acceptance(stats, len(prompts)) | {"prediction": prediction(pair, drafter, prompts[0], setting, stats, options.gamma)}
+
+
+def acceptance(stats: list, prompts: int) -> dict:
+    """α = accepted ÷ tested and τ = tokens per target pass, counts summed per prompt."""
+    total = lambda get: np.array([sum(get(s) for index, s in stats if index == i) for i in range(prompts)], dtype=float)
+    return {"alpha": ratio(total(lambda s: s.accepted), total(lambda s: s.tested)),
+            "tau": ratio(total(lambda s: s.tokens), total(lambda s: s.target_passes))}
+
+
+def prediction(pair, drafter, prompt, setting: Setting, stats: list, gamma: int) -> dict:
+    """The plain formula, and the same with T(γ+1)/T(1), c in the loop and the round's overhead as measured here."""
+    costs = timing.measure_costs(pair.target, drafter, (1, gamma + 1), prompt=prompt, temperature=setting.temperature)
+    plain = timing.measure_costs(pair.target, None, (1,))
+    total = lambda get: sum(get(s) for _, s in stats)
+    alpha, tau = total(lambda s: s.accepted) / total(lambda s: s.tested), total(lambda s: s.tokens) / total(lambda s: s.target_passes)
+    one = plain.target[1] / 2 + costs.target[1] / 2
+    c, c_loop, verify, overhead = costs.draft / one, costs.draft_in_loop / one, costs.target[gamma + 1] / one, costs.overhead / one
+    return {"c": c, "c_in_loop": c_loop, "verify": verify, "overhead": overhead, "target_seconds": one,
+            "plain": theory.walltime_improvement(alpha, gamma, c),
+            "corrected": theory.corrected_improvement(tau, gamma, c_loop, verify, overhead)}
+
+
+def growth(options) -> dict:
+    """Seconds per token by position in one long plain run, beside the target's pass at the same lengths of context."""
+    pair = load_pair(dtype="float32")
+    prompt = torch.tensor(pair.tokenizer.encode(evaluation_prompts()["code"][0]["text"]))[:64]
+    runs = [[step.seconds for step in generate(pair.target, prompt, None, 1000, 1.0, seed=seed).steps] for seed in range(3)]
+    per_token = np.median(np.array(runs), axis=0)
+    places = (100, 300, 500, 700, 900)
+    alone = {context: timing.measure_costs(pair.target, None, (1,), context=context).target[1] for context in places}
+    return {"context": list(places), "pass_seconds": [alone[c] for c in places],
+            "seconds_per_token": [float(np.median(per_token[c - 64 - 25:c - 64 + 25])) for c in places]}
+
+
+def show(console: Console, rows: list[dict]) -> None:
+    table = Table(title="Shipped pair, tokens per second and ratios")
+    for name in ("setting", *CONTENDERS, "speedup", "over HF assisted", "α", "τ", "c alone / loop", "T(γ+1)/T(1)", "plain / corrected"):
+        table.add_column(name, justify="left" if name == "setting" else "right")
+    spread = lambda r: f"{r['value']:.2f} ({r['interval'][0]:.2f}–{r['interval'][1]:.2f})" if r else "–"
+    for row in rows:
+        speeds, guess = row["tokens_per_second"], row["prediction"]
+        table.add_row(f"{row['dtype']} {row['domain']} T={row['temperature']:g}", *(f"{speeds[n]:.0f}" if n in speeds else "–" for n in CONTENDERS),
+                      spread(row["speedup"]), spread(row.get("over_hf_assisted")), spread(row["alpha"]), spread(row["tau"]),
+                      f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", f"{guess['plain']:.2f} / {guess['corrected']:.2f}")
+    console.print(table)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain")
+    parser.add_argument("--new-tokens", type=int, default=96)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=None, help="where to write; default results/speed-<machine>.json")
+    options = parser.parse_args()
+    logging.set_verbosity_error()
+    pair, texts = load_pair(), evaluation_prompts()
+    encode = lambda text: torch.tensor(pair.tokenizer.encode(text))
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        for domain in ("code", "data", "prose"):
+            chosen = [encode(item["text"]) for item in texts[domain]][:options.prompts]
+            for temperature in (0.0, 1.0):
+                setting = Setting(dtype, domain, temperature)
+                rows.append(asdict(setting) | run_setting(setting, chosen, options))
+    machine = timing.machine_profile("cpu")
+    record = {"what": "shipped pair: plain, speculative, and Hugging Face on the same weights", "date": date.today().isoformat(),
+              "command": " ".join(["python -m benchmarks", *sys.argv[1:]]), "machine": machine, "platform": platform.platform(terse=True),
+              "gamma": options.gamma, "new_tokens": options.new_tokens, "prompts_per_domain": options.prompts, "repeats": options.repeats,
+              "note": "dtype bfloat16: target in bfloat16, draft in float32", "rows": rows, "growth": growth(options)}
+    name = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")
+    path = options.out or Path("results") / f"speed-{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    console = Console(width=200)
+    show(console, rows)
+    console.print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
