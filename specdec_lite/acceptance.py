@@ -98,8 +98,13 @@ def lenient_scaled(lenience: float) -> Rule:
     return Rule(f"lenient_scaled({lenience})", walk(lambda p, q, x: ratio(p, q, x) / lenience, leftover), lossless=lenience == 1)
 
 
-rejection_sampling = Rule("rejection_sampling", walk(
-    lambda p, q, x: ratio(p, q, x) / (p[q > 0] / q[q > 0]).max().item(), lambda p, q: p), lossless=False)
+def _scaled_ratio(p: Tensor, q: Tensor, token: int) -> float:
+    """p(x)/(M·q(x)), M = max p/q; 0 where p(x) = 0, so that laws with no token in common are met too."""
+    kept = ratio(p, q, token)
+    return kept / (p[q > 0] / q[q > 0]).max().item() if kept > 0 else 0.0
+
+
+rejection_sampling = Rule("rejection_sampling", walk(_scaled_ratio, lambda p, q: p), lossless=False)
 """Non-iterative rejection sampling: accept with p(x)/(M·q(x)), M = max p/q over the tokens q can draw, recover from p.
 
 The textbook method made to stop after one try. Lossless where q > 0 wherever p > 0 (then every token is accepted with

@@ -1,6 +1,7 @@
 """Figures and interactives: one look, one helper, one ES module per interactive."""
+from specdec_lite.viz.bench import Bench
 from specdec_lite.viz.explorer import Explorer
 from specdec_lite.viz.interactive import Interactive
 from specdec_lite.viz.theme import COLORWAY, PALETTE, figure
 
-__all__ = ["COLORWAY", "PALETTE", "Explorer", "Interactive", "figure"]
+__all__ = ["COLORWAY", "PALETTE", "Bench", "Explorer", "Interactive", "figure"]
