@@ -152,15 +152,17 @@ def _longest(name: str, accepts: Callable[[Tensor, Tensor], Tensor], lossless: b
     return Rule(name, judge, lossless)
 
 
-def _matches_argmax(rows: Tensor, tokens: Tensor) -> Tensor:
-    best = rows.max(-1)
-    if not bool((best.values == 1).all()):
+_follow_argmax = _longest("follow_argmax", lambda rows, tokens: rows.argmax(-1) == tokens, lossless=False)
+
+
+def _exact_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+    if not bool((target_probs.amax(-1) == 1).all()):
         raise ValueError("exact_match needs one-hot target_probs (temperature=0): on a soft distribution it would replace "
                          "sampling by argmax. Use speculative_sampling or sample_and_match.")
-    return best.indices == tokens
+    return _follow_argmax(proposal, target_probs, rng)
 
 
-exact_match = _longest("exact_match", _matches_argmax, lossless=True)
+exact_match = Rule("exact_match", _exact_match, lossless=True)
 """Greedy verification: a drafted token stays iff it is the target's argmax. Source: Stern et al. 2018, section 3."""
 
 
@@ -189,8 +191,8 @@ def lenient_argmax(lenience: float) -> Rule:
 
 
 def _block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-    if not proposal.tree.is_chain:
-        raise ValueError("block_verification judges chains; this proposal is a tree")
+    if not proposal.tree.is_chain or proposal.candidates is not None or any(len(draws) > 1 for draws in proposal.draws.values()):
+        raise ValueError("block_verification judges chains of one draw a level; this proposal is a tree, or holds merged draws or candidates")
     tokens, length = proposal.tree.tokens.tolist(), len(proposal.tree)
     rows = [proposal.probs[i] if proposal.probs is not None else one_hot(t, target_probs[0]) for i, t in enumerate(tokens)]
     weight, accepted, owed = 1.0, 0, residual(target_probs[0], rows[0]) if rows else target_probs[0]

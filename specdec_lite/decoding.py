@@ -65,10 +65,31 @@ class Output:
         object.__setattr__(self, "stats", Stats.of(self.steps))
 
 
-def _check(target: CausalLM, prompt_ids, max_new_tokens: int, stop_token_ids: Collection[int]) -> Tensor:
+def _ids(name: str, ids) -> Tensor:
+    try:
+        return torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} is a {type(ids).__name__}: must be one row of token ids ({error})") from None
+
+
+def _stops(stop_token_ids: Collection[int], vocab_size: int) -> frozenset[int]:
+    ids = _ids("stop_token_ids", list(stop_token_ids) if isinstance(stop_token_ids, (set, frozenset)) else stop_token_ids)
+    if ids.dim() != 1 or ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool):
+        raise TypeError(f"stop_token_ids={stop_token_ids!r}: must be a row of whole numbers, such as (0,)")
+    _check_range("stop_token_ids", ids, vocab_size)
+    return frozenset(ids.tolist())
+
+
+def _check_range(name: str, ids: Tensor, vocab_size: int) -> None:
+    outside = ids[(ids < 0) | (ids >= vocab_size)].tolist()
+    if outside:
+        raise ValueError(f"{name} holds {outside[0]}: token ids must be in 0 … {vocab_size - 1}")
+
+
+def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     if not isinstance(target, CausalLM):
         raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM; wrap the model as CausalLM(model)")
-    tokens = torch.as_tensor(prompt_ids)
+    tokens = _ids("prompt_ids", prompt_ids)
     if tokens.dim() == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]
     if tokens.dim() != 1 or tokens.numel() == 0:
@@ -77,10 +98,7 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int, stop_token_ids: Co
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
-    for name, ids in (("prompt_ids", tokens.tolist()), ("stop_token_ids", stop_token_ids)):
-        outside = [i for i in ids if not 0 <= i < target.vocab_size]
-        if outside:
-            raise ValueError(f"{name} holds {outside[0]}: token ids must be in 0 … {target.vocab_size - 1}")
+    _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
         raise ValueError(f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
                          f"together they exceed the target's context length of {target.max_positions}")
@@ -88,11 +106,19 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int, stop_token_ids: Co
 
 
 def _check_drafter(drafter: Drafter, needed: int) -> None:
-    if not hasattr(drafter, "start"):
+    if not hasattr(drafter, "start") or isinstance(drafter, type):
         raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as ModelDrafter(model, gamma=4)")
     limit = getattr(getattr(drafter, "model", None), "max_positions", needed)
     if needed > limit:
         raise ValueError(f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's context length of {limit}")
+
+
+def _check_rule(rule: Rule, sampling: Sampling) -> None:
+    if not callable(rule):
+        raise TypeError(f"rule={rule!r}: must be None or a rule of specdec_lite.acceptance")
+    if rule is exact_match and not sampling.greedy:
+        raise ValueError(f"rule=exact_match needs temperature=0, got temperature={sampling.temperature}: it would replace sampling by "
+                         "argmax. Use speculative_sampling, block_verification or sample_and_match.")
 
 
 def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
@@ -102,12 +128,14 @@ def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new
 
     Arguments are checked at the call, before any model runs. rng: a source of chance to use in place of `seed`.
     """
-    tokens = _check(target, prompt_ids, max_new_tokens, stop_token_ids)
+    tokens = _check(target, prompt_ids, max_new_tokens)
+    stops = _stops(stop_token_ids, target.vocab_size)
     if drafter is not None:
         _check_drafter(drafter, len(tokens) + max_new_tokens)
     sampling = Sampling(temperature, top_k, top_p)
     rule = rule or (exact_match if sampling.greedy else speculative_sampling)
-    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, frozenset(stop_token_ids), rng or SeededRng(seed))
+    _check_rule(rule, sampling)
+    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, rng or SeededRng(seed))
 
 
 def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_ids, rng) -> Iterator[Step]:

@@ -47,7 +47,7 @@ def draw_chain(law: Law, gamma: int, rng: Rng) -> Proposal:
     tokens: list[int] = []
     rows = []
     for _ in range(gamma):
-        rows.append(torch.as_tensor(law(tuple(tokens)), dtype=torch.float64))
+        rows.append(_check_law("drafter_law", law(tuple(tokens))))
         tokens.append(rng.draw(rows[-1]))
     return Proposal(TokenTree.chain(tokens), torch.stack(rows))
 
@@ -97,7 +97,7 @@ def block_law(target: Law, drafter_law: Law, rule: Judge, gamma: int, propose=dr
         proposal = propose(drafter_law, gamma, rng)
         tokens = proposal.tree.tokens.tolist()
         texts = [(), *(tuple(tokens[i] for i in proposal.tree.path(node)) for node in range(len(tokens)))]
-        verdict = rule(proposal, torch.stack([torch.as_tensor(target(text), dtype=torch.float64) for text in texts]), rng)
+        verdict = rule(proposal, torch.stack([_check_law("target", target(text)) for text in texts]), rng)
         return (*(tokens[i] for i in verdict.path), verdict.token)
     blocks: dict[tuple[int, ...], float] = {}
     for block, weight in outcomes(experiment):

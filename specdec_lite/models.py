@@ -176,6 +176,8 @@ class CausalLM:
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
             raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
+        if tree is None and cache.length + tokens.shape[1] > self.max_positions:
+            raise ValueError(f"tokens: {tokens.shape[1]} after {cache.length} exceed the model's context length of {self.max_positions}")
         if tree is not None and tree.is_chain:
             tree = None
         if tree is not None and len(tree) >= tokens.shape[1]:
@@ -239,6 +241,12 @@ class NativeBackend:
         return Scores(logits, hidden)
 
 
+# Layers whose state is not a list of keys and values, and models that refuse a tree mask or count distances in rows,
+# not in positions (ALiBi, local attention): the latter verify a tree path by path, as do layers of a kind unknown here.
+STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
+MASKLESS = {"bloom", "mpt", "gpt_neo"}
+
+
 class HuggingFaceBackend:
     """Any Hugging Face causal LM. Masks are additive float 4-D tensors; models that refuse them verify a tree path by path."""
 
@@ -247,16 +255,17 @@ class HuggingFaceBackend:
         name = type(model).__name__
         if getattr(model.config, "is_encoder_decoder", False):
             raise ValueError(f"{name} is an encoder–decoder: only decoder-only models are supported")
-        if getattr(model, "_is_stateful", False):
+        self.layer_types = set(getattr(config, "layer_types", None) or ())
+        if getattr(model, "_is_stateful", False) or self.layer_types & STATEFUL:
             raise ValueError(f"{name} carries recurrent state, which cannot be cut back to an earlier token after a rejection")
         self.model, self.config = model, config
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
         self.max_positions = getattr(config, "max_position_embeddings", None) or 1 << 30
         self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
-        self.by_path = getattr(config, "alibi", False) or config.model_type == "bloom"
+        self.by_path = (getattr(config, "alibi", False) or config.model_type in MASKLESS
+                        or bool(self.layer_types - {"full_attention", "sliding_attention"}))
         self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-        self.layer_types = set(getattr(config, "layer_types", None) or ())
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:

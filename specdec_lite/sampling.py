@@ -46,7 +46,8 @@ class Sampling:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         if self.temperature != 1:
             # The maximum is subtracted first: at a tiny temperature the quotient alone would overflow.
-            logits = (logits - logits.amax(-1, keepdim=True)) / self.temperature
+            smallest = torch.finfo(logits.dtype).tiny
+            logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, smallest)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
             values, ids = logits.topk(self.top_k, dim=-1)
             logits = torch.full_like(logits, -math.inf).scatter_(-1, ids, values)
@@ -57,7 +58,7 @@ class Sampling:
 def nucleus(probs: Tensor, top_p: float) -> Tensor:
     """The fewest likeliest tokens whose mass reaches top_p, renormalised. probs: [..., V]. Source: Holtzman et al. 2020."""
     ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
-    kept = ordered.where(ordered.cumsum(-1) - ordered < top_p, 0.0)
+    kept = ordered.where(ordered.cumsum(-1) - ordered < max(top_p, torch.finfo(probs.dtype).tiny), 0.0)
     return torch.zeros_like(probs).scatter_(-1, ids, kept / kept.sum(-1, keepdim=True))
 
 
@@ -91,6 +92,8 @@ class SeededRng:
     """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating system."""
 
     def __init__(self, seed: int | None = None):
+        if not (seed is None or isinstance(seed, int) and abs(seed) < 1 << 63):
+            raise ValueError(f"seed={seed!r}: must be None or a whole number below 2**63")
         self.generator = torch.Generator()
         self.generator.seed() if seed is None else self.generator.manual_seed(seed)
 

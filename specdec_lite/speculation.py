@@ -94,6 +94,22 @@ class Step:
         return int((self.tree.depth < len(self.path)).sum())
 
 
+def check_proposal(proposal: Proposal, wanted: int, vocab_size: int) -> None:
+    """Raise ValueError, before the target runs, for a draft that no rule may judge."""
+    tree, probs = proposal.tree, proposal.probs
+    if not len(tree):
+        return
+    if int(tree.depth.max()) + 1 >= wanted:
+        raise ValueError(f"the drafter proposed {int(tree.depth.max()) + 1} levels with {wanted} tokens wanted: at most {wanted - 1} are allowed")
+    outside = [t for t in tree.tokens.tolist() if not 0 <= t < vocab_size]
+    if outside and proposal.candidates is None:
+        raise ValueError(f"the drafter proposed token {outside[0]}: the target's token ids are 0 … {vocab_size - 1}")
+    if probs is not None and probs.shape[1:] != (vocab_size,):
+        raise ValueError(f"the drafter's probs have shape {tuple(probs.shape)}: every row must be over the target's {vocab_size} tokens")
+    if probs is not None and not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
+        raise ValueError(f"the drafter's probs must sum to 1 in every row; they sum to {probs.sum(-1).tolist()}")
+
+
 def token_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """For every node, its token's probability under the target and under the row its first draw came from (1 if chosen)."""
     tree = proposal.tree
@@ -112,16 +128,18 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
               hidden_layers: tuple[Layer, ...] = (), stop_token_ids: frozenset[int] = frozenset()) -> tuple[Step, Scores]:
     """Run one round and leave `cache` holding every committed token but the last.
 
-    Returns the step and the scores of the root and the accepted path. Raises ValueError on NaN logits.
+    Returns the step and the scores of the root and the accepted path. Raises ValueError on logits
+    that hold NaN or no finite value, and for a proposal that `check_proposal` refuses.
     """
     began, passes = perf_counter(), session.passes if session else 0
     proposal = session.propose(context) if session else NOTHING
     tree = proposal.tree
+    check_proposal(proposal, context.wanted, target.vocab_size)
     drafted = perf_counter()
     scores = target.score(torch.cat((context.tokens[-1:], tree.tokens.to(context.tokens.device))), cache, tree, hidden_layers)
     logits = scores.logits[0]
-    if bool(logits.isnan().any()):
-        raise ValueError(f"the target's logits hold NaN after {len(context.tokens)} tokens: check its weights and dtype ({target.dtype})")
+    if not bool(logits.amax(-1).isfinite().all()):   # the maximum is NaN where any logit is
+        raise ValueError(f"the target's logits hold NaN, infinity or no finite value after {len(context.tokens)} tokens: check its weights and dtype ({target.dtype})")
     verified = perf_counter()
     target_probs = context.sampling(logits)
     verdict = rule(proposal, target_probs, context.rng)

@@ -66,12 +66,12 @@ class TokenTree:
     @property
     def depth(self) -> Tensor:
         """[n] long: 0 for children of the root. A node's position id is the root's plus depth plus one."""
-        return _depth(self.parents)
+        return _depth(self.parents).clone()
 
     @property
     def mask(self) -> Tensor:
         """[n, n] bool: mask[i, j] is True iff j is i or an ancestor of i."""
-        return _mask(self.parents)
+        return _mask(self.parents).clone()
 
     @property
     def is_chain(self) -> bool:

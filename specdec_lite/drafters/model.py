@@ -37,8 +37,12 @@ class ModelSession:
         self.cache = model.new_cache(capacity=len(context.tokens) + context.wanted + gamma)
         self.root = len(context.tokens)
         if self.root > 1:
-            model.score(context.tokens[:-1], self.cache, last=True)
+            self._score(context.tokens[:-1])
             self.passes += 1
+
+    def _score(self, tokens: Tensor) -> Scores:
+        """Padded vocabularies: a target's token that the draft has no row for is fed as the draft's last one."""
+        return self.model.score(torch.as_tensor(tokens).clamp(max=self.model.vocab_size - 1), self.cache, last=True)
 
     def propose(self, context: Context) -> Proposal:
         self.root = len(context.tokens)
@@ -47,7 +51,7 @@ class ModelSession:
             return NOTHING
         fed, tokens, rows = context.tokens[self.cache.length:], [], []
         for _ in range(gamma):
-            logits = fit(self.model.score(fed, self.cache, last=True).logits[0, -1], context.vocab_size)
+            logits = fit(self._score(fed).logits[0, -1], context.vocab_size)
             self.passes += 1
             if context.sampling.greedy:
                 tokens.append(int(logits.argmax()))
