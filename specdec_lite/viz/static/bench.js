@@ -48,7 +48,7 @@ const presets = [
   { label: "the second example", p: [0.6, 0.3, 0.1], q: [0.4, 0.5, 0.1] },
   { label: "draft = target", p: [0.5, 0.3, 0.2], q: [0.5, 0.3, 0.2] },
   { label: "a draft that misses a token", p: [0.3, 0.25, 0.25, 0.2], q: [0.5, 0.3, 0.2, 0] },
-  { label: "nothing in common", p: [0.6, 0.4, 0, 0], q: [0, 0, 0.5, 0.5] },
+  { label: "little in common", p: [0.5, 0.4, 0.1, 0], q: [0, 0.1, 0.4, 0.5] },
   { label: "eight tokens", p: [0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04], q: [0.1, 0.35, 0.05, 0.2, 0.1, 0.1, 0.02, 0.08] },
 ];
 
@@ -141,7 +141,7 @@ function summary(s, r, run) {
   const worst = Math.max(...s.p.map((v, i) => Math.abs(run.counts[i] / run.n - v)));
   const band = formulas.band(s.p.length, run.n);
   return `${start}After ${run.n.toLocaleString("en")} ${run.n === 1 ? "draw" : "draws"} a token's frequency differs from p by up to ${worst.toFixed(3)}, `
-    + (worst <= band ? `inside the band of ± ${Math.min(1, band).toFixed(3)}.` : `outside the band of ± ${band.toFixed(3)}: a rule that emits p would be there less than once in a hundred.`);
+    + (worst <= band ? `inside the band of ± ${Math.min(1, band).toFixed(3)}.` : `outside the band of ± ${band.toFixed(3)}: a rule that emits p would be there at most once in a hundred times.`);
 }
 
 // Drawing -------------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ function drawTrace(svg, width, s, r, run) {
     svg.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(d), y2: y(d) }),
       make("text", { class: "sdl-faint", x: box.left - 6, y: y(d) + 4, "text-anchor": "end" }, String(d)));
   }
-  ["1", "10", "100", "1,000", "10,000", "", "1,000,000"].forEach((word, k) => svg.append(
+  ["1", "10", "100", "1,000", "10,000", "", "1,000,000"].forEach((word, k) => (width > 480 || k % 2 === 0) && svg.append(
     make("text", { class: "sdl-faint", x: x(10 ** k), y: box.bottom + 17, "text-anchor": k === 6 ? "end" : "middle" }, word)));
   svg.append(make("text", { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" }, "tokens drawn"),
     make("path", { d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MOST_DRAWS)} ${y(formulas.noise(s.p, MOST_DRAWS))}`, fill: "none", stroke: colour("muted"), "stroke-dasharray": "2 4" }));
@@ -236,7 +236,7 @@ function numbersTable(s, r, run) {
 
 let instances = 0;
 const chart = (title, caption, size) => {
-  const svg = make("svg", { height: 160, role: "img", "aria-label": `${title} The numbers stand in the table below.` });
+  const svg = make("svg", { height: 160, role: "img", "aria-label": `${title}. The numbers stand in the table below.` });
   return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("h4", {}, title), svg, make("figcaption", {}, caption)) };
 };
 const control = (id, words, node) => make("div", { class: "sdl-control" }, make("label", { for: id }, words), node);
@@ -282,9 +282,9 @@ function render({ model, el }) {
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Start again, new seed", () => change({ seed: state().seed + 1 }));
   const charts = {
-    round: chart("What the rule does with each token.", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Blue line: p.", "sdl-half"),
-    counts: chart("What came out.", `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`, "sdl-half"),
-    trace: chart("Distance of the draws from p (total variation).", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
+    round: chart("What the rule does with each token", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Blue line: p.", "sdl-half"),
+    counts: chart("What came out", `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`, "sdl-half"),
+    trace: chart("Distance of the draws from p (total variation)", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
   };
   const bars = make("div", { class: "sdl-bars" });
   const task = make("span", { class: "sdl-task-state" });
