@@ -234,7 +234,7 @@ function presetMenu(id, offered, onPick) {
 
 function chart(title, caption, height, size) {
   const svg = make("svg", { height, role: "img", "aria-label": title });
-  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("h4", {}, title), svg, make("figcaption", {}, caption)) };
+  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
 }
 
 function readouts(s, r, preset) {
