@@ -30,7 +30,8 @@ def rebuild_on_change() -> None:
         time.sleep(1)
         if (latest := newest()) > seen:
             seen = latest
-            subprocess.run([sys.executable, "-m", "jupyter_book", "build", ".", "-n", "--keep-going"], cwd=ROOT)
+            builder = Path(sys.executable).parent / "jupyter-book"
+            subprocess.run([builder, "build", ".", "-n", "--keep-going"], cwd=ROOT)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,15 @@ The book asks no other host for anything. ES modules do not load from file://, s
 classic script here; the same file runs unchanged in JupyterLab and Colab.
 """
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+
+from specdec_lite.viz import theme
 
 VENDORED = {
     "mathjax/es5/tex-chtml.js": "mathjax/tex-chtml.js",
@@ -62,6 +65,7 @@ def publish(app: Sphinx, error: Exception | None) -> None:
 def register(app: Sphinx) -> None:
     app.add_css_file("page.css")
     app.add_css_file("interactives/interactive.css")
+    app.add_js_file(None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}")
     app.add_js_file("figures.js", loading_method="defer")
     app.add_js_file("interactives.js", loading_method="defer")
     app.add_js_file("learn.js", loading_method="defer")

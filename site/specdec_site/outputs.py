@@ -43,7 +43,7 @@ def interactive_html(module: str, state: dict, label: str) -> str:
     """The mount point of an interactive; `module` names a file in the library's viz/static folder."""
     name, text = html.escape(module, quote=True), html.escape(label, quote=True)
     return (
-        f'<div class="sdl-interactive" data-module="{name}" role="group" aria-label="{text}">'
+        f'<div class="sdl-interactive" data-module="{name}">'
         f"{json_island(state)}<noscript><p>{text}: this interactive needs JavaScript.</p></noscript></div>"
     )
 

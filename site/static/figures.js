@@ -6,12 +6,12 @@
   if (!places.length) return;
 
   const CONFIG = { displayModeBar: false, responsive: true, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
-  const DARK = {
-    "#000000": "#f0f0f0", "#0072b2": "#56a8e0", "#d55e00": "#f0803c", "#009e73": "#2fc49a",
-    "#cc79a7": "#e09ac2", "#56b4e9": "#8ccdf2", "#e69f00": "#f0b429", "#f0e442": "#f0e442",
+  const THEME = globalThis.sdlTheme; // light and dark page colours, written by the build from specdec_lite.viz.theme
+  const DARK_DATA = { // the palette's colours as the interactives show them in the dark
+    "#0072b2": "#4aa8e0", "#e69f00": "#f0b429", "#009e73": "#2fc79b", "#d55e00": "#f08a4b",
+    "#cc79a7": "#dd95bd", "#56b4e9": "#7cc7f2", "#767676": "#a6afba", "#000000": "#f0f0f0",
   };
-  const INK = { light: { text: "#1f2328", grid: "#dfe3e8", axis: "#57606a", panel: "#ffffff" },
-                dark: { text: "#e6e6e6", grid: "#3d444d", axis: "#9aa4b0", panel: "#22272e" } };
+  const DARK = { ...DARK_DATA, ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])) };
   const figures = new Map(places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]));
   const drawn = new Set();
   let library;
@@ -37,18 +37,16 @@
     : value;
 
   function themed(figure, shade) {
-    const colours = shade === "dark" ? { ...DARK, ...figure.layout.meta?.dark } : {};
-    const { data, layout } = recoloured(figure, colours);
-    const ink = INK[shade];
+    const { data, layout } = shade === "dark" ? recoloured(figure, DARK) : structuredClone(figure);
+    const ink = THEME[shade];
     delete layout.width;
     const axes = new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d+$/.test(key))]);
     for (const axis of axes)
-      layout[axis] = { ...layout[axis], gridcolor: ink.grid, zerolinecolor: ink.grid, linecolor: ink.axis, tickcolor: ink.axis };
-    return { data, layout: {
-      ...layout, autosize: true, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+      layout[axis] = { gridcolor: ink.grid, zerolinecolor: ink.line, linecolor: ink.line, tickcolor: ink.line, ...layout[axis] };
+    const clear = "rgba(0,0,0,0)";
+    return { data, layout: { ...layout, autosize: true, paper_bgcolor: clear, plot_bgcolor: clear,
       font: { ...layout.font, color: ink.text },
-      legend: { ...layout.legend, bgcolor: "rgba(0,0,0,0)" },
-      hoverlabel: { bgcolor: ink.panel, bordercolor: ink.axis, font: { color: ink.text } } } };
+      hoverlabel: { bgcolor: ink.background, bordercolor: ink.line, font: { color: ink.text } } } };
   }
 
   async function draw(place, shade = mode()) {
