@@ -103,7 +103,7 @@ def test_screen_reader_hears_the_kind_of_every_run():
 
 
 def test_every_kind_differs_by_more_than_colour():
-    css = (STATIC / "trace.css").read_text()
+    css = (STATIC / "interactive.css").read_text()
     looks = {}
     for kind in set(KINDS) - {"sampled"}:
         rules = " ".join(re.findall(rf"\.sdl-{kind}(?:::before)? \{{([^}}]*)\}}", css))

@@ -55,13 +55,13 @@ class Trace:
         return sum(piece.kind == kind for row in self.passes for piece in row)
 
     def _repr_html_(self) -> str:
-        style = "\n".join((STATIC / f"{name}.css").read_text(encoding="utf-8") for name in ("interactive", "trace"))
+        style = (STATIC / "interactive.css").read_text(encoding="utf-8")
         kinds = [kind for kind in KINDS if self.count(kind)]
         legend = "".join(f'<li>{_token(kind, kind)} {escape(KINDS[kind])}</li>' for kind in kinds)
         switch = ('<label><input type="checkbox" checked> show the drafts that were thrown away</label>'
                   if THROWN_AWAY & set(kinds) else "")
         text = "".join(_pass(number, row) for number, row in enumerate(self.passes, start=1))
-        return (f'<style>{style}</style><section class="sdl sdl-trace" aria-label="Token trace">'
+        return (f'<style>{style}</style><section class="sdl sdl-fates sdl-trace" aria-label="Token trace">'
                 f'<p class="sdl-summary">{escape(self.summary)}</p><ul class="sdl-legend">{legend}</ul>{switch}'
                 f'<div class="sdl-text"><span class="sdl-prompt">{escape(self.prompt)}</span>{text}</div>{self._table()}</section>')
 
