@@ -1,14 +1,15 @@
 """Clocks: what a pass costs on this machine, and what the machine is.
 
-What lives here: measured seconds. What does not: what they imply (`theory`). Every figure is a median over interleaved
-repetitions after a warm-up, and the device is synchronised before the clock is read.
+What lives here: measured seconds. What does not: what they imply (`theory`, `roofline`). Every figure is a median over
+interleaved repetitions after a warm-up. On a GPU the clock is a pair of CUDA events, elsewhere the processor's own.
 """
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from time import perf_counter
 
 import torch
@@ -35,29 +36,85 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def interleaved(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3) -> dict:
-    """Median seconds of each job; the jobs take turns, so that a machine that slows down slows them all."""
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Seconds: the median of the repetitions and their quartiles, between which half of them lie."""
+    median: float
+    low: float
+    high: float
+
+
+def _seconds(job: Callable[[], object], device: torch.device) -> float:
+    """Seconds from the start of a job to its end on the device, the gaps between its kernels included."""
+    synchronise(device)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            job()
+            end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+    began = perf_counter()
+    job()
+    synchronise(device)
+    return perf_counter() - began
+
+
+def samples(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3) -> dict[object, list[float]]:
+    """Seconds of every repetition of each job; the jobs take turns, so that a machine that slows down slows them all."""
+    if repeats < 1 or warmup < 0:
+        raise ValueError(f"repeats={repeats}, warmup={warmup}: must be at least 1 and at least 0")
     taken: dict = {name: [] for name in jobs}
     for turn in range(warmup + repeats):
         for name, job in jobs.items():
-            synchronise(device)
-            began = perf_counter()
-            job()
-            synchronise(device)
+            seconds = _seconds(job, device)
             if turn >= warmup:
-                taken[name].append(perf_counter() - began)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+                taken[name].append(seconds)
+    return taken
 
 
-def _pass(model: CausalLM, prompt: torch.Tensor, count: int) -> Callable[[], None]:
-    """A job that scores `count` tokens after the prompt and forgets them again."""
-    cache = model.new_cache(capacity=len(prompt) + count)
-    model.score(prompt, cache, last=True)
-    fed = prompt[:count] if count <= len(prompt) else prompt.repeat(count // len(prompt) + 1)[:count]
+def interleaved(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3) -> dict:
+    """Median seconds of each job, timed in turns (see `samples`)."""
+    return {name: statistics.median(seconds) for name, seconds in samples(jobs, device, repeats, warmup).items()}
+
+
+def spreads(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3) -> dict[object, Spread]:
+    """Median and quartiles of each job's seconds, timed in turns (see `samples`)."""
+    taken = samples(jobs, device, repeats, warmup)
+    quartiles = {name: statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
+                 for name, seconds in taken.items()}
+    return {name: Spread(median, low, high) for name, (low, median, high) in quartiles.items()}
+
+
+def _pass(model: CausalLM, prompt: torch.Tensor, count: int, batch: int = 1) -> Callable[[], None]:
+    """A job that scores `count` tokens after the prompt, in `batch` equal rows, and forgets them again."""
+    cache = model.new_cache(batch, capacity=len(prompt) + count)
+    model.score(prompt.expand(batch, -1), cache, last=True)
+    fed = prompt.repeat(count // len(prompt) + 1)[:count].expand(batch, -1)
     def job() -> None:
         model.score(fed, cache)
         cache.crop(len(prompt))
     return job
+
+
+def _arbitrary(model: CausalLM, count: int) -> torch.Tensor:
+    """Token ids [count] whose meaning does not matter: a pass costs the same for any."""
+    return torch.randint(model.vocab_size, (count,), generator=torch.Generator().manual_seed(0)).to(model.device)
+
+
+def pass_times(model: CausalLM, ks: Sequence[int] = (1, 2, 4, 8, 16, 32), context: int = 128, batches: Sequence[int] = (1,),
+               repeats: int = 9) -> dict[tuple[int, int], Spread]:
+    """Time passes over k tokens after `context` tokens, in each batch size: {(batch, k): Spread in seconds}.
+
+    ks, batches, context: ≥ 1 each. ValueError for anything else, or where context + k exceeds the model's positions.
+    """
+    if context < 1 or not ks or min(ks) < 1 or not batches or min(batches) < 1:
+        raise ValueError(f"ks={tuple(ks)}, batches={tuple(batches)}, context={context}: all must be ≥ 1")
+    if context + max(ks) > model.max_positions:
+        raise ValueError(f"context={context} and k={max(ks)} need more positions than the model's {model.max_positions}")
+    text = _arbitrary(model, context)
+    return spreads({(batch, k): _pass(model, text, k, batch) for batch in batches for k in ks}, model.device, repeats)
 
 
 def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence[int] = (1, 2, 4, 8, 16), context: int = 128,
@@ -68,8 +125,7 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
     """
     if context < 1 or not ks or min(ks) < 1:
         raise ValueError(f"ks={tuple(ks)}, context={context}: all must be ≥ 1")
-    generator = torch.Generator().manual_seed(0)
-    text = torch.randint(target.vocab_size, (context,), generator=generator).to(target.device)
+    text = _arbitrary(target, context)
     jobs = {k: _pass(target, text, k) for k in ks}
     draft = getattr(drafter, "model", None)
     if draft is not None:
@@ -86,10 +142,34 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
     return Costs(seconds, alone, in_loop, statistics.median(step.other for step in steps))
 
 
-def _bandwidth(device: torch.device, size: int = 256 << 20) -> float:
-    """Read bandwidth in bytes per second: summing an array several times larger than any cache."""
-    data = torch.ones(size // 4, device=device)
-    return size / interleaved({"sum": data.sum}, device, repeats=7)["sum"]
+def cache_bytes() -> int | None:
+    """Size of the processor's largest cache as the operating system states it, in bytes; None where it does not."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    units = {"K": 1 << 10, "M": 1 << 20}
+    return max((int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=None)
+
+
+def read_bandwidth(sizes: Iterable[int], device: str | torch.device = "cpu", repeats: int = 7) -> dict[int, float]:
+    """Bytes read per second when an array of each size [bytes, ≥ 4] is summed again and again, one size after the other.
+
+    An array that fits a cache is read from the cache: only sizes well beyond it measure the memory.
+    """
+    where, found = torch.device(device), {}
+    for size in sizes:
+        if size < 4:
+            raise ValueError(f"sizes holds {size}: each must be at least 4 bytes")
+        data, rounds = torch.ones(size // 4, device=where), max(1, (16 << 20) // size)
+        def read(data=data, rounds=rounds) -> None:
+            for _ in range(rounds):
+                data.sum()
+        found[size] = rounds * data.nbytes / interleaved({"read": read}, where, repeats)["read"]
+    return found
+
+
+def _bandwidth(device: torch.device) -> float:
+    """Read bandwidth of the memory in bytes per second: an array four times the largest known cache, and at least 256 MiB."""
+    size = 4 << 30 if device.type == "cuda" else min(max(256 << 20, 4 * (cache_bytes() or 0)), 2 << 30)
+    return read_bandwidth([size], device)[size]
 
 
 def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
@@ -98,7 +178,10 @@ def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return 2 * size ** 3 / interleaved({"product": lambda: a @ a}, device, repeats=5)["product"]
 
 
-def _processor() -> str:
+def machine_name(device: str | torch.device = "cpu") -> str:
+    """The name of a GPU, or of this machine's processor."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
     try:
         with open("/proc/cpuinfo") as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
@@ -112,6 +195,6 @@ def machine_profile(device: str = "auto") -> dict:
     gpu = where.type == "cuda"
     size = 8192 if gpu else 1024
     throughput = {str(d).removeprefix("torch."): _throughput(where, d, size) for d in (torch.float32, torch.bfloat16)}
-    return {"device": torch.cuda.get_device_name(where) if gpu else _processor(), "threads": torch.get_num_threads(),
-            "cores": os.cpu_count(), "bandwidth": _bandwidth(where, (4 << 30) if gpu else (256 << 20)), "throughput": throughput,
+    return {"device": machine_name(where), "threads": torch.get_num_threads(),
+            "cores": os.cpu_count(), "bandwidth": _bandwidth(where), "throughput": throughput,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "transformers")}}}
