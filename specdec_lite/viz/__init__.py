@@ -2,6 +2,7 @@
 from specdec_lite.viz.bench import Bench
 from specdec_lite.viz.explorer import Explorer
 from specdec_lite.viz.interactive import Interactive
+from specdec_lite.viz.roofline import Roofline
 from specdec_lite.viz.theme import COLORWAY, PALETTE, figure
 
-__all__ = ["COLORWAY", "PALETTE", "Bench", "Explorer", "Interactive", "figure"]
+__all__ = ["COLORWAY", "PALETTE", "Bench", "Explorer", "Interactive", "Roofline", "figure"]
