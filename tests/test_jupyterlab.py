@@ -1,0 +1,95 @@
+"""A chapter in JupyterLab, in a real browser: run it, move the explorer's slider, read the value back from the kernel."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTER = ROOT / "notebooks" / "07_how_fast.ipynb"
+READ_BACK = """
+from specdec_lite.viz import Explorer
+import ipywidgets
+explorers = [w for w in ipywidgets.widgets.widget._instances.values() if isinstance(w, Explorer)]
+print("kernel says", [(round(w.alpha, 3), w.gamma, round(w.c, 3)) for w in explorers])
+"""
+
+
+def shortened() -> nbformat.NotebookNode:
+    """The chapter up to its first explorer, and a cell that asks the kernel for the explorer's state."""
+    notebook = nbformat.read(CHAPTER, as_version=4)
+    last = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and "Explorer(" in cell.source)
+    notebook.cells = [*notebook.cells[: last + 1], nbformat.v4.new_code_cell(READ_BACK.strip(), id="read-back")]
+    return notebook
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[str]:
+    """JupyterLab on localhost over a folder that holds the chapter; yields its address."""
+    nbformat.write(shortened(), tmp_path / "chapter.ipynb")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = tmp_path / "settings"
+    options = ["--no-browser", "--allow-root", f"--port={port}", "--port-retries=0", f"--ServerApp.root_dir={tmp_path}",
+               "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", "--LabApp.news_url=None",
+               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+    environment = os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(settings), "JUPYTER_CONFIG_DIR": str(settings), "PYTHONPATH": str(ROOT)}
+    log = (tmp_path / "lab.log").open("w")
+    process = subprocess.Popen([sys.executable, "-m", "jupyterlab", *options], cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}/"
+    try:
+        for _ in range(240):
+            try:
+                urllib.request.urlopen(address + "api", timeout=5)
+                break
+            except OSError:
+                assert process.poll() is None, (tmp_path / "lab.log").read_text()
+                time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_slider_reaches_the_kernel(chromium, lab: str):
+    context = chromium.new_context(viewport={"width": 1280, "height": 1000})
+    page = context.new_page()
+    page.set_default_timeout(180_000)
+    outside = []
+    page.on("request", lambda r: outside.append(r.url) if not r.url.startswith((lab, lab.replace("http", "ws"), "data:", "blob:")) else None)
+    page.goto(f"{lab}lab/tree/chapter.ipynb?reset")
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_text("Run All Cells", exact=True).click()
+    page.wait_for_selector(".jp-OutputArea-output:has-text('kernel says')")
+    slider = page.locator(".jp-OutputArea-output input[type=range]").first
+    slider.scroll_into_view_if_needed()
+    before = float(slider.input_value())
+    cell_selected = page.evaluate("document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex")
+    slider.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    after = float(slider.input_value())
+    assert after == pytest.approx(before + 3 * float(slider.get_attribute("step")))
+    assert page.evaluate("document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex") == cell_selected
+
+    page.locator(".jp-CodeCell", has_text="kernel says").locator(".cm-content").click()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("""value => [...document.querySelectorAll('.jp-OutputArea-output')].some(
+        (output) => output.textContent.includes('kernel says') && output.textContent.includes(value))""", arg=f"({round(after, 3)},")
+    said = page.locator(".jp-OutputArea-output", has_text="kernel says").inner_text()
+    assert re.search(rf"\({round(after, 3)},", said)
+    assert outside == []
+    context.close()
