@@ -195,8 +195,8 @@ class CausalLM:
         return self.backend.embedding(ids)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Hidden states "final" [..., d] → logits [..., V]."""
-        return self.backend.head(hidden)
+        """Hidden states "final" [..., d] → logits [..., V]; gradients flow through it when a drafter is trained."""
+        return self.backend.head(hidden.clone() if hidden.is_inference() else hidden)
 
 
 def tree_positions(length: int, count: int, tree: TokenTree | None, device) -> Tensor:

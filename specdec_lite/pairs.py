@@ -70,13 +70,22 @@ def _check_tokenizers(target, draft) -> None:
             raise ValueError(f"target and draft cut the text {text!r} into different tokens although their vocabularies agree")
 
 
+def _layer_types(config: dict) -> set[str]:
+    """The kinds of attention in a Hugging Face config; Qwen's older ones give the first windowed layer in place of a list."""
+    if config.get("layer_types") or not config.get("use_sliding_window"):
+        return set(config.get("layer_types") or ())
+    first = config.get("max_window_layers", 28)
+    return {"sliding_attention" if layer >= first else "full_attention" for layer in range(config["num_hidden_layers"])}
+
+
 def config_from_hf(config: dict) -> TransformerConfig | None:
     """Our shape for a Hugging Face config.json of the Llama family, or None where only transformers itself can run it."""
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    windowed = config.get("sliding_window") if config.get("use_sliding_window", config.get("model_type") == "mistral") else None
+    kinds = _layer_types(config)
+    windowed = config.get("use_sliding_window", config.get("model_type") == "mistral") and kinds != {"full_attention"}
     plain = (rope.get("rope_type", rope.get("type", "default")) == "default" and config.get("hidden_act", "silu") == "silu"
-             and not config.get("mlp_bias") and not (config["model_type"] == "llama" and config.get("attention_bias")))
-    if config.get("model_type") not in FAMILIES or not plain:
+             and not config.get("mlp_bias") and not (config.get("model_type") in ("llama", "qwen3") and config.get("attention_bias")))
+    if config.get("model_type") not in FAMILIES or not plain or len(kinds) > 1:
         return None
     heads, family = config["num_attention_heads"], config["model_type"]
     return TransformerConfig(
@@ -85,7 +94,7 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
         head_size=config.get("head_dim") or config["hidden_size"] // heads, norm_eps=config.get("rms_norm_eps", 1e-6),
         rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
         max_positions=config.get("max_position_embeddings", 2048), qkv_bias=family == "qwen2", qk_norm=family == "qwen3",
-        tied=config.get("tie_word_embeddings", False), window=windowed)
+        tied=config.get("tie_word_embeddings", False), window=config.get("sliding_window") if windowed else None)
 
 
 def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto") -> CausalLM:
@@ -96,7 +105,7 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto") -> 
     if not files:
         raise ValueError(f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because they can run code")
     kind = _dtype(dtype, described.get("dtype") or described.get("torch_dtype") or "float32")
-    if config is None or described.get("layer_types") and len(set(described["layer_types"])) > 1:
+    if config is None:
         from transformers import AutoModelForCausalLM
         return CausalLM(AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True).to(device))
     state: dict = {}

@@ -1,0 +1,210 @@
+"""One call over every family: prefill, step, block and tree passes, and a cache that is cut back to any accepted path."""
+import pytest
+import torch
+from models_zoo import COMMON, FAMILIES, PROMPT, STATEFUL, VOCABULARY, WINDOW, build, hugging_face, logits_of, native
+
+from specdec_lite import CausalLM
+from specdec_lite.models import visible
+from specdec_lite.tree import TokenTree
+
+NATIVE = {"native": {}, "native with a window": dict(window=WINDOW), "native, grouped otherwise": dict(num_kv_heads=1, qkv_bias=True, qk_norm=True)}
+EVERY = [*NATIVE, *FAMILIES]
+# Float64 throughout; families that compute rotary angles, ALiBi slopes or soft caps in float32 differ by its rounding.
+CLOSE = 1e-5
+TREE = TokenTree([20, 21, 22, 23, 24, 25, 26], [-1, -1, 0, 0, 1, 2, 4])   # two roots, three leaves, unequal depths
+
+
+def model_named(name):
+    return native(**NATIVE[name]) if name in NATIVE else hugging_face(name)
+
+
+@pytest.fixture(params=EVERY)
+def model(request):
+    return model_named(request.param)
+
+
+def apart(ours, theirs):
+    return (ours - theirs).abs().max().item()
+
+
+def reference(model, tokens, last):
+    """The last rows of one pass over the whole text: by the bare module, or for a native window, fed token by token."""
+    if isinstance(model.backend, type(native().backend)) and model.model.config.window:
+        cache = model.new_cache()
+        return torch.cat([model.score([token], cache).logits[0] for token in tokens])[-last:]
+    return logits_of(model, tokens)[-last:]
+
+
+def test_prefill_steps_and_blocks_give_the_logits_of_one_pass(model):
+    cache, rest = model.new_cache(capacity=4), [20, 30, 40, 1, 2, 3]
+    expected = reference(model, PROMPT + rest, 7)
+    prefill = model.score(PROMPT, cache, last=True).logits
+    assert prefill.shape == (1, 1, VOCABULARY) and cache.length == len(PROMPT)
+    rows = [prefill[0], *(model.score([token], cache).logits[0] for token in rest[:2]), model.score(rest[2:], cache).logits[0]]
+    assert apart(torch.cat(rows), expected) < CLOSE and cache.length == len(PROMPT) + 6
+    assert expected.argmax(-1).unique().numel() > 1
+
+
+def test_a_tree_pass_equals_a_pass_per_path(model):
+    cache = model.new_cache()
+    model.score(PROMPT, cache, last=True)
+    logits = model.score([19, *TREE.tokens.tolist()], cache, TREE).logits[0]
+    assert logits.shape == (8, VOCABULARY) and cache.length == len(PROMPT) + 8
+    for path in TREE.paths():
+        text = TREE.tokens[list(path)].tolist()
+        assert apart(logits[[0, *(node + 1 for node in path)]], reference(model, [*PROMPT, 19, *text], len(path) + 1)) < CLOSE
+
+
+@pytest.mark.parametrize("path", [(), (1,), (1, 4, 6), (0, 3), (0, 2, 5)])
+def test_keeping_a_path_leaves_the_cache_as_if_only_it_had_been_run(model, path):
+    cache = model.new_cache()
+    model.score(PROMPT, cache, last=True)
+    model.score([19, *TREE.tokens.tolist()], cache, TREE)
+    cache.keep((0, *(node + 1 for node in path)))
+    text = [*PROMPT, 19, *TREE.tokens[list(path)].tolist()]
+    assert cache.length == len(text)
+    assert apart(model.score([5, 6], cache).logits[0], reference(model, [*text, 5, 6], 2)) < CLOSE
+
+
+def test_cropping_forgets_and_what_follows_is_unharmed(model):
+    cache = model.new_cache()
+    model.score([*PROMPT, 40, 41, 42], cache)
+    cache.crop(len(PROMPT))
+    assert apart(model.score([7, 8], cache).logits[0], reference(model, [*PROMPT, 7, 8], 2)) < CLOSE
+    cache.crop(0)
+    assert cache.length == 0 and apart(model.score(PROMPT, cache).logits[0], reference(model, PROMPT, len(PROMPT))) < CLOSE
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_state_that_cannot_be_cut_back_is_refused(family):
+    with pytest.raises(ValueError, match="recurrent state"):
+        CausalLM(build(family, STATEFUL[family]))
+
+
+def test_encoder_decoders_and_other_objects_are_refused():
+    from transformers import T5Config, T5ForConditionalGeneration
+    t5 = T5ForConditionalGeneration(T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+    with pytest.raises(ValueError, match="encoder"):
+        CausalLM(t5)
+    with pytest.raises(TypeError, match="Linear"):
+        CausalLM(torch.nn.Linear(2, 2))
+
+
+# Cache ---------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_cache_bad_inputs(name):
+    model = model_named(name)
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+    model.score([4, 5], cache)
+    for indices in ([2], [-1], [1, 0], [0, 0]):
+        with pytest.raises(ValueError, match="indices="):
+            cache.keep(indices)
+    for length in (6, -1):
+        with pytest.raises(ValueError, match=f"length={length}"):
+            cache.crop(length)
+    assert cache.length == 5
+    cache.keep([])
+    assert cache.length == 3 == cache.before_last_pass
+    with pytest.raises(ValueError, match="0 tokens"):
+        cache.keep([0])
+
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_score_bad_inputs(name):
+    model = model_named(name)
+    cache = model.new_cache()
+    for tokens in ([], [[1], [2]], torch.zeros(1, 1, 1, dtype=torch.long)):
+        with pytest.raises(ValueError, match="tokens has shape"):
+            model.score(tokens, cache)
+    with pytest.raises(ValueError, match="must be fed too"):
+        model.score([1, 2], cache, TokenTree([1, 2], [-1, -1]))
+    with pytest.raises(ValueError, match="hidden_layers="):
+        model.score([1, 2], cache, hidden_layers=(7,))
+    with pytest.raises(ValueError, match="context length of 512"):
+        model.score([1] * 513, cache)
+    assert cache.length == 0
+
+
+def test_native_storage_grows_by_doubling_and_keeps_what_it_held():
+    model, cache = native(), native().new_cache(capacity=3)
+    expected = logits_of(model, PROMPT)
+    rows, sizes = [], set()
+    for token in PROMPT:
+        rows.append(model.score([token], cache).logits[0])
+        sizes.add(cache.storage.tensors.capacity)
+    assert apart(torch.cat(rows), expected) < 1e-10 and sizes == {3, 6, 12}
+
+
+def test_one_model_serves_many_caches_at_once():
+    model = native()
+    first, second = model.new_cache(), model.new_cache()
+    model.score([1, 2, 3], first)
+    model.score([9, 8], second)
+    ours = model.score([4], first).logits[0]
+    assert apart(ours, logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
+
+
+def test_a_view_exits_early_on_the_same_storage():
+    model = native(num_layers=3)
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    view = cache.view(layers=1)
+    early = model.score([7], view).logits
+    assert (cache.length, view.length) == (len(PROMPT), len(PROMPT) + 1)
+    hidden = model.score([7], cache, hidden_layers=(1,)).hidden[1]
+    assert apart(early, model.head(model.model.norm(hidden))) < 1e-10
+    assert apart(model.score([8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-1:]) < 1e-10
+    with pytest.raises(ValueError, match="native"):
+        other = hugging_face("Llama")
+        other.score([1], other.new_cache().view(1))
+
+
+# Hidden states -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["native", "Llama", "GPT2", "Gemma2", "Qwen3"])
+def test_hidden_states_carry_their_names(name):
+    model = model_named(name)
+    cache, layers = model.new_cache(), (0, 1, "final")
+    scores = model.score(PROMPT, cache, hidden_layers=layers)
+    assert set(scores.hidden) == set(layers) and all(h.shape == (1, len(PROMPT), model.hidden_size) for h in scores.hidden.values())
+    if name not in ("Gemma2", "GPT2"):   # these scale the embedding, or add positions to it
+        assert apart(scores.hidden[0], model.embed(torch.tensor([PROMPT]))) < 1e-10
+    if name != "Gemma2":                 # soft-capped logits
+        assert apart(model.head(scores.hidden["final"]), scores.logits) < 1e-10
+    cache = model.new_cache()
+    tree = model.score([1, *TREE.tokens.tolist()], cache, TREE, layers)
+    along = tree.along((1, 4))
+    assert torch.equal(along.logits, tree.logits[:, [0, 2, 5]]) and torch.equal(along.hidden[1], tree.hidden[1][:, [0, 2, 5]])
+
+
+def test_the_state_after_the_last_block_is_native_only():
+    model = native()
+    assert set(model.score([1], model.new_cache(), hidden_layers=(2, "final")).hidden) == {2, "final"}
+    with pytest.raises(ValueError, match="final"):
+        hugging_face("Llama").score([1], hugging_face("Llama").new_cache(), hidden_layers=(2,))
+
+
+def test_trees_verified_path_by_path_give_hidden_states_too():
+    model = hugging_face("Bloom")
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    tree = model.score([19, *TREE.tokens.tolist()], cache, TREE, ("final",))
+    assert apart(model.head(tree.hidden["final"]), tree.logits) < 1e-10
+
+
+def test_visible_by_hand():
+    tree = TokenTree([1, 2, 3], [-1, -1, 0])
+    mask = visible(2, 4, tree, None, torch.tensor([2, 3, 3, 4]))
+    assert mask.int().tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 0, 1]]
+    windowed = visible(2, 4, tree, 2, torch.tensor([2, 3, 3, 4]))
+    assert windowed.int().tolist() == [[0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 1]]
+
+
+def test_attributes():
+    model = native()
+    assert (model.vocab_size, model.num_layers, model.max_positions, model.hidden_size, model.dtype) == (VOCABULARY, 2, 512, 32, torch.float64)
+    other = hugging_face("GPT2")
+    assert (other.vocab_size, other.num_layers, other.max_positions, other.hidden_size) == (VOCABULARY, 2, COMMON["max_position_embeddings"], 32)
+    assert "2 layers" in repr(model) and "GPT2LMHeadModel" in repr(other)
