@@ -190,12 +190,12 @@ function drawRound(svg, width, s, r, top, id) {
 
 function drawCounts(svg, width, s, run, top) {
   const { box, x, tick } = frame(svg, width, s, top);
-  const half = run.n ? formulas.band(s.p.length, run.n) : 1;
+  const half = formulas.band(s.p.length, run.n);
   s.p.forEach((v, i) => {
-    const [low, high] = [Math.max(0, v - half), Math.min(top, v + half)];
-    svg.append(make("rect", { x: x(low), y: i * ROW + 9, width: x(high) - x(low), height: 24, fill: colour("target"), opacity: 0.18 }));
     tick(i);
     if (!run.n) return;
+    const [low, high] = [Math.max(0, v - half), Math.min(top, v + half)];
+    svg.append(make("rect", { x: x(low), y: i * ROW + 9, width: x(high) - x(low), height: 24, fill: colour("target"), opacity: 0.25 }));
     const share = run.counts[i] / run.n;
     const isOut = Math.abs(share - v) > half;
     svg.append(make("circle", { cx: x(Math.min(share, top)), cy: i * ROW + 21, r: 6, fill: colour(isOut ? "rejected" : "accepted"), stroke: colour("ink"), "stroke-width": 1.5 }),
@@ -237,7 +237,7 @@ function numbersTable(s, r, run) {
 let instances = 0;
 const chart = (title, caption, size) => {
   const svg = make("svg", { height: 160, role: "img", "aria-label": `${title}. The numbers stand in the table below.` });
-  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("h4", {}, title), svg, make("figcaption", {}, caption)) };
+  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
 };
 const control = (id, words, node) => make("div", { class: "sdl-control" }, make("label", { for: id }, words), node);
 const option = (value, words) => make("option", { value }, words);
