@@ -32,7 +32,7 @@ def layout(colours: dict) -> dict:
 
 
 TEMPLATE = go.layout.Template(layout={
-    **layout(LIGHT), "colorway": COLORWAY, "margin": {"l": 56, "r": 16, "t": 72, "b": 48}, "height": 380,
+    **layout(LIGHT), "colorway": COLORWAY, "margin": {"l": 56, "r": 16, "t": 72, "b": 48}
     "title": {"font": {"size": 16}, "x": 0, "y": 0.98, "yanchor": "top", "xanchor": "left", "xref": "container", "pad": {"l": 8}},
     "dragmode": False, "hovermode": "closest",
 })
@@ -46,4 +46,4 @@ def figure(fig: go.Figure, alt: str) -> go.Figure:
     """
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError(f"alt must say in words what the figure shows, got {alt!r}")
-    return fig.update_layout(template="specdec", meta={"alt": alt.strip()})
+    return fig.update_layout(template="specdec", meta={"alt": alt.strip()}, height=fig.layout.height or 380)
