@@ -1,5 +1,6 @@
 """The published book as its readers meet it: every page, in a real browser, with every other host blocked."""
 
+import functools
 import gzip
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -25,9 +26,14 @@ def toc_pages() -> list[str]:
 PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
 
 
+@functools.cache
+def parsed(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text("utf-8"), "html.parser")
+
+
 def pages_with(selector: str) -> list[str]:
     """The built pages that have such an element; known when pytest collects, because the book is built before."""
-    found = [p for p in PAGES if (BOOK / p).exists() and BeautifulSoup((BOOK / p).read_text("utf-8"), "html.parser").select(selector)]
+    found = [name for name in PAGES if (BOOK / name).exists() and parsed(BOOK / name).select(selector)]
     return found or [pytest.param(None, id=f"no page with {selector}")]
 
 
@@ -105,7 +111,7 @@ def test_an_outside_request_would_be_noticed(chromium, open_page):
 @pytest.mark.parametrize("page_name", [*PAGES, "index.html"])
 def test_links_resolve(book: Path, page_name: str):
     """Internal links and anchors lead somewhere; nothing that a page loads stands on another host."""
-    soup = BeautifulSoup((book / page_name).read_text("utf-8"), "html.parser")
+    soup = parsed(book / page_name)
     loaded = [tag.get("src") or tag.get("href") for tag in soup.select("script[src], img[src], iframe[src], link[href]")]
     assert [url for url in loaded if url.startswith(("http:", "https:", "//"))] == []
     broken = []
@@ -113,9 +119,8 @@ def test_links_resolve(book: Path, page_name: str):
         if url.startswith(("http:", "https:", "mailto:", "data:")):
             continue
         path, anchor = urldefrag(unquote(url).split("?")[0])
-        target = (book / page_name).parent / path if path else book / page_name
-        ids = target.is_file() and anchor and BeautifulSoup(target.read_text("utf-8"), "html.parser").find(id=anchor)
-        if not target.is_file() or (anchor and not ids):
+        target = ((book / page_name).parent / path).resolve() if path else book / page_name
+        if not target.is_file() or (anchor and not parsed(target).find(id=anchor)):
             broken.append(url)
     assert broken == []
 

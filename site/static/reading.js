@@ -1,11 +1,15 @@
-// Small helps for reading: wide formulas can be scrolled from the keyboard, and a printed page shows what is folded in.
+// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page shows what is folded in.
 (() => {
-  const reach = () => document.querySelectorAll("div.math, .cell_output pre, .highlight pre").forEach((box) => {
+  const reachable = (box) => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
+  };
+  const boxes = document.querySelectorAll("div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container");
+  const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
+  addEventListener("load", async () => {
+    await globalThis.MathJax?.startup?.promise;
+    boxes.forEach((box) => watch.observe(box));
   });
-  addEventListener("resize", reach);
-  addEventListener("load", () => (globalThis.MathJax?.startup?.promise ?? Promise.resolve()).then(reach));
 
   let folded = [];
   addEventListener("beforeprint", () => {
@@ -15,5 +19,5 @@
   addEventListener("afterprint", () => folded.forEach((details) => { details.open = false; }));
 
   // The excerpts under search results are fetched, which browsers refuse to pages opened from a folder.
-  if (location.protocol === "file:" && globalThis.DOCUMENTATION_OPTIONS) DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 })();
