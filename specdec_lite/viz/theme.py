@@ -32,7 +32,7 @@ def layout(colours: dict) -> dict:
 
 
 TEMPLATE = go.layout.Template(layout={
-    **layout(LIGHT), "colorway": COLORWAY, "margin": {"l": 56, "r": 16, "t": 72, "b": 48}
+    **layout(LIGHT), "colorway": COLORWAY, "margin": {"l": 56, "r": 16, "t": 72, "b": 48},
     "title": {"font": {"size": 16}, "x": 0, "y": 0.98, "yanchor": "top", "xanchor": "left", "xref": "container", "pad": {"l": 8}},
     "dragmode": False, "hovermode": "closest",
 })
