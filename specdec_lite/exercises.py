@@ -3,6 +3,7 @@
 What lives here: one `check_…` per exercise, each returning an Outcome and never raising, so that a page with an unsolved
 exercise still runs to its end. What does not: the exercises' texts, hints and solutions (they stand in the notebooks).
 """
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from specdec_lite import theory
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check found. Truthy iff the exercise is solved; shown as one line with a mark and the message."""
+    """What a check found. Truthy iff the exercise is solved; shown as a mark and the message."""
     passed: bool
     message: str
 
@@ -22,7 +23,7 @@ class Outcome:
         return self.passed
 
     def __repr__(self) -> str:
-        return f"{'✓' if self.passed else '✗'} {self.message}"
+        return textwrap.fill(f"{'✓' if self.passed else '✗'} {self.message}", 78, subsequent_indent="  ")
 
 
 @dataclass(frozen=True, slots=True)
