@@ -145,3 +145,45 @@ def test_state_rules_and_presets_fit_python():
 def test_bench_refuses(bad, named):
     with pytest.raises(traitlets.TraitError, match=named):
         Bench(**bad)
+
+
+PAGE = """<!doctype html><html data-theme="dark"><style>body {{ margin: 8px }} {css}</style><body><div id="place"></div><script>
+{module}
+const state = {state}, calls = {{}};
+window.model = {{ get: (name) => state[name], save_changes() {{}}, off() {{}},
+  set(name, value) {{ state[name] = value; (calls["change:" + name] ?? []).forEach((call) => call()); }},
+  on(event, call) {{ calls[event] = [...(calls[event] ?? []), call]; }} }};
+window.heard = 0;
+document.body.addEventListener("keydown", () => {{ window.heard += 1; }});
+bench.render({{ model, el: document.getElementById("place") }});
+</script></body></html>"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_bench_in_a_browser(chromium, width):
+    """The task is solved by keyboard, a bar is dragged by mouse, and the table shows the rule's own law."""
+    state = {"p": [0.5, 0.3, 0.2], "q": [0.5, 0.3, 0.2], "rule": "exact", "seed": 0}
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    problems = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.set_content(PAGE.format(css=Bench._css, module=Bench._esm.replace("export default", "const bench ="), state=json.dumps(state)))
+    page.get_by_label("Rule", exact=True).select_option("from_p")
+    page.get_by_label("p(C)").focus()
+    page.keyboard.press("Home")
+    page.get_by_role("button", name="Draw 10,000").press("Enter")
+    page.wait_for_function("document.querySelector('.sdl-task-state').textContent.startsWith('Solved')")
+    assert "inside the band" in page.locator("[aria-live]").inner_text() and page.evaluate("window.heard") == 1   # Enter alone
+    bar = page.get_by_label("q(A)").bounding_box()
+    page.mouse.move(bar["x"] + bar["width"] * float(page.get_by_label("q(A)").input_value()), bar["y"] + bar["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(bar["x"] + bar["width"] * 0.2, bar["y"] + bar["height"] / 2, steps=4)
+    page.mouse.up()
+    p, q = page.evaluate("[model.get('p'), model.get('q')]")
+    assert q[0] == pytest.approx(0.2, abs=0.05) and sum(q) == pytest.approx(1)
+    page.locator("summary").click()
+    shown = [float(row.locator("td").nth(4).inner_text()) for row in page.locator("tbody tr").all()]
+    beta = theory.acceptance_rate(p, q)
+    assert shown == pytest.approx([min(a, b) + (1 - beta) * a for a, b in zip(p, q)], abs=6e-4)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width and problems == []
+    page.close()
