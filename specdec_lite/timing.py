@@ -61,12 +61,18 @@ def _seconds(job: Callable[[], object], device: torch.device) -> float:
     return perf_counter() - began
 
 
-def samples(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3) -> dict[object, list[float]]:
-    """Seconds of every repetition of each job; the jobs take turns, so that a machine that slows down slows them all."""
+def samples(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3, budget: float | None = None) -> dict[object, list[float]]:
+    """Seconds of every repetition of each job; the jobs take turns, so that a machine that slows down slows them all.
+
+    budget: seconds after which no further turn begins, once every job has run after the warm-up; None: no limit.
+    """
     if repeats < 1 or warmup < 0:
         raise ValueError(f"repeats={repeats}, warmup={warmup}: must be at least 1 and at least 0")
     taken: dict = {name: [] for name in jobs}
+    began = perf_counter()
     for turn in range(warmup + repeats):
+        if turn > warmup and budget is not None and perf_counter() - began > budget:
+            break
         for name, job in jobs.items():
             seconds = _seconds(job, device)
             if turn >= warmup:
@@ -79,9 +85,9 @@ def interleaved(jobs: dict, device: torch.device, repeats: int = 15, warmup: int
     return {name: statistics.median(seconds) for name, seconds in samples(jobs, device, repeats, warmup).items()}
 
 
-def spreads(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3) -> dict[object, Spread]:
+def spreads(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3, budget: float | None = None) -> dict[object, Spread]:
     """Median and quartiles of each job's seconds, timed in turns (see `samples`)."""
-    taken = samples(jobs, device, repeats, warmup)
+    taken = samples(jobs, device, repeats, warmup, budget)
     quartiles = {name: statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
                  for name, seconds in taken.items()}
     return {name: Spread(median, low, high) for name, (low, median, high) in quartiles.items()}
@@ -104,9 +110,10 @@ def _arbitrary(model: CausalLM, count: int) -> torch.Tensor:
 
 
 def pass_times(model: CausalLM, ks: Sequence[int] = (1, 2, 4, 8, 16, 32), context: int = 128, batches: Sequence[int] = (1,),
-               repeats: int = 9) -> dict[tuple[int, int], Spread]:
+               repeats: int = 9, budget: float = 20.0) -> dict[tuple[int, int], Spread]:
     """Time passes over k tokens after `context` tokens, in each batch size: {(batch, k): Spread in seconds}.
 
+    budget: seconds after which a slow machine makes do with fewer repetitions (one at least, after one to warm up).
     ks, batches, context: ≥ 1 each. ValueError for anything else, or where context + k exceeds the model's positions.
     """
     if context < 1 or not ks or min(ks) < 1 or not batches or min(batches) < 1:
@@ -114,7 +121,7 @@ def pass_times(model: CausalLM, ks: Sequence[int] = (1, 2, 4, 8, 16, 32), contex
     if context + max(ks) > model.max_positions:
         raise ValueError(f"context={context} and k={max(ks)} need more positions than the model's {model.max_positions}")
     text = _arbitrary(model, context)
-    return spreads({(batch, k): _pass(model, text, k, batch) for batch in batches for k in ks}, model.device, repeats)
+    return spreads({(batch, k): _pass(model, text, k, batch) for batch in batches for k in ks}, model.device, repeats, warmup=1, budget=budget)
 
 
 def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence[int] = (1, 2, 4, 8, 16), context: int = 128,

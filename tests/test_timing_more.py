@@ -41,6 +41,12 @@ def test_spreads_are_ordered_and_agree_with_the_samples(monkeypatch):
     assert timing.interleaved({"job": lambda: None}, CPU, repeats=4) == {"job": 7.0}
 
 
+def test_a_budget_ends_the_turns_but_never_before_one(monkeypatch):
+    monkeypatch.setattr(timing, "_seconds", lambda job, device: 1.0)
+    assert timing.samples({"a": None, "b": None}, CPU, repeats=50, warmup=1, budget=0.0) == {"a": [1.0], "b": [1.0]}
+    assert len(timing.samples({"a": None}, CPU, repeats=50, warmup=1, budget=1e9)["a"]) == 50
+
+
 def test_pass_times_feed_k_tokens_in_every_row(model, monkeypatch):
     fed, score = [], model.score
     def recording(tokens, cache, **options):
