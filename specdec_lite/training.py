@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -137,7 +138,7 @@ def train(model: Transformer, loss: Callable, streams: dict, plan: Plan, checkpo
         saved = torch.load(checkpoint, map_location=device, weights_only=True)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        first, spent = saved["step"], saved["seconds"]
+        first, spent = saved["step"], saved.get("seconds", 0.0)
     model.rotary(device, torch.float32)
     step_loss = torch.compile(loss, dynamic=False) if compiled else loss
     bar = tqdm(batches(streams, plan, first), initial=first, total=plan.steps, mininterval=5, desc=checkpoint.stem)
@@ -237,7 +238,7 @@ Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q)
   topics of `pydoc_data` ({docs:.2f} M), drawn with weights {mixture}. BPE of {vocabulary} entries. The last tenth of the steps ran at 1,024 tokens of context.
 - **Held out, whole.** {held_out}. Tests named after a held-out module are left out as well, and lines of held-out topics that other topics repeat.
 - **Measured.** Every held-out token once, in windows of 1,024 that advance by 512, so with at least 512 tokens before it where the document has them.
-- **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours.
+- **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours. {note}
 - **Licence.** The weights: Apache-2.0, as this project. The text they were trained on: the Python Software Foundation License 2.0.
 """
 
@@ -265,7 +266,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--target-steps", type=int, default=3000)
     parser.add_argument("--draft-steps", type=int, default=600)
-    parser.add_argument("--distil-steps", type=int, default=1600)
+    parser.add_argument("--distil-steps", type=int, default=4000)
+    parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
     chosen = parser.parse_args(arguments)
     torch.manual_seed(0)
@@ -280,7 +282,7 @@ def main(arguments: list[str] | None = None) -> None:
         "target_steps": chosen.target_steps, "draft_steps": chosen.draft_steps, "distil_steps": chosen.distil_steps, "seconds": seconds,
         "stream_tokens": {name: len(stream) for name, stream in streams.items()}, "date": date.today().isoformat(),
         "machine": machine_name(chosen.device), "python": platform.python_version(), "torch": torch.__version__,
-        "command": " ".join(["python -m specdec_lite.training", *(arguments or sys.argv[1:])])}
+        "command": shlex.join(["python", "-m", "specdec_lite.training", *(arguments or sys.argv[1:])]), "note": chosen.note}
     save_pair(chosen.out, target, draft, tokenizer, report)
     write_card(chosen.out, report)
     (chosen.out.parent / "prompts.json").write_text(json.dumps(make_prompts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
