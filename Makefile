@@ -18,6 +18,7 @@ help:
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what requirements.txt names (some minutes the first time)"
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	@touch $@

@@ -48,22 +48,59 @@ def list_citations(soup: BeautifulSoup) -> None:
         citation["role"] = "listitem"
 
 
+def introduce(soup: BeautifulSoup, home: str) -> None:
+    """What a search engine and a shared link show: the page's first paragraph, its title and the book's card."""
+    first = soup.select_one("article p")
+    text = " ".join(first.get_text(" ").split()) if first else ""
+    summary = text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
+    title = soup.title.get_text(" ").strip()
+    properties = {"og:type": "article", "og:title": title, "og:description": summary, "og:image": f"{home}_static/card.png"}
+    tags = [{"name": "description", "content": summary}]
+    tags += [{"property": name, "content": content} for name, content in properties.items()]
+    tags += [{"name": "twitter:card", "content": "summary_large_image"}]
+    for attributes in tags:
+        key = "name" if "name" in attributes else "property"
+        if not soup.head.find("meta", {key: attributes[key]}):
+            soup.head.append(soup.new_tag("meta", attrs=attributes))
+
+
 REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, list_citations)
 
 
-def mend(page: str) -> str:
-    """The HTML of one page, repaired."""
+def mend(page: str, home: str) -> str:
+    """The HTML of one page, repaired. `home`: the address at which the book will stand."""
     soup = BeautifulSoup(page, "html.parser")
     for repair in REPAIRS:
         repair(soup)
+    introduce(soup, home)
     return str(soup)
 
 
+def home_address(app: Sphinx) -> str:
+    """`html.baseurl` where it is set, else the pages address that belongs to the repository."""
+    if app.config.html_baseurl:
+        return app.config.html_baseurl.rstrip("/") + "/"
+    owner, name = app.config.html_theme_options["repository_url"].rstrip("/").split("/")[-2:]
+    return f"https://{owner}.github.io/{name}/"
+
+
+def front_door(app: Sphinx) -> str:
+    """index.html: a page in its own right that leads to the book's root page."""
+    root, title = f"{app.config.root_doc}.html", app.config.html_title
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<meta http-equiv="refresh" content="0; url={root}"></head>\n<body><p><a href="{root}">{title}</a></p></body>\n</html>\n'
+    )
+
+
 def mend_pages(app: Sphinx, error: Exception | None) -> None:
-    if error is None and app.builder.format == "html":
-        for path in Path(app.outdir).rglob("*.html"):
-            if "_static" not in path.relative_to(app.outdir).parts:
-                path.write_text(mend(path.read_text("utf-8")), "utf-8")
+    if error is not None or app.builder.format != "html":
+        return
+    home = home_address(app)
+    for path in Path(app.outdir).rglob("*.html"):
+        if "_static" not in path.relative_to(app.outdir).parts and path.name != "index.html":
+            path.write_text(mend(path.read_text("utf-8"), home), "utf-8")
+    (Path(app.outdir) / "index.html").write_text(front_door(app), "utf-8")
 
 
 def register(app: Sphinx) -> None:
