@@ -19,7 +19,7 @@ from .speculation import Context, Drafter, Step, speculate
 class Stats:
     """Counts over the kept tokens of one generation; nothing behind a stop token, and no prefill, is counted.
 
-    tokens: emitted. target_passes: rounds. draft_passes: the drafter's, its prefill included. seconds: rounds only.
+    tokens: emitted. target_passes: rounds. draft_passes: the drafter's, its prefill not. seconds: rounds only.
     """
     tokens: int
     accepted: int

@@ -147,10 +147,10 @@ class CausalLM:
         self.model = model.eval()
         if isinstance(model, Transformer):
             self.backend = NativeBackend(model)
-        elif hasattr(model, "config") and hasattr(model, "get_output_embeddings"):
+        elif hasattr(model, "can_generate") and model.can_generate():
             self.backend = HuggingFaceBackend(model)
         else:
-            raise TypeError(f"model is a {type(model).__name__}: must be a specdec_lite Transformer or a Hugging Face causal language model")
+            raise TypeError(f"model is a {type(model).__name__}: must be a specdec_lite Transformer or a Hugging Face causal language model, head included")
         for name in ("vocab_size", "num_layers", "max_positions", "hidden_size"):
             setattr(self, name, getattr(self.backend, name))
         weight = next(model.parameters())
@@ -261,7 +261,7 @@ class HuggingFaceBackend:
         self.model, self.config = model, config
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
-        self.max_positions = getattr(config, "max_position_embeddings", None) or 1 << 30
+        self.max_positions = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
         self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
         self.by_path = (getattr(config, "alibi", False) or config.model_type in MASKLESS
                         or bool(self.layer_types - {"full_attention", "sliding_attention"}))

@@ -55,7 +55,7 @@ def _folder(name: str, source: str | Path) -> Path:
 
 def _tokenizer(folder: Path):
     from transformers import AutoTokenizer
-    return AutoTokenizer.from_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def _check_tokenizers(target, draft) -> None:
@@ -107,7 +107,7 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto") -> 
     kind = _dtype(dtype, described.get("dtype") or described.get("torch_dtype") or "float32")
     if config is None:
         from transformers import AutoModelForCausalLM
-        return CausalLM(AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True).to(device))
+        return CausalLM(AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True, trust_remote_code=False).to(device))
     state: dict = {}
     for file in files:
         state |= load_file(file, device=device)

@@ -9,6 +9,8 @@ import torch
 import transformers
 
 from specdec_lite import CausalLM
+from specdec_lite.proposal import NOTHING
+from specdec_lite.sampling import Sampling
 from specdec_lite.transformer import Transformer, TransformerConfig
 
 VOCABULARY = 48
@@ -80,3 +82,26 @@ def logits_of(model: CausalLM, tokens: list[int]) -> torch.Tensor:
     """[n, V]: one pass over the whole text by the bare module, no cache and no mask of ours."""
     ids = torch.tensor([tokens])
     return model.model(ids)[0] if isinstance(model.model, Transformer) else model.model(input_ids=ids).logits[0]
+
+
+class TreeDrafter:
+    """A drafter of trees without a cache of its own: `grow` of broken.py on the law that `model` gives after the text.
+
+    At temperature 0 the law is the one at temperature 1, so that the likeliest tokens can be chosen from it.
+    """
+    hidden_layers, passes = (), 0
+
+    def __init__(self, model, grown, depth):
+        self.model, self.grown, self.depth = model, grown, depth
+
+    def start(self, context):
+        return self
+
+    def propose(self, context):
+        sampling = Sampling() if context.sampling.greedy else context.sampling
+        text = context.tokens.tolist()
+        law = lambda prefix: sampling(logits_of(self.model, [*text, *prefix])[-1])
+        return self.grown(law, min(self.depth, context.wanted - 1), context.rng) if context.wanted > 1 else NOTHING
+
+    def observe(self, verdict, scores):
+        pass

@@ -101,6 +101,31 @@ def test_any_pair_of_laws_one_token(seed, vocabulary, zeros):
         assert (output_law(p, q, rule) - p).abs().max() < EXACT
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_rule_agrees_with_the_one_inside_transformers(seed, monkeypatch):
+    """Under the same uniforms: as many tokens accepted, and the next one drawn from the same distribution."""
+    from transformers.generation.utils import _speculative_sampling
+    torch.manual_seed(seed)
+    p, q = torch.rand(4, 6, dtype=torch.float64).softmax(-1), torch.rand(3, 6, dtype=torch.float64).mul(3).softmax(-1)
+    tokens, uniforms, drawn_from = q.multinomial(1)[:, 0], torch.rand(3, dtype=torch.float64), []
+
+    class Given:
+        left = uniforms.tolist()
+
+        def flip(self, prob):
+            return self.left.pop(0) <= prob
+
+        def draw(self, probs):
+            drawn_from.append(probs)
+            return 0
+
+    verdict = speculative_sampling(Proposal(TokenTree.chain(tokens), q), p, Given())
+    monkeypatch.setattr(torch, "rand_like", lambda like: uniforms.view_as(like))
+    monkeypatch.setattr(torch, "multinomial", lambda probs, num_samples: drawn_from.append(probs[0]) or torch.zeros(1, 1, dtype=torch.long))
+    _, matches = _speculative_sampling(tokens[None], q.log()[None], 3, p.log()[None])
+    assert len(verdict.path) == matches and torch.allclose(*drawn_from, atol=1e-12)
+
+
 # Negative controls: each must be caught by the very same measure, and by how much it is off is stated ---------------
 
 SHARPER = lambda q: q ** 2 / (q ** 2).sum()

@@ -82,12 +82,15 @@ def test_state_that_cannot_be_cut_back_is_refused(family):
 
 
 def test_encoder_decoders_and_other_objects_are_refused():
-    from transformers import T5Config, T5ForConditionalGeneration
+    from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
     t5 = T5ForConditionalGeneration(T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     with pytest.raises(ValueError, match="encoder"):
         CausalLM(t5)
-    with pytest.raises(TypeError, match="Linear"):
-        CausalLM(torch.nn.Linear(2, 2))
+    headless = hugging_face("Llama").model.model
+    masked = BertForMaskedLM(BertConfig(vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2))
+    for other in (torch.nn.Linear(2, 2), headless, masked):
+        with pytest.raises(TypeError, match=f"{type(other).__name__}: must be .* head included"):
+            CausalLM(other)
 
 
 # Cache ---------------------------------------------------------------------------------------------------------------

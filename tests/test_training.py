@@ -1,0 +1,147 @@
+"""Training: resumable step for step, measured on text that was never trained on."""
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from models_zoo import native
+
+from specdec_lite import corpus, theory, training
+from specdec_lite.training import Plan, batches, distillation_loss, held_out_logits, initialise, measure, next_token_loss, tokenize, train, train_tokenizer
+from specdec_lite.transformer import Transformer, TransformerConfig
+
+SHAPE = TransformerConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=2, num_kv_heads=2, head_size=8)
+PLAN = Plan(steps=12, learning_rate=1e-2, batch=2, context=16, long_context=32, warmup=2)
+STREAMS = {name: np.random.default_rng(i).integers(0, 300, 400).astype(np.uint16) for i, name in enumerate(training.MIXTURE)}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def run(folder, interrupt_at=None, monkeypatch=None):
+    """Weights after the plan, or Interrupted before step `interrupt_at`, with a checkpoint written after every step."""
+    model = initialise(Transformer(SHAPE))
+    loss, count = next_token_loss(model), iter(range(100))
+
+    def counted(rows):
+        if next(count) == interrupt_at:
+            raise Interrupted
+        return loss(rows)
+
+    train(model, counted, STREAMS, PLAN, folder / "model.pt")
+    return model.state_dict()
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))    # every step is long enough ago to save
+    (tmp_path / "whole").mkdir(), (tmp_path / "parts").mkdir()
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", interrupt_at=5)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", interrupt_at=4)
+    parts = run(tmp_path / "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert not torch.equal(whole["embedding.weight"], initialise(Transformer(SHAPE)).state_dict()["embedding.weight"])
+    finished = run(tmp_path / "parts")                             # nothing left to do
+    assert all(torch.equal(whole[name], finished[name]) for name in whole)
+
+
+def test_training_learns(tmp_path):
+    """A text that repeats with period 4 is learnt: loss below that of guessing."""
+    model = initialise(Transformer(SHAPE))
+    streams = {name: np.tile(np.array([3, 1, 4, 1], dtype=np.uint16), 100) for name in training.MIXTURE}
+    train(model, next_token_loss(model), streams, Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5), tmp_path / "m.pt")
+    assert not model.training and next_token_loss(model)(torch.tensor([[3, 1, 4, 1] * 8])).item() < 2 < math.log(300)
+
+
+def test_batches_depend_on_seed_and_step_alone():
+    whole = list(batches(STREAMS, PLAN))
+    assert all(torch.equal(a, b) for a, b in zip(whole[7:], batches(STREAMS, PLAN, first=7))) and len(whole) == 12
+    assert [tuple(rows.shape) for rows in whole] == [(2, 17)] * 11 + [(1, 33)]     # the last tenth: longer rows, as many tokens
+    assert not torch.equal(whole[0], next(batches(STREAMS, Plan(12, 1e-2, 2, 16, 32, seed=1))))
+
+
+def test_the_learning_rate_warms_up_stays_and_falls_to_zero():
+    plan = Plan(steps=1000, learning_rate=2.0, warmup=100, decay_from=0.3)
+    assert plan.rate(0) == pytest.approx(0.02) and plan.rate(99) == plan.rate(300) == 2.0
+    assert plan.rate(650) == pytest.approx(1.0) and 0 < plan.rate(999) < 0.01
+    assert plan.window(899) == (8, 512) and plan.window(900) == (4, 1024)
+
+
+def test_the_distillation_loss_is_the_rejection_rate_plus_a_little_divergence():
+    target, draft = (native(seed=s, dtype=torch.float32).model for s in (1, 2))
+    rows = torch.tensor([[5, 17, 3, 41, 9]])
+    p, q = (model(rows[:, :-1]).softmax(-1) for model in (target, draft))
+    rejected = 1 - theory.acceptance_rate(p, q).mean()
+    divergence = F.kl_div(q.log(), p, reduction="none").sum(-1).mean()
+    assert distillation_loss(draft, target)(rows).item() == pytest.approx((rejected + 0.1 * divergence).item(), rel=1e-4)
+
+
+# Tokenizer and held-out text -------------------------------------------------------------------------------------------
+
+TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
+
+
+def test_the_tokenizer_loses_nothing():
+    tokenizer = train_tokenizer(TEXTS, vocabulary=280)
+    for text in (*TEXTS[:2], "\r\n\t  spaces ", "never seen: ñ\x00"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    ids = tokenize(tokenizer, TEXTS[:2])
+    assert ids.dtype == np.uint16 and ids[-1] == 0 == tokenizer.eos_token_id and (ids == 0).sum() == 2
+
+
+@pytest.fixture(scope="module")
+def trained_on():
+    return corpus.training_text()
+
+
+def test_held_out_documents_are_not_trained_on(trained_on):
+    documents = {text for texts in trained_on.values() for text in texts}
+    held_out = corpus.held_out_text()
+    assert set(held_out) == set(corpus.HELD_OUT) and [len(v) for v in held_out.values()] == [len(v) for v in corpus.HELD_OUT.values()]
+    assert documents.isdisjoint(text for texts in held_out.values() for text in texts)
+    lines = {line for text in documents for line in text.splitlines()}
+    for domain, texts in held_out.items():     # nor in pieces: most of its longer lines occur nowhere
+        own = {line for text in texts for line in text.splitlines() if len(line.strip()) > 40}
+        assert len(own & lines) < 0.05 * len(own), domain
+
+
+def test_tests_of_held_out_modules_are_left_out_too(trained_on):
+    assert not any("import graphlib\n" in text or "import fractions\n" in text and "class FractionTest" in text for text in trained_on["tests"])
+    assert all(len(texts) > 10 for texts in trained_on.values())
+
+
+# Measurement -----------------------------------------------------------------------------------------------------------
+
+def test_every_held_out_token_is_scored_once_with_its_full_context_where_that_fits():
+    model = native(dtype=torch.float32).model
+    tokens = torch.randint(48, (37,), generator=torch.Generator().manual_seed(0))
+    pieces = list(held_out_logits(model, tokens, context=16))
+    assert torch.equal(torch.cat([following for _, following in pieces]), tokens[1:])
+    assert len(torch.cat([logits for logits, _ in pieces])) == 36
+    one = torch.cat([logits for logits, _ in held_out_logits(model, tokens, context=64)])
+    assert torch.allclose(one, model(tokens[None, :-1])[0], atol=1e-4)
+    for at in range(16, 36):                # later windows: exactly the logits of the last `context` tokens they were given
+        start = 8 * ((at - 16) // 8 + 1)
+        assert torch.allclose(torch.cat([l for l, _ in pieces])[at], model(tokens[None, start:at + 1])[0, -1], atol=1e-4)
+
+
+def test_measure_counts_bytes_and_overlap(monkeypatch):
+    tokenizer = train_tokenizer(TEXTS, vocabulary=280)
+    monkeypatch.setattr(training, "held_out_text", lambda: {domain: ["def f(x):\n    return x\n" * 3, "Zürich"] for domain in corpus.HELD_OUT})
+    target, draft = (native(seed=s, dtype=torch.float32, vocab_size=len(tokenizer)).model for s in (1, 2))
+    same = measure(target, tokenizer, target)["all"]
+    assert same["alpha"] == pytest.approx(1, abs=1e-5) and same["argmax_agreement"] == 1
+    report = measure(target, tokenizer, draft)
+    assert set(report) == {*corpus.HELD_OUT, "all"} and set(report["all"]) == {"bits_per_byte", "tokens", "bytes", "alpha", "argmax_agreement"}
+    assert 0 < report["all"]["alpha"] < 1 and report["all"]["tokens"] == 3 * report["code"]["tokens"]
+    flat = initialise(Transformer(SHAPE))
+    with torch.no_grad():
+        flat.embedding.weight.zero_()       # a uniform model: log2(300) bits a token
+    uniform = measure(flat, tokenizer)["all"]
+    assert uniform["bits_per_byte"] == pytest.approx(uniform["tokens"] * math.log2(300) / uniform["bytes"], rel=1e-4)
