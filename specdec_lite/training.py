@@ -266,7 +266,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--target-steps", type=int, default=3000)
     parser.add_argument("--draft-steps", type=int, default=600)
-    parser.add_argument("--distil-steps", type=int, default=4000)
+    parser.add_argument("--distil-steps", type=int, default=2000)
     parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
     chosen = parser.parse_args(arguments)
