@@ -282,7 +282,7 @@ function render({ model, el }) {
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Start again, new seed", () => change({ seed: state().seed + 1 }));
   const charts = {
-    round: chart("What the rule does with each token", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Blue line: p.", "sdl-half"),
+    round: chart("What the rule does with each token", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.", "sdl-half"),
     counts: chart("What came out", `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`, "sdl-half"),
     trace: chart("Distance of the draws from p (total variation)", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
   };
