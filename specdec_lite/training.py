@@ -10,8 +10,6 @@ import argparse
 import json
 import math
 import platform
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -256,6 +254,12 @@ def write_card(folder: Path, report: dict) -> None:
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
+def command_line(chosen: argparse.Namespace) -> str:
+    """What to type to train the same way again: no folders of the machine it ran on."""
+    steps = " ".join(f"--{kind}-steps {getattr(chosen, f'{kind}_steps')}" for kind in ("target", "draft", "distil"))
+    return f"python -m specdec_lite.training pair --device {chosen.device} {steps}{' --compile' * chosen.compile}"
+
+
 def main(arguments: list[str] | None = None) -> None:
     """The command line: `python -m specdec_lite.training pair`."""
     from .pairs import save_pair
@@ -282,7 +286,7 @@ def main(arguments: list[str] | None = None) -> None:
         "target_steps": chosen.target_steps, "draft_steps": chosen.draft_steps, "distil_steps": chosen.distil_steps, "seconds": seconds,
         "stream_tokens": {name: len(stream) for name, stream in streams.items()}, "date": date.today().isoformat(),
         "machine": machine_name(chosen.device), "python": platform.python_version(), "torch": torch.__version__,
-        "command": shlex.join(["python", "-m", "specdec_lite.training", *(arguments or sys.argv[1:])]), "note": chosen.note}
+        "command": command_line(chosen), "note": chosen.note}
     save_pair(chosen.out, target, draft, tokenizer, report)
     write_card(chosen.out, report)
     (chosen.out.parent / "prompts.json").write_text(json.dumps(make_prompts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
