@@ -31,7 +31,7 @@ FAMILIES = {
     "GPT2": GPT, "GPTNeo": dict(num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=WINDOW),
     "GPTNeoX": {}, "GPTJ": GPT | dict(rotary_dim=4), "OPT": dict(ffn_dim=48, word_embed_proj_dim=32), "Bloom": dict(n_layer=2, n_head=4),
     "Falcon": dict(multi_query=True, alibi=False), "FalconAlibi": dict(multi_query=True, alibi=True), "Mpt": dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=512),
-    "StableLm": dict(partial_rotary_factor=0.5), "Cohere": {}, "Cohere2": ALTERNATING, "Olmo2": {}, "Starcoder2": dict(sliding_window=WINDOW),
+    "StableLm": dict(partial_rotary_factor=0.5), "Cohere": dict(logit_scale=1.0), "Cohere2": ALTERNATING | dict(logit_scale=1.0), "Olmo2": {}, "Starcoder2": dict(sliding_window=WINDOW),
     "Granite": {}, "DeepseekV3": LATENT, "GptOss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, **ALTERNATING),
     "Llama4": dict(head_dim=8, num_local_experts=2, attention_chunk_size=8, intermediate_size_mlp=48, num_hidden_layers=4),
 }
