@@ -199,11 +199,13 @@ def measure(target: Transformer, tokenizer, draft: Transformer | None = None) ->
     return report
 
 
-def prepare(work: Path):
-    """Tokenizer and token streams, made once and kept in `work`."""
+def prepare(work: Path, start: Path | None = None):
+    """Tokenizer and token streams, made once and kept in `work`; the tokenizer is that of `start`, if given."""
     from transformers import PreTrainedTokenizerFast
     work.mkdir(parents=True, exist_ok=True)
     texts = training_text()
+    if start:
+        PreTrainedTokenizerFast.from_pretrained(start / "target").save_pretrained(work / "tokenizer")
     if not (work / "tokenizer" / "tokenizer.json").exists():
         train_tokenizer([*texts["library"], *texts["docs"] * 4]).save_pretrained(work / "tokenizer")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
@@ -262,11 +264,12 @@ def command_line(chosen: argparse.Namespace) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line: `python -m specdec_lite.training pair`."""
-    from .pairs import save_pair
+    from .pairs import load_model, save_pair
     parser = argparse.ArgumentParser(prog="python -m specdec_lite.training", description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["pair"])
     parser.add_argument("--out", type=Path, default=Path("pair"), help="folder for the finished weights")
     parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
+    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair; default: from scratch")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--target-steps", type=int, default=3000)
     parser.add_argument("--draft-steps", type=int, default=600)
@@ -275,8 +278,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
     chosen = parser.parse_args(arguments)
     torch.manual_seed(0)
-    tokenizer, streams = prepare(chosen.work)
+    tokenizer, streams = prepare(chosen.work, chosen.start)
     target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
+    if chosen.start:
+        for model, name in ((target, "target"), (draft, "draft")):
+            model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
     stages = ((target, next_token_loss(target), Plan(chosen.target_steps, 3e-3), "target"),
               (draft, next_token_loss(draft), Plan(chosen.draft_steps, 4e-3, seed=1), "draft"),
               (draft, distillation_loss(draft, target), Plan(chosen.distil_steps, 3e-3, seed=2), "distilled"))
