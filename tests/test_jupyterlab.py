@@ -1,5 +1,6 @@
 """A chapter in JupyterLab, in a real browser: run it, move the explorer's slider, read the value back from the kernel."""
 
+import json
 import os
 import re
 import socket
@@ -39,6 +40,9 @@ def lab(tmp_path: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = tmp_path / "settings"
+    tracker = settings / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
+    tracker.parent.mkdir(parents=True)
+    tracker.write_text(json.dumps({"windowingMode": "none"}))  # every output stays in the page, seen or not
     options = ["--no-browser", "--allow-root", f"--port={port}", "--port-retries=0", f"--ServerApp.root_dir={tmp_path}",
                "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", "--LabApp.news_url=None",
                "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
@@ -65,15 +69,19 @@ def lab(tmp_path: Path) -> Iterator[str]:
 def test_slider_reaches_the_kernel(chromium, lab: str):
     context = chromium.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()
-    page.set_default_timeout(180_000)
+    page.set_default_timeout(60_000)
     outside = []
     page.on("request", lambda r: outside.append(r.url) if not r.url.startswith((lab, lab.replace("http", "ws"), "data:", "blob:")) else None)
     page.goto(f"{lab}lab/tree/chapter.ipynb?reset")
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    page.wait_for_selector("#jp-main-statusbar :text('| Idle')")
+    select = page.locator(".jp-Dialog button", has_text="Select")
+    page.add_locator_handler(page.locator(".jp-Dialog"), lambda: select.click())
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_text("Run All Cells", exact=True).click()
-    page.wait_for_selector(".jp-OutputArea-output:has-text('kernel says')")
+    page.wait_for_function("""() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
+        output.textContent.includes('kernel says') || output.dataset.mimeType === 'application/vnd.jupyter.error')""", timeout=900_000)
+    assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']").all_inner_texts() == []
     slider = page.locator(".jp-OutputArea-output input[type=range]").first
     slider.scroll_into_view_if_needed()
     before = float(slider.input_value())
