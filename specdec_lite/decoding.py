@@ -105,9 +105,12 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     return tokens.to(target.device, torch.long)
 
 
-def _check_drafter(drafter: Drafter, needed: int) -> None:
+def _check_drafter(drafter: Drafter, target: CausalLM, needed: int) -> None:
     if not hasattr(drafter, "start") or isinstance(drafter, type):
         raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as ModelDrafter(model, gamma=4)")
+    device = getattr(getattr(drafter, "model", None), "device", target.device)
+    if device != target.device:
+        raise ValueError(f"drafter runs on {device} and target on {target.device}: both must be on one device")
     limit = getattr(getattr(drafter, "model", None), "max_positions", needed)
     if needed > limit:
         raise ValueError(f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's context length of {limit}")
@@ -131,7 +134,9 @@ def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new
     tokens = _check(target, prompt_ids, max_new_tokens)
     stops = _stops(stop_token_ids, target.vocab_size)
     if drafter is not None:
-        _check_drafter(drafter, len(tokens) + max_new_tokens)
+        _check_drafter(drafter, target, len(tokens) + max_new_tokens)
+    if seed is not None and rng is not None:
+        raise ValueError(f"seed={seed!r} and an rng: give one source of chance, not two")
     sampling = Sampling(temperature, top_k, top_p)
     rule = rule or (exact_match if sampling.greedy else speculative_sampling)
     _check_rule(rule, sampling)

@@ -207,8 +207,11 @@ def tree_positions(length: int, count: int, tree: TokenTree | None, device) -> T
     return positions
 
 
+TRIANGLE = 4096   # side of the largest stored triangle: 64 MiB in float32
+
+
 class NativeBackend:
-    """Our own transformer. Causal masks are slices of one triangle per device, since at batch 1 building one costs a layer."""
+    """Our own transformer. Causal masks are slices of one stored triangle, since at batch 1 building one costs a layer."""
 
     def __init__(self, model: Transformer):
         self.model, config = model, model.config
@@ -222,8 +225,11 @@ class NativeBackend:
 
     def _causal(self, length: int, count: int, weight: Tensor) -> Tensor:
         total = length + count
+        if total > TRIANGLE:
+            positions = torch.arange(length, total, device=weight.device)
+            return additive(visible(length, count, None, None, positions), weight.dtype)
         if len(self.triangle) < total or self.triangle.device != weight.device or self.triangle.dtype != weight.dtype:
-            size = max(total, 2 * len(self.triangle), 512)
+            size = min(TRIANGLE, max(total, 2 * len(self.triangle), 512))
             self.triangle = additive(torch.ones(size, size, dtype=torch.bool, device=weight.device).tril(), weight.dtype)
         return self.triangle[length:total, :total]
 

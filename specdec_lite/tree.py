@@ -41,12 +41,15 @@ class TokenTree:
     """Drafted tokens and, for each, its parent (-1: child of the last committed token).
 
     tokens: n ids, a list or a LongTensor [n]; parents: n ints with parents[i] < i. Raises ValueError when the parents
-    are not a tree in that order. The number of nodes is `len(tree)`; an empty tree is legal.
+    are not a tree in that order, TypeError when tokens are not whole numbers. The number of nodes is `len(tree)`; an empty tree is legal.
     """
     __slots__ = ("tokens", "parents")
 
     def __init__(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]):
-        self.tokens = torch.as_tensor(tokens, dtype=torch.long)
+        self.tokens = torch.as_tensor(tokens)
+        if len(self.tokens) and (self.tokens.is_floating_point() or self.tokens.dtype == torch.bool):
+            raise TypeError(f"tokens={tokens!r}: must be whole numbers")
+        self.tokens = self.tokens.long()
         self.parents = tuple(int(parent) for parent in parents)
         if self.tokens.dim() != 1 or len(self.tokens) != len(self.parents):
             raise ValueError(f"tokens and parents must be two rows of one length; got {tuple(self.tokens.shape)} and {len(self.parents)}")
