@@ -218,7 +218,7 @@ def test_explorer_shows_what_the_library_computes(open_page):
 def test_figures_have_words_and_numbers_and_follow_the_theme(open_page, page_name: str):
     page = open_page(page_name, scheme="light")
     scroll_through(page)
-    ink = "[...document.querySelectorAll('.sdl-plot')].map((f) => getComputedStyle(f.querySelector('.main-svg text')).fill)"
+    ink = "[...document.querySelectorAll('.sdl-plot')].map((f) => getComputedStyle(f.querySelector('.xtick text, .ytick text')).fill)"
     light = page.evaluate(ink)
     for figure in page.locator(".sdl-figure").all():
         assert figure.locator(FIGURES).get_attribute("aria-label").strip()

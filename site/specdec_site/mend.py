@@ -42,6 +42,23 @@ def name_buttons(soup: BeautifulSoup) -> None:
         icon["aria-hidden"] = "true"
 
 
+def name_sections(soup: BeautifulSoup) -> None:
+    """landmark-unique: outputs of one kind on one page are told apart by a number."""
+    seen: dict[str, int] = {}
+    for section in soup.select("section[aria-label]"):
+        label = section["aria-label"]
+        seen[label] = seen.get(label, 0) + 1
+        if seen[label] > 1:
+            section["aria-label"] = f"{label} {seen[label]}"
+
+
+def empty_heads(soup: BeautifulSoup) -> None:
+    """empty-table-header: the corner of a table without a word in it is a cell, not a heading."""
+    for head in soup.find_all("th"):
+        if not head.get_text(strip=True) and not head.find("img"):
+            head.name = "td"
+
+
 def list_citations(soup: BeautifulSoup) -> None:
     """aria-required-children: what stands in a list is a list item."""
     for citation in soup.select('.citation-list [role="doc-biblioentry"]'):
@@ -64,7 +81,7 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, list_citations)
+REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, list_citations)
 
 
 def mend(page: str, home: str) -> str:

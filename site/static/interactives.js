@@ -26,6 +26,9 @@
     place.replaceChildren(el);
     place.sdlModel = model;
     module.render({ model, el });
+    const twins = places.filter((other) => other.dataset.module === place.dataset.module);
+    const section = el.querySelector("section[aria-label]");
+    if (section && twins.length > 1) section.ariaLabel += ` ${twins.indexOf(place) + 1}`;
     place.dataset.mounted = "true";
   }
 

@@ -199,7 +199,7 @@ function menu(id, text, options, onPick) {
 
 function chart(title, caption) {
   const svg = make("svg", { height: 290, role: "img", "aria-label": title, class: "sdl-drag" });
-  return { svg, node: make("figure", { class: "sdl-chart sdl-half" }, make("h4", {}, title), svg, make("figcaption", {}, caption)) };
+  return { svg, node: make("figure", { class: "sdl-chart sdl-half" }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
 }
 
 function readouts(s, r) {
