@@ -1,0 +1,78 @@
+// What the numbers of a run mean: pure functions, from a worker's result to a prediction and to sentences. It imports nothing.
+
+/** Tokens per pass if every test succeeds with chance alpha, independently: 1 + α + … + α^γ. */
+export function expectedTokens(alpha, gamma) {
+  let sum = 0;
+  for (let i = 0, chance = 1; i <= gamma; i++, chance *= alpha) sum += chance;
+  return sum;
+}
+
+/** Wilson's 95 % interval of a rate, from successes out of trials. */
+export function interval(successes, trials) {
+  if (!trials) return [0, 1];
+  const z = 1.959964, rate = successes / trials, scale = 1 + z * z / trials;
+  const middle = (rate + z * z / (2 * trials)) / scale, half = z / scale * Math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials));
+  return [Math.max(0, middle - half), Math.min(1, middle + half)];
+}
+
+/** The round's price in plain passes at each γ, and the speedup that follows. costs: what the worker measured. */
+export function prediction({ costs, stats, options }) {
+  const single = costs.target[0], c = costs.inLoop / single;
+  const price = (gamma) => costs.target[gamma] / single + gamma * c;
+  const gammas = costs.target.slice(1).map((_, i) => i + 1);
+  return { c, verify: costs.target[options.gamma] / single, price: price(options.gamma), speedup: stats.tau / price(options.gamma),
+    curve: gammas.map((gamma) => expectedTokens(stats.alpha || 0, gamma) / price(gamma)),
+    free: gammas.map((gamma) => expectedTokens(stats.alpha || 0, gamma) / (1 + gamma * c)) };
+}
+
+const times = (value) => `${value.toFixed(2)} ×`;
+const ms = (value) => (value < 0.995 ? `${value.toFixed(2)} ms` : `${value.toFixed(1)} ms`);
+const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
+
+/** Why the measured speedup is what it is, in sentences made of the measurements. */
+export function explanation(result) {
+  const { costs, stats, options, speedup, simd } = result, p = prediction(result), { gamma } = options;
+  const [one, many] = [costs.target[0], costs.target[gamma]], best = p.curve.indexOf(Math.max(...p.curve)) + 1;
+  const sentences = [
+    `Here a pass of the target over one token takes ${ms(one)}, over ${gamma + 1} tokens ${ms(many)} (${times(p.verify)} as long), and each draft pass adds ${p.c.toFixed(2)} of a target pass.`,
+    `So a round costs ${p.price.toFixed(2)} plain passes and brings ${stats.tau.toFixed(2)} tokens: that predicts ${times(p.speedup)}, and ${times(speedup)} was measured.`,
+  ];
+  const drafting = gamma * p.c, verifying = p.verify - 1;
+  if (speedup >= 1) sentences.push(verifying > drafting
+    ? `If checking ${gamma + 1} tokens cost no more than one, it would be ${times(stats.tau / (1 + drafting))}: this processor is not idle while it waits for memory, so every extra token has a price.`
+    : `Checking ${gamma + 1} tokens costs little more than checking one, because the pass mostly waits for the weights to arrive from memory; what is left to gain lies in a cheaper or better draft.`);
+  else if (stats.tau < 1 + drafting) sentences.push(`Speculation loses here: with α = ${stats.alpha.toFixed(2)} a round brings too few tokens to pay even for its own drafts.`);
+  else sentences.push(`Speculation loses here: the drafts are good enough, but checking ${gamma + 1} tokens at once costs this processor too much${simd ? "" : ", above all without SIMD"}.`);
+  if (best !== gamma && p.curve[best - 1] > 1.03 * p.curve[gamma - 1]) sentences.push(p.curve[best - 1] > 1
+    ? `For this α and these costs the formula favours γ = ${best}.` : "For this α and these costs no γ pays.");
+  return sentences.join(" ");
+}
+
+/** One line for a screen reader when a run has ended. */
+export function announcement({ stats, speedup, plainTokens }) {
+  const [low, high] = interval(stats.accepted, stats.tested);
+  return `Done: ${tokens(stats.tokens)} in ${stats.passes} target passes, ${speedup.toFixed(2)} times as fast as plain decoding of ${tokens(plainTokens)}. ` +
+    `Acceptance rate ${Number.isNaN(stats.alpha) ? "not measured" : `${stats.alpha.toFixed(2)}, between ${low.toFixed(2)} and ${high.toFixed(2)}`}.`;
+}
+
+/** Name and value of each number under the replay. */
+export function readouts(result) {
+  const { stats, plain, speculative, plainTokens, speedup, costs, options, same, memory } = result, p = prediction(result);
+  const middle = (values) => [...values].sort((a, b) => a - b)[values.length >> 1];
+  const [low, high] = interval(stats.accepted, stats.tested), ratios = plain.map((time, i) => time / speculative[i]);
+  const range = (values, digits) => `${Math.min(...values).toFixed(digits)} … ${Math.max(...values).toFixed(digits)}`;
+  return [
+    ["speedup, measured", times(speedup), `in ${ratios.length} turns ${range(ratios, 2)}`],
+    ["speedup, predicted", times(p.speedup), "τ ÷ (T(γ+1)/T(1) + γc)"],
+    ["α, accepted ÷ tested", Number.isNaN(stats.alpha) ? "–" : stats.alpha.toFixed(2), `95 %: ${low.toFixed(2)} … ${high.toFixed(2)}`],
+    ["τ, tokens per target pass", stats.tau.toFixed(2), `${stats.tokens} tokens, ${stats.passes} passes`],
+    ["target passes saved", `${stats.tokens - stats.passes}`, `of ${stats.tokens}`],
+    ["time, plain", ms(middle(plain) * plainTokens), `${plainTokens} tokens, ${middle(plain).toFixed(2)} ms each`],
+    ["time, speculative", ms(middle(speculative) * stats.tokens), `${stats.tokens} tokens, ${middle(speculative).toFixed(2)} ms each`],
+    ["T(1)", ms(costs.target[0]), "target, one token"],
+    [`T(γ+1) = T(${options.gamma + 1})`, ms(costs.target[options.gamma]), `${times(p.verify)} T(1)`],
+    ["c, draft ÷ target", p.c.toFixed(3), `${ms(costs.inLoop)} in the loop, ${ms(costs.draft)} alone`],
+    ["text", same ? "identical" : "another draw", options.temperature === 0 ? (same ? "to plain greedy decoding" : "rounding met a near tie") : "from the same law as plain"],
+    ["memory", `${(memory / 1e6).toFixed(0)} MB`, `weights in ${options.format}`],
+  ];
+}
