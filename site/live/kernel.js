@@ -35,8 +35,14 @@ function scalarLoops({ floats, bytes }) {
     const scale = scales ? floats(scales, outer) : null;
     for (let o = 0; o < outer; o++)
       for (let row = 0; row < rows; row++) {
-        let sum = 0;
-        for (let i = 0, a = row * inner, b = o * inner; i < inner; i++) sum += from[a + i] * matrix[b + i];
+        let first = 0, second = 0, third = 0, fourth = 0; // four sums, so that none has to wait for the one before
+        for (let a = row * inner, b = o * inner, end = a + inner; a < end; a += 4, b += 4) {
+          first += from[a] * matrix[b];
+          second += from[a + 1] * matrix[b + 1];
+          third += from[a + 2] * matrix[b + 2];
+          fourth += from[a + 3] * matrix[b + 3];
+        }
+        const sum = first + second + third + fourth;
         to[row * outer + o] = scale ? sum * scale[o] : sum;
       }
   }

@@ -48,7 +48,7 @@ function layout(id, { manifest, presets }) {
     format: choice(`${id}-format`, "Weights in memory", "", FORMATS),
     seed: make("input", { id: `${id}-seed`, type: "number", min: 0, max: 999999, step: 1, value: 1 }),
     run: make("button", { type: "button", class: "sdl-button sdl-live-run" }, `Load the models (${(manifest.bytes / 1e6).toFixed(1)} MB) and run`),
-    progress: make("progress", { max: 1, value: 0, "aria-label": "Download of the models", hidden: true }),
+    progress: make("progress", { max: 1, value: 0, "aria-label": "Download", hidden: true }),
     status: make("p", { class: "sdl-live-status", role: "status" }),
     replay: replay(`${id}-pass`),
     costs: chart("What checking costs on this device", "Time of a target pass over k tokens, divided by that over one."),
@@ -114,7 +114,13 @@ function mount(el, parts) {
     const text = view.prompt.value;
     view.results.hidden = false;
     view.replay.show(steps, text.length > SHOWN ? `…${text.slice(-SHOWN)}` : text);
-    say(`${cut ? `The prompt is longer than the cache; its first ${cut} tokens were left out. ` : ""}Decoded. Measuring…`);
+    say(`${cut ? `The prompt is longer than the cache: its first ${cut} tokens were left out. ` : ""}Decoded. Measuring both ways in turns…`);
+  }
+
+  function showTurn({ turn, of }) {
+    view.progress.hidden = false;
+    view.progress.value = turn / of;
+    view.progress.setAttribute("aria-label", "Measurement");
   }
 
   function showResult(result) {
@@ -135,14 +141,16 @@ function mount(el, parts) {
     try {
       if (!engine.ready()) {
         view.progress.hidden = false;
+        view.progress.setAttribute("aria-label", "Download of the models");
         say("Loading the models…");
         await engine.start(options.format);
       }
       view.progress.hidden = true;
       say("Decoding…");
-      view.measured.classList.add("sdl-live-old");
-      showResult(await engine.run(options, (message) => message.type === "trace" && showTrace(message)));
+      view.measured.classList.add("sdl-live-old"); // still the last run's numbers
+      showResult(await engine.run(options, (message) => (message.type === "trace" ? showTrace(message) : showTurn(message))));
       view.run.textContent = "Run";
+      view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
     } catch (error) {
       view.run.textContent = engine.ready() ? "Run" : "Try again";
       say(error.message, true);

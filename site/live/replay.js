@@ -50,7 +50,8 @@ export function replay(id) {
   const legend = make("ul", { class: "sdl-legend" }), scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
   const output = make("output", { for: id }), play = make("button", { type: "button", class: "sdl-button" }, "Play");
   const paces = [meter("speculative"), meter("plain, in the same time")];
-  const node = make("div", { class: "sdl-live-replay" }, legend, text, make("div", { class: "sdl-live-scrub" }, play,
+  const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
+  const node = make("div", { class: "sdl-live-replay" }, legend, make("label", {}, switched, " show the drafts that were thrown away"), text, make("div", { class: "sdl-live-scrub" }, play,
     make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber)), make("div", {}, ...paces.map((pace) => pace.node)));
   let steps = [], passes = [], plainPace = null, timer = 0;
 

@@ -6,21 +6,22 @@ import { Llama } from "./llama.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
 
-export const CAPACITY = 512; // positions a cache holds
-export const WANTED = 96; // tokens decoded in a run
-export const MAX_GAMMA = 8;
+const CAPACITY = 512; // positions a cache holds
+const WANTED = 96; // tokens decoded in a run, fewer on a slow device
+const PATIENCE = 3000; // milliseconds that a plain run should not exceed by much
+const MAX_GAMMA = 8;
 const REPEATS = 3; // timed runs each way
 const PASSES = 5; // timed passes of each width
-const WARM_UP = 24; // tokens decoded before anything is timed
+const WARM_UP = 16; // tokens decoded before anything is timed
 
 /** Both models in a kernel of their own, in the asked format. wasm: the compiled kernel; weights: the download. */
 export async function build({ wasm, manifest, weights, format, scalar = false }) {
   const kernel = await loadKernel(wasm, scalar);
   const [target, draft] = ["target", "draft"].map((name) => new Llama(kernel, manifest.models[name], weights, format, CAPACITY));
-  return { kernel, target, draft, tokenizer: new Tokenizer(manifest.tokenizer), warm: false };
+  return { kernel, target, draft, tokenizer: new Tokenizer(manifest.tokenizer), wanted: 0 };
 }
 
-export const median = (values) => {
+const median = (values) => {
   const sorted = [...values].sort((a, b) => a - b), middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 };
@@ -32,18 +33,22 @@ function read(tokenizer, text) {
 }
 
 /** Plain and speculative decoding with one seed, in turns; the order alternates, so that neither always comes first. */
-function race(engine, ids, { gamma, temperature, seed }, report) {
+function race(engine, ids, { gamma, temperature, seed }, post) {
   const { target, draft } = engine, clock = () => performance.now();
-  const once = (speculative, wanted = WANTED) =>
+  const once = (speculative, wanted = engine.wanted) =>
     [...decode(target, speculative ? draft : null, ids, { gamma, temperature, wanted, rng: seeded(seed), stop: 0, clock })];
-  if (!engine.warm) [true, false, true, false].forEach((way) => once(way, WARM_UP));
-  engine.warm = true;
+  if (!engine.wanted) {
+    const [, plain] = [true, false, true].map((way) => count(once(way, WARM_UP)));
+    engine.wanted = Math.min(WANTED, Math.max(WARM_UP, Math.round(PATIENCE * plain.tokens / plain.milliseconds)));
+  }
   const runs = { plain: [], speculative: [] };
-  for (let turn = 0; turn < REPEATS; turn++)
+  for (let turn = 0; turn < REPEATS; turn++) {
     for (const way of turn % 2 ? ["plain", "speculative"] : ["speculative", "plain"]) {
       runs[way].push(once(way === "speculative"));
-      if (turn === 0 && way === "speculative") report(runs.speculative[0]);
+      if (turn === 0 && way === "speculative") post.trace(runs.speculative[0]);
     }
+    post.turn(turn + 1);
+  }
   return runs;
 }
 
@@ -78,8 +83,10 @@ export function run(engine, options, post = () => {}) {
   const began = performance.now();
   const text = (steps) => steps.map((step) => ({ ...step, drafted: step.drafted.map((id) => tokenizer.decode([id])),
     token: step.token === null ? null : tokenizer.decode([step.token]) }));
-  const runs = race(engine, ids, options, (steps) =>
-    post({ type: "trace", steps: text(steps), stats: count(steps), cut, first: performance.now() - began }));
+  const runs = race(engine, ids, options, {
+    trace: (steps) => post({ type: "trace", steps: text(steps), cut, milliseconds: performance.now() - began }),
+    turn: (turn) => post({ type: "turn", turn, of: REPEATS }),
+  });
   const [plain, speculative] = [perToken(runs.plain), perToken(runs.speculative)];
   const same = JSON.stringify(runs.plain[0].map((s) => s.emitted[0])) === JSON.stringify(runs.speculative[0].flatMap((s) => s.emitted));
   const stats = count(runs.speculative[0]);

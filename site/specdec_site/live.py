@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +24,7 @@ from specdec_lite.transformer import Transformer
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = ("kernel.js", "llama.js", "bpe.js", "speculate.js", "worker.js")
-PAGE = ("download.js", "charts.js", "live.js")
+PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "live.js")
 PIECE = 1_500_000   # bytes of weights in each script that a page opened from a folder reads instead of weights.bin
 PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
 
@@ -135,7 +136,7 @@ def bundle(names: tuple[str, ...]) -> str:
 
 
 def write(static: Path, node_modules: Path) -> None:
-    """Everything the live page fetches, under _static/live; the page's own module, under _static/interactives."""
+    """Everything the live page fetches, under _static/live; its interface, which the page mounts, under _static/interactives."""
     folder = static / "live"
     folder.mkdir(parents=True, exist_ok=True)
     wasm = compile_kernel(node_modules, folder / "kernel.wasm")
@@ -147,5 +148,8 @@ def write(static: Path, node_modules: Path) -> None:
         text = base64.b64encode(piece).decode()
         (folder / f"weights-{number}.js").write_text(f'globalThis.sdlWeights("{text}");\n', "utf-8")
     worker = f'"use strict";\n{bundle(WORKER)}'
-    engine = {"manifest": manifest | {"pieces": len(pieces)}, "wasm": base64.b64encode(wasm).decode(), "worker": worker}
+    engine = {"manifest": manifest | {"pieces": len(pieces)}, "presets": presets(), "wasm": base64.b64encode(wasm).decode(), "worker": worker}
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
+    face = bundle(PAGE).replace("export default ", 'globalThis.sdlInteractives["live"] = ')
+    (static / "interactives" / "live.js").write_text(f"(() => {{\nglobalThis.sdlInteractives ??= {{}};\n{face}\n}})();\n", "utf-8")
+    shutil.copy2(SOURCE / "live.css", static / "interactives" / "live.css")

@@ -3,8 +3,9 @@ import { readFileSync } from "node:fs";
 import { loadKernel } from "../../site/live/kernel.js";
 import { Llama } from "../../site/live/llama.js";
 import { Tokenizer } from "../../site/live/bpe.js";
-import { chance, count, decode, distribution, seeded } from "../../site/live/speculate.js";
-import { run, build } from "../../site/live/worker.js";
+import { chance, count, decode, seeded } from "../../site/live/speculate.js";
+import { expectedTokens, interval } from "../../site/live/explain.js";
+import { build, run } from "../../site/live/worker.js";
 
 const request = JSON.parse(readFileSync(0, "utf8"));
 
@@ -79,15 +80,17 @@ const jobs = {
   },
   law(r) {
     const blocks = {};
+    const readily = (rng) => (r.broken ? { ...rng, flip: (prob) => rng.flip(1.5 * prob) } : rng);
     const lines = outcomes((rng) => [...decode(toy(r.target, r.vocab), r.plain ? null : toy(r.draft, r.vocab), r.prompt,
-      { gamma: r.gamma, temperature: r.temperature, wanted: r.wanted, rng, stop: r.stop ?? -1 })].flatMap((step) => step.emitted));
+      { gamma: r.gamma, temperature: r.temperature, wanted: r.wanted, rng: readily(rng), stop: r.stop ?? -1 })].flatMap((step) => step.emitted));
     for (const [tokens, weight] of lines) blocks[tokens] = (blocks[tokens] ?? 0) + weight;
-    return { blocks, rows: r.target.map((row) => [...distribution(row, r.temperature)]) };
+    return { blocks };
   },
   draws(r) {
     const rng = seeded(r.seed);
     return Array.from({ length: r.count }, () => rng.draw(r.probs));
   },
+  formulas: (r) => ({ tokens: r.points.map((point) => expectedTokens(...point)), intervals: r.counts.map((pair) => interval(...pair)) }),
   async run(r) {
     const messages = [], models = await engine(r);
     const result = run(models, r.options, (message) => messages.push(message));
