@@ -45,7 +45,7 @@ export function drawCosts(svg, { costs, options }, earlier) {
   if (before) svg.append(line(ks, before, scale, "--sdl-muted"),
     make("text", { class: "sdl-faint sdl-halo", x: scale.x(ks.at(-1)), y: scale.y(before.at(-1)) + (before.at(-1) > now.at(-1) ? -8 : 18), "text-anchor": "end" }, earlier.options.format));
   svg.append(line(ks, now, scale, "--sdl-target"), ...ks.map((value, i) => make("circle", { cx: scale.x(value), cy: scale.y(now[i]), r: value === k ? 6 : 3.5, style: "fill: var(--sdl-target)" })),
-    make("text", { class: "sdl-halo", x: scale.x(k), y: scale.y(now[k - 1]) - 12, "text-anchor": k > 6 ? "end" : "start" }, `γ + 1 = ${k}: ${now[k - 1].toFixed(2)}`));
+    make("text", { class: "sdl-halo", x: scale.x(k), y: scale.y(now[k - 1]) - 12, "text-anchor": k > 5 ? "end" : "middle" }, `k = γ + 1: ${now[k - 1].toFixed(2)}`));
   svg.setAttribute("aria-label", `Time of a target pass over k tokens, divided by that over one: ${now.map((value, i) => `${i + 1}: ${value.toFixed(2)}`).join(", ")}.`);
 }
 
@@ -59,7 +59,6 @@ export function drawSpeedup(svg, { options: { gamma }, speedup, plain, speculati
   svg.append(make("line", { x1: x(gamma), x2: x(gamma), y1: y(low), y2: y(high), style: "stroke: var(--sdl-ink); stroke-width: 2" }),
     make("path", { d: `M${x(gamma)} ${y(p.speedup) - 8}l8 8l-8 8l-8 -8z`, style: "fill: var(--sdl-surface); stroke: var(--sdl-target); stroke-width: 2.5" }),
     make("circle", { cx: x(gamma), cy: y(speedup), r: 5, style: "fill: var(--sdl-rejected)" }));
-  svg.append(make("text", { class: "sdl-halo", x: x(gamma) + (gamma > 5 ? -12 : 12), y: y(Math.min(speedup, p.speedup)) + 22, "text-anchor": gamma > 5 ? "end" : "start" },
-    `measured ${speedup.toFixed(2)}, predicted ${p.speedup.toFixed(2)}`));
+  svg.append(make("text", { class: "sdl-halo", x: x(gammas[0]) - 6, y: y(0) - 8 }, `γ = ${gamma}: measured ${speedup.toFixed(2)}, predicted ${p.speedup.toFixed(2)}`));
   svg.setAttribute("aria-label", `Speedup by draft length. Predicted: ${p.curve.map((value, i) => `γ ${i + 1}: ${value.toFixed(2)}`).join(", ")}. Measured at γ ${gamma}: ${speedup.toFixed(2)}.`);
 }

@@ -26,7 +26,8 @@ export function prediction({ costs, stats, options }) {
 }
 
 const times = (value) => `${value.toFixed(2)} ×`;
-const ms = (value) => (value < 0.995 ? `${value.toFixed(2)} ms` : `${value.toFixed(1)} ms`);
+const ms = (value) => (value < 0.995 ? `${value.toFixed(2)} ms` : value < 1000 ? `${value.toFixed(value < 100 ? 1 : 0)} ms` : `${(value / 1000).toFixed(2)} s`);
+const CHEAP = 0.15; // of T(1): a longer check that adds less is called nearly free
 const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
 
 /** Why the measured speedup is what it is, in sentences made of the measurements. */
@@ -37,12 +38,13 @@ export function explanation(result) {
     `Here a pass of the target over one token takes ${ms(one)}, over ${gamma + 1} tokens ${ms(many)} (${times(p.verify)} as long), and each draft pass adds ${p.c.toFixed(2)} of a target pass.`,
     `So a round costs ${p.price.toFixed(2)} plain passes and brings ${stats.tau.toFixed(2)} tokens: that predicts ${times(p.speedup)}, and ${times(speedup)} was measured.`,
   ];
-  const drafting = gamma * p.c, verifying = p.verify - 1;
-  if (speedup >= 1) sentences.push(verifying > drafting
-    ? `If checking ${gamma + 1} tokens cost no more than one, it would be ${times(stats.tau / (1 + drafting))}: this processor is not idle while it waits for memory, so every extra token has a price.`
-    : `Checking ${gamma + 1} tokens costs little more than checking one, because the pass mostly waits for the weights to arrive from memory; what is left to gain lies in a cheaper or better draft.`);
-  else if (stats.tau < 1 + drafting) sentences.push(`Speculation loses here: with α = ${stats.alpha.toFixed(2)} a round brings too few tokens to pay even for its own drafts.`);
-  else sentences.push(`Speculation loses here: the drafts are good enough, but checking ${gamma + 1} tokens at once costs this processor too much${simd ? "" : ", above all without SIMD"}.`);
+  const drafting = gamma * p.c, checking = p.verify - 1, free = times(stats.tau / (1 + drafting));
+  if (speedup < 1) sentences.push(stats.tau < 1 + drafting
+    ? `Speculation loses here: with α = ${(stats.alpha || 0).toFixed(2)} a round brings too few tokens to pay even for its own drafts.`
+    : `Speculation loses here: the drafts would pay for themselves, but checking ${gamma + 1} tokens at once costs this processor too much${simd ? "" : ", above all without SIMD"}.`);
+  else if (checking < CHEAP) sentences.push(`Checking ${gamma + 1} tokens is nearly free, the mark of a pass that mostly waits for its weights: what is left to gain lies in the draft.`);
+  else if (checking > drafting) sentences.push(`Were checking free, it would be ${free}: this processor has arithmetic to do for every extra token, not only weights to wait for.`);
+  else sentences.push(`Were checking free, it would be ${free}; but the drafts are the dearer part of a round here, so a smaller draft or another γ would gain more.`);
   if (best !== gamma && p.curve[best - 1] > 1.03 * p.curve[gamma - 1]) sentences.push(p.curve[best - 1] > 1
     ? `For this α and these costs the formula favours γ = ${best}.` : "For this α and these costs no γ pays.");
   return sentences.join(" ");

@@ -124,7 +124,7 @@ function mount(el, parts) {
   }
 
   function showResult(result) {
-    last = seen[result.options.format] = result;
+    last = seen[result.options.format] = view.root.sdlResult = result;
     view.measured.hidden = false;
     view.replay.pace([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1]);
     view.numbers.replaceChildren(...readouts(result).map(([name, value, note]) =>
@@ -170,21 +170,33 @@ function mount(el, parts) {
   return () => { watcher.disconnect(); view.replay.stop(); engine.stop(); };
 }
 
-/** Fetches the small engine (no weights) and mounts; a failure leaves a sentence and a button. */
-function render({ el }) {
+/** Shut behind a button until the reader asks for it; nothing is loaded before. */
+function closed(el, onOpen) {
+  const icon = make("svg", { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" }, make("path", { d: "M2 1l11 6-11 6z", fill: "currentColor" }));
+  const button = make("button", { type: "button", class: "sdl-button sdl-live-run" }, icon, "Open it here");
+  button.addEventListener("click", onOpen);
+  el.replaceChildren(make("section", { class: "sdl sdl-live-closed sdl-live", "aria-label": "Speculative decoding, live in this page" },
+    make("p", {}, "Both models can run in this page, on your own processor: type a prompt and watch every guess being accepted or rejected."), button));
+}
+
+/** Mounts once the small engine (no weights) is there; a failure leaves a sentence and a button. */
+function render({ model, el }) {
   let leave = () => {};
   async function begin() {
+    const opened = el.contains(document.activeElement);
     el.replaceChildren(make("p", { class: "sdl" }, "Loading…"));
     try {
       if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
       leave = mount(el, globalThis.sdlLive);
+      if (opened) el.querySelector("textarea").focus();
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
       again.addEventListener("click", begin);
       el.replaceChildren(make("div", { class: "sdl" }, make("p", { role: "alert" }, error.message), again));
     }
   }
-  begin();
+  if (model.get("closed")) closed(el, begin);
+  else begin();
   return () => leave();
 }
 
