@@ -358,8 +358,9 @@ def test_results_fit_a_phone_and_axe(open_page, scheme):
 def test_a_damaged_download_is_refused_and_can_be_repeated(open_page, book):
     data = (book / "_static" / "live" / "weights.bin").read_bytes()
     page = open_live(open_page)
-    for body, says in ((data[:-1000], "incomplete"), (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "altered"), (data + b"x", "incomplete")):
-        page.route("**/weights.bin", lambda route, body=body: route.fulfill(body=body, content_type="application/octet-stream"))
+    sends = lambda body: lambda route: route.fulfill(body=body, content_type="application/octet-stream")
+    for body, says in ((data[:-1000], "incomplete"), (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "altered"), (data + b"x", "altered")):
+        page.route("**/weights.bin", sends(body))
         page.evaluate("document.querySelector('.sdl-live-status').classList.remove('sdl-live-bad')")
         assert says in press(page)
         assert page.locator(".sdl-live-run").inner_text() == "Try again" and not page.locator(".sdl-live .sdl-pass").count()

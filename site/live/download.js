@@ -55,7 +55,8 @@ async function fromScripts(base, expected, pieces, onProgress) {
 export async function download(base, { bytes, sha256, pieces }, again, onProgress) {
   const get = location.protocol === "file:" ? fromScripts(base, bytes, pieces, onProgress) : fetched(base, bytes, again, onProgress);
   const { data, arrived } = await get;
-  if (arrived !== bytes) throw failure(`The download is incomplete: ${arrived.toLocaleString("en")} of ${bytes.toLocaleString("en")} bytes arrived. Try again.`);
+  if (arrived < bytes) throw failure(`The download is incomplete: ${arrived.toLocaleString("en")} of ${bytes.toLocaleString("en")} bytes arrived. Try again.`);
+  if (arrived > bytes) throw failure("The download was altered on its way: it is longer than what was published. Nothing of it was used. Try again.");
   if (globalThis.crypto?.subtle) {
     const digest = [...new Uint8Array(await crypto.subtle.digest("SHA-256", data))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
     if (digest !== sha256) throw failure("The download was altered on its way: its checksum is not the published one. Nothing of it was used. Try again.");
