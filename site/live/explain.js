@@ -28,6 +28,7 @@ export function prediction({ costs, stats, options }) {
 const times = (value) => `${value.toFixed(2)} ×`;
 const ms = (value) => (value < 0.995 ? `${value.toFixed(2)} ms` : value < 1000 ? `${value.toFixed(value < 100 ? 1 : 0)} ms` : `${(value / 1000).toFixed(2)} s`);
 const CHEAP = 0.15; // of T(1): a longer check that adds less is called nearly free
+const APART = 1.3; // prediction and measurement that differ by more were not made under one load
 const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
 
 /** Why the measured speedup is what it is, in sentences made of the measurements. */
@@ -39,6 +40,8 @@ export function explanation(result) {
     `So a round costs ${p.price.toFixed(2)} plain passes and brings ${stats.tau.toFixed(2)} tokens: that predicts ${times(p.speedup)}, and ${times(speedup)} was measured.`,
   ];
   const drafting = gamma * p.c, checking = p.verify - 1, free = times(stats.tau / (1 + drafting));
+  if (Math.max(speedup / p.speedup, p.speedup / speedup) > APART)
+    return `${sentences.join(" ")} The two are too far apart to explain either: something else probably kept this device busy during part of the run. Press Run again when it is quiet.`;
   if (speedup < 1) sentences.push(stats.tau < 1 + drafting
     ? `Speculation loses here: with α = ${(stats.alpha || 0).toFixed(2)} a round brings too few tokens to pay even for its own drafts.`
     : `Speculation loses here: the drafts would pay for themselves, but checking ${gamma + 1} tokens at once costs this processor too much${simd ? "" : ", above all without SIMD"}.`);
