@@ -17,12 +17,19 @@ export function distribution(logits, temperature) {
   return probs;
 }
 
+/** The sum of all entries. */
+function massOf(probs) {
+  let mass = 0;
+  for (let token = 0; token < probs.length; token++) mass += probs[token];
+  return mass;
+}
+
 /** Chance from a source of uniforms in [0, 1): a biased coin and a biased die. */
 export function chance(uniform) {
   return {
     flip: (prob) => uniform() < prob,
     draw(probs) {
-      const total = probs.reduce((sum, prob) => sum + prob, 0), aim = uniform() * total;
+      const aim = uniform() * massOf(probs);
       let sum = 0, last = -1;
       for (let token = 0; token < probs.length; token++) {
         if (probs[token] > 0) last = token;
@@ -50,8 +57,9 @@ export function seeded(seed) {
 
 /** norm(max(0, p − q)), what a recovered token is drawn from; p itself where nothing can be rejected. */
 export function residual(p, q) {
-  const excess = p.map((prob, token) => Math.max(0, prob - q[token]));
-  const mass = excess.reduce((sum, prob) => sum + prob, 0);
+  const excess = p.slice();
+  for (let token = 0; token < p.length; token++) excess[token] = Math.max(0, p[token] - q[token]);
+  const mass = massOf(excess);
   return mass > 0 ? excess.map((prob) => prob / mass) : p;
 }
 
