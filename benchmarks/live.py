@@ -44,8 +44,8 @@ def served(book: Path) -> Iterator[str]:
 def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
     """One run of the page: the worker's result."""
     page.get_by_label("Prompt").fill(prompt)
-    page.get_by_label("draft length").fill(str(gamma))
-    page.get_by_label("temperature").fill(str(temperature))
+    page.get_by_role("slider", name="draft length").fill(str(gamma))
+    page.get_by_role("slider", name="temperature").fill(str(temperature))
     page.get_by_label("Weights in memory").select_option(form)
     runs = int(page.evaluate("document.querySelector('.sdl-live').dataset.runs ?? 0"))
     page.locator(".sdl-live-run").click()

@@ -346,7 +346,7 @@ def test_results_fit_a_phone_and_axe(open_page, scheme):
     from test_site import accessibility_faults, layout_faults
     page = open_live(open_page, width=390, scheme=scheme)
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-    page.get_by_label("temperature").fill("1")
+    page.get_by_role("slider", name="temperature").fill("1")
     press(page)
     passes = page.locator(".sdl-live .sdl-pass")
     assert passes.count() == page.locator(".sdl-live .sdl-pass:visible").count(), "with reduced motion the whole text stands at once"
@@ -388,7 +388,7 @@ def test_the_page_works_from_a_folder(open_page, book):
 def test_without_simd_the_page_says_that_it_is_slow(open_page):
     page = open_live(open_page, prompt="x")
     page.evaluate("globalThis.sdlScalar = true")
-    page.get_by_label("draft length").fill("1")
+    page.get_by_role("slider", name="draft length").fill("1")
     assert "plain JavaScript" in press(page)
 
 
