@@ -183,6 +183,9 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
     page = open_page(page_name)
     scroll_through(page)
     for interactive in page.locator(INTERACTIVES).all():
+        if (shut := interactive.locator(".sdl-live-closed button")).count():
+            shut.click()
+            interactive.locator("textarea").wait_for()
         sliders = [slider for slider in interactive.locator("input[type=range]").all() if slider.is_visible()]
         assert sliders
         for slider in sliders:

@@ -14,6 +14,8 @@ from sphinx.errors import ExtensionError
 
 from specdec_lite.viz import theme
 
+from . import live
+
 VENDORED = {
     "mathjax/es5/tex-chtml.js": "mathjax/tex-chtml.js",
     "mathjax/es5/output/chtml/fonts/woff-v2": "mathjax/output/chtml/fonts/woff-v2",
@@ -60,11 +62,13 @@ def publish(app: Sphinx, error: Exception | None) -> None:
         static = Path(app.outdir) / "_static"
         copy_vendored(Path(app.srcdir) / "node_modules", static)
         write_interactives(Path(app.srcdir) / INTERACTIVES, static)
+        live.write(static, Path(app.srcdir) / "node_modules")
 
 
 def register(app: Sphinx) -> None:
     app.add_css_file("page.css")
     app.add_css_file("interactives/interactive.css")
+    app.add_css_file("interactives/live.css")
     app.add_js_file(None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}")
     app.add_js_file("figures.js", loading_method="defer")
     app.add_js_file("interactives.js", loading_method="defer")

@@ -1,0 +1,109 @@
+"""The live page in headless Chromium: what a reader of the built book would measure on this machine.
+
+    make book && python -m benchmarks.live        # about four minutes on two cores; writes results/live.json
+
+One page is opened, its button pressed once for every setting and prompt; speedups are the page's own (each a ratio of
+medians over three turns). Beside them: sizes, the time from the press to loaded models and to the first decoded text,
+and the longest time for which the page's own thread did not answer. Nothing here is asserted.
+"""
+import argparse
+import functools
+import http.server
+import json
+import os
+import statistics
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from itertools import product
+from pathlib import Path
+
+from specdec_lite.corpus import evaluation_prompts
+from specdec_lite.timing import machine_name
+
+ROOT = Path(__file__).resolve().parents[1]
+MINUTES = 60_000
+GAPS = """() => { let last = performance.now(); globalThis.sdlGap = 0; const channel = new MessageChannel();
+  channel.port1.onmessage = () => { const now = performance.now(); sdlGap = Math.max(sdlGap, now - last); last = now; setTimeout(() => channel.port2.postMessage(0), 4); };
+  channel.port2.postMessage(0); }"""
+
+
+@contextmanager
+def served(book: Path) -> Iterator[str]:
+    """The built book on localhost."""
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args) -> None:
+            pass
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=book))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
+    """One run of the page: the worker's result."""
+    page.get_by_label("Prompt").fill(prompt)
+    page.get_by_role("slider", name="draft length").fill(str(gamma))
+    page.get_by_role("slider", name="temperature").fill(str(temperature))
+    page.get_by_label("Weights in memory").select_option(form)
+    runs = int(page.evaluate("document.querySelector('.sdl-live').dataset.runs ?? 0"))
+    page.locator(".sdl-live-run").click()
+    page.wait_for_function(f"document.querySelector('.sdl-live').dataset.runs === '{runs + 1}'", timeout=10 * MINUTES)
+    return page.evaluate("document.querySelector('.sdl-live').sdlResult")
+
+
+def first_press(page, prompt: str) -> dict:
+    """Milliseconds from the press, on a fresh page, until the models are loaded and until the first text is there."""
+    page.get_by_label("Prompt").fill(prompt)
+    page.evaluate("""() => { const status = document.querySelector('.sdl-live-status'); globalThis.sdlTimes = {};
+      new MutationObserver(() => { for (const [name, start] of [['loaded', 'Decoding'], ['first_text', 'Decoded'], ['all_measured', 'Done']])
+        if (status.textContent.startsWith(start)) sdlTimes[name] ??= performance.now() - sdlTimes.pressed; }).observe(status, {childList: true});
+      document.querySelector('.sdl-live-run').addEventListener('click', () => { sdlTimes.pressed ??= performance.now(); }, {capture: true}); }""")
+    page.evaluate(GAPS)
+    page.locator(".sdl-live-run").click()
+    page.wait_for_function("sdlTimes.all_measured", timeout=10 * MINUTES)
+    times = page.evaluate("({...sdlTimes, longest_gap: sdlGap})")
+    return {name: round(times[name], 1) for name in ("loaded", "first_text", "all_measured", "longest_gap")}
+
+
+def row(form: str, domain: str, temperature: float, results: list[dict]) -> dict:
+    """Medians over prompts, and the range of the speedups."""
+    middle = lambda get: round(statistics.median(map(get, results)), 3)
+    speedups = [result["speedup"] for result in results]
+    return {"format": form, "domain": domain, "temperature": temperature, "prompts": len(results), "speedup": round(statistics.median(speedups), 3),
+            "speedup_range": [round(min(speedups), 3), round(max(speedups), 3)], "alpha": middle(lambda r: r["stats"]["alpha"]),
+            "tau": middle(lambda r: r["stats"]["tau"]), "c": middle(lambda r: r["costs"]["inLoop"] / r["costs"]["target"][0]),
+            "target_ms": [middle(lambda r, k=k: r["costs"]["target"][k]) for k in range(9)], "draft_ms": middle(lambda r: r["costs"]["draft"]),
+            "memory_mb": middle(lambda r: r["memory"] / 1e6)}
+
+
+def measure(book: Path, gamma: int, each: int) -> dict:
+    from playwright.sync_api import sync_playwright
+    prompts = {domain: [prompt["text"] for prompt in given[::max(1, len(given) // each)][:each]] for domain, given in evaluation_prompts().items()}
+    folder = book / "_static" / "live"
+    with served(book) as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto(f"{address}book/live.html")
+        page.wait_for_selector(".sdl-live")
+        times, rows = first_press(page, prompts["code"][0]), []
+        for form, domain, temperature in product(("float32", "int8"), prompts, (0.0, 1.0)):
+            results = [press(page, text, gamma, temperature, form) for text in prompts[domain]]
+            rows.append(row(form, domain, temperature, results))
+            print(json.dumps(rows[-1]))
+        name = f"Chromium {browser.version}, headless"
+        browser.close()
+    sizes = {file.name: file.stat().st_size for file in (folder / "weights.bin", folder / "engine.js", folder / "kernel.wasm")}
+    return {"command": "python -m benchmarks.live", "date": date.today().isoformat(), "machine": machine_name(), "cores": os.cpu_count(),
+            "browser": name, "gamma": gamma, "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
+    parser.add_argument("--gamma", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=4, help="of each kind")
+    asked = parser.parse_args()
+    found = measure(asked.book, asked.gamma, asked.prompts)
+    (ROOT / "results" / "live.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")

@@ -1,0 +1,56 @@
+// Byte-level byte-pair encoding, as GPT-2 and the book's own tokenizer do it. It imports nothing.
+
+// Words, numbers, other signs and white space, each with the space before it (the split of Hugging Face's ByteLevel).
+const SPLIT = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+
+/** The 256 printable characters that stand for bytes in the vocabulary. */
+function byteAlphabet() {
+  const printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+  let next = 256;
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(printable(byte) ? byte : next++));
+}
+
+export class Tokenizer {
+  /** pieces: the vocabulary in the order of its ids. merges: pairs of pieces, the earliest learnt first. special: {text: id}. */
+  constructor({ pieces, merges, special }) {
+    this.alphabet = byteAlphabet();
+    this.byteOf = new Map(this.alphabet.map((character, byte) => [character, byte]));
+    this.pieces = pieces;
+    this.ids = new Map(pieces.map((piece, id) => [piece, id]));
+    this.ranks = new Map(merges.map((pair, rank) => [pair.join(" "), rank]));
+    this.special = new Map(Object.entries(special));
+  }
+
+  /** Text → ids. Special tokens are recognised; nothing is added in front. */
+  encode(text) {
+    const names = [...this.special.keys()].map((name) => name.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
+    const parts = names.length ? text.split(new RegExp(`(${names.join("|")})`)) : [text];
+    return parts.flatMap((part) => (this.special.has(part) ? [this.special.get(part)] : this.#plain(part)));
+  }
+
+  #plain(text) {
+    return (text.match(SPLIT) ?? []).flatMap((word) => {
+      const bytes = new TextEncoder().encode(word);
+      return this.#merge(Array.from(bytes, (byte) => this.alphabet[byte])).map((piece) => this.ids.get(piece));
+    });
+  }
+
+  /** Joins the pair that was learnt earliest, everywhere, until no known pair is left. */
+  #merge(word) {
+    for (;;) {
+      const rank = (i) => this.ranks.get(`${word[i]} ${word[i + 1]}`) ?? Infinity;
+      let best = 0;
+      for (let i = 1; i < word.length - 1; i++) if (rank(i) < rank(best)) best = i;
+      if (word.length < 2 || rank(best) === Infinity) return word;
+      const [left, right] = [word[best], word[best + 1]], joined = [];
+      for (let i = 0; i < word.length; i++) joined.push(word[i] === left && word[i + 1] === right ? word[i] + word[++i] : word[i]);
+      word = joined;
+    }
+  }
+
+  /** Ids → text; bytes that are no whole character show as �. */
+  decode(ids) {
+    const bytes = ids.flatMap((id) => Array.from(this.pieces[id], (character) => this.byteOf.get(character)));
+    return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+  }
+}

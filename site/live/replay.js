@@ -1,0 +1,106 @@
+// The replay: the finished run's passes one after another, every token with its fate, and plain decoding's pace beside them.
+
+import { make } from "./charts.js";
+
+const KINDS = {
+  accepted: "drafted, and kept by the target",
+  rejected: "drafted, tested and turned down",
+  recovered: "put by the target in place of a rejected token",
+  bonus: "added by the target after a draft accepted to its end",
+  unused: "drafted behind a rejection, never tested",
+  sampled: "decoded without a draft",
+};
+const TAGS = { rejected: "del", unused: "del", recovered: "ins", bonus: "ins" };
+const TICK = 220; // milliseconds a pass is shown while playing
+
+/** The pieces of one pass in the order in which they are shown: [kind, text]. */
+const pieces = ({ drafted, accepted, kind, token }) => [
+  ...drafted.map((text, i) => [i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused", text]),
+  ...(token === null ? [] : [[kind, token]]),
+];
+
+function tokenNode(kind, text) {
+  const tag = TAGS[kind] ?? "span", node = make(tag, { class: `sdl-token sdl-${kind}` });
+  text.split("\n").forEach((part, i) => {
+    if (i) node.append(make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"), tag === "del" ? "" : "\n");
+    node.append(part);
+  });
+  return node;
+}
+
+function passNode(step, number) {
+  const node = make("span", { class: "sdl-pass", title: `pass ${number}` });
+  let last = null;
+  for (const [kind, text] of pieces(step)) {
+    if (kind !== last) node.append(make("span", { class: "sdl-hidden" }, ` ${kind}: `));
+    node.append(tokenNode(kind, text));
+    last = kind;
+  }
+  return node;
+}
+
+const meter = (name) => {
+  const bar = make("div", { class: "sdl-live-bar", "aria-hidden": "true" }, make("div")), value = make("span");
+  return { node: make("div", { class: "sdl-live-pace" }, make("span", {}, name), bar, value), show(share, text) { bar.firstChild.style.width = `${100 * share}%`; value.textContent = text; } };
+};
+
+/** A replay panel: `show` a trace, and say later how fast plain decoding was. */
+export function replay(id) {
+  const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": "Decoded text" });
+  const legend = make("ul", { class: "sdl-legend" }), scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
+  const output = make("output", { for: id }), play = make("button", { type: "button", class: "sdl-button" }, "Play");
+  const paces = [meter("speculative"), meter("plain, in the same time")];
+  const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
+  const node = make("div", { class: "sdl-live-replay" }, legend, make("label", {}, switched, " show the drafts that were thrown away"), text, make("div", { class: "sdl-live-scrub" }, play,
+    make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber)), make("div", {}, ...paces.map((pace) => pace.node)));
+  let steps = [], passes = [], plainPace = null, timer = 0;
+
+  function draw() {
+    const at = Number(scrubber.value), done = steps.slice(0, at);
+    passes.forEach((pass, i) => { pass.hidden = i >= at; pass.classList.toggle("sdl-live-current", i === at - 1); });
+    const [total, emitted] = [steps, done].map((some) => some.reduce((sum, step) => sum + step.emitted.length, 0));
+    const elapsed = done.reduce((sum, step) => sum + step.drafting + step.verifying + step.other, 0);
+    output.textContent = `${at} of ${steps.length}`;
+    scrubber.setAttribute("aria-valuetext", at ? `pass ${at} of ${steps.length}: ${pieces(steps[at - 1]).map(([kind, token]) => `${kind} ${JSON.stringify(token)}`).join(", ")}` : "before the first pass");
+    paces[0].show(emitted / total, `${emitted} tokens`);
+    const plain = plainPace && Math.min(total, Math.round(elapsed / plainPace));
+    paces[1].show(plain ? plain / total : 0, plainPace ? `${plain} tokens` : "being measured");
+    const current = passes[at - 1];
+    if (current) text.scrollTop = Math.max(0, current.offsetTop - text.offsetTop - text.clientHeight + 60);
+  }
+
+  function stop() {
+    clearInterval(timer);
+    timer = 0;
+    play.textContent = "Play";
+  }
+
+  function start() {
+    if (Number(scrubber.value) >= steps.length) scrubber.value = 0;
+    play.textContent = "Pause";
+    timer = setInterval(() => {
+      scrubber.value = Number(scrubber.value) + 1;
+      draw();
+      if (Number(scrubber.value) >= steps.length) stop();
+    }, TICK);
+  }
+
+  play.addEventListener("click", () => (timer ? stop() : start()));
+  scrubber.addEventListener("input", () => { stop(); draw(); });
+  return { node, stop,
+    show(trace, prompt) {
+      stop();
+      [steps, plainPace] = [trace, null];
+      passes = trace.map((step, i) => passNode(step, i + 1));
+      text.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...passes);
+      const used = new Set(trace.flatMap((step) => pieces(step).map(([kind]) => kind)));
+      legend.replaceChildren(...Object.keys(KINDS).filter((kind) => used.has(kind)).map((kind) => make("li", {}, tokenNode(kind, kind), ` ${KINDS[kind]}`)));
+      scrubber.max = trace.length;
+      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      scrubber.value = still ? trace.length : 0;
+      draw();
+      if (!still) start();
+    },
+    pace(milliseconds) { plainPace = milliseconds; draw(); },
+  };
+}

@@ -1,0 +1,130 @@
+// Speculative decoding: draft γ tokens, score them in one pass, judge, keep. Step by step what specdec_lite does with a
+// ModelDrafter (speculation.py, acceptance.py, sampling.py): with the same chance, the same tokens. It imports nothing.
+
+/** Logits → the distribution a token is drawn from. Temperature 0 is one-hot on the largest logit: greedy needs no second path. */
+export function distribution(logits, temperature) {
+  const probs = new Float64Array(logits.length);
+  let top = 0;
+  for (let i = 1; i < logits.length; i++) if (logits[i] > logits[top]) top = i;
+  if (!Number.isFinite(logits[top])) throw new RangeError("the logits hold no finite value");
+  if (temperature === 0) {
+    probs[top] = 1;
+    return probs;
+  }
+  let mass = 0;
+  for (let i = 0; i < logits.length; i++) mass += probs[i] = Math.exp((logits[i] - logits[top]) / temperature);
+  for (let i = 0; i < logits.length; i++) probs[i] /= mass;
+  return probs;
+}
+
+/** The sum of all entries. */
+function massOf(probs) {
+  let mass = 0;
+  for (let token = 0; token < probs.length; token++) mass += probs[token];
+  return mass;
+}
+
+/** Chance from a source of uniforms in [0, 1): a biased coin and a biased die. */
+export function chance(uniform) {
+  return {
+    flip: (prob) => uniform() < prob,
+    draw(probs) {
+      const aim = uniform() * massOf(probs);
+      let sum = 0, last = -1;
+      for (let token = 0; token < probs.length; token++) {
+        if (probs[token] > 0) last = token;
+        sum += probs[token];
+        if (sum > aim) return token;
+      }
+      return last; // aim was rounded up to the total
+    },
+  };
+}
+
+/** Uniforms from a seed (the small fast counting generator sfc32, 53 bits from two draws): a run can be repeated. */
+export function seeded(seed) {
+  let [a, b, c, weyl] = [seed ^ 0x9e3779b9, seed ^ 0x243f6a88, 0xb7e15162, 1];
+  const draw = () => {
+    const out = (a + b + weyl++) | 0;
+    a = b ^ (b >>> 9);
+    b = (c + (c << 3)) | 0;
+    c = (((c << 21) | (c >>> 11)) + out) | 0;
+    return out >>> 0;
+  };
+  for (let i = 0; i < 16; i++) draw();
+  return chance(() => ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992);
+}
+
+/** norm(max(0, p − q)), what a recovered token is drawn from; p itself where nothing can be rejected. */
+export function residual(p, q) {
+  const excess = p.slice();
+  for (let token = 0; token < p.length; token++) excess[token] = Math.max(0, p[token] - q[token]);
+  const mass = massOf(excess);
+  return mass > 0 ? excess.map((prob) => prob / mass) : p;
+}
+
+/** Speculative sampling. drafted: n tokens; q: the rows they were drawn from; p: n + 1 rows of the target.
+ *  Returns how many were accepted, the token that follows, and what it is. Source: Leviathan et al. 2023, algorithm 1. */
+export function judge(drafted, q, p, rng) {
+  for (let i = 0; i < drafted.length; i++) {
+    const token = drafted[i];
+    if (!rng.flip(p[i][token] / q[i][token])) return { accepted: i, token: rng.draw(residual(p[i], q[i])), kind: "recovered" };
+  }
+  return { accepted: drafted.length, token: rng.draw(p[drafted.length]), kind: drafted.length ? "bonus" : "sampled" };
+}
+
+/** One draft: γ tokens, and the rows they were drawn from. The draft is fed what it has not seen yet. */
+function propose(draft, tokens, gamma, temperature, rng) {
+  const drafted = [], q = [];
+  let fed = gamma ? tokens.slice(draft.length) : [];
+  for (let i = 0; i < gamma; i++) {
+    q.push(distribution(draft.forward(fed, true)[0], temperature));
+    drafted.push(rng.draw(q[i]));
+    fed = [drafted[i]];
+  }
+  return { drafted, q };
+}
+
+/** Decodes `wanted` tokens after the prompt, one step a target pass. draft: null decodes plainly. stop: a token that ends
+ *  the text. Steps hold milliseconds; reading the prompt is not counted in any. Both models' caches are taken over. */
+export function* decode(target, draft, prompt, { gamma, temperature, wanted, rng, stop = -1, clock = () => 0 }) {
+  const tokens = [...prompt];
+  for (const model of draft ? [target, draft] : [target]) {
+    model.length = 0;
+    if (tokens.length > 1) model.forward(tokens.slice(0, -1), true);
+  }
+  while (wanted > 0) {
+    const began = clock();
+    const length = draft ? Math.min(gamma, wanted - 1) : 0;
+    const { drafted, q } = propose(draft, tokens, length, temperature, rng);
+    const proposed = clock();
+    const logits = target.forward([tokens.at(-1), ...drafted]);
+    const scored = clock();
+    const verdict = judge(drafted, q, logits.map((row) => distribution(row, temperature)), rng);
+    const emitted = [...drafted.slice(0, verdict.accepted), verdict.token];
+    target.length = tokens.length + verdict.accepted;
+    if (draft) draft.length = Math.min(draft.length, target.length);
+    const step = cutAt(stop, { ...verdict, drafted, emitted });
+    tokens.push(...step.emitted);
+    wanted -= step.emitted.length;
+    yield { ...step, drafting: proposed - began, verifying: scored - proposed, other: clock() - scored };
+    if (step.emitted.at(-1) === stop) return;
+  }
+}
+
+/** What follows a drafted stop token was never tested: it is cut off and not counted. */
+function cutAt(stop, step) {
+  const at = step.emitted.indexOf(stop);
+  if (at < 0 || at >= step.accepted) return step;
+  return { accepted: at + 1, token: null, kind: null, drafted: step.drafted.slice(0, at + 1), emitted: step.emitted.slice(0, at + 1) };
+}
+
+/** Counts of one generation, as specdec_lite's Stats names them. */
+export function count(steps) {
+  const total = (get) => steps.reduce((sum, step) => sum + get(step), 0);
+  const tokens = total((s) => s.emitted.length), accepted = total((s) => s.accepted);
+  const tested = accepted + total((s) => Number(s.kind === "recovered"));
+  return { tokens, accepted, tested, passes: steps.length, draftPasses: total((s) => s.drafted.length), drafted: total((s) => s.drafted.length),
+    alpha: tested ? accepted / tested : NaN, tau: tokens / steps.length,
+    milliseconds: total((s) => s.drafting + s.verifying + s.other), drafting: total((s) => s.drafting) };
+}
