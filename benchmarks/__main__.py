@@ -7,12 +7,9 @@ the seconds of the whole call, prefill included; ratios are of medians over the 
 intervals are 95 % bootstrap intervals over prompts. Nothing here is asserted: the figures are printed and recorded.
 """
 import argparse
-import json
 import platform
-import re
 import sys
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 from time import perf_counter
 
@@ -25,7 +22,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
-from specdec_lite import generate, load_pair, theory, timing
+from specdec_lite import generate, load_pair, results, theory, timing
 from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.pairs import SHIPPED
@@ -117,10 +114,9 @@ def acceptance(stats: list, prompts: int) -> dict:
 def prediction(pair, drafter, prompt, setting: Setting, stats: list, gamma: int) -> dict:
     """The plain formula, and the same with T(γ+1)/T(1), c in the loop and the round's overhead as measured here."""
     costs = timing.measure_costs(pair.target, drafter, (1, gamma + 1), prompt=prompt, temperature=setting.temperature)
-    plain = timing.measure_costs(pair.target, None, (1,))
     total = lambda get: sum(get(s) for _, s in stats)
     alpha, tau = total(lambda s: s.accepted) / total(lambda s: s.tested), total(lambda s: s.tokens) / total(lambda s: s.target_passes)
-    one = plain.target[1] / 2 + costs.target[1] / 2
+    one = costs.target[1]
     c, c_loop, verify, overhead = costs.draft / one, costs.draft_in_loop / one, costs.target[gamma + 1] / one, costs.overhead / one
     return {"c": c, "c_in_loop": c_loop, "verify": verify, "overhead": overhead, "target_seconds": one,
             "plain": theory.walltime_improvement(alpha, gamma, c),
@@ -171,15 +167,11 @@ def main() -> None:
             for temperature in (0.0, 1.0):
                 setting = Setting(dtype, domain, temperature)
                 rows.append(asdict(setting) | run_setting(setting, chosen, options))
-    machine = timing.machine_profile("cpu")
-    record = {"what": "shipped pair: plain, speculative, and Hugging Face on the same weights", "date": date.today().isoformat(),
-              "command": " ".join(["python -m benchmarks", *sys.argv[1:]]), "machine": machine, "platform": platform.platform(terse=True),
+    stamp = results.stamp("the shipped pair: plain, speculative, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]))
+    record = {"profile": timing.machine_profile("cpu"), "platform": platform.platform(terse=True),
               "gamma": options.gamma, "new_tokens": options.new_tokens, "prompts_per_domain": options.prompts, "repeats": options.repeats,
               "note": "dtype bfloat16: target in bfloat16, draft in float32", "rows": rows, "growth": growth(options)}
-    name = re.sub(r"[^a-z0-9]+", "-", machine["device"].lower()).strip("-")
-    path = options.out or Path("results") / f"speed-{name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    path = results.save(options.out or Path("results") / f"speed-{results.slug(stamp['machine'])}.json", stamp, record)
     console = Console(width=200)
     show(console, rows)
     console.print(f"written to {path}")

@@ -15,12 +15,11 @@ import statistics
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date
 from itertools import product
 from pathlib import Path
 
+from specdec_lite import results
 from specdec_lite.corpus import evaluation_prompts
-from specdec_lite.timing import machine_name
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 60_000
@@ -67,11 +66,11 @@ def first_press(page, prompt: str) -> dict:
     return {name: round(times[name], 1) for name in ("loaded", "first_text", "all_measured", "longest_gap")}
 
 
-def row(form: str, domain: str, temperature: float, results: list[dict]) -> dict:
+def row(form: str, domain: str, temperature: float, runs: list[dict]) -> dict:
     """Medians over prompts, and the range of the speedups."""
-    middle = lambda get: round(statistics.median(map(get, results)), 3)
-    speedups = [result["speedup"] for result in results]
-    return {"format": form, "domain": domain, "temperature": temperature, "prompts": len(results), "speedup": round(statistics.median(speedups), 3),
+    middle = lambda get: round(statistics.median(map(get, runs)), 3)
+    speedups = [result["speedup"] for result in runs]
+    return {"format": form, "domain": domain, "temperature": temperature, "prompts": len(runs), "speedup": round(statistics.median(speedups), 3),
             "speedup_range": [round(min(speedups), 3), round(max(speedups), 3)], "alpha": middle(lambda r: r["stats"]["alpha"]),
             "tau": middle(lambda r: r["stats"]["tau"]), "c": middle(lambda r: r["costs"]["inLoop"] / r["costs"]["target"][0]),
             "target_ms": [middle(lambda r, k=k: r["costs"]["target"][k]) for k in range(9)], "draft_ms": middle(lambda r: r["costs"]["draft"]),
@@ -89,14 +88,13 @@ def measure(book: Path, gamma: int, each: int) -> dict:
         page.wait_for_selector(".sdl-live")
         times, rows = first_press(page, prompts["code"][0]), []
         for form, domain, temperature in product(("float32", "int8"), prompts, (0.0, 1.0)):
-            results = [press(page, text, gamma, temperature, form) for text in prompts[domain]]
-            rows.append(row(form, domain, temperature, results))
+            runs = [press(page, text, gamma, temperature, form) for text in prompts[domain]]
+            rows.append(row(form, domain, temperature, runs))
             print(json.dumps(rows[-1]))
         name = f"Chromium {browser.version}, headless"
         browser.close()
     sizes = {file.name: file.stat().st_size for file in (folder / "weights.bin", folder / "engine.js", folder / "kernel.wasm")}
-    return {"command": "python -m benchmarks.live", "date": date.today().isoformat(), "machine": machine_name(), "cores": os.cpu_count(),
-            "browser": name, "gamma": gamma, "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
+    return {"cores": os.cpu_count(), "browser": name, "gamma": gamma, "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
 
 
 if __name__ == "__main__":
@@ -104,6 +102,9 @@ if __name__ == "__main__":
     parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
     parser.add_argument("--gamma", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=4, help="of each kind")
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "live.json")
     asked = parser.parse_args()
     found = measure(asked.book, asked.gamma, asked.prompts)
-    (ROOT / "results" / "live.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    stamp = results.stamp("the live page in a headless browser: the shipped pair, plain and speculative", "python -m benchmarks.live",
+                          versions={"chromium": found["browser"].split()[1].rstrip(",")})
+    results.save(asked.out, stamp, found)
