@@ -1,4 +1,5 @@
 """Training: resumable step for step, measured on text that was never trained on."""
+import argparse
 import math
 import time
 
@@ -82,6 +83,60 @@ def test_the_distillation_loss_is_the_rejection_rate_plus_a_little_divergence():
     assert distillation_loss(draft, target)(rows).item() == pytest.approx((rejected + 0.1 * divergence).item(), rel=1e-4)
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
+def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
+    model = initialise(Transformer(SHAPE))
+    adamw, muon = training.optimizers(model, Plan(10, 1e-2, optimizer="muon"))
+    names = {id(w): name for name, w in model.named_parameters()}
+    taken = [{names[id(w)] for group in optimizer.param_groups for w in group["params"]} for optimizer in (adamw, muon)]
+    assert taken[0] == {name for name in names.values() if "norm" in name or "embedding" in name} and taken[1] == set(names.values()) - taken[0]
+    streams = {name: np.tile(np.array([3, 1, 4, 1], dtype=np.uint16), 100) for name in training.MIXTURE}
+    train(model, next_token_loss(model), streams, Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5, optimizer="muon"), tmp_path / "m.pt")
+    assert next_token_loss(model)(torch.tensor([[3, 1, 4, 1] * 8])).item() < 2 < math.log(300)
+
+
+def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="optimizer='sgd': must be one of adamw, muon"):
+        Plan(1, 1.0, optimizer="sgd")
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ValueError, match="optimizer='muon' needs torch 2.9"):
+        training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
+
+
+def test_frozen_weights_are_left_alone(tmp_path):
+    model = initialise(Transformer(SHAPE))
+    model.blocks.requires_grad_(False)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    train(model, next_token_loss(model), STREAMS, PLAN, tmp_path / "m.pt")
+    changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
+    assert changed and not any(name.startswith("blocks") for name in changed)
+
+
+def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeypatch):
+    read = []
+    texts = lambda: read.append(1) or {name: TEXTS for name in training.MIXTURE}
+    monkeypatch.setattr(training.text, "training_text", texts)
+    _, streams = training.prepare(tmp_path)
+    reads = len(read)
+    _, again = training.prepare(tmp_path)
+    assert set(streams) == set(training.MIXTURE) and len(read) == reads and all(np.array_equal(streams[n], again[n]) for n in streams)
+    train_tokenizer(TEXTS, vocabulary=260).save_pretrained(tmp_path / "other" / "target")
+    _, other = training.prepare(tmp_path, start=tmp_path / "other")
+    assert len(other["docs"]) > len(streams["docs"])
+    cut = len(read)
+    training.prepare(tmp_path, start=tmp_path / "other")
+    assert len(read) == cut
+
+
+@pytest.mark.parametrize("extra, printed", [("", ""), ("--optimizer muon --target-rate 0.002 --target-decay-from 0.1",) * 2])
+def test_the_recorded_command_repeats_the_run(extra, printed):
+    parser = argparse.ArgumentParser()
+    training.pair.add_arguments(parser)
+    line = training.pair.command_line(parser.parse_args(extra.split()))
+    assert line.startswith("python -m specdec_lite.training pair --device cpu --target-steps 3000") and all(word in line for word in printed.split())
+    assert parser.parse_args(line.split()[4:]) == parser.parse_args(extra.split())
+
+
 # Tokenizer and held-out text -------------------------------------------------------------------------------------------
 
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
@@ -133,7 +188,7 @@ def test_every_held_out_token_is_scored_once_with_its_full_context_where_that_fi
 
 def test_measure_counts_bytes_and_overlap(monkeypatch):
     tokenizer = train_tokenizer(TEXTS, vocabulary=280)
-    monkeypatch.setattr(training, "held_out_text", lambda: {domain: ["def f(x):\n    return x\n" * 3, "Zürich"] for domain in corpus.HELD_OUT})
+    monkeypatch.setattr(training.pair, "held_out_text", lambda: {domain: ["def f(x):\n    return x\n" * 3, "Zürich"] for domain in corpus.HELD_OUT})
     target, draft = (native(seed=s, dtype=torch.float32, vocab_size=len(tokenizer)).model for s in (1, 2))
     same = measure(target, tokenizer, target)["all"]
     assert same["alpha"] == pytest.approx(1, abs=1e-5) and same["argmax_agreement"] == 1

@@ -1,0 +1,158 @@
+"""The training loop: a plan, batches, a loss, an optimiser; interrupted at any time, it resumes step for step.
+
+What lives here: everything that does not care which model is trained. What does not: the text (`text`), and the losses
+of the drafts and heads, which stand with what they train.
+"""
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from ..transformer import Transformer
+from .text import MIXTURE
+
+OPTIMIZERS = ("adamw", "muon")
+DECAY_FROM = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many tokens per step."""
+    steps: int
+    learning_rate: float
+    batch: int = 8
+    context: int = 512
+    long_context: int = 1024
+    warmup: int = 200
+    decay_from: float = DECAY_FROM
+    weight_decay: float = 0.1
+    seed: int = 0
+    optimizer: str = "adamw"
+
+    def __post_init__(self):
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}")
+
+    def rate(self, step: int) -> float:
+        """Learning rate: linear warm-up, constant, linear to zero."""
+        left = (self.steps - step) / (self.steps * (1 - self.decay_from))
+        return self.learning_rate * min(1.0, (step + 1) / self.warmup, left)
+
+    def window(self, step: int) -> tuple[int, int]:
+        """Rows and tokens per row at this step."""
+        if step < 0.9 * self.steps:
+            return self.batch, self.context
+        return max(1, self.batch * self.context // self.long_context), self.long_context
+
+
+def batches(streams: dict[str, np.ndarray], plan: Plan, first: int = 0) -> Iterator[Tensor]:
+    """Batches [rows, context + 1] of random windows; step i is a function of (seed, i) alone, so a run can resume."""
+    names = list(streams)
+    weights = np.array([MIXTURE[name] for name in names])
+    for step in range(first, plan.steps):
+        rng, (rows, context) = np.random.default_rng((plan.seed, step)), plan.window(step)
+        chosen = rng.choice(len(names), size=rows, p=weights / weights.sum())
+        starts = [rng.integers(len(streams[names[i]]) - context - 1) for i in chosen]
+        yield torch.from_numpy(np.stack([streams[names[i]][s:s + context + 1] for i, s in zip(chosen, starts)]).astype(np.int64))
+
+
+def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
+    """Mean cross-entropy in nats per token over a batch of windows."""
+    def loss(rows: Tensor) -> Tensor:
+        return F.cross_entropy(model(rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
+    return loss
+
+
+def initialise(model: Transformer, seed: int = 0) -> Transformer:
+    """Normal(0, .02) weights, the two matrices that write to the residual stream scaled down by √(2 · layers)."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2:
+            scale = math.sqrt(2 * model.config.num_layers) if name.endswith(("out.weight", "down.weight")) else 1.0
+            torch.nn.init.normal_(weight, std=0.02 / scale, generator=generator)
+    return model
+
+
+def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
+    """AdamW for everything, or Muon for the hidden matrices and AdamW for embeddings, heads and vectors.
+
+    Only matrices decay. Muon's step is scaled to the size of AdamW's, so that one learning rate serves both.
+    Source: Loshchilov and Hutter 2019; Jordan et al. 2024 (Muon), with the scale of Liu et al. 2025.
+    """
+    trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    by_muon = plan.optimizer == "muon"
+    hidden = [w for name, w in trained if by_muon and w.dim() == 2 and not {"embedding", "head"} & set(name.split("."))]
+    if hidden and not hasattr(torch.optim, "Muon"):
+        raise ValueError(f"optimizer='muon' needs torch 2.9 or later, this is {torch.__version__}: use 'adamw'")
+    taken = {id(w) for w in hidden}
+    matrices = [w for _, w in trained if w.dim() >= 2 and id(w) not in taken]
+    vectors = [w for _, w in trained if w.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    made = [torch.optim.AdamW([g for g in groups if g["params"]], lr=plan.learning_rate, betas=(0.9, 0.98), fused=True)] if matrices or vectors else []
+    if hidden:
+        made.append(torch.optim.Muon(hidden, lr=plan.learning_rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"))
+    return made
+
+
+class Checkpoint:
+    """The state of a run, written whole or not at all: model, optimisers, step, seconds spent."""
+
+    def __init__(self, path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]):
+        self.path, self.model, self.optimisers = path, model, optimisers
+
+    def load(self, device) -> tuple[int, float]:
+        """Steps done and seconds spent so far: (0, 0.0) where nothing was saved."""
+        if not self.path.exists():
+            return 0, 0.0
+        saved = torch.load(self.path, map_location=device, weights_only=True)
+        self.model.load_state_dict(saved["model"])
+        for optimizer, state in zip(self.optimisers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        return saved["step"], saved["seconds"]
+
+    def save(self, step: int, seconds: float) -> None:
+        part = self.path.with_suffix(".part")
+        torch.save({"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimisers], "step": step, "seconds": seconds}, part)
+        part.replace(self.path)
+
+
+def train(model: nn.Module, loss: Callable[[Tensor], Tensor], streams: dict, plan: Plan, path: Path, compiled: bool = False) -> float:
+    """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast, float32 weights, clipping at 1.
+
+    model: what is trained, its parameters with `requires_grad`. loss: a batch of windows [rows, context + 1] → one number.
+    Leaves the model in eval mode and returns the seconds spent on it, earlier runs included.
+    """
+    device, optimisers = next(model.parameters()).device, optimizers(model, plan)
+    checkpoint = Checkpoint(path, model, optimisers)
+    first, spent = checkpoint.load(device)
+    for part in model.modules():
+        if isinstance(part, Transformer):
+            part.rotary(device, torch.float32)
+    step_loss = torch.compile(loss, dynamic=False) if compiled else loss
+    bar = tqdm(batches(streams, plan, first), initial=first, total=plan.steps, mininterval=5, desc=path.stem)
+    smooth, saved_at = None, time.monotonic()
+    began = saved_at - spent
+    for step, rows in enumerate(bar, start=first):
+        for group in (group for optimizer in optimisers for group in optimizer.param_groups):
+            group["lr"] = plan.rate(step)
+        with torch.autocast(device.type, torch.bfloat16):
+            value = step_loss(rows.to(device))
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimisers:
+            optimizer.step()
+            optimizer.zero_grad()
+        smooth = value.item() if smooth is None else 0.98 * smooth + 0.02 * value.item()
+        bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
+        if step + 1 == plan.steps or time.monotonic() - saved_at > 120:
+            saved_at = time.monotonic()
+            checkpoint.save(step + 1, saved_at - began)
+    model.eval()
+    return time.monotonic() - began

@@ -1,0 +1,165 @@
+"""The shipped pair, from scratch: its shapes, the draft's distillation, the held-out measurements, the model card."""
+import argparse
+import json
+import math
+import platform
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..corpus import DOMAINS, HELD_OUT, held_out_text, make_prompts
+from ..pairs import load_model, save_pair
+from ..timing import machine_name
+from ..transformer import Transformer, TransformerConfig
+from .loop import DECAY_FROM, OPTIMIZERS, Plan, initialise, next_token_loss, train
+from .text import MIXTURE, VOCABULARY, prepare
+
+TARGET = TransformerConfig(VOCABULARY, hidden_size=320, intermediate_size=896, num_layers=8, num_heads=5, num_kv_heads=5, head_size=64)
+DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=512, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
+RATES = {"target": 3e-3, "draft": 4e-3, "distil": 3e-3}
+STEPS = {"target": 3000, "draft": 600, "distil": 2000}
+
+
+def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tensor], Tensor]:
+    """Total variation between the two next-token laws, which is the rejection rate itself, plus a little KL(p‖q).
+
+    The rate 1 − Σ min(p, q) is what the draft is for; its gradient vanishes where q is far from p, and there KL helps.
+    Source: Zhou et al. 2023 (DistillSpec), equation 2 and the TVD objective.
+    """
+    def loss(rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            log_p = target(rows[:, :-1]).float().log_softmax(-1)
+        log_q = draft(rows[:, :-1]).float().log_softmax(-1)
+        variation = (log_p.exp() - log_q.exp()).abs().sum(-1).mean() / 2
+        divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
+        return variation + 0.1 * divergence
+    return loss
+
+
+@torch.no_grad()
+def held_out_logits(model: Transformer, tokens: Tensor, context: int = 1024) -> Iterator[tuple[Tensor, Tensor]]:
+    """(logits [n, V], next tokens [n]) over a long text, each token scored once, with at least context/2 before it (but for the first)."""
+    done = 0
+    for start in range(0, max(1, len(tokens) - 1), context // 2):
+        window = tokens[start:start + context + 1]
+        logits = model(window[None, :-1])[0, done - start:]
+        yield logits.float(), window[1 + done - start:]
+        done = start + len(window) - 1
+        if done >= len(tokens) - 1:
+            return
+
+
+def measure(target: Transformer, tokenizer, draft: Transformer | None = None) -> dict[str, dict[str, float]]:
+    """Held-out figures by domain: bits_per_byte of the target; with a draft, alpha = mean Σ min(p, q) at T=1 and argmax agreement."""
+    report = {}
+    for domain, texts in held_out_text().items():
+        nats, alpha, agree, count, size = 0.0, 0.0, 0.0, 0, 0
+        for text in texts:
+            tokens = torch.tensor(tokenizer.encode(text))
+            size += len(tokenizer.decode(tokens[1:]).encode())
+            pieces = zip(held_out_logits(target, tokens), held_out_logits(draft or target, tokens))
+            for (logits, following), (draft_logits, _) in pieces:
+                nats += F.cross_entropy(logits, following, reduction="sum").item()
+                alpha += torch.minimum(logits.softmax(-1), draft_logits.softmax(-1)).sum().item()
+                agree += (logits.argmax(-1) == draft_logits.argmax(-1)).sum().item()
+                count += len(following)
+        report[domain] = {"bits_per_byte": nats / math.log(2) / size, "tokens": count, "bytes": size}
+        if draft is not None:
+            report[domain] |= {"alpha": alpha / count, "argmax_agreement": agree / count}
+    totals = {key: sum(report[d][key] for d in DOMAINS) for key in ("tokens", "bytes")}
+    report["all"] = totals | {"bits_per_byte": sum(report[d]["bits_per_byte"] * report[d]["bytes"] for d in DOMAINS) / totals["bytes"]}
+    if draft is not None:
+        report["all"] |= {k: sum(report[d][k] * report[d]["tokens"] for d in DOMAINS) / totals["tokens"] for k in ("alpha", "argmax_agreement")}
+    return report
+
+
+CARD = """# The shipped pair
+
+Two small byte-level language models with one tokenizer, made to teach speculative decoding: a target and a draft that was
+distilled on it. They continue Python source and Python documentation, and are good for nothing else.
+
+| | layers | hidden | parameters | training |
+|---|---|---|---|---|
+| target | {target.num_layers} | {target.hidden_size} | {target_size:.1f} M | {target_steps} steps of {tokens} tokens |
+| draft | {draft.num_layers} | {draft.hidden_size} | {draft_size:.1f} M | {draft_steps} steps on text, then {distil_steps} on the target's distributions |
+
+Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q) at temperature 1.
+
+| domain | bits per byte, target | α | argmax agreement |
+|---|---|---|---|
+{rows}
+
+- **Data.** The standard library of Python {python}: its source ({library:.1f} M tokens), its tests ({tests:.1f} M), the reference
+  topics of `pydoc_data` ({docs:.2f} M), drawn with weights {mixture}. BPE of {vocabulary} entries. The last tenth of the steps ran at 1,024 tokens of context.
+- **Held out, whole.** {held_out}. Tests named after a held-out module are left out as well, and lines of held-out topics that other topics repeat.
+- **Measured.** Every held-out token once, in windows of 1,024 that advance by 512, so with at least 512 tokens before it where the document has them.
+- **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours. {note}
+- **Licence.** The weights: Apache-2.0, as this project. The text they were trained on: the Python Software Foundation License 2.0.
+"""
+
+
+def write_card(folder: Path, report: dict) -> None:
+    """The model card, from what was measured."""
+    sizes = {name: sum(w.numel() for w in Transformer(c).parameters()) / 1e6 for name, c in (("target", TARGET), ("draft", DRAFT))}
+    rows = "\n".join(f"| {d} | {report[d]['bits_per_byte']:.3f} | {report[d]['alpha']:.3f} | {report[d]['argmax_agreement']:.3f} |" for d in (*DOMAINS, "all"))
+    held_out = "; ".join(f"{domain}: {', '.join(names)}" for domain, names in HELD_OUT.items())
+    training = report["training"]
+    millions = {name: count / 1e6 for name, count in training["stream_tokens"].items()}
+    plan = Plan(1, 1.0)
+    card = CARD.format(target=TARGET, draft=DRAFT, target_size=sizes["target"], draft_size=sizes["draft"], tokens=plan.batch * plan.context, rows=rows,
+                       held_out=held_out, mixture=MIXTURE, vocabulary=VOCABULARY, hours=training["seconds"] / 3600, **millions, **training)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `python -m specdec_lite.training pair`."""
+    parser.add_argument("--out", type=Path, default=Path("pair"), help="folder for the finished weights")
+    parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
+    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair; default: from scratch")
+    parser.add_argument("--device", default="cpu")
+    for stage in STEPS:
+        parser.add_argument(f"--{stage}-steps", type=int, default=STEPS[stage])
+    for stage in RATES:
+        parser.add_argument(f"--{stage}-rate", type=float, default=RATES[stage], help="peak learning rate")
+    parser.add_argument("--target-decay-from", type=float, default=DECAY_FROM, help="the share of the target's steps after which its rate falls")
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of the hidden matrices; muon needs torch 2.9")
+    parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
+    parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
+
+
+def command_line(chosen: argparse.Namespace) -> str:
+    """What to type to train the same way again: no folders of the machine it ran on."""
+    words = ["python -m specdec_lite.training pair", f"--device {chosen.device}", *(f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS)]
+    words += [f"--{stage}-rate {rate}" for stage in RATES if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]]
+    words += [f"--target-decay-from {chosen.target_decay_from}"] * (chosen.target_decay_from != DECAY_FROM)
+    words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
+    return " ".join([*words, *["--compile"] * chosen.compile])
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Train target and draft, measure them on held-out text, and write weights, report, card and prompts to `--out`."""
+    torch.manual_seed(0)
+    tokenizer, streams = prepare(chosen.work, chosen.start)
+    target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
+    if chosen.start:
+        for model, name in ((target, "target"), (draft, "draft")):
+            model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
+    plan = lambda stage, **other: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer, **other)
+    stages = ((target, next_token_loss(target), plan("target", decay_from=chosen.target_decay_from), "target"),
+              (draft, next_token_loss(draft), plan("draft", seed=1), "draft"),
+              (draft, distillation_loss(draft, target), plan("distil", seed=2), "distilled"))
+    seconds = sum(train(model, loss, streams, plan, chosen.work / f"{name}.pt", chosen.compile) for model, loss, plan, name in stages)
+    report = measure(target.cpu(), tokenizer, draft.cpu())
+    report["training"] = {
+        "target_steps": chosen.target_steps, "draft_steps": chosen.draft_steps, "distil_steps": chosen.distil_steps, "seconds": seconds,
+        "stream_tokens": {name: len(stream) for name, stream in streams.items()}, "date": date.today().isoformat(),
+        "machine": machine_name(chosen.device), "python": platform.python_version(), "torch": torch.__version__,
+        "command": command_line(chosen), "note": chosen.note}
+    save_pair(chosen.out, target, draft, tokenizer, report)
+    write_card(chosen.out, report)
+    (chosen.out.parent / "prompts.json").write_text(json.dumps(make_prompts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(json.dumps(report, indent=1))
