@@ -38,7 +38,7 @@ def test_presets_stay_on_the_sliders_and_name_their_source():
     numbers = set(Roofline.class_traits()) - {"machines"}
     for preset in presets:
         Roofline(**{name: value for name, value in preset.items() if name in numbers})
-        assert "Datasheet" not in preset["group"] or re.fullmatch(r"[\w.]+/[\w/]+", preset["source"])
+        assert "Datasheet" not in preset["group"] or all(re.fullmatch(r"[\w.-]+/[\w/-]+", part) for part in preset["source"].split(" and "))
     example = presets[0]
     reading, computing = roofline.pass_seconds(example["parameters"], example["bytes_per_weight"], example["bandwidth"], example["throughput"])
     assert reading == pytest.approx(0.07) and computing / reading == pytest.approx(0.0064, abs=5e-5)

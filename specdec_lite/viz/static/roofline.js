@@ -16,10 +16,14 @@ const formulas = {
 
 const EXAMPLE = { bytes_per_weight: 2, bandwidth: 2e12, throughput: 312e12 };
 const DATASHEET = "Datasheet figures, bf16 (the maker's peak, not a measurement)";
+const QUOTED = "Datasheet figures as quoted elsewhere, dense (a peak, not a measurement)";
 const presets = [
   { group: "The chapter's worked example", label: "70B, 2 TB/s, 312 TFLOP/s", parameters: 70e9, batch: 1, tokens: 1, cache: 0, ...EXAMPLE },
   { group: DATASHEET, label: "Google TPU v5e, one chip", bandwidth: 819e9, throughput: 197e12, bytes_per_weight: 2, source: "cloud.google.com/tpu/docs/v5e" },
   { group: DATASHEET, label: "Google TPU v4, one chip", bandwidth: 1200e9, throughput: 275e12, bytes_per_weight: 2, source: "cloud.google.com/tpu/docs/v4" },
+  { group: QUOTED, label: "NVIDIA T4, fp16", bandwidth: 320e9, throughput: 65e12, bytes_per_weight: 2, source: "hmc-tech.com/gpu/nvidia-l4-vs-nvidia-t4 and topcpu.net/en/gpu-c/tesla-t4-vs-geforce-rtx-4090" },
+  { group: QUOTED, label: "NVIDIA A100 80 GB SXM, bf16", bandwidth: 2039e9, throughput: 312e12, bytes_per_weight: 2, source: "glennklockwood.com/garden/processors/A100" },
+  { group: QUOTED, label: "NVIDIA H100 SXM, bf16", bandwidth: 3350e9, throughput: 989e12, bytes_per_weight: 2, source: "glennklockwood.com/garden/processors/h100" },
 ];
 
 const UNITS = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
