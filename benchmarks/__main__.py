@@ -1,4 +1,4 @@
-"""The shipped pair against plain decoding and against Hugging Face: same prompts, γ, dtype, machine, one run.
+"""Every shipped drafter against plain decoding, and the pair against Hugging Face: same prompts, dtype, machine, one run.
 
     python -m benchmarks            # about ten minutes on two cores; writes results/speed-<machine>.json
 
@@ -9,6 +9,7 @@ intervals are 95 % bootstrap intervals over prompts. Nothing here is asserted: t
 import argparse
 import platform
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -25,9 +26,14 @@ from transformers.utils import logging
 from specdec_lite import generate, load_pair, results, theory, timing
 from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.pairs import SHIPPED
+from specdec_lite.pairs import SHIPPED, Pair
+from specdec_lite.speculation import Drafter
 
-CONTENDERS = ("hf_plain", "hf_assisted", "plain", "speculative")
+DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
+    "speculative": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
+}
+"""What is timed beside plain decoding: a drafter for a pair and a draft length γ. The first one is held against Hugging Face too."""
+CONTENDERS = ("hf_plain", "hf_assisted", "plain", *DRAFTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +78,47 @@ def ratio(over, under) -> dict:
     return {"value": float(quotient(over, under)), "interval": interval(quotient, over, under)}
 
 
-def run_setting(setting: Setting, prompts: list[torch.Tensor], options) -> dict:
-    """Time all contenders on one setting and explain the speedup."""
-    pair = load_pair(dtype="float32") if setting.dtype == "float32" else load_pair(device="cpu")
-    drafter = ModelDrafter(pair.draft, options.gamma)
-    hf = HuggingFace("float32", options.gamma) if setting.dtype == "float32" else None
-    def ours(with_drafter):
-        return lambda ids, seed: generate(pair.target, ids, drafter if with_drafter else None, options.new_tokens, setting.temperature, seed=seed)
-    jobs = {"plain": ours(False), "speculative": ours(True)}
-    if hf:
-        jobs = {f"hf_{name}": lambda ids, seed, assisted=assisted: hf(ids, options.new_tokens, setting.temperature, seed, assisted)
-                for name, assisted in (("plain", False), ("assisted", True))} | jobs
-    seconds = {name: np.zeros((len(prompts), options.repeats)) for name in jobs}
-    stats = []
-    label = f"{setting.dtype} {setting.domain} T={setting.temperature:g}"
-    for turn in tqdm(range(-1, options.repeats), desc=label):
+def contenders(pair: Pair, drafters: dict[str, Drafter], setting: Setting, options) -> dict[str, Callable]:
+    """What takes turns on a prompt: name → job(ids, seed). Hugging Face only in float32, where both sides run the same weights alike."""
+    def ours(drafter):
+        return lambda ids, seed: generate(pair.target, ids, drafter, options.new_tokens, setting.temperature, seed=seed)
+    jobs = {name: ours(drafter) for name, drafter in ({"plain": None} | drafters).items()}
+    if setting.dtype != "float32":
+        return jobs
+    hf = HuggingFace("float32", options.gamma)
+    def theirs(assisted):
+        return lambda ids, seed: hf(ids, options.new_tokens, setting.temperature, seed, assisted)
+    return {"hf_plain": theirs(False), "hf_assisted": theirs(True)} | jobs
+
+
+def take_turns(jobs: dict[str, Callable], prompts: list[torch.Tensor], repeats: int, label: str) -> tuple[dict, dict]:
+    """(median seconds [prompts] of every job, {name: [(prompt index, Stats)]} of those that return an `Output`), after two prompts of warm-up."""
+    seconds = {name: np.zeros((len(prompts), repeats)) for name in jobs}
+    stats: dict[str, list] = {name: [] for name in jobs}
+    for turn in tqdm(range(-1, repeats), desc=label):
         for index, ids in enumerate(prompts if turn >= 0 else prompts[:2]):
             for name, job in jobs.items():
                 began = perf_counter()
                 out = job(ids, turn)
                 if turn >= 0:
                     seconds[name][index, turn] = perf_counter() - began
-                    if name == "speculative":
-                        stats.append((index, out.stats))
-    median = {name: np.median(taken, axis=1) for name, taken in seconds.items()}
-    result = {"tokens_per_second": {name: options.new_tokens * len(prompts) / float(taken.sum()) for name, taken in median.items()},
-              "speedup": ratio(median["plain"], median["speculative"])}
-    if hf:
+                    stats[name] += [(index, out.stats)] if out is not None else []
+    return {name: np.median(taken, axis=1) for name, taken in seconds.items()}, stats
+
+
+def run_setting(setting: Setting, prompts: list[torch.Tensor], options) -> dict:
+    """Time all contenders on one setting and explain the speedups: the pair's own at the top, the other drafters' under "drafters"."""
+    pair = load_pair(dtype="float32") if setting.dtype == "float32" else load_pair(device="cpu")
+    drafters = {name: make(pair, options.gamma) for name, make in DRAFTERS.items()}
+    jobs = contenders(pair, drafters, setting, options)
+    median, stats = take_turns(jobs, prompts, options.repeats, f"{setting.dtype} {setting.domain} T={setting.temperature:g}")
+    result = {"tokens_per_second": {name: options.new_tokens * len(prompts) / float(taken.sum()) for name, taken in median.items()}}
+    if "hf_plain" in median:
         result["over_hf_assisted"] = ratio(median["hf_assisted"], median["speculative"])
         result["over_hf_plain"] = ratio(median["hf_plain"], median["plain"])
-    return result | acceptance(stats, len(prompts)) | {"prediction": prediction(pair, drafter, prompts[0], setting, stats, options.gamma)}
+    explained = {name: {"speedup": ratio(median["plain"], median[name])} | acceptance(stats[name], len(prompts))
+                 | {"prediction": prediction(pair, drafter, prompts[0], setting, stats[name], options.gamma)} for name, drafter in drafters.items()}
+    return result | explained.pop("speculative") | {"drafters": explained}
 
 
 def acceptance(stats: list, prompts: int) -> dict:
@@ -145,6 +162,10 @@ def show(console: Console, rows: list[dict]) -> None:
         table.add_row(f"{row['dtype']} {row['domain']} T={row['temperature']:g}", *(f"{speeds[n]:.0f}" if n in speeds else "–" for n in CONTENDERS),
                       spread(row["speedup"]), spread(row.get("over_hf_assisted")), spread(row["alpha"]), spread(row["tau"]),
                       f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", f"{guess['plain']:.2f} / {guess['corrected']:.2f}")
+        for name, other in row["drafters"].items():
+            guess = other["prediction"]
+            table.add_row(f"  {name}", *[""] * len(CONTENDERS), spread(other["speedup"]), "", spread(other["alpha"]), spread(other["tau"]),
+                          f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", f"{guess['plain']:.2f} / {guess['corrected']:.2f}")
     console.print(table)
 
 
@@ -167,7 +188,7 @@ def main() -> None:
             for temperature in (0.0, 1.0):
                 setting = Setting(dtype, domain, temperature)
                 rows.append(asdict(setting) | run_setting(setting, chosen, options))
-    stamp = results.stamp("the shipped pair: plain, speculative, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]))
+    stamp = results.stamp("every shipped drafter beside plain decoding, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]))
     record = {"profile": timing.machine_profile("cpu"), "platform": platform.platform(terse=True),
               "gamma": options.gamma, "new_tokens": options.new_tokens, "prompts_per_domain": options.prompts, "repeats": options.repeats,
               "note": "dtype bfloat16: target in bfloat16, draft in float32", "rows": rows, "growth": growth(options)}
