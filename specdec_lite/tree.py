@@ -3,9 +3,13 @@
 A tree stores tokens and parents, nothing else; depth, mask, children and paths are functions of the parents.
 Nodes are numbered so that a parent comes before its children; -1 is the root, the last committed token, which is
 not a node of the tree.
+
+Where every level has a ranked list of guesses, the *shape* of a tree can be chosen once and used in every round. A shape
+is a tree too: its tokens are ranks (0 is the likeliest guess of its level), and `fill` puts the guessed tokens in their place.
 """
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
+from heapq import heappop, heappush
 from itertools import product
 
 import torch
@@ -22,11 +26,14 @@ def _depth(parents: tuple[int, ...]) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _mask(parents: tuple[int, ...]) -> Tensor:
-    mask = torch.eye(len(parents), dtype=torch.bool)
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            mask[node] |= mask[parent]
-    return mask
+    """By doubling: who sees its 2ᵏ nearest ancestors also sees theirs. One row more than there are nodes: the root, which is none."""
+    root = len(parents)
+    mask = torch.eye(root + 1, root, dtype=torch.bool)
+    above = torch.tensor([*parents, root]) % (root + 1)   # −1 becomes the root's row
+    while bool((above < root).any()):
+        mask |= mask[above]
+        above = above[above]
+    return mask[:root]
 
 
 @lru_cache(maxsize=1024)
@@ -35,6 +42,15 @@ def _children(parents: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     for node, parent in enumerate(parents):
         children[parent + 1].append(node)
     return tuple(map(tuple, children))
+
+
+def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
+    table = [[float(value) for value in row] for row in (accuracies.tolist() if isinstance(accuracies, Tensor) else accuracies)]
+    for level, row in enumerate(table):
+        for rank, value in enumerate(row):
+            if not 0 <= value <= 1:
+                raise ValueError(f"accuracies[{level}][{rank}]={value}: must be in [0, 1]")
+    return table
 
 
 class TokenTree:
@@ -117,6 +133,72 @@ class TokenTree:
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> "TokenTree":
         """The smallest tree that spells every given path of tokens: equal prefixes share their nodes."""
         return cls.merge([cls.chain(list(path)) for path in paths])[0]
+
+    @classmethod
+    def best(cls, accuracies: Sequence[Sequence[float]] | Tensor, budget: int) -> "TokenTree":
+        """The shape of at most `budget` nodes with the most expected tokens, its nodes in the order of their worth.
+
+        accuracies: [levels, ranks], in [0, 1]: how often guess `rank` of a level is right, given that its parent is. A node
+        is worth the product along its path, so no node is worth more than its parent, and adding the best node that
+        hangs from the tree is optimal, not only greedy. The first m nodes are the best shape of m nodes; those worth 0 are left out.
+        ValueError for anything else. Source: Cai et al. 2024, section 2.3.3.
+        """
+        table = _accuracy_table(accuracies)
+        if not isinstance(budget, int) or budget < 0:
+            raise ValueError(f"budget={budget!r}: must be a whole number ≥ 0")
+        order = [sorted(range(len(row)), key=lambda rank: -row[rank]) for row in table]
+        ranks: list[int] = []
+        parents: list[int] = []
+        waiting: list[tuple] = []
+
+        def offer(worth: float, parent: int, level: int, place: int) -> None:
+            if level < len(table) and place < len(table[level]):
+                value = worth * table[level][order[level][place]]
+                heappush(waiting, (-value, len(waiting) + len(ranks), worth, parent, level, place))
+
+        offer(1.0, -1, 0, 0)
+        while waiting and len(ranks) < budget and waiting[0][0] < 0:
+            value, _, above, parent, level, place = heappop(waiting)
+            ranks.append(order[level][place])
+            parents.append(parent)
+            offer(above, parent, level, place + 1)
+            offer(-value, len(ranks) - 1, level + 1, 0)
+        return cls(ranks, parents)
+
+    def fill(self, guesses: Tensor) -> "TokenTree":
+        """The tree of tokens that this shape makes of guesses [levels, ranks]: node by node the guess of its level and rank.
+
+        ValueError where the shape asks for a level or a rank that there is not.
+        """
+        depth = _depth(self.parents)
+        if len(self) and (guesses.dim() != 2 or int(depth.max()) >= guesses.shape[0] or not 0 <= int(self.tokens.min()) <= int(self.tokens.max()) < guesses.shape[1]):
+            raise ValueError(f"guesses has shape {tuple(guesses.shape)}: the shape needs {int(depth.max()) + 1} levels and ranks 0 … {int(self.tokens.max())}")
+        return TokenTree(guesses[depth.to(guesses.device), self.tokens.to(guesses.device)], self.parents)
+
+    def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:
+        """[n] float64: of a shape's nodes, the chance that the target's text goes through them, levels taken as independent.
+
+        accuracies: [levels, ranks], as for `best`. 1 + worth.sum() is the expected number of tokens a round.
+        """
+        table, depth, worth = _accuracy_table(accuracies), _depth(self.parents).tolist(), []
+        for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
+            worth.append(table[level][rank] * (worth[parent] if parent >= 0 else 1.0))
+        return torch.tensor(worth, dtype=torch.float64)
+
+    def prune(self, keep: Collection[int]) -> tuple["TokenTree", tuple[int, ...]]:
+        """The tree of the nodes in `keep`, in their order, and for each of them its old number.
+
+        For *chosen* tokens only: a drawn token may not be dropped after a look at it. ValueError for a node that is not
+        there, and for one whose parent is not kept.
+        """
+        kept = tuple(sorted(set(keep)))
+        new = {-1: -1} | {old: place for place, old in enumerate(kept)}
+        for node in kept:
+            if not 0 <= node < len(self):
+                raise ValueError(f"keep holds {node}: the tree has nodes 0 … {len(self) - 1}")
+            if self.parents[node] not in new:
+                raise ValueError(f"keep holds node {node} without its parent {self.parents[node]}")
+        return TokenTree(self.tokens[list(kept)], [new[self.parents[node]] for node in kept]), kept
 
     @staticmethod
     def merge(trees: Sequence["TokenTree"]) -> tuple["TokenTree", list[tuple[int, ...]]]:

@@ -1,4 +1,6 @@
 """Token trees: depth, mask, paths, builders; and merging, which joins nodes and keeps siblings in order."""
+from itertools import product
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
@@ -84,3 +86,90 @@ def test_parents_that_are_no_tree_are_refused(tokens, parents, message):
 def test_repr_and_equality():
     tree = TokenTree([1, 2], [-1, 0])
     assert eval(repr(tree)) == tree != TokenTree([1, 2], [-1, -1]) and tree != "tree"
+
+
+# Shapes: trees of ranks ------------------------------------------------------------------------------------------------
+
+@given(trees(20))
+def test_the_mask_is_what_a_search_from_node_to_root_finds(tree):
+    seen = torch.zeros(len(tree), len(tree), dtype=torch.bool)
+    for node in range(len(tree)):
+        above = node
+        while above >= 0:
+            seen[node, above] = True
+            above = tree.parents[above]
+    assert torch.equal(tree.mask, seen)
+
+
+def test_the_mask_of_two_by_three_by_hand():
+    rows = ["1.......", ".1......", "1.1.....", "1..1....", "1...1...", ".1...1..", ".1....1.", ".1.....1"]
+    tree = TokenTree.cartesian([range(2), range(3)])
+    assert ["".join(".1"[seen] for seen in row) for row in tree.mask.tolist()] == rows and tree.depth.tolist() == [0, 0] + [1] * 6
+
+
+TABLES = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=3), min_size=1, max_size=3)
+
+
+def every_shape(table, budget):
+    """All sets of rank paths that are closed under prefixes, by growing them one node at a time."""
+    paths = [path for level in range(1, len(table) + 1) for path in product(*(range(len(row)) for row in table[:level]))]
+    found, frontier = {frozenset()}, {frozenset()}
+    for _ in range(budget):
+        frontier = {chosen | {path} for chosen in frontier for path in paths if path not in chosen and (len(path) == 1 or path[:-1] in chosen)}
+        found |= frontier
+    return found
+
+
+def value(table, path):
+    return torch.tensor([table[level][rank] for level, rank in enumerate(path)], dtype=torch.float64).prod().item()
+
+
+@given(TABLES, st.integers(0, 4))
+def test_no_shape_of_this_size_is_worth_more_than_the_best(table, budget):
+    tree = TokenTree.best(table, budget)
+    most = max(sum(value(table, path) for path in chosen) for chosen in every_shape(table, budget))
+    assert len(tree) <= budget and tree.worth(table).sum().item() == pytest.approx(most, abs=1e-12)
+    assert tree.worth(table).tolist() == pytest.approx([value(table, text) for text in texts(tree)]) and len(set(texts(tree))) == len(tree)
+
+
+@given(TABLES, st.integers(1, 12))
+def test_the_best_shape_begins_with_the_best_smaller_ones(table, budget):
+    tree, smaller = TokenTree.best(table, budget), TokenTree.best(table, budget - 1)
+    worth = tree.worth(table).tolist()
+    assert worth == sorted(worth, reverse=True) and all(worth)
+    assert tree.prune(range(len(smaller)))[0] == smaller
+
+
+def test_the_best_shape_where_ranks_are_out_of_order():
+    tree = TokenTree.best([[0.1, 0.6], [0.3, 0.2]], 3)
+    assert texts(tree) == [(1,), (1, 0), (1, 1)] and TokenTree.best([[0.5, 0.0]], 9) == TokenTree.chain([0])
+
+
+@pytest.mark.parametrize("table, budget, message", [([[0.5]], -1, "budget=-1"), ([[0.5]], 2.0, "budget=2.0"), ([[0.5, 1.5]], 1, r"accuracies\[0\]\[1\]=1.5"),
+                                                    ([[0.5], [float("nan")]], 1, r"accuracies\[1\]\[0\]=nan")])
+def test_bad_accuracies_and_budgets_are_refused(table, budget, message):
+    with pytest.raises(ValueError, match=message):
+        TokenTree.best(table, budget)
+
+
+def test_a_shape_is_filled_with_the_guesses_of_its_levels():
+    shape, guesses = TokenTree([0, 2, 1, 0], [-1, -1, 0, 2]), torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
+    assert shape.fill(guesses) == TokenTree([10, 12, 21, 30], shape.parents) and TokenTree([], []).fill(guesses) == TokenTree([], [])
+    for table in (guesses[:2], guesses[:, :2], guesses[0]):
+        with pytest.raises(ValueError, match="needs 3 levels and ranks 0 … 2"):
+            shape.fill(table)
+    with pytest.raises(ValueError, match="guesses has shape"):
+        TokenTree([-1], [-1]).fill(guesses)
+
+
+@given(trees(), st.data())
+def test_pruning_keeps_the_text_of_what_stays(tree, data):
+    keep = {above for node in data.draw(st.sets(st.integers(0, max(0, len(tree) - 1)))) if node < len(tree) for above in tree.path(node)}
+    pruned, old = tree.prune(keep)
+    assert old == tuple(sorted(keep)) and [texts(tree)[node] for node in old] == texts(pruned)
+
+
+@pytest.mark.parametrize("keep, message", [([1], "node 1 without its parent 0"), ([0, 3], "keep holds 3: the tree has nodes 0 … 2"), ([-1], "keep holds -1")])
+def test_pruning_away_a_parent_is_refused(keep, message):
+    with pytest.raises(ValueError, match=message):
+        TokenTree([1, 2, 3], [-1, 0, 1]).prune(keep)
