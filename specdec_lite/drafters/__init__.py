@@ -1,4 +1,5 @@
 """Sources of proposals: one file, one class per method."""
+from .blockwise import BlockwiseDrafter
 from .model import ModelDrafter
 
-__all__ = ["ModelDrafter"]
+__all__ = ["BlockwiseDrafter", "ModelDrafter"]

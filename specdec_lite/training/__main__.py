@@ -1,9 +1,9 @@
 """The command line: `python -m specdec_lite.training PRODUCT …`, one subcommand per thing that is shipped trained."""
 import argparse
 
-from . import pair
+from . import blockwise, pair
 
-PRODUCTS = {"pair": pair}
+PRODUCTS = {"pair": pair, "blockwise": blockwise}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,0 +1,74 @@
+"""Extra heads on the target itself as drafter: blockwise parallel decoding. Source: Stern, Shazeer and Uszkoreit 2018."""
+from pathlib import Path
+
+import torch
+
+from ..heads import Heads, load_heads
+from ..models import CausalLM, Scores
+from ..proposal import NOTHING, Proposal, Verdict
+from ..sampling import Sampling
+from ..speculation import Context
+from ..tree import TokenTree
+
+SHIPPED = Path(__file__).parent.parent / "weights" / "blockwise"
+
+
+class BlockwiseDrafter:
+    """Predict a block of k tokens at once: the first by the target's own head, which is the round's last token, the others by k−1 extra heads.
+
+    target: whose hidden states are read and whose vocabulary projection is shared. heads: at least k−1. k: block size; 1 is
+    plain decoding. draft_temperature: None draws each token at the generation's own sampling settings (argmax when
+    greedy); 0 always takes the argmax of every head, a *chosen* token; any other number draws at that temperature.
+    The tokens of a block do not see one another, so q of each is the law of one head; the result is lossless all the same.
+    """
+
+    def __init__(self, target: CausalLM, heads: Heads, k: int = 4, draft_temperature: float | None = None):
+        if not isinstance(target, CausalLM):
+            raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
+        if not isinstance(heads, Heads):
+            raise TypeError(f"heads is a {type(heads).__name__}: must be specdec_lite.heads.Heads, or use BlockwiseDrafter.from_pretrained")
+        if not isinstance(k, int) or not 1 <= k <= heads.count + 1:
+            raise ValueError(f"k={k!r}: must be a whole number in 1 … {heads.count + 1} (the target's own head and up to {heads.count} extra ones)")
+        if heads.hidden_size != target.hidden_size:
+            raise ValueError(f"heads read hidden states of size {heads.hidden_size}, the target's have size {target.hidden_size}")
+        self.target, self.heads, self.k = target, heads, k
+        self.sampling = None if draft_temperature is None else Sampling(draft_temperature)
+        self.hidden_layers = ("final",) if k > 1 else ()
+
+    @classmethod
+    def from_pretrained(cls, target: CausalLM, path: str | Path | None = None, k: int = 4, draft_temperature: float | None = None) -> "BlockwiseDrafter":
+        """The heads in the file or folder `path`; None: the shipped ones, which belong to the shipped pair's target."""
+        if not isinstance(target, CausalLM):
+            raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
+        return cls(target, load_heads(SHIPPED if path is None else path, target), k, draft_temperature)
+
+    def start(self, context: Context) -> "BlockwiseSession":
+        return BlockwiseSession(self)
+
+
+class BlockwiseSession:
+    """Has no state but a count: all it needs is in the scores of the last round.
+
+    Tokens t_0 … t_{n−1} are committed and t_{n−1} has not been fed, so the last row of `context.scores` is that of t_{n−2}:
+    the one whose own head said t_{n−1}. Head i, read there, says t_{n+i}: the draft's token at depth i.
+    """
+
+    def __init__(self, drafter: BlockwiseDrafter):
+        self.drafter, self.passes = drafter, 0
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        drafter, count = self.drafter, min(self.drafter.k, context.wanted) - 1
+        if count < 1 or context.scores is None:
+            return NOTHING
+        states = context.scores.hidden["final"][0, -1]
+        logits = drafter.target.head(drafter.heads(states, slice(count)))
+        self.passes += 1
+        sampling = drafter.sampling or context.sampling
+        if sampling.greedy:
+            return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
+        probs = sampling(logits)
+        return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        """Nothing to undo: rejected drafts left no trace here."""
