@@ -17,6 +17,27 @@
     },
   };
 
+  // All pages of the book that ask questions, in order, as the route map of the start page has them.
+  const nameOf = (link) => new URL(link.href).pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
+
+  function summary(place) {
+    const all = progress.read();
+    const asking = JSON.parse(place.dataset.pages);
+    const chapters = [...document.querySelectorAll(".sdl-routes ol a")].filter((link) => asking.includes(nameOf(link)));
+    const open = chapters.filter((link) => !(all[nameOf(link)]?.solved.length >= all[nameOf(link)]?.total));
+    place.hidden = !Object.keys(all).length;
+    const bar = element("progress", { max: chapters.length, value: chapters.length - open.length, ariaLabel: "Chapters whose quiz you solved" });
+    const words = element("p", {}, `You have solved the quizzes of ${chapters.length - open.length} of ${chapters.length} chapters`,
+      ...(open.length ? ["; continue with ", element("a", { href: open[0].href, textContent: open[0].textContent }), "."] : [". That is all of them."]));
+    const forget = element("button", { type: "button", className: "sdl-choice", textContent: "Forget my progress" });
+    forget.addEventListener("click", () => {
+      localStorage.removeItem("sdl-progress");
+      document.querySelectorAll(".sdl-done").forEach((tick) => tick.remove());
+      summary(place);
+    });
+    place.replaceChildren(bar, words, forget);
+  }
+
   const inside = (item) => (item.children.length === 1 && item.firstElementChild.matches("p") ? item.firstElementChild : item).childNodes;
 
   function quiz(box, question, total) {
@@ -66,8 +87,8 @@
 
   function ticks() {
     const all = progress.read();
-    for (const link of document.querySelectorAll(".bd-sidebar-primary nav a.reference.internal")) {
-      const name = new URL(link.href).pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
+    for (const link of document.querySelectorAll(".bd-sidebar-primary nav a.reference.internal, .sdl-routes ol a")) {
+      const name = nameOf(link);
       const done = all[name] && all[name].solved.length >= all[name].total;
       if (done && !link.querySelector(".sdl-done"))
         link.append(element("span", { className: "sdl-done" }, element("span", { ariaHidden: "true", textContent: " ✓" }),
@@ -79,4 +100,5 @@
   quizzes.forEach((box, index) => quiz(box, index, quizzes.length));
   document.querySelectorAll("details.sdl-predict").forEach(predict);
   ticks();
+  document.querySelectorAll(".sdl-progress").forEach(summary);
 })();
