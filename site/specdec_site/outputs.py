@@ -51,7 +51,8 @@ def interactive_html(module: str, state: dict, label: str) -> str:
 class Outputs:
     """A myst-nb renderer of MIME types; myst-nb calls it for every output of an executed notebook."""
 
-    mime_priority_overrides = [("html", INTERACTIVE, 1), ("html", PLOTLY, 2)]
+    # An HTML alternative comes before a live widget (10): no kernel stands behind a published page.
+    mime_priority_overrides = [("html", INTERACTIVE, 1), ("html", PLOTLY, 2), ("html", "text/html", 3)]
 
     @staticmethod
     def handle_mime(renderer, data, inline: bool) -> list[nodes.Element] | None:

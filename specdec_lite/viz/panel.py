@@ -1,0 +1,162 @@
+"""The control panel: choose a pair, a prompt, γ and a temperature, and see what a run does with them.
+
+What lives here: the controls, one run, and how its result is shown with a kernel and without. What does not: the coloured
+text (`trace`), and measurements (`timing`, `benchmarks`): a single run's tokens per second is a glance, not a result.
+"""
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import sqrt
+
+import ipywidgets
+
+from specdec_lite.decoding import Stats, generate
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.pairs import Pair
+from specdec_lite.viz.trace import Trace, trace
+
+MAX_GAMMA = 16
+MAX_TEMPERATURE = 1.5
+LABEL_LENGTH = 60
+
+
+def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval of a share, 95 % at the default z; it takes the tests to be independent. (0, 1) when nothing was tested."""
+    if tested == 0:
+        return 0.0, 1.0
+    share, scale = accepted / tested, 1 + z * z / tested
+    middle = (share + z * z / (2 * tested)) / scale
+    half = z * sqrt(share * (1 - share) / tested + z * z / (4 * tested * tested)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One finished run: what was chosen, and its trace."""
+    pair: str
+    prompt: str
+    gamma: int
+    temperature: float
+    trace: Trace
+
+    @property
+    def summary(self) -> str:
+        """What was run and what came of it, in plain text."""
+        chosen = f"{self.pair}, γ = {self.gamma}{'' if self.gamma else ' (plain decoding)'}, temperature {self.temperature:g}"
+        return f"{chosen}, prompt “{self.prompt}”: {self.rate}; {self.speed}."
+
+    @property
+    def rate(self) -> str:
+        stats = self.trace.stats
+        if not stats.tested:
+            return "no draft was tested, so α is unknown"
+        low, high = wilson_interval(stats.accepted, stats.tested)
+        return f"α ≈ {stats.acceptance_rate:.2f} ({stats.accepted} of {stats.tested} tests; 95 % interval {low:.2f} to {high:.2f})"
+
+    @property
+    def speed(self) -> str:
+        stats: Stats = self.trace.stats
+        return f"{stats.tokens / stats.seconds:.1f} tokens/s in this one run, its first pass over the prompt not counted"
+
+    def _repr_html_(self) -> str:
+        return f'<p role="status">{escape(self.summary)}</p>{self.trace._repr_html_()}'
+
+
+class ControlPanel:
+    """Menus for pair and prompt, sliders for γ and temperature, and a Run button; below them the last run, or why there is none.
+
+    pairs: a `Pair`, or names with a `Pair` or a function that loads one (called when it is first chosen). prompts: texts, or
+    names with texts. gamma: 0 … 16, where 0 is plain decoding; temperature: 0 … 1.5; max_new_tokens ≥ 1; seed of every run.
+    `panel.recorded` is the last `Run`, None before the first. Without a kernel the display shows it as plain HTML; if there is
+    none yet, displaying the panel makes one with the settings as they stand. TypeError and ValueError name the argument.
+    """
+
+    def __init__(self, pairs: Pair | Mapping[str, Pair | Callable[[], Pair]], prompts: Sequence[str] | Mapping[str, str],
+                 gamma: int = 4, temperature: float = 0.0, max_new_tokens: int = 64, seed: int = 0):
+        self._pairs = _checked_pairs(pairs)
+        self._prompts = _checked_prompts(prompts)
+        if not isinstance(gamma, int) or not 0 <= gamma <= MAX_GAMMA:
+            raise ValueError(f"gamma={gamma!r}: must be a whole number in 0 … {MAX_GAMMA}")
+        if not 0 <= temperature <= MAX_TEMPERATURE:
+            raise ValueError(f"temperature={temperature!r}: must be in 0 … {MAX_TEMPERATURE}")
+        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
+        self.max_new_tokens, self.seed, self.recorded, self._shown = max_new_tokens, seed, None, ""
+        wide = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
+        self.pair = ipywidgets.Dropdown(options=list(self._pairs), description="Pair", **wide)
+        self.prompt = ipywidgets.Dropdown(options=list(self._prompts), description="Prompt", **wide)
+        self.gamma = ipywidgets.IntSlider(gamma, 0, MAX_GAMMA, description="γ", continuous_update=False, **wide)
+        self.temperature = ipywidgets.FloatSlider(temperature, min=0, max=MAX_TEMPERATURE, step=0.1, description="temperature", continuous_update=False, **wide)
+        self.button = ipywidgets.Button(description="Run", button_style="primary")
+        self.result = ipywidgets.HTML()
+        self.view = ipywidgets.VBox([self.pair, self.prompt, self.gamma, self.temperature, self.button, self.result])
+        self.button.on_click(lambda _: self.run())
+
+    def run(self) -> Run | None:
+        """Decode with the chosen settings and show the run; None, and the error in its place, where that fails."""
+        self.button.disabled = True
+        self._show('<p role="status">Running…</p>')
+        try:
+            self.recorded = self._decode()
+            self._show(self.recorded._repr_html_())
+            return self.recorded
+        except Exception as error:   # a reader's choice may fail in any way: no network, no memory, a prompt too long
+            self.recorded = None
+            self._show(f'<p role="alert"><strong>This run failed.</strong> {escape(type(error).__name__)}: {escape(str(error))}</p>')
+            return None
+        finally:
+            self.button.disabled = False
+
+    def _decode(self) -> Run:
+        name, gamma, temperature = self.pair.value, self.gamma.value, round(self.temperature.value, 6)
+        pair = self._pairs[name]
+        if not isinstance(pair, Pair):
+            pair = self._pairs[name] = _loaded(name, pair())
+        prompt = self._prompts[self.prompt.value]
+        drafter = ModelDrafter(pair.draft, gamma) if gamma else None
+        output = generate(pair.target, pair.tokenizer.encode(prompt), drafter, self.max_new_tokens, temperature, seed=self.seed)
+        return Run(name, self.prompt.value, gamma, temperature, trace(output, pair.tokenizer, prompt))
+
+    def _show(self, html: str) -> None:
+        self._shown = self.result.value = html
+
+    def _repr_mimebundle_(self, **kwargs) -> dict:
+        """The live controls, and for a page without a kernel the recorded run (site: HTML is preferred to a widget's view)."""
+        if not self._shown:
+            self.run()
+        note = "Recorded run. In JupyterLab or Colab this is a panel: choose a pair, a prompt, γ and a temperature, and run it."
+        return {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id},
+                "text/html": f"<p><em>{note}</em></p>{self._shown}",
+                "text/plain": self.recorded.summary if self.recorded else "This run failed."}
+
+
+def _checked_pairs(pairs) -> dict[str, Pair | Callable[[], Pair]]:
+    named = dict(pairs) if isinstance(pairs, Mapping) else {"the pair": pairs}
+    if not named:
+        raise ValueError("pairs is empty: must hold at least one pair")
+    for name, pair in named.items():
+        if not isinstance(pair, Pair) and not callable(pair):
+            raise TypeError(f"pairs holds a {type(pair).__name__} at {name!r}: must be a Pair, such as load_pair(), or a function that returns one")
+    return named
+
+
+def _loaded(name: str, pair) -> Pair:
+    if not isinstance(pair, Pair):
+        raise TypeError(f"pairs[{name!r}] returned a {type(pair).__name__}: must return a Pair")
+    return pair
+
+
+def _checked_prompts(prompts) -> dict[str, str]:
+    if isinstance(prompts, str) or not isinstance(prompts, (Mapping, Sequence)):
+        raise TypeError(f"prompts is a {type(prompts).__name__}: must be a list of texts or names with texts")
+    named = dict(prompts) if isinstance(prompts, Mapping) else {_label(text): text for text in prompts}
+    if len(named) < len(prompts):
+        raise ValueError(f"prompts holds texts that begin with the same {LABEL_LENGTH} characters: give them names")
+    if not named or not all(isinstance(text, str) and text for text in named.values()):
+        raise ValueError("prompts must hold at least one text, and no empty one")
+    return named
+
+
+def _label(text) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= LABEL_LENGTH else line[:LABEL_LENGTH - 1] + "…"
