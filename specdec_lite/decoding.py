@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .acceptance import Rule, exact_match, speculative_sampling
 from .models import CausalLM
-from .sampling import Rng, Sampling, SeededRng
+from .sampling import Rng, Sampling, SeededRng, is_whole
 from .speculation import Context, Drafter, Step, speculate
 
 
@@ -96,7 +96,7 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
         raise ValueError(f"prompt_ids has shape {tuple(tokens.shape)}: must be one row of at least one token id")
     if tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
-    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+    if not is_whole(max_new_tokens) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
@@ -124,13 +124,29 @@ def _check_rule(rule: Rule, sampling: Sampling) -> None:
                          "argmax. Use speculative_sampling, block_verification or sample_and_match.")
 
 
+REFUSED = {name: reason for reason, names in {
+    "its penalties depend on the text of each path, and the target scores all paths of a draft at once":
+        ("logits_processor", "repetition_penalty", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty", "encoder_repetition_penalty"),
+    "a constraint would have to be followed along every drafted path, which is not built": ("grammar", "prefix_allowed_tokens_fn", "bad_words_ids", "force_words_ids"),
+    "one text is decoded at a time": ("attention_mask", "num_return_sequences"), "beams keep several texts, a round keeps one": ("num_beams",),
+    "temperature=0 is greedy, anything above samples": ("do_sample",), "say drafter=ModelDrafter(model, gamma=…)": ("assistant_model", "num_assistant_tokens", "gamma"),
+    "an ending must be token ids: say stop_token_ids": ("eos_token_id", "stopping_criteria", "stop_strings"), "say max_new_tokens": ("max_length",),
+}.items() for name in names}
+
+
+def _refuse(arguments: dict) -> None:
+    for name, value in arguments.items():
+        raise TypeError(f"{name}={value!r} is not supported: {REFUSED.get(name, 'there is no such argument')}")
+
+
 def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
            top_k: int | None = None, top_p: float | None = None, rule: Rule | None = None,
-           stop_token_ids: Collection[int] = (), seed: int | None = None, rng: Rng | None = None) -> Iterator[Step]:
+           stop_token_ids: Collection[int] = (), seed: int | None = None, rng: Rng | None = None, **refused) -> Iterator[Step]:
     """Decode and yield a `Step` per target pass, as it is decided. The arguments are those of `generate`.
 
     Arguments are checked at the call, before any model runs. rng: a source of chance to use in place of `seed`.
     """
+    _refuse(refused)
     tokens = _check(target, prompt_ids, max_new_tokens)
     stops = _stops(stop_token_ids, target.vocab_size)
     if drafter is not None:
@@ -160,14 +176,15 @@ def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_
 
 def generate(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
              top_k: int | None = None, top_p: float | None = None, rule: Rule | None = None,
-             stop_token_ids: Collection[int] = (), seed: int | None = None) -> Output:
+             stop_token_ids: Collection[int] = (), seed: int | None = None, **refused) -> Output:
     """Decode up to max_new_tokens tokens after prompt_ids; with a drafter, speculatively.
 
     target: a `CausalLM`. prompt_ids: ids [n] (or [1, n], or a list), n ≥ 1. drafter: None is plain autoregressive decoding.
     temperature: 0 is greedy. top_k, top_p: as in `Sampling`. rule: None is `exact_match` when greedy, else
     `speculative_sampling`. stop_token_ids: decoding ends with the first of them, which is kept. seed: makes a run
-    repeatable on one machine, dtype and γ (another γ draws its chance in another order).
+    repeatable on one machine, dtype and γ (another γ draws its chance in another order). refused: anything else that
+    other libraries know (logit processors, grammars, beams) is refused by name, with the reason.
     Raises ValueError or TypeError, naming the argument, before any model runs.
     """
-    steps = list(stream(target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, seed))
+    steps = list(stream(target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, seed, **refused))
     return Output(torch.tensor([token for step in steps for token in step.tokens], dtype=torch.long), steps)

@@ -25,7 +25,8 @@ class Scores:
 
     def along(self, path: Sequence[int]) -> "Scores":
         """The rows of the root and of the accepted nodes, when what was fed is [root] + tree.tokens."""
-        rows = torch.tensor([0, *(node + 1 for node in path)], device=self.logits.device)
+        prefix = tuple(path) == tuple(range(len(path)))   # a slice: no index has to travel to the device
+        rows = slice(0, len(path) + 1) if prefix else torch.tensor([0, *(node + 1 for node in path)], device=self.logits.device)
         return Scores(self.logits[:, rows], {layer: states[:, rows] for layer, states in self.hidden.items()})
 
 
@@ -247,10 +248,21 @@ class NativeBackend:
         return Scores(logits, hidden)
 
 
-# Layers whose state is not a list of keys and values, and models that refuse a tree mask or count distances in rows,
-# not in positions (ALiBi, local attention): the latter verify a tree path by path, as do layers of a kind unknown here.
+# Layers whose state is not a list of keys and values, and models that refuse a tree mask or count distances in rows, not
+# in positions (ALiBi, local attention): these verify a tree path by path, as do layers unknown here and models that take no positions.
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
 MASKLESS = {"bloom", "mpt", "gpt_neo"}
+# Model types whose text cannot be continued from a plain cache of keys and values, and why. Found by running every type.
+REFUSED = {kind: reason for reason, kinds in {
+    "counts positions from its padding id, not from the start of the text":
+        ("camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+    "looks at later tokens too, so its logits change when text is added": ("cpmant", "prophetnet", "xlm", "xlnet"),
+    "keeps no cache": ("openai-gpt",), "keeps hashed buckets in place of keys and values": ("reformer",),
+    "keeps an index of its own for sparse attention besides keys and values":
+        ("axk2", "deepseek_v32", "dots3_note", "dots3_note_text", "glm_moe_dsa", "hy_v4"),
+    "mixes neighbouring tokens by convolutions whose state cannot be cut back": ("inkling_text", "inkling2_text"),
+    "decodes sound and text in step": ("moshi", "musicgen", "musicgen_melody"),
+}.items() for kind in kinds}
 
 
 class HuggingFaceBackend:
@@ -264,15 +276,17 @@ class HuggingFaceBackend:
         self.layer_types = set(getattr(config, "layer_types", None) or ())
         if getattr(model, "_is_stateful", False) or self.layer_types & STATEFUL:
             raise ValueError(f"{name} carries recurrent state, which cannot be cut back to an earlier token after a rejection")
+        if config.model_type in REFUSED:
+            raise ValueError(f"{name} {REFUSED[config.model_type]}: it cannot be decoded speculatively")
         self.model, self.config = model, config
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
         self.max_positions = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
         self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
-        self.by_path = (getattr(config, "alibi", False) or config.model_type in MASKLESS
+        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        self.by_path = (not self.takes_positions or getattr(config, "alibi", False) or config.model_type in MASKLESS
                         or bool(self.layer_types - {"full_attention", "sliding_attention"}))
         self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-        self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
         return HuggingFaceStorage()
@@ -287,7 +301,7 @@ class HuggingFaceBackend:
         positions = tree_positions(length, count, tree, tokens.device)
         if self.takes_positions:
             options["position_ids"] = positions.expand(len(tokens), -1)
-        if tree is not None or self.windowed:
+        if tree is not None or (self.windowed and not self.by_path):
             options["attention_mask"] = self._mask(length, count, tree, positions, len(tokens))
         return self._forward(tokens, cache.storage.cache, options, hidden_layers, last)
 
@@ -304,7 +318,7 @@ class HuggingFaceBackend:
     def _forward(self, tokens: Tensor, storage, options: dict, hidden_layers, last: bool) -> Scores:
         out = self.model(input_ids=tokens, past_key_values=storage, use_cache=True, output_hidden_states=bool(hidden_layers),
                          logits_to_keep=int(last), **options)
-        return Scores(out.logits, self._hidden(out, hidden_layers))
+        return Scores(out.logits[:, -1:] if last else out.logits, self._hidden(out, hidden_layers))   # some ignore logits_to_keep
 
     def _hidden(self, out, hidden_layers) -> dict[Layer, Tensor]:
         # Hugging Face returns L + 1 states of which the last has been through the final norm.

@@ -14,7 +14,8 @@ class Proposal:
 
     probs [d, V]: one row per draw, in sibling order, after temperature, top-k, top-p and any exclusion. None: every token
     was *chosen*, not drawn, which is the same as a draw from a one-hot row. nodes [d]: the node on which each draw landed
-    (two draws may land on one node); None: draw i made node i. candidates: the nodes that may be accepted, None for all.
+    (two draws may land on one node); None: draw i made node i. candidates: the nodes that may be accepted, None for all;
+    what it leaves out must have been chosen, since a drawn token may not be discarded after a look at it.
     Raises ValueError where these do not fit together.
     """
     tree: TokenTree
@@ -36,11 +37,24 @@ class Proposal:
                 raise ValueError(f"probs has {len(rows)} rows for {len(landed)} draws: give the row of every draw, and only those")
             if set(landed) != set(range(count)):
                 raise ValueError(f"nodes={list(landed)}: every one of the {count} nodes must come from a draw, and every draw must land on a node")
+        if self.candidates is not None:
+            self._check_candidates(zip(landed, rows))
         siblings: dict[int, list] = {}
         for node, row in zip(landed, rows):
             if self.candidates is None or node in self.candidates:
                 siblings.setdefault(self.tree.parents[node], []).append((node, row))
         object.__setattr__(self, "draws", {parent: tuple(made) for parent, made in siblings.items()})
+
+    def _check_candidates(self, draws) -> None:
+        strange = sorted(set(self.candidates) - set(range(len(self.tree))))
+        if strange:
+            raise ValueError(f"candidates holds {strange[0]}: the tree's nodes are 0 … {len(self.tree) - 1}")
+        tokens = self.tree.tokens.tolist()
+        for node, row in draws:
+            chosen = row is None or 0 <= tokens[node] < self.probs.shape[-1] and self.probs[row, tokens[node]] == 1
+            if node not in self.candidates and not chosen:
+                raise ValueError(f"candidates leaves out node {node}, which was drawn: only chosen tokens (one-hot rows) may be ruled out, "
+                                 "since discarding a drawn one changes the law")
 
 
 NOTHING = Proposal(TokenTree((), ()))

@@ -15,6 +15,15 @@ from torch import Tensor
 Outcome = TypeVar("Outcome")
 
 
+def is_whole(value) -> bool:
+    """An int, and not a bool: `top_k=True` is a mistake, not 1."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value) -> bool:
+    return is_whole(value) or isinstance(value, float)
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How a distribution is adjusted before a token is drawn from it: first temperature, then top-k, then top-p.
@@ -28,11 +37,11 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self):
-        if not (isinstance(self.temperature, (int, float)) and math.isfinite(self.temperature) and self.temperature >= 0):
+        if not (is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature >= 0):
             raise ValueError(f"temperature={self.temperature!r}: must be a number ≥ 0 (0 is greedy decoding)")
-        if self.top_k is not None and not (isinstance(self.top_k, int) and self.top_k >= 1):
+        if self.top_k is not None and not (is_whole(self.top_k) and self.top_k >= 1):
             raise ValueError(f"top_k={self.top_k!r}: must be None or a whole number ≥ 1")
-        if self.top_p is not None and not (isinstance(self.top_p, (int, float)) and 0 < self.top_p <= 1):
+        if self.top_p is not None and not (is_number(self.top_p) and 0 < self.top_p <= 1):
             raise ValueError(f"top_p={self.top_p!r}: must be None or in (0, 1]")
 
     @property
@@ -92,7 +101,7 @@ class SeededRng:
     """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating system."""
 
     def __init__(self, seed: int | None = None):
-        if not (seed is None or isinstance(seed, int) and abs(seed) < 1 << 63):
+        if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
             raise ValueError(f"seed={seed!r}: must be None or a whole number below 2**63")
         self.generator = torch.Generator()
         self.generator.seed() if seed is None else self.generator.manual_seed(seed)

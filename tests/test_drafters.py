@@ -287,7 +287,7 @@ def test_drafts_are_no_longer_than_what_may_still_be_emitted():
     assert lengths == [8, 3] and [len(s.tree) for s in stream(model, PROMPT, ModelDrafter(model, 8), 1)] == [0]
 
 
-@pytest.mark.parametrize("gamma", [0, -1, 2.0, "4", None])
+@pytest.mark.parametrize("gamma", [0, -1, 2.0, "4", None, True])
 def test_bad_gammas_are_refused(gamma):
     with pytest.raises(ValueError, match="gamma=.*must be a whole number ≥ 1"):
         ModelDrafter(native(), gamma)

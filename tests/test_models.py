@@ -93,6 +93,27 @@ def test_encoder_decoders_and_other_objects_are_refused():
             CausalLM(other)
 
 
+def test_only_the_last_row_is_given_where_only_it_is_wanted():
+    """Whisper's decoder, for one, takes no notice of `logits_to_keep`."""
+    from architectures import tiny
+    model = CausalLM(tiny("whisper"))
+    assert model.score(PROMPT, model.new_cache(), last=True).logits.shape == (1, 1, VOCABULARY)
+
+
+@pytest.mark.parametrize("kind, reason", [("roberta", "counts positions from its padding id"), ("xlnet", "looks at later tokens too"),
+                                          ("openai-gpt", "keeps no cache"), ("glm_moe_dsa", "an index of its own for sparse attention")])
+def test_types_that_a_plain_cache_cannot_continue_are_refused_with_the_reason(kind, reason):
+    from architectures import tiny
+    with pytest.raises(ValueError, match=f"{reason}.*cannot be decoded speculatively"):
+        CausalLM(tiny(kind))
+
+
+def test_models_without_position_ids_verify_a_tree_path_by_path():
+    from architectures import largest_error, tiny
+    model = CausalLM(tiny("bart"))
+    assert not model.backend.takes_positions and model.backend.by_path and largest_error(model) < CLOSE
+
+
 # Cache ---------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name", ["native", "Llama"])

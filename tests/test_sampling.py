@@ -79,8 +79,8 @@ def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
     assert sampling(torch.tensor([0.0, -math.inf, 1.0]))[1] == 0
 
 
-BAD = [(dict(temperature=v), "temperature") for v in (-0.1, math.nan, math.inf, "1", None)]
-BAD += [(dict(top_k=v), "top_k") for v in (0, -1, 2.0, "3")] + [(dict(top_p=v), "top_p") for v in (0, -0.1, 1.01, math.nan, "x")]
+BAD = [(dict(temperature=v), "temperature") for v in (-0.1, math.nan, math.inf, "1", None, True)]
+BAD += [(dict(top_k=v), "top_k") for v in (0, -1, 2.0, "3", True)] + [(dict(top_p=v), "top_p") for v in (0, -0.1, 1.01, math.nan, "x", True)]
 
 
 @pytest.mark.parametrize("arguments, name", BAD)
@@ -127,7 +127,7 @@ def test_seeds_repeat_and_differ():
     assert SeededRng().uniform() != SeededRng().uniform()
 
 
-@pytest.mark.parametrize("seed", ["a", 1.5, 1 << 70])
+@pytest.mark.parametrize("seed", ["a", 1.5, 1 << 70, True])
 def test_bad_seeds_are_refused(seed):
     with pytest.raises(ValueError, match="seed="):
         SeededRng(seed)

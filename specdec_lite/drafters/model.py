@@ -5,6 +5,7 @@ from torch import Tensor
 
 from ..models import CausalLM, Scores
 from ..proposal import NOTHING, Proposal, Verdict
+from ..sampling import is_whole
 from ..speculation import Context
 from ..tree import TokenTree
 
@@ -20,7 +21,7 @@ class ModelDrafter:
     def __init__(self, model: CausalLM, gamma: int = 4):
         if not isinstance(model, CausalLM):
             raise TypeError(f"model is a {type(model).__name__}: must be a CausalLM")
-        if not isinstance(gamma, int) or gamma < 1:
+        if not is_whole(gamma) or gamma < 1:
             raise ValueError(f"gamma={gamma!r}: must be a whole number ≥ 1")
         self.model, self.gamma = model, gamma
 
