@@ -94,18 +94,25 @@ class Step:
         return int((self.tree.depth < len(self.path)).sum())
 
 
+def check_shape(proposal: Proposal, wanted: int, vocab_size: int) -> None:
+    """Raise ValueError, before the target runs, for a draft that is too deep or whose rows have another width."""
+    tree, probs = proposal.tree, proposal.probs
+    levels = len(tree) if tree.is_chain else int(tree.depth.max()) + 1
+    if levels and levels >= wanted:
+        raise ValueError(f"the drafter proposed {levels} levels with {wanted} tokens wanted: at most {wanted - 1} are allowed")
+    if probs is not None and len(tree) and probs.shape[1:] != (vocab_size,):
+        raise ValueError(f"the drafter's probs have shape {tuple(probs.shape)}: every row must be over the target's {vocab_size} tokens")
+
+
 def check_proposal(proposal: Proposal, wanted: int, vocab_size: int) -> None:
     """Raise ValueError, before the target runs, for a draft that no rule may judge."""
+    check_shape(proposal, wanted, vocab_size)
     tree, probs = proposal.tree, proposal.probs
     if not len(tree):
         return
-    if int(tree.depth.max()) + 1 >= wanted:
-        raise ValueError(f"the drafter proposed {int(tree.depth.max()) + 1} levels with {wanted} tokens wanted: at most {wanted - 1} are allowed")
     outside = [t for t in tree.tokens.tolist() if not 0 <= t < vocab_size]
     if outside and proposal.candidates is None:
         raise ValueError(f"the drafter proposed token {outside[0]}: the target's token ids are 0 … {vocab_size - 1}")
-    if probs is not None and probs.shape[1:] != (vocab_size,):
-        raise ValueError(f"the drafter's probs have shape {tuple(probs.shape)}: every row must be over the target's {vocab_size} tokens")
     if probs is not None and not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
         raise ValueError(f"the drafter's probs must sum to 1 in every row; they sum to {probs.sum(-1).tolist()}")
 
@@ -124,6 +131,27 @@ def token_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[tuple
     return tuple(p), tuple(q)
 
 
+Judged = tuple[Verdict, TokenTree, tuple[float, ...], tuple[float, ...]]
+
+
+def judge(rule, proposal: Proposal, logits: Tensor, context: Context) -> Judged:
+    """What the rule decides on the target's logits [n+1, V]: (verdict, tree, p and q of every node).
+
+    A rule with a method `read(proposal, logits, context)` works on the device and returns the same four from a single
+    read, in which it also checks the logits (`on_device`).
+    """
+    if hasattr(rule, "read"):
+        return rule.read(proposal, logits, context)
+    target_probs = context.sampling(logits)
+    verdict = rule(proposal, target_probs, context.rng)
+    return verdict, proposal.tree, *token_probabilities(proposal, target_probs)
+
+
+def not_finite(context: Context, dtype: torch.dtype) -> ValueError:
+    """The error for logits no token can be drawn from."""
+    return ValueError(f"the target's logits hold NaN, infinity or no finite value after {len(context.tokens)} tokens: check its weights and dtype ({dtype})")
+
+
 def speculate(target: CausalLM, cache: Cache, session: Session | None, context: Context, rule,
               hidden_layers: tuple[Layer, ...] = (), stop_token_ids: frozenset[int] = frozenset()) -> tuple[Step, Scores]:
     """Run one round and leave `cache` holding every committed token but the last.
@@ -133,17 +161,15 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
     """
     began, passes = perf_counter(), session.passes if session else 0
     proposal = session.propose(context) if session else NOTHING
-    tree = proposal.tree
-    check_proposal(proposal, context.wanted, target.vocab_size)
+    on_device = hasattr(rule, "read")
+    (check_shape if on_device else check_proposal)(proposal, context.wanted, target.vocab_size)
     drafted = perf_counter()
-    scores = target.score(torch.cat((context.tokens[-1:], tree.tokens.to(context.tokens.device))), cache, tree, hidden_layers)
-    logits = scores.logits[0]
-    if not bool(logits.amax(-1).isfinite().all()):   # the maximum is NaN where any logit is
-        raise ValueError(f"the target's logits hold NaN, infinity or no finite value after {len(context.tokens)} tokens: check its weights and dtype ({target.dtype})")
+    fed = torch.cat((context.tokens[-1:], proposal.tree.tokens.to(context.tokens.device)))
+    scores = target.score(fed, cache, proposal.tree, hidden_layers)
+    if not on_device and not bool(scores.logits[0].amax(-1).isfinite().all()):   # the maximum is NaN where any logit is
+        raise not_finite(context, target.dtype)
     verified = perf_counter()
-    target_probs = context.sampling(logits)
-    verdict = rule(proposal, target_probs, context.rng)
-    p, q = token_probabilities(proposal, target_probs)
+    verdict, tree, p, q = judge(rule, proposal, scores.logits[0], context)
     kept = scores.along(verdict.path) if session else scores
     cache.keep((0, *(node + 1 for node in verdict.path)))
     if session:

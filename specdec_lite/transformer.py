@@ -50,6 +50,20 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
+def store(past: tuple[Tensor, Tensor], k: Tensor, v: Tensor, start: int | Tensor) -> tuple[Tensor, Tensor]:
+    """Write k, v [B, G, n, h] into a layer's storage, and return the keys and values that attention reads.
+
+    start: the first slot, and what is stored up to the last one is returned; or the slots themselves [n], a tensor on the
+    device, and the whole capacity is returned: shapes that never change, which a captured graph needs (`graphs`).
+    """
+    keys, values = past
+    if isinstance(start, Tensor):
+        return keys.index_copy_(2, start, k), values.index_copy_(2, start, v)
+    end = start + k.shape[2]
+    keys[:, :, start:end], values[:, :, start:end] = k, v
+    return keys[:, :, :end], values[:, :, :end]
+
+
 class Norm(nn.Module):
     """Root-mean-square normalisation."""
 
@@ -76,9 +90,9 @@ class Block(nn.Module):
         self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self.q_norm, self.k_norm = ((Norm(config.head_size, config.norm_eps) if config.qk_norm else None) for _ in range(2))
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor | None, past=None, start: int = 0) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor | None, past=None, start: int | Tensor = 0) -> Tensor:
         """x: [B, n, d]; cos, sin: [n, h]; bias: additive [n, m+n], or None when every key may be seen (or, without
-        a past, for the plain causal mask). past: this layer's (keys, values) [B, G, capacity, h], written at `start`."""
+        a past, for the plain causal mask). past: this layer's (keys, values) [B, G, capacity, h], written at `start` (see `store`)."""
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
         if self.q_norm is None:
@@ -89,9 +103,7 @@ class Block(nn.Module):
             k = rotate(self.k_norm(qkv[:, self.heads:self.heads + self.kv_heads]), cos, sin)
         v = qkv[:, self.heads + self.kv_heads:]
         if past is not None:
-            keys, values = past
-            keys[:, :, start:start + n], values[:, :, start:start + n] = k, v
-            k, v = keys[:, :, :start + n], values[:, :, :start + n]
+            k, v = store(past, k, v, start)
         seen = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=past is None and bias is None,
                                               enable_gqa=self.groups)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, n, -1))
@@ -122,11 +134,12 @@ class Transformer(nn.Module):
             self._tables[device, dtype] = angles.cos().to(dtype), angles.sin().to(dtype)
         return self._tables[device, dtype]
 
-    def forward(self, tokens: Tensor, storage: Storage | None = None, start: int = 0, positions: Tensor | None = None,
+    def forward(self, tokens: Tensor, storage: Storage | None = None, start: int | Tensor = 0, positions: Tensor | None = None,
                 bias: Tensor | None = None, layers: int | None = None, keep: dict | None = None, last: bool = False) -> Tensor:
         """tokens [B, n] → logits [B, n, V] (or [B, 1, V] with `last`: a prefill needs only its last row).
 
-        storage: where keys and values live, written at `start`; None: plain causal attention over `tokens` alone.
+        storage: where keys and values live, written at `start` (a number, or slots [n] with positions and bias: see
+        `store`); None: plain causal attention over `tokens` alone.
         positions: [n] position ids, default start … start+n-1. bias: additive attention mask [n, start+n].
         layers: stop after that many blocks (early exit). keep: a dict whose keys (0 = embedding, b = after block b,
         "final" = after the final norm) are filled with hidden states [B, n, d].
