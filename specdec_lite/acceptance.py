@@ -19,9 +19,9 @@ from .sampling import Rng
 from .theory import residual
 
 
-__all__ = ["BlockLaw", "NOTHING", "Proposal", "Rule", "Verdict", "block_law", "block_verification", "draw_chain", "exact_match", "joint_law",
-           "lenient", "lenient_argmax", "lenient_scaled", "output_law", "ratio", "rejection_sampling", "sample_and_match",
-           "speculative_sampling", "typical", "walk"]
+__all__ = ["BlockLaw", "NOTHING", "Proposal", "Rule", "Verdict", "block_law", "block_verification", "distance_match", "draw_chain", "exact_match",
+           "joint_law", "lenient", "lenient_argmax", "lenient_scaled", "output_law", "ratio", "rejection_sampling", "sample_and_match",
+           "speculative_sampling", "top_k_match", "typical", "walk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +188,35 @@ def lenient_argmax(lenience: float) -> Rule:
     _check_unit("lenience", lenience)
     accepts = lambda rows, tokens: rows.gather(-1, tokens[:, None])[:, 0] >= lenience * rows.amax(-1)
     return _longest(f"lenient_argmax({lenience})", accepts, lossless=False)
+
+
+def top_k_match(k: int) -> Rule:
+    """Accept x iff it is among the target's k likeliest tokens, of p > 0; the token after it is the argmax. k = 1 is greedy verification.
+
+    Not lossless. It needs a soft p, so decode at temperature 1: at 0 only the argmax has any probability. Equal
+    probabilities rank by token id. Source: Stern et al. 2018, section 5.1.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k={k!r}: must be a whole number ≥ 1")
+    def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
+        p, ids = rows.gather(-1, tokens[:, None]), torch.arange(rows.shape[-1], device=rows.device)
+        before = (rows > p) | ((rows == p) & (ids < tokens[:, None]))
+        return (before.sum(-1) < k) & (p[:, 0] > 0)
+    return _longest(f"top_k_match({k})", accepts, lossless=False)
+
+
+def distance_match(epsilon: float, distance: Callable[[Tensor, Tensor], Tensor] | None = None) -> Rule:
+    """Accept x iff it lies within ε of the target's argmax y; the token after it is the argmax. ε = 0 is greedy verification.
+
+    distance: (drafted ids [n], argmax ids [n]) → [n] numbers ≥ 0, 0 only for equal tokens; None: |x − y| of the ids, which
+    means something where ids are quantities, such as the brightness of a pixel. Not lossless.
+    Source: Stern et al. 2018, section 5.2.
+    """
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon={epsilon!r}: must be a number ≥ 0")
+    apart = distance or (lambda drafted, likeliest: (drafted - likeliest).abs())
+    accepts = lambda rows, tokens: apart(tokens, rows.argmax(-1)) <= epsilon
+    return _longest(f"distance_match({epsilon})", accepts, lossless=False)
 
 
 def _block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from test_drafters import NATIVE, SAMPLINGS, TINY, contents, distance, exact_text_law, model_named, own_text_law, watched_caches
 
 from specdec_lite import generate, stream
-from specdec_lite.acceptance import Proposal, block_verification, sample_and_match
+from specdec_lite.acceptance import Proposal, block_verification, distance_match, sample_and_match, top_k_match
 from specdec_lite.drafters import BlockwiseDrafter
 from specdec_lite.drafters.blockwise import BlockwiseSession
 from specdec_lite.heads import FILE, Heads, fingerprint, load_heads, save_heads
@@ -184,6 +184,52 @@ def test_a_seed_makes_a_run_repeatable():
     target = native()
     run = lambda seed: generate(target, PROMPT, BlockwiseDrafter(target, random_heads(target), 4), 24, 1.0, seed=seed).tokens
     assert torch.equal(run(1), run(1)) and not torch.equal(run(1), run(2))
+
+
+# The paper's approximate rules: greedy text, nearly -----------------------------------------------------------------------
+
+ROWS = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.1, 0.2, 0.7, 0.0], [0.25] * 4], dtype=torch.float64)
+
+
+def judged(rule, tokens, rows=ROWS):
+    return rule(Proposal(TokenTree.chain(tokens)), rows, SeededRng(0))
+
+
+def test_top_k_match_keeps_what_is_among_the_k_likeliest():
+    assert [judged(top_k_match(k), [1, 2]).path for k in (1, 2)] == [(), (0, 1)]
+    assert [judged(top_k_match(k), [2, 1]).path for k in (1, 2, 3)] == [(), (), (0, 1)]
+    assert judged(top_k_match(4), [3, 0]).path == ()                                      # p = 0: never
+    assert [judged(top_k_match(k), [token], ROWS[[2, 0]]).path for k, token in ((1, 0), (1, 1), (2, 1))] == [(0,), (), (0,)]   # ties rank by id
+    verdict = judged(top_k_match(2), [1, 0])
+    assert (verdict.path, verdict.token, verdict.kind) == ((0,), 2, "recovered")
+
+
+def test_distance_match_keeps_what_is_near_the_argmax():
+    assert [judged(distance_match(epsilon), [1, 0]).path for epsilon in (0, 1, 2)] == [(), (0,), (0, 1)]
+    unlike = lambda drafted, likeliest: (drafted != likeliest).double()
+    assert judged(distance_match(0.5, unlike), [1]).path == () and judged(distance_match(1, unlike), [1]).path == (0,)
+
+
+@pytest.mark.parametrize("rule", [top_k_match(1), distance_match(0)], ids=lambda rule: rule.name)
+def test_at_their_strictest_both_write_the_greedy_text(rule):
+    target = native()
+    out = generate(target, PROMPT, BlockwiseDrafter(target, taught_heads("native"), 4, draft_temperature=0), 36, temperature=1.0, rule=rule, seed=0)
+    assert torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=36).tokens) and out.stats.accepted and not rule.lossless
+
+
+def test_laxer_rules_accept_more_and_change_the_text():
+    target, heads = native(), random_heads(native())
+    run = lambda rule: generate(target, PROMPT, BlockwiseDrafter(target, heads, 4, draft_temperature=0), 60, 1.0, rule=rule, seed=0)
+    outs = [run(rule) for rule in (top_k_match(1), top_k_match(8), top_k_match(VOCABULARY))]
+    passes = [out.stats.target_passes for out in outs]
+    assert passes[0] > passes[1] > passes[2] == 15 and outs[0].tokens.tolist() != outs[2].tokens.tolist()
+
+
+@pytest.mark.parametrize("make, message", [(lambda: top_k_match(0), "k=0: must be a whole number ≥ 1"), (lambda: top_k_match(1.5), "k=1.5"),
+                                           (lambda: distance_match(-1), "epsilon=-1: must be a number ≥ 0"), (lambda: distance_match(float("nan")), "epsilon=nan")])
+def test_bad_thresholds_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 # Training = drafting ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class BlockwiseDrafter:
             raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
         if not isinstance(heads, Heads):
             raise TypeError(f"heads is a {type(heads).__name__}: must be specdec_lite.heads.Heads, or use BlockwiseDrafter.from_pretrained")
-        if not isinstance(k, int) or not 1 <= k <= heads.count + 1:
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= heads.count + 1:
             raise ValueError(f"k={k!r}: must be a whole number in 1 … {heads.count + 1} (the target's own head and up to {heads.count} extra ones)")
         if heads.hidden_size != target.hidden_size:
             raise ValueError(f"heads read hidden states of size {heads.hidden_size}, the target's have size {target.hidden_size}")

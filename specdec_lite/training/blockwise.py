@@ -28,7 +28,7 @@ COUNT = 7
 BLOCKS = (1, 2, 4, 6, 8)
 REGIMES = ("frozen", "distilled", "finetuned")
 LOSSES = ("random", "mean")
-STEPS = {"frozen": 2000, "distilled": 500, "finetuned": 500}
+STEPS = {"frozen": 900, "distilled": 250, "finetuned": 200}
 RATES = {"frozen": 3e-3, "distilled": 1e-3, "finetuned": 3e-4}
 
 
