@@ -93,7 +93,7 @@ def measure(book: Path, gamma: int, each: int) -> dict:
             print(json.dumps(rows[-1]))
         name = f"Chromium {browser.version}, headless"
         browser.close()
-    sizes = {file.name: file.stat().st_size for file in (folder / "weights.bin", folder / "engine.js", folder / "kernel.wasm")}
+    sizes = {file.name: file.stat().st_size for file in (folder / "weights.bin", folder / "engine.js", folder / "kernel-relaxed.wasm", folder / "kernel-simd.wasm")}
     return {"cores": os.cpu_count(), "browser": name, "gamma": gamma, "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
 
 

@@ -29,7 +29,8 @@ sys.path.insert(0, str(ROOT / "site"))
 from specdec_site import live  # noqa: E402
 
 TOKENIZER = SHIPPED / "target" / "tokenizer.json"
-FORMATS = {"int8": ("int8", False), "float32": ("float32", False), "scalar, int8": ("int8", True), "scalar, float32": ("float32", True)}
+FORMATS = ("int8", "float32")
+KERNELS = (*live.KERNELS, "scalar")
 
 
 def node(job: str, **request):
@@ -52,36 +53,38 @@ def tiny(seed: int, layers: int, kv_heads: int = 1, tied: bool = True) -> Transf
 
 
 @pytest.fixture(scope="session")
-def kernel(tmp_path_factory) -> bytes:
-    return live.compile_kernel(ROOT / "node_modules", tmp_path_factory.mktemp("kernel") / "kernel.wasm")
+def kernels(tmp_path_factory) -> dict[str, bytes]:
+    return live.compile_kernels(ROOT / "node_modules", tmp_path_factory.mktemp("kernels"))
 
 
 class Exported:
     """A pair as the page gets it (`folder`), and as the library has it on the same rounded weights."""
 
-    def __init__(self, folder: Path, kernel: bytes, target: Transformer, draft: Transformer):
+    def __init__(self, folder: Path, kernels: dict[str, bytes], target: Transformer, draft: Transformer):
         data, manifest = live.export(target, draft, TOKENIZER)
         (folder / "weights.bin").write_bytes(data)
         (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
-        (folder / "kernel.wasm").write_bytes(kernel)
+        for name, compiled in kernels.items():
+            (folder / f"kernel-{name}.wasm").write_bytes(compiled)
         self.folder, self.target, self.draft = str(folder), *(CausalLM(live.dequantised(model)) for model in (target, draft))
 
 
 @pytest.fixture(scope="session")
-def small(tmp_path_factory, kernel) -> Exported:
-    return Exported(tmp_path_factory.mktemp("small"), kernel, tiny(1, 2), tiny(2, 1, kv_heads=2, tied=False))
+def small(tmp_path_factory, kernels) -> Exported:
+    return Exported(tmp_path_factory.mktemp("small"), kernels, tiny(1, 2), tiny(2, 1, kv_heads=2, tied=False))
 
 
 @pytest.fixture(scope="session")
-def shipped(tmp_path_factory, kernel) -> Exported:
+def shipped(tmp_path_factory, kernels) -> Exported:
     models = [load_model(SHIPPED / name, "cpu", "float32").model for name in ("target", "draft")]
-    return Exported(tmp_path_factory.mktemp("shipped"), kernel, *models)
+    return Exported(tmp_path_factory.mktemp("shipped"), kernels, *models)
 
 
-def logits(pair: Exported, model: str, passes: list[dict], form: str, capacity: int = 80) -> np.ndarray:
-    format, scalar = FORMATS[form]
-    answer = node("logits", folder=pair.folder, format=format, scalar=scalar, capacity=capacity, model=model, passes=passes)
-    assert answer["simd"] is not scalar
+def logits(pair: Exported, model: str, passes: list[dict], format: str, kernel: str, capacity: int = 80) -> np.ndarray:
+    answer = node("logits", folder=pair.folder, format=format, kernel=kernel, capacity=capacity, model=model, passes=passes)
+    if kernel == "relaxed" and answer["kernel"] == "scalar":
+        pytest.skip("this node has no relaxed SIMD")
+    assert answer["kernel"] == kernel
     rows = np.frombuffer(base64.b64decode(answer["logits"]), np.float32)
     return rows.reshape(-1, getattr(pair, model).vocab_size)
 
@@ -90,9 +93,10 @@ def reference(model: CausalLM, tokens: list[int]) -> np.ndarray:
     return model.model(torch.tensor([tokens]))[0].numpy()
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("model", ["target", "draft"])
-def test_logits_equal_pytorchs(small, model, form):
+def test_logits_equal_pytorchs(small, model, format, kernel):
     """Chunks of a long prompt, wide and narrow passes, grouped queries, an untied head, and a rollback in between."""
     draw = random.Random(3)
     tokens, other = [[draw.randrange(64) for _ in range(61)] for _ in range(2)]
@@ -100,16 +104,18 @@ def test_logits_equal_pytorchs(small, model, form):
               {"start": 41, "tokens": other[41:42]}, {"start": 42, "tokens": other[42:61], "last": True}]
     expected = reference(getattr(small, model), tokens), reference(getattr(small, model), tokens[:30] + other[30:])
     expected = np.concatenate([expected[0][:43], expected[1][30:42], expected[1][60:61]])
-    assert np.abs(logits(small, model, passes, form) - expected).max() < 1e-4
+    assert np.abs(logits(small, model, passes, format, kernel) - expected).max() < 1e-4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["int8", "float32"])
+@pytest.mark.parametrize("kernel", live.KERNELS)
 @pytest.mark.parametrize("model", ["target", "draft"])
-def test_logits_of_the_shipped_pair_equal_pytorchs(shipped, model, form):
+def test_logits_of_the_shipped_pair_equal_pytorchs(shipped, model, kernel):
+    """In both formats, which are one arithmetic: bit for bit the same logits."""
     tokens = Tokenizer.from_file(str(TOKENIZER)).encode(evaluation_prompts()["code"][0]["text"]).ids[:120]
     passes = [{"start": 0, "tokens": tokens[:100]}, {"start": 100, "tokens": tokens[100:105]}, {"start": 105, "tokens": tokens[105:]}]
-    assert np.abs(logits(shipped, model, passes, form, 200) - reference(getattr(shipped, model), tokens)).max() < 1e-4
+    rows = [logits(shipped, model, passes, format, kernel, 200) for format in FORMATS]
+    assert np.array_equal(*rows) and np.abs(rows[0] - reference(getattr(shipped, model), tokens)).max() < 1e-4
 
 
 def test_a_wrong_weight_is_seen(small):
@@ -117,7 +123,7 @@ def test_a_wrong_weight_is_seen(small):
     model = live.dequantised(small.target.model)
     model.blocks[1].down.weight[0, 0] += 0.05
     tokens = list(range(20))
-    assert np.abs(logits(small, "target", [{"start": 0, "tokens": tokens}], "int8") - reference(CausalLM(model), tokens)).max() > 1e-4
+    assert np.abs(logits(small, "target", [{"start": 0, "tokens": tokens}], "int8", "simd") - reference(CausalLM(model), tokens)).max() > 1e-4
 
 
 def test_rounding_errs_by_half_a_step():
@@ -160,13 +166,12 @@ def recorded(pair: Exported, prompt: list[int], gamma: int, temperature: float, 
     return steps, run if stop is None else run | {"stop": stop}
 
 
-@pytest.mark.parametrize("form", ["int8", "float32"])
-def test_the_same_chance_gives_the_same_steps(small, form):
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_same_chance_gives_the_same_steps(small, format):
     """The library's uniforms, replayed by the page's loop: every token, fate and count agrees, stop tokens included."""
     cases = [recorded(small, [5, 9, 2][:1 + seed % 3], gamma, temperature, 30, seed, stop, plain) for seed in range(6) for gamma in (1, 2, 4, 7)
              for temperature, stop, plain in ((1.0, None, False), (0.6, 7, False), (1.3, None, seed % 2 == 0))]
-    format, scalar = FORMATS[form]
-    answers = node("decode", folder=small.folder, format=format, scalar=scalar, capacity=80, runs=[run for _, run in cases])
+    answers = node("decode", folder=small.folder, format=format, capacity=80, runs=[run for _, run in cases])
     ended = 0
     for (steps, run), answer in zip(cases, answers, strict=True):
         mine = [(list(s.tokens), len(s.path), s.kind, s.token) for s in steps]
@@ -184,8 +189,8 @@ def test_greedy_text_equals_the_librarys_on_every_evaluation_prompt(shipped):
     prompts = [tokenizer.encode(prompt["text"]).ids for kind in evaluation_prompts().values() for prompt in kind]
     plain = [generate(shipped.target, ids, max_new_tokens=32).tokens.tolist() for ids in prompts]
     runs = [{"prompt": ids, "gamma": 3, "temperature": 0, "wanted": 32} for ids in prompts]
-    for format in ("float32", "int8"):
-        answers = node("decode", folder=shipped.folder, format=format, capacity=512, runs=runs)
+    for format, kernel in zip(FORMATS, live.KERNELS, strict=True):   # the formats compute alike, as tested above
+        answers = node("decode", folder=shipped.folder, format=format, kernel=kernel, capacity=512, runs=runs)
         assert [[token for step in answer["steps"] for token in step["emitted"]] for answer in answers] == plain
 
 

@@ -69,4 +69,4 @@ export function startWorker(source) {
   return new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
 }
 
-export const wasmOf = ({ wasm }) => bytesOf(wasm);
+export const kernelsOf = ({ kernels }) => Object.fromEntries(Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]));

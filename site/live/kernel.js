@@ -1,16 +1,19 @@
-// Memory, and the two loops that take the time: in WebAssembly SIMD (kernel.ts) where the browser has it, else in plain
-// JavaScript, which gives the same numbers several times more slowly. Everything lies in one growing memory; an address is
+// Memory, and the loops of a pass: in WebAssembly SIMD (kernel.ts) where the browser has it, else in plain JavaScript
+// (scalar.js), which gives the same numbers several times more slowly. Everything lies in one growing memory; an address is
 // a byte offset, and a view is made anew at each use, because growing moves the memory.
+
+import { scalarLoops } from "./scalar.js";
 
 const PAGE = 65536;
 const WIDTH = 16;
+const MOST = 6; // rows of x that meet a weight at one loading of it
 
-/** A kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul, attend; `simd` says which. */
-export async function loadKernel(wasm, scalar = false) {
+/** A kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul and the loops that kernel.ts
+ *  exports. compiled: {name: bytes}, the best first; the first that this browser can run is taken, and `name` says which. */
+export async function loadKernel(compiled) {
   const memory = new WebAssembly.Memory({ initial: 1 });
   let used = PAGE; // the first page is the compiled module's own
   const kernel = {
-    simd: !scalar && WebAssembly.validate(wasm),
     allocate(bytes) {
       const address = used;
       used += Math.ceil(bytes / WIDTH) * WIDTH;
@@ -22,46 +25,19 @@ export async function loadKernel(wasm, scalar = false) {
     bytes: (address, length) => new Int8Array(memory.buffer, address, length),
     size: () => memory.buffer.byteLength,
   };
-  if (!kernel.simd) return Object.assign(kernel, scalarLoops(kernel));
-  const { instance } = await WebAssembly.instantiate(wasm, { env: { memory } });
-  return Object.assign(kernel, { matmul: instance.exports.matmul, attend: instance.exports.attend });
+  const name = Object.keys(compiled).find((each) => WebAssembly.validate(compiled[each]));
+  if (!name) return { ...kernel, ...scalarLoops(kernel), name: "scalar", simd: false };
+  const { instance: { exports } } = await WebAssembly.instantiate(compiled[name], { env: { memory } });
+  return { ...kernel, ...exports, matmul: inGroups(exports), name, simd: true };
 }
 
-/** The loops of kernel.ts in plain JavaScript: the same arguments, the same meaning. */
-function scalarLoops({ floats, bytes }) {
-  function matmul(x, w, scales, y, rows, inner, outer) {
-    const from = floats(x, rows * inner), to = floats(y, rows * outer);
-    const matrix = scales ? bytes(w, inner * outer) : floats(w, inner * outer);
-    const scale = scales ? floats(scales, outer) : null;
-    for (let o = 0; o < outer; o++)
-      for (let row = 0; row < rows; row++) {
-        let first = 0, second = 0, third = 0, fourth = 0; // four sums, so that none has to wait for the one before
-        for (let a = row * inner, b = o * inner, end = a + inner; a < end; a += 4, b += 4) {
-          first += from[a] * matrix[b];
-          second += from[a + 1] * matrix[b + 1];
-          third += from[a + 2] * matrix[b + 2];
-          fourth += from[a + 3] * matrix[b + 3];
-        }
-        const sum = first + second + third + fourth;
-        to[row * outer + o] = scale ? sum * scale[o] : sum;
-      }
-  }
-
-  function attend(q, keys, values, out, scores, count, size) {
-    const query = floats(q, size), key = floats(keys, count * size), value = floats(values, count * size);
-    const weight = floats(scores, count), result = floats(out, size);
-    let largest = -Infinity, mass = 0;
-    for (let i = 0; i < count; i++) {
-      let score = 0;
-      for (let j = 0; j < size; j++) score += query[j] * key[i * size + j];
-      weight[i] = score / Math.sqrt(size);
-      largest = Math.max(largest, weight[i]);
+/** matmul(x, w, scales, y, rows, inner, outer, small) for any number of rows, from the exports for 1 to MOST of them. */
+function inGroups(exports) {
+  const [floats, ints] = ["float", "int"].map((type) => Array.from({ length: MOST }, (_, i) => exports[type + (i + 1)]));
+  return (x, w, scales, y, rows, inner, outer, small) => {
+    for (let row = 0; row < rows; row += MOST) {
+      const multiply = (small ? ints : floats)[Math.min(MOST, rows - row) - 1];
+      multiply(x + 4 * row * inner, w, scales, y + 4 * row * outer, inner, outer);
     }
-    for (let i = 0; i < count; i++) mass += weight[i] = Math.exp(weight[i] - largest);
-    result.fill(0);
-    for (let i = 0; i < count; i++)
-      for (let j = 0; j < size; j++) result[j] += (weight[i] / mass) * value[i * size + j];
-  }
-
-  return { matmul, attend };
+  };
 }

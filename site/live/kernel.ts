@@ -1,127 +1,230 @@
-// The two loops that take the time, for one thread with 128-bit SIMD. Compiled to WebAssembly when the book is built.
-// Pointers are byte offsets into the imported memory. kernel.js holds the same two functions in plain JavaScript.
+// Everything a pass of the network spends its time on, for one thread with 128-bit SIMD. The book's build compiles it to
+// WebAssembly twice: with fused multiply-add ("relaxed" SIMD), and without for browsers that lack it. Pointers are byte
+// offsets into the imported memory; numbers are float32 unless said otherwise. scalar.js does the same in plain JavaScript.
 
-const WIDTH: usize = 16; // bytes of a vector
-const GROUP: i32 = 4; // rows of w that are multiplied together
+const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12194440e-4;
+
+// @ts-ignore: decorator
+@inline function fused(a: v128, b: v128, sum: v128): v128 {
+  return ASC_FEATURE_RELAXED_SIMD ? f32x4.relaxed_madd(a, b, sum) : f32x4.add(f32x4.mul(a, b), sum);
+}
+
+// @ts-ignore: decorator
+@inline function low(eight: v128): v128 { return f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(eight)); }
+
+// @ts-ignore: decorator
+@inline function high(eight: v128): v128 { return f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(eight)); }
+
+// Matrices. w [outer, inner] lies in panels of eight rows: first the eight weights that meet x[0], then those that meet
+// x[1], and so on to the panel's end. Each weight is loaded once for all rows of x. The sums stay in registers, and the more
+// of them there are, the less one has to wait for the one before: twelve fit, so few rows take two panels, many take one.
+
+// @ts-ignore: decorator
+@inline function put(y: usize, scales: usize, first: v128, second: v128): void {
+  v128.store(y, f32x4.mul(first, v128.load(scales)));
+  v128.store(y, f32x4.mul(second, v128.load(scales, 16)), 16);
+}
+
+/** 1 to 3 rows of x, two panels at a time. `rows` and `small` are constants where this is inlined, so no test of them is left. */
+// @ts-ignore: decorator
+@inline function wide(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void {
+  const pitch = <usize>inner << 2, line = <usize>outer << 2, step: usize = small ? 8 : 32, panel = <usize>inner * step, pitch2 = pitch * 2;
+  for (const stop = y + line; y < stop; y += 64, scales += 64, w += panel) {
+    let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a, s = a, t = a, eight = a;
+    for (let from = x, end = x + pitch; from < end; from += 4, w += step) {
+      const r = v128.load32_splat(from);
+      if (rows > 1) s = v128.load32_splat(from + pitch);
+      if (rows > 2) t = v128.load32_splat(from + pitch2);
+      if (small) eight = v128.load8x8_s(w);
+      let v = small ? low(eight) : v128.load(w);
+      a = fused(r, v, a);
+      if (rows > 1) e = fused(s, v, e);
+      if (rows > 2) i = fused(t, v, i);
+      v = small ? high(eight) : v128.load(w, 16);
+      b = fused(r, v, b);
+      if (rows > 1) f = fused(s, v, f);
+      if (rows > 2) j = fused(t, v, j);
+      if (small) eight = v128.load8x8_s(w + panel);
+      v = small ? low(eight) : v128.load(w + panel);
+      c = fused(r, v, c);
+      if (rows > 1) g = fused(s, v, g);
+      if (rows > 2) k = fused(t, v, k);
+      v = small ? high(eight) : v128.load(w + panel, 16);
+      d = fused(r, v, d);
+      if (rows > 1) h = fused(s, v, h);
+      if (rows > 2) l = fused(t, v, l);
+    }
+    put(y, scales, a, b); put(y + 32, scales + 32, c, d);
+    if (rows > 1) { put(y + line, scales, e, f); put(y + line + 32, scales + 32, g, h); }
+    if (rows > 2) { put(y + 2 * line, scales, i, j); put(y + 2 * line + 32, scales + 32, k, l); }
+  }
+}
+
+/** 4 to 6 rows of x, one panel at a time. */
+// @ts-ignore: decorator
+@inline function tall(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void {
+  const pitch = <usize>inner << 2, line = <usize>outer << 2, step: usize = small ? 8 : 32;
+  const pitch2 = pitch * 2, pitch3 = pitch * 3, pitch4 = pitch * 4, pitch5 = pitch * 5;
+  for (const stop = y + line; y < stop; y += 32, scales += 32) {
+    let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a, eight = a;
+    for (let from = x, end = x + pitch; from < end; from += 4, w += step) {
+      if (small) eight = v128.load8x8_s(w);
+      const u = small ? low(eight) : v128.load(w), v = small ? high(eight) : v128.load(w, 16);
+      let t = v128.load32_splat(from);
+      a = fused(t, u, a); b = fused(t, v, b);
+      t = v128.load32_splat(from + pitch);
+      c = fused(t, u, c); d = fused(t, v, d);
+      t = v128.load32_splat(from + pitch2);
+      e = fused(t, u, e); f = fused(t, v, f);
+      t = v128.load32_splat(from + pitch3);
+      g = fused(t, u, g); h = fused(t, v, h);
+      if (rows > 4) {
+        t = v128.load32_splat(from + pitch4);
+        i = fused(t, u, i); j = fused(t, v, j);
+      }
+      if (rows > 5) {
+        t = v128.load32_splat(from + pitch5);
+        k = fused(t, u, k); l = fused(t, v, l);
+      }
+    }
+    put(y, scales, a, b); put(y + line, scales, c, d); put(y + 2 * line, scales, e, f); put(y + 3 * line, scales, g, h);
+    if (rows > 4) put(y + 4 * line, scales, i, j);
+    if (rows > 5) put(y + 5 * line, scales, k, l);
+  }
+}
+
+// y [rows, outer] = x [rows, inner] · wᵀ, each column times its scale, for 1 to 6 rows. w: whole numbers, held as float32 or
+// as int8. outer is a multiple of 16.
+export function float1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, false, x, w, scales, y, inner, outer); }
+export function float2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, false, x, w, scales, y, inner, outer); }
+export function float3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(3, false, x, w, scales, y, inner, outer); }
+export function float4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(4, false, x, w, scales, y, inner, outer); }
+export function float5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(5, false, x, w, scales, y, inner, outer); }
+export function float6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(6, false, x, w, scales, y, inner, outer); }
+export function int1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, true, x, w, scales, y, inner, outer); }
+export function int2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, true, x, w, scales, y, inner, outer); }
+export function int3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(3, true, x, w, scales, y, inner, outer); }
+export function int4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(4, true, x, w, scales, y, inner, outer); }
+export function int5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(5, true, x, w, scales, y, inner, outer); }
+export function int6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(6, true, x, w, scales, y, inner, outer); }
+
+// The rest of a layer. Sizes are multiples of 4, a head's of 16.
+
+/** exp of four numbers to about one part in ten million: 2ⁿ times a polynomial of the remainder, with the coefficients of the
+ *  Cephes library's expf. Below -60 it stays at e⁻⁶⁰: too little to count beside 1, but enough that no later product sinks to
+ *  a denormal number, with which processors are a hundred times slower. */
+function exp(x: v128): v128 {
+  x = f32x4.max(f32x4.min(x, f32x4.splat(60)), f32x4.splat(-60));
+  const n = f32x4.nearest(f32x4.mul(x, f32x4.splat(LOG2E)));
+  const r = f32x4.sub(f32x4.sub(x, f32x4.mul(n, f32x4.splat(LN2_HIGH))), f32x4.mul(n, f32x4.splat(LN2_LOW)));
+  let p = fused(f32x4.splat(1.9875691500e-4), r, f32x4.splat(1.3981999507e-3));
+  p = fused(p, r, f32x4.splat(8.3334519073e-3));
+  p = fused(p, r, f32x4.splat(4.1665795894e-2));
+  p = fused(p, r, f32x4.splat(1.6666665459e-1));
+  p = fused(p, r, f32x4.splat(5.0000001201e-1));
+  p = f32x4.add(fused(f32x4.mul(p, r), r, r), f32x4.splat(1));
+  return f32x4.mul(p, i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), i32x4.splat(127)), 23));
+}
+
+/** The four sums of four vectors' lanes. */
+function totals(a: v128, b: v128, c: v128, d: v128): v128 {
+  const ab = f32x4.add(v128.shuffle<f32>(a, b, 0, 4, 1, 5), v128.shuffle<f32>(a, b, 2, 6, 3, 7));
+  const cd = f32x4.add(v128.shuffle<f32>(c, d, 0, 4, 1, 5), v128.shuffle<f32>(c, d, 2, 6, 3, 7));
+  return f32x4.add(v128.shuffle<f32>(ab, cd, 0, 1, 4, 5), v128.shuffle<f32>(ab, cd, 2, 3, 6, 7));
+}
 
 // @ts-ignore: decorator
 @inline function total(v: v128): f32 {
   return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3);
 }
 
-// @ts-ignore: decorator
-@inline function fused(sum: v128, x: v128, w: usize): v128 { return f32x4.add(sum, f32x4.mul(x, v128.load(w))); }
-
-/** One row of x against four rows of w. */
-function tile1(x: usize, w: usize, y: usize, inner: i32): void {
-  const pitch = <usize>inner << 2;
-  let a = f32x4.splat(0), b = a, c = a, d = a;
-  for (const end = x + pitch; x < end; x += WIDTH, w += WIDTH) {
-    const v = v128.load(x);
-    a = fused(a, v, w);
-    b = fused(b, v, w + pitch);
-    c = fused(c, v, w + 2 * pitch);
-    d = fused(d, v, w + 3 * pitch);
+/** y = x / rms(x) · weight, row by row. */
+export function normalise(x: usize, weight: usize, y: usize, rows: i32, size: i32, eps: f32): void {
+  const pitch = <usize>size << 2;
+  for (; rows > 0; rows--, x += pitch, y += pitch) {
+    let squares = f32x4.splat(0);
+    for (let at: usize = 0; at < pitch; at += 16) {
+      const v = v128.load(x + at);
+      squares = fused(v, v, squares);
+    }
+    const scale = f32x4.splat(<f32>1 / sqrt<f32>(total(squares) / <f32>size + eps));
+    for (let at: usize = 0; at < pitch; at += 16) v128.store(y + at, f32x4.mul(f32x4.mul(v128.load(x + at), scale), v128.load(weight + at)));
   }
-  f32.store(y, total(a));
-  f32.store(y, total(b), 4);
-  f32.store(y, total(c), 8);
-  f32.store(y, total(d), 12);
 }
 
-/** Two rows of x against four rows of w: every vector of w is loaded once for both. */
-function tile2(x: usize, w: usize, y: usize, inner: i32, step: usize): void {
-  const pitch = <usize>inner << 2;
-  let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
-  for (const end = x + pitch; x < end; x += WIDTH, w += WIDTH) {
-    const first = v128.load(x), second = v128.load(x + pitch);
-    let v = v128.load(w);
-    a = f32x4.add(a, f32x4.mul(first, v));
-    e = f32x4.add(e, f32x4.mul(second, v));
-    v = v128.load(w + pitch);
-    b = f32x4.add(b, f32x4.mul(first, v));
-    f = f32x4.add(f, f32x4.mul(second, v));
-    v = v128.load(w + 2 * pitch);
-    c = f32x4.add(c, f32x4.mul(first, v));
-    g = f32x4.add(g, f32x4.mul(second, v));
-    v = v128.load(w + 3 * pitch);
-    d = f32x4.add(d, f32x4.mul(first, v));
-    h = f32x4.add(h, f32x4.mul(second, v));
-  }
-  f32.store(y, total(a));
-  f32.store(y, total(b), 4);
-  f32.store(y, total(c), 8);
-  f32.store(y, total(d), 12);
-  y += step;
-  f32.store(y, total(e));
-  f32.store(y, total(f), 4);
-  f32.store(y, total(g), 8);
-  f32.store(y, total(h), 12);
+/** x += y, `count` numbers. */
+export function add(x: usize, y: usize, count: i32): void {
+  for (const end = x + (<usize>count << 2); x < end; x += 16, y += 16) v128.store(x, f32x4.add(v128.load(x), v128.load(y)));
 }
 
-/** Four rows of int8 at `w`, times their scales, as float32 at `into`. */
-function widen(w: usize, scales: usize, into: usize, inner: i32): void {
-  for (let row = 0; row < GROUP; row++) {
-    const scale = f32x4.splat(f32.load(scales + (<usize>row << 2)));
-    for (const end = w + <usize>inner; w < end; w += 8, into += 2 * WIDTH) {
-      const eight = v128.load8x8_s(w);
-      v128.store(into, f32x4.mul(scale, f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(eight))));
-      v128.store(into, f32x4.mul(scale, f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(eight))), WIDTH);
+/** y [rows, size] = silu(gate) · up, from x [rows, gate and up]. */
+export function gate(x: usize, y: usize, rows: i32, size: i32): void {
+  const pitch = <usize>size << 2;
+  for (; rows > 0; rows--, x += pitch) {
+    for (const end = x + pitch; x < end; x += 16, y += 16) {
+      const g = v128.load(x), up = v128.load(x + pitch);
+      v128.store(y, f32x4.mul(f32x4.div(g, f32x4.add(f32x4.splat(1), exp(f32x4.neg(g)))), up));
     }
   }
 }
 
-/** y [rows, outer] = x [rows, inner] · wᵀ, w [outer, inner]: float32, or int8 where `scales` is not 0 (then `scratch`
- *  has room for four rows in float32). inner is a multiple of 8, outer of 4. */
-export function matmul(x: usize, w: usize, scales: usize, y: usize, rows: i32, inner: i32, outer: i32, scratch: usize): void {
-  const pitch = <usize>inner << 2, step = <usize>outer << 2;
-  for (let o = 0; o < outer; o += GROUP) {
-    let group = w + <usize>o * pitch;
-    if (scales) {
-      widen(w + <usize>o * <usize>inner, scales + (<usize>o << 2), scratch, inner);
-      group = scratch;
+/** Rotary embedding of `heads` heads that lie one after another, by one position's cos and sin [size / 2] (halves, not pairs). */
+export function turn(x: usize, cos: usize, sin: usize, heads: i32, size: i32): void {
+  const half = <usize>size << 1;
+  for (; heads > 0; heads--, x += half) {
+    for (let at: usize = 0; at < half; at += 16, x += 16) {
+      const first = v128.load(x), second = v128.load(x + half), c = v128.load(cos + at), s = v128.load(sin + at);
+      v128.store(x, f32x4.sub(f32x4.mul(first, c), f32x4.mul(second, s)));
+      v128.store(x + half, f32x4.add(f32x4.mul(second, c), f32x4.mul(first, s)));
     }
-    let row = 0, from = x, to = y + (<usize>o << 2);
-    for (; row + 1 < rows; row += 2, from += 2 * pitch, to += 2 * step) tile2(from, group, to, inner, step);
-    if (row < rows) tile1(from, group, to, inner);
   }
 }
 
-/** out [size] = softmax(q · keysᵀ / √size) · values for one query of one head; keys, values [count, size], scores [count].
- *  size is a multiple of 16. */
+/** Copies `heads` heads that lie one after another to places `pitch` bytes apart. */
+export function spread(from: usize, to: usize, heads: i32, size: i32, pitch: usize): void {
+  const bytes = <usize>size << 2;
+  for (; heads > 0; heads--, from += bytes, to += pitch) memory.copy(to, from, bytes);
+}
+
+/** out [size] = softmax(q · keysᵀ / √size) · values for one query of one head. keys, values [count, size], with room for a
+ *  multiple of four; scores: room for as many numbers. */
 export function attend(q: usize, keys: usize, values: usize, out: usize, scores: usize, count: i32, size: i32): void {
-  const pitch = <usize>size << 2, scale: f32 = <f32>1 / sqrt<f32>(<f32>size);
-  let largest: f32 = -f32.MAX_VALUE;
-  for (let i = 0; i < count; i++, keys += pitch) {
-    let a = f32x4.splat(0), b = a;
-    for (let at: usize = 0; at < pitch; at += 2 * WIDTH) {
-      a = fused(a, v128.load(q + at), keys + at);
-      b = fused(b, v128.load(q + at + WIDTH), keys + at + WIDTH);
-    }
-    const score: f32 = total(f32x4.add(a, b)) * scale;
-    f32.store(scores + (<usize>i << 2), score);
-    largest = max<f32>(largest, score);
-  }
-  let mass: f32 = 0;
-  for (let i = 0; i < count; i++) {
-    const weight = Mathf.exp(f32.load(scores + (<usize>i << 2)) - largest);
-    f32.store(scores + (<usize>i << 2), weight);
-    mass += weight;
-  }
-  for (let at: usize = 0; at < pitch; at += 4 * WIDTH) {
+  const pitch = <usize>size << 2, bytes = <usize>count << 2, scale = f32x4.splat(<f32>1 / sqrt<f32>(<f32>size));
+  for (let i: usize = 0; i < bytes; i += 16, keys += 4 * pitch) {
     let a = f32x4.splat(0), b = a, c = a, d = a;
-    let value = values + at;
-    for (let i = 0; i < count; i++, value += pitch) {
-      const weight = v128.load32_splat(scores + (<usize>i << 2));
-      a = fused(a, weight, value);
-      b = fused(b, weight, value + WIDTH);
-      c = fused(c, weight, value + 2 * WIDTH);
-      d = fused(d, weight, value + 3 * WIDTH);
+    for (let at: usize = 0, key = keys; at < pitch; at += 16, key += 16) {
+      const v = v128.load(q + at);
+      a = fused(v, v128.load(key), a);
+      b = fused(v, v128.load(key + pitch), b);
+      c = fused(v, v128.load(key + 2 * pitch), c);
+      d = fused(v, v128.load(key + 3 * pitch), d);
     }
-    const share = f32x4.splat(<f32>1 / mass);
+    v128.store(scores + i, f32x4.mul(totals(a, b, c, d), scale));
+  }
+  const whole = (bytes + 15) & ~15;
+  for (let i = bytes; i < whole; i += 4) f32.store(scores + i, -f32.MAX_VALUE); // no such keys
+  let most = v128.load(scores), mass = f32x4.splat(0);
+  for (let i: usize = 16; i < whole; i += 16) most = f32x4.max(most, v128.load(scores + i));
+  most = f32x4.max(most, v128.shuffle<f32>(most, most, 2, 3, 0, 1));
+  most = f32x4.max(most, v128.shuffle<f32>(most, most, 1, 0, 3, 2));
+  for (let i: usize = 0; i < whole; i += 16) {
+    const weights = exp(f32x4.sub(v128.load(scores + i), most));
+    v128.store(scores + i, weights);
+    mass = f32x4.add(mass, weights);
+  }
+  const share = f32x4.splat(<f32>1 / total(mass));
+  for (let at: usize = 0; at < pitch; at += 64) {
+    let a = f32x4.splat(0), b = a, c = a, d = a;
+    for (let i: usize = 0, value = values + at; i < bytes; i += 4, value += pitch) {
+      const weight = v128.load32_splat(scores + i);
+      a = fused(weight, v128.load(value), a);
+      b = fused(weight, v128.load(value, 16), b);
+      c = fused(weight, v128.load(value, 32), c);
+      d = fused(weight, v128.load(value, 48), d);
+    }
     v128.store(out + at, f32x4.mul(a, share));
-    v128.store(out + at, f32x4.mul(b, share), WIDTH);
-    v128.store(out + at, f32x4.mul(c, share), 2 * WIDTH);
-    v128.store(out + at, f32x4.mul(d, share), 3 * WIDTH);
+    v128.store(out + at, f32x4.mul(b, share), 16);
+    v128.store(out + at, f32x4.mul(c, share), 32);
+    v128.store(out + at, f32x4.mul(d, share), 48);
   }
 }

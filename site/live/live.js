@@ -1,6 +1,6 @@
 // The live page: the controls, the talk with the worker, and the results. Nothing is computed on this thread.
 
-import { download, loadScript, startWorker, wasmOf } from "./download.js";
+import { download, kernelsOf, loadScript, startWorker } from "./download.js";
 import { announcement, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
 import { replay } from "./replay.js";
@@ -85,7 +85,7 @@ function machine(parts, onProgress) {
       const weights = await download(base(), parts.manifest, attempts++ > 0, onProgress);
       worker = startWorker(parts.worker);
       try {
-        return await talk({ type: "load", wasm: wasmOf(parts), manifest: parts.manifest, weights, format, scalar: Boolean(globalThis.sdlScalar) }, () => {}, [weights]);
+        return await talk({ type: "load", kernels: globalThis.sdlScalar ? {} : kernelsOf(parts), manifest: parts.manifest, weights, format }, () => {}, [weights]);
       } catch (error) {
         this.stop();
         throw error;

@@ -1,15 +1,17 @@
-// A Llama-family decoder: the same network as specdec_lite/transformer.py, row by row. It imports nothing; its two inner
-// loops come from the kernel it is given (kernel.js). Matrices stay int8, each row with its scale, or are widened to
-// float32 when they are loaded: the numbers are the same, the bytes that every pass has to read are not.
+// A Llama-family decoder: the same network as specdec_lite/transformer.py. It imports nothing; it says what is computed, and
+// the kernel it is given (kernel.js) computes it. A weight is a whole number times its row's scale. The whole numbers stay
+// int8 in memory, or are widened to float32 when they are loaded: the arithmetic is the same, the bytes that every pass has
+// to read are not. A matrix lies in panels of LANES rows, as the kernel wants it: weight i of row r at (⌊r/LANES⌋, i, r mod LANES).
 
-const CHUNK = 16; // tokens fed at once; a longer prompt goes through in pieces
+const CHUNK = 18; // tokens fed at once; a longer prompt goes through in pieces
+const LANES = 8;
 
 export class Llama {
   /** config, tensors: one model of the manifest. weights: the downloaded ArrayBuffer. format: "int8" or "float32".
-   *  capacity: how many positions the key/value cache holds. */
+   *  capacity: how many positions the key/value cache holds, a multiple of 4. */
   constructor(kernel, { config, tensors }, weights, format, capacity) {
     Object.assign(this, { kernel, config, capacity, length: 0 }); // length: positions stored; lowering it forgets the rest
-    const load = (name) => this.#load(tensors[name], weights, format);
+    const load = (name) => this.#load(tensors[name], weights, format === "int8");
     this.embedding = load("embedding");
     this.norm = load("norm");
     this.head = config.tied ? this.embedding : load("head");
@@ -17,51 +19,42 @@ export class Llama {
     this.blocks = Array.from({ length: config.layers }, (_, i) => Object.fromEntries(names.map((n) => [n, load(`blocks.${i}.${n}`)])));
     const floats = (count) => kernel.allocate(4 * count);
     const { hidden, inner, heads, kvHeads, headSize, layers, vocab } = config;
-    this.layerSize = kvHeads * capacity * headSize;
-    this.keys = floats(layers * this.layerSize);
-    this.values = floats(layers * this.layerSize);
+    this.headBytes = 4 * capacity * headSize; // of one head's keys, or values
+    this.keys = floats(layers * kvHeads * capacity * headSize);
+    this.values = floats(layers * kvHeads * capacity * headSize);
+    this.cos = floats(capacity * headSize / 2);
+    this.sin = floats(capacity * headSize / 2);
     this.stream = floats(CHUNK * hidden);
     this.normed = floats(CHUNK * Math.max(hidden, inner));
     this.wide = floats(CHUNK * Math.max((heads + 2 * kvHeads) * headSize, 2 * inner));
     this.seen = floats(CHUNK * heads * headSize);
     this.added = floats(CHUNK * hidden);
     this.scores = floats(capacity);
-    this.scratch = floats(4 * Math.max(hidden, inner, heads * headSize));
     this.logits = floats(CHUNK * vocab);
     this.#rotary();
   }
 
-  /** Copies one tensor into the kernel's memory. A matrix becomes {at, scales, rows, cols}; scales is 0 for float32. */
-  #load({ offset, rows, cols, scales }, weights, format) {
+  /** Copies one tensor into the kernel's memory: {at, rows, cols}, for a matrix also {scales, small: is it int8?}. */
+  #load({ offset, rows, cols, scales }, weights, small) {
     const { kernel } = this, count = rows * cols;
-    if (scales === undefined) {
-      const at = kernel.allocate(4 * count);
-      kernel.floats(at, count).set(new Float32Array(weights, offset, count));
-      return { at, scales: 0, rows, cols };
-    }
-    const small = new Int8Array(weights, offset, count), scale = new Float32Array(weights, scales, rows);
-    if (format === "int8") {
-      const at = kernel.allocate(count), scaleAt = kernel.allocate(4 * rows);
-      kernel.bytes(at, count).set(small);
-      kernel.floats(scaleAt, rows).set(scale);
-      return { at, scales: scaleAt, rows, cols };
-    }
-    const at = kernel.allocate(4 * count), wide = kernel.floats(at, count);
-    for (let row = 0, i = 0; row < rows; row++) for (let col = 0; col < cols; col++, i++) wide[i] = small[i] * scale[row];
-    return { at, scales: 0, rows, cols };
+    const copy = (at, numbers) => { kernel.floats(at, numbers.length).set(numbers); return at; };
+    if (scales === undefined) return { at: copy(kernel.allocate(4 * count), new Float32Array(weights, offset, count)), rows, cols };
+    const numbers = new Int8Array(weights, offset, count), at = kernel.allocate(small ? count : 4 * count);
+    if (small) kernel.bytes(at, count).set(numbers);
+    else copy(at, numbers);
+    return { at, rows, cols, small, scales: copy(kernel.allocate(4 * rows), new Float32Array(weights, scales, rows)) };
   }
 
   /** cos and sin of every position's angles, [capacity, headSize / 2]. */
   #rotary() {
-    const { headSize, theta } = this.config, half = headSize / 2;
-    this.cos = new Float32Array(this.capacity * half);
-    this.sin = new Float32Array(this.capacity * half);
+    const { kernel, capacity, config: { headSize, theta } } = this, half = headSize / 2;
+    const cos = kernel.floats(this.cos, capacity * half), sin = kernel.floats(this.sin, capacity * half);
     for (let j = 0; j < half; j++) {
       const frequency = Math.fround(1 / Math.fround(theta ** (2 * j / headSize)));
-      for (let position = 0; position < this.capacity; position++) {
+      for (let position = 0; position < capacity; position++) {
         const angle = Math.fround(position * frequency);
-        this.cos[position * half + j] = Math.cos(angle);
-        this.sin[position * half + j] = Math.sin(angle);
+        cos[position * half + j] = Math.cos(angle);
+        sin[position * half + j] = Math.sin(angle);
       }
     }
   }
@@ -81,93 +74,56 @@ export class Llama {
     return rows;
   }
 
-  #multiply(x, matrix, y, rows) {
-    this.kernel.matmul(x, matrix.at, matrix.scales, y, rows, matrix.cols, matrix.rows, this.scratch);
+  #embed(tokens) {
+    const { kernel, embedding: { at, scales, small, rows, cols } } = this;
+    const stream = kernel.floats(this.stream, tokens.length * cols), scale = kernel.floats(scales, rows);
+    const matrix = small ? kernel.bytes(at, rows * cols) : kernel.floats(at, rows * cols);
+    tokens.forEach((token, row) => {
+      const lane = token % LANES, first = (token - lane) * cols + lane;
+      for (let i = 0; i < cols; i++) stream[row * cols + i] = matrix[first + LANES * i] * scale[token];
+    });
   }
 
-  #embed(tokens) {
-    const { kernel, embedding: { at, scales, rows, cols } } = this;
-    const stream = kernel.floats(this.stream, tokens.length * cols);
-    const matrix = scales ? kernel.bytes(at, rows * cols) : kernel.floats(at, rows * cols);
-    tokens.forEach((token, row) => {
-      const scale = scales ? kernel.floats(scales, rows)[token] : 1;
-      for (let i = 0; i < cols; i++) stream[row * cols + i] = matrix[token * cols + i] * scale;
-    });
+  #multiply(x, { at, scales, small, rows, cols }, y, n) {
+    this.kernel.matmul(x, at, scales, y, n, cols, rows, small);
+  }
+
+  #normalise({ at }, n) {
+    this.kernel.normalise(this.stream, at, this.normed, n, this.config.hidden, this.config.eps);
   }
 
   /** One layer: attention, then a gated MLP, each added to the residual stream. */
   #block(block, layer, n) {
+    const { kernel, config: { hidden, inner } } = this;
     this.#normalise(block.norm1, n);
     this.#multiply(this.normed, block.qkv, this.wide, n);
     this.#attention(layer, n);
     this.#multiply(this.seen, block.out, this.added, n);
-    this.#add(n);
+    kernel.add(this.stream, this.added, n * hidden);
     this.#normalise(block.norm2, n);
     this.#multiply(this.normed, block.gate_up, this.wide, n);
-    this.#gate(n);
+    kernel.gate(this.wide, this.normed, n, inner);
     this.#multiply(this.normed, block.down, this.added, n);
-    this.#add(n);
-  }
-
-  /** normed = stream / rms(stream) · weight, row by row. */
-  #normalise(norm, n) {
-    const { kernel, config: { hidden, eps } } = this;
-    const x = kernel.floats(this.stream, n * hidden), y = kernel.floats(this.normed, n * hidden), weight = kernel.floats(norm.at, hidden);
-    for (let from = 0; from < n * hidden; from += hidden) {
-      let squares = 0;
-      for (let i = from; i < from + hidden; i++) squares += x[i] * x[i];
-      const scale = 1 / Math.sqrt(squares / hidden + eps);
-      for (let i = 0; i < hidden; i++) y[from + i] = x[from + i] * scale * weight[i];
-    }
+    kernel.add(this.stream, this.added, n * hidden);
   }
 
   /** Turns queries and keys by their positions, stores keys and values, and lets every token see what is stored up to it. */
   #attention(layer, n) {
-    const { kernel, config: { heads, kvHeads, headSize }, capacity } = this;
-    const width = (heads + 2 * kvHeads) * headSize, keysAt = this.keys + 4 * layer * this.layerSize, valuesAt = this.values + 4 * layer * this.layerSize;
-    const qkv = kernel.floats(this.wide, n * width), keys = kernel.floats(keysAt, this.layerSize), values = kernel.floats(valuesAt, this.layerSize);
-    for (let row = 0, base = 0; row < n; row++, base += width) {
-      const position = this.length + row;
-      for (let head = 0; head < heads + kvHeads; head++) this.#turn(qkv, base + head * headSize, position);
-      for (let head = 0; head < kvHeads; head++) {
-        const to = (head * capacity + position) * headSize, key = base + (heads + head) * headSize;
-        for (let i = 0; i < headSize; i++) {
-          keys[to + i] = qkv[key + i];
-          values[to + i] = qkv[key + kvHeads * headSize + i];
-        }
-      }
-      for (let head = 0; head < heads; head++) {
-        const from = 4 * Math.floor(head * kvHeads / heads) * capacity * headSize, to = this.seen + 4 * (row * heads + head) * headSize;
-        kernel.attend(this.wide + 4 * (base + head * headSize), keysAt + from, valuesAt + from, to, this.scores, position + 1, headSize);
-      }
+    const { kernel, headBytes, config: { heads, kvHeads, headSize } } = this;
+    const head = 4 * headSize, line = (heads + 2 * kvHeads) * head, start = layer * kvHeads * headBytes; // all in bytes
+    for (let row = 0; row < n; row++) {
+      const position = this.length + row, angles = position * head / 2, to = start + position * head;
+      const queries = this.wide + row * line, keys = queries + heads * head, values = keys + kvHeads * head;
+      kernel.turn(queries, this.cos + angles, this.sin + angles, heads + kvHeads, headSize);
+      kernel.spread(keys, this.keys + to, kvHeads, headSize, headBytes);
+      kernel.spread(values, this.values + to, kvHeads, headSize, headBytes);
     }
-  }
-
-  /** Rotary position embedding of one head, in the Llama layout (halves, not interleaved pairs). */
-  #turn(x, at, position) {
-    const half = this.config.headSize / 2;
-    for (let i = at, j = position * half; i < at + half; i++, j++) {
-      const first = x[i], second = x[i + half], cos = this.cos[j], sin = this.sin[j];
-      x[i] = first * cos - second * sin;
-      x[i + half] = second * cos + first * sin;
+    for (let h = 0; h < heads; h++) { // all rows of a head before the next: its keys and values are in the cache then
+      const shared = start + Math.floor(h * kvHeads / heads) * headBytes;
+      for (let row = 0; row < n; row++)
+        kernel.attend(this.wide + row * line + h * head, this.keys + shared, this.values + shared, this.seen + (row * heads + h) * head,
+          this.scores, this.length + row + 1, headSize);
     }
-  }
-
-  /** normed = silu(gate) · up, from the two halves of every row of `wide`. */
-  #gate(n) {
-    const { kernel, config: { inner } } = this;
-    const wide = kernel.floats(this.wide, n * 2 * inner), y = kernel.floats(this.normed, n * inner);
-    for (let row = 0; row < n; row++)
-      for (let i = 0, from = 2 * row * inner, to = row * inner; i < inner; i++) {
-        const gate = wide[from + i];
-        y[to + i] = gate / (1 + Math.exp(-gate)) * wide[from + inner + i];
-      }
-  }
-
-  #add(n) {
-    const { kernel, config: { hidden } } = this;
-    const stream = kernel.floats(this.stream, n * hidden), added = kernel.floats(this.added, n * hidden);
-    for (let i = 0; i < n * hidden; i++) stream[i] += added[i];
   }
 
   /** The final norm and the head. Rows are copied where another chunk would overwrite them. */

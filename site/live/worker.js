@@ -14,9 +14,9 @@ const REPEATS = 3; // timed runs each way
 const PASSES = 5; // timed passes of each width
 const WARM_UP = 16; // tokens decoded before anything is timed
 
-/** Both models in a kernel of their own, in the asked format. wasm: the compiled kernel; weights: the download. */
-export async function build({ wasm, manifest, weights, format, scalar = false }) {
-  const kernel = await loadKernel(wasm, scalar);
+/** Both models in a kernel of their own, in the asked format. kernels: compiled, by name; weights: the download. */
+export async function build({ kernels, manifest, weights, format }) {
+  const kernel = await loadKernel(kernels);
   const [target, draft] = ["target", "draft"].map((name) => new Llama(kernel, manifest.models[name], weights, format, CAPACITY));
   return { kernel, target, draft, tokenizer: new Tokenizer(manifest.tokenizer), wanted: 0 };
 }
@@ -92,7 +92,7 @@ export function run(engine, options, post = () => {}) {
   const stats = count(runs.speculative[0]);
   const inLoop = median(runs.speculative.map((steps) => count(steps)).map((s) => s.drafting / (s.draftPasses || 1)));
   const result = { stats, plain, speculative, plainTokens: runs.plain[0].length, speedup: median(plain) / median(speculative), same,
-    costs: { ...costs(engine, ids), inLoop }, memory: engine.kernel.size(), simd: engine.kernel.simd, options, cut };
+    costs: { ...costs(engine, ids), inLoop }, memory: engine.kernel.size(), kernel: engine.kernel.name, simd: engine.kernel.simd, options, cut };
   post({ type: "result", ...result });
   return result;
 }

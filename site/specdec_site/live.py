@@ -23,8 +23,10 @@ from specdec_lite.pairs import SHIPPED, load_model
 from specdec_lite.transformer import Transformer
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
-WORKER = ("kernel.js", "llama.js", "bpe.js", "speculate.js", "worker.js")
+WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "worker.js")
 PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "live.js")
+LANES = 8   # rows of a matrix that the kernel reads together
+KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}   # the compiler's options for each, the fastest first
 PIECE = 1_500_000   # bytes of weights in each script that a page opened from a folder reads instead of weights.bin
 PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
 
@@ -45,8 +47,13 @@ def dequantised(model: Transformer) -> Transformer:
     return copy.requires_grad_(False)
 
 
+def panels(matrix: Tensor) -> Tensor:
+    """[rows, cols] → [rows / LANES, cols, LANES]: the order in which the kernel meets the weights."""
+    return matrix.unflatten(0, (-1, LANES)).transpose(1, 2).contiguous()
+
+
 class Pack:
-    """Tensors one after another in one file, each at a multiple of 16 bytes."""
+    """Tensors one after another in one file, each at a multiple of 16 bytes; matrices in panels."""
 
     def __init__(self):
         self.data = bytearray()
@@ -60,8 +67,8 @@ class Pack:
     def model(self, model: Transformer) -> dict:
         """Adds a model; returns its manifest entry, {"config", "tensors": {name: {"offset", "rows", "cols", "scales"}}}."""
         c = model.config
-        if c.qkv_bias or c.qk_norm or c.window or c.hidden_size % 8 or c.intermediate_size % 8 or c.head_size % 16 or c.vocab_size % 4:
-            raise ValueError(f"the live page cannot run {asdict(c)}: no bias, no q/k norm, no window; sizes in multiples of 8 (heads of 16)")
+        if c.qkv_bias or c.qk_norm or c.window or c.hidden_size % 16 or c.intermediate_size % 8 or c.head_size % 16 or c.vocab_size % 16:
+            raise ValueError(f"the live page cannot run {asdict(c)}: no bias, no q/k norm, no window; sizes in multiples of 16 (inside the MLP of 8)")
         config = {"hidden": c.hidden_size, "inner": c.intermediate_size, "layers": c.num_layers, "heads": c.num_heads, "kvHeads": c.num_kv_heads,
                   "headSize": c.head_size, "vocab": c.vocab_size, "theta": c.rope_theta, "eps": c.norm_eps, "tied": c.tied}
         tensors = {}
@@ -73,7 +80,7 @@ class Pack:
                 entry = {"offset": self.add(weight), "rows": 1, "cols": len(weight)}
             else:
                 small, scales = quantise(weight)
-                entry = {"offset": self.add(small), "rows": weight.shape[0], "cols": weight.shape[1], "scales": self.add(scales)}
+                entry = {"offset": self.add(panels(small)), "rows": weight.shape[0], "cols": weight.shape[1], "scales": self.add(scales)}
             tensors[name.removesuffix(".weight")] = entry
         return {"config": config, "tensors": tensors}
 
@@ -102,17 +109,24 @@ def presets() -> list[dict]:
     return [{"kind": kind, **prompts[kind][i]} for kind, chosen in PRESETS.items() for i in chosen]
 
 
-def compile_kernel(node_modules: Path, into: Path) -> bytes:
-    """kernel.ts as WebAssembly. Raises ExtensionError with what the compiler said."""
+def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
+    """kernel.ts as WebAssembly, once for every entry of KERNELS, also written to `folder` as kernel-<name>.wasm.
+
+    Raises ExtensionError with what the compiler said.
+    """
     compiler = node_modules / "assemblyscript" / "bin" / "asc.js"
     if not compiler.exists():
         raise ExtensionError(f"{compiler} is missing: run `npm ci` first (`make book` does)")
-    command = ["node", compiler, SOURCE / "kernel.ts", "--outFile", into, "-O3", "--noAssert", "--runtime", "stub", "--enable", "simd",
-               "--importMemory", "--initialMemory", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=into.parent, check=False)
-    if done.returncode:
-        raise ExtensionError(f"kernel.ts does not compile: {done.stdout}{done.stderr}")
-    return into.read_bytes()
+    compiled = {}
+    for name, options in KERNELS.items():
+        into = folder / f"kernel-{name}.wasm"
+        command = ["node", compiler, SOURCE / "kernel.ts", "--outFile", into, "-O3", "--noAssert", "--runtime", "stub", "--importMemory",
+                   "--initialMemory", "1", "--enable", "simd", *options]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        if done.returncode:
+            raise ExtensionError(f"kernel.ts does not compile: {done.stdout}{done.stderr}")
+        compiled[name] = into.read_bytes()
+    return compiled
 
 
 def bundle(names: tuple[str, ...]) -> str:
@@ -139,7 +153,7 @@ def write(static: Path, node_modules: Path) -> None:
     """Everything the live page fetches, under _static/live; its interface, which the page mounts, under _static/interactives."""
     folder = static / "live"
     folder.mkdir(parents=True, exist_ok=True)
-    wasm = compile_kernel(node_modules, folder / "kernel.wasm")
+    kernels = {name: base64.b64encode(wasm).decode() for name, wasm in compile_kernels(node_modules, folder).items()}
     models = [load_model(SHIPPED / name, "cpu", "float32") for name in ("target", "draft")]
     data, manifest = export(*models, SHIPPED / "target" / "tokenizer.json")
     pieces = [data[at:at + PIECE] for at in range(0, len(data), PIECE)]
@@ -148,7 +162,7 @@ def write(static: Path, node_modules: Path) -> None:
         text = base64.b64encode(piece).decode()
         (folder / f"weights-{number}.js").write_text(f'globalThis.sdlWeights("{text}");\n', "utf-8")
     worker = f'"use strict";\n{bundle(WORKER)}'
-    engine = {"manifest": manifest | {"pieces": len(pieces)}, "presets": presets(), "wasm": base64.b64encode(wasm).decode(), "worker": worker}
+    engine = {"manifest": manifest | {"pieces": len(pieces)}, "presets": presets(), "kernels": kernels, "worker": worker}
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
     face = bundle(PAGE).replace("export default ", 'globalThis.sdlInteractives["live"] = ')
     (static / "interactives" / "live.js").write_text(f"(() => {{\nglobalThis.sdlInteractives ??= {{}};\n{face}\n}})();\n", "utf-8")

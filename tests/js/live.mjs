@@ -1,5 +1,6 @@
 // node live.mjs < JSON: runs the live page's own modules without a page. {folder, job, …} → JSON on stdout.
 import { readFileSync } from "node:fs";
+import v8 from "node:v8";
 import { loadKernel } from "../../site/live/kernel.js";
 import { Llama } from "../../site/live/llama.js";
 import { Tokenizer } from "../../site/live/bpe.js";
@@ -7,15 +8,19 @@ import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { expectedTokens, interval } from "../../site/live/explain.js";
 import { build, run } from "../../site/live/worker.js";
 
+v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
 const request = JSON.parse(readFileSync(0, "utf8"));
 
-async function engine({ folder, format, scalar = false, capacity }) {
+/** kernel: the only one on offer; without it, all are, as on the page. */
+async function engine({ folder, format, kernel, capacity }) {
   const manifest = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8")), file = readFileSync(`${folder}/weights.bin`);
-  const weights = file.buffer.slice(file.byteOffset, file.byteOffset + file.length), wasm = readFileSync(`${folder}/kernel.wasm`);
-  if (!capacity) return build({ wasm, manifest, weights, format, scalar });
-  const kernel = await loadKernel(wasm, scalar);
-  const [target, draft] = ["target", "draft"].map((name) => new Llama(kernel, manifest.models[name], weights, format, capacity));
-  return { kernel, target, draft };
+  const weights = file.buffer.slice(file.byteOffset, file.byteOffset + file.length);
+  const names = kernel ? [kernel] : ["relaxed", "simd"];
+  const kernels = Object.fromEntries(names.filter((name) => name !== "scalar").map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]));
+  if (!capacity) return build({ kernels, manifest, weights, format });
+  const loaded = await loadKernel(kernels);
+  const [target, draft] = ["target", "draft"].map((name) => new Llama(loaded, manifest.models[name], weights, format, capacity));
+  return { kernel: loaded, target, draft };
 }
 
 const base64 = (rows) => Buffer.concat(rows.map((row) => Buffer.from(Float32Array.from(row).buffer))).toString("base64");
@@ -63,7 +68,7 @@ const jobs = {
       model.length = start;
       return model.forward(tokens, last).map((row) => row.slice());
     });
-    return { simd: models.kernel.simd, logits: base64(rows) };
+    return { kernel: models.kernel.name, logits: base64(rows) };
   },
   encode(r) {
     const tokenizer = new Tokenizer(JSON.parse(readFileSync(`${r.folder}/manifest.json`, "utf8")).tokenizer);
