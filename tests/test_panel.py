@@ -97,3 +97,11 @@ def test_interval_is_wilsons(accepted, tested):
 def test_bad_input_is_named(bad, named):
     with pytest.raises((TypeError, ValueError), match=named):
         panel(**bad)
+
+
+def test_one_pair_needs_no_menu():
+    one = panel()
+    assert one.pair not in one.view.children and one.run().summary.startswith("γ = 4")
+    two = panel({"small": PAIR, "again": lambda: PAIR})
+    two.pair.value = "again"
+    assert two.view.children[0] is two.pair and two.run().summary.startswith("again, γ = 4")

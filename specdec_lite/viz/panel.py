@@ -32,7 +32,7 @@ def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[fl
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One finished run: what was chosen, and its trace."""
+    """One finished run: what was chosen, and its trace. pair: its name, "" where the panel has one pair only."""
     pair: str
     prompt: str
     gamma: int
@@ -42,8 +42,8 @@ class Run:
     @property
     def summary(self) -> str:
         """What was run and what came of it, in plain text."""
-        chosen = f"{self.pair}, γ = {self.gamma}{'' if self.gamma else ' (plain decoding)'}, temperature {self.temperature:g}"
-        return f"{chosen}, prompt “{self.prompt}”: {self.rate}; {self.speed}."
+        name = f"{self.pair}, " if self.pair else ""
+        return f"{name}γ = {self.gamma}{'' if self.gamma else ' (plain decoding)'}, temperature {self.temperature:g}, prompt “{self.prompt}”: {self.rate}; {self.speed}."
 
     @property
     def rate(self) -> str:
@@ -51,12 +51,12 @@ class Run:
         if not stats.tested:
             return "no draft was tested, so α is unknown"
         low, high = wilson_interval(stats.accepted, stats.tested)
-        return f"α ≈ {stats.acceptance_rate:.2f} ({stats.accepted} of {stats.tested} tests; 95 % interval {low:.2f} to {high:.2f})"
+        return f"α ≈ {stats.acceptance_rate:.2f} ({stats.accepted} of {stats.tested} tests; 95\u00a0% interval {low:.2f} to {high:.2f})"
 
     @property
     def speed(self) -> str:
         stats: Stats = self.trace.stats
-        return f"{stats.tokens / stats.seconds:.1f} tokens/s in this one run, its first pass over the prompt not counted"
+        return f"{stats.tokens / stats.seconds:.1f} tokens/s in this one run, prefill not counted"
 
     def _repr_html_(self) -> str:
         return f'<p role="status">{escape(self.summary)}</p>{self.trace._repr_html_()}'
@@ -89,7 +89,8 @@ class ControlPanel:
         self.temperature = ipywidgets.FloatSlider(temperature, min=0, max=MAX_TEMPERATURE, step=0.1, description="temperature", continuous_update=False, **wide)
         self.button = ipywidgets.Button(description="Run", button_style="primary")
         self.result = ipywidgets.HTML()
-        self.view = ipywidgets.VBox([self.pair, self.prompt, self.gamma, self.temperature, self.button, self.result])
+        menus = [self.pair, self.prompt] if len(self._pairs) > 1 else [self.prompt]
+        self.view = ipywidgets.VBox([*menus, self.gamma, self.temperature, self.button, self.result])
         self.button.on_click(lambda _: self.run())
 
     def run(self) -> Run | None:
@@ -131,12 +132,12 @@ class ControlPanel:
 
 
 def _checked_pairs(pairs) -> dict[str, Pair | Callable[[], Pair]]:
-    named = dict(pairs) if isinstance(pairs, Mapping) else {"the pair": pairs}
+    named = dict(pairs) if isinstance(pairs, Mapping) else {"": pairs}
     if not named:
         raise ValueError("pairs is empty: must hold at least one pair")
     for name, pair in named.items():
         if not isinstance(pair, Pair) and not callable(pair):
-            raise TypeError(f"pairs holds a {type(pair).__name__} at {name!r}: must be a Pair, such as load_pair(), or a function that returns one")
+            raise TypeError(f"pairs holds a {type(pair).__name__}{f' at {name!r}' if name else ''}: must be a Pair, such as load_pair(), or a function that returns one")
     return named
 
 

@@ -109,7 +109,7 @@ function drawTable(body, rounds, { round: at, kind }) {
     const ahead = kind === "reuse" ? next[i - now.accepted] : undefined;
     return make("tr", isRead(i) ? { "aria-current": "step" } : {}, make("th", { scope: "row" }, String(first + row)), make("td", {}, proposed),
       make("td", {}, writes(i) === null ? "" : token(i === now.accepted ? "own" : "sampled", writes(i), true)),
-      make("td", { class: "sdl-verdict" }, verdict.join("; ")), make("td", {}, ahead === undefined ? "" : token(i === now.accepted ? "own" : "drafted", ahead, true)));
+      make("td", { class: "sdl-verdict" }, ...verdict.map((words) => make("span", {}, words))), make("td", {}, ahead === undefined ? "" : token(i === now.accepted ? "own" : "drafted", ahead, true)));
   }));
 }
 
