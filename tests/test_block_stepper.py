@@ -9,9 +9,8 @@ from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 from specdec_lite.viz.block_stepper import BlockStepper, recorded_blocks
 from specdec_lite.viz.interactive import MIME
-from test_site import accessibility_faults
+from mounting import axe_faults, mounted, says  # noqa: F401: mounted is a fixture
 from test_stepper import Letters, tiny
-from test_tree_explorer import mounted, says  # noqa: F401: mounted is a fixture
 from test_viz import evaluate
 
 PROMPT = Letters().encode("hello")
@@ -161,7 +160,7 @@ def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):  # noqa
     counts = counts_of(recorded.rounds)[solving]
     shown = page.locator("svg[role=img]").get_attribute("aria-label")
     assert all(f": {counts[form]}" in part for form, part in zip(("plain", "twoPass", "merged"), shown.split("far. ")[1].split(". "), strict=True))
-    assert page.evaluate("document.documentElement.scrollWidth") <= width and accessibility_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width and axe_faults(page) == []
     page.get_by_role("button", name="◀◀ block").press("Enter")
     says(page, ".sdl-summary", "Verify.")
     assert "ArrowRight" not in page.evaluate("heard")

@@ -11,7 +11,7 @@ from specdec_lite.tree import TokenTree
 from specdec_lite.viz import TreeExplorer
 from specdec_lite.viz.interactive import MIME
 from specdec_lite.viz.tree_explorer import SAMPLE
-from test_site import accessibility_faults
+from mounting import axe_faults, mounted, says  # noqa: F401
 from test_viz import evaluate
 
 HEADS = [SAMPLE["accuracies"], [[0.9], [0.9], [0.9], [0.9]], [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]], [[0.34, 0.33, 0.33]],
@@ -135,46 +135,8 @@ def test_bad_input_is_named(bad, named):
         TreeExplorer(**{"parents": []} | bad)
 
 
-PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><title>tree</title><style>body {{ margin: 8px; background: {background} }} {css}</style>
-<body><main><h1 style="color: gray">Tree</h1><div id="place"></div></main><script>
-{module}
-const state = {state}, calls = {{}};
-window.model = {{ get: (name) => state[name], save_changes() {{}}, off() {{}},
-  set(name, value) {{ if (state[name] === value) return; state[name] = value; (calls["change:" + name] ?? []).forEach((call) => call()); }},
-  on(event, call) {{ calls[event] = [...(calls[event] ?? []), call]; }} }};
-window.heard = [];
-document.body.addEventListener("keydown", (event) => window.heard.push(event.key));
-interactive.render({{ model, el: document.getElementById("place") }});
-</script></body></html>"""
-
-
-@pytest.fixture
-def mounted(chromium):
-    """mounted(widget, width, theme) -> page; any exception in it fails the test."""
-    pages, problems = [], []
-
-    def mount(widget, width=1280, theme="light"):
-        page = chromium.new_page(viewport={"width": width, "height": 900})
-        pages.append(page)
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.set_content(PAGE.format(theme=theme, background="#14181e" if theme == "dark" else "#fff", css=widget._css,
-                                     module=widget._esm.replace("export default", "const interactive ="), state=json.dumps(widget.state())))
-        page.locator(".sdl-summary:not(:empty)").wait_for()
-        return page
-
-    yield mount
-    for page in pages:
-        page.close()
-    assert problems == []
-
-
-def says(page, where: str, words: str):
-    page.wait_for_function("([where, words]) => document.querySelector(where).textContent.includes(words)", arg=[where, words])
-
-
 @pytest.mark.browser
-def test_task_is_solved_by_keyboard_alone(mounted):
+def test_task_is_solved_by_keyboard_alone(mounted):  # noqa: F811
     """From the dense tree: everything pruned, then the best tree grown, with undo on the way."""
     page = mounted(TreeExplorer())
     page.get_by_role("tree").get_by_role("treeitem", selected=True).focus()
@@ -202,7 +164,7 @@ def test_task_is_solved_by_keyboard_alone(mounted):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_tree_grows_and_shrinks_by_mouse(mounted, width):
+def test_tree_grows_and_shrinks_by_mouse(mounted, width):  # noqa: F811
     page = mounted(TreeExplorer(), width)
     nodes = page.get_by_role("treeitem")
     nodes.nth(2).click()
@@ -224,7 +186,7 @@ def test_tree_grows_and_shrinks_by_mouse(mounted, width):
 
 
 @pytest.mark.browser
-def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
+def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):  # noqa: F811
     page = mounted(TreeExplorer())
     fates = lambda: [element.get_attribute("class").split("sdl-")[-1] for element in page.get_by_role("treeitem").all()]
     at = lambda *nodes: [(f"node {n}" if n >= 0 else "root") for n in nodes]
@@ -247,13 +209,13 @@ def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):
+def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):  # noqa: F811
     full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert accessibility_faults(page) == []
+    assert axe_faults(page) == []
     page.get_by_text("The tree as numbers").click()
-    assert page.locator("details tbody tr").count() == 16 and accessibility_faults(page) == []
+    assert page.locator("details tbody tr").count() == 16 and axe_faults(page) == []
     boxes = [element.bounding_box() for element in page.get_by_role("treeitem").all()]
     assert all(box["width"] >= 44 and box["height"] >= 24 for box in boxes)
     clash = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i]

@@ -246,7 +246,7 @@ function layout(s, id, view, parts, tools) {
       `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads that are right this often:`, parts.task),
     accuracyTable(s),
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" },
-      chart("The tree", "sdl-wide", tools.edit, make("p", { id: `${id}-keys`, class: "sdl-note" }, "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted."), view.canvas),
+      chart("The tree", "sdl-wide", tools.edit, make("p", { id: `${id}-keys`, class: "sdl-note" }, "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted, which is the product along the path if the heads err independently."), view.canvas),
       chart("Its mask", "sdl-narrow", tools.flip, make("p", { class: "sdl-note" }, "Row: a node, with its position after the root. Column: what it may see."), parts.svg, legend()))),
     tools.slider, parts.spoken, parts.numbers, tools.best,
     make("details", {}, make("summary", {}, "The tree as numbers"), parts.list, table("Nodes", ["node", "word", "parent", "position", "chance", "sees"], parts.body)));
