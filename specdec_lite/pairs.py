@@ -9,12 +9,16 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from tqdm import tqdm
 
+from .memory import Size, advise, check_room, hugging_face_size, native_size
 from .models import CausalLM
 from .transformer import Transformer, TransformerConfig, from_hf_state, to_hf_state
 
 SHIPPED = Path(__file__).parent / "weights" / "pair"
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+DESCRIPTION = ["*.json", "*.txt", "*.model"]
+WEIGHTS = [*DESCRIPTION, "*.safetensors"]
 PROBES = ("def f(x):\n    return x", "It was 25 °C in Zürich – 東京 🙂", "   spaces\tand\r\nlines ", "0123456789", "<|endoftext|>")
 
 
@@ -26,31 +30,64 @@ class Pair:
     tokenizer: object
 
 
-def load_pair(target: str | Path | None = None, draft: str | Path | None = None, device: str = "auto", dtype: str = "auto") -> Pair:
+def load_pair(target: str | Path | None = None, draft: str | Path | None = None, device: str = "auto", dtype: str = "auto",
+              context: int | None = None, device_map: str | dict | None = None, tp_plan: str | None = None) -> Pair:
     """Load a target and a draft: the shipped trained pair, or two hub ids or local folders.
 
     device: "auto" (a GPU if there is one), or anything `torch.device` takes. dtype: "float32", "bfloat16", "float16",
-    "float64", or "auto": each model's stored dtype, but float32 for the shipped draft on a CPU, where it is faster.
-    Raises ValueError for models that cannot work together, and for a folder that is not a model.
+    "float64", or "auto": each model's stored dtype, but float32 for the shipped draft on a CPU, where it is faster, and
+    float16 for bfloat16 on a card without it. context: tokens of prompt and answer to leave room for (default: 4096, or
+    what the models can read). For a target larger than one card, device_map="auto" spreads its layers over the cards (needs
+    accelerate), and tp_plan="auto" splits every layer over the processes of `torchrun` (give all of them one seed); both are
+    passed on to transformers, and the draft stands where the target's input is.
+    Vocabularies, context lengths and memory are checked before any weight is fetched or loaded. Raises ValueError for
+    models that cannot work together or a folder that is not a model, MemoryError for models that do not fit.
     """
     if (target is None) != (draft is None):
         raise ValueError(f"target={target!r}, draft={draft!r}: give both, or neither for the shipped pair")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else str(device)
-    small = "float32" if target is None and device == "cpu" and dtype == "auto" else dtype
-    folders = [SHIPPED / "target", SHIPPED / "draft"] if target is None else [_folder("target", target), _folder("draft", draft)]
-    tokenizers = [_tokenizer(folder) for folder in folders]
-    _check_tokenizers(*tokenizers)
-    return Pair(load_model(folders[0], device, dtype), load_model(folders[1], device, small), tokenizers[0])
+    sources = {"target": target, "draft": draft} if target is not None else {name: SHIPPED / name for name in ("target", "draft")}
+    folders = {name: _folder(name, source, DESCRIPTION) for name, source in sources.items()}
+    tokenizers = {name: _tokenizer(folder) for name, folder in folders.items()}
+    _check_tokenizers(*tokenizers.values())
+    asked = {"target": dtype, "draft": "float32" if target is None and device == "cpu" and dtype == "auto" else dtype}
+    split = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
+    _check_fit(folders, device, asked, context, {"draft"} if split else {"target", "draft"})
+    folders = {name: _folder(name, source, WEIGHTS) for name, source in sources.items()}
+    with advise("loading the target"):
+        large = load_model(folders["target"], device, asked["target"], **split)
+    with advise("loading the draft"):
+        small = load_model(folders["draft"], str(large.device) if split else device, asked["draft"])
+    return Pair(large, small, tokenizers["target"])
 
 
-def _folder(name: str, source: str | Path) -> Path:
+def _folder(name: str, source: str | Path, files: list[str]) -> Path:
+    """A local folder as it is, or a hub repository's files of these kinds, fetched with a progress bar."""
     path = Path(source)
     if (path / "config.json").is_file():
         return path
     if path.exists() or path.is_absolute():
         raise ValueError(f"{name}={str(source)!r}: must be a hub id or a folder that holds config.json and *.safetensors")
     from huggingface_hub import snapshot_download
-    return Path(snapshot_download(str(source), allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model"]))
+    return Path(snapshot_download(str(source), allow_patterns=files))
+
+
+def _check_fit(folders: dict[str, Path], device: str, dtypes: dict[str, str], context: int | None, loaded: set[str]) -> None:
+    """The context length against both models, and what is loaded onto `device` against its free memory."""
+    sizes = {name: model_size(folder) for name, folder in folders.items()}
+    limit = min(size.positions for size in sizes.values())
+    if context is not None and not (isinstance(context, int) and 1 <= context <= limit):
+        reach = ", ".join(f"{name} {size.positions}" for name, size in sizes.items())
+        raise ValueError(f"context={context!r}: must be a whole number from 1 to what both models can read ({reach} tokens)")
+    room = context or min(4096, limit)
+    kinds = {name: _dtype(dtypes[name], _stored(folder), device) for name, folder in folders.items()}
+    check_room({name: size.bytes(kinds[name], room) for name, size in sizes.items() if name in loaded}, device, room)
+
+
+def model_size(folder: str | Path) -> Size:
+    """Parameters, cache and context length of the model that a folder's config.json describes; no weight is read."""
+    config = config_from_hf(json.loads((Path(folder) / "config.json").read_text()))
+    return hugging_face_size(Path(folder)) if config is None else native_size(config)
 
 
 def _tokenizer(folder: Path):
@@ -97,34 +134,52 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
         tied=config.get("tie_word_embeddings", False), window=config.get("sliding_window") if windowed else None)
 
 
-def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto") -> CausalLM:
-    """One model from a folder of config.json and safetensors: native for the Llama family, else through transformers."""
+def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **split) -> CausalLM:
+    """One model from a folder of config.json and safetensors: native for the Llama family, else through transformers.
+
+    split: device_map or tp_plan, which transformers then applies. Weights pass through the machine's memory shard by
+    shard, so a card needs room for one copy.
+    """
     folder = Path(folder)
-    described = json.loads((folder / "config.json").read_text())
-    config, files = config_from_hf(described), sorted(folder.glob("*.safetensors"))
+    config, files = config_from_hf(json.loads((folder / "config.json").read_text())), sorted(folder.glob("*.safetensors"))
     if not files:
         raise ValueError(f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because they can run code")
-    kind = _dtype(dtype, described.get("dtype") or described.get("torch_dtype") or "float32")
-    if config is None:
+    kind = _dtype(dtype, _stored(folder), device)
+    if config is None or split:
         from transformers import AutoModelForCausalLM
-        return CausalLM(AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True, trust_remote_code=False).to(device))
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True, trust_remote_code=False, **split)
+        return CausalLM(model if split else model.to(device))
     state: dict = {}
-    for file in files:
-        state |= load_file(file, device=device)
+    for file in tqdm(files, desc=f"reading {folder.name}", disable=sum(file.stat().st_size for file in files) < 1e9):
+        state |= load_file(file, device="cpu")
     with torch.device("meta"):
         model = Transformer(config)
-    model.load_state_dict({name: weight.to(kind) for name, weight in from_hf_state(state, config).items()}, assign=True)
+    model.load_state_dict({name: weight.to(device, kind) for name, weight in from_hf_state(state, config).items()}, assign=True)
     if config.tied:
         model.head.weight = model.embedding.weight
     return CausalLM(model.requires_grad_(False))
 
 
-def _dtype(asked: str, stored: str) -> torch.dtype:
+def _stored(folder: Path) -> str:
+    described = json.loads((Path(folder) / "config.json").read_text())
+    return described.get("dtype") or described.get("torch_dtype") or "float32"
+
+
+def _dtype(asked: str, stored: str, device: str = "cpu") -> torch.dtype:
     allowed = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     name = str(stored if asked == "auto" else asked).removeprefix("torch.")
     if name not in allowed:
         raise ValueError(f"dtype={asked!r}: must be 'auto' or one of {', '.join(allowed)}")
+    if name == "bfloat16" and torch.device(device).type == "cuda" and not _has_bfloat16():
+        if asked != "auto":
+            raise ValueError("dtype='bfloat16': this card computes no bfloat16; use dtype='auto' or 'float16'")
+        name = "float16"
     return allowed[name]
+
+
+def _has_bfloat16() -> bool:
+    """Whether the GPU computes in bfloat16 itself, not by emulation (compute capability 8.0 and above)."""
+    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def save_model(folder: Path, model: Transformer, tokenizer, limit: int = 15_000_000) -> None:
