@@ -59,7 +59,8 @@ class Step:
     tokens: the emitted ids in order. tree: what was drafted; path: its accepted nodes. token, kind: the token the target
     added and what it is ("recovered", "bonus", "sampled"), both None when a drafted stop token ended the text. tests: draws
     tested at each level. p, q: for every node, the target's and the drafter's probability of its token (q = 1: chosen).
-    draft_passes; seconds spent drafting, verifying (the target's pass) and on everything else.
+    draft_passes; seconds spent drafting, verifying (the target's pass) and on everything else. draws: how many draws landed on
+    each node; None: one on each.
     """
     tokens: tuple[int, ...]
     tree: TokenTree
@@ -73,6 +74,7 @@ class Step:
     drafting: float
     verifying: float
     other: float
+    draws: tuple[int, ...] | None = None
 
     @property
     def seconds(self) -> float:
@@ -88,14 +90,15 @@ class Step:
 
     @property
     def drafted(self) -> int:
-        """Nodes drafted, not counting levels beyond a stop token."""
-        if self.kind is not None:
-            return len(self.tree)
-        return int((self.tree.depth < len(self.path)).sum())
+        """Draws made, not counting levels beyond a stop token: as many as nodes, unless equal draws share one."""
+        made, depth = self.draws or (1,) * len(self.tree), self.tree.depth.tolist()
+        return sum(count for count, level in zip(made, depth) if self.kind is not None or level < len(self.path))
 
 
 def check_shape(proposal: Proposal, wanted: int, vocab_size: int) -> None:
-    """Raise ValueError, before the target runs, for a draft that is too deep or whose rows have another width."""
+    """Raise ValueError, before the target runs, for a draft that is too deep or whose rows have another width; TypeError for no draft."""
+    if not isinstance(proposal, Proposal):
+        raise TypeError(f"the drafter proposed a {type(proposal).__name__}: must be a Proposal, NOTHING where there is nothing to propose")
     tree, probs = proposal.tree, proposal.probs
     levels = len(tree) if tree.is_chain else int(tree.depth.max()) + 1
     if levels and levels >= wanted:
@@ -111,10 +114,12 @@ def check_proposal(proposal: Proposal, wanted: int, vocab_size: int) -> None:
     if not len(tree):
         return
     outside = [t for t in tree.tokens.tolist() if not 0 <= t < vocab_size]
-    if outside and proposal.candidates is None:
+    if outside:
         raise ValueError(f"the drafter proposed token {outside[0]}: the target's token ids are 0 … {vocab_size - 1}")
     if probs is not None and not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
         raise ValueError(f"the drafter's probs must sum to 1 in every row; they sum to {probs.sum(-1).tolist()}")
+    if probs is not None and bool((probs < 0).any()):
+        raise ValueError(f"the drafter's probs hold {probs.min().item()}: probabilities must be ≥ 0")
 
 
 def token_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -179,7 +184,8 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
     stop = next((i for i, t in enumerate(tokens) if t in stop_token_ids), None)
     if stop is not None and stop < len(path):
         tokens, path, tests, token, kind = tokens[:stop + 1], path[:stop + 1], tests[:stop + 1], None, None
+    counts = None if proposal.nodes is None else tuple(map(list(proposal.nodes).count, range(len(tree))))
     ended = perf_counter()
     step = Step(tuple(tokens), tree, path, token, kind, tests, p, q, (session.passes if session else 0) - passes,
-                drafted - began, verified - drafted, ended - verified)
+                drafted - began, verified - drafted, ended - verified, counts)
     return step, kept

@@ -373,6 +373,8 @@ FAULTS = [
     (Proposal(TokenTree.chain([1]), torch.full((1, 5), 0.2)), r"probs have shape \(1, 5\).*48 tokens"),
     (Proposal(TokenTree.chain([1]), torch.full((1, 48), 0.2)), "sum to 1"),
     (Proposal(TokenTree.chain([1]), torch.full((1, 48), float("nan"))), "sum to 1"),
+    (Proposal(TokenTree.chain([1]), torch.full((1, 48), 4 / 47).index_fill(1, torch.tensor([0]), -3.0)), "probs hold -3.0: probabilities must be"),
+    (Proposal(TokenTree.chain([48]), candidates=frozenset()), "proposed token 48"),
 ]
 
 
@@ -380,6 +382,45 @@ FAULTS = [
 def test_a_faulty_draft_is_refused_before_the_target_judges_it(proposal, message):
     with pytest.raises(ValueError, match=message):
         generate(TARGET, PROMPT, Scripted(proposal), max_new_tokens=4, temperature=1.0)
+
+
+@pytest.mark.parametrize("proposal", [None, [1, 2], TokenTree.chain([1])], ids=["None", "list", "tree"])
+def test_what_is_no_proposal_is_refused(proposal):
+    with pytest.raises(TypeError, match=f"the drafter proposed a {type(proposal).__name__}: must be a Proposal"):
+        generate(TARGET, PROMPT, Scripted(proposal), max_new_tokens=8)
+
+
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_drafter_that_raises_is_heard_and_the_model_stays_usable(call):
+    class Raises(ModelDrafter):
+        def start(self, context):
+            session, calls = super().start(context), iter(range(1, 99))
+            propose = session.propose
+
+            def fail(context):
+                if next(calls) == call:
+                    raise RuntimeError("out of ideas")
+                return propose(context)
+
+            session.propose = fail
+            return session
+
+    seen = []
+    with pytest.raises(RuntimeError, match="out of ideas"):
+        for step in stream(TARGET, PROMPT, Raises(DRAFT, 3), 24):
+            seen += step.tokens
+    assert seen == GREEDY[:len(seen)] and bool(seen) == (call > 1)
+    assert text(drafter=ModelDrafter(DRAFT, 3)) == GREEDY
+
+
+def test_merged_draws_count_as_often_as_they_were_made():
+    row = torch.zeros(48).index_fill(0, torch.tensor([GREEDY[0]]), 1.0)
+    drafter = Scripted(Proposal(TokenTree.chain([GREEDY[0]]), row.expand(3, -1), nodes=[0, 0, 0]))
+    step = next(stream(TARGET, PROMPT, drafter, 8, rule=speculative_sampling))
+    assert (step.draws, step.accepted, step.tested, step.drafted) == ((3,), 1, 1, 3)
+    other = Scripted(Proposal(TokenTree.chain([(GREEDY[0] + 1) % 48]), row.roll(1).expand(3, -1), nodes=[0, 0, 0]))
+    step = next(stream(TARGET, PROMPT, other, 8, rule=speculative_sampling))
+    assert (step.accepted, step.tested, step.drafted) == (0, 3, 3)
 
 
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():

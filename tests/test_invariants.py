@@ -1,0 +1,109 @@
+"""The invariants that every drafter keeps: those of the registry, one line each, over several kinds of target.
+
+The exact law of each is in test_matrix.py. What a class promises of its own is in its own test file.
+"""
+import pytest
+import torch
+from models_zoo import FAMILIES, PROMPT, WINDOW, hugging_face, native
+from registry import DRAFTERS
+from test_drafters import contents, watched_caches
+
+from specdec_lite import generate, stream
+from specdec_lite.acceptance import sample_and_match
+from specdec_lite.decoding import Stats
+
+NATIVE = {"native": {}, "native with a window": dict(window=WINDOW)}
+SOME = [*NATIVE, "Llama", "Gemma2", "Bloom", "Llama4"]
+TARGET = native()
+DRAFTER = pytest.mark.parametrize("name", DRAFTERS)
+
+
+def target_named(name):
+    return native(**NATIVE[name]) if name in NATIVE else hugging_face(name)
+
+
+def check_greedy_text(name, target, monkeypatch):
+    plain, committed = generate(target, PROMPT, max_new_tokens=24).tokens, list(PROMPT)
+    made = watched_caches(target, monkeypatch)
+    for step in stream(target, PROMPT, DRAFTERS[name](target), 24):
+        committed += step.tokens
+        assert made[0].length == len(committed) - 1
+    assert committed == PROMPT + plain.tolist()
+    monkeypatch.undo()
+    fresh = target.new_cache()
+    target.score(committed[:-1], fresh)
+    assert all((a - b).abs().max() < 1e-5 for a, b in zip(contents(made[0]), contents(fresh)))
+
+
+@DRAFTER
+@pytest.mark.parametrize("where", SOME)
+def test_greedy_text_is_the_targets_own_and_the_cache_that_of_a_fresh_run(name, where, monkeypatch):
+    check_greedy_text(name, target_named(where), monkeypatch)
+
+
+@pytest.mark.matrix
+@DRAFTER
+@pytest.mark.parametrize("where", [family for family in FAMILIES if family not in SOME])
+def test_greedy_text_in_every_family(name, where, monkeypatch):
+    check_greedy_text(name, target_named(where), monkeypatch)
+
+
+@DRAFTER
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature):
+    options = dict(max_new_tokens=40, temperature=temperature, seed=3)
+    out = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
+    assert [t for step in out.steps for t in step.tokens] == out.tokens.tolist() and len(out.tokens) == 40 == out.stats.tokens
+    for step in out.steps:
+        assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token) and step.accepted <= step.tested <= step.drafted
+        assert step.path == step.tree.path(step.path[-1] if step.path else -1)
+    again = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
+    assert torch.equal(again.tokens, out.tokens) and [s.path for s in again.steps] == [s.path for s in out.steps]
+    assert not temperature or not torch.equal(generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options | dict(seed=4)).tokens, out.tokens)
+
+
+@DRAFTER
+def test_stop_tokens_limits_and_short_prompts(name):
+    plain = generate(TARGET, PROMPT, max_new_tokens=24).tokens.tolist()
+    drafter = DRAFTERS[name](TARGET)
+    for last in (i for i, token in enumerate(plain) if token not in plain[:i]):
+        steps = list(stream(TARGET, PROMPT, drafter, 24, stop_token_ids=(plain[last],)))
+        assert [t for step in steps for t in step.tokens] == plain[:last + 1] and Stats.of(steps).tokens == last + 1
+        assert all(step.accepted <= step.tested <= step.drafted for step in steps)
+    for wanted in range(1, 8):
+        assert generate(TARGET, PROMPT, drafter, wanted).tokens.tolist() == plain[:wanted]
+    assert torch.equal(generate(TARGET, [7], drafter, 12).tokens, generate(TARGET, [7], max_new_tokens=12).tokens)
+    short = native(max_positions=20)
+    assert torch.equal(generate(short, PROMPT, DRAFTERS[name](short), 10).tokens, generate(short, PROMPT, max_new_tokens=10).tokens)
+
+
+@DRAFTER
+def test_generations_do_not_disturb_each_other(name):
+    drafter, options = DRAFTERS[name](TARGET), [dict(temperature=1.0, seed=1), dict(), dict(temperature=1.0, seed=2, rule=sample_and_match)]
+    alone = [generate(TARGET, PROMPT[i:], drafter, 16, **o).tokens.tolist() for i, o in enumerate(options)]
+    streams, together = [stream(TARGET, PROMPT[i:], drafter, 16, **o) for i, o in enumerate(options)], [[], [], []]
+    while any(streams):
+        for i, running in enumerate(streams):
+            step = next(running, None) if running else None
+            together[i] += step.tokens if step else ()
+            streams[i] = running if step else None
+    assert together == alone
+
+
+@DRAFTER
+@pytest.mark.parametrize("call", [2, 3, 7, 12])
+def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypatch):
+    drafter, plain, passes = DRAFTERS[name](TARGET), generate(TARGET, PROMPT, max_new_tokens=24).tokens, iter(range(1, 10**6))
+    score = TARGET.backend.score
+
+    def interrupted(*arguments):
+        if next(passes) == call:
+            raise KeyboardInterrupt
+        return score(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TARGET.backend, "score", interrupted)
+        generate(TARGET, PROMPT, drafter, 24, temperature=1.0, seed=0)
+        for _ in range(20):
+            TARGET.score(PROMPT, TARGET.new_cache())   # a drafter that needs fewer passes than `call`
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, plain)
