@@ -223,3 +223,16 @@ def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):  # n
     assert clash == []
     page.get_by_role("button", name="Add child").click()
     says(page, ".sdl-summary", "Nothing added")
+
+
+@pytest.mark.browser
+def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):  # noqa: F811
+    """Six heads on a narrow phone: the page does not scroll sideways, and the node in focus comes into view whole."""
+    page = mounted(TreeExplorer(parents=[-1, 0, 1, 2, 3, 4], accuracies=[[0.6, 0.2]] * 6, budget=6), 340)
+    page.get_by_role("treeitem").first.focus()
+    page.keyboard.press("End")
+    says(page, ".sdl-summary", "Node 5, position +6")
+    box = page.get_by_role("treeitem").last.bounding_box()
+    assert box["width"] >= 40 and box["x"] + box["width"] <= 340
+    assert page.evaluate("document.documentElement.scrollWidth") <= 340 and axe_faults(page) == []
+    assert page.evaluate("[...document.querySelectorAll('.sdl-node small')].every((text) => text.scrollWidth <= text.clientWidth)")

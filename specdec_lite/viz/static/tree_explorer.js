@@ -113,15 +113,15 @@ function drawTree(view, s, selected, shown) {
   const hasGhost = ghost < MAX_NODES && formulas.hasRoom(s.parents, selected, s.accuracies);
   const larger = { ...s, parents: hasGhost ? [...s.parents, selected] : s.parents };
   const { places, rows, columns } = placement(larger.parents);
-  const step = Math.min(132, (view.canvas.clientWidth || 320) / columns);
+  const width = view.canvas.clientWidth || 320;
+  const step = Math.max(52, Math.min(132, width / columns));
   const pill = Math.min(112, step - 12);
   const at = (node) => ({ x: places.get(node).column * step, y: places.get(node).row * ROW + 4 });
   const place = (element, node) => Object.assign(element.style, { left: `${at(node).x}px`, top: `${at(node).y}px`, width: `${pill}px`, height: `${PILL}px` });
   const onPath = formulas.path(s.parents, shown);
   const links = larger.parents.map((parent, node) => make("path", { class: `sdl-edge sdl-edge-${node === ghost ? "ghost" : onPath.includes(node) ? "seen" : "quiet"}`,
     d: `M${at(parent).x + pill} ${at(parent).y + PILL / 2}H${at(node).x - 7}V${at(node).y + PILL / 2}H${at(node).x}` }));
-  view.canvas.style.height = `${rows * ROW + 4}px`;
-  view.edges.setAttribute("height", rows * ROW + 4);
+  Object.assign(view.canvas.style, { height: `${rows * ROW + 4}px`, overflowX: step * columns > width + 12 ? "auto" : "visible" });
   view.edges.replaceChildren(...links.filter((_, node) => !onPath.includes(node)), ...onPath.map((node) => links[node]));
   for (const [node, element] of view.items) {
     place(element, node);
