@@ -13,7 +13,7 @@ from specdec_lite.corpus import HELD_OUT
 from specdec_lite.heads import Heads
 from specdec_lite.models import CausalLM
 from specdec_lite.training import MIXTURE, Plan, blockwise, train, train_tokenizer
-from specdec_lite.training.blockwise import asked_for, block_sizes, differences, head_loss, heads_loss, held_out, own_words, record, train_regime
+from specdec_lite.training.blockwise import asked_for, block_sizes, differences, head_loss, heads_loss, held_out, own_words, record, recorded, train_regime
 
 STREAMS = {name: np.random.default_rng(i).integers(0, 48, 400).astype(np.uint16) for i, name in enumerate(MIXTURE)}
 
@@ -125,10 +125,9 @@ def test_held_out_counts_every_label_once(small):
     assert found["tokens"] == count[0] and np.allclose(found["loss"], loss / count, rtol=1e-4) and np.allclose(found["accuracy"], right / count)
 
 
-def test_block_sizes_are_tokens_over_passes_and_identity_is_counted(small, monkeypatch):
+def test_block_sizes_are_tokens_over_passes_and_identity_is_counted(small):
     tokenizer, model = small
-    monkeypatch.setattr(blockwise, "BLOCKS", (1, 2, 3))
-    found, texts = block_sizes(model, some_heads(model, 2), tokenizer, new_tokens=12)
+    found, texts = block_sizes(model, some_heads(model, 2), tokenizer, (1, 2, 3), new_tokens=12)
     assert found["k"] == [1, 2, 3] and found["all"][0] == 1.0 and found["prompts"] == 2 * len(HELD_OUT) == len(texts)
     assert found["identical_to_greedy"] == [found["prompts"]] * 3 and all(1 <= size <= k for k, size in zip((1, 2, 3), found["all"]))
     assert texts[0] == generate(model, tokenizer.encode("def f(x):"), max_new_tokens=12).tokens.tolist()
@@ -153,6 +152,7 @@ def test_a_recording_replaces_its_own_entry_and_forgets_another_target(tmp_path)
     found = json.loads(path.read_text())
     results.validate(path.name, found)
     assert [(run["regime"], run["steps"]) for run in found["runs"]] == [("distilled", 2), ("frozen", 3)]
+    assert recorded(path, model)["untrained"] == {"loss": [1.0]} and recorded(path, native(seed=1)) == {"untrained": None, "runs": []}
     record(path, native(seed=1), {"loss": [1.0]}, entry("finetuned", 4))
     assert [run["steps"] for run in json.loads(path.read_text())["runs"]] == [4]
 
@@ -161,7 +161,7 @@ def test_fine_tuning_trains_a_copy(tmp_path, monkeypatch):
     model, options = target(), argparse.ArgumentParser()
     blockwise.add_arguments(options)
     chosen = options.parse_args(["--work", str(tmp_path), "--frozen-steps", "2", "--finetuned-steps", "2"])
-    monkeypatch.setattr(blockwise, "Plan", lambda steps, rate, **other: Plan(steps, rate, batch=1, context=16, long_context=16, **other))
+    monkeypatch.setattr(blockwise, "Plan", lambda steps, rate, batch, **other: Plan(steps, rate, batch=1, context=16, long_context=16, **other))
     same, heads, _ = train_regime("frozen", "mean", model, None, STREAMS, chosen)
     tuned, on, plan = train_regime("finetuned", "mean", model, heads, STREAMS, chosen)
     assert isinstance(tuned, CausalLM) and same.model is model.model and plan["steps"] == 2

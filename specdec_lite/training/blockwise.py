@@ -28,7 +28,8 @@ COUNT = 7
 BLOCKS = (1, 2, 4, 6, 8)
 REGIMES = ("frozen", "distilled", "finetuned")
 LOSSES = ("random", "mean")
-STEPS = {"frozen": 900, "distilled": 250, "finetuned": 200}
+STEPS = {"frozen": 1600, "distilled": 400, "finetuned": 300}
+BATCH = 4
 RATES = {"frozen": 3e-3, "distilled": 1e-3, "finetuned": 3e-4}
 
 
@@ -72,7 +73,7 @@ def heads_loss(model: Transformer, heads: Heads, kind: str, backbone: bool = Fal
     return loss
 
 
-def own_words(target: CausalLM, streams: dict, pieces: int = 3072, prompt: int = 96, new: int = 160, batch: int = 256) -> dict:
+def own_words(target: CausalLM, streams: dict, pieces: int = 1536, prompt: int = 96, new: int = 160, batch: int = 256) -> dict:
     """Streams of the same names, made of the target's own greedy continuations: `pieces` times `prompt` tokens of text and `new` of its own.
 
     Source: Stern et al. 2018, section 6.3 (there by beam search, with a teacher of another seed; Kim and Rush 2016).
@@ -110,19 +111,19 @@ def held_out(target: CausalLM, heads: Heads, tokenizer, window: int = 512) -> di
     return {"loss": (loss / count).tolist(), "accuracy": (right / count).tolist(), "tokens": int(count[0])}
 
 
-def block_sizes(target: CausalLM, heads: Heads, tokenizer, new_tokens: int = 64) -> tuple[dict, list[list[int]]]:
+def block_sizes(target: CausalLM, heads: Heads, tokenizer, blocks: tuple[int, ...] = BLOCKS, new_tokens: int = 48) -> tuple[dict, list[list[int]]]:
     """Mean accepted block size τ by k, greedy, over all evaluation prompts and by domain; and the texts that k = 1 writes.
 
     A block is the target's own token and the drafts accepted with it: τ is tokens ÷ target passes, 1 at k = 1.
     """
     prompts = [(domain, tokenizer.encode(item["text"])) for domain, items in evaluation_prompts().items() for item in items]
-    runs = {k: [generate(target, ids, BlockwiseDrafter(target, heads, k), new_tokens) for _, ids in prompts] for k in tqdm(BLOCKS, desc="block sizes")}
+    runs = {k: [generate(target, ids, BlockwiseDrafter(target, heads, k), new_tokens) for _, ids in prompts] for k in tqdm(blocks, desc="block sizes")}
     texts = {k: [out.tokens.tolist() for out in outs] for k, outs in runs.items()}
-    found: dict = {"k": list(BLOCKS), "new_tokens": new_tokens, "prompts": len(prompts)}
+    found: dict = {"k": list(blocks), "new_tokens": new_tokens, "prompts": len(prompts)}
     for name in ("all", *DOMAINS):
         chosen = {k: [out.stats for out, (domain, _) in zip(outs, prompts) if name in ("all", domain)] for k, outs in runs.items()}
         found[name] = [sum(s.tokens for s in stats) / sum(s.target_passes for s in stats) for stats in chosen.values()]
-    found["identical_to_greedy"] = [sum(a == b for a, b in zip(texts[k], texts[1])) for k in BLOCKS]
+    found["identical_to_greedy"] = [sum(a == b for a, b in zip(texts[k], texts[1])) for k in blocks]
     return found, texts[1]
 
 
@@ -142,8 +143,8 @@ def train_regime(regime: str, kind: str, target: CausalLM, start: Heads | None, 
     trained = nn.ModuleDict({"backbone": model, "heads": heads}) if tuned else heads
     loss = heads_loss(model, heads, kind, tuned, chosen.compile)
     path = chosen.work / f"{regime}-{kind}-{steps}-{fingerprint(target)}.pt"
-    seconds = train(trained, loss, streams, Plan(steps, rate, warmup=max(1, steps // 10)), path)
-    return CausalLM(model.requires_grad_(False)), heads.requires_grad_(False), {"steps": steps, "learning_rate": rate, "seconds": seconds}
+    seconds = train(trained, loss, streams, Plan(steps, rate, BATCH, warmup=max(1, steps // 10)), path)
+    return CausalLM(model.requires_grad_(False)), heads.requires_grad_(False), {"steps": steps, "batch": BATCH, "learning_rate": rate, "seconds": seconds}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -166,13 +167,19 @@ def command_line(chosen: argparse.Namespace, regime: str, kind: str) -> str:
     return " ".join([*words, *[f"--device {chosen.device}"] * (chosen.device != "cpu"), *["--compile"] * chosen.compile])
 
 
-def record(path: Path, target: CausalLM, before: dict, entry: dict) -> None:
-    """Put one entry into the recording, in the place of an older one of the same regime and loss; entries of another target go."""
-    mark, runs = fingerprint(target), []
-    if path.exists() and (found := json.loads(path.read_text(encoding="utf-8"))).get("target") == mark:
-        runs = [run for run in found["runs"] if (run["regime"], run["loss_kind"]) != (entry["regime"], entry["loss_kind"])]
+def recorded(path: Path, target: CausalLM) -> dict:
+    """What the recording at `path` holds of this target: {"untrained": figures or None, "runs": entries}; nothing of another one."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    same = found.get("target") == fingerprint(target)
+    return {"untrained": found["untrained"] if same else None, "runs": found["runs"] if same else []}
+
+
+def record(path: Path, target: CausalLM, untrained: dict, entry: dict) -> None:
+    """Put one entry into the recording, in the place of an older one of the same regime and loss."""
+    named = lambda run: (run["regime"], run["loss_kind"])
+    runs = [run for run in recorded(path, target)["runs"] if named(run) != named(entry)]
     stamp = results.stamp("heads for blockwise parallel decoding on the shipped target", "python -m specdec_lite.training blockwise", target.device.type)
-    results.save(path, stamp, {"target": mark, "untrained": before, "runs": [*runs, entry]})
+    results.save(path, stamp, {"target": fingerprint(target), "untrained": untrained, "runs": [*runs, entry]})
 
 
 def asked_for(regime: str, loss: str | None) -> list[tuple[str, str]]:
@@ -187,17 +194,20 @@ def run(chosen: argparse.Namespace) -> None:
     pair = load_pair(device=chosen.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer
     _, streams = prepare(chosen.work, PAIR)
-    before = held_out(target, Heads(target.hidden_size, COUNT).to(target.device), tokenizer)
+    fresh = Heads(target.hidden_size, COUNT).to(target.device)
+    untrained = recorded(chosen.record, target)["untrained"] or held_out(target, fresh, tokenizer)
     frozen, originals = None, None
     for regime, kind in asked_for(chosen.regime, chosen.loss):
         text = own_words(load_pair(device=chosen.device, dtype="bfloat16").target, streams) if regime == "distilled" else streams
         model, heads, plan = train_regime(regime, kind, target, frozen if regime != "frozen" else None, text, chosen)
-        sizes, texts = block_sizes(model, heads, tokenizer)
-        if regime == "frozen":
-            frozen, originals = heads, texts
-        entry = {"regime": regime, "loss_kind": kind, "date": date.today().isoformat(), "command": command_line(chosen, regime, kind)} | plan
-        entry |= {"held_out": held_out(model, heads, tokenizer), "blocks": sizes, "change": differences(texts, originals)}
-        record(chosen.record, target, before, entry)
+        frozen = heads if regime == "frozen" else frozen
         if (regime, kind) == ("frozen", "mean"):
             save_heads(chosen.out, heads, target)
+        if chosen.regime not in ("all", regime):
+            continue
+        originals = originals or block_sizes(target, fresh, tokenizer, blocks=(1,))[1]
+        sizes, texts = block_sizes(model, heads, tokenizer)
+        entry = {"regime": regime, "loss_kind": kind, "date": date.today().isoformat(), "command": command_line(chosen, regime, kind)} | plan
+        entry |= {"held_out": held_out(model, heads, tokenizer), "blocks": sizes, "change": differences(texts, originals)}
+        record(chosen.record, target, untrained, entry)
         print(json.dumps(entry, indent=1))
