@@ -258,48 +258,6 @@ def test_a_broken_rule_fails_the_same_test():
     assert p_value(broken.recovered_from_p, seed=11) < 1e-4 and p_value(broken.recovered_from_p, seed=12) < 1e-4
 
 
-# Half precision ------------------------------------------------------------------------------------------------------
-
-def unexcused(target, drafter, prompts, count=24):
-    """Prompts at which speculation first leaves plain greedy text where the two tokens are no rounding tie in bf16.
-
-    The gap is taken between the plain pass's own logits of both tokens, and rounding as four units in the last place of
-    the largest logit.
-    """
-    bad = []
-    for prompt in prompts:
-        plain, other = (generate(target, prompt, d, count).tokens.tolist() for d in (None, drafter))
-        at = next((i for i, (a, b) in enumerate(zip(plain, other)) if a != b), None)
-        if at is not None:
-            cache = target.new_cache()
-            logits = target.score([*prompt, *plain[:at]], cache, last=True).logits[0, -1].float()
-            if logits[plain[at]] - logits[other[at]] > 4 * 2**-8 * logits.abs().max():
-                bad.append(prompt)
-    return bad
-
-
-PROMPTS = [[i, (7 * i + 3) % VOCABULARY, (5 * i * i + 1) % VOCABULARY, i + 1] for i in range(1, 13)]
-
-
-def test_in_half_precision_text_departs_at_rounding_ties_only():
-    target = native(dtype=torch.bfloat16)
-    assert unexcused(target, ModelDrafter(target, 4), PROMPTS) == []
-
-
-def test_a_position_bug_is_not_excused_as_rounding(monkeypatch):
-    """The same check with every block of several tokens fed one position too far on."""
-    target = native(dtype=torch.bfloat16)
-    forward = target.model.forward
-
-    def shifted(tokens, storage=None, start=0, positions=None, *rest, **options):
-        if start and tokens.shape[1] > 1:
-            positions = torch.arange(start, start + tokens.shape[1]) + 1
-        return forward(tokens, storage, start, positions, *rest, **options)
-
-    monkeypatch.setattr(target.model, "forward", shifted)
-    assert unexcused(target, ModelDrafter(native(dtype=torch.bfloat16), 4), PROMPTS)
-
-
 # Bad input -----------------------------------------------------------------------------------------------------------
 
 BAD = [
