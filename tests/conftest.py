@@ -1,15 +1,16 @@
 """What the tests of the built book share: where it stands, a server on localhost, and a browser in which every other host is blocked."""
 
-import functools
-import http.server
 import os
-import threading
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks import browser  # noqa: E402
+
 BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html"))
 
 
@@ -24,27 +25,15 @@ def book() -> Path:
 @pytest.fixture(scope="session")
 def server(book: Path) -> Iterator[str]:
     """The built book over http; the address ends with a slash."""
-
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args) -> None:
-            pass
-
-    httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=book))
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{httpd.server_port}/"
-    httpd.shutdown()
+    with browser.served(book) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator:
     """Headless Chromium. Module scope: Playwright keeps an event loop running while it lives."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+    with browser.chromium() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -279,6 +279,12 @@ def test_the_bundle_refuses_what_it_cannot_join(tmp_path, monkeypatch):
             live.bundle(names)
 
 
+def test_the_bundles_join():
+    """Every module but the kernel's source is in one of them."""
+    joined = live.bundle(live.WORKER) + live.bundle(live.PAGE)
+    assert {*live.WORKER, *live.PAGE} == {path.name for path in live.SOURCE.glob("*.js")} and "import " not in joined.replace("It imports nothing", "")
+
+
 def test_the_modules_are_short_and_ask_no_other_host():
     for module in (ROOT / "site" / "live").glob("*.*s"):
         source = module.read_text("utf-8")
@@ -348,7 +354,7 @@ def test_the_page_decodes_and_explains(open_page):
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_results_fit_a_phone_and_axe(open_page, scheme):
-    from test_site import accessibility_faults, layout_faults
+    from browsing import accessibility_faults, layout_faults
     page = open_live(open_page, width=390, scheme=scheme)
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.get_by_role("slider", name="temperature").fill("1")

@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = ROOT / "notebooks" / "07_how_fast.ipynb"
 READ_BACK = """
 from specdec_lite.viz import Explorer

@@ -1,0 +1,77 @@
+"""What the tests of the published book share beside the fixtures of conftest.py: the pages, and what to look for on one."""
+
+import functools
+from pathlib import Path
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+from conftest import BOOK, ROOT
+
+AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
+FIGURES = ".sdl-plot"
+INTERACTIVES = ".sdl-interactive"
+
+
+def toc_pages() -> list[str]:
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
+    return [toc["root"]] + [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+
+
+PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
+START, FIRST_CHAPTER = PAGES[:2]
+CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
+
+
+@functools.cache
+def parsed(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text("utf-8"), "html.parser")
+
+
+def pages_with(selector: str) -> list:
+    """The built pages that have such an element; known when pytest collects, because the book is built before."""
+    found = [name for name in PAGES if (BOOK / name).exists() and parsed(BOOK / name).select(selector)]
+    return found or [pytest.param(None, id=f"no page with {selector}")]
+
+
+def scroll_through(page) -> None:
+    """Bring every figure into view, so that the lazy ones are drawn."""
+    page.evaluate("document.querySelectorAll('.sdl-plot').forEach((figure) => figure.scrollIntoView({behavior: 'instant'}))")
+    for figure in page.locator(FIGURES).all():
+        figure.scroll_into_view_if_needed()
+    page.wait_for_function("[...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn)")
+    page.wait_for_function("[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)")
+
+
+def drawing_faults(page) -> list[str]:
+    """Figures without a drawn trace, interactives without a picture, images that did not load."""
+    return page.evaluate("""() => [
+      ...[...document.querySelectorAll('.sdl-plot')].filter((f) => !f.querySelector('.main-svg .trace, .main-svg image, .main-svg .hm'))
+        .map((f) => `figure not drawn: ${f.ariaLabel}`),
+      ...[...document.querySelectorAll('.sdl-interactive')].filter((i) => !i.querySelector('svg')).map((i) => `interactive empty: ${i.dataset.module}`),
+      ...[...document.images].filter((i) => i.checkVisibility() && !(i.complete && i.naturalWidth)).map((i) => `image missing: ${i.src}`),
+    ]""")
+
+
+def layout_faults(page) -> list[str]:
+    """What makes the page scroll sideways."""
+    return page.evaluate("""() => {
+      if (document.documentElement.scrollWidth <= innerWidth) return [];
+      const wide = [...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1);
+      return [`${document.documentElement.scrollWidth} px wide in ${innerWidth}: ${wide.slice(0, 5).map((e) => e.outerHTML.slice(0, 80)).join(' | ')}`];
+    }""")
+
+
+def accessibility_faults(page, place: str = "page") -> list[str]:
+    """What axe-core finds, at every level. place: where, in words, for the message."""
+    if not page.evaluate("'axe' in globalThis"):
+        page.evaluate(AXE.read_text("utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{place}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:200]}" for v in found]
+
+
+def show(page, scheme: str) -> None:
+    """The page's light or dark mode, with the figures redrawn."""
+    page.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
+    page.wait_for_function("scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn === scheme)", arg=scheme)

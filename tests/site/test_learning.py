@@ -1,0 +1,111 @@
+"""The learning machinery in the published page: quizzes, predictions, progress, interactives."""
+
+import pytest
+
+from specdec_lite import theory
+
+from browsing import CHAPTERS, INTERACTIVES, START, pages_with, scroll_through
+
+
+def solve(page) -> None:
+    """Answers every quiz of the page rightly."""
+    for quiz in page.locator(".sdl-quiz").all():
+        quiz.locator(".sdl-option").nth("abcde".index(quiz.get_attribute("data-answer"))).click()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", pages_with(".sdl-quiz"))
+def test_quiz(open_page, page_name: str):
+    """Each answer explains itself, by mouse and by keyboard; a solved quiz is remembered on this machine only."""
+    page = open_page(page_name)
+    for quiz in page.locator(".sdl-quiz").all():
+        right = "abcde".index(quiz.get_attribute("data-answer"))
+        options = quiz.locator(".sdl-option").all()
+        for index, option in enumerate(options):
+            if index == right:
+                option.focus()
+                page.keyboard.press("Enter")
+            else:
+                option.click()
+            assert option.get_attribute("data-verdict") == ("right" if index == right else "wrong")
+        reasons = [reason.inner_text() for reason in quiz.locator(".sdl-why").all()]
+        assert len(reasons) == len(options) and all(reason.strip() for reason in reasons)
+        assert reasons[right].removeprefix(f"({'abcde'[right]})").strip().startswith("Right")
+    page.reload()
+    assert page.locator(".sdl-done").count() == 1
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", pages_with(".sdl-predict"))
+def test_prediction_is_kept_until_committed(open_page, page_name: str):
+    page = open_page(page_name)
+    for box in page.locator(".sdl-predict-box").all():
+        details = box.locator("details").first
+        assert details.get_attribute("open") is None
+        choices = box.locator(".sdl-choice")
+        if choices.count():
+            choice = choices.first
+            choice.focus()
+            page.keyboard.press("Enter")
+            assert choice.get_attribute("aria-pressed") == "true"
+            assert choice.inner_text() in box.locator(".sdl-said").inner_text()
+        else:
+            box.locator("summary").first.click()
+        assert details.get_attribute("open") is not None
+
+
+@pytest.mark.browser
+def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, server: str):
+    page = open_page(START)
+    summary = page.locator(".sdl-progress")
+    assert not summary.is_visible()
+    page.goto(server + CHAPTERS[0])
+    solve(page)
+    page.goto(server + START)
+    asking = len(pages_with(".sdl-quiz"))
+    assert f"1 of {asking} chapters" in summary.inner_text()
+    assert "continue with" in summary.inner_text() and CHAPTERS[0] not in summary.locator("a").get_attribute("href")
+    assert page.locator(".sdl-routes .sdl-done").count() == 1
+    summary.get_by_role("button", name="Forget my progress").click()
+    assert page.evaluate("localStorage.getItem('sdl-progress')") is None
+    assert page.locator(".sdl-done").count() == 0 and not summary.is_visible()
+    assert page.context.cookies() == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", pages_with(INTERACTIVES))
+def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
+    page = open_page(page_name)
+    scroll_through(page)
+    for interactive in page.locator(INTERACTIVES).all():
+        if (shut := interactive.locator(".sdl-live-closed button")).count():
+            shut.click()
+            interactive.locator("textarea").wait_for()
+        sliders = [slider for slider in interactive.locator("input[type=range]").all() if slider.is_visible()]
+        assert sliders
+        for slider in sliders:
+            drawing = interactive.inner_html()
+            value = slider.input_value()
+            slider.focus()
+            page.keyboard.press("ArrowLeft" if value == slider.get_attribute("max") else "ArrowRight")
+            assert slider.input_value() != value
+            by_keyboard = slider.input_value()
+            box = slider.bounding_box()
+            at = 0.25 if float(by_keyboard) > float(slider.get_attribute("max")) / 2 else 0.9
+            page.mouse.click(box["x"] + at * box["width"], box["y"] + box["height"] / 2)
+            assert slider.input_value() != by_keyboard
+            assert interactive.inner_html() != drawing
+
+
+@pytest.mark.browser
+def test_explorer_shows_what_the_library_computes(open_page):
+    page = open_page(START)
+    scroll_through(page)
+    explorer = page.locator(f"{INTERACTIVES}[data-module=explorer]").first
+    for alpha, gamma, c in [(0.8, 4, 0.1), (0.9, 10, 0.02), (0.5, 3, 0.6)]:
+        explorer.evaluate(
+            "(place, values) => Object.entries(values).forEach(([name, value]) => place.sdlModel.set(name, value))",
+            {"alpha": alpha, "gamma": gamma, "c": c},
+        )
+        expected = f"{theory.walltime_improvement(alpha, gamma, c):.2f}"
+        assert expected in explorer.locator("dl").first.inner_text()

@@ -1,0 +1,58 @@
+"""Internal links and anchors, in the built pages. External ones have a command of their own: make linkcheck."""
+
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+from browsing import CHAPTERS, PAGES, START, parsed
+
+
+@pytest.mark.parametrize("page_name", [*PAGES, "index.html"])
+def test_links_resolve(book: Path, page_name: str):
+    """Internal links and anchors lead somewhere; nothing that a page loads stands on another host."""
+    soup = parsed(book / page_name)
+    loaded = [tag.get("src") or tag.get("href") for tag in soup.select("script[src], img[src], iframe[src], link[href]")]
+    assert [url for url in loaded if url.startswith(("http:", "https:", "//"))] == []
+    broken = []
+    for url in loaded + [a["href"] for a in soup.select("a[href]")]:
+        if url.startswith(("http:", "https:", "mailto:", "data:")):
+            continue
+        path, anchor = urldefrag(unquote(url).split("?")[0])
+        target = ((book / page_name).parent / path).resolve() if path else book / page_name
+        if not target.is_file() or (anchor and not parsed(target).find(id=anchor)):
+            broken.append(url)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page_name", CHAPTERS)
+def test_every_chapter_says_what_it_takes_and_opens_elsewhere(book: Path, page_name: str):
+    """Minutes and prerequisites under the title; Colab, JupyterLab, the notebook itself and a place for problems in the header; its run below."""
+    soup = parsed(book / page_name)
+    stem = Path(page_name).stem
+    takes = next(line.get_text() for line in soup.select("article em") if "minutes" in line.get_text())
+    assert takes.split(" minutes")[0].isdigit() and "before this" in takes
+    links = [a["href"] for a in soup.select(".article-header-buttons a[href]")]
+    for part in ("colab.research.google.com/github/", "localhost:8888/lab/tree/"):
+        assert any(part in url and url.endswith(f"{stem}.ipynb") for url in links), part
+    assert any("/issues/new" in url for url in links)
+    assert any(url.startswith("../_sources/") and url.endswith(f"{stem}.ipynb") for url in links)
+    said = soup.select_one("article .sdl-executed").get_text()
+    assert all(name in said for name in ("Last executed on", "Python 3.", "specdec_lite ", "torch ", "transformers "))
+
+
+def test_the_start_page_leads_everywhere(book: Path):
+    """The route map names every other page; the map of methods leads to every chapter that teaches one."""
+    soup = parsed(book / START)
+    on_the_map = {((book / START).parent / a["href"]).resolve() for a in soup.select(".sdl-routes a")}
+    assert on_the_map == {(book / name).resolve() for name in PAGES} - {(book / START).resolve(), (book / "search.html").resolve()}
+    routes = soup.select_one(".sdl-routes > ul").get_text(" ").split()
+    assert " ".join(routes) == "an hour a weekend the reference"
+    assert len(soup.select(".sdl-methods li")) >= 30 and soup.select(".sdl-methods li a")
+
+
+def test_times_of_all_chapters_in_one_table(book: Path):
+    rows = parsed(book / "book" / "runs.html").select("article table tbody tr")
+    assert len(rows) == len(CHAPTERS) + 1
+    seconds = [float(row.select("td")[2].get_text()) for row in rows]
+    assert min(seconds) > 0 and seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1 * len(seconds))

@@ -1,0 +1,69 @@
+"""No other host is asked for anything, and the downloadable book works from a folder: every page, the search, the live page."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from browsing import PAGES, START, drawing_faults, parsed, scroll_through
+
+ARCHIVE = "specdec-lite-book"
+
+
+@pytest.fixture(scope="session")
+def unpacked(book: Path, tmp_path_factory) -> Path:
+    """The downloaded archive, unpacked: a folder of its own, away from the built book."""
+    folder = tmp_path_factory.mktemp("download")
+    with zipfile.ZipFile(book / f"{ARCHIVE}.zip") as archive:
+        assert archive.testzip() is None
+        archive.extractall(folder)
+    return folder / ARCHIVE
+
+
+@pytest.mark.browser
+def test_an_outside_request_would_be_noticed(chromium, open_page):
+    page = open_page(START)
+    page.evaluate("fetch('https://example.com/').catch(() => null)")
+    page.wait_for_function("true")
+    assert any("request to another host" in problem for problem in page.problems)
+    page.problems.clear()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", ["index.html", *PAGES])
+def test_page_opens_from_the_archive(open_page, unpacked: Path, page_name: str):
+    page = open_page(page_name, origin=f"{unpacked.as_uri()}/")
+    if page_name == "index.html":
+        page.wait_for_url(f"{unpacked.as_uri()}/{START}")
+    scroll_through(page)
+    assert drawing_faults(page) == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("from_archive", [False, True])
+def test_search_works_offline(open_page, unpacked: Path, server: str, from_archive: bool):
+    origin = f"{unpacked.as_uri()}/" if from_archive else server
+    page = open_page("search.html?q=residual", origin=origin)
+    page.wait_for_selector("#search-results li a")
+    links = page.locator("#search-results li a").all()
+    assert any("symbols.html" in link.get_attribute("href") for link in links)
+
+
+@pytest.mark.browser
+def test_the_live_page_decodes_from_the_archive(open_page, unpacked: Path):
+    page = open_page("book/live.html", origin=f"{unpacked.as_uri()}/")
+    page.get_by_label("Prompt").fill("def add(a, b):\n    return")
+    page.locator(".sdl-live-run").click()
+    page.wait_for_function("document.querySelector('.sdl-live').dataset.runs === '1'", timeout=180_000)
+
+
+def test_the_archive_is_whole_and_does_not_hold_itself(book: Path, unpacked: Path):
+    """All pages and what they load, but not the archive; the link says how large it is, and the copy says that it is one."""
+    names = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
+    built = {str(path.relative_to(book)) for path in book.rglob("*") if path.is_file()}
+    assert built - names <= {f"{ARCHIVE}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak"} and names <= built
+    offer = parsed(book / START).select_one(".sdl-download")
+    assert offer.a["href"] == f"../{ARCHIVE}.zip"
+    assert f"{(book / f'{ARCHIVE}.zip').stat().st_size / 1e6:.1f} MB" in offer.get_text()
+    inside = parsed(unpacked / START).select_one(".sdl-download")
+    assert inside.a is None and "downloaded copy" in inside.get_text()
