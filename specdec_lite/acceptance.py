@@ -134,17 +134,19 @@ sample_and_match = Rule("sample_and_match", _sample_and_match, lossless=True)
 def _longest(name: str, accepts: Callable[[Tensor, Tensor], Tensor], lossless: bool) -> Rule:
     """Nodes pass or fail by themselves; the longest path of passing nodes wins, and the target's likeliest token follows.
 
-    accepts(rows [n, V], tokens [n]) → [n] bool, where rows[i] is the target's distribution at the parent of node i.
+    accepts(rows [n, V], tokens [n]) → [n] bool, where rows[i] is the target's distribution at the parent of node i. Of equally
+    long paths the likeliest under the target wins, of equally likely ones the first.
     """
     def judge(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-        tree, best, reached = proposal.tree, -1, {-1: 0}
+        tree, best, reached = proposal.tree, -1, {-1: (0, 1.0)}   # node → (length, probability) of the path to it
         if len(tree):
-            above = torch.tensor(tree.parents, device=target_probs.device) + 1
-            passing = accepts(target_probs[above], tree.tokens.to(target_probs.device)).tolist()
+            tokens, above = tree.tokens.to(target_probs.device), torch.tensor(tree.parents, device=target_probs.device) + 1
+            rows = target_probs[above]
+            passing, probs = accepts(rows, tokens).tolist(), rows.gather(-1, tokens[:, None])[:, 0].tolist()
             for node, parent in enumerate(tree.parents):
                 allowed = proposal.candidates is None or node in proposal.candidates
                 if parent in reached and passing[node] and allowed:
-                    reached[node] = reached[parent] + 1
+                    reached[node] = reached[parent][0] + 1, reached[parent][1] * probs[node]
                     best = node if reached[node] > reached[best] else best
         path = tree.path(best)
         draws = [len(proposal.draws.get(node, ())) for node in (-1, *path)]
@@ -166,10 +168,13 @@ exact_match = Rule("exact_match", _exact_match, lossless=True)
 """Greedy verification: a drafted token stays iff it is the target's argmax. Source: Stern et al. 2018, section 3."""
 
 
-def typical(epsilon: float = 0.3, delta: float = 0.09) -> Rule:
+def typical(epsilon: float = 0.09, delta: float = 0.3) -> Rule:
     """Accept x iff p(x) > min(ε, δ·exp(−H(p))), longest path first; the token after it is the argmax. Not lossless.
 
-    epsilon: in [0, 1]; delta: ≥ 0; H in nats. Source: Cai et al. 2024 (Medusa), section 2.3.1.
+    epsilon: in [0, 1]; delta: ≥ 0; H in nats. The argmax that ends a round is the paper's first token of the next one, which is
+    greedy and accepted unconditionally. The defaults are those of its authors' code (`posterior_threshold`,
+    `posterior_alpha`), where δ = √ε. On a one-hot p, so at temperature 0, this is exact match.
+    Source: Cai et al. 2024 (Medusa), sections 2.3.1 and 3.3.2; its code breaks ties by likelihood.
     """
     _check_unit("epsilon", epsilon, zero=True)
     if not delta >= 0:

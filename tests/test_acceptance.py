@@ -198,14 +198,36 @@ def judged(rule, tokens, rows, parents=None):
 
 def test_typical_acceptance_follows_its_threshold():
     flat, sharp = [0.25] * 4, [0.97, 0.01, 0.01, 0.01]
-    threshold = min(0.3, 0.09 * torch.tensor(flat).pow(-torch.tensor(flat)).prod().pow(-1).item())
-    assert threshold == pytest.approx(0.0225)
+    threshold = min(0.09, 0.3 * torch.tensor(flat).pow(-torch.tensor(flat)).prod().pow(-1).item())   # min(ε, δ/4): entropy ln 4
+    assert threshold == pytest.approx(0.075)
     assert judged(typical(), [3], [flat, sharp]).path == (0,)
     assert judged(typical(0.3, 2.0), [3], [flat, sharp]).path == ()
     verdict = judged(typical(), [1], [sharp, flat])
     assert (verdict.path, verdict.token, verdict.kind, verdict.tests) == ((), 0, "recovered", (1,))
-    assert judged(typical(epsilon=0.25), [3], [flat, sharp], None).path == (0,)   # 0.25 > min(.25, .0225)
+    assert judged(typical(epsilon=0.25), [3], [flat, sharp], None).path == (0,)   # 0.25 > min(.25, .075)
     assert judged(typical(epsilon=0.25, delta=99), [3], [flat, sharp]).path == ()   # strictly greater
+
+
+def test_the_thresholds_of_typical_acceptance_are_not_exchanged():
+    """ε is the ceiling, δ the factor of e^−H. A token of .2 where the target is sure (H = .5): kept at ε = .09, refused at ε = .3, δ = .35 (bound .21)."""
+    sure, rest = [0.8, 0.2, 0.0], [0.5, 0.3, 0.2]
+    assert judged(typical(0.09, 0.3), [1], [sure, rest]).path == (0,) and judged(typical(0.3, 0.35), [1], [sure, rest]).path == ()
+    assert typical().name == "typical(0.09, 0.3)"
+
+
+def test_of_two_typical_paths_the_longer_wins_and_of_equals_the_likelier():
+    rows = [[0.4, 0.5, 0.1], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.2, 0.7, 0.1], [0.2, 0.7, 0.1]]
+    assert judged(typical(), [0, 1], rows[:3], [-1, -1]).path == (1,)
+    assert judged(typical(), [0, 1, 0], rows[:4], [-1, -1, 0]).path == (0, 2)
+    assert judged(typical(), [0, 1, 0, 0], rows, [-1, -1, 0, 1]).path == (1, 3)
+    assert judged(typical(), [0, 0], rows[:3], [-1, -1]).path == (0,)
+
+
+def test_typical_acceptance_of_one_hot_rows_is_exact_match():
+    rows = torch.eye(4, dtype=torch.float64)[[2, 1, 3, 0, 2]]
+    for tokens in ([2, 1, 3, 0], [2, 1, 0, 0], [1, 1, 3, 0]):
+        proposal = Proposal(TokenTree.chain(tokens))
+        assert typical()(proposal, rows, SeededRng(0)) == exact_match(proposal, rows, SeededRng(0))
 
 
 def test_lenient_argmax_takes_near_ties_and_is_exact_match_at_one():
