@@ -7,13 +7,14 @@ BOOK := _build/html
 PORT ?= 8000
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help book test lab serve bench clean
+.PHONY: help book test lab serve bench bench-gpu clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make test   build it strictly and run every test, in a real browser too"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make bench  measure, and write results/*.json"
+	@echo "make bench-gpu  the same for a GPU: trains a pair, then measures it"
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
@@ -47,6 +48,9 @@ serve: book
 
 bench: $(SETUP)
 	$(NICE) $(BIN)/python -m benchmarks
+
+bench-gpu: $(SETUP)
+	$(BIN)/python -m benchmarks.gpu
 
 clean:
 	rm -rf _build

@@ -1,0 +1,99 @@
+"""A GPU (or any device) measured in one run: trained pair, losslessness, passes, batches, phases, speed.
+
+    python -m benchmarks.gpu                        # under ten minutes on a data-centre GPU; writes results/gpu-<machine>.json
+    python -m benchmarks.gpu --device cpu --tiny    # the whole script in tiny shapes, to see that it runs
+
+Every part is kept in `--work` as soon as it is measured, and a run that was interrupted, or that reached `--budget`, goes on
+from there. Nothing is asserted: the figures are printed and recorded.
+"""
+import argparse
+import json
+import sys
+from pathlib import Path
+from time import perf_counter
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers.utils import logging
+
+from specdec_lite import results, timing
+
+from .gpu_parts import FULL, MODES, PARTS, TINY, Bench
+
+
+def measure(bench: Bench, budget: float, console: Console) -> dict:
+    """Run the parts that are not there yet, as long as the budget in seconds lasts; {part: figures} of all that are."""
+    began, found = perf_counter(), {}
+    for name, part in PARTS.items():
+        kept = bench.work / f"{name}.json"
+        if not kept.exists() and perf_counter() - began < budget:
+            console.print(f"{name}: {part.__doc__.splitlines()[0]}")
+            kept.write_text(json.dumps(part(bench), indent=1) + "\n", encoding="utf-8")
+        if kept.exists():
+            found[name] = json.loads(kept.read_text(encoding="utf-8"))
+    return found
+
+
+def show(console: Console, found: dict, graphs: bool) -> None:
+    """The short table: what was asked of a GPU, and what came out."""
+    table = Table(title="Measured", show_header=True)
+    for name in ("what", "eager", "graphs" if graphs else "static shapes, no graphs"):
+        table.add_column(name, justify="left" if name == "what" else "right")
+    def line(what: str, rows: list[dict], figure) -> None:
+        table.add_row(what, *(next((figure(row) for row in rows if row["mode"] == mode), "–") for mode in MODES))
+    if "passes" in found:
+        rows, size = found["passes"]["rows"], found["passes"]["parameters"] / 1e9
+        line(f"target only, {size:.2g} B random weights: share of the copy bandwidth", rows, lambda r: f"{r['bandwidth_share']:.0%}")
+        line("… T(k)/T(1) at the largest k", rows, lambda r: f"{list(r['chains'].values())[-1] / r['chains']['1']:.2f}")
+    for name in ("shallow", "narrow and deep"):
+        rows = [row for row in found.get("depth", {}).get("rows", ()) if row["draft"] == name]
+        line(f"c of a {name} draft, random weights", rows, lambda r: f"{r['c']:.2f}")
+    for temperature in (0.0, 1.0):
+        rows = [row for row in found.get("speed", {}).get("rows", ()) if row["temperature"] == temperature]
+        line(f"trained pair, T={temperature:g}: α, τ", rows, lambda r: f"{r['alpha']:.2f}, {r['tau']:.2f}" if r["alpha"] is not None else "–")
+        line("… c, T(γ+1)/T(1), o", rows, lambda r: f"{r['c']:.2f}, {r['verify']:.2f}, {r['overhead']:.2f}")
+        line("… speedup predicted / measured", rows, lambda r: f"{r['predicted']:.2f} / {r['measured']:.2f}")
+        rates = lambda row, *names: " / ".join(f"{row['tokens_per_second'][name]:.0f}" for name in names)
+        line("… tokens/s plain / speculative", rows, lambda r: rates(r, f"plain {r['mode']}", f"speculative {r['mode']}"))
+        line("… Hugging Face plain / assisted, tuned", rows[:1], lambda r: rates(r, "hf plain", "hf assisted"))
+    for dtype in ("float32", "bfloat16"):
+        rows = [row for row in found.get("losslessness", {}).get("rows", ()) if row["dtype"] == dtype]
+        left = {mode: [row for row in rows if row["mode"] == mode and row["diverges_at"] is not None] for mode in MODES}
+        words = lambda gone: f"{len(gone)} depart, gap ≤ {max(row['gap'] for row in gone):.1e}" if gone else "all equal"
+        line(f"greedy text against plain, {dtype}", rows, lambda r: words(left[r["mode"]]))
+    console.print(table)
+
+
+def main(arguments: list[str] | None = None) -> Path | None:
+    """The command line; returns the recording's path once every part is there."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes: to see that it runs, not what a device can do")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the recording")
+    parser.add_argument("--work", type=Path, default=Path(".work/gpu"), help="folder of the parts and of the trained pair")
+    parser.add_argument("--budget", type=float, default=540.0, help="seconds after which no further part begins")
+    chosen = parser.parse_args(arguments)
+    if chosen.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("--device cuda: PyTorch sees no CUDA device here; with --device cpu --tiny the script runs in tiny shapes")
+    logging.set_verbosity_error()
+    work = chosen.work / f"{'tiny' if chosen.tiny else 'full'}-{chosen.dtype}-{results.slug(timing.machine_name(chosen.device))}"
+    work.mkdir(parents=True, exist_ok=True)
+    console, bench = Console(width=150), Bench(chosen.device, chosen.dtype, TINY if chosen.tiny else FULL, work)
+    found = measure(bench, chosen.budget, console)
+    show(console, found, bench.graphs)
+    if len(found) < len(PARTS):
+        console.print(f"not measured yet: {', '.join(PARTS.keys() - found.keys())}; run the same command again")
+        return None
+    command = " ".join(["python -m benchmarks.gpu", *(sys.argv[1:] if arguments is None else arguments)])
+    what = ("tiny shapes, to see that the script runs" if chosen.tiny else
+            "a pair trained on the spot and models with random weights, eager and with captured CUDA graphs")
+    stamped = results.stamp(what, command, chosen.device)
+    path = results.save(chosen.out / f"gpu-{results.slug(stamped['machine'])}.json", stamped, {"dtype": chosen.dtype, "tiny": chosen.tiny, "graphs": bench.graphs, **found})
+    console.print(f"written to {path}")
+    return path
+
+
+if __name__ == "__main__":
+    main()

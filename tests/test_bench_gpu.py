@@ -1,0 +1,70 @@
+"""The GPU script runs to its end in tiny shapes on a CPU: the same code, resumable, and a recording that the loader takes."""
+import json
+
+import pytest
+import torch
+
+from benchmarks import gpu, gpu_parts
+from specdec_lite import results
+
+
+def run(folder, *more):
+    return gpu.main(["--device", "cpu", "--tiny", "--out", str(folder / "out"), "--work", str(folder / "work"), *more])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Run twice: stopped at once by its budget, then to the end."""
+    folder = tmp_path_factory.mktemp("gpu")
+    assert run(folder, "--budget", "0") is None and not (folder / "out").exists()
+    assert run(folder, "--budget", "1e9")
+    return folder
+
+
+@pytest.mark.slow
+def test_writes_a_recording_with_every_part(folder, monkeypatch):
+    path, = (folder / "out").glob("*.json")
+    monkeypatch.setattr(results, "FOLDER", folder / "out")
+    recording = results.load(path.stem)
+    assert set(gpu_parts.PARTS) <= set(recording.data) and recording.data["tiny"] is True and recording.data["graphs"] is False
+    assert "tiny shapes" in recording.what and "--device cpu --tiny" in recording.command
+    for part in ("passes", "depth", "batches", "phases", "speed"):
+        assert {row["mode"] for row in recording.data[part]["rows"]} == set(gpu_parts.MODES)
+    for row in recording.data["speed"]["rows"]:
+        assert 1 <= row["tau"] <= recording.data["speed"]["gamma"] + 1 and 0 <= row["alpha"] <= 1
+        assert set(row["tokens_per_second"]) == {"plain eager", "plain static", "speculative eager", "speculative static", "hf plain", "hf assisted"}
+    assert recording.data["passes"]["weights"] == recording.data["depth"]["weights"] == "random"
+
+
+@pytest.mark.slow
+def test_float32_text_is_the_plain_text(folder):
+    rows = json.loads(next((folder / "out").glob("*.json")).read_text())["losslessness"]["rows"]
+    exact = [row for row in rows if row["dtype"] == "float32"]
+    assert len(exact) == 2 and all(row["diverges_at"] is None or row["gap"] <= 1e-5 * row["largest_logit"] for row in exact)
+
+
+@pytest.mark.slow
+def test_goes_on_where_it_stopped(folder):
+    parts = {path: path.stat().st_mtime_ns for path in (folder / "work").rglob("*.json") if path.stem in gpu_parts.PARTS}
+    assert len(parts) == len(gpu_parts.PARTS)
+    again = next(path for path in parts if path.stem == "passes")
+    again.unlink()
+    assert run(folder, "--budget", "1e9")
+    assert {path: path.stat().st_mtime_ns for path in parts if path != again} == {path: t for path, t in parts.items() if path != again}
+    assert again.stat().st_mtime_ns > parts[again]
+
+
+def test_a_missing_gpu_is_said_in_one_line(capsys):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(SystemExit):
+        gpu.main([])
+    assert "sees no CUDA device" in capsys.readouterr().err
+
+
+def test_the_full_shapes_are_what_they_are_called():
+    from specdec_lite.memory import native_size
+    scale = gpu_parts.FULL
+    sizes = [native_size(config).parameters / 1e6 for config in (scale.target, scale.draft, scale.random)]
+    assert 300 < sizes[0] < 400 and 9 < sizes[1] < 15 and 6000 < sizes[2] < 7500
+    assert scale.gamma + 1 in scale.ks and max(scale.ks) == max(scale.trees) == max(scale.batches) == 64
