@@ -6,9 +6,10 @@ from models_zoo import TreeDrafter, perturbed
 
 from specdec_lite import acceptance as a
 from specdec_lite.acceptance import draw_chain
-from specdec_lite.drafters import BlockwiseDrafter, ModelDrafter
+from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.heads import Heads
 from specdec_lite.models import CausalLM
+from specdec_lite.tree import TokenTree
 
 
 def heads(target: CausalLM, count: int = 3) -> Heads:
@@ -25,6 +26,7 @@ DRAFTERS = {
     "the target as its own draft": lambda target: ModelDrafter(target, 3),
     "blockwise heads, drawn": lambda target: BlockwiseDrafter(target, heads(target), 4),
     "blockwise heads, chosen": lambda target: BlockwiseDrafter(target, heads(target), 3, draft_temperature=0.0),
+    "Medusa heads, a sparse tree": lambda target: MedusaDrafter(target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])),
     "a tree of chosen tokens": lambda target: TreeDrafter(perturbed(target), grow(broken.chosen(2)), 2),
     "a tree drawn with replacement, equal nodes merged": lambda target: TreeDrafter(perturbed(target), grow(broken.with_replacement(2), merge="nodes"), 2),
     "a tree drawn without replacement": lambda target: TreeDrafter(perturbed(target), grow(broken.without_replacement(2)), 2),

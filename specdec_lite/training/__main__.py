@@ -1,9 +1,9 @@
 """The command line: `python -m specdec_lite.training PRODUCT …`, one subcommand per thing that is shipped trained."""
 import argparse
 
-from . import blockwise, pair
+from . import blockwise, medusa, pair
 
-PRODUCTS = {"pair": pair, "blockwise": blockwise}
+PRODUCTS = {"pair": pair, "blockwise": blockwise, "medusa": medusa}
 
 
 def main(arguments: list[str] | None = None) -> None:
