@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from models_zoo import native
 from test_blockwise import random_heads
 
-from specdec_lite import TokenTree, results
+from specdec_lite import TokenTree, generate, results
 from specdec_lite.drafters import MedusaDrafter
 from specdec_lite.pairs import Pair
 from specdec_lite.training import medusa
@@ -59,7 +59,6 @@ def test_ranks_are_those_of_the_tokens_that_came(target, first):
 
 def test_continuations_are_the_targets_own_text(target):
     greedy, sampled = (medusa.continuations(target, ROWS[:, :8], 10, temperature) for temperature in (0.0, 1.0))
-    from specdec_lite import generate
     for row, text in zip(ROWS, greedy):
         assert text.tolist() == row[:8].tolist() + generate(target, row[:8], max_new_tokens=10).tokens.tolist()
     assert not torch.equal(greedy, sampled) and torch.equal(sampled, medusa.continuations(target, ROWS[:, :8], 10, 1.0))
@@ -94,4 +93,5 @@ def test_a_whole_run_trains_measures_stores_and_records(tmp_path, monkeypatch, t
     frozen, joint = recorded["runs"]
     assert len(drafter.tree) <= 6 and drafter.heads.count == medusa.COUNT and recorded["command"].endswith("--frozen-steps 60 --joint-steps 40 --nodes 6")
     assert frozen["regime"] == "frozen" and joint["own_loss"] < frozen["own_loss"] and set(frozen["accuracies"]) == {"text", "greedy", "sampled"}
-    assert all(row[0] > 0.5 for row in frozen["accuracies"]["text"])
+    learnt = [sum(map(sum, run["accuracies"]["text"])) / medusa.COUNT for run in (frozen, joint)]
+    assert 0.3 < learnt[0] < learnt[1]   # among ten guesses of 40; by chance 0.25
