@@ -1,0 +1,118 @@
+"""Long texts and many texts: memory is the cache's and nothing else's, and nothing is left behind."""
+import gc
+
+import psutil
+import pytest
+import torch
+from models_zoo import PROMPT, hugging_face, native, perturbed
+from registry import DRAFTERS
+
+from specdec_lite import generate, stream
+from specdec_lite.drafters import ModelDrafter
+
+MEGABYTE = 1 << 20
+
+
+def tensor_bytes() -> int:
+    """Bytes of all tensor storages that Python can reach, each counted once."""
+    gc.collect()
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in gc.get_objects() if issubclass(type(t), torch.Tensor)}
+    return sum(storages.values())
+
+
+def resident() -> int:
+    return psutil.Process().memory_info().rss
+
+
+def cache_bytes(model, length: int) -> int:
+    """Keys and values of `length` tokens."""
+    config = model.model.config
+    return 2 * config.num_layers * config.num_kv_heads * config.head_size * length * model.dtype.itemsize
+
+
+def warmed(tokens, **shape):
+    """A model whose tables (the causal mask of at most 64 MiB, the rotary angles) are already as large as `tokens` need."""
+    model = native(dtype=torch.float32, max_positions=8192, **shape)
+    model.score([1] * (tokens + 64), model.new_cache(), last=True)
+    return model
+
+
+def grown(tokens, drafter_of, **options):
+    """Reachable tensor bytes and resident bytes after a quarter and at the end of one long generation."""
+    target = warmed(tokens)
+    running, count, marks = stream(target, PROMPT, drafter_of(warmed(tokens, seed=1)), tokens, **options), 0, []
+    for step in running:
+        count += len(step.tokens)
+        if count >= tokens * (len(marks) + 1) / 4:
+            marks.append((tensor_bytes(), resident()))
+    assert count == tokens
+    return marks[0], marks[-1], target
+
+
+@pytest.mark.parametrize("tokens", [512, pytest.param(4096, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
+    """Both caches are reserved at the start; from a quarter of the text on only the committed tokens themselves may grow."""
+    drafter_of = lambda draft: ModelDrafter(draft, 4)
+    (early, resident_early), (late, resident_late), target = grown(tokens, drafter_of, temperature=temperature, seed=0)
+    assert late - early <= 4 * 8 * tokens                     # the row of ids, with a copy or two of it under way
+    assert resident_late - resident_early < 24 * MEGABYTE
+    assert cache_bytes(target, tokens) > 8 * 8 * tokens       # a second copy of the cache would be seen
+
+
+def test_keeping_every_pass_would_be_seen():
+    """The same measure on a decoder that holds on to the scores of every round."""
+    held = []
+
+    class Hoarder(ModelDrafter):
+        def start(self, context):
+            session = super().start(context)
+            observe = session.observe
+
+            def keep(verdict, scores):
+                held.append(scores)
+                observe(verdict, scores)
+
+            session.observe = keep
+            return session
+
+    (early, _), (late, _), _ = grown(512, lambda draft: Hoarder(draft, 4))
+    assert late - early > 4 * 8 * 512
+
+
+def left_behind(model, drafter, count):
+    """Growth of objects, tensor bytes and resident memory over `count` short generations, after a warm-up."""
+    def run(number):
+        for seed in range(number):
+            generate(model, PROMPT[seed % 8:], drafter, 6, temperature=float(seed % 2), seed=seed)
+    run(16)
+    before = (tensor_bytes(), len(gc.get_objects()), resident())
+    run(count)
+    after = (tensor_bytes(), len(gc.get_objects()), resident())
+    return [b - a for a, b in zip(before, after)]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.matrix)])
+def test_many_short_texts_leave_nothing_behind(name, count):
+    """Trees of new shapes stay in a bounded cache of shapes, at most a few objects each."""
+    model = native(dtype=torch.float32)
+    tensors, objects, memory = left_behind(model, DRAFTERS[name](model), count)
+    assert tensors < 64 * 1024 and objects < 3000 and memory < 24 * MEGABYTE
+
+
+def test_many_short_texts_of_a_hugging_face_model_leave_nothing_behind():
+    model = hugging_face("Llama")
+    tensors, objects, memory = left_behind(model, ModelDrafter(perturbed(model), 3), 16)
+    assert tensors == 0 and objects < 200 and memory < 24 * MEGABYTE
+
+
+def test_an_abandoned_stream_frees_its_caches():
+    model = warmed(4000)
+    before = tensor_bytes()
+    running = stream(model, PROMPT, ModelDrafter(model, 4), 4000)
+    next(running)
+    assert tensor_bytes() - before > 2 * cache_bytes(model, 4000)
+    running.close()
+    del running
+    assert tensor_bytes() - before < cache_bytes(model, 100)

@@ -1,0 +1,168 @@
+"""The law on the shipped pair itself, by sampling: a chi-square test and the shrinking distance, over temperatures, top-k and top-p.
+
+**Cells.** A token x drawn from a law p has the randomised rank Σ p(tokens before x) + v·p(x), v uniform, which is itself uniform
+whatever p is, so cells are equally likely without any pooling. Tokens are ranked by p − q, those that the draft offers too
+rarely last, where a biased rule shows.
+
+**False alarms.** A chi-square test fails when its p-value is under 1e-4, and again on a fresh seed: 1e-8 a test. The marker
+`statistical(rate)` states the rate of every such test of the suite, and their sum is tested to be under 1e-4 a run.
+"""
+import math
+from functools import cache
+
+import broken
+import pytest
+import torch
+from models_zoo import TreeDrafter
+from scipy import stats
+
+from specdec_lite import corpus, load_pair, stream
+from specdec_lite.acceptance import Proposal, block_verification, sample_and_match, speculative_sampling
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.sampling import Sampling, SeededRng, invert
+from specdec_lite.tree import TokenTree
+
+LEVEL = 1e-4
+RATE = LEVEL**2
+SETTINGS = [Sampling(0.3), Sampling(0.7), Sampling(1.0), Sampling(1.5), Sampling(2.0), Sampling(1.0, top_k=5), Sampling(1.0, top_p=0.9), Sampling(2.0, top_k=50, top_p=0.8)]
+RULES = [speculative_sampling, block_verification, sample_and_match]
+COUNT, CELLS = 2000, 16
+
+
+@cache
+def pair():
+    return load_pair(device="cpu", dtype="float32")
+
+
+@cache
+def document():
+    return pair().tokenizer.encode(corpus.held_out_text()["code"][0])[:96]
+
+
+@cache
+def logits():
+    """[96, V] of target and of draft, float64, after every prefix of a held-out document."""
+    return [model.score(document(), model.new_cache()).logits[0].double() for model in (pair().target, pair().draft)]
+
+
+@cache
+def laws(sampling):
+    """p and q [V] at the place of the document where recovering from p, not from the residual, would err most."""
+    p, q = (sampling(rows) for rows in logits())
+    rejected = 1 - torch.minimum(p, q).sum(-1, keepdim=True)
+    error = (torch.minimum(p, q) + rejected * p - p).abs().sum(-1) / 2
+    place = int(error[8:].argmax()) + 8
+    return p[place], q[place]
+
+
+def counted(tokens, p, q, seed, cells=CELLS):
+    """How many of the tokens fall in each of `cells` equally likely cells of the randomised rank."""
+    order, rng = (p - q).argsort(), SeededRng(seed)
+    before = torch.empty_like(p).scatter_(0, order, p[order].cumsum(0) - p[order])
+    ranks = torch.tensor([before[x].item() + rng.uniform() * p[x].item() for x in tokens])
+    return torch.bincount((ranks * cells).long().clamp(max=cells - 1), minlength=cells)
+
+
+def first_tokens(rule, sampling, seed, count=COUNT):
+    """First emitted tokens of `count` rounds of one drafted token."""
+    (p, q), rng = laws(sampling), SeededRng(seed)
+    both, emitted = torch.stack([p, p]), []
+    for _ in range(count):
+        token = rng.draw(q)
+        verdict = rule(Proposal(TokenTree.chain([token]), q[None]), both, rng)
+        emitted.append(token if verdict.path else verdict.token)
+    return emitted
+
+
+def follows(p_value) -> bool:
+    """One rerun on a fresh seed: a false alarm once in 1e8."""
+    return any(p_value(seed) > LEVEL for seed in (1, 2))
+
+
+def first_token_p_value(rule, sampling):
+    return lambda seed: stats.chisquare(counted(first_tokens(rule, sampling, seed), *laws(sampling), seed + 100).numpy()).pvalue
+
+
+@pytest.mark.statistical(rate=RATE)
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_lossless_rule_on_the_pairs_own_laws(rule, sampling):
+    assert follows(first_token_p_value(rule, sampling))
+
+
+@pytest.mark.parametrize("sampling", SETTINGS, ids=str)
+def test_a_broken_rule_fails_the_same_test(sampling):
+    assert not follows(first_token_p_value(broken.recovered_from_p, sampling))
+
+
+# Whole generations -------------------------------------------------------------------------------------------------------
+
+def row(which, sampling, ids):
+    model = getattr(pair(), which)
+    return sampling(model.score(list(ids), model.new_cache(), last=True).logits[0, -1].double())
+
+
+def generation_p_value(drafter, sampling, rule=None, count=250, side=4):
+    """Chi-square of the first two tokens of whole generations, in side × side equally likely cells."""
+    prompt, seen = tuple(document()[:24]), cache(lambda ids: (row("target", sampling, ids), row("draft", sampling, ids)))
+
+    def p_value(seed):
+        rng, cells = SeededRng(seed), torch.zeros(side, side)
+        for number in range(count):
+            steps = stream(pair().target, prompt, drafter, 3, sampling.temperature, sampling.top_k, sampling.top_p, rule, rng=rng)
+            first, second, _ = (token for step in steps for token in step.tokens)
+            ranks = [counted([token], *seen(before), 10_000 * seed + number + shift, side).argmax()
+                     for token, before, shift in ((first, prompt, 0), (second, (*prompt, first), 5_000))]
+            cells[tuple(ranks)] += 1
+        return stats.chisquare(cells.flatten().numpy()).pvalue
+
+    return p_value
+
+
+LONG = pytest.mark.matrix
+
+
+@pytest.mark.statistical(rate=RATE)
+@pytest.mark.parametrize("sampling", [Sampling(1.0), *(pytest.param(s, marks=LONG) for s in SETTINGS if s != Sampling(1.0))], ids=str)
+def test_whole_generations_of_the_pair(sampling):
+    assert follows(generation_p_value(ModelDrafter(pair().draft, 2), sampling))
+
+
+@LONG
+@pytest.mark.statistical(rate=RATE)
+def test_whole_generations_drafted_as_trees():
+    assert follows(generation_p_value(TreeDrafter(pair().draft, broken.grow(broken.without_replacement(3)), 1), Sampling()))
+
+
+@LONG
+def test_whole_generations_under_a_broken_rule_fail_the_same_test():
+    drafter = ModelDrafter(pair().draft, 2)
+    assert not follows(generation_p_value(drafter, Sampling(1.5), broken.bonus_by_argmax, count=1000))
+
+
+# The shrinking distance --------------------------------------------------------------------------------------------------
+
+def distance(counts):
+    """Total variation between the counts and equally likely cells."""
+    return (counts / counts.sum() - 1 / len(counts)).abs().sum().item() / 2
+
+
+@pytest.mark.statistical(rate=2e-7)
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.95)], ids=str)
+def test_the_distance_to_the_targets_law_falls_with_samples_and_to_other_laws_does_not(sampling):
+    """Of n samples in c cells the mean distance is at most √((c−1)/4n), and it exceeds that by t with probability at most exp(−2nt²) (McDiarmid)."""
+    p, q = laws(sampling)
+    bound = lambda n: math.sqrt((CELLS - 1) / (4 * n)) + math.sqrt(math.log(2e7) / (2 * n))   # 1e-7, shared by two sizes
+    tokens = first_tokens(speculative_sampling, sampling, 7, 8000)
+    found = {n: distance(counted(tokens[:n], p, q, 8)) for n in (250, 8000)}
+    assert all(found[n] < bound(n) for n in found) and bound(8000) < 0.08 < bound(250)
+    others = [first_tokens(broken.recovered_from_p, sampling, 7, 8000), [invert(q, u) for u in torch.rand(8000, generator=torch.Generator().manual_seed(0)).tolist()]]
+    shuffled = p[torch.randperm(len(p), generator=torch.Generator().manual_seed(0))]
+    others.append([invert(shuffled, u) for u in torch.rand(8000, generator=torch.Generator().manual_seed(1)).tolist()])
+    assert all(distance(counted(other, p, q, 8)) > 0.08 for other in others)
+
+
+def test_the_false_alarm_rate_of_the_whole_suite(request):
+    """Of whatever runs beside it: all of it in `make test` and in `make test-all`."""
+    rates = [mark.kwargs["rate"] for item in request.session.items for mark in item.iter_markers("statistical")]
+    assert rates and sum(rates) < 1e-4
