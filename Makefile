@@ -7,10 +7,11 @@ BOOK := _build/html
 PORT ?= 8000
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help book test lab serve bench bench-gpu clean
+.PHONY: help book test linkcheck lab serve bench bench-gpu clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make test   build it strictly and run every test, in a real browser too"
+	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make bench  measure, and write results/*.json"
@@ -39,6 +40,9 @@ test: $(SETUP)
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(NICE) $(BIN)/python -m pytest
+
+linkcheck: $(SETUP)
+	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links
 
 lab: $(SETUP)
 	$(BIN)/jupyter lab notebooks

@@ -72,6 +72,7 @@ def accessibility_faults(page, place: str = "page") -> list[str]:
 
 
 def show(page, scheme: str) -> None:
-    """The page's light or dark mode, with the figures redrawn."""
+    """The page's light or dark mode, with the figures redrawn and colours no longer on their way."""
     page.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
     page.wait_for_function("scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn === scheme)", arg=scheme)
+    page.evaluate("Promise.allSettled(document.getAnimations().map((animation) => animation.finished))")

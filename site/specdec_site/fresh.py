@@ -20,5 +20,12 @@ def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, remov
     return [chapter for chapter in env.found_docs if chapter.startswith("notebooks/") and stale(chapter)]
 
 
+def links_only(app: Sphinx) -> None:
+    """A build that only checks links executes nothing."""
+    if app.builder.name == "linkcheck":
+        app.config.nb_execution_mode = "off"
+
+
 def register(app: Sphinx) -> None:
+    app.connect("builder-inited", links_only, priority=100)
     app.connect("env-get-outdated", outdated)
