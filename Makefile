@@ -7,10 +7,12 @@ BOOK := _build/html
 PORT ?= 8000
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help book test linkcheck lab serve bench bench-gpu clean
+.PHONY: help book test test-all mutate linkcheck lab serve bench bench-gpu clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make test   build it strictly and run every test, in a real browser too"
+	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
+	@echo "make mutate change the library in small ways and count the changes that the tests notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
@@ -40,6 +42,13 @@ test: $(SETUP)
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(NICE) $(BIN)/python -m pytest
+
+test-all: test
+	$(NICE) $(BIN)/python -m pytest -m matrix
+
+mutate: $(SETUP)
+	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt
+	$(NICE) $(BIN)/python tests/mutate.py
 
 linkcheck: $(SETUP)
 	$(BIN)/jupyter-book build . --builder linkcheck --path-output _build/links

@@ -235,6 +235,9 @@ def test_lenient_argmax_takes_near_ties_and_is_exact_match_at_one():
     assert judged(lenient_argmax(0.8), [1], rows).path == (0,)
     assert judged(lenient_argmax(0.81), [1], rows).path == ()
     assert judged(lenient_argmax(1.0), [1], rows).path == () and judged(lenient_argmax(1.0), [0], rows).path == (0,)
+    assert judged(lenient_argmax(0.8), [1, 2], [*rows, rows[0]]).path == (0, 1)    # each row has a maximum of its own
+    assert judged(lenient_argmax(0.8), [0, 1], [*rows, rows[0]]).path == (0,)
+    assert lenient_argmax(0.8).name == "lenient_argmax(0.8)"
 
 
 def test_block_verification_beats_token_by_token_in_the_papers_example():

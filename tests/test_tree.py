@@ -45,6 +45,8 @@ def test_cartesian_has_every_combination():
     tree = TokenTree.cartesian([[1, 2], [3, 4, 5]])
     assert len(tree) == 2 + 6 and sorted(tuple(tree.tokens[list(path)].tolist()) for path in tree.paths()) == [(a, b) for a in (1, 2) for b in (3, 4, 5)]
     assert TokenTree.cartesian([]) == TokenTree([], [])
+    three = TokenTree.cartesian([[1], [2, 3], [4, 5]])
+    assert len(three) == 1 + 2 + 4 and three.depth.tolist() == [0, 1, 1, 2, 2, 2, 2] and len(three.paths()) == 4
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5))
@@ -150,6 +152,12 @@ def test_the_best_shape_where_ranks_are_out_of_order():
 def test_bad_accuracies_and_budgets_are_refused(table, budget, message):
     with pytest.raises(ValueError, match=message):
         TokenTree.best(table, budget)
+
+
+def test_a_chain_of_the_likeliest_guesses_is_filled():
+    """All ranks equal: the smallest rank is the largest too."""
+    guesses = torch.tensor([[7, 8], [3, 4]])
+    assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3]) and TokenTree.chain([1]).fill(guesses) == TokenTree.chain([8])
 
 
 def test_a_shape_is_filled_with_the_guesses_of_its_levels():

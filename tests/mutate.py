@@ -1,0 +1,99 @@
+"""Mutation testing: change the library in small ways, one at a time, and count how many changes a fast part of the tests notices.
+
+`python tests/mutate.py` works in a copy of the checkout (by default a temporary folder), never in it, and writes results/mutation.json.
+Most of a run's time goes into importing torch and collecting tests for each change; --sample N runs N of them, drawn by a seed.
+Messages of errors are not changed: the tests of bad input look at their sense, not at every letter.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MODULES = ("acceptance", "tree", "models", "decoding")
+TESTS = ("tree", "acceptance", "proposal", "laws", "decoding", "models", "blockwise")
+# Slow tests, and families that touch no line which those left do not touch (Llama, Gemma2, Mistral, Bloom, Llama4 and the native ones stay).
+LEFT_OUT = ("Qwen2 or Qwen3 or Mixtral or Gemma3 or Phi or GPT or OPT or Falcon or Mpt or StableLm or Cohere or Olmo2 or Starcoder2 or Granite "
+            "or DeepseekV3 or Gemma- or two_token or any_pair or never_accepts or training or far_beyond")
+OUTCOMES = {1: "killed", 3: "killed", 0: "survived", 33: "untested", 24: "timed out", 36: "timed out", -24: "timed out", 152: "timed out"}
+
+
+def copied(folder: Path) -> None:
+    """The parts of the checkout that the tests need, and mutmut's settings."""
+    shutil.rmtree(folder, ignore_errors=True)
+    kept = shutil.ignore_patterns("__pycache__", "node_modules", "site", "model*.safetensors")
+    for name in ("specdec_lite", "tests", "results", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=kept)
+    shutil.copy(ROOT / "README.md", folder)
+    settings = {
+        "source_paths": ["specdec_lite"], "only_mutate": [f"specdec_lite/{module}.py" for module in MODULES],
+        "pytest_add_cli_args_test_selection": [*(f"tests/test_{name}.py" for name in TESTS), "-k", f"not ({LEFT_OUT})"],
+        "pytest_add_cli_args": ["-p", "no:cacheprovider"], "also_copy": ["tests", "results", "benchmarks", "README.md"],
+        "do_not_mutate_patterns": ["raise \\w+Error", '^\\s*f?"[^"]*"\\)?$'],
+        "process_isolation": "forkserver",   # torch's threads do not survive a fork of the process that has run tests
+        "use_git_change_detection": False, "timeout_constant": 60.0}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (folder / "pyproject.toml").write_text(project + "\n[tool.mutmut]\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def mutmut(folder: Path, *arguments: str, timeout: float | None = None) -> str:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
+    try:
+        done = subprocess.run([sys.executable, "-m", "mutmut", *arguments], cwd=folder, env=environment, timeout=timeout, capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        return "stopped"
+    return done.stdout + done.stderr
+
+
+def found(folder: Path) -> dict[str, int | None]:
+    """Every mutant and its exit code, None where it has not run."""
+    codes: dict[str, int | None] = {}
+    for module in MODULES:
+        codes |= json.loads((folder / "mutants" / "specdec_lite" / f"{module}.py.meta").read_text())["exit_code_by_key"]
+    return codes
+
+
+def change(folder: Path, name: str) -> str:
+    """The lines of a mutant that differ, as `- old + new`."""
+    lines = mutmut(folder, "show", name).splitlines()
+    return " ".join(line[0] + " " + line[1:].strip() for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+
+
+def record(folder: Path, sampled: list[str], command: str) -> Path:
+    from specdec_lite import results
+    codes = {name: code for name, code in found(folder).items() if name in set(sampled) and code is not None}
+    outcome = {name: OUTCOMES.get(code, "killed") for name, code in codes.items()}
+    counts = lambda names: {kind: sum(outcome[name] == kind for name in names) for kind in sorted(set(OUTCOMES.values()))}
+    modules = {module: counts([name for name in outcome if f".{module}." in name]) for module in MODULES}
+    total = counts(outcome)
+    judged = total["killed"] + total["survived"] + total["untested"]
+    data = {"mutants": len(found(folder)), "run": len(outcome), "score": round(total["killed"] / judged, 4), "modules": modules,
+            "survivors": [{"name": name, "change": change(folder, name)} for name in outcome if outcome[name] == "survived"]}
+    return results.save(ROOT / "results" / "mutation.json", results.stamp("Mutation testing of acceptance, tree, models and decoding", command), data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, help="how many mutants to run, drawn by the seed; default all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=60, help="stop after that long and record what has run")
+    parser.add_argument("--folder", type=Path, help="where to work; default a temporary folder")
+    asked = parser.parse_args()
+    folder = asked.folder or Path(tempfile.mkdtemp(prefix="specdec-mutation-"))
+    copied(folder)
+    mutmut(folder, "run", "--max-children", "1", "no_such_mutant")   # makes the mutants, learns which tests reach which function
+    names = sorted(found(folder))
+    random.Random(asked.seed).shuffle(names)
+    sampled = names[:asked.sample]
+    mutmut(folder, "run", "--max-children", str(os.cpu_count() or 1), *sampled, timeout=60 * asked.minutes)
+    print("wrote", record(folder, sampled, " ".join(["python tests/mutate.py", *sys.argv[1:]])))
+
+
+if __name__ == "__main__":
+    main()
