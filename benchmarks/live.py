@@ -56,14 +56,16 @@ def first_press(page, prompt: str) -> dict:
     """Milliseconds from the press, on a fresh page, until the models are loaded and until the first text is there."""
     page.get_by_label("Prompt").fill(prompt)
     page.evaluate("""() => { const status = document.querySelector('.sdl-live-status'); globalThis.sdlTimes = {};
-      new MutationObserver(() => { for (const [name, start] of [['loaded', 'Decoding'], ['first_text', 'Decoded'], ['all_measured', 'Done']])
-        if (status.textContent.startsWith(start)) sdlTimes[name] ??= performance.now() - sdlTimes.pressed; }).observe(status, {childList: true});
+      const arrived = (name) => { sdlTimes[name] ??= performance.now() - sdlTimes.pressed; };
+      new MutationObserver(() => { for (const [name, start] of [['loaded', 'Decoding'], ['all_decoded', 'Decoded'], ['all_measured', 'Done']])
+        if (status.textContent.startsWith(start)) arrived(name); }).observe(status, {childList: true});
+      new MutationObserver(() => document.querySelector('.sdl-live .sdl-pass') && arrived('first_text')).observe(document.querySelector('.sdl-live'), {childList: true, subtree: true});
       document.querySelector('.sdl-live-run').addEventListener('click', () => { sdlTimes.pressed ??= performance.now(); }, {capture: true}); }""")
     page.evaluate(GAPS)
     page.locator(".sdl-live-run").click()
     page.wait_for_function("sdlTimes.all_measured", timeout=10 * MINUTES)
     times = page.evaluate("({...sdlTimes, longest_gap: sdlGap})")
-    return {name: round(times[name], 1) for name in ("loaded", "first_text", "all_measured", "longest_gap")}
+    return {name: round(times[name], 1) for name in ("loaded", "first_text", "all_decoded", "all_measured", "longest_gap")}
 
 
 def row(form: str, domain: str, temperature: float, runs: list[dict]) -> dict:

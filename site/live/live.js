@@ -1,6 +1,6 @@
 // The live page: the controls, the talk with the worker, and the results. Nothing is computed on this thread.
 
-import { download, kernelsOf, loadScript, startWorker } from "./download.js";
+import { fromScripts, loadScript, startWorker } from "./download.js";
 import { announcement, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
 import { replay } from "./replay.js";
@@ -70,22 +70,24 @@ function layout(id, { manifest, presets }) {
 /** The engine in its worker: `start` fetches it, `run` talks to it. Rejections carry a sentence for the reader. */
 function machine(parts, onProgress) {
   let worker = null, attempts = 0;
-  const talk = (message, hear, transfer = []) => new Promise((resolve, reject) => {
+  const talk = (message, hear) => new Promise((resolve, reject) => {
     worker.onmessage = ({ data }) => {
       if (data.type === "failed") reject(new Error(data.text));
       else if (data.type === "ready" || data.type === "result") resolve(data);
       else hear(data);
     };
     worker.onerror = (event) => { event.preventDefault(); reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`)); };
-    worker.postMessage(message, transfer);
+    worker.postMessage(message);
   });
   return {
     ready: () => worker !== null,
     async start(format) {
-      const weights = await download(base(), parts.manifest, attempts++ > 0, onProgress);
+      const { manifest } = parts, kernels = globalThis.sdlScalar ? {} : parts.kernels;
+      const url = location.protocol !== "file:" && new URL(`${base()}weights.bin`, location.href).href;
       worker = startWorker(parts.worker);
       try {
-        return await talk({ type: "load", kernels: globalThis.sdlScalar ? {} : kernelsOf(parts), manifest: parts.manifest, weights, format }, () => {}, [weights]);
+        if (!url) await fromScripts(base(), manifest.pieces, (text) => worker.postMessage({ type: "piece", text }), onProgress);
+        return await talk({ type: "load", kernels, manifest, format, url, again: attempts++ > 0 }, ({ share }) => onProgress(share));
       } catch (error) {
         this.stop();
         throw error;
@@ -110,11 +112,10 @@ function mount(el, parts) {
     drawSpeedup(view.speedup.svg, last, prediction(last));
   }
 
-  function showTrace({ steps, cut }) {
-    const text = view.prompt.value;
+  function showTrace({ steps, last: whole, cut }) {
     view.results.hidden = false;
-    view.replay.show(steps, text.length > SHOWN ? `…${text.slice(-SHOWN)}` : text);
-    say(`${cut ? `The prompt is longer than the cache: its first ${cut} tokens were left out. ` : ""}Decoded. Measuring both ways in turns…`);
+    view.replay.extend(steps, whole);
+    if (whole) say(`${cut ? `The prompt is longer than the cache: its first ${cut} tokens were left out. ` : ""}Decoded. Measuring both ways in turns…`);
   }
 
   function showTurn({ turn, of }) {
@@ -126,7 +127,7 @@ function mount(el, parts) {
   function showResult(result) {
     last = seen[result.options.format] = view.root.sdlResult = result;
     view.measured.hidden = false;
-    view.replay.pace([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1]);
+    view.replay.time([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1], result.passTimes);
     view.numbers.replaceChildren(...readouts(result).map(([name, value, note]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, `${value} `, make("small", {}, note)))));
     view.why.textContent = explanation(result);
@@ -147,6 +148,7 @@ function mount(el, parts) {
       }
       view.progress.hidden = true;
       say("Decoding…");
+      view.replay.begin(options.prompt.length > SHOWN ? `…${options.prompt.slice(-SHOWN)}` : options.prompt);
       view.measured.classList.add("sdl-live-old"); // still the last run's numbers
       showResult(await engine.run(options, (message) => (message.type === "trace" ? showTrace(message) : showTurn(message))));
       view.run.textContent = "Run";

@@ -1,4 +1,4 @@
-// The replay: the finished run's passes one after another, every token with its fate, and plain decoding's pace beside them.
+// The replay: a run's passes one after another, every token with its fate, and plain decoding's pace beside them.
 
 import { make } from "./charts.js";
 
@@ -44,7 +44,7 @@ const meter = (name) => {
   return { node: make("div", { class: "sdl-live-pace" }, make("span", {}, name), bar, value), show(share, text) { bar.firstChild.style.width = `${100 * share}%`; value.textContent = text; } };
 };
 
-/** A replay panel: `show` a trace, and say later how fast plain decoding was. */
+/** A replay panel: `begin` a run, `extend` it while it is decoded, and say at last what `time` it took. */
 export function replay(id) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": "Decoded text" });
   const legend = make("ul", { class: "sdl-legend" }), scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
@@ -53,18 +53,18 @@ export function replay(id) {
   const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
   const node = make("div", { class: "sdl-live-replay" }, legend, make("label", {}, switched, " show the drafts that were thrown away"), text, make("div", { class: "sdl-live-scrub" }, play,
     make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber)), make("div", {}, ...paces.map((pace) => pace.node)));
-  let steps = [], passes = [], plainPace = null, timer = 0;
+  let steps = [], passes = [], complete = true, pace = null, timer = 0;
 
   function draw() {
     const at = Number(scrubber.value), done = steps.slice(0, at);
     passes.forEach((pass, i) => { pass.hidden = i >= at; pass.classList.toggle("sdl-live-current", i === at - 1); });
     const [total, emitted] = [steps, done].map((some) => some.reduce((sum, step) => sum + step.emitted.length, 0));
-    const elapsed = done.reduce((sum, step) => sum + step.drafting + step.verifying + step.other, 0);
+    const elapsed = pace && pace.perPass.slice(0, at).reduce((sum, time) => sum + time, 0);
     output.textContent = `${at} of ${steps.length}`;
     scrubber.setAttribute("aria-valuetext", at ? `pass ${at} of ${steps.length}: ${pieces(steps[at - 1]).map(([kind, token]) => `${kind} ${JSON.stringify(token)}`).join(", ")}` : "before the first pass");
     paces[0].show(emitted / total, `${emitted} tokens`);
-    const plain = plainPace && Math.min(total, Math.round(elapsed / plainPace));
-    paces[1].show(plain ? plain / total : 0, plainPace ? `${plain} tokens` : "being measured");
+    const plain = pace && Math.min(total, Math.round(elapsed / pace.plain));
+    paces[1].show(plain ? plain / total : 0, pace ? `${plain} tokens` : "being measured");
     const current = passes[at - 1];
     if (current) text.scrollTop = Math.max(0, current.offsetTop - text.offsetTop - text.clientHeight + 60);
   }
@@ -76,31 +76,44 @@ export function replay(id) {
   }
 
   function start() {
-    if (Number(scrubber.value) >= steps.length) scrubber.value = 0;
+    if (complete && Number(scrubber.value) >= steps.length) scrubber.value = 0;
     play.textContent = "Pause";
     timer = setInterval(() => {
       scrubber.value = Number(scrubber.value) + 1;
       draw();
-      if (Number(scrubber.value) >= steps.length) stop();
+      if (complete && Number(scrubber.value) >= steps.length) stop();
     }, TICK);
   }
 
   play.addEventListener("click", () => (timer ? stop() : start()));
   scrubber.addEventListener("input", () => { stop(); draw(); });
-  return { node, stop,
-    show(trace, prompt) {
-      stop();
-      [steps, plainPace] = [trace, null];
-      passes = trace.map((step, i) => passNode(step, i + 1));
-      text.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...passes);
-      const used = new Set(trace.flatMap((step) => pieces(step).map(([kind]) => kind)));
-      legend.replaceChildren(...Object.keys(KINDS).filter((kind) => used.has(kind)).map((kind) => make("li", {}, tokenNode(kind, kind), ` ${KINDS[kind]}`)));
-      scrubber.max = trace.length;
-      const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-      scrubber.value = still ? trace.length : 0;
-      draw();
-      if (!still) start();
-    },
-    pace(milliseconds) { plainPace = milliseconds; draw(); },
-  };
+
+  /** A new run: nothing of it is there yet. */
+  function begin(prompt) {
+    stop();
+    [steps, passes, pace, complete] = [[], [], null, false];
+    text.replaceChildren(make("span", { class: "sdl-prompt" }, prompt));
+  }
+
+  /** More of the run; it starts to play with its first pass. last: there is no more to come. */
+  function extend(news, last) {
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches, first = !steps.length;
+    const added = news.map((step, i) => passNode(step, steps.length + i + 1));
+    [steps, passes, complete] = [[...steps, ...news], [...passes, ...added], last];
+    text.append(...added);
+    const used = new Set(steps.flatMap((step) => pieces(step).map(([kind]) => kind)));
+    legend.replaceChildren(...Object.keys(KINDS).filter((kind) => used.has(kind)).map((kind) => make("li", {}, tokenNode(kind, kind), ` ${KINDS[kind]}`)));
+    scrubber.max = steps.length;
+    if (still || first) scrubber.value = still ? steps.length : 1;
+    draw();
+    if (first && !still) start();
+  }
+
+  /** How long it all took, in milliseconds: plain decoding for a token, speculative decoding for each of its passes. */
+  function time(plain, perPass) {
+    pace = { plain, perPass };
+    draw();
+  }
+
+  return { node, stop, begin, extend, time };
 }

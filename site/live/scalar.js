@@ -1,18 +1,18 @@
 // The loops of kernel.ts in plain JavaScript, for browsers without WebAssembly SIMD: the same arguments, the same meaning.
 // It imports nothing.
 
-const LANES = 8; // rows of a matrix that lie together in a panel
+const PANEL = 8; // rows of a matrix that lie together
 
 export function scalarLoops({ floats, bytes }) {
   function matmul(x, w, scales, y, rows, inner, outer, small) {
     const from = floats(x, rows * inner), to = floats(y, rows * outer), scale = floats(scales, outer);
-    const matrix = small ? bytes(w, inner * outer) : floats(w, inner * outer), sums = new Float64Array(LANES);
-    for (let o = 0; o < outer; o += LANES)
+    const matrix = small ? bytes(w, inner * outer) : floats(w, inner * outer), sums = new Float64Array(PANEL);
+    for (let o = 0; o < outer; o += PANEL)
       for (let row = 0; row < rows; row++) {
         sums.fill(0);
         for (let i = row * inner, at = o * inner, end = i + inner; i < end; i++)
-          for (let lane = 0; lane < LANES; lane++) sums[lane] += from[i] * matrix[at++];
-        for (let lane = 0; lane < LANES; lane++) to[row * outer + o + lane] = sums[lane] * scale[o + lane];
+          for (let lane = 0; lane < PANEL; lane++) sums[lane] += from[i] * matrix[at++];
+        for (let lane = 0; lane < PANEL; lane++) to[row * outer + o + lane] = sums[lane] * scale[o + lane];
       }
   }
 

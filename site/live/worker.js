@@ -1,10 +1,12 @@
 // The worker behind the live page: it holds the models, decodes both ways, and measures what a pass costs on this device.
-// The page's own thread never computes, so it never freezes. Messages in: load, run. Messages out: ready, trace, result, failed.
+// The page's own thread never computes, so it never freezes. Messages in: piece, load, run. Out: progress, ready, trace, turn,
+// result, failed.
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
+import { bytesOf, fetched, joined } from "./weights.js";
 
 const CAPACITY = 512; // positions a cache holds
 const WANTED = 96; // tokens decoded in a run, fewer on a slow device
@@ -12,13 +14,14 @@ const PATIENCE = 3000; // milliseconds that a plain run should not exceed by muc
 const MAX_GAMMA = 8;
 const REPEATS = 3; // timed runs each way
 const PASSES = 5; // timed passes of each width
-const WARM_UP = 16; // tokens decoded before anything is timed
+const FEWEST = 16; // tokens decoded in a run on the slowest device
+const NEWS = 100; // milliseconds between two messages with decoded text
 
-/** Both models in a kernel of their own, in the asked format. kernels: compiled, by name; weights: the download. */
+/** Both models in a kernel of their own, the target in the asked format; the draft is fastest in int8. kernels: compiled, by name; weights: the download. */
 export async function build({ kernels, manifest, weights, format }) {
   const kernel = await loadKernel(kernels);
-  const [target, draft] = ["target", "draft"].map((name) => new Llama(kernel, manifest.models[name], weights, format, CAPACITY));
-  return { kernel, target, draft, tokenizer: new Tokenizer(manifest.tokenizer), wanted: 0 };
+  const model = (name, held) => new Llama(kernel, manifest.models[name], weights, held, CAPACITY);
+  return { kernel, target: model("target", format), draft: model("draft", "int8"), tokenizer: new Tokenizer(manifest.tokenizer), wanted: 0 };
 }
 
 const median = (values) => {
@@ -32,22 +35,39 @@ function read(tokenizer, text) {
   return { ids: ids.slice(-most), cut: Math.max(0, ids.length - most) };
 }
 
-/** Plain and speculative decoding with one seed, in turns; the order alternates, so that neither always comes first. */
-function race(engine, ids, { gamma, temperature, seed }, post) {
-  const { target, draft } = engine, clock = () => performance.now();
-  const once = (speculative, wanted = engine.wanted) =>
-    [...decode(target, speculative ? draft : null, ids, { gamma, temperature, wanted, rng: seeded(seed), stop: 0, clock })];
+const clock = () => performance.now();
+
+/** Either way of decoding, from the start: the same seed gives the same text each time. */
+function decoder({ target, draft }, ids, { gamma, temperature, seed }) {
+  return (way, wanted) => decode(target, way === "plain" ? null : draft, ids, { gamma, temperature, wanted, rng: seeded(seed), stop: 0, clock });
+}
+
+/** The run that the page shows, posted while it goes on. Not timed: it and a short plain one warm the code up. */
+function show(engine, once, post) {
+  const began = clock(), steps = [];
+  let posted = -Infinity, sent = 0;
   if (!engine.wanted) {
-    const [, plain] = [true, false, true].map((way) => count(once(way, WARM_UP)));
-    engine.wanted = Math.min(WANTED, Math.max(WARM_UP, Math.round(PATIENCE * plain.tokens / plain.milliseconds)));
+    const { drafting, verifying } = once("speculative", WANTED).next().value;
+    engine.wanted = Math.min(WANTED, Math.max(FEWEST, Math.round(PATIENCE / (drafting + verifying))));
   }
+  const news = (last) => {
+    post({ steps: steps.slice(sent), last, milliseconds: clock() - began });
+    [sent, posted] = [steps.length, clock()];
+  };
+  for (const step of once("speculative", engine.wanted)) {
+    steps.push(step);
+    if (clock() - posted > NEWS) news(false);
+  }
+  news(true);
+  [...once("plain", FEWEST)];
+}
+
+/** Plain and speculative decoding in turns; the order alternates, so that neither always comes first. */
+function race(engine, once, post) {
   const runs = { plain: [], speculative: [] };
   for (let turn = 0; turn < REPEATS; turn++) {
-    for (const way of turn % 2 ? ["plain", "speculative"] : ["speculative", "plain"]) {
-      runs[way].push(once(way === "speculative"));
-      if (turn === 0 && way === "speculative") post.trace(runs.speculative[0]);
-    }
-    post.turn(turn + 1);
+    for (const way of turn % 2 ? ["plain", "speculative"] : ["speculative", "plain"]) runs[way].push([...once(way, engine.wanted)]);
+    post({ turn: turn + 1, of: REPEATS });
   }
   return runs;
 }
@@ -80,18 +100,18 @@ const perToken = (runs) => runs.map((steps) => count(steps)).map(({ milliseconds
 export function run(engine, options, post = () => {}) {
   const { tokenizer } = engine, { ids, cut } = read(tokenizer, options.prompt);
   if (!ids.length) throw new RangeError("The prompt is empty: type at least one character.");
-  const began = performance.now();
+  const once = decoder(engine, ids, options);
   const text = (steps) => steps.map((step) => ({ ...step, drafted: step.drafted.map((id) => tokenizer.decode([id])),
     token: step.token === null ? null : tokenizer.decode([step.token]) }));
-  const runs = race(engine, ids, options, {
-    trace: (steps) => post({ type: "trace", steps: text(steps), cut, milliseconds: performance.now() - began }),
-    turn: (turn) => post({ type: "turn", turn, of: REPEATS }),
-  });
+  show(engine, once, ({ steps, ...rest }) => post({ type: "trace", steps: text(steps), cut, ...rest }));
+  const runs = race(engine, once, (turn) => post({ type: "turn", ...turn }));
   const [plain, speculative] = [perToken(runs.plain), perToken(runs.speculative)];
   const same = JSON.stringify(runs.plain[0].map((s) => s.emitted[0])) === JSON.stringify(runs.speculative[0].flatMap((s) => s.emitted));
   const stats = count(runs.speculative[0]);
   const inLoop = median(runs.speculative.map((steps) => count(steps)).map((s) => s.drafting / (s.draftPasses || 1)));
-  const result = { stats, plain, speculative, plainTokens: runs.plain[0].length, speedup: median(plain) / median(speculative), same,
+  const duration = ({ drafting, verifying, other }) => drafting + verifying + other;
+  const usual = [...runs.speculative].sort((a, b) => count(a).milliseconds - count(b).milliseconds)[REPEATS >> 1];
+  const result = { stats, plain, speculative, passTimes: usual.map(duration), plainTokens: runs.plain[0].length, speedup: median(plain) / median(speculative), same,
     costs: { ...costs(engine, ids), inLoop }, memory: engine.kernel.size(), kernel: engine.kernel.name, simd: engine.kernel.simd, options, cut };
   post({ type: "result", ...result });
   return result;
@@ -99,11 +119,16 @@ export function run(engine, options, post = () => {}) {
 
 /** Answers the page. One engine at a time: another format replaces it. */
 function serve(scope) {
+  const pieces = [];
   let loaded = null, engine = null;
   const answer = {
-    async load(message) {
-      loaded = message;
-      engine = await build(message);
+    piece: ({ text }) => pieces.push(bytesOf(text)), // a page opened from a folder hands the weights over itself, before `load`
+    async load({ kernels, manifest, format, url, again }) {
+      const progress = (share) => scope.postMessage({ type: "progress", share });
+      const weights = await joined(url ? await fetched(url, manifest.bytes, again, progress) : pieces, manifest);
+      const compiled = Object.fromEntries(Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]));
+      loaded = { kernels: compiled, manifest, weights, format };
+      engine = await build(loaded);
       scope.postMessage({ type: "ready", simd: engine.kernel.simd });
     },
     async run({ options }) {

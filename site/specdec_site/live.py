@@ -23,11 +23,11 @@ from specdec_lite.pairs import SHIPPED, load_model
 from specdec_lite.transformer import Transformer
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
-WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "worker.js")
+WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "weights.js", "worker.js")
 PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "live.js")
 LANES = 8   # rows of a matrix that the kernel reads together
 KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}   # the compiler's options for each, the fastest first
-PIECE = 1_500_000   # bytes of weights in each script that a page opened from a folder reads instead of weights.bin
+PIECE = 500_000   # bytes of weights in each script that a page opened from a folder reads instead of weights.bin
 PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
 
 
