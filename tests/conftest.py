@@ -49,7 +49,7 @@ def open_page(chromium, server: str) -> Iterator[Callable]:
         context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)  # a busy machine is no fault of the page
         page.problems = []
         own = (origin, "data:", "blob:")
 
