@@ -73,7 +73,7 @@ def heads_loss(model: Transformer, heads: Heads, kind: str, backbone: bool = Fal
     return loss
 
 
-def own_words(target: CausalLM, streams: dict, pieces: int = 1536, prompt: int = 96, new: int = 160, batch: int = 256) -> dict:
+def own_words(target: CausalLM, streams: dict, pieces: int = 1024, prompt: int = 96, new: int = 160, batch: int = 256) -> dict:
     """Streams of the same names, made of the target's own greedy continuations: `pieces` times `prompt` tokens of text and `new` of its own.
 
     Source: Stern et al. 2018, section 6.3 (there by beam search, with a teacher of another seed; Kim and Rush 2016).
@@ -94,11 +94,11 @@ def own_words(target: CausalLM, streams: dict, pieces: int = 1536, prompt: int =
 
 
 @torch.no_grad()
-def held_out(target: CausalLM, heads: Heads, tokenizer, window: int = 512) -> dict[str, list[float]]:
-    """Loss in nats and accuracy of the target's own head and of every extra one, on held-out text cut into windows."""
+def held_out(target: CausalLM, heads: Heads, tokenizer, window: int = 512, longest: int = 4096) -> dict[str, list[float]]:
+    """Loss in nats and accuracy of the target's own head and of every extra one: the first `longest` tokens of each held-out text, in windows."""
     loss, right, count = (torch.zeros(heads.count + 1, dtype=torch.float64) for _ in range(3))
     texts = [text for domain in DOMAINS for text in held_out_text()[domain]]
-    for tokens in (torch.tensor(tokenizer.encode(text), device=target.device) for text in texts):
+    for tokens in (torch.tensor(tokenizer.encode(text)[:longest], device=target.device) for text in texts):
         for start in range(0, len(tokens) - heads.count - 2, window):
             rows = tokens[None, start:start + window + 1]
             hidden = final_states(target.model, rows[:, :-1])
@@ -205,8 +205,8 @@ def run(chosen: argparse.Namespace) -> None:
             save_heads(chosen.out, heads, target)
         if chosen.regime not in ("all", regime):
             continue
-        originals = originals or block_sizes(target, fresh, tokenizer, blocks=(1,))[1]
         sizes, texts = block_sizes(model, heads, tokenizer)
+        originals = originals or (texts if regime != "finetuned" else block_sizes(target, fresh, tokenizer, blocks=(1,))[1])
         entry = {"regime": regime, "loss_kind": kind, "date": date.today().isoformat(), "command": command_line(chosen, regime, kind)} | plan
         entry |= {"held_out": held_out(model, heads, tokenizer), "blocks": sizes, "change": differences(texts, originals)}
         record(chosen.record, target, untrained, entry)
