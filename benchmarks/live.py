@@ -1,6 +1,6 @@
 """The live page in headless Chromium: what a reader of the built book would measure on this machine.
 
-    make book && python -m benchmarks.live        # about four minutes on two cores; writes results/live.json
+    make book && python -m benchmarks.live        # about eight minutes on two cores; writes results/live.json
 
 One page is opened, its button pressed once for every setting and prompt; speedups are the page's own (each a ratio of
 medians over three turns). Beside them: sizes, the time from the press to loaded models and to the first decoded text,
@@ -68,18 +68,25 @@ def first_press(page, prompt: str) -> dict:
     return {name: round(times[name], 1) for name in ("loaded", "first_text", "all_decoded", "all_measured", "longest_gap")}
 
 
-def row(form: str, domain: str, temperature: float, runs: list[dict]) -> dict:
+def predicted(run: dict, gamma: int) -> float:
+    """τ ÷ (T(γ+1)/T(1) + γc), from one run's own measurements."""
+    single = run["costs"]["target"][0]
+    return run["stats"]["tau"] * single / (run["costs"]["target"][gamma] + gamma * run["costs"]["inLoop"])
+
+
+def row(form: str, gamma: int, domain: str, temperature: float, runs: list[dict]) -> dict:
     """Medians over prompts, and the range of the speedups."""
     middle = lambda get: round(statistics.median(map(get, runs)), 3)
     speedups = [result["speedup"] for result in runs]
-    return {"format": form, "domain": domain, "temperature": temperature, "prompts": len(runs), "speedup": round(statistics.median(speedups), 3),
-            "speedup_range": [round(min(speedups), 3), round(max(speedups), 3)], "alpha": middle(lambda r: r["stats"]["alpha"]),
+    return {"format": form, "gamma": gamma, "domain": domain, "temperature": temperature, "prompts": len(runs), "speedup": round(statistics.median(speedups), 3),
+            "speedup_range": [round(min(speedups), 3), round(max(speedups), 3)], "predicted": middle(lambda r: predicted(r, gamma)),
+            "alpha": middle(lambda r: r["stats"]["alpha"]),
             "tau": middle(lambda r: r["stats"]["tau"]), "c": middle(lambda r: r["costs"]["inLoop"] / r["costs"]["target"][0]),
             "target_ms": [middle(lambda r, k=k: r["costs"]["target"][k]) for k in range(9)], "draft_ms": middle(lambda r: r["costs"]["draft"]),
             "memory_mb": middle(lambda r: r["memory"] / 1e6)}
 
 
-def measure(book: Path, gamma: int, each: int) -> dict:
+def measure(book: Path, gammas: list[int], each: int) -> dict:
     from playwright.sync_api import sync_playwright
     prompts = {domain: [prompt["text"] for prompt in given[::max(1, len(given) // each)][:each]] for domain, given in evaluation_prompts().items()}
     folder = book / "_static" / "live"
@@ -89,20 +96,20 @@ def measure(book: Path, gamma: int, each: int) -> dict:
         page.goto(f"{address}book/live.html")
         page.wait_for_selector(".sdl-live")
         times, rows = first_press(page, prompts["code"][0]), []
-        for form, domain, temperature in product(("float32", "int8"), prompts, (0.0, 1.0)):
+        for form, gamma, domain, temperature in product(("float32", "int8"), gammas, prompts, (0.0, 1.0)):
             runs = [press(page, text, gamma, temperature, form) for text in prompts[domain]]
-            rows.append(row(form, domain, temperature, runs))
+            rows.append(row(form, gamma, domain, temperature, runs))
             print(json.dumps(rows[-1]))
         name = f"Chromium {browser.version}, headless"
         browser.close()
-    sizes = {file.name: file.stat().st_size for file in (folder / "weights.bin", folder / "engine.js", folder / "kernel-relaxed.wasm", folder / "kernel-simd.wasm")}
-    return {"cores": os.cpu_count(), "browser": name, "gamma": gamma, "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
+    sizes = {name: (folder / name).stat().st_size for name in ("weights.bin", "engine.js", "kernel-relaxed.wasm", "kernel-simd.wasm")}
+    return {"cores": os.cpu_count(), "browser": name, "kernel": runs[0]["kernel"], "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
-    parser.add_argument("--gamma", type=int, default=3)
+    parser.add_argument("--gamma", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--prompts", type=int, default=4, help="of each kind")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "live.json")
     asked = parser.parse_args()

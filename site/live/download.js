@@ -16,6 +16,7 @@ export async function fromScripts(base, count, hand, onProgress) {
   for (let number = 0; number < count; number++) {
     await loadScript(`${base}weights-${number}.js`);
     onProgress((number + 1) / count);
+    await new Promise((resolve) => setTimeout(resolve)); // the page's turn
   }
   delete globalThis.sdlWeights;
 }

@@ -78,6 +78,6 @@ export function readouts(result) {
     [`T(γ+1) = T(${options.gamma + 1})`, ms(costs.target[options.gamma]), `${times(p.verify)} T(1)`],
     ["c, draft ÷ target", p.c.toFixed(3), `${ms(costs.inLoop)} in the loop, ${ms(costs.draft)} alone`],
     ["text", same ? "identical" : "another draw", options.temperature === 0 ? (same ? "to plain greedy decoding" : "rounding met a near tie") : "from the same law as plain"],
-    ["memory", `${(memory / 1e6).toFixed(0)} MB`, `weights in ${options.format}`],
+    ["memory", `${(memory / 1e6).toFixed(0)} MB`, `target's weights in ${options.format}`],
   ];
 }

@@ -43,9 +43,9 @@ function layout(id, { manifest, presets }) {
   const view = {
     preset: presetMenu(`${id}-preset`, presets),
     prompt: make("textarea", { id: `${id}-prompt`, rows: 7, spellcheck: "false", autocomplete: "off", autocapitalize: "off" }),
-    gamma: slider(`${id}-gamma`, "γ", "draft length", { min: 1, max: 8, step: 1, value: 3, digits: 0 }),
+    gamma: slider(`${id}-gamma`, "γ", "draft length", { min: 1, max: 8, step: 1, value: 2, digits: 0 }),
     temperature: slider(`${id}-temperature`, "temperature", "0 is greedy", { min: 0, max: 1.5, step: 0.1, value: 0, digits: 1 }),
-    format: choice(`${id}-format`, "Weights in memory", "", FORMATS),
+    format: choice(`${id}-format`, "Weights in memory", "the target's; the draft's stay int8", FORMATS),
     seed: make("input", { id: `${id}-seed`, type: "number", min: 0, max: 999999, step: 1, value: 1 }),
     run: make("button", { type: "button", class: "sdl-button sdl-live-run" }, `Load the models (${(manifest.bytes / 1e6).toFixed(1)} MB) and run`),
     progress: make("progress", { max: 1, value: 0, "aria-label": "Download", hidden: true }),

@@ -51,8 +51,9 @@ export function replay(id) {
   const output = make("output", { for: id }), play = make("button", { type: "button", class: "sdl-button" }, "Play");
   const paces = [meter("speculative"), meter("plain, in the same time")];
   const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
-  const node = make("div", { class: "sdl-live-replay" }, legend, make("label", {}, switched, " show the drafts that were thrown away"), text, make("div", { class: "sdl-live-scrub" }, play,
-    make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber)), make("div", {}, ...paces.map((pace) => pace.node)));
+  const scrub = make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber);
+  const node = make("div", { class: "sdl-live-replay" }, text, make("div", { class: "sdl-live-scrub" }, play, scrub), make("div", {}, ...paces.map((each) => each.node)),
+    legend, make("label", {}, switched, " show the drafts that were thrown away"));
   let steps = [], passes = [], complete = true, pace = null, timer = 0;
 
   function draw() {

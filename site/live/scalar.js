@@ -6,13 +6,22 @@ const PANEL = 8; // rows of a matrix that lie together
 export function scalarLoops({ floats, bytes }) {
   function matmul(x, w, scales, y, rows, inner, outer, small) {
     const from = floats(x, rows * inner), to = floats(y, rows * outer), scale = floats(scales, outer);
-    const matrix = small ? bytes(w, inner * outer) : floats(w, inner * outer), sums = new Float64Array(PANEL);
+    const matrix = small ? bytes(w, inner * outer) : floats(w, inner * outer);
     for (let o = 0; o < outer; o += PANEL)
       for (let row = 0; row < rows; row++) {
-        sums.fill(0);
-        for (let i = row * inner, at = o * inner, end = i + inner; i < end; i++)
-          for (let lane = 0; lane < PANEL; lane++) sums[lane] += from[i] * matrix[at++];
-        for (let lane = 0; lane < PANEL; lane++) to[row * outer + o + lane] = sums[lane] * scale[o + lane];
+        let a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0;
+        for (let i = row * inner, at = o * inner, end = i + inner; i < end; i++, at += PANEL) {
+          const v = from[i];
+          a += v * matrix[at];
+          b += v * matrix[at + 1];
+          c += v * matrix[at + 2];
+          d += v * matrix[at + 3];
+          e += v * matrix[at + 4];
+          f += v * matrix[at + 5];
+          g += v * matrix[at + 6];
+          h += v * matrix[at + 7];
+        }
+        [a, b, c, d, e, f, g, h].forEach((sum, lane) => { to[row * outer + o + lane] = sum * scale[o + lane]; });
       }
   }
 

@@ -152,7 +152,8 @@ def bundle(names: tuple[str, ...]) -> str:
 def write(static: Path, node_modules: Path) -> None:
     """Everything the live page fetches, under _static/live; its interface, which the page mounts, under _static/interactives."""
     folder = static / "live"
-    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)   # an earlier build's may hold more pieces
+    folder.mkdir(parents=True)
     kernels = {name: base64.b64encode(wasm).decode() for name, wasm in compile_kernels(node_modules, folder).items()}
     models = [load_model(SHIPPED / name, "cpu", "float32") for name in ("target", "draft")]
     data, manifest = export(*models, SHIPPED / "target" / "tokenizer.json")
