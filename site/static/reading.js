@@ -1,4 +1,4 @@
-// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page shows what is folded in.
+// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page is light and shows what is folded in.
 (() => {
   const reachable = (box) => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
@@ -11,12 +11,17 @@
     boxes.forEach((box) => watch.observe(box));
   });
 
-  let folded = [];
+  let folded = [], shade;
   addEventListener("beforeprint", () => {
+    shade = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light"; // paper is white
     folded = [...document.querySelectorAll("details:not([open])")];
     folded.forEach((details) => { details.open = true; });
   });
-  addEventListener("afterprint", () => folded.forEach((details) => { details.open = false; }));
+  addEventListener("afterprint", () => {
+    document.documentElement.dataset.theme = shade;
+    folded.forEach((details) => { details.open = false; });
+  });
 
   // The excerpts under search results are fetched, which browsers refuse to pages opened from a folder.
   if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;

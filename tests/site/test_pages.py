@@ -54,12 +54,16 @@ def test_figures_have_words_and_numbers_and_follow_the_theme(open_page, page_nam
 
 @pytest.mark.browser
 def test_print_shows_the_text_alone(open_page):
-    page = open_page(FIRST_CHAPTER)
+    page = open_page(FIRST_CHAPTER, scheme="dark")
     page.emulate_media(media="print")
     assert not page.locator(".bd-sidebar-primary").is_visible()
     assert page.locator("article").is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("article details:not([open])").count() == 0
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("article details[open]").count() == 0
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
 @pytest.mark.browser
