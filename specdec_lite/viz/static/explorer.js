@@ -93,7 +93,7 @@ function summary(s, r) {
   const corrected = r.isCorrected ? `, or ${times(r.corrected[s.gamma - 1])} with the measured costs. ` : ". ";
   const best = r.bestGamma === 0 ? "As α is not above c, no draft length pays: drafting nothing is best."
     : `The best draft length is ${r.bestGamma}, for ${times(r.best)}.`;
-  return start + now + corrected + best;
+  return start + now + corrected + best + s.points.map((p) => ` Measured, ${p.label}: ${times(p.measured)} at γ ${p.gamma}.`).join("");
 }
 
 function taskState(s, r) {
@@ -121,7 +121,7 @@ const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixe
 
 function drawCurve(svg, width, s, r) {
   const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
-  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected) + 0.25));
+  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected, ...s.points.map((p) => p.measured)) + 0.25));
   const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
   const y = (speedup) => box.bottom - (speedup / top) * (box.bottom - box.top);
   const yStep = Math.ceil(top / 6);
@@ -136,8 +136,14 @@ function drawCurve(svg, width, s, r) {
   r.plain.forEach((v, i) => svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: "var(--sdl-target)" })));
   if (r.isCorrected) line(r.corrected, "var(--sdl-recovered)", "6 4");
   if (r.isCorrected) svg.append(make("circle", { cx: x(s.gamma), cy: y(r.corrected[s.gamma - 1]), r: 5, fill: "var(--sdl-recovered)" }));
+  s.points.forEach((p) => drawMeasured(svg, box, x(p.gamma), y(p.measured), `measured: ${times(p.measured)}`));
   marks(svg, box, x, y, s, r);
   return (px) => ({ gamma: Math.min(MAX_GAMMA, Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5))) });
+}
+
+function drawMeasured(svg, box, px, py, words) {
+  svg.append(make("rect", { class: "sdl-measured", x: px - 6, y: py - 6, width: 12, height: 12, fill: "var(--sdl-surface)", stroke: "var(--sdl-ink)", "stroke-width": 2.5 }),
+    make("text", { class: "sdl-halo", x: Math.min(box.right - 62, px + 12), y: py + 4 }, words));
 }
 
 function marks(svg, box, x, y, s, r) {
@@ -259,7 +265,8 @@ function render({ model, el }) {
   const offered = [...presets, ...(model.get("presets") ?? [])];
   let preset = null;
   let announcing = 0;
-  const state = () => Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start]));
+  const points = (model.get("presets") ?? []).filter((given) => given.measured && given.gamma);
+  const state = () => ({ points, ...Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start])) });
   const change = (values, from = null) => {
     preset = from;
     for (const [name, value] of Object.entries(values)) model.set(name, value);
@@ -269,7 +276,7 @@ function render({ model, el }) {
   const menu = presetMenu(`${id}-preset`, offered, (picked) => change({
     step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked));
   const charts = {
-    curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Drag to set γ.", 290, "sdl-wide"),
+    curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.", 290, "sdl-wide"),
     plane: chart("Where a draft can pay", "Lines: the best speedup any γ can give. Drag to set α and c.", 290, "sdl-narrow"),
     tokens: chart("Will the i-th token of a pass be emitted?", "Chance αⁱ⁻¹ of each; together they are the tokens per pass.", 108, "sdl-half"),
     round: chart("The same tokens, two ways", "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.", 108, "sdl-half"),
