@@ -25,12 +25,16 @@ from transformers.utils import logging
 
 from specdec_lite import generate, load_pair, results, theory, timing
 from specdec_lite.corpus import evaluation_prompts
-from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters import MedusaDrafter, ModelDrafter
 from specdec_lite.pairs import SHIPPED, Pair
 from specdec_lite.speculation import Drafter
+from specdec_lite.tree import TokenTree
 
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "speculative": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
+    "medusa_chain": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.chain([0] * min(gamma, 4))),
+    "medusa_dense": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.cartesian([range(4), range(3)])),
+    "medusa_sparse": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target),
 }
 """What is timed beside plain decoding: a drafter for a pair and a draft length γ. The first one is held against Hugging Face too."""
 CONTENDERS = ("hf_plain", "hf_assisted", "plain", *DRAFTERS)
