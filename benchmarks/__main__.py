@@ -25,7 +25,7 @@ from transformers.utils import logging
 
 from specdec_lite import generate, load_pair, results, theory, timing
 from specdec_lite.corpus import evaluation_prompts
-from specdec_lite.drafters import MedusaDrafter, ModelDrafter
+from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.pairs import SHIPPED, Pair
 from specdec_lite.speculation import Drafter
 from specdec_lite.tree import TokenTree
@@ -35,6 +35,7 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "medusa_chain": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.chain([0] * min(gamma, 4))),
     "medusa_dense": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.cartesian([range(4), range(3)])),
     "medusa_sparse": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target),
+    "blockwise": lambda pair, gamma: BlockwiseDrafter.from_pretrained(pair.target, k=gamma + 1),
 }
 """What is timed beside plain decoding: a drafter for a pair and a draft length γ. The first one is held against Hugging Face too."""
 CONTENDERS = ("hf_plain", "hf_assisted", "plain", *DRAFTERS)
@@ -138,7 +139,9 @@ def prediction(pair, drafter, prompt, setting: Setting, stats: list, gamma: int)
     total = lambda get: sum(get(s) for _, s in stats)
     alpha, tau = total(lambda s: s.accepted) / total(lambda s: s.tested), total(lambda s: s.tokens) / total(lambda s: s.target_passes)
     one = costs.target[1]
-    c, c_loop, verify, overhead = costs.draft / one, costs.draft_in_loop / one, costs.target[gamma + 1] / one, costs.overhead / one
+    alone = costs.draft_in_loop if costs.draft is None else costs.draft       # heads have no pass of their own to time outside the loop
+    share = 1 / gamma if costs.draft is None else 1.0                         # one pass of heads makes the whole draft
+    c, c_loop, verify, overhead = share * alone / one, share * costs.draft_in_loop / one, costs.target[gamma + 1] / one, costs.overhead / one
     return {"c": c, "c_in_loop": c_loop, "verify": verify, "overhead": overhead, "target_seconds": one,
             "plain": theory.walltime_improvement(alpha, gamma, c),
             "corrected": theory.corrected_improvement(tau, gamma, c_loop, verify, overhead)}
