@@ -76,8 +76,9 @@ class StaticStorage:
 
     def __init__(self, slot: "Slot"):
         self.slot, self.tensors = slot, slot.tensors
-        self.tensors.keys.zero_()
-        self.tensors.values.zero_()
+        with torch.inference_mode():   # allowed for tensors made in any mode
+            self.tensors.keys.zero_()
+            self.tensors.values.zero_()
 
     def reserve(self, capacity: int) -> None:
         if capacity > self.tensors.capacity:
@@ -138,7 +139,7 @@ class Program:
         if not self.capture:
             return self.run()
         if self.replay is None:
-            self.replay, self.out = _capture(self.run)
+            self.replay, self.out = _capture(self.run, self.tokens.device)
         self.replay()
         return self.out
 
@@ -172,19 +173,20 @@ def shape_of(size: int, parents: tuple[int, ...] | None, count: int, device: tor
     return depth.to(device), allowed.to(device)
 
 
-def _capture(run: Callable[[], object]) -> tuple[Callable[[], object], object]:
+def _capture(run: Callable[[], object], device: torch.device) -> tuple[Callable[[], object], object]:
     """Record the kernels of `run` as a CUDA graph: (its replay, its static outputs). Needs a CUDA device.
 
     The three runs before it let libraries choose their kernels and allocate; they write the cache entries that the pass
     itself will write, so they leave no trace.
     """
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = run()
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = run()
     return graph.replay, out

@@ -96,6 +96,16 @@ def test_a_text_that_held_nan_does_not_spoil_the_next():
     assert steps((model, static), [(PROMPT[:3], None, None), ([3], None, None)]) < 1e-5
 
 
+def test_a_cache_made_in_inference_mode_is_used_again_outside_it():
+    _, static = both()
+    with torch.inference_mode():
+        cache = static.new_cache()
+        static.score([1, 2], cache)
+        del cache
+    cache = static.new_cache()
+    assert static.score([1, 2], cache).logits.isfinite().all()
+
+
 def test_logits_stay_when_the_buffers_are_used_again():
     _, static = both()
     cache = static.new_cache()
@@ -131,7 +141,7 @@ def test_cuda_only_code_is_one_function(monkeypatch):
     outside = inspect.getsource(graphs).replace(inspect.getsource(graphs._capture), "")
     assert "torch.cuda" not in outside and isinstance(both()[1], CausalLM)
     captured = []
-    def stand_in(run):
+    def stand_in(run, device):
         captured.append(run)
         out = run()
         def replay():
