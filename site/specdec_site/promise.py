@@ -1,0 +1,96 @@
+"""What is promised, as tables of results/matrix.json and mutation.json: the tests hold the first against a fresh run, the book shows both."""
+
+from collections.abc import Callable, Iterable
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from specdec_lite import results
+
+from . import late
+
+Cell = str | nodes.Node
+
+
+def entry(cell: Cell) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", "", cell if isinstance(cell, nodes.Node) else nodes.Text(cell)))
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[Cell]]) -> nodes.table:
+    heads = list(heads)
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in heads), cols=len(heads))
+    lines = [nodes.row("", *map(entry, line)) for line in (heads, *rows)]
+    group += [nodes.thead("", lines[0]), nodes.tbody("", *lines[1:])]
+    return nodes.table("", group, classes=["colwidths-auto"])
+
+
+def names(kinds: Iterable[str]) -> nodes.inline:
+    """Model types as code, one after another, with breaks allowed between them."""
+    parts: list[nodes.Node] = []
+    for kind in kinds:
+        parts += [nodes.literal("", kind), nodes.Text(" ")]
+    return nodes.inline("", "", *parts[:-1])
+
+
+TREES = {"one pass": "a tree is verified in one pass", "path by path": "a tree is verified path by path"}
+
+
+def architectures(data: dict) -> nodes.definition_list:
+    """One entry for each outcome and reason, with the model types it holds for."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in data["architectures"]:
+        why = TREES[row["trees"]] if row["trees"] else row["reason"].split(":")[0].split(", which cannot be cut back")[0]
+        groups.setdefault((row["outcome"], why), []).append(row["kind"])
+    order = sorted(groups, key=lambda key: (("exact", "refused", "not tried").index(key[0]), -len(groups[key])))
+    made = nodes.definition_list()
+    for outcome, why in order:
+        kinds = groups[outcome, why]
+        made += nodes.definition_list_item("", nodes.term(text=f"{outcome}, {len(kinds)} type{'s' * (len(kinds) > 1)}: {why}"),
+                                           nodes.definition("", nodes.paragraph("", "", names(kinds))))
+    return made
+
+
+def distance(worst: float | None) -> str:
+    return "refused" if worst is None else "exact" if worst == 0 else f"off {worst:.2f}"
+
+
+def rules(data: dict) -> nodes.table:
+    """One row for each rule on chains and on trees: the largest distance over the ways of drafting."""
+    merged: dict[tuple[str, str], list[dict]] = {}
+    for row in data["rules"]:
+        merged.setdefault((row["rule"], row["draft"].split(",")[0]), []).append(row["distance"])
+    labels = list(data["rules"][0]["distance"])
+    worst = lambda found, label: None if found[0][label] is None else max(each[label] for each in found)
+    return table(("rule", "draft", *labels), ((nodes.literal("", rule), draft, *(distance(worst(found, label)) for label in labels)) for (rule, draft), found in merged.items()))
+
+
+def drafters(data: dict) -> nodes.table:
+    labels = list(data["drafters"][0]["distance"])
+    return table(("drafter", "T = 0", *labels), ((row["drafter"], "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)) for row in data["drafters"]))
+
+
+def refusals(data: dict) -> nodes.table:
+    return table(("asked for", "answer"), ((nodes.literal("", row["asked"].strip("`")) if "`" in row["asked"] else row["asked"], f"{row['error']}: {row['message']}") for row in data["refused"]))
+
+
+def mutants(data: dict) -> nodes.table:
+    """One row for each module: how many changes were killed, survived, or are reached by no test of the fast part."""
+    heads = ("killed", "survived", "untested", "timed out")
+    return table(("module", *heads), ((nodes.literal("", module), *(str(counts[head]) for head in heads)) for module, counts in data["modules"].items()))
+
+
+def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
+    def made(app: Sphinx, page: str) -> list[nodes.Node]:
+        if name not in results.names():
+            return [nodes.paragraph(text=f"Nothing is recorded in results/{name}.json yet.")]
+        found = results.load(name)
+        note = f" {found.data['run']} of {found.data['mutants']} changes were run; the tests noticed {found.data['score']:.0%} of them." if "score" in found.data else ""
+        source = found.source.replace("`", "")
+        return [make(found.data), nodes.paragraph("", "", nodes.emphasis(text=f"Made by the suite itself: {source}.{note}"))]
+    return made
+
+
+def register(app: Sphinx) -> None:
+    for name, make in (("promise-architectures", architectures), ("promise-rules", rules), ("promise-drafters", drafters), ("promise-refusals", refusals)):
+        late.directive(app, name, content(make))
+    late.directive(app, "promise-mutation", content(mutants, "mutation"))
