@@ -63,14 +63,14 @@ export function residual(p, q) {
   return mass > 0 ? excess.map((prob) => prob / mass) : p;
 }
 
-/** Speculative sampling. drafted: n tokens; q: the rows they were drawn from; p: n + 1 rows of the target.
- *  Returns how many were accepted, the token that follows, and what it is. Source: Leviathan et al. 2023, algorithm 1. */
-export function judge(drafted, q, p, rng) {
+/** Speculative sampling. drafted: n tokens; q: the rows they were drawn from; row(i): the target's row after i of them, asked
+ *  for only as far as it is needed. Returns how many were accepted, the token that follows, and what it is. Source: Leviathan et al. 2023, algorithm 1. */
+export function judge(drafted, q, row, rng) {
   for (let i = 0; i < drafted.length; i++) {
-    const token = drafted[i];
-    if (!rng.flip(p[i][token] / q[i][token])) return { accepted: i, token: rng.draw(residual(p[i], q[i])), kind: "recovered" };
+    const token = drafted[i], p = row(i);
+    if (!rng.flip(p[token] / q[i][token])) return { accepted: i, token: rng.draw(residual(p, q[i])), kind: "recovered" };
   }
-  return { accepted: drafted.length, token: rng.draw(p[drafted.length]), kind: drafted.length ? "bonus" : "sampled" };
+  return { accepted: drafted.length, token: rng.draw(row(drafted.length)), kind: drafted.length ? "bonus" : "sampled" };
 }
 
 /** One draft: γ tokens, and the rows they were drawn from. The draft is fed what it has not seen yet. */
@@ -100,7 +100,7 @@ export function* decode(target, draft, prompt, { gamma, temperature, wanted, rng
     const proposed = clock();
     const logits = target.forward([tokens.at(-1), ...drafted]);
     const scored = clock();
-    const verdict = judge(drafted, q, logits.map((row) => distribution(row, temperature)), rng);
+    const verdict = judge(drafted, q, (i) => distribution(logits[i], temperature), rng);
     const emitted = [...drafted.slice(0, verdict.accepted), verdict.token];
     target.length = tokens.length + verdict.accepted;
     if (draft) draft.length = Math.min(draft.length, target.length);

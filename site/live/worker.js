@@ -13,7 +13,7 @@ const WANTED = 96; // tokens decoded in a run, fewer on a slow device
 const PATIENCE = 3000; // milliseconds that a plain run should not exceed by much
 const MAX_GAMMA = 8;
 const REPEATS = 3; // timed runs each way
-const PASSES = 5; // timed passes of each width
+const PASSES = 5; // timed batches of passes of each width; REPEATS on a slow device
 const FEWEST = 16; // tokens decoded in a run on the slowest device
 const NEWS = 100; // milliseconds between two messages with decoded text
 
@@ -75,7 +75,8 @@ function race(engine, once, post) {
 /** Milliseconds of a target pass over k tokens, k = 1 … MAX_GAMMA + 1, and of a draft pass, at this prompt's length:
  *  medians; the widths take turns, so that a device that slows down slows them all. Short passes are timed in batches,
  *  because browsers round their clock. */
-function costs({ target, draft }, ids) {
+function costs({ target, draft, wanted }, ids) {
+  const slow = wanted < WANTED, turns = slow ? REPEATS : PASSES;
   const fed = Array.from({ length: MAX_GAMMA + 1 }, (_, i) => ids[i % ids.length]);
   const timed = (model, tokens, times) => {
     const began = performance.now();
@@ -87,9 +88,9 @@ function costs({ target, draft }, ids) {
     model.forward(ids, true);
   }
   const passes = fed.map(() => []), drafts = [];
-  for (let turn = 0; turn <= PASSES; turn++) {
-    fed.forEach((_, i) => passes[i].push(timed(target, fed.slice(0, i + 1), 2)));
-    drafts.push(timed(draft, fed.slice(0, 1), 20));
+  for (let turn = 0; turn <= turns; turn++) {
+    fed.forEach((_, i) => passes[i].push(timed(target, fed.slice(0, i + 1), slow ? 1 : 2)));
+    drafts.push(timed(draft, fed.slice(0, 1), slow ? 2 : 20));
   }
   return { target: passes.map((each) => median(each.slice(1))), draft: median(drafts.slice(1)) };
 }
