@@ -7,17 +7,13 @@ medians over three turns). Beside them: sizes, the time from the press to loaded
 and the longest time for which the page's own thread did not answer. Nothing here is asserted.
 """
 import argparse
-import functools
-import http.server
 import json
 import os
 import statistics
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
+from benchmarks.browser import chromium, served
 from specdec_lite import results
 from specdec_lite.corpus import evaluation_prompts
 
@@ -26,18 +22,6 @@ MINUTES = 60_000
 GAPS = """() => { let last = performance.now(); globalThis.sdlGap = 0; const channel = new MessageChannel();
   channel.port1.onmessage = () => { const now = performance.now(); sdlGap = Math.max(sdlGap, now - last); last = now; setTimeout(() => channel.port2.postMessage(0), 4); };
   channel.port2.postMessage(0); }"""
-
-
-@contextmanager
-def served(book: Path) -> Iterator[str]:
-    """The built book on localhost."""
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args) -> None:
-            pass
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=book))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
 
 
 def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
@@ -87,11 +71,9 @@ def row(form: str, gamma: int, domain: str, temperature: float, runs: list[dict]
 
 
 def measure(book: Path, gammas: list[int], each: int) -> dict:
-    from playwright.sync_api import sync_playwright
     prompts = {domain: [prompt["text"] for prompt in given[::max(1, len(given) // each)][:each]] for domain, given in evaluation_prompts().items()}
     folder = book / "_static" / "live"
-    with served(book) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox"])
+    with served(book) as address, chromium() as browser:
         page = browser.new_page()
         page.goto(f"{address}book/live.html")
         page.wait_for_selector(".sdl-live")
@@ -101,7 +83,6 @@ def measure(book: Path, gammas: list[int], each: int) -> dict:
             rows.append(row(form, gamma, domain, temperature, runs))
             print(json.dumps(rows[-1]))
         name = f"Chromium {browser.version}, headless"
-        browser.close()
     sizes = {name: (folder / name).stat().st_size for name in ("weights.bin", "engine.js", "kernel-relaxed.wasm", "kernel-simd.wasm")}
     return {"cores": os.cpu_count(), "browser": name, "kernel": runs[0]["kernel"], "bytes": sizes, "milliseconds_from_press": times, "rows": rows}
 
