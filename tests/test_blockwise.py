@@ -9,10 +9,11 @@ from models_zoo import FAMILIES, PROMPT, VOCABULARY, hugging_face, native
 from safetensors.torch import save_file
 from test_drafters import NATIVE, SAMPLINGS, TINY, contents, distance, exact_text_law, model_named, own_text_law, watched_caches
 
-from specdec_lite import generate, stream
+from specdec_lite import generate, load_pair, results, stream
 from specdec_lite.acceptance import Proposal, block_verification, distance_match, sample_and_match, top_k_match
+from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import BlockwiseDrafter
-from specdec_lite.drafters.blockwise import BlockwiseSession
+from specdec_lite.drafters.blockwise import SHIPPED, BlockwiseSession
 from specdec_lite.heads import FILE, Heads, fingerprint, load_heads, save_heads
 from specdec_lite.models import Scores
 from specdec_lite.proposal import NOTHING
@@ -358,3 +359,48 @@ def test_the_session_reads_the_last_row_it_is_given():
     context = Context(torch.tensor(PROMPT), Scores(rows, {"final": rows}), Sampling(0), SeededRng(0), 9, VOCABULARY)
     drafted = drafter.start(context).propose(context).tree.tokens.tolist()
     assert drafted == target.head(heads(rows[0, -1])).argmax(-1).tolist()
+
+
+# What ships ----------------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def shipped():
+    return load_pair(dtype="float32")
+
+
+def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target(shipped):
+    file = SHIPPED / FILE
+    assert file.stat().st_size <= 3_000_000 and {path.suffix for path in SHIPPED.iterdir()} <= {".safetensors", ".md", ".json"}
+    drafter = BlockwiseDrafter.from_pretrained(shipped.target)
+    assert drafter.k == 4 and drafter.heads.count == 7
+    with pytest.raises(ValueError, match=r"k=9: must be a whole number in 1 … 8"):
+        BlockwiseDrafter.from_pretrained(shipped.target, k=9)
+    with pytest.raises(ValueError, match="trained on another target"):
+        BlockwiseDrafter.from_pretrained(shipped.draft)
+
+
+@pytest.mark.slow
+def test_shipped_heads_write_the_greedy_text_on_every_evaluation_prompt(shipped):
+    drafter, tested, accepted = BlockwiseDrafter.from_pretrained(shipped.target), 0, 0
+    for prompt in (shipped.tokenizer.encode(item["text"]) for items in evaluation_prompts().values() for item in items):
+        plain, out = generate(shipped.target, prompt, max_new_tokens=48).tokens, generate(shipped.target, prompt, drafter, 48)
+        if not torch.equal(out.tokens, plain):      # excused by a near tie alone
+            at = int((out.tokens != plain).nonzero()[0])
+            logits = shipped.target.score([*prompt, *plain[:at].tolist()], shipped.target.new_cache(), last=True).logits[0, -1]
+            best = logits.topk(2)
+            assert best.values[0] - best.values[1] < 1e-3 and {int(plain[at]), int(out.tokens[at])} == set(best.indices.tolist())
+        tested, accepted = tested + out.stats.tested, accepted + out.stats.accepted
+    assert accepted / tested > 0.1      # heads that know nothing of the text: about 1 in 2048
+
+
+def test_the_recording_is_of_the_shipped_target_and_every_head_learnt(shipped):
+    recorded = results.load("blockwise").data
+    assert recorded["target"] == fingerprint(shipped.target)
+    runs = {(run["regime"], run["loss_kind"]): run for run in recorded["runs"]}
+    assert set(runs) == {("frozen", "random"), ("frozen", "mean"), ("distilled", "mean"), ("finetuned", "mean")}
+    for run in runs.values():
+        assert all(after < before for after, before in zip(run["held_out"]["loss"][1:], recorded["untrained"]["loss"][1:]))
+        assert run["blocks"]["k"] == [1, 2, 4, 6, 8] and run["blocks"]["all"][0] == 1.0
+    for kind in ("random", "mean"):
+        blocks = runs["frozen", kind]["blocks"]
+        assert set(blocks["identical_to_greedy"]) == {blocks["prompts"]} and runs["frozen", kind]["change"]["texts_changed"] == 0
