@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 
@@ -151,13 +152,24 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **s
         return CausalLM(model if split else model.to(device))
     state: dict = {}
     for file in tqdm(files, desc=f"reading {folder.name}", disable=sum(file.stat().st_size for file in files) < 1e9):
-        state |= load_file(file, device="cpu")
+        state |= _read(file)
     with torch.device("meta"):
         model = Transformer(config)
-    model.load_state_dict({name: weight.to(device, kind) for name, weight in from_hf_state(state, config).items()}, assign=True)
+    try:
+        ours = from_hf_state(state, config)
+        model.load_state_dict(ours, assign=True)
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"{folder}: its weights do not fit its config.json: {error}") from None
     if config.tied:
         model.head.weight = model.embedding.weight
-    return CausalLM(model.requires_grad_(False))
+    return CausalLM(model.to(device, kind).requires_grad_(False))
+
+
+def _read(file: Path) -> dict:
+    try:
+        return load_file(file, device="cpu")
+    except SafetensorError as error:
+        raise ValueError(f"{file}: not a whole safetensors file ({error}): download or copy it again") from None
 
 
 def _stored(folder: Path) -> str:

@@ -109,8 +109,18 @@ def test_weights_that_can_run_code_are_not_loaded(folder):
 
 def test_a_truncated_file_is_an_error_not_a_model(folder):
     weights = folder / "draft" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(Exception, match="(?i)incomplete|invalid|header|safetensors"):
+    whole = weights.read_bytes()
+    for damaged in (whole[:-100], whole[:5], b"", b"\x80\x02pickled" + whole[10:]):
+        weights.write_bytes(damaged)
+        with pytest.raises(ValueError, match="model.safetensors: not a whole safetensors file .*: download or copy it again"):
+            load_pair(folder / "target", folder / "draft", device="cpu")
+
+
+@pytest.mark.parametrize("change", [dict(num_hidden_layers=3), dict(intermediate_size=40), dict(vocab_size=300)])
+def test_weights_that_do_not_fit_their_config_are_refused(folder, change):
+    path = folder / "draft" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match="draft: its weights do not fit its config.json"):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
