@@ -231,5 +231,7 @@ def test_attributes():
     assert (model.vocab_size, model.num_layers, model.max_positions, model.hidden_size, model.dtype) == (VOCABULARY, 2, 512, 32, torch.float64)
     other = hugging_face("GPT2")
     assert (other.vocab_size, other.num_layers, other.max_positions, other.hidden_size) == (VOCABULARY, 2, COMMON["max_position_embeddings"], 32)
+    assert hugging_face("Mpt").max_positions == 512 == hugging_face("Mistral").max_positions
+    assert hugging_face("Mistral").backend.windowed == WINDOW and hugging_face("Qwen2").backend.windowed is None
     assert "CausalLM(Transformer, 1.3M parameters" in repr(native(hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=4, head_size=64))
     assert "2 layers" in repr(model) and "GPT2LMHeadModel" in repr(other)
