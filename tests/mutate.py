@@ -95,7 +95,8 @@ def main() -> None:
     random.Random(asked.seed).shuffle(names)
     sampled = names[:asked.sample]
     mutmut(folder, "run", "--max-children", str(os.cpu_count() or 1), *sampled, timeout=60 * asked.minutes)
-    print("wrote", record(folder, sampled, " ".join(["python tests/mutate.py", *sys.argv[1:]])))
+    options = (f"--sample {asked.sample} --seed {asked.seed} " if asked.sample else "") + f"--minutes {asked.minutes:g}"
+    print("wrote", record(folder, sampled, f"python tests/mutate.py {options}"))
 
 
 if __name__ == "__main__":
