@@ -42,13 +42,14 @@ def taught_heads(name, count=3, length=36):
     heads = Heads(target.hidden_size, count, 4 * target.hidden_size).to(target.dtype)
     head = target.backend.head.weight.detach().clone().to(target.dtype)
     optimizer = torch.optim.Adam(heads.parameters(), lr=0.01)
-    for _ in range(150):
-        states = heads(hidden)
-        loss = sum(F.cross_entropy(states[:known - i - 2, i] @ head.T, labels[i + 2:known]) for i in range(count))
+    for _ in range(2000):
+        logits = heads(hidden) @ head.T
+        if all(bool((logits[:known - i - 2, i].argmax(-1) == labels[i + 2:known]).all()) for i in range(count)):
+            return heads.requires_grad_(False)
         optimizer.zero_grad()
-        loss.backward()
+        sum(F.cross_entropy(logits[:known - i - 2, i], labels[i + 2:known]) for i in range(count)).backward()
         optimizer.step()
-    return heads.requires_grad_(False)
+    raise AssertionError("these heads do not learn the text by heart")
 
 
 class Known:
