@@ -95,6 +95,7 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "live.json")
     asked = parser.parse_args()
     found = measure(asked.book, asked.gamma, asked.prompts)
-    stamp = results.stamp("the live page in a headless browser: the shipped pair, plain and speculative", "python -m benchmarks.live",
+    command = " ".join(["python -m benchmarks.live --gamma", *map(str, asked.gamma), f"--prompts {asked.prompts}"])
+    stamp = results.stamp("the live page in a headless browser: the shipped pair, plain and speculative", command,
                           versions={"chromium": found["browser"].split()[1].rstrip(",")})
     results.save(asked.out, stamp, found)
