@@ -9,6 +9,7 @@ from registry import DRAFTERS
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import ModelDrafter
+from specdec_lite.models import TRIANGLE
 
 MEGABYTE = 1 << 20
 
@@ -33,7 +34,7 @@ def cache_bytes(model, length: int) -> int:
 def warmed(tokens, **shape):
     """A model whose tables (the causal mask of at most 64 MiB, the rotary angles) are already as large as `tokens` need."""
     model = native(dtype=torch.float32, max_positions=8192, **shape)
-    model.score([1] * (tokens + 64), model.new_cache(), last=True)
+    model.score([1] * min(tokens + 64, TRIANGLE), model.new_cache(), last=True)
     return model
 
 
