@@ -9,8 +9,7 @@ import traitlets
 
 from specdec_lite.decoding import Output
 from specdec_lite.viz.interactive import Interactive
-
-PROMPT_SHOWN = 240
+from specdec_lite.viz.stepper import shown_end
 
 
 class BlockStepper(Interactive):
@@ -44,9 +43,7 @@ class BlockStepper(Interactive):
         longest = max((len(block["drafts"]) + 1 for block in rounds), default=1)
         if k is not None and k < longest:
             raise ValueError(f"k={k}: a block of {longest} was predicted, so k must be at least {longest}")
-        prompt = tokenizer.decode(ids)
-        shown = prompt if len(prompt) <= PROMPT_SHOWN else "…" + prompt[-PROMPT_SHOWN:]
-        return cls(prompt=shown, k=longest if k is None else k, rounds=rounds)
+        return cls(prompt=shown_end(tokenizer.decode(ids)), k=longest if k is None else k, rounds=rounds)
 
 
 def recorded_blocks(output: Output, tokenizer, prompt_ids: Sequence[int]) -> list[dict]:

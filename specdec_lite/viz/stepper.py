@@ -17,6 +17,11 @@ from specdec_lite.viz.interactive import Interactive
 PROMPT_SHOWN = 240
 
 
+def shown_end(prompt: str) -> str:
+    """The last PROMPT_SHOWN characters of a prompt, with an ellipsis where some were cut."""
+    return prompt if len(prompt) <= PROMPT_SHOWN else "…" + prompt[-PROMPT_SHOWN:]
+
+
 class Stepper(Interactive):
     """A recorded speculative run: drafting, the target's pass, each test with its uniform, and both caches' lengths.
 
@@ -38,8 +43,7 @@ class Stepper(Interactive):
         """Decode speculatively after `prompt` and keep all that decided it. Arguments as in `generate`."""
         ids, rng = tokenizer.encode(prompt), RecordingRng(seed)
         steps = list(stream(target, ids, ModelDrafter(draft, gamma), max_new_tokens, temperature, rng=rng))
-        shown = prompt if len(prompt) <= PROMPT_SHOWN else "…" + prompt[-PROMPT_SHOWN:]
-        return cls(prompt=shown, gamma=gamma, rounds=recorded_rounds(steps, rng.uniforms, len(ids), tokenizer))
+        return cls(prompt=shown_end(prompt), gamma=gamma, rounds=recorded_rounds(steps, rng.uniforms, len(ids), tokenizer))
 
 
 def recorded_rounds(steps: Sequence[Step], uniforms: Sequence[float], prompt_length: int, tokenizer) -> list[dict]:
