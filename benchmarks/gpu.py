@@ -52,7 +52,7 @@ def show(console: Console, found: dict, graphs: bool) -> None:
     for temperature in (0.0, 1.0):
         rows = [row for row in found.get("speed", {}).get("rows", ()) if row["temperature"] == temperature]
         line(f"trained pair, T={temperature:g}: α, τ", rows, lambda r: f"{r['alpha']:.2f}, {r['tau']:.2f}" if r["alpha"] is not None else "–")
-        line("… c, T(γ+1)/T(1), o", rows, lambda r: f"{r['c']:.2f}, {r['verify']:.2f}, {r['overhead']:.2f}")
+        line("… c, c in the loop, T(γ+1)/T(1), o", rows, lambda r: f"{r['c']:.2f}, {r['c_in_loop']:.2f}, {r['verify']:.2f}, {r['overhead']:.2f}")
         line("… speedup predicted / measured", rows, lambda r: f"{r['predicted']:.2f} / {r['measured']:.2f}")
         rates = lambda row, *names: " / ".join(f"{row['tokens_per_second'][name]:.0f}" for name in names)
         line("… tokens/s plain / speculative", rows, lambda r: rates(r, f"plain {r['mode']}", f"speculative {r['mode']}"))

@@ -280,7 +280,10 @@ def contenders(bench: Bench, temperature: float) -> dict:
 
 
 def speed(bench: Bench) -> dict:
-    """Tokens per second of every contender, in turns; α, τ; the corrected prediction from the phases beside what came out."""
+    """Tokens per second of every contender, in turns; α, τ; the corrected prediction from the phases beside what came out.
+
+    live_seconds: the phases of the very rounds that decoded (between CUDA events on a GPU), means over all of them.
+    """
     scale, rows, parts = bench.scale, [], {row["mode"]: row for row in phases(bench)["rows"]}
     for temperature in (0.0, 1.0):
         jobs = contenders(bench, temperature)
@@ -306,9 +309,12 @@ def speed_row(bench: Bench, mode: str, temperature: float, rates: dict, stats: l
     tested, gamma, one = total("tested"), bench.scale.gamma, parts["one"]
     tau = total("tokens") / total("target_passes")
     c, verify, overhead = parts["draft"] / gamma / one, parts["verify"] / one, parts["judge"] / one
+    rounds, idle = total("target_passes"), total("seconds") - total("drafting") - total("verifying")
+    live = {"draft_pass": total("drafting") / max(1, total("draft_passes")), "verify": total("verifying") / rounds, "other": idle / rounds}
     return {"mode": mode, "temperature": temperature, "alpha": total("accepted") / tested if tested else None, "tau": tau, "c": c, "verify": verify,
             "overhead": overhead, "predicted": theory.corrected_improvement(tau, gamma, c, verify, overhead),
-            "measured": rates[f"speculative {mode}"] / rates[f"plain {mode}"], "tokens_per_second": rates}
+            "measured": rates[f"speculative {mode}"] / rates[f"plain {mode}"], "live_seconds": live, "c_in_loop": live["draft_pass"] / one,
+            "tokens_per_second": rates}
 
 
 def footprint(bench: Bench) -> dict:

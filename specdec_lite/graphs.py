@@ -13,7 +13,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .models import Cache, CausalLM, Layer, NativeBackend, Scores, additive
+from .models import Cache, CausalLM, Layer, NativeBackend, NativeStorage, Scores, additive
 from .transformer import Storage, Transformer
 from .tree import TokenTree
 
@@ -71,7 +71,7 @@ class StaticBackend(NativeBackend):
         return Scores(logits[:, rows].clone(), {layer: states[:, :count].clone() for layer, states in hidden.items()})
 
 
-class StaticStorage:
+class StaticStorage(NativeStorage):
     """What a cache holds: a slot on loan. Emptied, because a masked NaN of an earlier text would still spoil a sum."""
 
     def __init__(self, slot: "Slot"):
@@ -83,14 +83,6 @@ class StaticStorage:
     def reserve(self, capacity: int) -> None:
         if capacity > self.tensors.capacity:
             raise ValueError(f"the cache would hold {capacity} tokens: this StaticLM was made with capacity={self.tensors.capacity}")
-
-    def move(self, start: int, rows: Tensor) -> None:
-        """Bring the entries at start + rows to start, start + 1, …"""
-        for tensor in (self.tensors.keys, self.tensors.values):
-            tensor[..., start:start + len(rows), :] = tensor[..., start + rows.to(tensor.device), :]
-
-    def cut(self, length: int) -> None:
-        """Nothing to do: what lies beyond the length is masked, then overwritten."""
 
 
 class Slot:

@@ -59,8 +59,8 @@ class Step:
     tokens: the emitted ids in order. tree: what was drafted; path: its accepted nodes. token, kind: the token the target
     added and what it is ("recovered", "bonus", "sampled"), both None when a drafted stop token ended the text. tests: draws
     tested at each level. p, q: for every node, the target's and the drafter's probability of its token (q = 1: chosen).
-    draft_passes; seconds spent drafting, verifying (the target's pass) and on everything else. draws: how many draws landed on
-    each node; None: one on each.
+    draft_passes; seconds spent drafting, verifying (the target's pass; both on a GPU between events in its queue) and on
+    everything else. draws: how many draws landed on each node; None: one on each.
     """
     tokens: tuple[int, ...]
     tree: TokenTree
@@ -93,6 +93,20 @@ class Step:
         """Draws made, not counting levels beyond a stop token: as many as nodes, unless equal draws share one."""
         made, depth = self.draws or (1,) * len(self.tree), self.tree.depth.tolist()
         return sum(count for count, level in zip(made, depth) if self.kind is not None or level < len(self.path))
+
+
+def moment(device: torch.device) -> "float | torch.cuda.Event":
+    """Now: the processor's clock in seconds; on a GPU an event in its queue, which marks when the work before it is done."""
+    if device.type != "cuda":
+        return perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event
+
+
+def between(first, second) -> float:
+    """Seconds from one `moment` to another. Events must have been passed already: a round reads its verdict after them."""
+    return second - first if isinstance(first, float) else first.elapsed_time(second) / 1e3
 
 
 def check_shape(proposal: Proposal, wanted: int, vocab_size: int) -> None:
@@ -165,15 +179,16 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
     that hold NaN or no finite value, and for a proposal that `check_proposal` refuses.
     """
     began, passes = perf_counter(), session.passes if session else 0
+    start = moment(target.device)
     proposal = session.propose(context) if session else NOTHING
     on_device = hasattr(rule, "read")
     (check_shape if on_device else check_proposal)(proposal, context.wanted, target.vocab_size)
-    drafted = perf_counter()
+    drafted = moment(target.device)
     fed = torch.cat((context.tokens[-1:], proposal.tree.tokens.to(context.tokens.device)))
     scores = target.score(fed, cache, proposal.tree, hidden_layers)
     if not on_device and not bool(scores.logits[0].amax(-1).isfinite().all()):   # the maximum is NaN where any logit is
         raise not_finite(context, target.dtype)
-    verified = perf_counter()
+    verified = moment(target.device)
     verdict, tree, p, q = judge(rule, proposal, scores.logits[0], context)
     kept = scores.along(verdict.path) if session else scores
     cache.keep((0, *(node + 1 for node in verdict.path)))
@@ -185,7 +200,7 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
     if stop is not None and stop < len(path):
         tokens, path, tests, token, kind = tokens[:stop + 1], path[:stop + 1], tests[:stop + 1], None, None
     counts = None if proposal.nodes is None else tuple(map(list(proposal.nodes).count, range(len(tree))))
-    ended = perf_counter()
-    step = Step(tuple(tokens), tree, path, token, kind, tests, p, q, (session.passes if session else 0) - passes,
-                drafted - began, verified - drafted, ended - verified, counts)
+    drafting, verifying = between(start, drafted), between(drafted, verified)
+    other = max(0.0, perf_counter() - began - drafting - verifying)
+    step = Step(tuple(tokens), tree, path, token, kind, tests, p, q, (session.passes if session else 0) - passes, drafting, verifying, other, counts)
     return step, kept

@@ -9,6 +9,7 @@ from specdec_lite.acceptance import draw_chain
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.heads import Heads
 from specdec_lite.models import CausalLM
+from specdec_lite.on_device import DeviceDrafter
 from specdec_lite.tree import TokenTree
 
 
@@ -23,6 +24,7 @@ def heads(target: CausalLM, count: int = 3) -> Heads:
 # Drafters: name → a drafter for a target, of depth 2 or 3. Each is a class of specdec_lite.drafters, or a tree that one could draft.
 DRAFTERS = {
     "draft model": lambda target: ModelDrafter(perturbed(target), 3),
+    "draft model, its tokens left on the device": lambda target: DeviceDrafter(perturbed(target), 3),
     "the target as its own draft": lambda target: ModelDrafter(target, 3),
     "blockwise heads, drawn": lambda target: BlockwiseDrafter(target, heads(target), 4),
     "blockwise heads, chosen": lambda target: BlockwiseDrafter(target, heads(target), 3, draft_temperature=0.0),

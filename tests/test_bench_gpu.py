@@ -32,6 +32,7 @@ def test_writes_a_recording_with_every_part(folder, monkeypatch):
         assert {row["mode"] for row in recording.data[part]["rows"]} == set(gpu_parts.MODES)
     for row in recording.data["speed"]["rows"]:
         assert 1 <= row["tau"] <= recording.data["speed"]["gamma"] + 1 and 0 <= row["alpha"] <= 1
+        assert set(row["live_seconds"]) == {"draft_pass", "verify", "other"} and min(row["live_seconds"].values()) > 0 and row["c_in_loop"] > 0
         assert set(row["tokens_per_second"]) == {"plain eager", "plain static", "speculative eager", "speculative static", "hf plain", "hf assisted"}
     assert recording.data["passes"]["weights"] == recording.data["depth"]["weights"] == "random"
 

@@ -9,6 +9,7 @@ from specdec_lite.acceptance import Proposal, exact_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.model import ModelSession
 from specdec_lite.graphs import StaticLM
+from specdec_lite.models import CausalLM
 from specdec_lite.on_device import DeviceDrafter, DeviceSession, invert, judge_greedy, on_device
 from specdec_lite.sampling import EnumeratingRng, RecordingRng, SeededRng
 from specdec_lite.sampling import invert as plain_invert
@@ -214,6 +215,45 @@ def test_one_read_a_round(monkeypatch, temperature, static):
     plain = reads_in_rounds(monkeypatch, models[0], ModelDrafter(models[1], 4), None, temperature)
     assert len(device) > 4 and set(device) == {1}
     assert len(plain) > 4 and min(plain) > 4
+
+
+class Event:
+    """Stands for a CUDA event: it can be read only when the host has waited, as it does when a round's verdict is read."""
+    made: list["Event"] = []
+
+    def __init__(self):
+        self.passed, self.at = False, len(self.made)
+        self.made.append(self)
+
+    def elapsed_time(self, later):
+        assert self.passed and later.passed, "read before the device had got there"
+        return 1e-3 * (later.at - self.at)
+
+
+@pytest.mark.parametrize("drafter, rule", [(None, None), (ModelDrafter, None), (DeviceDrafter, on_device)], ids=str)
+def test_phases_are_read_after_the_verdict_and_never_waited_for(monkeypatch, drafter, rule):
+    target = native(dtype=torch.float32)
+    made = drafter and drafter(perturbed(target), 3)
+    plain = [told(step) for step in stream(target, PROMPT, made, 20, 1.0, rule=rule, seed=0)]
+    judge = speculation.judge
+    def judged(*args):
+        verdict = judge(*args)
+        for event in Event.made:
+            event.passed = True
+        return verdict
+    monkeypatch.setattr(Event, "made", [])
+    monkeypatch.setattr(speculation, "moment", lambda device: Event())
+    monkeypatch.setattr(speculation, "judge", judged)
+    steps = list(stream(target, PROMPT, made, 20, 1.0, rule=rule, seed=0))
+    assert [told(step) for step in steps] == plain and len(Event.made) == 3 * len(steps)
+    assert all(step.drafting == step.verifying == pytest.approx(1e-6) and step.other > 0 for step in steps)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_phases_on_a_gpu_fit_into_the_round():
+    target = CausalLM(native(dtype=torch.float32).model.cuda())
+    for step in stream(target, PROMPT, DeviceDrafter(target, 3), 20, 1.0, rule=on_device, seed=0):
+        assert step.drafting >= 0 and step.verifying > 0 and step.other >= 0
 
 
 def test_bad_use_is_refused():
