@@ -24,7 +24,6 @@ def heads(target: CausalLM, count: int = 3) -> Heads:
 # Drafters: name → a drafter for a target, of depth 2 or 3. Each is a class of specdec_lite.drafters, or a tree that one could draft.
 DRAFTERS = {
     "draft model": lambda target: ModelDrafter(perturbed(target), 3),
-    "draft model, its tokens left on the device": lambda target: DeviceDrafter(perturbed(target), 3),
     "the target as its own draft": lambda target: ModelDrafter(target, 3),
     "blockwise heads, drawn": lambda target: BlockwiseDrafter(target, heads(target), 4),
     "blockwise heads, chosen": lambda target: BlockwiseDrafter(target, heads(target), 3, draft_temperature=0.0),
@@ -34,6 +33,9 @@ DRAFTERS = {
     "a tree drawn without replacement": lambda target: TreeDrafter(perturbed(target), grow(broken.without_replacement(2)), 2),
     "a tree drawn, then chosen": lambda target: TreeDrafter(perturbed(target), grow(broken.mixed(2)), 2),
 }
+
+# Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is a drafter above, draw by draw (test_on_device).
+SEEDED_DRAFTERS = {"draft model, its tokens left on the device": lambda target: DeviceDrafter(perturbed(target), 3)}
 
 # Ways to draft, for exact laws: name → (propose, γ).
 CHAINS = {"chain, drawn": (draw_chain, 2), "chain, chosen": (grow(broken.chosen(1)), 2)}

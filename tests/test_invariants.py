@@ -5,7 +5,7 @@ The exact law of each is in test_matrix.py. What a class promises of its own is 
 import pytest
 import torch
 from models_zoo import FAMILIES, PROMPT, WINDOW, hugging_face, native
-from registry import DRAFTERS
+from registry import DRAFTERS, SEEDED_DRAFTERS
 from test_drafters import contents, watched_caches
 
 from specdec_lite import generate, stream
@@ -15,6 +15,7 @@ from specdec_lite.decoding import Stats
 NATIVE = {"native": {}, "native with a window": dict(window=WINDOW)}
 SOME = [*NATIVE, "Llama", "Gemma2", "Bloom", "Llama4"]
 TARGET = native()
+DRAFTERS = DRAFTERS | SEEDED_DRAFTERS
 DRAFTER = pytest.mark.parametrize("name", DRAFTERS)
 
 
