@@ -107,6 +107,17 @@ def test_prompts_of_every_kind_are_one_prompt():
         assert generate(TARGET, prompt, max_new_tokens=4).tokens.tolist() == GREEDY[:4]
 
 
+def test_a_drafter_is_given_long_ids_whatever_the_prompts_dtype():
+    class Seen(ModelDrafter):
+        def start(self, context):
+            self.dtype = context.tokens.dtype
+            return super().start(context)
+
+    drafter = Seen(DRAFT, 2)
+    for dtype in (torch.uint8, torch.int32, torch.long):
+        assert generate(TARGET, torch.tensor(PROMPT, dtype=dtype), drafter, 4).tokens.tolist() == GREEDY[:4] and drafter.dtype == torch.long
+
+
 # Stream, seeds, interleaving -----------------------------------------------------------------------------------------
 
 def test_stream_yields_the_kept_tokens_once_and_in_order():

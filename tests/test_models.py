@@ -4,7 +4,7 @@ import torch
 from models_zoo import COMMON, FAMILIES, PROMPT, STATEFUL, VOCABULARY, WINDOW, build, hugging_face, logits_of, native
 
 from specdec_lite import CausalLM
-from specdec_lite.models import visible
+from specdec_lite.models import additive, tree_positions, visible
 from specdec_lite.tree import TokenTree
 
 NATIVE = {"native": {}, "native with a window": dict(window=WINDOW), "native, grouped otherwise": dict(num_kv_heads=1, qkv_bias=True, qk_norm=True)}
@@ -224,6 +224,27 @@ def test_visible_by_hand():
     assert mask.int().tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 0, 1]]
     windowed = visible(2, 4, tree, 2, torch.tensor([2, 3, 3, 4]))
     assert windowed.int().tolist() == [[0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 1]]
+
+
+def test_masks_and_positions_are_made_on_the_device_that_is_asked_for():
+    """The meta device, which every machine has, stands for a GPU."""
+    for tree in (None, TREE):
+        positions = tree_positions(2, 8, tree, torch.device("meta"))
+        mask = visible(2, 8, tree, WINDOW, positions)
+        assert {positions.device.type, mask.device.type, additive(mask, torch.float16).device.type} == {"meta"}
+
+
+def test_a_text_longer_than_the_stored_triangle(monkeypatch):
+    monkeypatch.setattr("specdec_lite.models.TRIANGLE", 8)
+    model = native()
+    cache, expected = model.new_cache(), logits_of(model, PROMPT)
+    rows = [model.score(PROMPT[start:end], cache).logits[0] for start, end in ((0, 5), (5, 8), (8, 10))]
+    assert apart(torch.cat(rows), expected) < 1e-10 and model.backend.triangle.shape == (8, 8)
+
+
+def test_the_context_length_is_read_from_either_name_or_there_is_none():
+    from architectures import tiny
+    assert CausalLM(tiny("mpt")).max_positions == 512 and CausalLM(tiny("bloom")).max_positions == 1 << 30
 
 
 def test_attributes():

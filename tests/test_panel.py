@@ -32,6 +32,12 @@ def test_run_button_decodes_with_what_the_controls_say():
     assert controls.button.disabled is False
 
 
+def test_the_speed_shown_is_tokens_over_the_rounds_seconds():
+    """The published mistake: characters a second, with the prompt's among them."""
+    run = panel().run()
+    assert run.trace.stats.tokens == 24 and run.speed.startswith(f"{24 / run.trace.stats.seconds:.1f} tokens/s")
+
+
 def test_button_is_off_while_a_run_is_on():
     seen = []
 
