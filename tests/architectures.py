@@ -84,11 +84,12 @@ def known(config_class) -> set[str]:
     return names
 
 
-def tiny(kind: str, seed: int = 0):
-    """A random model of the type with at most LARGEST parameters, in float64."""
+def tiny(kind: str, seed: int = 0, positions: int = 512):
+    """A random model of the type with at most LARGEST parameters, in float64. positions: its context length, where it has one."""
     config_class, options = CONFIG_MAPPING[kind], OPTIONS.get(kind, {})
     names = known(config_class)
-    config = config_class(**{name: size for name, size in SMALL.items() if name in names} | options)
+    sizes = SMALL | dict.fromkeys(SIZES[512].split(), positions)
+    config = config_class(**{name: size for name, size in sizes.items() if name in names} | options)
     config._experts_implementation = "eager"   # the grouped kernels know no float64
     with torch.device("meta"):
         size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())

@@ -80,7 +80,8 @@ def test_greedy_text_of_every_type_for_gamma_one_to_eight_and_trees(target):
 
 
 @pytest.mark.matrix
-@DEEP
-def test_a_perfect_draft_of_every_type_is_accepted_for_300_tests(target):
-    out = generate(target, PROMPT, ModelDrafter(target, 5), 360, temperature=1.0, seed=0)
-    assert out.stats.acceptance_rate == 1.0 and out.stats.tested == 300
+@pytest.mark.parametrize("kind", EXACT)
+def test_a_perfect_draft_of_every_type_is_accepted_for_300_rounds(kind):
+    target = CausalLM(tiny(kind, positions=1024))
+    out = generate(target, PROMPT, ModelDrafter(target, 2), 900, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0 and (out.stats.target_passes, out.stats.tested) == (300, 600)

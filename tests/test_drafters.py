@@ -3,7 +3,7 @@ import broken
 import pytest
 import torch
 from broken import grow
-from models_zoo import FAMILIES, PROMPT, VOCABULARY, WINDOW, TreeDrafter, hugging_face, native, perturbed
+from models_zoo import COMMON, FAMILIES, PROMPT, VOCABULARY, WINDOW, TreeDrafter, build, hugging_face, native, perturbed
 
 from specdec_lite import CausalLM, generate, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
@@ -201,6 +201,15 @@ def test_a_perfect_draft_is_always_accepted_for_300_rounds(gamma, window):
 def test_a_perfect_draft_is_always_accepted_in_every_family(target):
     out = generate(target, PROMPT, ModelDrafter(target, 5), 180, temperature=1.0, seed=0)
     assert out.stats.acceptance_rate == 1.0 and out.stats.tested == 150
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_perfect_draft_is_always_accepted_for_300_rounds_in_every_family(family):
+    room = {name: 1024 if size == 512 else size for name, size in (COMMON | FAMILIES[family]).items()}
+    model = CausalLM(build(family, room).double())
+    out = generate(model, PROMPT, ModelDrafter(model, 2), 900, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0 and (out.stats.target_passes, out.stats.tested) == (300, 600)
 
 
 def check_caches(target, draft, monkeypatch, temperature):
