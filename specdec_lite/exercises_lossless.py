@@ -94,5 +94,5 @@ def check_lossless(rule: Judge) -> Outcome:
             return Outcome(False, wrong)
         kept.append(joint.trace().item())
         most.append(theory.acceptance_rate(p, q).item())
-    share = f"it emits the drafted token {sum(kept) / len(kept):.3f} of the time; no exact rule can above {sum(most) / len(most):.3f}."
+    share = f"it emits the drafted token {sum(kept) / len(kept):.3f} of the time; no exact rule emits it more often than {sum(most) / len(most):.3f}."
     return Outcome(True, f"Exact on all {len(TRIED)} pairs: {share}")

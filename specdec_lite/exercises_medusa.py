@@ -9,7 +9,7 @@ import numpy as np
 from specdec_lite.exercises import Mistake, Outcome, check
 from specdec_lite.tree import TokenTree
 
-PARENTS = [[-1, 0, 1], [-1, -1, 0, 0, 0, 1, 1, 1], [-1, -1, 0, 1, 2, 2, 4], [-1, 0, 0, 2, 0, 3], []]
+PARENTS = [[-1, 0, 1], [-1, -1, 0, 0, 0, 1, 1, 1], [-1, -1, 0, 1, 2, 2, 4], [-1, 0, 0, 2, 0, 3]]
 
 
 def _mask(parents: Sequence[int]) -> np.ndarray:

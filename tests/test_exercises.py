@@ -1,83 +1,78 @@
-"""The exercises' checks: the notebooks' own stubs fail with a hint, their own solutions pass, known mistakes are named."""
+"""Every exercise of every chapter: its stub fails and says why, its solution passes, and known mistakes are named."""
+
+import inspect
 import json
 import re
-from pathlib import Path
+from functools import partial
+from importlib import import_module
 
 import pytest
 
-from specdec_lite import exercises, theory
+from conftest import ROOT
+from mistakes import LIBRARYS, MISTAKES
+from solutions import CHAPTERS, exercises
 
-NOTEBOOK = json.loads((Path(__file__).parents[1] / "notebooks" / "07_how_fast.ipynb").read_text(encoding="utf-8"))
-CELLS = {cell["id"]: "".join(cell["source"]) for cell in NOTEBOOK["cells"]}
-CHAPTER = {"my_expected_tokens": exercises.check_expected_tokens, "my_optimal_gamma": exercises.check_optimal_gamma,
-           "my_tokens_from_profile": exercises.check_tokens_from_profile}
-SOLUTIONS = {name: block for block in re.findall(r"```python\n(.*?)```", "\n".join(CELLS.values()), re.S)
-             for name in re.findall(r"^def (\w+)", block, re.M)}
+MODULES = [import_module(f"specdec_lite.{path.stem}") for path in sorted((ROOT / "specdec_lite").glob("exercises*.py"))]
+CHECKS = [check for module in MODULES for name, check in inspect.getmembers(module, inspect.isfunction)
+          if name.startswith("check_") and check.__module__ == module.__name__]
+RIGHT = LIBRARYS | {exercise.check: exercise.solution for exercise in exercises()}
 
-
-def define(source: str, name: str):
-    """The function `name` that a piece of a notebook defines."""
-    scope = {"exercises": exercises, "walltime_improvement": theory.walltime_improvement}
-    exec(source, scope)
-    return scope[name]
+called = lambda check: f"{check.__module__.rsplit('.', 1)[1]}.{check.__name__}"
+every_exercise = pytest.mark.parametrize("exercise", exercises(), ids=str)
+every_check = pytest.mark.parametrize("check", CHECKS, ids=called)
 
 
-@pytest.mark.parametrize("name", CHAPTER)
-def test_the_notebooks_stub_fails_and_says_why(name):
-    stub = next(source for cell, source in CELLS.items() if cell.startswith("exercise-") and f"def {name}" in source and "exercises.check" in source)
-    outcome = CHAPTER[name](define(stub, name))
-    assert not outcome and "your function" in outcome.message and repr(outcome).startswith("✗")
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_chapter_asks_for_three(path):
+    """A line, a function, an open one."""
+    assert len([exercise for exercise in exercises() if exercise.chapter == path.stem]) == 3
 
 
-@pytest.mark.parametrize("name", CHAPTER)
-def test_the_notebooks_solution_passes(name):
-    outcome = CHAPTER[name](define(SOLUTIONS[name], name))
-    assert outcome and repr(outcome).startswith("✓")
+@every_exercise
+def test_stub_fails_and_is_told_why(exercise):
+    outcome = exercise.check(exercise.stub)
+    assert not outcome and outcome.message and repr(outcome).startswith("✗")
 
 
-RIGHT = {
-    exercises.check_expected_tokens: theory.expected_tokens, exercises.check_walltime_improvement: theory.walltime_improvement,
-    exercises.check_optimal_gamma: lambda a, c: theory.optimal_gamma(a, c)[0], exercises.check_tokens_from_profile: theory.tokens_from_profile,
-    exercises.check_acceptance_rate: theory.acceptance_rate, exercises.check_residual: theory.residual,
-    exercises.check_lenient_acceptance_rate: theory.lenient_acceptance_rate,
-}
+@every_exercise
+def test_solution_passes(exercise):
+    outcome = exercise.check(exercise.solution)
+    assert outcome and repr(outcome).startswith("✓"), outcome
 
 
-@pytest.mark.parametrize("check", RIGHT)
-def test_every_check_accepts_the_librarys_function(check):
-    assert check(RIGHT[check])
+@every_check
+def test_right_answer_passes_and_has_a_known_mistake(check):
+    assert check(RIGHT[check]), check(RIGHT[check])
+    assert any(wrong[0] is check for wrong in MISTAKES)
 
 
-MISTAKES = [
-    (exercises.check_expected_tokens, lambda a, g: sum(a**i for i in range(1, g + 1)), "recovered or bonus"),
-    (exercises.check_expected_tokens, lambda a, g: 1 + a * g, "behind a rejection"),
-    (exercises.check_expected_tokens, lambda a, g: sum(a**i for i in range(g)), "one term is missing"),
-    (exercises.check_expected_tokens, lambda a, g: (1 - a ** (g + 1)) / (1 - a), "ZeroDivisionError"),
-    (exercises.check_walltime_improvement, lambda a, g, c: theory.expected_tokens(a, g) / (1 + c), "γ times"),
-    (exercises.check_walltime_improvement, lambda a, g, c: (1 + g * c) / theory.expected_tokens(a, g), "inverse"),
-    (exercises.check_optimal_gamma, lambda a, c: max(1, theory.optimal_gamma(a, c)[0]), "draft nothing"),
-    (exercises.check_tokens_from_profile, lambda profile: 1 + sum(profile), "multiply along the way"),
-    (exercises.check_acceptance_rate, lambda p, q: sum(a * b for a, b in zip(p, q)), "Σ min"),
-    (exercises.check_acceptance_rate, lambda p, q: 1 - sum(abs(a - b) for a, b in zip(p, q)), "halve"),
-    (exercises.check_residual, lambda p, q: [max(0, a - b) for a, b in zip(p, q)], "divided by its sum"),
-    (exercises.check_lenient_acceptance_rate, lambda p, q, l: theory.acceptance_rate(p, q) / l, "at most 1"),
-    (exercises.check_expected_tokens, lambda a, g: "three", "not a number"),
-    (exercises.check_expected_tokens, lambda a, g: 2.0, "the answer is"),
-    (exercises.check_expected_tokens, lambda a: a, "TypeError"),
-]
-
-
-@pytest.mark.parametrize("check, wrong, said", MISTAKES)
-def test_mistakes_are_named(check, wrong, said):
-    outcome = check(wrong)
+@every_check
+@pytest.mark.parametrize("answer, said", [(None, "None"), (..., "Ellipsis"), ("three", "three")])
+def test_unwritten_answer_is_told(check, answer, said):
+    outcome = check(lambda *case: answer)
     assert not outcome and said in outcome.message
 
 
+@every_check
+@pytest.mark.parametrize("broken, said", [(lambda *case: 1 / 0, "ZeroDivisionError"), (lambda: 1, "TypeError")])
+def test_error_in_the_answer_is_shown_and_not_raised(check, broken, said):
+    outcome = check(broken)
+    assert not outcome and said in outcome.message
+
+
+@pytest.mark.parametrize("check, wrong, said", MISTAKES, ids=[f"{called(check)}-{said}" for check, _, said in MISTAKES])
+def test_known_mistake_is_named(check, wrong, said):
+    outcome = check(partial(wrong, RIGHT[check]))
+    assert not outcome and said in outcome.message, outcome
+
+
 def test_claim_the_notebooks_tables_are_the_published_ones():
-    published = json.loads((Path(__file__).parents[1] / "results" / "published.json").read_text(encoding="utf-8"))
+    published = json.loads((ROOT / "results" / "published.json").read_text(encoding="utf-8"))
+    notebook = json.loads((ROOT / "notebooks" / "07_how_fast.ipynb").read_text(encoding="utf-8"))
+    cells = {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"]}
     scope: dict = {}
     for cell, name in (("table-1", "table_1"), ("table-2", "table_2")):
-        exec(re.search(rf"^{name} = \[.*?\]$|^{name} = \[.*?\)\]$", CELLS[cell], re.S | re.M)[0], scope)
+        exec(re.search(rf"^{name} = \[.*?\]$|^{name} = \[.*?\)\]$", cells[cell], re.S | re.M)[0], scope)
     assert [list(row) for row in scope["table_1"]] == published["leviathan2023_table1"]["rows"]
     given = [(f"t5-{draft}", gamma, alpha, c, expected, measured) for draft, gamma, alpha, c, expected, measured in scope["table_2"]]
     assert given == [(row[1], *row[3:]) for row in published["leviathan2023_table2"]["rows"]]
