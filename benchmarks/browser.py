@@ -1,4 +1,4 @@
-"""The built book on localhost and a headless Chromium to open it with: for the measurements here and for the tests."""
+"""The built book on localhost and a headless Chromium to open it with: for the measurements here, for the tests and for `make serve`."""
 import functools
 import http.server
 import os
@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -25,9 +27,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """A folder on localhost; gives its address, which ends with a slash."""
-    server = Server(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+def served(folder: Path, port: int = 0) -> Iterator[str]:
+    """A folder on localhost; gives its address, which ends with a slash. port: 0 takes a free one."""
+    server = Server(("127.0.0.1", port), functools.partial(Handler, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -38,9 +40,16 @@ def served(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator:
-    """Headless Chromium, as a Playwright browser; CHROMIUM names another executable than /usr/bin/chromium."""
+    """Headless Chromium, as a Playwright browser, which finds no host but this one; CHROMIUM names another executable than /usr/bin/chromium."""
     from playwright.sync_api import sync_playwright
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox", OFFLINE])
         yield browser
         browser.close()
+
+
+def draw_figures(page) -> None:
+    """Bring every figure of a page into view, one after another: each is drawn only then."""
+    for place in page.query_selector_all(".sdl-plot"):
+        place.evaluate("(place) => place.scrollIntoView({ behavior: 'instant', block: 'center' })")
+        page.wait_for_function("(place) => place.dataset.drawn", arg=place)

@@ -1,22 +1,26 @@
 """What the built book weighs, and how soon its interactives are drawn: opened in headless Chromium, on this machine.
 
-    make book && python -m benchmarks.site        # about half a minute; writes results/site.json
+    make book && python -m benchmarks.site        # about a minute; writes results/site.json
 
-Sizes are of what a page fetches until it is idle and every figure has been in view, each file compressed as a web server
-would (gzip, level 6), and the page's own file alone. `plotly`: whether the page fetched that library. `load_ms`: from the start of
+Sizes are of the files that a page fetches until it is idle and every figure has been in view, each compressed as a web server
+would (gzip, level 6), and of the page's own file alone. `plotly`: whether the page fetched that library. `load_ms`: from the start of
 the navigation to the load event; `drawn_ms`: from there to the last interactive's first picture, negative where it was
 drawn before; both are medians of several openings.
 """
 import argparse
+import functools
 import gzip
 import statistics
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from benchmarks.browser import chromium, served
+from tqdm import tqdm
+
+from benchmarks.browser import chromium, draw_figures, served
 from specdec_lite import results
 
 ROOT = Path(__file__).resolve().parents[1]
-OPENINGS = 5
+OPENINGS = 3
 STOPWATCH = """(() => {
   globalThis.sdlDrawn = 0;
   new MutationObserver((changes) => { if (changes.some(({ target }) => target.dataset?.mounted)) sdlDrawn = performance.now(); })
@@ -29,20 +33,29 @@ def pages(book: Path) -> list[str]:
     return sorted(str(path.relative_to(book)) for path in book.rglob("*.html") if "_static" not in path.parts and path.parent != book)
 
 
-def weight(browser, address: str, page_name: str) -> dict:
-    """Bytes over the wire of everything that one page fetches."""
+@functools.cache
+def wire_bytes(file: Path) -> int:
+    """A file's size over the wire; most are fetched by every page."""
+    return len(gzip.compress(file.read_bytes(), 6))
+
+
+def fetched(browser, address: str, page_name: str) -> list[str]:
+    """The files of the book, as paths in its folder, that one page fetches."""
     page = browser.new_page()
-    bodies = {}
-    page.on("response", lambda response: bodies.update({response.url: response.body()}) if response.ok else None)
+    urls = {}
+    page.on("requestfinished", lambda request: urls.update({request.url: None}))
     page.goto(address + page_name)
-    for figure in page.locator(".sdl-plot").all():
-        figure.scroll_into_view_if_needed()
-    page.wait_for_function("[...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn)")
+    draw_figures(page)
     page.wait_for_load_state("networkidle")
     page.close()
-    sizes = {url: len(gzip.compress(body, 6)) for url, body in bodies.items()}
-    return {"page": page_name, "wire_bytes": sum(sizes.values()), "own_bytes": sizes[address + page_name], "files": len(sizes),
-            "figures": bodies[address + page_name].count(b'class="sdl-plot"'), "plotly": any("plotly" in url for url in sizes)}
+    return [unquote(urlsplit(url).path)[1:] for url in urls if url.startswith(address)]
+
+
+def weight(browser, address: str, book: Path, page_name: str) -> dict:
+    """Bytes over the wire of everything that one page fetches."""
+    files = fetched(browser, address, page_name)
+    return {"page": page_name, "wire_bytes": sum(wire_bytes(book / name) for name in files), "own_bytes": wire_bytes(book / page_name), "files": len(files),
+            "figures": (book / page_name).read_bytes().count(b'class="sdl-plot"'), "plotly": any("plotly" in name for name in files)}
 
 
 def moments(browser, address: str, page_name: str) -> tuple[float, float | None]:
@@ -60,10 +73,10 @@ def measure(book: Path) -> dict:
     """The recording's data. book: the folder of the built book."""
     with served(book) as address, chromium() as browser:
         rows = []
-        for name in pages(book):
+        for name in tqdm(pages(book), unit="page"):
             loads, draws = zip(*(moments(browser, address, name) for _ in range(OPENINGS)))
             drawn = None if None in draws else round(statistics.median(draws), 1)
-            rows.append(weight(browser, address, name) | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn})
+            rows.append(weight(browser, address, book, name) | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn})
         version = browser.version
     archive = next(book.glob("*.zip"), None)
     return {"browser": f"Chromium {version}, headless", "openings": OPENINGS, "archive_bytes": archive.stat().st_size if archive else None, "pages": rows}

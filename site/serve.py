@@ -1,27 +1,20 @@
 """Shows the built book on localhost and rebuilds it when a source changes. Usage: python site/serve.py [--port 8000]."""
 
 import argparse
-import functools
-import http.server
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from benchmarks.browser import served  # noqa: E402
+
 SOURCES = ("book/**/*", "notebooks/*.ipynb", "site/**/*", "specdec_lite/**/*.py", "specdec_lite/viz/static/*", "results/*.json", "_*.yml")
 
 
 def newest() -> float:
     return max(path.stat().st_mtime for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file())
-
-
-def serve(port: int) -> None:
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=ROOT / "_build" / "html")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(f"Open http://localhost:{port}/index.html (Ctrl+C ends)")
 
 
 def rebuild_on_change() -> None:
@@ -37,8 +30,9 @@ def rebuild_on_change() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8000)
-    serve(parser.parse_args().port)
-    try:
-        rebuild_on_change()
-    except KeyboardInterrupt:
-        pass
+    with served(ROOT / "_build" / "html", parser.parse_args().port) as address:
+        print(f"Open {address}index.html (Ctrl+C ends)")
+        try:
+            rebuild_on_change()
+        except KeyboardInterrupt:
+            pass

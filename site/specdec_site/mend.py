@@ -8,6 +8,8 @@ from pathlib import Path
 from bs4 import BeautifulSoup
 from sphinx.application import Sphinx
 
+from . import icons
+
 
 def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
     """Thebe's files and the saved state of live widgets leave the page: published pages run without a kernel."""
@@ -81,7 +83,7 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, list_citations)
+REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, list_citations, icons.draw)
 
 
 def mend(page: str, home: str) -> str:
