@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 NICE ?=
 BOOK := _build/html
 PORT ?= 8000
+# One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
+WORKERS ?= logical
+PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help book test test-all mutate linkcheck lab serve bench bench-gpu clean
@@ -41,10 +44,10 @@ book: $(SETUP)
 test: $(SETUP)
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
-	$(NICE) $(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: test
-	$(NICE) $(BIN)/python -m pytest -m matrix
+	$(PYTEST) -m matrix
 
 mutate: $(SETUP)
 	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:   # before torch is imported: several processes with a thread for every core wait for each other
+    os.environ["OMP_NUM_THREADS"] = "1"
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from benchmarks import browser  # noqa: E402
