@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 import transformers
 
-from specdec_lite import CausalLM
+from specdec_lite import CausalLM, load_pair
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
 from specdec_lite.transformer import Transformer, TransformerConfig
@@ -54,6 +54,12 @@ def build(family: str, options: dict, seed: int = 0):
 def hugging_face(family: str) -> CausalLM:
     """A wrapped float64 model of the family; shared, since its state is in caches."""
     return CausalLM(build(family, FAMILIES[family]).double())
+
+
+@lru_cache
+def shipped():
+    """The shipped pair in float32 on the CPU; shared."""
+    return load_pair(device="cpu", dtype="float32")
 
 
 def native(seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.35, **shape) -> CausalLM:

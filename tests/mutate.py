@@ -1,8 +1,8 @@
 """Mutation testing: change the library in small ways, one at a time, and count how many changes a fast part of the tests notices.
 
 `python tests/mutate.py` works in a copy of the checkout (by default a temporary folder), never in it, and writes results/mutation.json.
-Most of a run's time goes into importing torch and collecting tests for each change; --sample N runs N of them, drawn by a seed.
-Messages of errors are not changed: the tests of bad input look at their sense, not at every letter.
+Every change first meets the quickest tests that reach it; what survives them meets all of the fast part. --sample N runs N
+changes, drawn by a seed. Messages of errors are not changed: the tests of bad input look at their sense, not at every letter.
 """
 import argparse
 import json
@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from itertools import accumulate
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,6 +22,15 @@ TESTS = ("tree", "acceptance", "proposal", "laws", "decoding", "models", "blockw
 # Slow tests, and families that touch no line which those left do not touch (Llama, Gemma2, Mistral, Bloom, Llama4 and the native ones stay).
 LEFT_OUT = ("Qwen2 or Qwen3 or Mixtral or Gemma3 or Phi or GPT or OPT or Falcon or Mpt or StableLm or Cohere or Olmo2 or Starcoder2 or Granite "
             "or DeepseekV3 or Gemma- or two_token or any_pair or never_accepts or training or far_beyond or shipped or targets_own or same_check or exact_law")
+QUICK = 2.0   # seconds of tests in a change's first round
+# Models are shared between tests; here every test makes its own, or a change of how they are made would meet the first test alone.
+FRESH = """
+
+@pytest.fixture(autouse=True)
+def fresh_models():
+    from models_zoo import hugging_face
+    hugging_face.cache_clear()
+"""
 OUTCOMES = {1: "killed", 3: "killed", 0: "survived", 33: "untested", 24: "timed out", 36: "timed out", -24: "timed out", 152: "timed out"}
 
 
@@ -30,13 +41,15 @@ def copied(folder: Path) -> None:
     for name in ("specdec_lite", "tests", "results", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=kept)
     shutil.copy(ROOT / "README.md", folder)
+    with (folder / "tests" / "conftest.py").open("a", encoding="utf-8") as conftest:
+        conftest.write(FRESH)
     settings = {
         "source_paths": ["specdec_lite"], "only_mutate": [f"specdec_lite/{module}.py" for module in MODULES],
         "pytest_add_cli_args_test_selection": [*(f"tests/test_{name}.py" for name in TESTS), "-k", f"not ({LEFT_OUT})"],
         "pytest_add_cli_args": ["-p", "no:cacheprovider"], "also_copy": ["tests", "results", "benchmarks", "README.md"],
         "do_not_mutate_patterns": ["raise \\w+Error", '^\\s*f?"[^"]*"\\)?$'],
         "process_isolation": "forkserver",   # torch's threads do not survive a fork of the process that has run tests
-        "use_git_change_detection": False, "timeout_constant": 60.0}
+        "use_git_change_detection": False, "timeout_constant": 20.0, "timeout_multiplier": 3.0}
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     (folder / "pyproject.toml").write_text(project + "\n[tool.mutmut]\n" + "\n".join(lines) + "\n", encoding="utf-8")
@@ -51,12 +64,47 @@ def mutmut(folder: Path, *arguments: str, timeout: float | None = None) -> str:
     return done.stdout + done.stderr
 
 
+def metas(folder: Path) -> list[Path]:
+    return [folder / "mutants" / "specdec_lite" / f"{module}.py.meta" for module in MODULES]
+
+
 def found(folder: Path) -> dict[str, int | None]:
     """Every mutant and its exit code, None where it has not run."""
     codes: dict[str, int | None] = {}
-    for module in MODULES:
-        codes |= json.loads((folder / "mutants" / "specdec_lite" / f"{module}.py.meta").read_text())["exit_code_by_key"]
+    for meta in metas(folder):
+        codes |= json.loads(meta.read_text())["exit_code_by_key"]
     return codes
+
+
+def forget(folder: Path, names: set[str]) -> None:
+    """Take back what these mutants' first round found."""
+    for meta in metas(folder):
+        data = json.loads(meta.read_text())
+        data["exit_code_by_key"] |= dict.fromkeys(names & data["exit_code_by_key"].keys())
+        meta.write_text(json.dumps(data))
+
+
+def quickest(stats: dict, seconds: float) -> dict:
+    """mutmut's statistics with each function's quickest tests alone, `seconds` of them together, at least one."""
+    took, reach = stats["duration_by_test"], {}
+    for function, tests in stats["tests_by_mangled_function_name"].items():
+        tests = sorted(tests, key=took.__getitem__)
+        spent = list(accumulate(took[test] for test in tests))
+        reach[function] = tests[:max(1, sum(total <= seconds for total in spent))]
+    return stats | {"tests_by_mangled_function_name": reach}
+
+
+def run(folder: Path, names: list[str], children: int, minutes: float) -> None:
+    """Both rounds. Who survives the first, and has no time left for the second, counts as not run."""
+    statistics, until = folder / "mutants" / "mutmut-stats.json", time.monotonic() + 60 * minutes
+    whole = statistics.read_text()
+    statistics.write_text(json.dumps(quickest(json.loads(whole), QUICK)))
+    mutmut(folder, "run", "--max-children", str(children), *names, timeout=40 * minutes)
+    statistics.write_text(whole)
+    again = sorted(name for name, code in found(folder).items() if code == 0 and name in set(names))
+    forget(folder, set(again))
+    if again:
+        mutmut(folder, "run", "--max-children", str(children), *again, timeout=max(1.0, until - time.monotonic()))
 
 
 def change(folder: Path, name: str) -> str:
@@ -84,6 +132,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="how many mutants to run, drawn by the seed; default all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60, help="stop after that long and record what has run")
+    parser.add_argument("--children", type=int, default=os.cpu_count() or 1, help="how many mutants at once; default one for each core")
     parser.add_argument("--folder", type=Path, help="where to work; default a temporary folder")
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="specdec-mutation-"))
@@ -94,7 +143,7 @@ def main() -> None:
     names = sorted(found(folder))
     random.Random(asked.seed).shuffle(names)
     sampled = names[:asked.sample]
-    mutmut(folder, "run", "--max-children", str(os.cpu_count() or 1), *sampled, timeout=60 * asked.minutes)
+    run(folder, sampled, asked.children, asked.minutes)
     options = (f"--sample {asked.sample} --seed {asked.seed} " if asked.sample else "") + f"--minutes {asked.minutes:g}"
     print("wrote", record(folder, sampled, f"python tests/mutate.py {options}"))
 

@@ -13,10 +13,10 @@ from functools import cache
 import broken
 import pytest
 import torch
-from models_zoo import TreeDrafter
+from models_zoo import TreeDrafter, shipped
 from scipy import stats
 
-from specdec_lite import corpus, load_pair, stream
+from specdec_lite import corpus, stream
 from specdec_lite.acceptance import Proposal, block_verification, sample_and_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.sampling import Sampling, SeededRng, invert
@@ -30,19 +30,14 @@ COUNT, CELLS = 2000, 16
 
 
 @cache
-def pair():
-    return load_pair(device="cpu", dtype="float32")
-
-
-@cache
 def document():
-    return pair().tokenizer.encode(corpus.held_out_text()["code"][0])[:96]
+    return shipped().tokenizer.encode(corpus.held_out_text()["code"][0])[:96]
 
 
 @cache
 def logits():
     """[96, V] of target and of draft, float64, after every prefix of a held-out document."""
-    return [model.score(document(), model.new_cache()).logits[0].double() for model in (pair().target, pair().draft)]
+    return [model.score(document(), model.new_cache()).logits[0].double() for model in (shipped().target, shipped().draft)]
 
 
 @cache
@@ -98,7 +93,7 @@ def test_a_broken_rule_fails_the_same_test(sampling):
 # Whole generations -------------------------------------------------------------------------------------------------------
 
 def row(which, sampling, ids):
-    model = getattr(pair(), which)
+    model = getattr(shipped(), which)
     return sampling(model.score(list(ids), model.new_cache(), last=True).logits[0, -1].double())
 
 
@@ -109,7 +104,7 @@ def generation_p_value(drafter, sampling, rule=None, count=250, side=4):
     def p_value(seed):
         rng, cells = SeededRng(seed), torch.zeros(side, side)
         for number in range(count):
-            steps = stream(pair().target, prompt, drafter, 3, sampling.temperature, sampling.top_k, sampling.top_p, rule, rng=rng)
+            steps = stream(shipped().target, prompt, drafter, 3, sampling.temperature, sampling.top_k, sampling.top_p, rule, rng=rng)
             first, second, _ = (token for step in steps for token in step.tokens)
             ranks = [counted([token], *seen(before), 10_000 * seed + number + shift, side).argmax()
                      for token, before, shift in ((first, prompt, 0), (second, (*prompt, first), 5_000))]
@@ -125,18 +120,18 @@ LONG = pytest.mark.matrix
 @pytest.mark.statistical(rate=RATE)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), *(pytest.param(s, marks=LONG) for s in SETTINGS if s != Sampling(1.0))], ids=str)
 def test_whole_generations_of_the_pair(sampling):
-    assert follows(generation_p_value(ModelDrafter(pair().draft, 2), sampling))
+    assert follows(generation_p_value(ModelDrafter(shipped().draft, 2), sampling))
 
 
 @LONG
 @pytest.mark.statistical(rate=RATE)
 def test_whole_generations_drafted_as_trees():
-    assert follows(generation_p_value(TreeDrafter(pair().draft, broken.grow(broken.without_replacement(3)), 1), Sampling()))
+    assert follows(generation_p_value(TreeDrafter(shipped().draft, broken.grow(broken.without_replacement(3)), 1), Sampling()))
 
 
 @LONG
 def test_whole_generations_under_a_broken_rule_fail_the_same_test():
-    drafter = ModelDrafter(pair().draft, 2)
+    drafter = ModelDrafter(shipped().draft, 2)
     assert not follows(generation_p_value(drafter, Sampling(1.5), broken.bonus_by_argmax, count=1000))
 
 
