@@ -7,7 +7,9 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 
+from benchmarks.browser import draw_figures
 from conftest import BOOK, ROOT
+from mounting import settle
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 FIGURES = ".sdl-plot"
@@ -37,11 +39,8 @@ def pages_with(selector: str) -> list:
 
 def scroll_through(page) -> None:
     """Bring every figure into view, so that the lazy ones are drawn."""
-    page.evaluate("document.querySelectorAll('.sdl-plot').forEach((figure) => figure.scrollIntoView({behavior: 'instant'}))")
-    for figure in page.locator(FIGURES).all():
-        figure.scroll_into_view_if_needed()
-    page.wait_for_function("[...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn)")
-    page.wait_for_function("[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)")
+    draw_figures(page)
+    settle(page)
 
 
 def drawing_faults(page) -> list[str]:
@@ -52,6 +51,20 @@ def drawing_faults(page) -> list[str]:
       ...[...document.querySelectorAll('.sdl-interactive')].filter((i) => !i.querySelector('svg')).map((i) => `interactive empty: ${i.dataset.module}`),
       ...[...document.images].filter((i) => i.checkVisibility() && !(i.complete && i.naturalWidth)).map((i) => `image missing: ${i.src}`),
     ]""")
+
+
+def figure_faults(page) -> list[str]:
+    """Figures without words, or whose numbers do not stand in a table when their fold is opened."""
+    page.evaluate("document.querySelectorAll('.sdl-data').forEach((fold) => { fold.open = true; })")
+    return page.evaluate("""() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
+      const words = figure.querySelector('.sdl-plot').ariaLabel?.trim(), rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
+      return [...(words ? [] : ['figure without words']), ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`])];
+    })""")
+
+
+def inks(page) -> list[str]:
+    """The colour in which each figure labels its axes."""
+    return page.evaluate("[...document.querySelectorAll('.sdl-plot')].map((f) => getComputedStyle(f.querySelector('.xtick text, .ytick text')).fill)")
 
 
 def layout_faults(page) -> list[str]:

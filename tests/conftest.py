@@ -1,4 +1,4 @@
-"""What the tests of the built book share: where it stands, a server on localhost, and a browser in which every other host is blocked."""
+"""What the tests share: where the built book stands, a server on localhost, and a browser in which every other host is blocked."""
 
 import os
 import sys
@@ -13,6 +13,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:   # before torch is imported: several pr
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from benchmarks import browser  # noqa: E402
+from mounting import bare_page, settle  # noqa: E402
 
 BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html"))
 
@@ -32,48 +33,62 @@ def server(book: Path) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium() -> Iterator:
-    """Headless Chromium. Module scope: Playwright keeps an event loop running while it lives."""
+    """Headless Chromium, one for all tests; it finds no host but this one."""
     with browser.chromium() as opened:
         yield opened
 
 
 @pytest.fixture
-def open_page(chromium, server: str) -> Iterator[Callable]:
-    """open_page(path, width=1280, scheme="light", origin=server) -> page.
+def new_page(chromium) -> Iterator[Callable]:
+    """new_page(own=(), **options of a browser context) -> an empty page of its own context.
 
-    Requests to any other origin are refused and recorded; so are console errors and uncaught exceptions.
-    The list is `page.problems`, and a test that leaves anything in it fails.
+    Requests to anything but `own` fail and are recorded; so are console messages of a problem, error statuses and uncaught
+    exceptions. The list is `page.problems`, and a test that leaves anything in it fails.
     """
-    contexts, pages = [], []
+    pages = []
 
-    def open_(path: str, width: int = 1280, scheme: str = "light", origin: str = server):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
+    def new(own: tuple[str, ...] = (), **options):
+        page = chromium.new_context(**options).new_page()
         page.set_default_timeout(60_000)  # a busy machine is no fault of the page
         page.problems = []
-        own = (origin, "data:", "blob:")
-
-        def judge(route) -> None:
-            if route.request.url.startswith(own):
-                route.continue_()
-            else:
-                page.problems.append(f"request to another host: {route.request.url}")
-                route.abort()
-
-        context.route("**/*", judge)
-        page.on("console", lambda m: page.problems.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: page.problems.append(f"exception: {error}"))
-        page.on("response", lambda r: page.problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+        found, allowed = page.problems.append, (*own, "data:", "blob:")
+        page.on("request", lambda r: None if r.url.startswith(allowed) else found(f"request to another host: {r.url}"))
+        page.on("console", lambda m: found(f"console: {m.text}") if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: found(f"exception: {error}"))
+        page.on("response", lambda r: found(f"{r.status}: {r.url}") if r.status >= 400 else None)
         pages.append(page)
-        page.goto(origin + path)
-        page.wait_for_load_state("networkidle")
         return page
 
-    yield open_
+    yield new
     problems = [problem for page in pages for problem in page.problems]
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.context.close()
     assert problems == []
+
+
+@pytest.fixture
+def open_page(new_page, server: str) -> Callable:
+    """open_page(path, width=1280, scheme="light", origin=server) -> a page of the book, formulas and interactives drawn."""
+
+    def open_(path: str, width: int = 1280, scheme: str = "light", origin: str = server):
+        page = new_page((origin,), viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.goto(origin + path)
+        settle(page)
+        return page
+
+    return open_
+
+
+@pytest.fixture
+def mounted(new_page) -> Callable:
+    """mounted(widget, width=1280, theme="light", **options) -> a bare page with that interactive alone."""
+
+    def mount(widget, width: int = 1280, theme: str = "light", **options):
+        page = new_page(viewport={"width": width, "height": 900}, **options)
+        page.set_content(bare_page(widget, theme))
+        page.locator(".sdl-summary:not(:empty)").wait_for()
+        return page
+
+    return mount

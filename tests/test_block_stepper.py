@@ -9,7 +9,8 @@ from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 from specdec_lite.viz.block_stepper import BlockStepper, recorded_blocks
 from specdec_lite.viz.interactive import MIME
-from mounting import axe_faults, mounted, says  # noqa: F401: mounted is a fixture
+from browsing import accessibility_faults
+from mounting import bare_page, says
 from test_stepper import Letters, tiny
 from test_viz import evaluate
 
@@ -143,7 +144,7 @@ def test_widget_carries_its_recording(run, recorded):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
-def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):  # noqa: F811
+def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):
     page = mounted(recorded, width, theme)
     moments = moments_of(recorded.rounds)
     solving = next(i for i, m in enumerate(moments) if m["kind"] == "reuse" and recorded.rounds[m["round"]]["accepted"] == 3)
@@ -160,14 +161,14 @@ def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):  # noqa
     counts = counts_of(recorded.rounds)[solving]
     shown = page.locator("svg[role=img]").get_attribute("aria-label")
     assert all(f": {counts[form]}" in part for form, part in zip(("plain", "twoPass", "merged"), shown.split("far. ")[1].split(". "), strict=True))
-    assert page.evaluate("document.documentElement.scrollWidth") <= width and axe_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width and accessibility_faults(page) == []
     page.get_by_role("button", name="◀◀ block").press("Enter")
     says(page, ".sdl-summary", "Verify.")
     assert "ArrowRight" not in page.evaluate("heard")
 
 
 @pytest.mark.browser
-def test_fates_are_told_without_colour(mounted):  # noqa: F811
+def test_fates_are_told_without_colour(mounted):
     block = {"context": 1, "root": "a", "drafts": ["b", "c", "d"], "accepted": 1, "token": "x"}
     page = mounted(BlockStepper(prompt="a", k=4, rounds=[block], moment=2))
     words = page.locator(".sdl-verdict").all_inner_texts()
@@ -179,23 +180,28 @@ def test_fates_are_told_without_colour(mounted):  # noqa: F811
 
 
 @pytest.mark.browser
-def test_plays_pauses_and_respects_reduced_motion(recorded, mounted, chromium):  # noqa: F811
-    page = mounted(recorded)
+def test_plays_and_pauses(recorded, new_page):
+    page = new_page()
+    page.clock.install()
+    page.set_content(bare_page(recorded, "light"))
     at = "model.get('moment')"
     page.get_by_role("button", name="Play").click()
-    page.wait_for_function(f"{at} >= 2")
+    page.clock.run_for(5000)
+    assert page.evaluate(at) >= 2
     page.get_by_role("button", name="Pause").click()
     stopped = page.evaluate(at)
-    page.wait_for_timeout(1600)
+    page.clock.run_for(5000)
     assert page.evaluate(at) == stopped and page.get_by_role("button", name="Play").is_visible()
     page.get_by_role("button", name="Play").click()
     page.get_by_role("button", name="back").click()
     assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops the clock"
     page.evaluate(f"model.set('moment', {len(moments_of(recorded.rounds)) - 1})")
     page.get_by_role("button", name="Play").click()
+    page.clock.run_for(5000)
     page.get_by_role("button", name="Play").wait_for()
-    quiet = chromium.new_page(reduced_motion="reduce")
-    quiet.set_content(page.content().split('<div id="place">')[0] + '<div id="place"></div><script>' + page.locator("script").inner_text() + "</script>")
-    quiet.get_by_role("button", name="step").wait_for()
-    assert quiet.get_by_role("button", name="Play").count() == 0
-    quiet.close()
+
+
+@pytest.mark.browser
+def test_does_not_play_for_those_who_ask_for_less_motion(recorded, mounted):
+    page = mounted(recorded, reduced_motion="reduce")
+    assert page.get_by_role("button", name="step").is_visible() and page.get_by_role("button", name="Play").count() == 0

@@ -14,6 +14,8 @@ from specdec_lite.sampling import RecordingRng
 from specdec_lite.transformer import Transformer, TransformerConfig
 from specdec_lite.viz.interactive import MIME, STATIC
 from specdec_lite.viz.stepper import Stepper, recorded_rounds
+from browsing import accessibility_faults
+from mounting import says
 
 ROOT = Path(__file__).parents[1]
 PROMPT = "hello"
@@ -132,42 +134,23 @@ def test_widget_carries_its_recording():
     assert len(bundle["state"]["prompt"]) < 250 and sum(r["accepted"] + 1 for r in bundle["state"]["rounds"]) == 12
 
 
-PAGE = """<!doctype html><html lang="en"><title>stepper</title><style>{css}</style><main><h1>Stepper</h1><div id="place"></div></main>
-<script>{module}
-const state = {state}, listeners = {{}};
-const model = {{ get: (name) => state[name], set(name, value) {{ state[name] = value; (listeners[`change:${{name}}`] ?? []).forEach((f) => f()); }},
-  save_changes() {{}}, on(event, f) {{ (listeners[event] ??= []).push(f); }}, off() {{}} }};
-stepper.render({{ model, el: document.getElementById("place") }});</script>"""
-
-
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_stepped_by_keyboard_and_mouse(run, tmp_path, width):
-    from playwright.sync_api import sync_playwright
+def test_stepped_by_keyboard_and_mouse(run, mounted, width):
     rounds = run[3]
-    module = (STATIC / "stepper.js").read_text().replace("export default", "const stepper =")
-    state = {"prompt": PROMPT, "gamma": 3, "rounds": rounds, "moment": 0}
-    path = tmp_path / "page.html"
-    path.write_text(PAGE.format(css=(STATIC / "interactive.css").read_text(), module=module, state=json.dumps(state)))
+    page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds), width)
     solving = next(i for i, m in enumerate(moments(rounds)) if m["kind"] == "cut" and rounds[m["round"]]["accepted"] == 3)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        errors = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(path.as_uri())
-        slider, spoken, task = page.locator("input[type=range]"), page.locator(".sdl-summary"), page.locator(".sdl-task-state")
-        slider.focus()
-        for _ in range(solving):
-            page.keyboard.press("ArrowRight")
-        page.wait_for_timeout(250)
-        assert "Solved" in task.inner_text() and "nothing is cut" in spoken.inner_text()
-        page.get_by_role("button", name="back").click()
-        page.wait_for_timeout(250)
-        assert "bonus" in spoken.inner_text() and "Solved" not in task.inner_text()
-        page.keyboard.press("Enter")
-        assert slider.input_value() == str(solving - 1)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("svg[role=img]").get_attribute("aria-label").startswith("Caches by position.")
-        assert not errors
-        browser.close()
+    slider = page.locator("input[type=range]")
+    slider.focus()
+    for _ in range(solving):
+        page.keyboard.press("ArrowRight")
+    says(page, ".sdl-task-state", "Solved")
+    says(page, ".sdl-summary", "nothing is cut")
+    page.get_by_role("button", name="back").click()
+    says(page, ".sdl-summary", "bonus")
+    assert "Solved" not in page.locator(".sdl-task-state").inner_text()
+    page.keyboard.press("Enter")
+    assert slider.input_value() == str(solving - 1)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("svg[role=img]").get_attribute("aria-label").startswith("Caches by position.")
+    assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")

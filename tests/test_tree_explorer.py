@@ -11,7 +11,8 @@ from specdec_lite.tree import TokenTree
 from specdec_lite.viz import TreeExplorer
 from specdec_lite.viz.interactive import MIME
 from specdec_lite.viz.tree_explorer import SAMPLE
-from mounting import axe_faults, mounted, says  # noqa: F401
+from browsing import accessibility_faults
+from mounting import says
 from test_viz import evaluate
 
 HEADS = [SAMPLE["accuracies"], [[0.9], [0.9], [0.9], [0.9]], [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]], [[0.34, 0.33, 0.33]],
@@ -136,7 +137,7 @@ def test_bad_input_is_named(bad, named):
 
 
 @pytest.mark.browser
-def test_task_is_solved_by_keyboard_alone(mounted):  # noqa: F811
+def test_task_is_solved_by_keyboard_alone(mounted):
     """From the dense tree: everything pruned, then the best tree grown, with undo on the way."""
     page = mounted(TreeExplorer())
     page.get_by_role("tree").get_by_role("treeitem", selected=True).focus()
@@ -164,7 +165,7 @@ def test_task_is_solved_by_keyboard_alone(mounted):  # noqa: F811
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_tree_grows_and_shrinks_by_mouse(mounted, width):  # noqa: F811
+def test_tree_grows_and_shrinks_by_mouse(mounted, width):
     page = mounted(TreeExplorer(), width)
     nodes = page.get_by_role("treeitem")
     nodes.nth(2).click()
@@ -186,7 +187,7 @@ def test_tree_grows_and_shrinks_by_mouse(mounted, width):  # noqa: F811
 
 
 @pytest.mark.browser
-def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):  # noqa: F811
+def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
     page = mounted(TreeExplorer())
     fates = lambda: [element.get_attribute("class").split("sdl-")[-1] for element in page.get_by_role("treeitem").all()]
     at = lambda *nodes: [(f"node {n}" if n >= 0 else "root") for n in nodes]
@@ -209,13 +210,13 @@ def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):  # noq
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):  # noqa: F811
+def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):
     full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert axe_faults(page) == []
+    assert accessibility_faults(page) == []
     page.get_by_text("The tree as numbers").click()
-    assert page.locator("details tbody tr").count() == 16 and axe_faults(page) == []
+    assert page.locator("details tbody tr").count() == 16 and accessibility_faults(page) == []
     boxes = [element.bounding_box() for element in page.get_by_role("treeitem").all()]
     assert all(box["width"] >= 44 and box["height"] >= 24 for box in boxes)
     clash = [(a, b) for i, a in enumerate(boxes) for b in boxes[:i]
@@ -226,7 +227,7 @@ def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):  # n
 
 
 @pytest.mark.browser
-def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):  # noqa: F811
+def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
     """Six heads on a narrow phone: the page does not scroll sideways, and the node in focus comes into view whole."""
     page = mounted(TreeExplorer(parents=[-1, 0, 1, 2, 3, 4], accuracies=[[0.6, 0.2]] * 6, budget=6), 340)
     page.get_by_role("treeitem").first.focus()
@@ -234,5 +235,5 @@ def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):  # noqa: F811
     says(page, ".sdl-summary", "Node 5, position +6")
     box = page.get_by_role("treeitem").last.bounding_box()
     assert box["width"] >= 40 and box["x"] + box["width"] <= 340
-    assert page.evaluate("document.documentElement.scrollWidth") <= 340 and axe_faults(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 340 and accessibility_faults(page) == []
     assert page.evaluate("[...document.querySelectorAll('.sdl-node small')].every((text) => text.scrollWidth <= text.clientWidth)")

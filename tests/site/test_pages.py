@@ -1,13 +1,13 @@
 """Every page of the published book, in a real browser with every other host blocked: drawn, readable, accessible, light."""
 
-import gzip
 from pathlib import Path
 
 import pytest
 
+from benchmarks.site import weight
 from specdec_lite import results
 
-from browsing import (CHAPTERS, FIGURES, FIRST_CHAPTER, PAGES, START, accessibility_faults, drawing_faults, layout_faults, pages_with,
+from browsing import (CHAPTERS, FIRST_CHAPTER, PAGES, START, accessibility_faults, drawing_faults, figure_faults, inks, layout_faults,
                       parsed, scroll_through, show)
 
 
@@ -19,37 +19,24 @@ def test_page_is_built(book: Path, page_name: str):
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", PAGES)
 def test_page_is_sound(open_page, page_name: str):
-    """Light, dark and on a phone: all is drawn, nothing scrolls sideways, axe-core finds nothing at any level."""
+    """Light, dark and on a phone: all is drawn, nothing scrolls sideways, axe-core finds nothing at any level; figures have words
+    and numbers, and follow the theme."""
     page = open_page(page_name, width=1280, scheme="light")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     scroll_through(page)
-    faults = drawing_faults(page) + layout_faults(page) + accessibility_faults(page, "light")
+    faults, light = drawing_faults(page) + layout_faults(page) + accessibility_faults(page, "light"), inks(page)
     show(page, "dark")
     faults += drawing_faults(page) + accessibility_faults(page, "dark")
+    faults += [f"figure {i} keeps its ink in the dark" for i, (before, after) in enumerate(zip(light, inks(page), strict=True), 1) if before == after]
     page.set_viewport_size({"width": 390, "height": 844})
     scroll_through(page)
-    faults += layout_faults(page) + accessibility_faults(page, "390 px")
+    faults += figure_faults(page) + layout_faults(page) + accessibility_faults(page, "390 px")
     assert faults == []
 
 
 @pytest.mark.browser
 def test_a_reader_who_prefers_dark_gets_it_at_once(open_page):
     assert open_page(START, scheme="dark").evaluate("document.documentElement.dataset.theme") == "dark"
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("page_name", pages_with(FIGURES))
-def test_figures_have_words_and_numbers_and_follow_the_theme(open_page, page_name: str):
-    page = open_page(page_name, scheme="light")
-    scroll_through(page)
-    ink = "[...document.querySelectorAll('.sdl-plot')].map((f) => getComputedStyle(f.querySelector('.xtick text, .ytick text')).fill)"
-    light = page.evaluate(ink)
-    for figure in page.locator(".sdl-figure").all():
-        assert figure.locator(FIGURES).get_attribute("aria-label").strip()
-        figure.locator(".sdl-data > summary").click()
-        assert figure.locator(".sdl-data tbody tr").count() > 0
-    show(page, "dark")
-    assert all(before != after for before, after in zip(light, page.evaluate(ink), strict=True))
 
 
 @pytest.mark.browser
@@ -79,30 +66,16 @@ def test_less_motion_for_those_who_ask(open_page):
 
 
 @pytest.mark.browser
-def test_first_chapter_is_light(chromium, server: str):
+def test_first_chapter_is_light(chromium, server: str, book: Path):
     """All that the first chapter's page loads, compressed as a web server would, stays within 2 MB."""
-    page = chromium.new_page()
-    bodies = []
-    page.on("response", lambda response: bodies.append(response.body()) if response.ok else None)
-    page.goto(server + FIRST_CHAPTER)
-    page.wait_for_load_state("networkidle")
-    scroll_through(page)
-    page.wait_for_load_state("networkidle")
-    page.close()
-    assert len(bodies) > 5
-    assert sum(len(gzip.compress(body)) for body in bodies) <= 2_000_000
+    assert weight(chromium, server, book, FIRST_CHAPTER)["wire_bytes"] <= 2_000_000
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", [START, "book/06_proofs.html"])
-def test_plotly_comes_only_where_a_figure_is(chromium, server: str, page_name: str):
-    page = chromium.new_page()
-    addresses = []
-    page.on("request", lambda request: addresses.append(request.url))
-    page.goto(server + page_name)
-    page.wait_for_load_state("networkidle")
-    page.close()
-    assert not any("plotly" in address for address in addresses)
+def test_plotly_comes_only_where_a_figure_is(chromium, server: str, book: Path, page_name: str):
+    found = weight(chromium, server, book, page_name)
+    assert found["files"] > 5 and not found["plotly"]
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):
