@@ -1,4 +1,4 @@
-"""A chapter in JupyterLab, in a real browser: run it, move the explorer's slider, read the value back from the kernel."""
+"""A chapter in JupyterLab, in a real browser: run it, move a bar of its bench, read the value back from the kernel."""
 
 import json
 import os
@@ -15,19 +15,18 @@ import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CHAPTER = ROOT / "notebooks" / "07_how_fast.ipynb"
+CHAPTER = ROOT / "notebooks" / "06_why_lossless.ipynb"
 READ_BACK = """
-from specdec_lite.viz import Explorer
 import ipywidgets
-explorers = [w for w in ipywidgets.widgets.widget._instances.values() if isinstance(w, Explorer)]
-print("kernel says", [(round(w.alpha, 3), w.gamma, round(w.c, 3)) for w in explorers])
+benches = [w for w in ipywidgets.widgets.widget._instances.values() if isinstance(w, Bench)]
+print("kernel says", [[round(x, 3) for x in w.p] for w in benches])
 """
 
 
 def shortened() -> nbformat.NotebookNode:
-    """The chapter up to its first explorer, and a cell that asks the kernel for the explorer's state."""
+    """The chapter up to its bench, and a cell that asks the kernel for the bench's state."""
     notebook = nbformat.read(CHAPTER, as_version=4)
-    last = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and "Explorer(" in cell.source)
+    last = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and "Bench(" in cell.source)
     notebook.cells = [*notebook.cells[: last + 1], nbformat.v4.new_code_cell(READ_BACK.strip(), id="read-back")]
     return notebook
 
@@ -96,8 +95,8 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
     page.locator(".jp-CodeCell", has_text="kernel says").locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
     page.wait_for_function("""value => [...document.querySelectorAll('.jp-OutputArea-output')].some(
-        (output) => output.textContent.includes('kernel says') && output.textContent.includes(value))""", arg=f"({round(after, 3)},")
+        (output) => output.textContent.includes('kernel says') && output.textContent.includes(value))""", arg=f"[[{round(after, 3)},")
     said = page.locator(".jp-OutputArea-output", has_text="kernel says").inner_text()
-    assert re.search(rf"\({round(after, 3)},", said)
+    assert re.search(rf"\[\[{round(after, 3)},", said)
     assert outside == []
     context.close()
