@@ -328,7 +328,7 @@ def footprint(bench: Bench) -> dict:
 
 
 def depth(bench: Bench) -> dict:
-    """Random weights: the c of a shallow and of a narrow, deep draft with like parameters; what a published α would then give."""
+    """Random weights: the c of a shallow and of a narrow, deep draft with like parameters; what a published acceptance (÷ drafted, γ = 2) would then give."""
     tiny = bench.scale is TINY
     target = llama(64, 128, 6, 2) if tiny else llama(2048, 5632, 28, 16)
     drafts = {"shallow": llama(64, 128, 1, 2) if tiny else llama(1024, 2816, 2, 16), "narrow and deep": llama(32, 64, 5, 2) if tiny else llama(320, 896, 24, 5)}
@@ -343,7 +343,7 @@ def depth(bench: Bench) -> dict:
             c, verify = one[name][1, 1].median / base, one["target"][1, 3].median / base
             rows.append({"mode": mode, "draft": name, "layers": drafts[name].num_layers, "c": c, "parameter_ratio": weight_bytes(eager[name]) / weight_bytes(eager["target"]),
                          "layer_ratio": drafts[name].num_layers / target.num_layers, "verify": verify,
-                         "at_published_alpha": theory.corrected_improvement(theory.expected_tokens(given["acceptance"], 2), 2, c, verify)})
+                         "at_published_acceptance": theory.corrected_improvement(1 + 2 * given["acceptance"], 2, c, verify)})
     return {"weights": "random", "published": given, "gamma": 2, "rows": rows}
 
 

@@ -247,7 +247,7 @@ block_verification = Rule("block_verification", _block_verification, lossless=Tr
 """Accept a prefix by the running product of p/q instead of token by token: the same law, never fewer tokens on average.
 
 The accepted length is the *last* success; stopping at the first failure is a different, biased rule. Every drafted token
-counts as tested, so acceptance_rate is then accepted ÷ drafted. Source: Sun et al. 2024, algorithm 2.
+counts as tested, so acceptance_rate is then accepted ÷ drafted. Source: Sun et al. 2025, algorithm 2.
 """
 
 

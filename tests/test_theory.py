@@ -286,6 +286,9 @@ def test_claim_lenience_raises_acceptance_in_the_quoted_table():
 
 
 def test_claim_trained_draft_of_818_needs_a_dear_round_to_be_0546():
-    alpha = dict(PUBLISHED["trained_draft_pitfall"]["rows"])["acceptance"]
-    assert theory.walltime_improvement(alpha, 2, 1.0) == pytest.approx(0.83, abs=0.01)
-    assert theory.walltime_improvement(alpha, 2, 1.9) < 0.546 < theory.walltime_improvement(alpha, 2, 1.7)
+    """The repository prints accepted ÷ drafted at γ = 2: (α + α²) / 2."""
+    accepted = dict(PUBLISHED["trained_draft_pitfall"]["rows"])["acceptance"]
+    alpha = (math.sqrt(1 + 8 * accepted) - 1) / 2
+    assert alpha == pytest.approx(0.873, abs=1e-3) and theory.drafted_acceptance(alpha, 2) == pytest.approx(accepted)
+    assert theory.walltime_improvement(alpha, 2, 1.0) == pytest.approx((1 + 2 * accepted) / 3) == pytest.approx(0.88, abs=0.01)
+    assert theory.walltime_improvement(alpha, 2, 2.0) < 0.546 < theory.walltime_improvement(alpha, 2, 1.8)

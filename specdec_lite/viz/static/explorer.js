@@ -47,7 +47,7 @@ const SLIDERS = [
 ];
 const CORRECTIONS = [
   { name: "step_cost", symbol: "t", note: "extra time per verified token, ÷ T(1)", min: 0, max: 0.2, step: 0.005, start: 0, digits: 3 },
-  { name: "overhead", symbol: "o", note: "sampling and bookkeeping, ÷ T(1)", min: 0, max: 0.5, step: 0.01, start: 0, digits: 2 },
+  { name: "overhead", symbol: "o", note: "judging and bookkeeping, ÷ T(1)", min: 0, max: 0.5, step: 0.01, start: 0, digits: 2 },
   { name: "c_hat", symbol: "ĉ", note: "draft ÷ target, arithmetic", min: 0, max: MAX_C, step: 0.01, start: 0.1, digits: 2 },
 ];
 const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
