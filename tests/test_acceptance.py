@@ -6,8 +6,9 @@ from broken import grow
 from hypothesis import given, settings, strategies as st
 
 from specdec_lite import acceptance, theory
-from specdec_lite.acceptance import (NOTHING, Proposal, block_law, block_verification, draw_chain, exact_match, joint_law, lenient, lenient_argmax,
-                                     lenient_scaled, output_law, rejection_sampling, sample_and_match, speculative_sampling, typical)
+from specdec_lite.acceptance import (NOTHING, Proposal, block_law, block_verification, distance_match, draw_chain, exact_match, joint_law, lenient,
+                                     lenient_argmax, lenient_scaled, output_law, rejection_sampling, sample_and_match, speculative_sampling,
+                                     top_k_match, typical)
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.tree import TokenTree
 
@@ -77,6 +78,15 @@ def test_the_tags_say_what_enumeration_finds():
     for rule in rules:
         worst = max(bias(target, draft, rule, 1) for target, draft in cases)
         assert (worst < EXACT) == rule.lossless, (rule.name, worst)
+
+
+def test_every_rule_is_named_with_its_settings_and_tagged():
+    tagged = {"speculative_sampling": speculative_sampling, "sample_and_match": sample_and_match, "block_verification": block_verification,
+              "exact_match": exact_match, "lenient(1)": lenient(1), "lenient_scaled(1)": lenient_scaled(1)}
+    lossy = {"rejection_sampling": rejection_sampling, "lenient(0.5)": lenient(0.5), "lenient_scaled(0.5)": lenient_scaled(0.5), "typical(0.09, 0.3)": typical(),
+             "lenient_argmax(0.5)": lenient_argmax(0.5), "top_k_match(2)": top_k_match(2), "distance_match(1)": distance_match(1)}
+    assert {name: rule.name for name, rule in (tagged | lossy).items()} == {name: name for name in tagged | lossy}
+    assert all(rule.lossless is True for rule in tagged.values()) and all(rule.lossless is False for rule in lossy.values())
 
 
 def test_rejection_sampling_is_exact_exactly_where_q_covers_p():
@@ -238,6 +248,11 @@ def test_lenient_argmax_takes_near_ties_and_is_exact_match_at_one():
     assert judged(lenient_argmax(0.8), [1, 2], [*rows, rows[0]]).path == (0, 1)    # each row has a maximum of its own
     assert judged(lenient_argmax(0.8), [0, 1], [*rows, rows[0]]).path == (0,)
     assert lenient_argmax(0.8).name == "lenient_argmax(0.8)"
+
+
+def test_a_distance_of_ids_is_their_difference():
+    rows = [[0.1, 0.1, 0.1, 0.7], [0.25] * 4]
+    assert [judged(distance_match(1), [token], rows).path for token in range(4)] == [(), (), (0,), (0,)]
 
 
 def test_block_verification_beats_token_by_token_in_the_papers_example():
