@@ -225,6 +225,13 @@ def test_the_thresholds_of_typical_acceptance_are_not_exchanged():
     assert typical().name == "typical(0.09, 0.3)"
 
 
+def test_every_level_of_typical_acceptance_has_an_entropy_of_its_own():
+    """A token of .2 where the target is sure (bound .9·e^−.5 = .55): a bound from the sum of both levels' entropies would let it pass."""
+    sure, flat = [0.8, 0.2, 0.0], [0.4, 0.3, 0.3]
+    assert judged(typical(0.9, 0.9), [1, 0], [sure, flat, flat]).path == ()
+    assert judged(typical(0.0, 0.0), [1, 0], [sure, flat, flat]).path == (0, 1), "the ends of the allowed ranges"
+
+
 def test_of_two_typical_paths_the_longer_wins_and_of_equals_the_likelier():
     rows = [[0.4, 0.5, 0.1], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.2, 0.7, 0.1], [0.2, 0.7, 0.1]]
     assert judged(typical(), [0, 1], rows[:3], [-1, -1]).path == (1,)

@@ -181,8 +181,7 @@ def test_a_view_exits_early_on_the_same_storage():
     assert apart(early, model.head(model.model.norm(hidden))) < 1e-10
     assert apart(model.score([8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-1:]) < 1e-10
     with pytest.raises(ValueError, match="native"):
-        other = hugging_face("Llama")
-        other.score([1], other.new_cache().view(1))
+        hugging_face("Llama").new_cache().view(1)
 
 
 # Hidden states -------------------------------------------------------------------------------------------------------
@@ -240,6 +239,14 @@ def test_a_text_longer_than_the_stored_triangle(monkeypatch):
     cache, expected = model.new_cache(), logits_of(model, PROMPT)
     rows = [model.score(PROMPT[start:end], cache).logits[0] for start, end in ((0, 5), (5, 8), (8, 10))]
     assert apart(torch.cat(rows), expected) < 1e-10 and model.backend.triangle.shape == (8, 8)
+
+
+def test_a_config_that_was_saved_without_a_cache_is_given_one():
+    """As a fine-tuning with gradient checkpoints leaves it."""
+    model = CausalLM(build("Llama", dict(use_cache=False)).double())
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    assert apart(model.score([7, 8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-2:]) < CLOSE
 
 
 def test_the_context_length_is_read_from_either_name_or_there_is_none():
