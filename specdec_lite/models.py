@@ -63,7 +63,9 @@ class Cache:
         self.storage.cut(length)
 
     def view(self, layers: int) -> "Cache":
-        """The first `layers` layers of this cache: the same storage, a length of its own."""
+        """The first `layers` layers of this cache: the same storage, a length of its own. ValueError for a model of Hugging Face."""
+        if isinstance(self.storage, HuggingFaceStorage):
+            raise ValueError("view(layers=…) needs a native model: Hugging Face modules run all their layers, and cutting their cache cuts all of it")
         other = Cache(self.storage, self.batch, layers)
         other.length = other.before_last_pass = self.length
         return other
@@ -193,7 +195,7 @@ class CausalLM:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Input embeddings: ids [...] → [..., d]."""
-        return self.backend.embedding(ids)
+        return self.backend.embedding(ids.to(self.device))
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden states "final" [..., d] → logits [..., V]; gradients flow through it when a drafter is trained."""
@@ -281,7 +283,8 @@ class HuggingFaceBackend:
         self.model, self.config = model, config
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
-        self.max_positions = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None) or 1 << 30
+        limits = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len", "max_target_positions"))
+        self.max_positions = next(filter(None, limits), 1 << 30)
         self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.by_path = (not self.takes_positions or getattr(config, "alibi", False) or config.model_type in MASKLESS
@@ -292,8 +295,6 @@ class HuggingFaceBackend:
         return HuggingFaceStorage()
 
     def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
-        if cache.layers is not None:
-            raise ValueError("view(layers=…) needs a native model: Hugging Face modules run all their layers")
         if tree is not None and self.by_path:
             return self._paths(tokens, cache, tree, hidden_layers)
         count, length = tokens.shape[1], cache.length

@@ -31,7 +31,7 @@ SIZES = {
        "linear_value_head_dim index_head_dim attention_chunk_size hidden_size_per_layer_input",
     16: "moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size expert_ffn_hidden_size "
         "shared_intermediate_size kv_lora_rank q_lora_rank max_2d_position_embeddings",
-    512: "max_position_embeddings n_positions max_seq_len block_size",
+    512: "max_position_embeddings n_positions max_seq_len max_target_positions block_size",
     1: "n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace topk_group n_group mamba_n_groups bos_token_id",
     0: "pad_token_id num_kv_shared_layers",
     WINDOW: "sliding_window window_size attention_window",
