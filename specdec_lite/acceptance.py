@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .laws import BlockLaw, block_law, draw_chain, joint_law, output_law
 from .proposal import NOTHING, Proposal, Verdict, one_hot
-from .sampling import Rng
+from .sampling import Rng, is_number, is_whole
 from .theory import residual
 
 
@@ -119,12 +119,12 @@ def _sample_and_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Ver
     tests: list[int] = []
     while True:
         token, draws = rng.draw(target_probs[node + 1]), proposal.draws.get(node, ())
-        tests += [len(draws)] if draws else []
-        match = next((child for child, _ in draws if tokens[child] == token), None)
+        match = next((i for i, (child, _) in enumerate(draws) if tokens[child] == token), None)
         if match is None:
-            return Verdict(tuple(path), token, _kind(proposal, bool(draws)), tuple(tests))
-        path.append(match)
-        node = match
+            return Verdict(tuple(path), token, _kind(proposal, bool(draws)), (*tests, *[len(draws)] * bool(draws)))
+        node = draws[match][0]
+        path.append(node)
+        tests.append(match + 1)
 
 
 sample_and_match = Rule("sample_and_match", _sample_and_match, lossless=True)
@@ -149,8 +149,9 @@ def _longest(name: str, accepts: Callable[[Tensor, Tensor], Tensor], lossless: b
                     reached[node] = reached[parent][0] + 1, reached[parent][1] * probs[node]
                     best = node if reached[node] > reached[best] else best
         path = tree.path(best)
-        draws = [len(proposal.draws.get(node, ())) for node in (-1, *path)]
-        return Verdict(path, int(target_probs[best + 1].argmax()), _kind(proposal, bool(draws[-1])), tuple(d for d in draws if d))
+        drawn = [[child for child, _ in proposal.draws.get(node, ())] for node in (-1, *path)]
+        tests = [drawn[level].index(node) + 1 for level, node in enumerate(path)] + [len(drawn[-1])] * bool(drawn[-1])
+        return Verdict(path, int(target_probs[best + 1].argmax()), _kind(proposal, bool(drawn[-1])), tuple(tests))
     return Rule(name, judge, lossless)
 
 
@@ -201,7 +202,7 @@ def top_k_match(k: int) -> Rule:
     Not lossless. It needs a soft p, so decode at temperature 1: at 0 only the argmax has any probability. Equal
     probabilities rank by token id. Source: Stern et al. 2018, section 5.1.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if not is_whole(k) or k < 1:
         raise ValueError(f"k={k!r}: must be a whole number ≥ 1")
     def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
         p, ids = rows.gather(-1, tokens[:, None]), torch.arange(rows.shape[-1], device=rows.device)
@@ -252,5 +253,5 @@ counts as tested, so acceptance_rate is then accepted ÷ drafted. Source: Sun et
 
 
 def _check_unit(name: str, value: float, zero: bool = False) -> None:
-    if not (0 <= value if zero else 0 < value) or not value <= 1:
+    if not is_number(value) or not (0 <= value if zero else 0 < value) or not value <= 1:
         raise ValueError(f"{name}={value!r}: must be in {'[' if zero else '('}0, 1]")

@@ -3,6 +3,7 @@
 What lives here: checking what was asked, the prefill, the loop and its statistics. What does not: the round
 (`speculation`), where drafts come from (`drafters`), who accepts them (`acceptance`).
 """
+import inspect
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -108,17 +109,24 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
 def _check_drafter(drafter: Drafter, target: CausalLM, needed: int) -> None:
     if not hasattr(drafter, "start") or isinstance(drafter, type):
         raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as ModelDrafter(model, gamma=4)")
-    device = getattr(getattr(drafter, "model", None), "device", target.device)
-    if device != target.device:
-        raise ValueError(f"drafter runs on {device} and target on {target.device}: both must be on one device")
+    for model in (getattr(drafter, "model", None), getattr(drafter, "target", None)):
+        device = getattr(model, "device", target.device)
+        if device != target.device:
+            raise ValueError(f"drafter runs on {device} and target on {target.device}: both must be on one device")
+    own = getattr(drafter, "target", target)
+    if own.hidden_size != target.hidden_size:
+        raise ValueError(f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has {target.hidden_size}: give the target they were trained on")
     limit = getattr(getattr(drafter, "model", None), "max_positions", needed)
     if needed > limit:
         raise ValueError(f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's context length of {limit}")
 
 
 def _check_rule(rule: Rule, sampling: Sampling) -> None:
-    if not callable(rule):
-        raise TypeError(f"rule={rule!r}: must be None or a rule of specdec_lite.acceptance")
+    try:
+        inspect.signature(rule).bind("proposal", "target_probs", "rng")
+    except (TypeError, ValueError):
+        raise TypeError(f"rule={rule!r}: must be None or a rule of specdec_lite.acceptance, which takes (proposal, target_probs, rng); "
+                        "a rule with settings is made by calling it, as in typical(epsilon=0.09)") from None
     if rule is exact_match and not sampling.greedy:
         raise ValueError(f"rule=exact_match needs temperature=0, got temperature={sampling.temperature}: it would replace sampling by "
                          "argmax. Use speculative_sampling, block_verification or sample_and_match.")

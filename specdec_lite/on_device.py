@@ -85,7 +85,7 @@ class OnDevice:
     lossless: bool = True
 
     def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-        """Judge as any rule does, from the distributions [n+1, V]; used where exact laws are computed and rules compared."""
+        """Judge as any rule does, from the distributions [n+1, V]; used where rules are compared under a `SeededRng`."""
         _check(proposal)
         count = len(proposal.tree)
         tokens, uniforms = proposal.tree.tokens.to(target_probs.device), upload(upcoming(rng, count + 1), target_probs.device)

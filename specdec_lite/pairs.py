@@ -138,11 +138,11 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
 def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **split) -> CausalLM:
     """One model from a folder of config.json and safetensors: native for the Llama family, else through transformers.
 
-    split: device_map or tp_plan, which transformers then applies. Weights pass through the machine's memory shard by
-    shard, so a card needs room for one copy.
+    split: device_map or tp_plan, which transformers then applies. Weights of a native model go to the device shard by
+    shard, so that neither the machine nor the card ever holds a second copy of them.
     """
     folder = Path(folder)
-    config, files = config_from_hf(json.loads((folder / "config.json").read_text())), sorted(folder.glob("*.safetensors"))
+    config, files = config_from_hf(json.loads((folder / "config.json").read_text())), _weight_files(folder)
     if not files:
         raise ValueError(f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because they can run code")
     kind = _dtype(dtype, _stored(folder), device)
@@ -152,7 +152,7 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **s
         return CausalLM(model if split else model.to(device))
     state: dict = {}
     for file in tqdm(files, desc=f"reading {folder.name}", disable=sum(file.stat().st_size for file in files) < 1e9):
-        state |= _read(file)
+        state |= {name: weight.to(device, kind) for name, weight in _read(file).items()}
     with torch.device("meta"):
         model = Transformer(config)
     try:
@@ -163,6 +163,18 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **s
     if config.tied:
         model.head.weight = model.embedding.weight
     return CausalLM(model.to(device, kind).requires_grad_(False))
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The shards that the index names, since some repositories hold the weights a second time; without an index, all there are."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return sorted(folder.glob("*.safetensors"))
+    files = sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
+    for file in files:
+        if not file.exists():
+            raise ValueError(f"{file}: named by {index.name} and not there: download or copy it again")
+    return files
 
 
 def _read(file: Path) -> dict:

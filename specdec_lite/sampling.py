@@ -7,6 +7,7 @@ What does not: when a drafted token is accepted (`acceptance`).
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Protocol, TypeVar
 
 import torch
@@ -16,12 +17,12 @@ Outcome = TypeVar("Outcome")
 
 
 def is_whole(value) -> bool:
-    """An int, and not a bool: `top_k=True` is a mistake, not 1."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """A whole number, NumPy's included, and not a bool: `top_k=True` is a mistake, not 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value) -> bool:
-    return is_whole(value) or isinstance(value, float)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ class SeededRng:
         if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
             raise ValueError(f"seed={seed!r}: must be None or a whole number below 2**63")
         self.generator = torch.Generator()
-        self.generator.seed() if seed is None else self.generator.manual_seed(seed)
+        self.generator.seed() if seed is None else self.generator.manual_seed(int(seed))
 
     def uniform(self) -> float:
         return torch.rand((), generator=self.generator, dtype=torch.float64).item()

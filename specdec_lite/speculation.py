@@ -13,6 +13,7 @@ from torch import Tensor
 from .models import Cache, CausalLM, Layer, Scores
 from .proposal import NOTHING, Proposal, Verdict
 from .sampling import Rng, Sampling
+from .theory import SUM_TOLERANCE
 from .tree import TokenTree
 
 
@@ -130,7 +131,7 @@ def check_proposal(proposal: Proposal, wanted: int, vocab_size: int) -> None:
     outside = [t for t in tree.tokens.tolist() if not 0 <= t < vocab_size]
     if outside:
         raise ValueError(f"the drafter proposed token {outside[0]}: the target's token ids are 0 … {vocab_size - 1}")
-    if probs is not None and not bool(((probs.sum(-1) - 1).abs() < 1e-2).all()):
+    if probs is not None and not bool(((probs.sum(-1) - 1).abs() < SUM_TOLERANCE).all()):
         raise ValueError(f"the drafter's probs must sum to 1 in every row; they sum to {probs.sum(-1).tolist()}")
     if probs is not None and bool((probs < 0).any()):
         raise ValueError(f"the drafter's probs hold {probs.min().item()}: probabilities must be ≥ 0")

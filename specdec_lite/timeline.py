@@ -10,6 +10,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
+ATTENTION_KERNELS = ("attention", "fmha", "flash")
+PRODUCT_KERNELS = ("gemm", "gemv", "cublas", "cutlass", "nvjet")
+"""Parts of the names of GPU kernels; some attention kernels are built with cutlass too, so attention is looked for first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,11 @@ class Operation:
 
 
 def kind_of(name: str) -> str:
-    """Which of the three kinds an operator belongs to, by its name without the namespace."""
-    short = name.split("::")[-1]
-    return "weights" if short in PRODUCTS else "attention" if "attention" in short else "other"
+    """Which of the three kinds an operator or a GPU kernel belongs to, by its name."""
+    short, low = name.split("::")[-1], name.lower()
+    if any(part in low for part in ATTENTION_KERNELS):
+        return "attention"
+    return "weights" if short in PRODUCTS or any(part in low for part in PRODUCT_KERNELS) else "other"
 
 
 def operations(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
@@ -71,7 +76,9 @@ def span(found: list[Operation]) -> float:
 
 
 def share(found: list[Operation], kind: str) -> float:
-    """The part of the span that operations of a kind take; of kind "gap": that no operation takes. In [0, 1]."""
+    """The part of the span that operations of a kind take; of kind "gap": that no operation takes. In [0, 1]; 0 of nothing."""
+    if not found:
+        return 0.0
     if kind == "gap":
         return 1 - sum(item.seconds for item in found) / span(found)
     return sum(item.seconds for item in found if item.kind == kind) / span(found)

@@ -168,15 +168,18 @@ FUSED = {"qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), "o
 
 
 def from_hf_state(state: dict[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    """A Hugging Face Llama, Qwen2, Qwen3 or Mistral state dict under our names, matrices fused."""
-    ours = {"embedding.weight": state["model.embed_tokens.weight"], "norm.weight": state["model.norm.weight"]}
-    ours["head.weight"] = ours["embedding.weight"] if config.tied else state["lm_head.weight"]
+    """A Hugging Face Llama, Qwen2, Qwen3 or Mistral state dict under our names, matrices fused.
+
+    `state` loses what is taken from it, so that no weight is held twice. KeyError for what it lacks.
+    """
+    ours = {"embedding.weight": state.pop("model.embed_tokens.weight"), "norm.weight": state.pop("model.norm.weight")}
+    ours["head.weight"] = ours["embedding.weight"] if config.tied else state.pop("lm_head.weight")
     for layer in range(config.num_layers):
         for name, theirs in FUSED.items():
             for kind in ("weight", "bias"):
-                parts = [state[key] for part in theirs if (key := f"model.layers.{layer}.{part}.{kind}") in state]
+                parts = [state.pop(key) for part in theirs if (key := f"model.layers.{layer}.{part}.{kind}") in state]
                 if parts:
-                    ours[f"blocks.{layer}.{name}.{kind}"] = torch.cat(parts)
+                    ours[f"blocks.{layer}.{name}.{kind}"] = torch.cat(parts) if len(parts) > 1 else parts[0]
     return ours
 
 

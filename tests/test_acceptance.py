@@ -364,3 +364,18 @@ def test_proposals_that_do_not_fit_together_are_refused(arguments, message):
 
 def test_everything_listed_is_there():
     assert all(hasattr(acceptance, name) for name in acceptance.__all__)
+
+
+def test_siblings_after_the_accepted_one_are_not_tested():
+    """Greedy, on a tree: rules that walk and rules that look for the longest path count the same tests."""
+    tree = TokenTree([4, 1, 2, 3, 0, 2], [-1, -1, -1, 1, 1, 1])
+    p = torch.zeros(7, 5)
+    p[0, 1] = p[2, 0] = p[5, 3] = 1.0            # after the root 1, then 0, which has no children
+    p[[1, 3, 4, 6], 0] = 1.0
+    for rule in (exact_match, speculative_sampling, sample_and_match):
+        verdict = rule(Proposal(tree), p, SeededRng(0))
+        assert (verdict.path, verdict.tests, verdict.token) == ((1, 4), (2, 2), 3)
+    p[2], p[5] = torch.eye(5)[4], 0.0            # nothing below 1 is right: all three children are tested
+    for rule in (exact_match, speculative_sampling, sample_and_match):
+        verdict = rule(Proposal(tree), p + torch.eye(5)[0] * (p.sum(-1, keepdim=True) == 0), SeededRng(0))
+        assert (verdict.path, verdict.tests, verdict.kind) == ((1,), (2, 3), "recovered")

@@ -9,7 +9,7 @@ from models_zoo import PROMPT, VOCABULARY, hugging_face, native, perturbed
 from scipy import stats
 
 from specdec_lite import CausalLM, generate, stream
-from specdec_lite.acceptance import block_verification, exact_match, sample_and_match, speculative_sampling
+from specdec_lite.acceptance import block_verification, exact_match, sample_and_match, speculative_sampling, typical
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import NOTHING, Proposal
@@ -306,6 +306,7 @@ BAD = [
     (dict(drafter=DRAFT), TypeError, "drafter is a CausalLM: must be None or a drafter"),
     (dict(drafter=ModelDrafter), TypeError, "drafter is a type: must be"),
     (dict(rule="exact"), TypeError, "rule='exact': must be"),
+    (dict(rule=typical), TypeError, "a rule with settings is made by calling it, as in typical"),
     (dict(rule=exact_match, temperature=1.0), ValueError, "rule=exact_match needs temperature=0, got temperature=1.0"),
     (dict(seed="x"), ValueError, "seed='x': must be"),
 ]

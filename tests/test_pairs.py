@@ -107,6 +107,18 @@ def test_weights_that_can_run_code_are_not_loaded(folder):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
+def test_only_the_files_that_an_index_names_are_read(folder):
+    """Some repositories hold the weights a second time beside the shards."""
+    weights = folder / "draft" / "model.safetensors"
+    index = {"weight_map": dict.fromkeys(load_file(weights), weights.name)}
+    (folder / "draft" / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "draft" / "consolidated.safetensors").write_bytes(b"not read")
+    load_pair(folder / "target", folder / "draft", device="cpu")
+    weights.unlink()
+    with pytest.raises(ValueError, match="model.safetensors: named by model.safetensors.index.json and not there"):
+        load_pair(folder / "target", folder / "draft", device="cpu")
+
+
 def test_a_truncated_file_is_an_error_not_a_model(folder):
     weights = folder / "draft" / "model.safetensors"
     whole = weights.read_bytes()

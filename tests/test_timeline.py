@@ -39,3 +39,15 @@ def test_without_a_gpu_there_are_no_kernels():
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert timeline.kernels(lambda: torch.ones(2) + 1) == []
+
+
+@pytest.mark.parametrize("name, kind", [
+    ("void gemv2T_kernel_val<int, int, float>", "weights"), ("ampere_bf16_s16816gemm_bf16_128x64", "weights"), ("nvjet_tst_64x8_64x16", "weights"),
+    ("void cutlass::Kernel2<cutlass_80_tensorop>", "weights"), ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "attention"),
+    ("void pytorch_flash::flash_fwd_splitkv_kernel<>", "attention"), ("void at::native::vectorized_elementwise_kernel<4>", "other"), ("Memcpy DtoD", "other")])
+def test_gpu_kernels_are_told_apart_by_name(name, kind):
+    assert timeline.kind_of(name) == kind
+
+
+def test_nothing_has_no_share():
+    assert timeline.share([], "gap") == timeline.share([], "weights") == timeline.span([]) == 0

@@ -1,5 +1,6 @@
 """Training Medusa's heads: shifted labels, decaying weights, ranks, the calibration text, and a whole run on a tiny target."""
 import argparse
+import copy
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ from test_blockwise import random_heads
 
 from specdec_lite import TokenTree, generate, results
 from specdec_lite.drafters import MedusaDrafter
+from specdec_lite.models import CausalLM
 from specdec_lite.pairs import Pair
 from specdec_lite.training import medusa
 
@@ -95,3 +97,11 @@ def test_a_whole_run_trains_measures_stores_and_records(tmp_path, monkeypatch, t
     assert frozen["regime"] == "frozen" and joint["own_loss"] < frozen["own_loss"] and set(frozen["accuracies"]) == {"text", "greedy", "sampled"}
     learnt = [sum(map(sum, run["accuracies"]["text"])) / medusa.COUNT for run in (frozen, joint)]
     assert 0.3 < learnt[0] < learnt[1]   # among ten guesses of 40; by chance 0.25
+    other = CausalLM(copy.deepcopy(target.model))
+    with torch.no_grad():
+        other.model.embedding.weight.mul_(-1.0)
+    monkeypatch.setattr(medusa, "load_pair", lambda **options: Pair(other, None, Letters))
+    medusa.run(parser.parse_args([*places, "--regime", "frozen", "--frozen-steps", "60", "--joint-steps", "40", "--nodes", "6"]))
+    again = MedusaDrafter.from_pretrained(other, tmp_path / "heads")   # in the same folder: trained anew, not taken over
+    assert not torch.equal(again.heads.down, drafter.heads.down)
+    assert "--regime frozen" in json.loads((tmp_path / "medusa.json").read_text())["command"]

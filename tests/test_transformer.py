@@ -64,7 +64,7 @@ def test_translation_there_and_back_is_the_identity():
         state = {k: v for k, v in build(family, options).state_dict().items()}
         shape = dict(qkv_bias=family == "Qwen2", qk_norm=family == "Qwen3", tied=False)
         model = native(dtype=torch.float32, **shape).model
-        model.load_state_dict(from_hf_state(state, model.config))
+        model.load_state_dict(from_hf_state(dict(state), model.config))
         again = to_hf_state(model)
         assert set(again) == set(state) and all(torch.equal(again[k], state[k]) for k in state)
 

@@ -104,7 +104,7 @@ export function* decode(target, draft, prompt, { gamma, temperature, wanted, rng
     const emitted = [...drafted.slice(0, verdict.accepted), verdict.token];
     target.length = tokens.length + verdict.accepted;
     if (draft) draft.length = Math.min(draft.length, target.length);
-    const step = cutAt(stop, { ...verdict, drafted, emitted });
+    const step = cutAt(stop, { ...verdict, drafted, emitted, draftPasses: drafted.length });
     tokens.push(...step.emitted);
     wanted -= step.emitted.length;
     yield { ...step, drafting: proposed - began, verifying: scored - proposed, other: clock() - scored };
@@ -116,7 +116,7 @@ export function* decode(target, draft, prompt, { gamma, temperature, wanted, rng
 function cutAt(stop, step) {
   const at = step.emitted.indexOf(stop);
   if (at < 0 || at >= step.accepted) return step;
-  return { accepted: at + 1, token: null, kind: null, drafted: step.drafted.slice(0, at + 1), emitted: step.emitted.slice(0, at + 1) };
+  return { ...step, accepted: at + 1, token: null, kind: null, drafted: step.drafted.slice(0, at + 1), emitted: step.emitted.slice(0, at + 1) };
 }
 
 /** Counts of one generation, as specdec_lite's Stats names them. */
@@ -124,7 +124,7 @@ export function count(steps) {
   const total = (get) => steps.reduce((sum, step) => sum + get(step), 0);
   const tokens = total((s) => s.emitted.length), accepted = total((s) => s.accepted);
   const tested = accepted + total((s) => Number(s.kind === "recovered"));
-  return { tokens, accepted, tested, passes: steps.length, draftPasses: total((s) => s.drafted.length), drafted: total((s) => s.drafted.length),
+  return { tokens, accepted, tested, passes: steps.length, draftPasses: total((s) => s.draftPasses), drafted: total((s) => s.drafted.length),
     alpha: tested ? accepted / tested : NaN, tau: tokens / steps.length,
     milliseconds: total((s) => s.drafting + s.verifying + s.other), drafting: total((s) => s.drafting) };
 }

@@ -27,7 +27,7 @@ def load_report(folder: str | Path = SHIPPED) -> dict:
     """What was measured of the heads in a folder: {"accuracies": {text: [levels][ranks]}, "tree": the shape chosen from them, …}."""
     path = Path(folder) / "report.json"
     if not path.is_file():
-        raise ValueError(f"path={str(folder)!r}: must be a folder that holds report.json beside the heads")
+        raise ValueError(f"folder={str(folder)!r}: must be a folder that holds report.json beside the heads")
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -130,12 +130,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def command_line(chosen: argparse.Namespace) -> str:
     """What to type to train the same way again."""
     steps = [f"--{regime}-steps {getattr(chosen, f'{regime}_steps')}" for regime in REGIMES]
-    return " ".join(["python -m specdec_lite.training medusa", *steps, f"--nodes {chosen.nodes}", *[f"--device {chosen.device}"] * (chosen.device != "cpu")])
+    regime = [f"--regime {chosen.regime}"] * (chosen.regime != "all")
+    return " ".join(["python -m specdec_lite.training medusa", *regime, *steps, f"--nodes {chosen.nodes}", *[f"--device {chosen.device}"] * (chosen.device != "cpu")])
 
 
 def plan(regime: str, steps: int) -> Plan:
     """Short steps, many of them: the heads are small, and what costs is the pass through the target."""
     return Plan(steps, RATES[regime], batch=4, context=256, long_context=512, warmup=50, weight_decay=0.0, seed=REGIMES.index(regime))
+
+
+def checkpoint(regime: str, target: CausalLM, chosen: argparse.Namespace) -> Path:
+    """Named after the target and the steps too: another target's heads must not pass for this one's."""
+    return chosen.work / f"{regime}-{getattr(chosen, f'{regime}_steps')}-{fingerprint(target)}.pt"
 
 
 def entry(regime: str, target: CausalLM, heads: Heads, tokenizer, steps: int, seconds: float) -> dict:
@@ -148,7 +154,7 @@ def train_joint(target: CausalLM, heads: Heads, streams: dict, chosen: argparse.
     """A copy of target and heads, trained together from where the frozen regime ended (its warm-up): (target, heads, seconds)."""
     both = nn.ModuleDict({"model": copy.deepcopy(target.model), "heads": copy.deepcopy(heads)}).requires_grad_(True)
     loss = joint_loss(both["model"], both["heads"])
-    seconds = train(both, loss, streams, plan("joint", chosen.joint_steps), chosen.work / "joint.pt")
+    seconds = train(both, loss, streams, plan("joint", chosen.joint_steps), checkpoint("joint", target, chosen))
     return CausalLM(both["model"]), both["heads"], seconds
 
 
@@ -160,7 +166,7 @@ def run(chosen: argparse.Namespace) -> None:
     _, streams = prepare(chosen.work, PAIR)
     torch.manual_seed(0)
     heads = Heads(target.hidden_size, COUNT).to(target.device)
-    seconds = train(heads, frozen_loss(target.model, heads), streams, plan("frozen", chosen.frozen_steps), chosen.work / "frozen.pt")
+    seconds = train(heads, frozen_loss(target.model, heads), streams, plan("frozen", chosen.frozen_steps), checkpoint("frozen", target, chosen))
     runs = [entry("frozen", target, heads, tokenizer, chosen.frozen_steps, seconds)]
     shape = TokenTree.best(runs[0]["accuracies"]["greedy"], chosen.nodes)
     save_heads(chosen.out, heads, target)

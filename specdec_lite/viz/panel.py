@@ -13,6 +13,7 @@ import ipywidgets
 from specdec_lite.decoding import Stats, generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.pairs import Pair
+from specdec_lite.sampling import is_whole
 from specdec_lite.viz.trace import Trace, trace
 
 MAX_GAMMA = 16
@@ -75,11 +76,11 @@ class ControlPanel:
                  gamma: int = 4, temperature: float = 0.0, max_new_tokens: int = 64, seed: int = 0):
         self._pairs = _checked_pairs(pairs)
         self._prompts = _checked_prompts(prompts)
-        if not isinstance(gamma, int) or not 0 <= gamma <= MAX_GAMMA:
+        if not is_whole(gamma) or not 0 <= gamma <= MAX_GAMMA:
             raise ValueError(f"gamma={gamma!r}: must be a whole number in 0 … {MAX_GAMMA}")
         if not 0 <= temperature <= MAX_TEMPERATURE:
             raise ValueError(f"temperature={temperature!r}: must be in 0 … {MAX_TEMPERATURE}")
-        if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
+        if not is_whole(max_new_tokens) or max_new_tokens < 1:
             raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
         self.max_new_tokens, self.seed, self.recorded, self._shown = max_new_tokens, seed, None, ""
         wide = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
