@@ -333,6 +333,12 @@ def test_tests_count_the_draws_looked_at():
     assert (verdict.path, verdict.tests, verdict.tested) == ((1,), (2,), 2)
 
 
+def test_block_verification_tests_every_token_and_says_how_it_ended():
+    rows, certain = ONE_HOT[[1, 2, 3]], lambda tokens: Proposal(TokenTree.chain(tokens), ONE_HOT[tokens])
+    found = [block_verification(certain(tokens), rows, SeededRng(0)) for tokens in ([1, 2], [1, 0], [0, 2])]
+    assert [(v.path, v.token, v.kind, v.tests) for v in found] == [((0, 1), 3, "bonus", (1, 1)), ((0,), 2, "recovered", (1, 1)), ((), 1, "recovered", (1, 1))]
+
+
 def test_block_verification_refuses_trees_and_merged_draws():
     tree = Proposal(TokenTree([0, 1], [-1, -1]), torch.stack([P, P]))
     merged = Proposal(TokenTree.chain([0]), torch.stack([P, P]), nodes=[0, 0])

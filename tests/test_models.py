@@ -100,6 +100,17 @@ def test_only_the_last_row_is_given_where_only_it_is_wanted():
     assert model.score(PROMPT, model.new_cache(), last=True).logits.shape == (1, 1, VOCABULARY)
 
 
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_a_prefill_computes_the_logits_of_its_last_row_alone(name):
+    """The logits of a long prompt would need more memory than its keys and values."""
+    model, rows = model_named(name), []
+    watching = model.backend.head.register_forward_pre_hook(lambda head, given: rows.append(given[0].shape[-2]))
+    model.score(PROMPT, model.new_cache(), last=True)
+    model.score(PROMPT, model.new_cache())
+    watching.remove()
+    assert rows == [1, len(PROMPT)]
+
+
 @pytest.mark.parametrize("kind, reason", [("roberta", "counts positions from its padding id"), ("xlnet", "looks at later tokens too"),
                                           ("openai-gpt", "keeps no cache"), ("glm_moe_dsa", "an index of its own for sparse attention")])
 def test_types_that_a_plain_cache_cannot_continue_are_refused_with_the_reason(kind, reason):
