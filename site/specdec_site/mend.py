@@ -3,12 +3,18 @@
 Each repair names the axe-core rule it serves. They run on finished pages and may run twice without harm.
 """
 
+import re
 from pathlib import Path
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, NavigableString
 from sphinx.application import Sphinx
 
 from . import icons
+
+LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
+AFTER_MARK = re.compile(r"(?<=[_./(\[])")
+OWN_TABLES = re.compile(r"^sdl-(?!stack)")   # in figures and interactives
+WORDY = 16   # letters in its longest cell: a column of words
 
 
 def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
@@ -61,6 +67,35 @@ def empty_heads(soup: BeautifulSoup) -> None:
             head.name = "td"
 
 
+def break_names(soup: BeautifulSoup) -> None:
+    """Long names in tables may break after their own marks, so that the last column stays in sight."""
+    for piece in [text for code in soup.select("article td code") for text in code.find_all(string=LONG_NAME)]:
+        first, *rest = (part for part in AFTER_MARK.split(str(piece)) if part)
+        piece.replace_with(NavigableString(first), *(node for part in rest for node in (soup.new_tag("wbr"), NavigableString(part))))
+
+
+def stack_tables(soup: BeautifulSoup) -> None:
+    """Tables of words are marked, and their cells labelled, so that a phone can show a row as a card; the roles stay those of a table."""
+    for table in soup.select("article table:not(.sdl-stack):not(.dataframe)"):
+        heads = [head.get_text(" ", strip=True) for head in table.select("thead tr > *")]
+        rows = [row.find_all(["td", "th"], recursive=False) for row in table.select("tbody > tr")]
+        if table.find_parent(class_=OWN_TABLES) or len(heads) < 3 or any(len(row) != len(heads) for row in rows):
+            continue
+        wordy = [max((len(row[i].get_text(strip=True)) for row in rows), default=0) >= WORDY for i in range(len(heads))]
+        if sum(wordy) < 2:
+            continue
+        table["class"] = [*table.get("class", []), "sdl-stack"]
+        table["role"] = "table"
+        for row in table.select("tr"):
+            row["role"] = "row"
+        for head in table.select("thead tr > *"):
+            head["role"] = "columnheader" if head.get_text(strip=True) else "cell"
+        for cell, label in ((cell, label) for row in rows for cell, label in zip(row, heads)):
+            cell["role"] = "rowheader" if cell.name == "th" else "cell"
+            if cell.get_text(strip=True):
+                cell["data-label"] = label
+
+
 def list_citations(soup: BeautifulSoup) -> None:
     """aria-required-children: what stands in a list is a list item."""
     for citation in soup.select('.citation-list [role="doc-biblioentry"]'):
@@ -83,7 +118,7 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, list_citations, icons.draw)
+REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, break_names, stack_tables, list_citations, icons.draw)
 
 
 def mend(page: str, home: str) -> str:

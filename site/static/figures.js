@@ -5,12 +5,14 @@
   const places = [...document.querySelectorAll(".sdl-plot")];
   if (!places.length) return;
 
+  const PHONE = 480; // px
   const CONFIG = { displayModeBar: false, responsive: true, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   const THEME = globalThis.sdlTheme; // light and dark page colours, written by the build from specdec_lite.viz.theme
   const DARK_DATA = { // the palette's colours as the interactives show them in the dark
     "#0072b2": "#4aa8e0", "#e69f00": "#f0b429", "#009e73": "#2fc79b", "#d55e00": "#f08a4b",
     "#cc79a7": "#dd95bd", "#56b4e9": "#7cc7f2", "#767676": "#a6afba", "#000000": "#f0f0f0",
   };
+  const DARK_SCALE = [[0, "#1b2733"], [0.5, "#2f6f9f"], [1, "#9bd4f7"]]; // where a heatmap's light one runs from pale to deep blue
   const DARK = { ...DARK_DATA, ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])) };
   const figures = new Map(places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]));
   const drawn = new Set();
@@ -40,6 +42,8 @@
     const { data, layout } = shade === "dark" ? recoloured(figure, DARK) : structuredClone(figure);
     const ink = THEME[shade];
     delete layout.width;
+    if (shade === "dark")
+      for (const trace of data) if (trace.type === "heatmap" && trace.colorscale?.length > 4) trace.colorscale = DARK_SCALE;
     const axes = new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d+$/.test(key))]);
     for (const axis of axes)
       layout[axis] = { gridcolor: ink.grid, zerolinecolor: ink.line, linecolor: ink.line, tickcolor: ink.line, ...layout[axis] };
@@ -49,9 +53,27 @@
       hoverlabel: { bgcolor: ink.background, bordercolor: ink.line, font: { color: ink.text } } } };
   }
 
+  const wrapped = (text, room) => String(text).split(" ").reduce((lines, word) =>
+    (lines.at(-1).length + word.length < room ? [...lines.slice(0, -1), `${lines.at(-1)} ${word}`.trim()] : [...lines, word]), [""]).join("<br>");
+
+  // On a phone: smaller letters, long words in several lines, and the legend always above the figure, which grows by its height.
+  function narrowed({ data, layout }, width) {
+    const room = width / 8;
+    const titled = (part, letters) => (part?.title?.text ? { ...part, title: { ...part.title, text: wrapped(part.title.text, room), font: { ...part.title.font, size: letters } } } : part);
+    const axes = Object.fromEntries(Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part, 13) : part]));
+    const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
+    return {
+      data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
+      layout: { ...titled({ ...layout, ...axes }, 14), font: { ...layout.font, size: 12 }, height: layout.height + 18 * Math.max(0, named - 2),
+        legend: { ...layout.legend, ...layout.template?.layout?.legend } },
+    };
+  }
+
   async function draw(place, shade = mode()) {
     await fetchLibrary();
-    const { data, layout } = themed(figures.get(place), shade);
+    const figure = themed(figures.get(place), shade);
+    const { data, layout } = place.clientWidth < PHONE ? narrowed(figure, place.clientWidth) : figure;
+    place.style.height = `${layout.height}px`;
     await Plotly.react(place, data, layout, CONFIG);
     drawn.add(place);
     place.dataset.drawn = shade;
@@ -65,6 +87,7 @@
 
   new MutationObserver(() => drawn.forEach((place) => draw(place)))
     .observe(page, { attributes: true, attributeFilter: ["data-theme"] });
+  matchMedia(`(max-width: ${PHONE}px)`).addEventListener("change", () => drawn.forEach((place) => draw(place)));
   addEventListener("beforeprint", () => places.forEach((place) => draw(place, "light")));
   addEventListener("afterprint", () => drawn.forEach((place) => draw(place)));
 })();

@@ -212,7 +212,7 @@ function drawTrace(svg, width, s, r, run) {
     svg.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(d), y2: y(d) }),
       make("text", { class: "sdl-faint", x: box.left - 6, y: y(d) + 4, "text-anchor": "end" }, String(d)));
   }
-  ["1", "10", "100", "1,000", "10,000", "", "1,000,000"].forEach((word, k) => (width > 480 || k % 2 === 0) && svg.append(
+  ["1", "10", "100", "1k", "10k", "", "1M"].forEach((word, k) => (width > 480 || k % 2 === 0) && svg.append(
     make("text", { class: "sdl-faint", x: x(10 ** k), y: box.bottom + 17, "text-anchor": k === 6 ? "end" : "middle" }, word)));
   svg.append(make("text", { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" }, "tokens drawn"),
     make("path", { d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MOST_DRAWS)} ${y(formulas.noise(s.p, MOST_DRAWS))}`, fill: "none", stroke: colour("muted"), "stroke-dasharray": "2 4" }));
