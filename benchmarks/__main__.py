@@ -20,7 +20,6 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from specdec_lite import generate, load_pair, results, theory, timing
@@ -28,14 +27,17 @@ from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.pairs import SHIPPED, Pair
 from specdec_lite.speculation import Drafter
+from specdec_lite.training.blockwise import COUNT
 from specdec_lite.tree import TokenTree
+
+from .hugging_face import HuggingFace
 
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "speculative": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
     "medusa_chain": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.chain([0] * min(gamma, 4))),
     "medusa_dense": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.cartesian([range(4), range(3)])),
     "medusa_sparse": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target),
-    "blockwise": lambda pair, gamma: BlockwiseDrafter.from_pretrained(pair.target, k=gamma + 1),
+    "blockwise": lambda pair, gamma: BlockwiseDrafter.from_pretrained(pair.target, k=min(gamma, COUNT) + 1),
 }
 """What is timed beside plain decoding: a drafter for a pair and a draft length γ. The first one is held against Hugging Face too."""
 CONTENDERS = ("hf_plain", "hf_assisted", "plain", *DRAFTERS)
@@ -47,28 +49,6 @@ class Setting:
     dtype: str
     domain: str
     temperature: float
-
-
-class HuggingFace:
-    """`generate` of transformers on the same weights; assisted generation is tuned: constant γ, no confidence threshold."""
-
-    def __init__(self, dtype: str, gamma: int):
-        load = lambda name: AutoModelForCausalLM.from_pretrained(SHIPPED / name, dtype=getattr(torch, dtype)).eval()
-        self.target, self.draft = load("target"), load("draft")
-        for model in (self.target, self.draft):
-            model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
-        # These three are silently ignored when they are given to generate() instead.
-        config = self.draft.generation_config
-        config.num_assistant_tokens, config.num_assistant_tokens_schedule, config.assistant_confidence_threshold = gamma, "constant", 0.0
-
-    def __call__(self, ids: torch.Tensor, new_tokens: int, temperature: float, seed: int, assisted: bool) -> None:
-        torch.manual_seed(seed)
-        chance = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
-        with torch.inference_mode():
-            out = self.target.generate(ids[None], attention_mask=torch.ones_like(ids[None]), max_new_tokens=new_tokens,
-                                       min_new_tokens=new_tokens, assistant_model=self.draft if assisted else None, **chance)
-        if out.shape[1] != len(ids) + new_tokens:
-            raise RuntimeError(f"Hugging Face stopped after {out.shape[1] - len(ids)} of {new_tokens} tokens: the comparison would be unfair")
 
 
 def interval(statistic, *samples) -> list[float]:
@@ -90,21 +70,23 @@ def contenders(pair: Pair, drafters: dict[str, Drafter], setting: Setting, optio
     jobs = {name: ours(drafter) for name, drafter in ({"plain": None} | drafters).items()}
     if setting.dtype != "float32":
         return jobs
-    hf = HuggingFace("float32", options.gamma)
+    hf = HuggingFace(SHIPPED, "float32", options.gamma, options.device)
     def theirs(assisted):
         return lambda ids, seed: hf(ids, options.new_tokens, setting.temperature, seed, assisted)
     return {"hf_plain": theirs(False), "hf_assisted": theirs(True)} | jobs
 
 
-def take_turns(jobs: dict[str, Callable], prompts: list[torch.Tensor], repeats: int, label: str) -> tuple[dict, dict]:
+def take_turns(jobs: dict[str, Callable], prompts: list[torch.Tensor], repeats: int, label: str, device: torch.device) -> tuple[dict, dict]:
     """(median seconds [prompts] of every job, {name: [(prompt index, Stats)]} of those that return an `Output`), after two prompts of warm-up."""
     seconds = {name: np.zeros((len(prompts), repeats)) for name in jobs}
     stats: dict[str, list] = {name: [] for name in jobs}
     for turn in tqdm(range(-1, repeats), desc=label):
         for index, ids in enumerate(prompts if turn >= 0 else prompts[:2]):
             for name, job in jobs.items():
+                timing.synchronise(device)
                 began = perf_counter()
                 out = job(ids, turn)
+                timing.synchronise(device)
                 if turn >= 0:
                     seconds[name][index, turn] = perf_counter() - began
                     stats[name] += [(index, out.stats)] if out is not None else []
@@ -113,43 +95,53 @@ def take_turns(jobs: dict[str, Callable], prompts: list[torch.Tensor], repeats: 
 
 def run_setting(setting: Setting, prompts: list[torch.Tensor], options) -> dict:
     """Time all contenders on one setting and explain the speedups: the pair's own at the top, the other drafters' under "drafters"."""
-    pair = load_pair(dtype="float32") if setting.dtype == "float32" else load_pair(device="cpu")
+    pair = load_pair(device=options.device, dtype="float32" if setting.dtype == "float32" else "auto")
     drafters = {name: make(pair, options.gamma) for name, make in DRAFTERS.items()}
     jobs = contenders(pair, drafters, setting, options)
-    median, stats = take_turns(jobs, prompts, options.repeats, f"{setting.dtype} {setting.domain} T={setting.temperature:g}")
+    median, stats = take_turns(jobs, prompts, options.repeats, f"{setting.dtype} {setting.domain} T={setting.temperature:g}", pair.target.device)
     result = {"tokens_per_second": {name: options.new_tokens * len(prompts) / float(taken.sum()) for name, taken in median.items()}}
     if "hf_plain" in median:
         result["over_hf_assisted"] = ratio(median["hf_assisted"], median["speculative"])
         result["over_hf_plain"] = ratio(median["hf_plain"], median["plain"])
-    explained = {name: {"speedup": ratio(median["plain"], median[name])} | acceptance(stats[name], len(prompts))
-                 | {"prediction": prediction(pair, drafter, prompts[0], setting, stats[name], options.gamma)} for name, drafter in drafters.items()}
+    explained = {name: {"speedup": ratio(median["plain"], median[name])} | acceptance(stats[name], len(prompts), drafted_shape(drafter)[0])
+                 | {"prediction": prediction(pair, drafter, prompts[0], setting, stats[name])} for name, drafter in drafters.items()}
     return result | explained.pop("speculative") | {"drafters": explained}
 
 
-def acceptance(stats: list, prompts: int) -> dict:
-    """α = accepted ÷ tested and τ = tokens per target pass, counts summed per prompt."""
+def drafted_shape(drafter: Drafter) -> tuple[bool, int, int]:
+    """(whether it drafts chains, levels, nodes) of a full draft."""
+    tree = getattr(drafter, "tree", None)
+    if tree is not None:
+        return tree.is_chain, drafter.levels, len(tree)
+    length = drafter.gamma if isinstance(drafter, ModelDrafter) else drafter.k - 1
+    return True, length, length
+
+
+def acceptance(stats: list, prompts: int, chain: bool) -> dict:
+    """α = accepted ÷ tested (None for trees, whose siblings are tested one after another) and τ = tokens per target pass, counts summed per prompt."""
     total = lambda get: np.array([sum(get(s) for index, s in stats if index == i) for i in range(prompts)], dtype=float)
-    return {"alpha": ratio(total(lambda s: s.accepted), total(lambda s: s.tested)),
+    return {"alpha": ratio(total(lambda s: s.accepted), total(lambda s: s.tested)) if chain else None,
             "tau": ratio(total(lambda s: s.tokens), total(lambda s: s.target_passes))}
 
 
-def prediction(pair, drafter, prompt, setting: Setting, stats: list, gamma: int) -> dict:
-    """The plain formula, and the same with T(γ+1)/T(1), c in the loop and the round's overhead as measured here."""
-    costs = timing.measure_costs(pair.target, drafter, (1, gamma + 1), prompt=prompt, temperature=setting.temperature)
+def prediction(pair, drafter, prompt, setting: Setting, stats: list) -> dict:
+    """The plain formula (of chains only), and the same with T(nodes + 1)/T(1), c in the loop and the round's overhead as measured here."""
+    chain, gamma, nodes = drafted_shape(drafter)
+    costs = timing.measure_costs(pair.target, drafter, (1, nodes + 1), prompt=prompt, temperature=setting.temperature)
     total = lambda get: sum(get(s) for _, s in stats)
     alpha, tau = total(lambda s: s.accepted) / total(lambda s: s.tested), total(lambda s: s.tokens) / total(lambda s: s.target_passes)
     one = costs.target[1]
     alone = costs.draft_in_loop if costs.draft is None else costs.draft       # heads have no pass of their own to time outside the loop
     share = 1 / gamma if costs.draft is None else 1.0                         # one pass of heads makes the whole draft
-    c, c_loop, verify, overhead = share * alone / one, share * costs.draft_in_loop / one, costs.target[gamma + 1] / one, costs.overhead / one
+    c, c_loop, verify, overhead = share * alone / one, share * costs.draft_in_loop / one, costs.target[nodes + 1] / one, costs.overhead / one
     return {"c": c, "c_in_loop": c_loop, "verify": verify, "overhead": overhead, "target_seconds": one,
-            "plain": theory.walltime_improvement(alpha, gamma, c),
+            "plain": theory.walltime_improvement(alpha, gamma, c) if chain else None,
             "corrected": theory.corrected_improvement(tau, gamma, c_loop, verify, overhead)}
 
 
 def growth(options) -> dict:
     """Seconds per token by position in one long plain run, beside the target's pass at the same lengths of context."""
-    pair = load_pair(dtype="float32")
+    pair = load_pair(device=options.device, dtype="float32")
     prompt = torch.tensor(pair.tokenizer.encode(evaluation_prompts()["code"][0]["text"]))[:64]
     runs = [[step.seconds for step in generate(pair.target, prompt, None, 1000, 1.0, seed=seed).steps] for seed in range(3)]
     per_token = np.median(np.array(runs), axis=0)
@@ -164,15 +156,16 @@ def show(console: Console, rows: list[dict]) -> None:
     for name in ("setting", *CONTENDERS, "speedup", "over HF assisted", "α", "τ", "c alone / loop", "T(γ+1)/T(1)", "plain / corrected"):
         table.add_column(name, justify="left" if name == "setting" else "right")
     spread = lambda r: f"{r['value']:.2f} ({r['interval'][0]:.2f}–{r['interval'][1]:.2f})" if r else "–"
+    both = lambda guess: " / ".join("–" if guess[name] is None else f"{guess[name]:.2f}" for name in ("plain", "corrected"))
     for row in rows:
         speeds, guess = row["tokens_per_second"], row["prediction"]
         table.add_row(f"{row['dtype']} {row['domain']} T={row['temperature']:g}", *(f"{speeds[n]:.0f}" if n in speeds else "–" for n in CONTENDERS),
                       spread(row["speedup"]), spread(row.get("over_hf_assisted")), spread(row["alpha"]), spread(row["tau"]),
-                      f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", f"{guess['plain']:.2f} / {guess['corrected']:.2f}")
+                      f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", both(guess))
         for name, other in row["drafters"].items():
             guess = other["prediction"]
             table.add_row(f"  {name}", *[""] * len(CONTENDERS), spread(other["speedup"]), "", spread(other["alpha"]), spread(other["tau"]),
-                          f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", f"{guess['plain']:.2f} / {guess['corrected']:.2f}")
+                          f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", both(guess))
     console.print(table)
 
 
@@ -180,11 +173,15 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain, at least two for the intervals")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", default="cpu", help="for everything that is timed, Hugging Face included; a larger pair on a GPU: benchmarks.gpu")
     parser.add_argument("--out", type=Path, default=None, help="where to write; default results/speed-<machine>.json")
     options = parser.parse_args()
+    for name, least in (("gamma", 1), ("prompts", 2), ("new_tokens", 2), ("repeats", 1)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least {least}")
     logging.set_verbosity_error()
     pair, texts = load_pair(), evaluation_prompts()
     encode = lambda text: torch.tensor(pair.tokenizer.encode(text))
@@ -195,10 +192,10 @@ def main() -> None:
             for temperature in (0.0, 1.0):
                 setting = Setting(dtype, domain, temperature)
                 rows.append(asdict(setting) | run_setting(setting, chosen, options))
-    stamp = results.stamp("every shipped drafter beside plain decoding, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]))
-    record = {"profile": timing.machine_profile("cpu"), "platform": platform.platform(terse=True),
+    stamp = results.stamp("every shipped drafter beside plain decoding, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]), options.device)
+    record = {"profile": timing.machine_profile(options.device), "platform": platform.platform(terse=True),
               "gamma": options.gamma, "new_tokens": options.new_tokens, "prompts_per_domain": options.prompts, "repeats": options.repeats,
-              "note": "dtype bfloat16: target in bfloat16, draft in float32", "rows": rows, "growth": growth(options)}
+              "note": "dtype bfloat16: the target in bfloat16 and, on a CPU, the draft in float32; predictions take T(nodes + 1) of a chain for a tree's pass", "rows": rows, "growth": growth(options)}
     path = results.save(options.out or Path("results") / f"speed-{results.slug(stamp['machine'])}.json", stamp, record)
     console = Console(width=200)
     show(console, rows)

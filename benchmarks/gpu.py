@@ -57,7 +57,7 @@ def show(console: Console, found: dict, graphs: bool) -> None:
         rates = lambda row, *names: " / ".join(f"{row['tokens_per_second'][name]:.0f}" for name in names)
         line("… tokens/s plain / speculative", rows, lambda r: rates(r, f"plain {r['mode']}", f"speculative {r['mode']}"))
         line("… Hugging Face plain / assisted, tuned", rows[:1], lambda r: rates(r, "hf plain", "hf assisted"))
-    for dtype in ("float32", "bfloat16"):
+    for dtype in dict.fromkeys(row["dtype"] for row in found.get("losslessness", {}).get("rows", ())):
         rows = [row for row in found.get("losslessness", {}).get("rows", ()) if row["dtype"] == dtype]
         left = {mode: [row for row in rows if row["mode"] == mode and row["diverges_at"] is not None] for mode in MODES}
         words = lambda gone: f"{len(gone)} depart, gap ≤ {max(row['gap'] for row in gone):.1e}" if gone else "all equal"
@@ -90,7 +90,8 @@ def main(arguments: list[str] | None = None) -> Path | None:
     what = ("tiny shapes, to see that the script runs" if chosen.tiny else
             "a pair trained on the spot and models with random weights, eager and with captured CUDA graphs")
     stamped = results.stamp(what, command, chosen.device)
-    path = results.save(chosen.out / f"gpu-{results.slug(stamped['machine'])}.json", stamped, {"dtype": chosen.dtype, "tiny": chosen.tiny, "graphs": bench.graphs, **found})
+    kind = f"-{chosen.dtype}" * (chosen.dtype != "bfloat16") + "-tiny" * chosen.tiny     # none takes another's place
+    path = results.save(chosen.out / f"gpu-{results.slug(stamped['machine'])}{kind}.json", stamped, {"dtype": chosen.dtype, "tiny": chosen.tiny, "graphs": bench.graphs, **found})
     console.print(f"written to {path}")
     return path
 

@@ -10,7 +10,6 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
 
 from specdec_lite import CausalLM, TokenTree, corpus, generate, load_pair, stream, theory, timing
 from specdec_lite.acceptance import speculative_sampling
@@ -23,6 +22,8 @@ from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, judge
 from specdec_lite.training import Plan, distillation_loss, initialise, next_token_loss, prepare, tokenize, train
 from specdec_lite.transformer import Transformer, TransformerConfig
+
+from .hugging_face import HuggingFace
 
 MODES = ("eager", "static")
 """As the models are, with the plain drafter and rule; in static shapes (on a GPU captured as graphs), with drafting and judging on the device."""
@@ -135,6 +136,7 @@ def training(bench: Bench) -> dict:
         plan = lambda steps: Plan(steps, rate, scale.rows, scale.window, scale.window, warmup=max(1, min(100, steps // 5)))
         if not (bench.work / f"{name}.pt").exists():
             before = {key: value.clone() for key, value in model.state_dict().items()}
+            train(model, loss, streams, plan(2), bench.work / f"start-{name}.pt")   # a device's first steps are slow
             each = train(model, loss, streams, plan(6), bench.work / f"probe-{name}.pt") / 6
             model.load_state_dict(before)
             most = max(2, min(most, int(scale.seconds * share / each)))
@@ -151,7 +153,8 @@ def training(bench: Bench) -> dict:
 def losslessness(bench: Bench) -> dict:
     """Where speculative greedy text first leaves the plain one, with the gap of the two logits there, by dtype and mode."""
     rows = []
-    for dtype in ("float32", "bfloat16"):
+    dtypes = dict.fromkeys(("float32", bench.dtype))
+    for dtype in dtypes:
         for mode in MODES:
             target, (drafter, rule) = bench.models(mode, dtype)[0], bench.method(mode, dtype)
             for index, ids in enumerate(bench.prompts):
@@ -163,7 +166,7 @@ def losslessness(bench: Bench) -> dict:
                     logits = target.score(torch.cat((ids, plain[:at])), target.new_cache(), last=True).logits[0, -1].float()
                     row |= {"diverges_at": at, "gap": abs(float(logits[plain[at]] - logits[fast[at]])), "largest_logit": float(logits.abs().max())}
                 rows.append(row)
-    return {"rows": rows, "one_against_many": {dtype: one_against_many(bench, dtype) for dtype in ("float32", "bfloat16")}}
+    return {"rows": rows, "one_against_many": {dtype: one_against_many(bench, dtype) for dtype in dtypes}}
 
 
 def one_against_many(bench: Bench, dtype: str) -> float:
@@ -198,7 +201,7 @@ def tree_pass(model: CausalLM, nodes: int, context: int):
 
 def passes(bench: Bench) -> dict:
     """A large model with random weights: T(k), trees, and the share of the copy bandwidth that reading the weights reaches."""
-    scale, dtype = bench.scale, torch.bfloat16
+    scale, dtype = bench.scale, getattr(torch, bench.dtype)
     plain = random_model(scale.random, bench.device, dtype)
     sizes = tuple(sorted({*scale.ks, *(nodes + 1 for nodes in scale.trees)}))
     bandwidth, rows = copy_bandwidth(bench), []
@@ -208,7 +211,7 @@ def passes(bench: Bench) -> dict:
         one = chains[1, 1].median
         rows.append({"mode": mode, "chains": {k: chains[1, k].median for k in scale.ks}, "trees": {n: trees[n].median for n in scale.trees},
                      "bandwidth_share": weight_bytes(plain) / one / bandwidth})
-    return {"weights": "random", "parameters": weight_bytes(plain) // 2, "bytes": weight_bytes(plain), "copy_bandwidth": bandwidth,
+    return {"weights": "random", "parameters": weight_bytes(plain) // dtype.itemsize, "bytes": weight_bytes(plain), "copy_bandwidth": bandwidth,
             "context": scale.context, "rows": rows}
 
 
@@ -216,9 +219,12 @@ def batches(bench: Bench) -> dict:
     """Seconds of passes over one and over γ + 1 tokens of the trained target, by batch size."""
     scale, rows = bench.scale, []
     for mode in MODES:
-        model = bench.models(mode, bench.dtype)[0]
-        found = timing.pass_times(model, (1, scale.gamma + 1), scale.context, scale.batches, scale.repeats, scale.budget)
-        rows += [{"mode": mode, "batch": b, "one": found[b, 1].median, "verify": found[b, scale.gamma + 1].median} for b in scale.batches]
+        for batch in scale.batches:
+            eager = bench.models("eager", bench.dtype)[0]
+            # Slots stay with their StaticLM, to be used again: one for each batch, so that the large ones go.
+            model = eager if mode == "eager" else StaticLM(eager, scale.capacity, (1, 2, scale.gamma + 1))
+            found = timing.pass_times(model, (1, scale.gamma + 1), scale.context, (batch,), scale.repeats, scale.budget / len(scale.batches))
+            rows.append({"mode": mode, "batch": batch, "one": found[batch, 1].median, "verify": found[batch, scale.gamma + 1].median})
     return {"gamma": scale.gamma, "rows": rows}
 
 
@@ -248,24 +254,6 @@ def phases(bench: Bench) -> dict:
     return {"gamma": gamma, "rows": rows}
 
 
-def hugging_face(bench: Bench):
-    """Plain and assisted `generate` of transformers on the same weights, tuned: constant γ, no confidence threshold."""
-    load = lambda name: AutoModelForCausalLM.from_pretrained(bench.work / "pair" / name, dtype=getattr(torch, bench.dtype)).to(bench.device).eval()
-    target, draft = load("target"), load("draft")
-    for model in (target, draft):
-        model.generation_config.eos_token_id, model.generation_config.pad_token_id = None, 0
-    config = draft.generation_config   # given to generate() these three would be ignored
-    config.num_assistant_tokens, config.num_assistant_tokens_schedule, config.assistant_confidence_threshold = bench.scale.gamma, "constant", 0.0
-    def run(ids, temperature, seed, assisted) -> None:
-        torch.manual_seed(seed)
-        chance = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
-        rows, count = ids[None].to(bench.device), bench.scale.new_tokens
-        with torch.inference_mode():
-            target.generate(rows, attention_mask=torch.ones_like(rows), max_new_tokens=count, min_new_tokens=count,
-                            assistant_model=draft if assisted else None, **chance)
-    return run
-
-
 def contenders(bench: Bench, temperature: float) -> dict:
     """name → job(ids, seed); ours return their `Output`."""
     jobs = {}
@@ -274,8 +262,8 @@ def contenders(bench: Bench, temperature: float) -> dict:
         plain_rule = on_device if mode == "static" else None
         for name, d, r in ((f"plain {mode}", None, plain_rule), (f"speculative {mode}", drafter, rule)):
             jobs[name] = lambda ids, seed, target=target, d=d, r=r: generate(target, ids, d, bench.scale.new_tokens, temperature, rule=r, seed=seed)
-    run = hugging_face(bench)
-    return jobs | {f"hf {name}": lambda ids, seed, assisted=assisted: run(ids, temperature, seed, assisted)
+    run = HuggingFace(bench.work / "pair", bench.dtype, bench.scale.gamma, bench.device)
+    return jobs | {f"hf {name}": lambda ids, seed, assisted=assisted: run(ids, bench.scale.new_tokens, temperature, seed, assisted)
                    for name, assisted in (("plain", False), ("assisted", True))}
 
 

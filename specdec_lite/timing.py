@@ -200,7 +200,8 @@ def machine_profile(device: str = "auto") -> dict:
     where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     gpu = where.type == "cuda"
     size = 8192 if gpu else 1024
-    throughput = {str(d).removeprefix("torch."): _throughput(where, d, size) for d in (torch.float32, torch.bfloat16)}
+    half = torch.bfloat16 if not gpu or torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    throughput = {str(d).removeprefix("torch."): _throughput(where, d, size) for d in (torch.float32, half)}
     return {"device": machine_name(where), "threads": torch.get_num_threads(),
             "cores": os.cpu_count(), "bandwidth": _bandwidth(where), "throughput": throughput,
             "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "transformers")}}}
