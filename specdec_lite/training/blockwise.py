@@ -76,7 +76,7 @@ def heads_loss(model: Transformer, heads: Heads, kind: str, backbone: bool = Fal
 def own_words(target: CausalLM, streams: dict, pieces: int = 1024, prompt: int = 96, new: int = 160, batch: int = 256) -> dict:
     """Streams of the same names, made of the target's own greedy continuations: `pieces` times `prompt` tokens of text and `new` of its own.
 
-    Source: Stern et al. 2018, section 6.3 (there by beam search, with a teacher of another seed; Kim and Rush 2016).
+    Source: Stern et al. 2018, section 6 (there by beam search, with a teacher of another seed; Kim and Rush 2016).
     """
     rng, names, made = np.random.default_rng(0), list(streams), {name: [] for name in streams}
     weights = np.array([MIXTURE[name] for name in names])
