@@ -103,6 +103,13 @@ def _pass(model: CausalLM, prompt: torch.Tensor, count: int, batch: int = 1) -> 
     return job
 
 
+def _check_passes(model: CausalLM, ks: Sequence[int], context: int) -> None:
+    if context < 1 or not ks or min(ks) < 1:
+        raise ValueError(f"ks={tuple(ks)}, context={context}: all must be ≥ 1")
+    if context + max(ks) > model.max_positions:
+        raise ValueError(f"context={context} and k={max(ks)} need more positions than the model's {model.max_positions}")
+
+
 def _arbitrary(model: CausalLM, count: int) -> torch.Tensor:
     """Token ids [count] whose meaning does not matter: a pass costs the same for any."""
     return torch.randint(model.vocab_size, (count,), generator=torch.Generator().manual_seed(0)).to(model.device)
@@ -115,10 +122,9 @@ def pass_times(model: CausalLM, ks: Sequence[int] = (1, 2, 4, 8, 16, 32), contex
     budget: seconds after which a slow machine makes do with fewer repetitions (one at least, after one to warm up).
     ks, batches, context: ≥ 1 each. ValueError for anything else, or where context + k exceeds the model's positions.
     """
-    if context < 1 or not ks or min(ks) < 1 or not batches or min(batches) < 1:
-        raise ValueError(f"ks={tuple(ks)}, batches={tuple(batches)}, context={context}: all must be ≥ 1")
-    if context + max(ks) > model.max_positions:
-        raise ValueError(f"context={context} and k={max(ks)} need more positions than the model's {model.max_positions}")
+    if not batches or min(batches) < 1:
+        raise ValueError(f"batches={tuple(batches)}: all must be ≥ 1")
+    _check_passes(model, ks, context)
     text = _arbitrary(model, context)
     return spreads({(batch, k): _pass(model, text, k, batch) for batch in batches for k in ks}, model.device, repeats, warmup=1, budget=budget)
 
@@ -129,8 +135,7 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
 
     ks: the k to time, each ≥ 1. prompt: token ids to decode from when timing the loop (default: arbitrary ids).
     """
-    if context < 1 or not ks or min(ks) < 1:
-        raise ValueError(f"ks={tuple(ks)}, context={context}: all must be ≥ 1")
+    _check_passes(target, ks, context)
     text = _arbitrary(target, context)
     jobs = {k: _pass(target, text, k) for k in ks}
     draft = getattr(drafter, "model", None)
