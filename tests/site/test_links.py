@@ -1,5 +1,6 @@
 """Internal links and anchors, in the built pages. External ones have a command of their own: make linkcheck."""
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
@@ -56,3 +57,31 @@ def test_times_of_all_chapters_in_one_table(book: Path):
     assert len(rows) == len(CHAPTERS) + 1
     seconds = [float(row.select("td")[2].get_text()) for row in rows]
     assert min(seconds) > 0 and seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1 * len(seconds))
+
+
+def test_equations_and_theorems_are_numbered(book: Path):
+    soup = parsed(book / "book" / "06_proofs.html")
+    numbers = [span.find(string=True).strip() for span in soup.select("div.math > .eqno")]
+    assert numbers == [f"({i})" for i in range(1, len(soup.select("div.math")) + 1)] and len(numbers) >= 8
+    theorems = [title.select_one(".caption-number").get_text() for title in soup.select("div.proof.theorem > .admonition-title")]
+    assert [name.split()[-1] for name in theorems] == [str(i) for i in range(1, len(theorems) + 1)] and theorems
+
+
+def test_every_entry_of_the_bibliography_has_its_year_and_a_link(book: Path):
+    """Labels are authors and year; a printed report has a number instead of a link."""
+    entries = parsed(book / "book" / "bibliography.html").select(".citation-list > .citation")
+    labels = [entry.select_one(".label").get_text().strip("[]") for entry in entries]
+    assert len(labels) > 40 and len(set(labels)) == len(labels)
+    assert [label for label in labels if not re.fullmatch(r"[^{}\\]+, (19|20)\d\d[a-z]?", label)] == []
+    assert [entry.get_text() for entry in entries if not entry.select_one("a[href^=http]") and "Technical Report" not in entry.get_text()] == []
+
+
+def test_the_glossary_has_every_kind_and_every_name_of_its_own_table(book: Path):
+    """In alphabetical order; what a verdict and a step can be called, and what stands first in each row of the table of names."""
+    soup = parsed(book / "book" / "glossary.html")
+    terms = [term.find(string=True).strip() for term in soup.select("dl.glossary dt")]
+    assert terms == sorted(terms, key=str.lower) and len(terms) == len(set(terms)) > 60
+    assert {f"{kind} token" for kind in ("recovered", "bonus", "sampled", "tested", "rejected", "unused", "committed", "drawn", "chosen")} <= set(terms)
+    named = [row.td.get_text(" ", strip=True) for row in soup.select("article table tbody tr")]
+    known = " ".join(terms)
+    assert [name for name in named if re.sub(r"ed tokens$| [^ ]$", "", name) not in known and "÷" not in name] == []
