@@ -4,7 +4,7 @@ import torch
 from models_zoo import COMMON, FAMILIES, PROMPT, STATEFUL, VOCABULARY, WINDOW, build, hugging_face, logits_of, native
 
 from specdec_lite import CausalLM
-from specdec_lite.models import additive, tree_positions, visible
+from specdec_lite.models import Scores, additive, tree_positions, visible
 from specdec_lite.tree import TokenTree
 
 NATIVE = {"native": {}, "native with a window": dict(window=WINDOW), "native, grouped otherwise": dict(num_kv_heads=1, qkv_bias=True, qk_norm=True)}
@@ -234,6 +234,18 @@ def test_visible_by_hand():
     assert mask.int().tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [1, 1, 1, 0, 1, 0], [1, 1, 1, 1, 0, 1]]
     windowed = visible(2, 4, tree, 2, torch.tensor([2, 3, 3, 4]))
     assert windowed.int().tolist() == [[0, 1, 1, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 1]]
+
+
+def test_a_tree_takes_one_pass_wherever_the_family_allows_it():
+    by_path = {"Bloom": True, "Mpt": True, "GPTNeo": True, "FalconAlibi": True, "Llama4": True} | dict.fromkeys(("Falcon", "Llama", "Mistral", "Qwen2", "Gemma2"), False)
+    assert {name: hugging_face(name).backend.by_path for name in by_path} == by_path
+
+
+@pytest.mark.parametrize("path, rows", [((), [0]), ((0,), [0, 1]), ((0, 1), [0, 1, 2]), ((1, 3), [0, 2, 4]), ((0, 2), [0, 1, 3])])
+def test_scores_along_a_path_are_those_of_the_root_and_of_its_nodes(path, rows):
+    numbers = torch.arange(5.0)[None, :, None]
+    along = Scores(numbers, {1: -numbers}).along(path)
+    assert along.logits.flatten().tolist() == rows and (along.hidden[1] == -along.logits).all()
 
 
 def test_masks_and_positions_are_made_on_the_device_that_is_asked_for():
