@@ -1,5 +1,6 @@
 """The loop: what is asked is checked, every kept token is counted once, and the law of the text is the target's."""
 import math
+from types import SimpleNamespace
 
 import broken
 import numpy as np
@@ -100,6 +101,32 @@ def test_a_prompt_of_one_token():
         out = generate(TARGET, [7], ModelDrafter(TARGET, 3), max_new_tokens=12, **options)
         assert out.stats.acceptance_rate == 1.0 and len(out.tokens) == 12
         assert options or torch.equal(out.tokens, plain)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_short_prompts_are_continued_as_the_bare_model_would(length):
+    ids = PROMPT[:length]
+    for token in generate(TARGET, PROMPT[:length], ModelDrafter(DRAFT, 3), 6).tokens.tolist():
+        assert token == int(TARGET.model(torch.tensor([ids]))[0, -1].argmax())
+        ids = [*ids, token]
+
+
+def test_without_settings_64_tokens_are_decoded_greedily():
+    assert text(max_new_tokens=64) == generate(TARGET, PROMPT).tokens.tolist() == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
+
+
+def test_a_generation_reserves_its_cache_once_and_asks_for_few_rows_of_logits(monkeypatch):
+    """Room for all that will be committed and for a draft on top; of the prompt the last row alone."""
+    made, rows, new_cache = [], [], TARGET.new_cache
+    monkeypatch.setattr(TARGET, "new_cache", lambda **options: made.append(new_cache(**options)) or made[-1])
+    watching = TARGET.backend.head.register_forward_pre_hook(lambda head, given: rows.append(given[0].shape[-2]))
+    running = stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 200)
+    next(running)
+    reserved = made[0].storage.tensors
+    assert reserved.capacity >= len(PROMPT) + 200 + 4
+    list(running)
+    watching.remove()
+    assert made[0].storage.tensors is reserved and max(rows) == 4
 
 
 def test_prompts_of_every_kind_are_one_prompt():
@@ -310,6 +337,20 @@ BAD = [
     (dict(rule=exact_match, temperature=1.0), ValueError, "rule=exact_match needs temperature=0, got temperature=1.0"),
     (dict(seed="x"), ValueError, "seed='x': must be"),
 ]
+
+
+HERE = dict(device=torch.device("cpu"), hidden_size=32, max_positions=512)
+MISFITS = [(dict(model=HERE | dict(device=torch.device("meta"))), "drafter runs on meta and target on cpu"),
+           (dict(target=HERE | dict(device=torch.device("meta"))), "drafter runs on meta and target on cpu"),
+           (dict(target=HERE | dict(hidden_size=48)), "hidden size 48, target has 32"),
+           (dict(model=HERE | dict(max_positions=73)), "need 74 positions: .* context length of 73")]
+
+
+@pytest.mark.parametrize("parts, message", MISFITS)
+def test_a_drafter_that_does_not_fit_the_target_is_refused_before_it_starts(parts, message):
+    drafter = SimpleNamespace(start=lambda context: pytest.fail("it started"), **{name: SimpleNamespace(**part) for name, part in parts.items()})
+    with pytest.raises(ValueError, match=message):
+        stream(TARGET, PROMPT, drafter)
 
 
 @pytest.mark.parametrize("arguments, error, message", BAD)
