@@ -1,11 +1,11 @@
-// Plotly figures: the library is fetched only on pages that have one, each figure is drawn when it comes near the view,
-// and all follow the page's light or dark mode.
+// Plotly figures: the library is fetched only on pages that have one, each figure is drawn when it comes near the view, the others
+// when the page has nothing else to do (a printed page needs them), and all follow the page's light or dark mode.
 (() => {
   const page = document.documentElement;
   const places = [...document.querySelectorAll(".sdl-plot")];
   if (!places.length) return;
 
-  const PHONE = 480; // px
+  const [PHONE, PAPER] = [480, 640]; // px: up to this wide, and as wide as a printed page allows
   const CONFIG = { displayModeBar: false, responsive: true, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   const THEME = globalThis.sdlTheme; // light and dark page colours, written by the build from specdec_lite.viz.theme
   const DARK_DATA = { // the palette's colours as the interactives show them in the dark
@@ -16,9 +16,9 @@
   const DARK = { ...DARK_DATA, ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])) };
   const figures = new Map(places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]));
   const drawn = new Set();
-  let library;
+  let library, printing = false;
 
-  const mode = () => (page.dataset.theme === "dark" ? "dark" : "light");
+  const mode = () => (!printing && page.dataset.theme === "dark" ? "dark" : "light");
 
   function fetchLibrary() {
     library ??= new Promise((resolve, reject) => {
@@ -69,12 +69,13 @@
     };
   }
 
-  async function draw(place, shade = mode()) {
+  async function draw(place) {
     await fetchLibrary();
+    const shade = mode();
     const figure = themed(figures.get(place), shade);
     const { data, layout } = place.clientWidth < PHONE ? narrowed(figure, place.clientWidth) : figure;
     place.style.height = `${layout.height}px`;
-    await Plotly.react(place, data, layout, CONFIG);
+    await Plotly.react(place, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);
     drawn.add(place);
     place.dataset.drawn = shade;
   }
@@ -85,9 +86,17 @@
   }, { rootMargin: "600px 0px" });
   places.forEach((place) => near.observe(place));
 
+  async function drawTheRest() {
+    for (const place of places) {
+      await new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve));
+      if (!drawn.has(place)) { near.unobserve(place); await draw(place); }
+    }
+  }
+  if (!navigator.connection?.saveData) addEventListener("load", drawTheRest);
+
   new MutationObserver(() => drawn.forEach((place) => draw(place)))
     .observe(page, { attributes: true, attributeFilter: ["data-theme"] });
   matchMedia(`(max-width: ${PHONE}px)`).addEventListener("change", () => drawn.forEach((place) => draw(place)));
-  addEventListener("beforeprint", () => places.forEach((place) => draw(place, "light")));
-  addEventListener("afterprint", () => drawn.forEach((place) => draw(place)));
+  for (const [event, value] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(event, () => { printing = value; places.forEach(draw); });
 })();

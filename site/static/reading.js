@@ -15,7 +15,7 @@
   addEventListener("beforeprint", () => {
     shade = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light"; // paper is white
-    folded = [...document.querySelectorAll("details:not([open])")];
+    folded = [...document.querySelectorAll("details:not([open], .sdl-data)")]; // a figure's data stay folded: the figure is on the paper
     folded.forEach((details) => { details.open = true; });
   });
   addEventListener("afterprint", () => {

@@ -46,7 +46,9 @@ def test_print_shows_the_text_alone(open_page):
     assert not page.locator(".bd-sidebar-primary").is_visible()
     assert page.locator("article").is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("article details:not([open])").count() == 0
+    assert page.locator("article details:not([open], .sdl-data)").count() == 0 and page.locator("article .sdl-data:visible").count() == 0
+    page.wait_for_function("""[...document.querySelectorAll('.sdl-plot')].every((place) =>
+        place.dataset.drawn === 'light' && place.querySelector('.main-svg').getBoundingClientRect().width <= 640)""")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("article details[open]").count() == 0
