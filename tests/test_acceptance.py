@@ -190,6 +190,12 @@ def test_lenience_never_raises_a_token_above_p_over_l(rule, seed, lenience, zero
     assert (output_law(p, q, rule(lenience)) <= p / lenience + 1e-12).all()
 
 
+def test_the_two_readings_of_lenience_by_hand():
+    """l = .8 keeps min(q, p/l) = (.3, .375, .2); the missing .125 comes from p − q = (.2, 0, 0), or from p − .8·q = (.26, 0, .04)."""
+    first, second = (output_law(P.tolist(), Q.tolist(), rule(0.8)).tolist() for rule in (lenient, lenient_scaled))
+    assert first == pytest.approx([0.425, 0.375, 0.2]) and second == pytest.approx([0.3 + 0.125 * 26 / 30, 0.375, 0.2 + 0.125 * 4 / 30])
+
+
 @given(seed=st.integers(0, 10**6), lenience=st.floats(0.05, 1))
 @settings(max_examples=50, deadline=None)
 def test_lenience_accepts_alpha_l_and_the_first_reading_is_closest(seed, lenience):

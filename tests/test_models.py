@@ -119,6 +119,21 @@ def test_types_that_a_plain_cache_cannot_continue_are_refused_with_the_reason(ki
         CausalLM(tiny(kind))
 
 
+@pytest.mark.parametrize("kind", ["xlstm", "rwkv"])
+def test_state_that_no_layer_type_tells_of_is_refused_too(kind):
+    from architectures import tiny
+    with pytest.raises(ValueError, match="recurrent state"):
+        CausalLM(tiny(kind))
+
+
+def test_a_window_that_the_config_switches_off_is_none():
+    model = build("Qwen2", {})
+    model.config.sliding_window = WINDOW
+    for used in (True, False):
+        model.config.use_sliding_window = used
+        assert CausalLM(model).backend.windowed == (WINDOW if used else None)
+
+
 def test_models_without_position_ids_verify_a_tree_path_by_path():
     from architectures import largest_error, tiny
     model = CausalLM(tiny("bart"))
