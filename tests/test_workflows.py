@@ -1,5 +1,6 @@
 """The workflows of .github: what they say about versions agrees with the project, and their own little scripts do what they say."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from conftest import ROOT
@@ -38,14 +40,27 @@ def run(command: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, flags=re.M)[1].split()
+
+
+def test_every_target_of_make_is_declared_made_and_explained():
+    assert sorted(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, flags=re.M)) == sorted(TARGETS)
+    assert set(re.findall(r'@echo "make ([\w-]+) ', MAKEFILE)) == set(TARGETS) - {"help", "clean"}
+
+
+def test_tests_run_in_one_process_for_each_core_with_one_thread_each():
+    assert "--numprocesses $(WORKERS)" in MAKEFILE and re.findall(r"^\t\$\(PYTEST\).*$", MAKEFILE, flags=re.M) == ["\t$(PYTEST)", "\t$(PYTEST) -m matrix"]
+    assert "PYTEST_XDIST_WORKER" not in os.environ or torch.get_num_threads() == 1
+
+
 @pytest.mark.parametrize("name", ["book", "weekly"])
 def test_scripts_are_shell_and_their_targets_exist(name: str):
-    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text("utf-8"), flags=re.M)[1].split()
     assert scripts(name)
     for text in scripts(name):
         checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, checked.stderr
-        assert set(re.findall(r"^make (\w+)", text, flags=re.M)) <= set(targets)
+        assert set(re.findall(r"^make ([\w-]+)", text, flags=re.M)) <= set(TARGETS)
 
 
 def test_the_ordinary_one_tests_every_supported_python_and_publishes_what_it_tested():
