@@ -25,7 +25,7 @@ export function prediction({ costs, stats, options }) {
     free: gammas.map((gamma) => expectedTokens(stats.alpha || 0, gamma) / (1 + gamma * c)) };
 }
 
-const times = (value) => `${value.toFixed(2)} ×`;
+const times = (value) => `${value.toFixed(2)}×`;
 const ms = (value) => (value < 0.995 ? `${value.toFixed(2)} ms` : value < 1000 ? `${value.toFixed(value < 100 ? 1 : 0)} ms` : `${(value / 1000).toFixed(2)} s`);
 const CHEAP = 0.15; // of T(1): a longer check that adds less is called nearly free
 const APART = 1.3; // prediction and measurement that differ by more were not made under one load
