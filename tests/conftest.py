@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if "PYTEST_XDIST_WORKER" in os.environ:   # before torch is imported: several processes with a thread for every core wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -15,6 +16,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import browser  # noqa: E402
 from mounting import bare_page, settle  # noqa: E402
 
+settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])   # a busy machine is no failure
+settings.load_profile("untimed")
 BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html"))
 
 

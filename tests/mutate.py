@@ -1,10 +1,11 @@
 """Mutation testing: change the library in small ways, one at a time, and count how many changes a fast part of the tests notices.
 
 `python tests/mutate.py` works in a copy of the checkout (by default a temporary folder), never in it, and writes results/mutation.json.
-Every change first meets the quickest tests that reach it; what survives them meets all of the fast part. --sample N runs N
-changes, drawn by a seed. Messages of errors are not changed: the tests of bad input look at their sense, not at every letter.
+Every change first meets the quickest tests that reach it; what survives them meets all of the fast part; and what survives that meets it
+again in a process that imported the library with the change made. --sample N runs N changes, drawn by a seed. Messages of errors are not changed: the tests of bad input look at their sense, not at every letter.
 """
 import argparse
+import ast
 import json
 import os
 import random
@@ -25,6 +26,9 @@ SLOW = ("two_token any_pair never_accepts training far_beyond shipped targets_ow
 FAMILIES = "Qwen3 Mixtral Gemma3 Phi GPT OPT Falcon Mpt StableLm Cohere Olmo2 Starcoder2 Granite DeepseekV3 Gemma-".split()
 LEFT_OUT = " or ".join((*SLOW, *(before + name for name in FAMILIES for before in ("[", "-"))))
 QUICK = 2.0   # seconds of tests in a change's first round
+SHARES = (0.6, 0.6, 1.0)   # of the time that is left when a round begins
+# What the processes of the last round share; the library is not among it.
+PRELOADED = "numpy scipy.stats torch hypothesis".split() + [f"transformers.models.{name}.modeling_{name}" for name in "llama qwen2 gemma2 mistral bloom llama4".split()]
 # Added to conftest.py. Hugging Face's modules are imported once, before the processes part. Models are shared between tests; here every
 # test makes its own, or a change of how they are made would meet the first test alone.
 FRESH = """
@@ -42,11 +46,15 @@ HARMLESS = {reason: re.compile("|".join(patterns)) for reason, patterns in {
     "the same axis, counted from the other end": [r"\+ .*(?:dim=|sum\(|amax\(|argmax\(|gather\(|shape\[)\+[12]"],
     "where a tensor is made or moved to: one machine without a GPU shows no difference": [r"\+ .*device=None", r"- .*device=.*\+ (?!.*device=).*", r"\+ .*\.to\(None",
                                                                                          r"\+ .*tree_positions\(length, count, tree, None\)"],
-    "a default that says the same": [r"- .*dtype=torch\.long.*\+ (?!.*dtype=torch)", r"- .*use_cache=True"],
-    "a scale of what is only compared": [r"\+ .*\{-1: \([01], [12]\.0\)\}", r"\+ .*reached\[parent\]\[0\] \+ 2", r"\+ offer\(2\.0"],
+    "a default that says the same": [r"- .*dtype=torch\.long.*\+ (?!.*dtype=torch)", r"- .*use_cache=True.*\+ (?!.*use_cache=True)", r"\+ .*\"_is_stateful\", (?:None|True)\)"],
+    "a scale of what is only compared": [r"\+ .*\{-1: \((?:1, 1\.0|0, 2\.0)\)\}", r"\+ .*reached\[parent\]\[0\] \+ 2", r"\+ offer\(2\.0"],
     "values that are never read": [r"signature\(rule\)\.bind", r"\+ .*one_hot\(t, target_probs\[1\]\)", r"\+ .*_follow_argmax\(proposal, target_probs, None\)"],
-    "the right answer by a longer way": [r"\+ .*is_inference\(\)\) or True", r"self\.layer_types \| set\(kinds\)", r"\+ prefix = None", r"\+ .*if \(prefix\) and False",
-                                        r"\+ .*isinstance\(accuracies, Tensor\)\) and False"],
+    "a case that never arises": [r"\+ .*if (?:lenience <= 1|lenience < 2|\(lenience < 1\) or True) else residual"],
+    "a digit that is not shown": [r"1000001\.0"],
+    "the right answer by another way": [
+        r"\+ .*is_inference\(\)\) or True", r"self\.layer_types \| set\(kinds\)", r"\+ prefix = None", r"\+ .*if \(prefix\) and False", r"\+ .*slice\((?:None, )?len\(path\) \+ 1\)",
+        r"\+ .*isinstance\(accuracies, Tensor\)\) and False", r"\+ .*len\(waiting\) - len\(ranks\)", r"\+ return masks if (?:.*or True|.*>= 1) else",
+        r"\+ .*self\.windowed (?:or not|and) self\.by_path\)", r"\+ .*capacity=len\(tokens\) \+ max_new_tokens \+ 65"],
 }.items()}
 OUTCOMES = {1: "killed", 3: "killed", 0: "survived", 33: "untested", 24: "timed out", 36: "timed out", -24: "timed out", 152: "timed out"}
 
@@ -58,6 +66,7 @@ def copied(folder: Path) -> None:
     for name in ("specdec_lite", "tests", "results", "benchmarks"):
         shutil.copytree(ROOT / name, folder / name, ignore=kept)
     shutil.copy(ROOT / "README.md", folder)
+    (folder / "preloaded.txt").write_text("\n".join(PRELOADED), encoding="utf-8")
     with (folder / "tests" / "conftest.py").open("a", encoding="utf-8") as conftest:
         conftest.write(FRESH)
     settings = {
@@ -66,6 +75,7 @@ def copied(folder: Path) -> None:
         "pytest_add_cli_args": ["-p", "no:cacheprovider"], "also_copy": ["tests", "results", "benchmarks", "README.md"],
         "do_not_mutate_patterns": ["raise \\w+Error", '^\\s*f?"[^"]*"\\)?$'],
         "process_isolation": "forkserver",   # torch's threads do not survive a fork of the process that has run tests
+        "forkserver_warmup": "collect", "preload_modules_file": "preloaded.txt",
         "use_git_change_detection": False, "timeout_constant": 20.0, "timeout_multiplier": 3.0}
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -93,11 +103,25 @@ def found(folder: Path) -> dict[str, int | None]:
     return codes
 
 
-def forget(folder: Path, names: set[str]) -> None:
-    """Take back what these mutants' first round found."""
+def functions(folder: Path) -> dict[str, str]:
+    """Every version of every function, mutants included, by module and mutmut's name for it."""
+    found_there = {}
+    for module in MODULES:
+        source = (folder / "mutants" / "specdec_lite" / f"{module}.py").read_text(encoding="utf-8")
+        lines = source.splitlines()
+        found_there |= {f"specdec_lite.{module}.{node.name}": "\n".join(lines[node.lineno - 1:node.end_lineno])
+                        for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+    return found_there
+
+
+def keep(folder: Path, earlier: Path) -> None:
+    """Take over the kills of an earlier run where neither the function nor its change is another: tests have only been added since."""
+    ours, theirs = functions(folder), functions(earlier)
+    same = lambda name: name in theirs and ours[name] == theirs[name]
+    dead = {name for name, code in found(earlier).items() if code == 1 and name in ours and same(name) and same(name.rsplit("__mutmut_", 1)[0] + "__mutmut_orig")}
     for meta in metas(folder):
         data = json.loads(meta.read_text())
-        data["exit_code_by_key"] |= dict.fromkeys(names & data["exit_code_by_key"].keys())
+        data["exit_code_by_key"] |= dict.fromkeys(dead & data["exit_code_by_key"].keys(), 1)
         meta.write_text(json.dumps(data))
 
 
@@ -112,16 +136,18 @@ def quickest(stats: dict, seconds: float) -> dict:
 
 
 def run(folder: Path, names: list[str], children: int, minutes: float) -> None:
-    """Both rounds. Who survives the first, and has no time left for the second, counts as not run."""
-    statistics, until = folder / "mutants" / "mutmut-stats.json", time.monotonic() + 60 * minutes
+    """Three rounds. Who survives one, and has no time left for the next, counts as a survivor."""
+    statistics, project, until = folder / "mutants" / "mutmut-stats.json", folder / "pyproject.toml", time.monotonic() + 60 * minutes
     whole = statistics.read_text()
-    statistics.write_text(json.dumps(quickest(json.loads(whole), QUICK)))
-    mutmut(folder, "run", "--max-children", str(children), *names, timeout=40 * minutes)
-    statistics.write_text(whole)
-    again = sorted(name for name, code in found(folder).items() if code == 0 and name in set(names))
-    forget(folder, set(again))
-    if again:
-        mutmut(folder, "run", "--max-children", str(children), *again, timeout=max(1.0, until - time.monotonic()))
+    quick = json.dumps(quickest(json.loads(whole), QUICK))
+    late = project.read_text().replace('forkserver_warmup = "collect"', 'forkserver_warmup = "import"')
+    for (file, text), share in zip(((statistics, quick), (statistics, whole), (project, late)), SHARES):
+        file.write_text(text)
+        mutmut(folder, "run", "--max-children", str(children), *names, timeout=max(1.0, share * (until - time.monotonic())))
+        codes = found(folder)
+        names = [name for name in names if codes[name] == 0]
+        if not names:
+            return
 
 
 def change(folder: Path, name: str) -> str:
@@ -156,6 +182,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60, help="stop after that long and record what has run")
     parser.add_argument("--children", type=int, default=os.cpu_count() or 1, help="how many mutants at once; default one for each core")
+    parser.add_argument("--earlier", type=Path, nargs="*", default=[], help="folders of earlier runs whose kills still count")
     parser.add_argument("--folder", type=Path, help="where to work; default a temporary folder")
     asked = parser.parse_args()
     folder = asked.folder or Path(tempfile.mkdtemp(prefix="specdec-mutation-"))
@@ -166,8 +193,14 @@ def main() -> None:
     names = sorted(found(folder))
     random.Random(asked.seed).shuffle(names)
     sampled = names[:asked.sample]
-    run(folder, sampled, asked.children, asked.minutes)
-    options = (f"--sample {asked.sample} --seed {asked.seed} " if asked.sample else "") + f"--minutes {asked.minutes:g}"
+    for earlier in asked.earlier:
+        keep(folder, earlier)
+    known = found(folder)
+    run(folder, [name for name in sampled if known[name] is None], asked.children, asked.minutes)
+    left = sum(found(folder)[name] is None for name in sampled)
+    if left and asked.earlier:
+        sys.exit(f"{left} mutants have not run: nothing is recorded, since beside earlier kills those that ran would flatter the tests")
+    options = (f"--sample {asked.sample} --seed {asked.seed} " if asked.sample else "") + f"--minutes {asked.minutes:g}" + " --earlier …" * bool(asked.earlier)
     print("wrote", record(folder, sampled, f"python tests/mutate.py {options}"))
 
 
