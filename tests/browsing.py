@@ -38,9 +38,11 @@ def pages_with(selector: str) -> list:
 
 
 def scroll_through(page) -> None:
-    """Bring every figure into view, so that the lazy ones are drawn."""
+    """Bring every figure into view, so that the lazy ones are drawn; each ends as wide as its place."""
     draw_figures(page)
     settle(page)
+    page.wait_for_function("""[...document.querySelectorAll('.sdl-plot')].every((place) =>
+        Math.abs(place.querySelector('.main-svg').getBoundingClientRect().width - place.clientWidth) < 2)""")
 
 
 def drawing_faults(page) -> list[str]:

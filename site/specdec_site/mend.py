@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 from . import icons
 
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
-AFTER_MARK = re.compile(r"(?<=[_./(\[])")
+AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")   # in figures and interactives
 WORDY = 16   # letters in its longest cell: a column of words
 

@@ -6,7 +6,7 @@
   if (!places.length) return;
 
   const [PHONE, PAPER] = [480, 640]; // px: up to this wide, and as wide as a printed page allows
-  const CONFIG = { displayModeBar: false, responsive: true, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
+  const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   const THEME = globalThis.sdlTheme; // light and dark page colours, written by the build from specdec_lite.viz.theme
   const DARK_DATA = { // the palette's colours as the interactives show them in the dark
     "#0072b2": "#4aa8e0", "#e69f00": "#f0b429", "#009e73": "#2fc79b", "#d55e00": "#f08a4b",
@@ -15,7 +15,7 @@
   const DARK_SCALE = [[0, "#1b2733"], [0.5, "#2f6f9f"], [1, "#9bd4f7"]]; // where a heatmap's light one runs from pale to deep blue
   const DARK = { ...DARK_DATA, ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])) };
   const figures = new Map(places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]));
-  const drawn = new Set();
+  const [drawn, widths] = [new Set(), new Map()];
   let library, printing = false;
 
   const mode = () => (!printing && page.dataset.theme === "dark" ? "dark" : "light");
@@ -48,7 +48,7 @@
     for (const axis of axes)
       layout[axis] = { gridcolor: ink.grid, zerolinecolor: ink.line, linecolor: ink.line, tickcolor: ink.line, ...layout[axis] };
     const clear = "rgba(0,0,0,0)";
-    return { data, layout: { ...layout, autosize: true, paper_bgcolor: clear, plot_bgcolor: clear,
+    return { data, layout: { ...layout, autosize: true, legend: { ...layout.legend, ...layout.template?.layout?.legend }, paper_bgcolor: clear, plot_bgcolor: clear,
       font: { ...layout.font, color: ink.text },
       hoverlabel: { bgcolor: ink.background, bordercolor: ink.line, font: { color: ink.text } } } };
   }
@@ -56,7 +56,7 @@
   const wrapped = (text, room) => String(text).split(" ").reduce((lines, word) =>
     (lines.at(-1).length + word.length < room ? [...lines.slice(0, -1), `${lines.at(-1)} ${word}`.trim()] : [...lines, word]), [""]).join("<br>");
 
-  // On a phone: smaller letters, long words in several lines, and the legend always above the figure, which grows by its height.
+  // On a phone: smaller letters, long words in several lines, and a figure that grows by its legend's height.
   function narrowed({ data, layout }, width) {
     const room = width / 8;
     const titled = (part, letters) => (part?.title?.text ? { ...part, title: { ...part.title, text: wrapped(part.title.text, room), font: { ...part.title.font, size: letters } } } : part);
@@ -64,8 +64,7 @@
     const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
-      layout: { ...titled({ ...layout, ...axes }, 14), font: { ...layout.font, size: 12 }, height: layout.height + 18 * Math.max(0, named - 2),
-        legend: { ...layout.legend, ...layout.template?.layout?.legend } },
+      layout: { ...titled({ ...layout, ...axes }, 14), font: { ...layout.font, size: 12 }, height: layout.height + 18 * Math.max(0, named - 2) },
     };
   }
 
@@ -75,6 +74,7 @@
     const figure = themed(figures.get(place), shade);
     const { data, layout } = place.clientWidth < PHONE ? narrowed(figure, place.clientWidth) : figure;
     place.style.height = `${layout.height}px`;
+    widths.set(place, place.clientWidth);
     await Plotly.react(place, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);
     drawn.add(place);
     place.dataset.drawn = shade;
@@ -96,7 +96,8 @@
 
   new MutationObserver(() => drawn.forEach((place) => draw(place)))
     .observe(page, { attributes: true, attributeFilter: ["data-theme"] });
-  matchMedia(`(max-width: ${PHONE}px)`).addEventListener("change", () => drawn.forEach((place) => draw(place)));
+  const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => drawn.has(target) && widths.get(target) !== target.clientWidth && draw(target)));
+  places.forEach((place) => resized.observe(place));
   for (const [event, value] of [["beforeprint", true], ["afterprint", false]])
     addEventListener(event, () => { printing = value; places.forEach(draw); });
 })();
