@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from browsing import PAGES, START, drawing_faults, parsed, scroll_through
+from mounting import settle
 
 ARCHIVE = "specdec-lite-book"
 
@@ -30,12 +31,20 @@ def test_an_outside_request_would_be_noticed(chromium, open_page):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page_name", ["index.html", *PAGES])
+@pytest.mark.parametrize("page_name", PAGES)
 def test_page_opens_from_the_archive(open_page, unpacked: Path, page_name: str):
     page = open_page(page_name, origin=f"{unpacked.as_uri()}/")
-    if page_name == "index.html":
-        page.wait_for_url(f"{unpacked.as_uri()}/{START}")
     scroll_through(page)
+    assert drawing_faults(page) == []
+
+
+@pytest.mark.browser
+def test_the_archives_front_door_leads_to_the_start_page(new_page, unpacked: Path):
+    origin = f"{unpacked.as_uri()}/"
+    page = new_page((origin,))
+    page.goto(f"{origin}index.html")
+    page.wait_for_url(origin + START)
+    settle(page)
     assert drawing_faults(page) == []
 
 
