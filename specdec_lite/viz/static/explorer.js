@@ -148,16 +148,19 @@ function drawMeasured(svg, box, px, py, words) {
 
 function marks(svg, box, x, y, s, r) {
   const now = r.plain[s.gamma - 1];
-  const label = (gamma, speedup, words, dy) => svg.append(make("text", {
-    class: "sdl-halo", x: Math.min(box.right - 58, Math.max(box.left + 62, x(gamma))), y: y(speedup) + dy, "text-anchor": "middle", "font-weight": 600 }, words));
+  const label = (gamma, at, words) => svg.append(make("text", {
+    class: "sdl-halo", x: Math.min(box.right - 58, Math.max(box.left + 62, x(gamma))), y: at, "text-anchor": "middle", "font-weight": 600 }, words));
   const isBest = r.bestGamma === s.gamma;
   if (r.bestGamma > 0) {
     const [bx, by] = [x(r.bestGamma), y(r.best)];
     svg.append(make("path", { d: `M${bx} ${by - 10}L${bx + 10} ${by}L${bx} ${by + 10}L${bx - 10} ${by}Z`, fill: "none", stroke: "var(--sdl-accepted)", "stroke-width": 2.5 }));
-    label(r.bestGamma, r.best, isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`, -16);
+    label(r.bestGamma, by - 16, isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`);
   }
   svg.append(make("circle", { cx: x(s.gamma), cy: y(now), r: 6.5, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }));
-  if (!isBest) label(s.gamma, r.isCorrected ? Math.min(now, r.corrected[s.gamma - 1]) : now, `you: ${times(now)}`, 24);
+  if (isBest) return;
+  const beside = s.points.filter((p) => Math.abs(p.gamma - s.gamma) < 4).map((p) => y(p.measured));   // whose words stand here too
+  const lowest = Math.max(y(now), ...r.isCorrected ? [y(r.corrected[s.gamma - 1])] : []);
+  label(s.gamma, 24 + Math.max(lowest, ...beside.filter((at) => Math.abs(at - lowest - 20) < 40)), `you: ${times(now)}`);
 }
 
 function contour(level) {
