@@ -111,6 +111,10 @@ def test_short_prompts_are_continued_as_the_bare_model_would(length):
         ids = [*ids, token]
 
 
+def test_token_0_is_a_token_like_any_other():
+    assert len(generate(TARGET, [0, 5], max_new_tokens=3, stop_token_ids=(0,)).tokens) <= 3
+
+
 def test_without_settings_64_tokens_are_decoded_greedily():
     assert text(max_new_tokens=64) == generate(TARGET, PROMPT).tokens.tolist() == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
 
@@ -241,6 +245,7 @@ def test_statistics_add_up():
     assert s.acceptance_rate == s.accepted / s.tested and s.drafted_acceptance == s.accepted / s.drafted < s.acceptance_rate
     assert s.mean_acceptance_length == 60 / len(out.steps) and s.tokens == s.accepted + len(out.steps)
     assert s.seconds == pytest.approx(sum(step.drafting + step.verifying + step.other for step in out.steps)) and s.drafting < s.seconds
+    assert s.drafting == pytest.approx(sum(step.drafting for step in out.steps)) and s.verifying == pytest.approx(sum(step.verifying for step in out.steps)) and s.verifying > 0
     assert s.draft_passes == sum(len(step.tree) for step in out.steps)    # the prefill happened before the first step
 
 

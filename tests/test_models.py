@@ -162,6 +162,21 @@ def test_cache_bad_inputs(name):
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
+def test_an_empty_cache_keeps_nothing(name):
+    cache = model_named(name).new_cache()
+    cache.keep([])
+    assert cache.length == 0 == cache.before_last_pass
+
+
+def test_a_model_may_be_given_another_dtype_between_two_texts():
+    model = native()
+    first = model.score(PROMPT, model.new_cache()).logits
+    model.model.to(torch.float32)
+    second = model.score(PROMPT, model.new_cache()).logits
+    assert second.dtype == torch.float32 and apart(first, second) < 1e-3 and model.backend.triangle.dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
 def test_score_bad_inputs(name):
     model = model_named(name)
     cache = model.new_cache()
