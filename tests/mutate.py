@@ -6,6 +6,7 @@ again in a process that imported the library with the change made. --sample N ru
 """
 import argparse
 import ast
+import difflib
 import json
 import os
 import random
@@ -44,17 +45,21 @@ def fresh_models():
 # Survivors that no test should kill, by a pattern of the change. What matches none is a gap of the fast part of the tests.
 HARMLESS = {reason: re.compile("|".join(patterns)) for reason, patterns in {
     "the same axis, counted from the other end": [r"\+ .*(?:dim=|sum\(|amax\(|argmax\(|gather\(|shape\[)\+[12]"],
-    "where a tensor is made or moved to: one machine without a GPU shows no difference": [r"\+ .*device=None", r"- .*device=.*\+ (?!.*device=).*", r"\+ .*\.to\(None",
+    "where a tensor is made or moved to: one machine without a GPU shows no difference": [r"\+ .*device=None", r"- .*device=.*\+ (?!.*device=).*", r"\+ .*\.to\((?:None|torch\.long\))", r"\+ .*size, None, weight\.dtype",
                                                                                          r"\+ .*tree_positions\(length, count, tree, None\)"],
-    "a default that says the same": [r"- .*dtype=torch\.long.*\+ (?!.*dtype=torch)", r"- .*use_cache=True.*\+ (?!.*use_cache=True)", r"\+ .*\"_is_stateful\", (?:None|True)\)"],
+    "a default that says the same": [r"- .*dtype=torch\.long.*\+ (?!.*dtype=torch)", r"- .*use_cache=True.*\+ (?!.*use_cache=True)", r"\+ .*\"_is_stateful\", (?:None|True)\)",
+                                     r"\+ .*\"is_encoder_decoder\", (?:None|True)?\)"],
     "a scale of what is only compared": [r"\+ .*\{-1: \((?:1, 1\.0|0, 2\.0)\)\}", r"\+ .*reached\[parent\]\[0\] \+ 2", r"\+ offer\(2\.0"],
-    "values that are never read": [r"signature\(rule\)\.bind", r"\+ .*one_hot\(t, target_probs\[1\]\)", r"\+ .*_follow_argmax\(proposal, target_probs, None\)"],
+    "values that are never read": [r"signature\(rule\)\.bind", r"\+ .*one_hot\(t, target_probs\[1\]\)", r"\+ .*_follow_argmax\(proposal, target_probs, None\)",
+                                   r"\+ positions = torch\.arange\((?:total|length), device=weight\.device\)"],
     "a case that never arises": [r"\+ .*if (?:lenience <= 1|lenience < 2|\(lenience < 1\) or True) else residual"],
     "a digit that is not shown": [r"1000001\.0"],
+    "the size of something that grows when it must": [r"\+ self\.triangle = torch\.zeros\(", r"\+ size = min\(TRIANGLE, .*513\)", r"\+ .*len\(self\.triangle\) <= total",
+                                                      r"\+ .*max_new_tokens \+ 65", r"\+ .*capacity: int = 257"],
     "the right answer by another way": [
         r"\+ .*is_inference\(\)\) or True", r"self\.layer_types \| set\(kinds\)", r"\+ prefix = None", r"\+ .*if \(prefix\) and False", r"\+ .*slice\((?:None, )?len\(path\) \+ 1\)",
         r"\+ .*isinstance\(accuracies, Tensor\)\) and False", r"\+ .*len\(waiting\) - len\(ranks\)", r"\+ return masks if (?:.*or True|.*>= 1) else",
-        r"\+ .*self\.windowed (?:or not|and) self\.by_path\)", r"\+ .*capacity=len\(tokens\) \+ max_new_tokens \+ 65"],
+        r"\+ .*self\.windowed (?:or not|and) self\.by_path\)", r"\+ .*length \+ count >= window"],
 }.items()}
 OUTCOMES = {1: "killed", 3: "killed", 0: "survived", 33: "untested", 24: "timed out", 36: "timed out", -24: "timed out", 152: "timed out"}
 
@@ -150,15 +155,16 @@ def run(folder: Path, names: list[str], children: int, minutes: float) -> None:
             return
 
 
-def change(folder: Path, name: str) -> str:
+def change(versions: dict[str, str], name: str) -> str:
     """The lines of a mutant that differ, as `- old + new`."""
-    lines = mutmut(folder, "show", name).splitlines()
-    return " ".join(line[0] + " " + line[1:].strip() for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+    old, new = (re.sub(r"__mutmut_(?:orig|\d+)", "", versions[key]).splitlines() for key in (name.rsplit("__mutmut_", 1)[0] + "__mutmut_orig", name))
+    lines = [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    return " ".join(f"{line[0]} {line[1:].strip()}" for line in lines)
 
 
-def survivor(folder: Path, name: str) -> dict:
+def survivor(versions: dict[str, str], name: str) -> dict:
     """Its name, the change, and why no test should notice it; None where one should."""
-    changed = change(folder, name)
+    changed = change(versions, name)
     return {"name": name, "change": changed, "harmless": next((reason for reason, pattern in HARMLESS.items() if pattern.search(changed)), None)}
 
 
@@ -166,13 +172,13 @@ def record(folder: Path, sampled: list[str], command: str) -> Path:
     sys.path.insert(0, str(ROOT))
     from specdec_lite import results
     codes = {name: code for name, code in found(folder).items() if name in set(sampled) and code is not None}
-    outcome = {name: OUTCOMES.get(code, "killed") for name, code in codes.items()}
+    versions, outcome = functions(folder), {name: OUTCOMES.get(code, "killed") for name, code in codes.items()}
     counts = lambda names: {kind: sum(outcome[name] == kind for name in names) for kind in sorted(set(OUTCOMES.values()))}
     modules = {module: counts([name for name in outcome if f".{module}." in name]) for module in MODULES}
     total = counts(outcome)
     judged = total["killed"] + total["survived"] + total["untested"]
     data = {"mutants": len(found(folder)), "run": len(outcome), "score": round(total["killed"] / judged, 4), "modules": modules,
-            "survivors": [survivor(folder, name) for name in outcome if outcome[name] == "survived"]}
+            "survivors": [survivor(versions, name) for name in outcome if outcome[name] == "survived"]}
     return results.save(ROOT / "results" / "mutation.json", results.stamp("Mutation testing of acceptance, tree, models and decoding", command), data)
 
 
