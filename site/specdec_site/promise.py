@@ -1,5 +1,6 @@
 """What is promised, as tables of results/matrix.json and mutation.json: the tests hold the first against a fresh run, the book shows both."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from docutils import nodes
@@ -73,10 +74,12 @@ def refusals(data: dict) -> nodes.table:
     return table(("asked for", "answer"), ((nodes.literal("", row["asked"].strip("`")) if "`" in row["asked"] else row["asked"], f"{row['error']}: {row['message']}") for row in data["refused"]))
 
 
-def mutants(data: dict) -> nodes.table:
-    """One row for each module: how many changes were killed, survived, or are reached by no test of the fast part."""
+def mutants(data: dict) -> nodes.container:
+    """One row for each module: how many changes were killed, survived, or are reached by no test of the fast part; then why some survived."""
     heads = ("killed", "survived", "untested", "timed out")
-    return table(("module", *heads), ((nodes.literal("", module), *(str(counts[head]) for head in heads)) for module, counts in data["modules"].items()))
+    counted = table(("module", *heads), ((nodes.literal("", module), *(str(counts[head]) for head in heads)) for module, counts in data["modules"].items()))
+    reasons = Counter(survivor["harmless"] or "something that a test should notice" for survivor in data["survivors"])
+    return nodes.container("", counted, table(("what the survivors change", "changes"), ((reason, str(count)) for reason, count in reasons.most_common())))
 
 
 def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
