@@ -181,3 +181,9 @@ def test_pruning_keeps_the_text_of_what_stays(tree, data):
 def test_pruning_away_a_parent_is_refused(keep, message):
     with pytest.raises(ValueError, match=message):
         TokenTree([1, 2, 3], [-1, 0, 1]).prune(keep)
+
+
+@pytest.mark.parametrize("tokens", [[1.0], [True], torch.tensor([0.5])])
+def test_tokens_that_are_no_whole_numbers_are_refused(tokens):
+    with pytest.raises(TypeError, match="tokens=.*must be whole numbers"):
+        TokenTree(tokens, [-1])
