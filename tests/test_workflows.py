@@ -92,3 +92,10 @@ def test_colabs_versions_are_read_from_its_list(tmp_path: Path):
     command = "\n".join(line for line in script("weekly", "freeze.txt").splitlines() if "curl" not in line)
     run(command, tmp_path)
     assert (tmp_path / "colab.txt").read_text("utf-8").split() == ["numpy==2.0.2", "torch==2.8.0", "transformers==5.1.0", "tqdm==4.67.1"]
+
+
+def test_what_tools_leave_behind_is_no_page_of_the_book():
+    """pytest writes a README.md into its cache: a strict build after a run of the tests must not meet it."""
+    excluded = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["exclude_patterns"]
+    left_behind = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split() if line.startswith((".", "node_modules"))]
+    assert ".pytest_cache" in left_behind and set(left_behind) <= set(excluded)
