@@ -217,10 +217,9 @@ def passes(bench: Bench) -> dict:
 
 def batches(bench: Bench) -> dict:
     """Seconds of passes over one and over γ + 1 tokens of the trained target, by batch size."""
-    scale, rows = bench.scale, []
+    scale, rows, eager = bench.scale, [], bench.models("eager", bench.dtype)[0]
     for mode in MODES:
         for batch in scale.batches:
-            eager = bench.models("eager", bench.dtype)[0]
             # Slots stay with their StaticLM, to be used again: one for each batch, so that the large ones go.
             model = eager if mode == "eager" else StaticLM(eager, scale.capacity, (1, 2, scale.gamma + 1))
             found = timing.pass_times(model, (1, scale.gamma + 1), scale.context, (batch,), scale.repeats, scale.budget / len(scale.batches))

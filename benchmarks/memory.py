@@ -21,8 +21,8 @@ LARGER = TransformerConfig(vocab_size=2048, hidden_size=1024, intermediate_size=
 def curves(device: str, budget: float) -> list[dict]:
     """One row a model and format: {"model", "dtype", "parameters" (in matrices), "seconds": {k: [low, median, high]}}; the quartiles of the repetitions."""
     rows = []
-    able = device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
-    for name in ("float32", "bfloat16" if able else "float16"):
+    half = str(load_pair(device=device).target.dtype).removeprefix("torch.")     # float16 on a card without bfloat16
+    for name in ("float32", half):
         models = {"shipped target": load_pair(device=device, dtype=name).target,
                   "untrained": CausalLM(Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False))}
         for label, model in models.items():

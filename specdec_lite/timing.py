@@ -16,7 +16,7 @@ import torch
 
 from .decoding import generate
 from .models import CausalLM
-from .speculation import Drafter
+from .speculation import Drafter, between, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +47,11 @@ class Spread:
 def _seconds(job: Callable[[], object], device: torch.device) -> float:
     """Seconds from the start of a job to its end on the device, the gaps between its kernels included."""
     synchronise(device)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            job()
-            end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1e3
-    began = perf_counter()
+    began = moment(device)
     job()
-    return perf_counter() - began
+    ended = moment(device)
+    synchronise(device)
+    return between(began, ended)
 
 
 def samples(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3, budget: float | None = None) -> dict[object, list[float]]:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from models_zoo import native, perturbed
 
-from specdec_lite import timing
+from specdec_lite import speculation, timing
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.timing import Costs, interleaved, machine_profile, measure_costs
 
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 
 def test_jobs_take_turns_and_the_warm_up_is_thrown_away(monkeypatch):
     clock, order = [0.0], []
-    monkeypatch.setattr(timing, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(speculation, "perf_counter", lambda: clock[0])
 
     def job(name, seconds):
         def work():
