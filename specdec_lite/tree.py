@@ -63,7 +63,7 @@ class TokenTree:
 
     def __init__(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]):
         self.tokens = torch.as_tensor(tokens)
-        if len(self.tokens) and (self.tokens.is_floating_point() or self.tokens.dtype == torch.bool):
+        if self.tokens.numel() and (self.tokens.is_floating_point() or self.tokens.dtype == torch.bool):
             raise TypeError(f"tokens={tokens!r}: must be whole numbers")
         self.tokens = self.tokens.long()
         self.parents = tuple(int(parent) for parent in parents)

@@ -79,7 +79,7 @@ def test_what_a_tree_hands_out_is_the_callers_own():
 
 @pytest.mark.parametrize("tokens, parents, message", [
     ([1], [0], r"parents\[0\]=0"), ([1, 2], [-1, 1], r"parents\[1\]=1"), ([1, 2], [-1, -2], r"parents\[1\]=-2"), ([1, 2], [1, -1], r"parents\[0\]=1"),
-    ([1], [-1, 0], "one length"), ([[1, 2]], [-1, 0], "one length")])
+    ([1], [-1, 0], "one length"), ([[1, 2]], [-1, 0], "one length"), (5, [-1], "one length")])
 def test_parents_that_are_no_tree_are_refused(tokens, parents, message):
     with pytest.raises(ValueError, match=message):
         TokenTree(tokens, parents)
