@@ -16,6 +16,7 @@ EXECUTED = ROOT / "_build" / "jupyter_execute" / "notebooks"
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
 ADDRESS = CONFIG["repository"]["url"]
 DIRECTIVE = re.compile(r"^\s*(`{3,}|:{3,})\{|\{[a-z:]+\}`", flags=re.M)
+FENCED = re.compile(r"^```(?:python)?\n(.*?)^```", flags=re.S | re.M)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
 
 every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
@@ -62,6 +63,14 @@ def test_code_cells_are_short(path: Path):
     lengths = [len(cell.source.splitlines()) for cell in cells(path, "code")]
     assert max(lengths) <= 25
     assert sorted(lengths)[len(lengths) // 2] <= 12
+
+
+@every_chapter
+def test_code_fits_the_page(path: Path):
+    """A page 1280 pixels wide shows 95 columns; what is longer would be cut off and have to be scrolled."""
+    shown = [(cell.id, cell.source) for cell in cells(path, "code")]
+    shown += [(cell.id, block) for cell in cells(path, "markdown") for block in FENCED.findall(cell.source)]
+    assert [(name, line) for name, text in shown for line in text.splitlines() if len(line) > 92] == []
 
 
 @every_chapter
