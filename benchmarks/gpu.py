@@ -17,9 +17,12 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from specdec_lite import results, timing
+from specdec_lite import memory, results, timing
 
 from .gpu_parts import FULL, MODES, PARTS, TINY, Bench
+
+NEEDED = 30_000_000_000
+"""Bytes on the device for the full shapes: the large random model, two copied arrays of 4 GiB, the pair in two formats, slots."""
 
 
 def measure(bench: Bench, budget: float, console: Console) -> dict:
@@ -65,8 +68,7 @@ def show(console: Console, found: dict, graphs: bool) -> None:
     console.print(table)
 
 
-def main(arguments: list[str] | None = None) -> Path | None:
-    """The command line; returns the recording's path once every part is there."""
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
@@ -74,9 +76,28 @@ def main(arguments: list[str] | None = None) -> Path | None:
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the recording")
     parser.add_argument("--work", type=Path, default=Path(".work/gpu"), help="folder of the parts and of the trained pair")
     parser.add_argument("--budget", type=float, default=540.0, help="seconds after which no further part begins")
-    chosen = parser.parse_args(arguments)
+    return parser
+
+
+def unfit(chosen: argparse.Namespace) -> str | None:
+    """Why this machine cannot run what was chosen: said before a pair is trained, not after."""
     if chosen.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("--device cuda: PyTorch sees no CUDA device here; with --device cpu --tiny the script runs in tiny shapes")
+        return "--device cuda: PyTorch sees no CUDA device here; with --device cpu --tiny the script runs in tiny shapes"
+    if chosen.dtype == "bfloat16" and not memory.has_bfloat16(chosen.device):
+        return "--dtype bfloat16: this card does not compute in it; use --dtype float16"
+    free = memory.free_bytes(chosen.device) if chosen.device.startswith("cuda") and not chosen.tiny else None
+    if free is not None and free < NEEDED:
+        return f"{memory.gigabytes(free)} are free on {chosen.device}, and the full shapes need {memory.gigabytes(NEEDED)}; with --tiny the script runs in tiny shapes"
+    return None
+
+
+def main(arguments: list[str] | None = None) -> Path | None:
+    """The command line; returns the recording's path once every part is there."""
+    parser = options()
+    chosen = parser.parse_args(arguments)
+    refused = unfit(chosen)
+    if refused:
+        parser.error(refused)
     logging.set_verbosity_error()
     work = chosen.work / f"{'tiny' if chosen.tiny else 'full'}-{chosen.dtype}-{results.slug(timing.machine_name(chosen.device))}"
     work.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from specdec_lite import CausalLM, TokenTree, corpus, generate, load_pair, stream, theory, timing
-from specdec_lite.acceptance import speculative_sampling
+from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.graphs import StaticLM
 from specdec_lite.on_device import DeviceDrafter, on_device
@@ -203,6 +203,7 @@ def passes(bench: Bench) -> dict:
     """A large model with random weights: T(k), trees, and the share of the copy bandwidth that reading the weights reaches."""
     scale, dtype = bench.scale, getattr(torch, bench.dtype)
     plain = random_model(scale.random, bench.device, dtype)
+    read = weight_bytes(plain) - (0 if scale.random.tied else plain.model.embedding.weight.nbytes)   # of an untied embedding one row
     sizes = tuple(sorted({*scale.ks, *(nodes + 1 for nodes in scale.trees)}))
     bandwidth, rows = copy_bandwidth(bench), []
     for mode, model in zip(MODES, (plain, StaticLM(plain, scale.capacity, sizes))):
@@ -210,7 +211,7 @@ def passes(bench: Bench) -> dict:
         trees = timing.spreads({n: tree_pass(model, n, scale.context) for n in scale.trees}, model.device, scale.repeats, budget=scale.budget)
         one = chains[1, 1].median
         rows.append({"mode": mode, "chains": {k: chains[1, k].median for k in scale.ks}, "trees": {n: trees[n].median for n in scale.trees},
-                     "bandwidth_share": weight_bytes(plain) / one / bandwidth})
+                     "bandwidth_share": read / one / bandwidth})
     return {"weights": "random", "parameters": weight_bytes(plain) // dtype.itemsize, "bytes": weight_bytes(plain), "copy_bandwidth": bandwidth,
             "context": scale.context, "rows": rows}
 
@@ -227,16 +228,16 @@ def batches(bench: Bench) -> dict:
     return {"gamma": scale.gamma, "rows": rows}
 
 
-def phases(bench: Bench) -> dict:
+def phases(bench: Bench, temperature: float = 1.0) -> dict:
     """A round taken apart: γ draft passes, the target's pass, the verdict; between CUDA events on a GPU."""
     rows, gamma = [], bench.scale.gamma
     for mode in MODES:
         (target, draft), (drafter, rule) = bench.models(mode, bench.dtype), bench.method(mode, bench.dtype)
-        rule = rule or speculative_sampling
+        rule = rule or (speculative_sampling if temperature else exact_match)
         tokens = bench.prompts[0].to(target.device)
         cache = target.new_cache(capacity=bench.scale.capacity // 2)
         target.score(tokens[:-1], cache)
-        context = Context(tokens, None, Sampling(1.0), SeededRng(0), gamma + 1, target.vocab_size)
+        context = Context(tokens, None, Sampling(temperature), SeededRng(0), gamma + 1, target.vocab_size)
         session = drafter.start(context)
         proposal = session.propose(context)
         fed = torch.cat((tokens[-1:], proposal.tree.tokens.to(tokens.device)))
@@ -271,9 +272,9 @@ def speed(bench: Bench) -> dict:
 
     live_seconds: the phases of the very rounds that decoded (between CUDA events on a GPU), means over all of them.
     """
-    scale, rows, parts = bench.scale, [], {row["mode"]: row for row in phases(bench)["rows"]}
+    scale, rows = bench.scale, []
     for temperature in (0.0, 1.0):
-        jobs = contenders(bench, temperature)
+        jobs, parts = contenders(bench, temperature), {row["mode"]: row for row in phases(bench, temperature)["rows"]}
         seconds, counts = {name: np.zeros((len(bench.prompts), scale.repeats)) for name in jobs}, {mode: [] for mode in MODES}
         for turn in range(-1, scale.repeats):
             for index, ids in enumerate(bench.prompts):

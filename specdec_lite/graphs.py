@@ -179,6 +179,6 @@ def _capture(run: Callable[[], object], device: torch.device) -> tuple[Callable[
                 run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=side):
             out = run()
     return graph.replay, out

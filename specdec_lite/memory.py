@@ -1,6 +1,6 @@
 """Will it fit: what a pair needs in a device's memory, what is free there, and advice where it is not enough.
 
-What lives here: sizes, from shapes alone. What does not: loading (`pairs`).
+What lives here: sizes, from shapes alone, and what a device has and computes. What does not: loading (`pairs`).
 """
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +51,11 @@ def hugging_face_size(folder: Path) -> Size:
     heads = getattr(config, "num_key_value_heads", None) or queries
     head = getattr(config, "head_dim", None) or config.hidden_size // queries
     return Size(parameters, 2 * config.num_hidden_layers * heads * head, getattr(config, "max_position_embeddings", None) or 1 << 30)
+
+
+def has_bfloat16(device: str | torch.device) -> bool:
+    """Whether the device computes in bfloat16 itself, not by emulation: of GPUs those of compute capability 8.0 and above."""
+    return torch.device(device).type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def free_bytes(device: str | torch.device) -> int | None:

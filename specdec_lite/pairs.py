@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 
-from .memory import Size, advise, check_room, hugging_face_size, native_size
+from .memory import Size, advise, check_room, has_bfloat16, hugging_face_size, native_size
 from .models import CausalLM
 from .transformer import Transformer, TransformerConfig, from_hf_state, to_hf_state
 
@@ -194,16 +194,11 @@ def _dtype(asked: str, stored: str, device: str = "cpu") -> torch.dtype:
     name = str(stored if asked == "auto" else asked).removeprefix("torch.")
     if name not in allowed:
         raise ValueError(f"dtype={asked!r}: must be 'auto' or one of {', '.join(allowed)}")
-    if name == "bfloat16" and torch.device(device).type == "cuda" and not _has_bfloat16():
+    if name == "bfloat16" and not has_bfloat16(device):
         if asked != "auto":
             raise ValueError("dtype='bfloat16': this card computes no bfloat16; use dtype='auto' or 'float16'")
         name = "float16"
     return allowed[name]
-
-
-def _has_bfloat16() -> bool:
-    """Whether the GPU computes in bfloat16 itself, not by emulation (compute capability 8.0 and above)."""
-    return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def save_model(folder: Path, model: Transformer, tokenizer, limit: int = 15_000_000) -> None:

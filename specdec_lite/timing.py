@@ -15,15 +15,16 @@ from time import perf_counter
 import torch
 
 from .decoding import generate
+from .memory import has_bfloat16
 from .models import CausalLM
 from .speculation import Drafter, between, moment
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds. target: {k: one target pass over k tokens}. draft: one draft pass alone. draft_in_loop: one draft pass
-    inside decoding, between target passes, which push the draft's weights out of the processor's cache. overhead: per
-    round, everything that is neither drafting nor the target's pass."""
+    """Seconds. target: {k: one target pass over k tokens}. draft: one draft pass, no token chosen, timed in turns with the
+    target's passes. draft_in_loop: a draft pass inside decoding, the choice of its token included; of γ in a row only the
+    first follows a target pass. overhead: per round, everything that is neither drafting nor the target's pass."""
     target: dict[int, float]
     draft: float | None = None
     draft_in_loop: float | None = None
@@ -199,7 +200,7 @@ def machine_profile(device: str = "auto") -> dict:
     where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     gpu = where.type == "cuda"
     size = 8192 if gpu else 1024
-    half = torch.bfloat16 if not gpu or torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    half = torch.bfloat16 if has_bfloat16(where) else torch.float16
     throughput = {str(d).removeprefix("torch."): _throughput(where, d, size) for d in (torch.float32, half)}
     return {"device": machine_name(where), "threads": torch.get_num_threads(),
             "cores": os.cpu_count(), "bandwidth": _bandwidth(where), "throughput": throughput,

@@ -64,6 +64,21 @@ def store(past: tuple[Tensor, Tensor], k: Tensor, v: Tensor, start: int | Tensor
     return keys[:, :, :end], values[:, :, :end]
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+    """Attention of q [B, H, n, h] over k, v [B, G, m+n, h], with an additive mask [n, m+n], the causal one, or none.
+
+    Where G < H, the query heads that share a key head become rows of one head: PyTorch's fused kernels for CUDA take
+    grouped queries or a mask, not both, and what is left for both reads the keys several times.
+    """
+    batch, heads, n, size = q.shape
+    groups = k.shape[1]
+    if groups == heads or causal:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=groups != heads)
+    rows = q.reshape(batch, groups, heads // groups * n, size)
+    bias = None if bias is None else bias.repeat(heads // groups, 1)
+    return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
+
+
 class Norm(nn.Module):
     """Root-mean-square normalisation."""
 
@@ -81,7 +96,6 @@ class Block(nn.Module):
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.heads, self.kv_heads, self.head_size = config.num_heads, config.num_kv_heads, config.head_size
-        self.groups = config.num_heads != config.num_kv_heads
         self.norm1, self.norm2 = (Norm(config.hidden_size, config.norm_eps) for _ in range(2))
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_size
         self.qkv = nn.Linear(config.hidden_size, width, bias=config.qkv_bias)
@@ -104,8 +118,7 @@ class Block(nn.Module):
         v = qkv[:, self.heads + self.kv_heads:]
         if past is not None:
             k, v = store(past, k, v, start)
-        seen = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=past is None and bias is None,
-                                              enable_gqa=self.groups)
+        seen = attend(q, k, v, bias, causal=past is None and bias is None)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, n, -1))
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)

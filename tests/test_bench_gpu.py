@@ -63,6 +63,17 @@ def test_a_missing_gpu_is_said_in_one_line(capsys):
     assert "sees no CUDA device" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments, has_bfloat16, free, said", [
+    ([], False, 80e9, "use --dtype float16"), ([], True, 15e9, "15.0 GB are free on cuda, and the full shapes need 30.0 GB"),
+    (["--dtype", "float16"], False, 80e9, None), (["--tiny"], True, 15e9, None), (["--device", "cpu"], True, 1e9, None)])
+def test_a_card_that_cannot_run_it_is_told_before_anything_is_trained(arguments, has_bfloat16, free, said, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bfloat16)
+    monkeypatch.setattr(gpu.memory, "free_bytes", lambda device: free)
+    refused = gpu.unfit(gpu.options().parse_args(arguments))
+    assert refused is None if said is None else said in refused
+
+
 def test_the_full_shapes_are_what_they_are_called():
     from specdec_lite.memory import native_size
     scale = gpu_parts.FULL

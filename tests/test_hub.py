@@ -123,7 +123,7 @@ def test_a_target_larger_than_a_card_is_passed_on_to_transformers(folder, monkey
 
 @pytest.mark.parametrize("asked, found", [("auto", torch.float16), ("float16", torch.float16), ("float32", torch.float32)])
 def test_a_card_without_bfloat16(monkeypatch, asked, found):
-    monkeypatch.setattr(pairs, "_has_bfloat16", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
     assert pairs._dtype(asked, "bfloat16", "cuda") == found
     assert pairs._dtype("auto", "bfloat16", "cpu") == torch.bfloat16
     with pytest.raises(ValueError, match="this card computes no bfloat16"):

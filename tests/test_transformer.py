@@ -3,12 +3,13 @@ import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 from models_zoo import PROMPT, WINDOW, build, native
 
 from specdec_lite import CausalLM
 from specdec_lite.models import NativeBackend
 from specdec_lite.pairs import load_model
-from specdec_lite.transformer import Transformer, from_hf_state, rotate, to_hf_state
+from specdec_lite.transformer import Transformer, attend, from_hf_state, rotate, to_hf_state
 from specdec_lite.tree import TokenTree
 
 SHAPES = {
@@ -74,6 +75,17 @@ def test_without_a_cache_attention_is_causal():
     logits = model(torch.tensor([PROMPT]))
     assert torch.allclose(model(torch.tensor([PROMPT[:4]]))[0], logits[0, :4]) and model(torch.tensor([PROMPT]), last=True).shape == (1, 1, 48)
     assert torch.allclose(model(torch.tensor([PROMPT]), last=True)[0, 0], logits[0, -1])
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_query_heads_read_the_key_head_of_their_group(masked):
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, n, 4, generator=draw, dtype=torch.float64) for heads, n in ((6, 3), (2, 7), (2, 7)))
+    bias = torch.randn(3, 7, generator=draw, dtype=torch.float64) if masked else None
+    plain = lambda k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    found = attend(q, k, v, bias, causal=False)
+    assert torch.allclose(found, plain(k.repeat_interleave(3, 1), v.repeat_interleave(3, 1)), atol=1e-12)
+    assert not torch.allclose(found, plain(k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)), atol=0.01)      # the groups interleaved
 
 
 def test_batches_are_rows_of_their_own():
