@@ -13,13 +13,13 @@ export PYTHONDONTWRITEBYTECODE := 1
 .PHONY: help book test test-all mutate linkcheck lab serve bench bench-gpu clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
-	@echo "make test   build it strictly and run every test, in a real browser too"
+	@echo "make test   build it strictly and run the tests, in a real browser too"
 	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
 	@echo "make mutate change the library in small ways and count the changes that the tests notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
-	@echo "make bench  measure, and write results/*.json"
+	@echo "make bench  measure decoding, and write results/speed-*.json"
 	@echo "make bench-gpu  the same for a GPU: trains a pair, then measures it"
 
 $(VENV)/.installed: requirements.txt pyproject.toml

@@ -1,4 +1,4 @@
-"""Token trees: what a drafter proposes. A chain is a tree in which every node has one child.
+"""Token trees: what a drafter proposes. A chain is a tree in which every node has at most one child.
 
 A tree stores tokens and parents, nothing else; depth, mask, children and paths are functions of the parents.
 Nodes are numbered so that a parent comes before its children; -1 is the root, the last committed token, which is
