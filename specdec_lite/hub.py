@@ -18,11 +18,12 @@ CARDS = (8, 16, 24, 80)
 
 @dataclass(frozen=True, slots=True)
 class HubPair:
-    """target, draft: hub ids. licences: of both. sizes: of both. verified: has this project run it?"""
+    """target, draft: hub ids. licences, sizes, layers: of both. verified: has this project run it?"""
     target: str
     draft: str
     licences: tuple[str, str]
     sizes: tuple[Size, Size]
+    layers: tuple[int, int]
     verified: bool = False
 
     def bytes(self, context: int = 4096, dtype: torch.dtype = torch.bfloat16) -> int:
@@ -39,14 +40,13 @@ class HubPair:
 def hub_pairs() -> tuple[HubPair, ...]:
     """The pairs, smallest first."""
     listed = json.loads((Path(__file__).parent / "hub_pairs.json").read_text(encoding="utf-8"))
-    def of(name: str) -> tuple[str, Size]:
+    def of(name: str) -> tuple[str, Size, int]:
         shape = dict(listed["models"][name])
         licence, family = shape.pop("licence"), shape.pop("family")
-        return licence, native_size(TransformerConfig(qkv_bias=family == "qwen2", qk_norm=family == "qwen3", **shape))
+        return licence, native_size(TransformerConfig(qkv_bias=family == "qwen2", qk_norm=family == "qwen3", **shape)), shape["num_layers"]
     made = []
     for target, draft in listed["pairs"]:
-        licences, sizes = zip(of(target), of(draft))
-        made.append(HubPair(target, draft, licences, sizes))
+        made.append(HubPair(target, draft, *zip(of(target), of(draft))))
     return tuple(sorted(made, key=HubPair.bytes))
 
 
