@@ -43,7 +43,7 @@ def name_landmarks(soup: BeautifulSoup) -> None:
 
 def name_buttons(soup: BeautifulSoup) -> None:
     """label-content-name-mismatch: a button's name contains the text it shows; icons with a title are decoration."""
-    for button in soup.select(".search-button-field[aria-label]"):
+    for button in soup.select(".search-button-field[aria-label], details.hide > summary[aria-label]"):
         del button["aria-label"]
     for icon in soup.select(".theme-switch-button i"):
         icon.attrs.pop("title", None)
