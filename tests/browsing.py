@@ -90,4 +90,7 @@ def show(page, scheme: str) -> None:
     """The page's light or dark mode, with the figures redrawn and colours no longer on their way."""
     page.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
     page.wait_for_function("scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn === scheme)", arg=scheme)
-    page.evaluate("Promise.allSettled(document.getAnimations().map((animation) => animation.finished))")
+    page.evaluate("""async () => {   // a colour that is inherited may begin to change only when its parent's has arrived
+        const frame = () => new Promise(requestAnimationFrame), moving = () => document.getAnimations().map((animation) => animation.finished);
+        do { await Promise.allSettled(moving()); await frame(); await frame(); } while (moving().length);
+    }""")
