@@ -90,7 +90,8 @@ def show(page, scheme: str) -> None:
     """The page's light or dark mode, with the figures redrawn and colours no longer on their way."""
     page.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
     page.wait_for_function("scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn === scheme)", arg=scheme)
-    page.evaluate("""async () => {   // a colour that is inherited may begin to change only when its parent's has arrived
-        const frame = () => new Promise(requestAnimationFrame), moving = () => document.getAnimations().map((animation) => animation.finished);
-        do { await Promise.allSettled(moving()); await frame(); await frame(); } while (moving().length);
+    page.evaluate("globalThis.stillFrames = 0")
+    page.wait_for_function("""() => {   // three frames: an inherited colour may begin to change only when its parent's has arrived
+        const moving = document.getAnimations().some((animation) => animation.playState === "running");   // finished ones may stay listed
+        return (globalThis.stillFrames = moving ? 0 : globalThis.stillFrames + 1) > 2;
     }""")
