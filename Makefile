@@ -47,7 +47,7 @@ test: $(SETUP)
 	$(PYTEST)
 
 test-all: test
-	$(PYTEST) -m matrix
+	$(PYTEST) -m matrix --timeout 3600
 
 mutate: $(SETUP)
 	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt
