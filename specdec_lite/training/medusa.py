@@ -25,7 +25,7 @@ from .text import prepare
 
 COUNT, DECAY, RANKS, NODES = 4, 0.8, 10, 16
 REGIMES = ("frozen", "joint")
-STEPS = {"frozen": 900, "joint": 150}
+STEPS = {"frozen": 3000, "joint": 150}
 RATES = {"frozen": 3e-3, "joint": 3e-4}
 WEIGHT = 0.2
 OWN_TEXT = {"greedy": 0.0, "sampled": 1.0}

@@ -82,7 +82,7 @@ CARD = """# The shipped pair
 Two small byte-level language models with one tokenizer, made to teach speculative decoding: a target and a draft that was
 distilled on it. They continue Python source and Python documentation, and are good for nothing else.
 
-| | layers | hidden | parameters | training |
+| | layers | hidden | parameters | training in this run |
 |---|---|---|---|---|
 | target | {target.num_layers} | {target.hidden_size} | {target_size:.1f} M | {target_steps} steps of {tokens} tokens |
 | draft | {draft.num_layers} | {draft.hidden_size} | {draft_size:.1f} M | {draft_steps} steps on text, then {distil_steps} on the target's distributions |
