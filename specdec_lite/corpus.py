@@ -1,11 +1,13 @@
-"""The text that every machine has: the standard library's source, its tests, and Python's reference topics.
+"""The text that every machine has: the standard library's source, its tests, Python's reference topics; pinned packages on request.
 
 Three domains are held out for evaluation by the fixed lists below, together with every test that is named after a
 held-out module; nothing here looks at a model. Sizes are in bytes of UTF-8.
 """
+import importlib.util
 import json
 import re
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 
 HELD_OUT = {
@@ -14,8 +16,12 @@ HELD_OUT = {
     "prose": ("calls", "import", "strings", "objects", "binary", "raise", "subscriptions", "dict", "slicings"),
 }
 DOMAINS = tuple(HELD_OUT)
-SKIPPED = ("site-packages", "pydoc_data", "encodings", "turtledemo", "__pycache__", "dist-packages")
+SKIPPED = {"site-packages", "pydoc_data", "encodings", "turtledemo", "__pycache__", "dist-packages"}
 MODULES = {name for domain in ("code", "data") for name in HELD_OUT[domain]}
+PACKAGES = ("IPython", "PIL", "docutils", "huggingface_hub", "jinja2", "jupyter_server", "mpmath", "narwhals", "networkx", "numpy",
+            "prompt_toolkit", "pydantic", "pygments", "rich", "scipy", "sphinx", "sqlalchemy", "sympy", "torch", "tornado")
+TESTS = {"test", "tests", "idle_test"}
+FOREIGN = {"tests", "test", "testing", "_vendor", "_vendored_packages"}
 
 
 def _library() -> Path:
@@ -32,13 +38,11 @@ def _is_held_out_test(path: Path) -> bool:
     return any(path.stem == f"test_{stem}" or f"test_{stem}" in path.parts for stem in stems)
 
 
-def _sources(tests: bool) -> list[str]:
-    root, texts = _library(), []
+def _sources(root: Path, wanted: Callable[[Path], bool]) -> list[str]:
+    """The Python sources under `root` whose path inside it is wanted, but for those that are not UTF-8 or longer than 400,000 characters."""
+    texts = []
     for path in sorted(root.rglob("*.py")):
-        inside = path.relative_to(root)
-        is_test = bool({"test", "tests", "idle_test"} & set(inside.parts))
-        name = inside.with_suffix("").as_posix()
-        if is_test != tests or set(SKIPPED) & set(inside.parts) or name in MODULES or _is_held_out_test(inside):
+        if not wanted(path.relative_to(root)):
             continue
         try:
             text = path.read_text(encoding="utf-8")
@@ -49,13 +53,38 @@ def _sources(tests: bool) -> list[str]:
     return texts
 
 
-def training_text() -> dict[str, list[str]]:
-    """Documents to train on, by source: "library", "tests", "docs"."""
+def _library_sources(tests: bool) -> list[str]:
+    def wanted(inside: Path) -> bool:
+        name, parts = inside.with_suffix("").as_posix(), set(inside.parts)
+        return bool(TESTS & parts) == tests and not SKIPPED & parts and name not in MODULES and not _is_held_out_test(inside)
+    return _sources(_library(), wanted)
+
+
+def _package_sources() -> list[str]:
+    """The modules of PACKAGES, without tests and vendored copies, and without any that repeats more than five long lines of held-out text."""
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        raise ModuleNotFoundError(f"packages=True reads the source of {', '.join(PACKAGES)}; not installed: {', '.join(missing)} (see requirements.txt)")
+    held_out = {line for texts in held_out_text().values() for text in texts for line in _long_lines(text)}
+    roots = (Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES)
+    texts = (text for root in roots for text in _sources(root, lambda inside: not FOREIGN & set(inside.parts)))
+    return [text for text in texts if sum(line in held_out for line in _long_lines(text)) <= 5]
+
+
+def _long_lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if len(line.strip()) > 30]
+
+
+def training_text(packages: bool = False) -> dict[str, list[str]]:
+    """Documents to train on, by source: "library", "tests", "docs", and on request "packages", the source of PACKAGES.
+
+    Raises ModuleNotFoundError where a package is asked for and not installed.
+    """
     topics = _topics()
-    copied = {line for topic in HELD_OUT["prose"] for line in topics[topic].splitlines() if len(line.strip()) > 30}
-    docs = ["\n".join(line for line in text.splitlines() if line not in copied)
+    copied = {line for topic in HELD_OUT["prose"] for line in _long_lines(topics[topic])}
+    docs = ["\n".join(line for line in text.splitlines() if line.strip() not in copied)
             for name, text in sorted(topics.items()) if name not in HELD_OUT["prose"]]
-    return {"library": _sources(tests=False), "tests": _sources(tests=True), "docs": docs}
+    texts = {"library": _library_sources(tests=False), "tests": _library_sources(tests=True), "docs": docs}
+    return texts | {"packages": _package_sources()} if packages else texts
 
 
 def held_out_text() -> dict[str, list[str]]:

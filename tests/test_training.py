@@ -2,6 +2,7 @@
 import argparse
 import math
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,27 +115,41 @@ def test_frozen_weights_are_left_alone(tmp_path):
 
 def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeypatch):
     read = []
-    texts = lambda: read.append(1) or {name: TEXTS for name in training.MIXTURE}
+    texts = lambda packages=False: read.append(1) or {name: TEXTS for name in training.MIXTURE if packages or name != "packages"}
     monkeypatch.setattr(training.text, "training_text", texts)
     _, streams = training.prepare(tmp_path)
     reads = len(read)
     _, again = training.prepare(tmp_path)
-    assert set(streams) == set(training.MIXTURE) and len(read) == reads and all(np.array_equal(streams[n], again[n]) for n in streams)
+    assert set(streams) == {"library", "tests", "docs"} and len(read) == reads and all(np.array_equal(streams[n], again[n]) for n in streams)
     train_tokenizer(TEXTS, vocabulary=260).save_pretrained(tmp_path / "other" / "target")
     _, other = training.prepare(tmp_path, start=tmp_path / "other")
     assert len(other["docs"]) > len(streams["docs"])
     cut = len(read)
     training.prepare(tmp_path, start=tmp_path / "other")
     assert len(read) == cut
+    _, more = training.prepare(tmp_path, start=tmp_path / "other", packages=True)
+    assert set(more) == set(training.MIXTURE) and np.array_equal(more["docs"], other["docs"])
 
 
-@pytest.mark.parametrize("extra, printed", [("", ""), ("--optimizer muon --target-rate 0.002 --target-decay-from 0.1",) * 2])
+@pytest.mark.parametrize("extra, printed", [("", ""), ("--optimizer muon --target-rate 0.002 --target-decay-from 0.1",) * 2, ("--packages",) * 2])
 def test_the_recorded_command_repeats_the_run(extra, printed):
     parser = argparse.ArgumentParser()
     training.pair.add_arguments(parser)
     line = training.pair.command_line(parser.parse_args(extra.split()))
     assert line.startswith("python -m specdec_lite.training pair --device cpu --target-steps 3000") and all(word in line for word in printed.split())
     assert parser.parse_args(line.split()[4:]) == parser.parse_args(extra.split())
+
+
+@pytest.mark.parametrize("packages", [False, True])
+def test_the_card_names_all_that_was_trained_on_and_its_licence(packages, tmp_path):
+    figures = dict(bits_per_byte=1.4, alpha=0.7, argmax_agreement=0.6)
+    streams = {"library": 3_000_000, "tests": 7_000_000, "docs": 130_000} | ({"packages": 39_000_000} if packages else {})
+    report = {domain: figures for domain in (*corpus.DOMAINS, "all")} | {"training": dict(
+        target_steps=1, draft_steps=2, distil_steps=3, seconds=7200, stream_tokens=streams, date="2026-01-01", machine="m", python="3.11", torch="2", command="c", note="n")}
+    training.pair.write_card(tmp_path, report)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "2.0 hours. n" in card and "'docs': 0.06" in card
+    assert all((word in card) == packages for word in ("sqlalchemy", "(39 M)", "'packages': 1.0", "MIT-CMU"))
 
 
 # Tokenizer and held-out text -------------------------------------------------------------------------------------------
@@ -169,6 +184,24 @@ def test_held_out_documents_are_not_trained_on(trained_on):
 def test_tests_of_held_out_modules_are_left_out_too(trained_on):
     assert not any("import graphlib\n" in text or "import fractions\n" in text and "class FractionTest" in text for text in trained_on["tests"])
     assert all(len(texts) > 10 for texts in trained_on.values())
+
+
+def test_packages_bring_no_held_out_text_and_no_tests(tmp_path, monkeypatch):
+    library, package = corpus.held_out_text()["code"], tmp_path / "borrower"
+    for name, text in {"__init__": "", "copied": library[0], "own": "x = 1\n", "tests/test_own": "assert True\n"}.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(corpus, "PACKAGES", ("borrower",))
+    assert sorted(corpus.training_text(packages=True)["packages"]) == ["", "x = 1\n"]
+    monkeypatch.setattr(corpus, "PACKAGES", ("borrower", "not_there"))
+    with pytest.raises(ModuleNotFoundError, match="packages=True reads .* not installed: not_there"):
+        corpus.training_text(packages=True)
+
+
+def test_the_named_packages_are_pinned():
+    pinned = {line.split("==")[0].lower().replace("-", "_") for line in (Path(__file__).parent.parent / "requirements.txt").read_text().splitlines() if "==" in line}
+    assert {{"PIL": "pillow"}.get(name, name.lower()) for name in corpus.PACKAGES} <= pinned
 
 
 # Measurement -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..corpus import DOMAINS, HELD_OUT, held_out_text, make_prompts
+from ..corpus import DOMAINS, HELD_OUT, PACKAGES, held_out_text, make_prompts
 from ..pairs import load_model, save_pair
 from ..timing import machine_name
 from ..transformer import Transformer, TransformerConfig
@@ -94,11 +94,11 @@ Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q)
 {rows}
 
 - **Data.** The standard library of Python {python}: its source ({library:.1f} M tokens), its tests ({tests:.1f} M), the reference
-  topics of `pydoc_data` ({docs:.2f} M), drawn with weights {mixture}. BPE of {vocabulary} entries. The last tenth of the steps ran at 1,024 tokens of context.
+  topics of `pydoc_data` ({docs:.2f} M){packages}, drawn with weights {mixture}. BPE of {vocabulary} entries. The last tenth of the steps ran at 1,024 tokens of context.
 - **Held out, whole.** {held_out}. Tests named after a held-out module are left out as well, and lines of held-out topics that other topics repeat.
 - **Measured.** Every held-out token once, in windows of 1,024 that advance by 512, so with at least 512 tokens before it where the document has them.
 - **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours. {note}
-- **Licence.** The weights: Apache-2.0, as this project. The text they were trained on: the Python Software Foundation License 2.0.
+- **Licence.** The weights: Apache-2.0, as this project. The text they were trained on: the Python Software Foundation License 2.0{licences}.
 """
 
 
@@ -109,9 +109,15 @@ def write_card(folder: Path, report: dict) -> None:
     held_out = "; ".join(f"{domain}: {', '.join(names)}" for domain, names in HELD_OUT.items())
     training = report["training"]
     millions = {name: count / 1e6 for name, count in training["stream_tokens"].items()}
+    mixture = {name: MIXTURE[name] for name in millions}
+    extra, licences = "", ""
+    if "packages" in millions:
+        extra = f"; the source of {', '.join(PACKAGES)} as installed ({millions.pop('packages'):.0f} M)"
+        licences = "; that of the packages: their own, all permissive (BSD, MIT, MIT-CMU, Apache-2.0, PSF, public domain)"
     plan = Plan(1, 1.0)
     card = CARD.format(target=TARGET, draft=DRAFT, target_size=sizes["target"], draft_size=sizes["draft"], tokens=plan.batch * plan.context, rows=rows,
-                       held_out=held_out, mixture=MIXTURE, vocabulary=VOCABULARY, hours=training["seconds"] / 3600, **millions, **training)
+                       held_out=held_out, mixture=mixture, packages=extra, licences=licences, vocabulary=VOCABULARY,
+                       hours=training["seconds"] / 3600, **millions, **training)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -121,6 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
     parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair; default: from scratch")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--packages", action="store_true", help="train on the source of installed packages too, as much as on all else (corpus.PACKAGES)")
     for stage in STEPS:
         parser.add_argument(f"--{stage}-steps", type=int, default=STEPS[stage])
     for stage in RATES:
@@ -137,13 +144,13 @@ def command_line(chosen: argparse.Namespace) -> str:
     words += [f"--{stage}-rate {rate}" for stage in RATES if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]]
     words += [f"--target-decay-from {chosen.target_decay_from}"] * (chosen.target_decay_from != DECAY_FROM)
     words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
-    return " ".join([*words, *["--compile"] * chosen.compile])
+    return " ".join([*words, *["--packages"] * chosen.packages, *["--compile"] * chosen.compile])
 
 
 def run(chosen: argparse.Namespace) -> None:
     """Train target and draft, measure them on held-out text, and write weights, report, card and prompts to `--out`."""
     torch.manual_seed(0)
-    tokenizer, streams = prepare(chosen.work, chosen.start)
+    tokenizer, streams = prepare(chosen.work, chosen.start, chosen.packages)
     target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):

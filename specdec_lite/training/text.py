@@ -10,7 +10,7 @@ from ..corpus import training_text
 
 VOCABULARY = 2048
 MAX_POSITIONS = 2048
-MIXTURE = {"library": 0.62, "tests": 0.32, "docs": 0.06}
+MIXTURE = {"library": 0.62, "tests": 0.32, "docs": 0.06, "packages": 1.0}
 
 
 def train_tokenizer(texts: list[str], vocabulary: int = VOCABULARY):
@@ -33,14 +33,16 @@ def tokenize(tokenizer, texts: list[str]) -> np.ndarray:
     return np.concatenate([np.array([*e.ids, tokenizer.eos_token_id], dtype=np.uint16) for e in encoded])
 
 
-def prepare(work: Path, start: Path | None = None):
+def prepare(work: Path, start: Path | None = None, packages: bool = False):
     """Tokenizer and token streams, made once and kept in `work`; the tokenizer is that of `start`, a saved pair, if given.
 
-    The corpus is read only where something is missing, or where the tokenizer is not the one the streams were cut with.
+    packages: with the installed packages' source as a stream of its own, drawn as often as all others together; it is
+    never in what the tokenizer is made from. The corpus is read only where something is missing, or where the tokenizer
+    is not the one the streams were cut with.
     """
     from transformers import PreTrainedTokenizerFast
     work.mkdir(parents=True, exist_ok=True)
-    described, paths = work / "tokenizer" / "tokenizer.json", {name: work / f"{name}.npy" for name in MIXTURE}
+    described, paths = work / "tokenizer" / "tokenizer.json", {name: work / f"{name}.npy" for name in MIXTURE if packages or name != "packages"}
     before = described.read_bytes() if described.exists() else None
     if start:
         PreTrainedTokenizerFast.from_pretrained(start / "target").save_pretrained(work / "tokenizer")
@@ -49,6 +51,6 @@ def prepare(work: Path, start: Path | None = None):
         train_tokenizer([*texts["library"], *texts["docs"] * 4]).save_pretrained(work / "tokenizer")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
     if described.read_bytes() != before or not all(path.exists() for path in paths.values()):
-        for name, documents in training_text().items():
+        for name, documents in training_text(packages).items():
             np.save(paths[name], tokenize(tokenizer, documents))
     return tokenizer, {name: np.load(path) for name, path in paths.items()}
