@@ -88,8 +88,8 @@ def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
             return [nodes.paragraph(text=f"Nothing is recorded in results/{name}.json yet.")]
         found = results.load(name)
         note = f" {found.data['run']} of {found.data['mutants']} changes were run; the tests noticed {found.data['score']:.0%} of them." if "score" in found.data else ""
-        source = found.source.replace("`", "")
-        return [make(found.data), nodes.paragraph("", "", nodes.emphasis(text=f"Made by the suite itself: {source}.{note}"))]
+        words = (f"Made by the suite itself: {found.source.replace('`', '')}.{note}", found.data.get("note", ""))
+        return [make(found.data), nodes.paragraph("", "", nodes.emphasis(text=" ".join(filter(None, words))))]
     return made
 
 
