@@ -172,12 +172,13 @@ exact_match = Rule("exact_match", _exact_match, lossless=True)
 def typical(epsilon: float = 0.09, delta: float = 0.3) -> Rule:
     """Accept x iff p(x) > min(ε, δ·exp(−H(p))), longest path first; the token after it is the argmax. Not lossless.
 
-    epsilon: in [0, 1]; delta: ≥ 0; H in nats. The argmax that ends a round is the paper's first token of the next one, which is
+    epsilon: in [0, 1); delta: ≥ 0; H in nats. The argmax that ends a round is the paper's first token of the next one, which is
     greedy and accepted unconditionally. The defaults are those of its authors' code (`posterior_threshold`,
     `posterior_alpha`), where δ = √ε. On a one-hot p, so at temperature 0, this is exact match.
     Source: Cai et al. 2024 (Medusa), sections 2.3.1 and 3.3.2; its code breaks ties by likelihood.
     """
-    _check_unit("epsilon", epsilon, zero=True)
+    if not (is_number(epsilon) and 0 <= epsilon < 1):
+        raise ValueError(f"epsilon={epsilon!r}: must be a number in [0, 1)")
     if not delta >= 0:
         raise ValueError(f"delta={delta!r}: must be a number ≥ 0")
     def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
@@ -252,6 +253,6 @@ counts as tested, so acceptance_rate is then accepted ÷ drafted. Source: Sun et
 """
 
 
-def _check_unit(name: str, value: float, zero: bool = False) -> None:
-    if not is_number(value) or not (0 <= value if zero else 0 < value) or not value <= 1:
-        raise ValueError(f"{name}={value!r}: must be in {'[' if zero else '('}0, 1]")
+def _check_unit(name: str, value: float) -> None:
+    if not (is_number(value) and 0 < value <= 1):
+        raise ValueError(f"{name}={value!r}: must be in (0, 1]")

@@ -4,6 +4,7 @@ What lives here: checking what was asked, the prefill, the loop and its statisti
 (`speculation`), where drafts come from (`drafters`), who accepts them (`acceptance`).
 """
 import inspect
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -55,7 +56,7 @@ class Stats:
                    total(lambda s: s.verifying))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Output:
     """What `generate` returns. tokens: LongTensor [m], the new tokens only. steps: one per target pass."""
     tokens: Tensor
@@ -77,7 +78,7 @@ def _stops(stop_token_ids: Collection[int], vocab_size: int) -> frozenset[int]:
     ids = _ids("stop_token_ids", list(stop_token_ids) if isinstance(stop_token_ids, (set, frozenset)) else stop_token_ids)
     if ids.dim() != 1 or ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool):
         raise TypeError(f"stop_token_ids={stop_token_ids!r}: must be a row of whole numbers, such as (0,)")
-    _check_range("stop_token_ids", ids, vocab_size)
+    _check_range("stop_token_ids", ids.long(), vocab_size)
     return frozenset(ids.tolist())
 
 
@@ -99,11 +100,12 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     if not is_whole(max_new_tokens) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
+    tokens = tokens.long()
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
         raise ValueError(f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
                          f"together they exceed the target's context length of {target.max_positions}")
-    return tokens.to(target.device, torch.long)
+    return tokens.to(target.device)
 
 
 def _check_drafter(drafter: Drafter, target: CausalLM, needed: int) -> None:
@@ -113,6 +115,9 @@ def _check_drafter(drafter: Drafter, target: CausalLM, needed: int) -> None:
         device = getattr(model, "device", target.device)
         if device != target.device:
             raise ValueError(f"drafter runs on {device} and target on {target.device}: both must be on one device")
+    nodes, longest = len(getattr(drafter, "tree", ())), getattr(target, "longest_pass", math.inf)
+    if nodes >= longest:
+        raise ValueError(f"drafter's tree has {nodes} nodes: with the token before it that exceeds target's longest pass, {longest}; give StaticLM larger sizes")
     own = getattr(drafter, "target", target)
     if own.hidden_size != target.hidden_size:
         raise ValueError(f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has {target.hidden_size}: give the target they were trained on")
@@ -161,6 +166,8 @@ def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new
         _check_drafter(drafter, target, len(tokens) + max_new_tokens)
     if seed is not None and rng is not None:
         raise ValueError(f"seed={seed!r} and an rng: give one source of chance, not two")
+    if rng is not None and not (hasattr(rng, "flip") and hasattr(rng, "draw")):
+        raise TypeError(f"rng is a {type(rng).__name__}: must have `flip` and `draw`, such as specdec_lite.sampling.SeededRng(0)")
     sampling = Sampling(temperature, top_k, top_p)
     rule = rule or (exact_match if sampling.greedy else speculative_sampling)
     _check_rule(rule, sampling)

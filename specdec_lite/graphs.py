@@ -27,7 +27,7 @@ class StaticLM(CausalLM):
     model: a `CausalLM` over one of our own transformers; its weights are shared. capacity: tokens a cache can hold, every
     pass reading all of them, so no larger than needed. sizes: lengths of pass; a pass is padded to the next of them, and a
     longer one (a prompt) runs as it does in `CausalLM`. capture: as CUDA graphs; None: wherever the model is on a GPU.
-    max_positions is what fits the capacity. TypeError for a model of Hugging Face, ValueError for sizes or a capacity that cannot work.
+    max_positions is what fits the capacity beside the longest pass, so no drafted tree may be longer. TypeError for a model of Hugging Face, ValueError for sizes or a capacity that cannot work.
     """
 
     def __init__(self, model: CausalLM, capacity: int = 1024, sizes: Sequence[int] = SIZES, capture: bool | None = None):
@@ -43,7 +43,7 @@ class StaticLM(CausalLM):
         if capture and self.device.type != "cuda":
             raise ValueError(f"capture=True: the model is on {self.device}, and CUDA graphs need a CUDA device")
         self.backend = StaticBackend(model.model, capacity, sizes, capture)
-        self.max_positions = capacity - sizes[-1]
+        self.max_positions, self.longest_pass = capacity - sizes[-1], sizes[-1]
 
 
 class StaticBackend(NativeBackend):

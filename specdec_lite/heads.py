@@ -48,13 +48,27 @@ class Heads(nn.Module):
 def fingerprint(target: CausalLM) -> str:
     """Sixteen hexadecimal digits that tell one trained target from another, whatever the dtype it was loaded in.
 
-    A hash of the shape and of the first 1,024 input embeddings, rounded to 1/1024: any training moves those.
+    A hash of the shape and of the first 4,096 entries of every weight, rounded to bfloat16 and then to 1/1024. (A target
+    stored in float32 and loaded in float16 is rounded twice, and may then pass for another one.)
     """
-    ids = torch.arange(min(target.vocab_size, 1024), device=target.device)
-    with torch.no_grad():
-        rounded = (target.embed(ids).float() * 1024).round().to(torch.int32).cpu()
-    shape = f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode()
-    return hashlib.sha256(shape + rounded.numpy().tobytes()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode())
+    for _, weight in sorted(target.model.named_parameters()):
+        few = weight.detach().flatten()[:4096].bfloat16().float() * 1024
+        digest.update(few.round().to(torch.int32).cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def check_heads(heads: Heads, target: CausalLM) -> None:
+    """TypeError where these are not heads on a target, ValueError where they cannot read its hidden states."""
+    if not isinstance(target, CausalLM):
+        raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
+    if not isinstance(heads, Heads):
+        raise TypeError(f"heads is a {type(heads).__name__}: must be specdec_lite.heads.Heads, or use the drafter's from_pretrained")
+    if heads.hidden_size != target.hidden_size:
+        raise ValueError(f"heads read hidden states of size {heads.hidden_size}, the target's have size {target.hidden_size}")
+    if (heads.up.device, heads.up.dtype) != (target.device, target.dtype):
+        raise ValueError(f"heads are {heads.up.dtype} on {heads.up.device}, the target is {target.dtype} on {target.device}: "
+                         "bring them there with heads.to(target.device, target.dtype)")
 
 
 def save_heads(folder: Path, heads: Heads, target: CausalLM) -> Path:

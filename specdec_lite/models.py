@@ -179,12 +179,13 @@ class CausalLM:
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
             raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
-        if tree is None and cache.length + tokens.shape[1] > self.max_positions:
-            raise ValueError(f"tokens: {tokens.shape[1]} after {cache.length} exceed the model's context length of {self.max_positions}")
         if tree is not None and tree.is_chain:
             tree = None
         if tree is not None and len(tree) >= tokens.shape[1]:
             raise ValueError(f"tokens holds {tokens.shape[1]} ids for a tree of {len(tree)} nodes: the token before the tree must be fed too")
+        reach = tokens.shape[1] if tree is None else tokens.shape[1] - len(tree) + int(tree.depth.max()) + 1
+        if cache.length + reach > self.max_positions:
+            raise ValueError(f"tokens: {reach} positions after {cache.length} exceed the model's context length of {self.max_positions}")
         unknown = [layer for layer in hidden_layers if layer != "final" and layer not in range(self.num_layers + 1)]
         if unknown:
             raise ValueError(f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 … {self.num_layers} (after that block), 'final'")
@@ -199,7 +200,7 @@ class CausalLM:
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden states "final" [..., d] → logits [..., V]; gradients flow through it when a drafter is trained."""
-        return self.backend.head(hidden.clone() if hidden.is_inference() else hidden)
+        return self.backend.logits(hidden.clone() if hidden.is_inference() else hidden)
 
 
 def tree_positions(length: int, count: int, tree: TokenTree | None, device) -> Tensor:
@@ -226,6 +227,9 @@ class NativeBackend:
     def storage(self, batch: int, capacity: int) -> NativeStorage:
         return NativeStorage(self.model, batch, capacity)
 
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.head(hidden)
+
     def _causal(self, length: int, count: int, weight: Tensor) -> Tensor:
         total = length + count
         if total > TRIANGLE:
@@ -243,7 +247,7 @@ class NativeBackend:
         if tree is not None or (window is not None and length + count > window):
             positions = tree_positions(length, count, tree, weight.device)
             bias = additive(visible(length, count, tree, window, positions), weight.dtype)
-        elif count > 1:
+        elif count > 1 and length:
             bias = self._causal(length, count, weight)
         hidden = dict.fromkeys(hidden_layers)
         logits = self.model(tokens, cache.storage.tensors, length, positions, bias, cache.layers, hidden, last)
@@ -251,7 +255,8 @@ class NativeBackend:
 
 
 # Layers whose state is not a list of keys and values, and models that refuse a tree mask or count distances in rows, not
-# in positions (ALiBi, local attention): these verify a tree path by path, as do layers unknown here and models that take no positions.
+# in positions (ALiBi, local attention): these verify a tree path by path, as do layers unknown here,
+# models that take no positions, and attention kernels that take no mask of their own for every row (FlashAttention).
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
 MASKLESS = {"bloom", "mpt", "gpt_neo"}
 # Model types whose text cannot be continued from a plain cache of keys and values, and why. Found by running every type.
@@ -288,11 +293,18 @@ class HuggingFaceBackend:
         self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.by_path = (not self.takes_positions or getattr(config, "alibi", False) or config.model_type in MASKLESS
+                        or getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
                         or bool(self.layer_types - {"full_attention", "sliding_attention"}))
         self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
         return HuggingFaceStorage()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The vocabulary projection, and what some types do after it: Cohere's and Granite's scale, Gemma's soft cap."""
+        logits = self.head(hidden) * (getattr(self.config, "logit_scale", None) or 1) / (getattr(self.config, "logits_scaling", None) or 1)
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
     def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
         if tree is not None and self.by_path:

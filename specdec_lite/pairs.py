@@ -19,7 +19,7 @@ from .transformer import Transformer, TransformerConfig, from_hf_state, to_hf_st
 SHIPPED = Path(__file__).parent / "weights" / "pair"
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 DESCRIPTION = ["*.json", "*.txt", "*.model"]
-WEIGHTS = [*DESCRIPTION, "*.safetensors"]
+INDEX = "model.safetensors.index.json"
 PROBES = ("def f(x):\n    return x", "It was 25 °C in Zürich – 東京 🙂", "   spaces\tand\r\nlines ", "0123456789", "<|endoftext|>")
 
 
@@ -54,7 +54,7 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     asked = {"target": dtype, "draft": "float32" if target is None and device == "cpu" and dtype == "auto" else dtype}
     split = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
     _check_fit(folders, device, asked, context, {"draft"} if split else {"target", "draft"})
-    folders = {name: _folder(name, source, WEIGHTS) for name, source in sources.items()}
+    folders = {name: _folder(name, source, [*DESCRIPTION, *(_shards(folders[name]) or ["*.safetensors"])]) for name, source in sources.items()}
     with advise("loading the target"):
         large = load_model(folders["target"], device, asked["target"], **split)
     with advise("loading the draft"):
@@ -63,14 +63,14 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
 
 
 def _folder(name: str, source: str | Path, files: list[str]) -> Path:
-    """A local folder as it is, or a hub repository's files of these kinds, fetched with a progress bar."""
+    """A local folder as it is, or a hub repository's files of these kinds (none of its folders'), fetched with a progress bar."""
     path = Path(source)
     if (path / "config.json").is_file():
         return path
     if path.exists() or path.is_absolute():
         raise ValueError(f"{name}={str(source)!r}: must be a hub id or a folder that holds config.json and *.safetensors")
     from huggingface_hub import snapshot_download
-    return Path(snapshot_download(str(source), allow_patterns=files))
+    return Path(snapshot_download(str(source), allow_patterns=files, ignore_patterns=["*/*"]))
 
 
 def _check_fit(folders: dict[str, Path], device: str, dtypes: dict[str, str], context: int | None, loaded: set[str]) -> None:
@@ -117,7 +117,12 @@ def _layer_types(config: dict) -> set[str]:
 
 
 def config_from_hf(config: dict) -> TransformerConfig | None:
-    """Our shape for a Hugging Face config.json of the Llama family, or None where only transformers itself can run it."""
+    """Our shape for a Hugging Face config.json of the Llama family, or None where only transformers itself can run it.
+
+    Quantised weights are left to transformers too: without their scales they would load, and be noise.
+    """
+    if config.get("quantization_config"):
+        return None
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kinds = _layer_types(config)
     windowed = config.get("use_sliding_window", config.get("model_type") == "mistral") and kinds != {"full_attention"}
@@ -160,6 +165,8 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **s
         model.load_state_dict(ours, assign=True)
     except (KeyError, RuntimeError) as error:
         raise ValueError(f"{folder}: its weights do not fit its config.json: {error}") from None
+    if unread := [name for name in state if not name.endswith("rotary_emb.inv_freq") and not (config.tied and name == "lm_head.weight")]:
+        raise ValueError(f"{folder}: its weights do not fit its config.json: it holds {unread[0]} and {len(unread) - 1} more that the model has no place for")
     if config.tied:
         model.head.weight = model.embedding.weight
     return CausalLM(model.to(device, kind).requires_grad_(False))
@@ -167,14 +174,17 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **s
 
 def _weight_files(folder: Path) -> list[Path]:
     """The shards that the index names, since some repositories hold the weights a second time; without an index, all there are."""
-    index = folder / "model.safetensors.index.json"
-    if not index.exists():
-        return sorted(folder.glob("*.safetensors"))
-    files = sorted({folder / name for name in json.loads(index.read_text())["weight_map"].values()})
+    files = [folder / name for name in _shards(folder)] or sorted(folder.glob("*.safetensors"))
     for file in files:
         if not file.exists():
-            raise ValueError(f"{file}: named by {index.name} and not there: download or copy it again")
+            raise ValueError(f"{file}: named by {INDEX} and not there: download or copy it again")
     return files
+
+
+def _shards(folder: Path) -> list[str]:
+    """The files that the index in a folder names: none where there is no index."""
+    index = folder / INDEX
+    return sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else []
 
 
 def _read(file: Path) -> dict:

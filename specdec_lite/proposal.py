@@ -8,7 +8,7 @@ from torch import Tensor
 from .tree import TokenTree
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Proposal:
     """A drafted tree and the distributions its draws were really made from.
 
@@ -22,7 +22,7 @@ class Proposal:
     probs: Tensor | None = None
     nodes: Sequence[int] | None = None
     candidates: frozenset[int] | None = None
-    draws: dict[int, tuple[tuple[int, int | None], ...]] = field(init=False, repr=False, compare=False)
+    draws: dict[int, tuple[tuple[int, int | None], ...]] = field(init=False, repr=False)
 
     def __post_init__(self):
         count = len(self.tree)

@@ -105,8 +105,8 @@ class Block(nn.Module):
         self.q_norm, self.k_norm = ((Norm(config.head_size, config.norm_eps) if config.qk_norm else None) for _ in range(2))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, bias: Tensor | None, past=None, start: int | Tensor = 0) -> Tensor:
-        """x: [B, n, d]; cos, sin: [n, h]; bias: additive [n, m+n], or None when every key may be seen (or, without
-        a past, for the plain causal mask). past: this layer's (keys, values) [B, G, capacity, h], written at `start` (see `store`)."""
+        """x: [B, n, d]; cos, sin: [n, h]; bias: additive [n, m+n], or None: one token sees every key, and several, of
+        which none is stored yet, see the plain causal mask. past: this layer's (keys, values) [B, G, capacity, h], written at `start` (see `store`)."""
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
         if self.q_norm is None:
@@ -118,7 +118,7 @@ class Block(nn.Module):
         v = qkv[:, self.heads + self.kv_heads:]
         if past is not None:
             k, v = store(past, k, v, start)
-        seen = attend(q, k, v, bias, causal=past is None and bias is None)
+        seen = attend(q, k, v, bias, causal=bias is None and n > 1)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, n, -1))
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
@@ -153,7 +153,8 @@ class Transformer(nn.Module):
 
         storage: where keys and values live, written at `start` (a number, or slots [n] with positions and bias: see
         `store`); None: plain causal attention over `tokens` alone.
-        positions: [n] position ids, default start … start+n-1. bias: additive attention mask [n, start+n].
+        positions: [n] position ids, default start … start+n-1. bias: additive attention mask [n, start+n], needed for
+        several tokens after stored ones.
         layers: stop after that many blocks (early exit). keep: a dict whose keys (0 = embedding, b = after block b,
         "final" = after the final norm) are filled with hidden states [B, n, d].
         """

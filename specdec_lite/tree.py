@@ -178,9 +178,13 @@ class TokenTree:
     def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:
         """[n] float64: of a shape's nodes, the chance that the target's text goes through them, levels taken as independent.
 
-        accuracies: [levels, ranks], as for `best`. 1 + worth.sum() is the expected number of tokens a round.
+        accuracies: [levels, ranks], as for `best`. 1 + worth.sum() is the expected number of tokens a round. ValueError
+        where the shape asks for a level or a rank that there is not.
         """
         table, depth, worth = _accuracy_table(accuracies), _depth(self.parents).tolist(), []
+        for level, rank in zip(depth, self.tokens.tolist()):
+            if not (level < len(table) and 0 <= rank < len(table[level])):
+                raise ValueError(f"accuracies has no rank {rank} on level {level}, which the shape needs")
         for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
             worth.append(table[level][rank] * (worth[parent] if parent >= 0 else 1.0))
         return torch.tensor(worth, dtype=torch.float64)

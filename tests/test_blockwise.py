@@ -1,4 +1,5 @@
 """Blockwise decoding: the invariants of every drafter, the pass counts of the paper, the heads' file, and that training is what drafting reads."""
+import copy
 import math
 from functools import cache
 
@@ -316,6 +317,18 @@ def test_the_fingerprint_tells_targets_apart_and_dtypes_not():
     marks = {fingerprint(type(stored)(stored.model.to(dtype))) for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64)}
     assert len(marks) == 1 and marks.isdisjoint({fingerprint(native(seed=1)), fingerprint(native(seed=0, num_layers=3))})
     assert fingerprint(hugging_face("Llama")) == fingerprint(hugging_face("Llama"))
+    stored = native(dtype=torch.float32)
+    assert len({fingerprint(type(stored)(copy.deepcopy(stored.model).to(dtype))) for dtype in (torch.bfloat16, torch.float32, torch.float64)}) == 1
+    merged = copy.deepcopy(stored.model)
+    merged.blocks[1].down.weight.data += 0.01 * torch.ones(32, 1) @ torch.ones(1, 48)     # a fine-tuning that leaves the embeddings alone
+    assert fingerprint(type(stored)(merged)) != fingerprint(stored)
+
+
+def test_heads_of_another_dtype_are_refused():
+    target = native(dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"heads are torch.float32 on cpu, the target is torch.bfloat16 on cpu: .*heads.to\("):
+        BlockwiseDrafter(target, Heads(32, 3), k=4)
+    BlockwiseDrafter(target, Heads(32, 3).to(target.device, target.dtype), k=4)
 
 
 def test_files_that_are_not_these_heads_are_refused(tmp_path):

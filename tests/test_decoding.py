@@ -341,6 +341,7 @@ BAD = [
     (dict(rule=typical), TypeError, "a rule with settings is made by calling it, as in typical"),
     (dict(rule=exact_match, temperature=1.0), ValueError, "rule=exact_match needs temperature=0, got temperature=1.0"),
     (dict(seed="x"), ValueError, "seed='x': must be"),
+    (dict(prompt_ids=np.array([1, 200], dtype=np.uint8)), ValueError, "prompt_ids holds 200: token ids must be in 0 … 47"),
 ]
 
 
@@ -364,6 +365,25 @@ def test_bad_input_is_named_at_the_call_before_any_model_runs(arguments, error, 
     for call in (generate, stream):
         with pytest.raises(error, match=message):
             call(**dict(target=TARGET, prompt_ids=PROMPT) | arguments)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
+def test_ids_of_any_whole_dtype_are_taken(dtype):
+    wide = native(vocab_size=2048)
+    ids = np.array(PROMPT, dtype=dtype)
+    assert torch.equal(generate(wide, ids, max_new_tokens=3, stop_token_ids=ids[:0]).tokens, generate(wide, PROMPT, max_new_tokens=3).tokens)
+
+
+def test_an_rng_that_is_none_is_refused_before_any_model_runs(monkeypatch):
+    monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
+    with pytest.raises(TypeError, match="rng is a Generator: must have `flip` and `draw`"):
+        stream(TARGET, PROMPT, rng=torch.Generator(), temperature=1.0)
+
+
+def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():
+    out = generate(TARGET, PROMPT, max_new_tokens=3)
+    made = Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
+    assert out == out != generate(TARGET, PROMPT, max_new_tokens=3) and made != Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48) and {out, made}
 
 
 class Scripted:

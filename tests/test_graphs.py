@@ -6,8 +6,9 @@ import torch
 from models_zoo import PROMPT, native, perturbed
 
 from specdec_lite import CausalLM, TokenTree, generate, graphs, load_pair, timing
-from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters import MedusaDrafter, ModelDrafter
 from specdec_lite.graphs import SIZES, StaticLM
+from specdec_lite.heads import Heads
 
 SHAPES = [dict(), dict(window=6), dict(qk_norm=True, num_kv_heads=4), dict(qkv_bias=True, tied=True)]
 TREE = TokenTree([4, 5, 6, 7, 8], [-1, -1, 0, 1, 1])
@@ -118,6 +119,13 @@ def test_logits_stay_when_the_buffers_are_used_again():
 def test_timing_takes_a_static_model():
     found = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
     assert set(found.target) == {1, 5} and min(found.target.values()) > 0
+
+
+def test_a_tree_longer_than_the_longest_pass_is_refused_before_it_runs(monkeypatch):
+    model, static = both(sizes=(1, 2, 5))
+    monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
+    with pytest.raises(ValueError, match="tree has 5 nodes: .* longest pass, 5; give StaticLM larger sizes"):
+        generate(static, PROMPT, MedusaDrafter(static, Heads(static.hidden_size, 3).to(static.dtype), TokenTree([0, 1, 0, 0, 1], [-1, -1, 0, 1, 1])), 20)
 
 
 def test_what_does_not_fit_is_refused_before_it_runs():

@@ -33,7 +33,8 @@ def folder(tmp_path, tokenizer):
 def snapshots(monkeypatch, folder):
     """The hub, played by local folders: every call is recorded as (repository, kinds of files)."""
     calls = []
-    def snapshot_download(repository, allow_patterns):
+    def snapshot_download(repository, allow_patterns, ignore_patterns):
+        assert ignore_patterns == ["*/*"]
         calls.append((repository, tuple(allow_patterns)))
         return str(folder / repository.split("/")[1])
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
@@ -59,10 +60,19 @@ def test_a_pair_from_the_hub_is_described_before_its_weights_are_fetched(snapsho
     pair = load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32")
     assert [name for name, _ in snapshots] == ["somebody/large", "somebody/small"] * 2
     assert not any("safetensors" in kind for _, kinds in snapshots[:2] for kind in kinds)
-    assert all("*.safetensors" in kinds and not any(kind.endswith((".bin", ".py", ".pt")) for kind in kinds) for _, kinds in snapshots[2:])
+    assert [[kind for kind in kinds if "safetensors" in kind] for _, kinds in snapshots[2:]] == [["*.safetensors"]] * 2
+    assert all(not any(kind.endswith((".bin", ".py", ".pt")) for kind in kinds) for _, kinds in snapshots[2:])
     prompt = pair.tokenizer.encode("def f(x):")
     plain = generate(pair.target, prompt, max_new_tokens=10).tokens
     assert torch.equal(generate(pair.target, prompt, ModelDrafter(pair.draft, 3), 10).tokens, plain)
+
+
+def test_only_the_shards_that_the_index_names_are_fetched(snapshots, folder, tokenizer):
+    save_model(folder / "large", native(dtype=torch.float32, vocab_size=280, tied=True).model, tokenizer, 20_000)
+    (folder / "large" / "model.safetensors").rename(folder / "large" / "consolidated.safetensors")
+    load_pair("somebody/large", "somebody/large", device="cpu")
+    named = [kind for kind in snapshots[2][1] if kind.endswith(".safetensors")]
+    assert len(named) > 1 and named == sorted(file.name for file in (folder / "large").glob("model-*.safetensors"))
 
 
 def test_what_does_not_fit_is_said_before_any_weight_is_fetched(snapshots, monkeypatch, folder):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from models_zoo import PROMPT, build, native
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from specdec_lite import corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
@@ -80,12 +80,21 @@ def test_configs_that_are_not_ours_are_not_claimed():
     for change in (dict(model_type="gemma"), dict(attention_bias=True), dict(mlp_bias=True), dict(hidden_act="gelu"),
                    dict(rope_scaling=dict(type="linear", factor=2)), dict(rope_parameters=dict(rope_type="llama3"))):
         assert config_from_hf(base | change) is None
+    assert config_from_hf(base | dict(quantization_config=dict(quant_method="fp8"))) is None
     assert config_from_hf(base | dict(model_type="mistral", sliding_window=9)).window == 9 and config_from_hf(base | dict(sliding_window=9)).window is None
     assert config_from_hf(base | dict(model_type="qwen2", sliding_window=9, use_sliding_window=False)).window is None
     assert config_from_hf(base | dict(rope_parameters=dict(rope_type="default", rope_theta=5.0))).rope_theta == 5.0
 
 
 # Bad input -------------------------------------------------------------------------------------------------------------
+
+def test_weights_that_have_no_place_in_the_model_are_refused(folder):
+    """The scales of quantised weights, for one: without them what is left loads, and is noise."""
+    file = folder / "draft" / "model.safetensors"
+    save_file(load_file(file) | {"model.layers.0.mlp.down_proj.weight_scale_inv": torch.ones(1)}, file)
+    with pytest.raises(ValueError, match="it holds model.layers.0.mlp.down_proj.weight_scale_inv and 0 more that the model has no place for"):
+        load_model(folder / "draft")
+
 
 def test_half_a_pair_is_refused(folder):
     with pytest.raises(ValueError, match="target=.*draft=None: give both"):

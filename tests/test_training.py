@@ -53,6 +53,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     assert all(torch.equal(whole[name], finished[name]) for name in whole)
 
 
+def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+    run(tmp_path)
+    for plan, seed in ((Plan(steps=12, learning_rate=2e-2, batch=2, context=16, long_context=32, warmup=2), 0), (PLAN, 1)):
+        model = initialise(Transformer(SHAPE), seed)
+        with pytest.raises(ValueError, match="model.pt is the checkpoint of another run .* choose another --work folder"):
+            train(model, next_token_loss(model), STREAMS, plan, tmp_path / "model.pt")
+
+
 def test_training_learns(tmp_path):
     """A text that repeats with period 4 is learnt: loss below that of guessing."""
     model = initialise(Transformer(SHAPE))
@@ -127,6 +135,13 @@ def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeyp
     cut = len(read)
     training.prepare(tmp_path, start=tmp_path / "other")
     assert len(read) == cut
+    train_tokenizer(TEXTS, vocabulary=300).save_pretrained(tmp_path / "third" / "target")
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(training.text, "tokenize", lambda *_: (_ for _ in ()).throw(Interrupted))
+        training.prepare(tmp_path, start=tmp_path / "third")
+    _, third = training.prepare(tmp_path, start=tmp_path / "third")        # not the streams of the tokenizer before
+    assert len(third["docs"]) < len(other["docs"])
+    training.prepare(tmp_path, start=tmp_path / "other")
     _, more = training.prepare(tmp_path, start=tmp_path / "other", packages=True)
     assert set(more) == set(training.MIXTURE) and np.array_equal(more["docs"], other["docs"])
 

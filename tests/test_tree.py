@@ -134,6 +134,12 @@ def test_no_shape_of_this_size_is_worth_more_than_the_best(table, budget):
     assert tree.worth(table).tolist() == pytest.approx([value(table, text) for text in texts(tree)]) and len(set(texts(tree))) == len(tree)
 
 
+@pytest.mark.parametrize("tree", [TokenTree([-1], [-1]), TokenTree([2], [-1]), TokenTree.chain([0, 0])])
+def test_the_worth_of_a_shape_that_the_table_lacks_is_refused(tree):
+    with pytest.raises(ValueError, match=r"accuracies has no rank (-1|2|0) on level (0|1), which the shape needs"):
+        tree.worth([[0.5, 0.2]])
+
+
 @given(TABLES, st.integers(1, 12))
 def test_the_best_shape_begins_with_the_best_smaller_ones(table, budget):
     tree, smaller = TokenTree.best(table, budget), TokenTree.best(table, budget - 1)

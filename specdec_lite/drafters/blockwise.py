@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from ..heads import Heads, load_heads
+from ..heads import Heads, check_heads, load_heads
 from ..models import CausalLM, Scores
 from ..proposal import NOTHING, Proposal, Verdict
 from ..sampling import Sampling, is_number, is_whole
@@ -24,14 +24,9 @@ class BlockwiseDrafter:
     """
 
     def __init__(self, target: CausalLM, heads: Heads, k: int = 4, draft_temperature: float | None = None):
-        if not isinstance(target, CausalLM):
-            raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
-        if not isinstance(heads, Heads):
-            raise TypeError(f"heads is a {type(heads).__name__}: must be specdec_lite.heads.Heads, or use BlockwiseDrafter.from_pretrained")
+        check_heads(heads, target)
         if not is_whole(k) or not 1 <= k <= heads.count + 1:
             raise ValueError(f"k={k!r}: must be a whole number in 1 … {heads.count + 1} (the target's own head and up to {heads.count} extra ones)")
-        if heads.hidden_size != target.hidden_size:
-            raise ValueError(f"heads read hidden states of size {heads.hidden_size}, the target's have size {target.hidden_size}")
         if draft_temperature is not None and not (is_number(draft_temperature) and 0 <= draft_temperature < math.inf):
             raise ValueError(f"draft_temperature={draft_temperature!r}: must be None or a number ≥ 0 (0 takes the argmax of every head)")
         self.target, self.heads, self.k = target, heads, k

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..heads import Heads, load_heads
+from ..heads import Heads, check_heads, load_heads
 from ..models import CausalLM, Scores
 from ..proposal import NOTHING, Proposal, Verdict
 from ..speculation import Context
@@ -41,14 +41,9 @@ class MedusaDrafter:
     """
 
     def __init__(self, target: CausalLM, heads: Heads, tree: TokenTree):
-        if not isinstance(target, CausalLM):
-            raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
-        if not isinstance(heads, Heads):
-            raise TypeError(f"heads is a {type(heads).__name__}: must be specdec_lite.heads.Heads, or use MedusaDrafter.from_pretrained")
+        check_heads(heads, target)
         if not isinstance(tree, TokenTree):
             raise TypeError(f"tree is a {type(tree).__name__}: must be a TokenTree of ranks, such as TokenTree.chain([0, 0, 0])")
-        if heads.hidden_size != target.hidden_size:
-            raise ValueError(f"heads read hidden states of size {heads.hidden_size}, the target's have size {target.hidden_size}")
         depth = tree.depth.tolist()
         self.target, self.heads, self.tree = target, heads, tree
         self.levels, self.ranks = max(depth, default=-1) + 1, max(tree.tokens.tolist(), default=-1) + 1

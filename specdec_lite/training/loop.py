@@ -3,10 +3,11 @@
 What lives here: everything that does not care which model is trained. What does not: the text (`text`), and the losses
 of the drafts and heads, which stand with what they train.
 """
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -101,17 +102,29 @@ def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
     return made
 
 
-class Checkpoint:
-    """The state of a run, written whole or not at all: model, optimisers, step, seconds spent."""
+def digest(model: nn.Module) -> str:
+    """A hash of all weights, to tell one starting point from another."""
+    found = hashlib.sha256()
+    for _, weight in sorted(model.named_parameters()):
+        found.update(weight.detach().float().cpu().numpy().tobytes())
+    return found.hexdigest()
 
-    def __init__(self, path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer]):
+
+class Checkpoint:
+    """The state of a run, written whole or not at all: model, optimisers, step, seconds spent, and what the run set out to do."""
+
+    def __init__(self, path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], plan: Plan):
         self.path, self.model, self.optimisers = path, model, optimisers
+        self.run = {"plan": asdict(plan), "start": digest(model)}
 
     def load(self, device) -> tuple[int, float]:
-        """Steps done and seconds spent so far: (0, 0.0) where nothing was saved."""
+        """Steps done and seconds spent so far: (0, 0.0) where nothing was saved. ValueError where another run was."""
         if not self.path.exists():
             return 0, 0.0
         saved = torch.load(self.path, map_location=device, weights_only=True)
+        if saved.get("run") != self.run:
+            raise ValueError(f"{self.path} is the checkpoint of another run ({saved.get('run', 'not told which')}): this one is {self.run}; "
+                             "choose another --work folder, or delete it")
         self.model.load_state_dict(saved["model"])
         for optimizer, state in zip(self.optimisers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
@@ -119,7 +132,8 @@ class Checkpoint:
 
     def save(self, step: int, seconds: float) -> None:
         part = self.path.with_suffix(".part")
-        torch.save({"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimisers], "step": step, "seconds": seconds}, part)
+        torch.save({"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimisers], "step": step, "seconds": seconds,
+                    "run": self.run}, part)
         part.replace(self.path)
 
 
@@ -130,7 +144,7 @@ def train(model: nn.Module, loss: Callable[[Tensor], Tensor], streams: dict, pla
     Leaves the model in eval mode and returns the seconds spent on it, earlier runs included.
     """
     device, optimisers = next(model.parameters()).device, optimizers(model, plan)
-    checkpoint = Checkpoint(path, model, optimisers)
+    checkpoint = Checkpoint(path, model, optimisers, plan)
     first, spent = checkpoint.load(device)
     for part in model.modules():
         if isinstance(part, Transformer):

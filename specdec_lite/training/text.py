@@ -2,6 +2,7 @@
 
 What lives here: what becomes of the text. What does not: the text itself (`corpus`), batches and steps (`loop`).
 """
+import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -38,19 +39,22 @@ def prepare(work: Path, start: Path | None = None, packages: bool = False):
 
     packages: with the installed packages' source as a stream of its own, drawn as often as all others together; it is
     never in what the tokenizer is made from. The corpus is read only where something is missing, or where the tokenizer
-    is not the one the streams were cut with.
+    is not the one the streams were cut with: its hash is written once all of them are there.
     """
     from transformers import PreTrainedTokenizerFast
     work.mkdir(parents=True, exist_ok=True)
     described, paths = work / "tokenizer" / "tokenizer.json", {name: work / f"{name}.npy" for name in MIXTURE if packages or name != "packages"}
-    before = described.read_bytes() if described.exists() else None
+    mark = work / "streams.cut-with"
     if start:
         PreTrainedTokenizerFast.from_pretrained(start / "target").save_pretrained(work / "tokenizer")
     if not described.exists():
         texts = training_text()
         train_tokenizer([*texts["library"], *texts["docs"] * 4]).save_pretrained(work / "tokenizer")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
-    if described.read_bytes() != before or not all(path.exists() for path in paths.values()):
+    own = hashlib.sha256(described.read_bytes()).hexdigest()
+    if not all(path.exists() for path in paths.values()) or not mark.exists() or mark.read_text() != own:
+        mark.unlink(missing_ok=True)
         for name, documents in training_text(packages).items():
             np.save(paths[name], tokenize(tokenizer, documents))
+        mark.write_text(own)
     return tokenizer, {name: np.load(path) for name, path in paths.items()}
