@@ -8,7 +8,7 @@ def shown(mounted, presets):
     page = mounted(Explorer(alpha=0.6, gamma=4, c=0.3, presets=presets), 1000)
     found = page.evaluate("[...document.querySelectorAll('.sdl-measured')].map((box) => [+box.getAttribute('x') + 6, +box.getAttribute('y') + 6])")
     you = page.evaluate("""(() => { const dots = [...document.querySelectorAll('circle[r="6.5"]')]; return [+dots[0].getAttribute('cx'), +dots[0].getAttribute('cy')]; })()""")
-    return found, you, page.locator("[aria-live]").inner_text()
+    return found, you, page.locator("[aria-live=polite]").inner_text()
 
 
 @pytest.mark.browser

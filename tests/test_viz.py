@@ -13,6 +13,7 @@ import traitlets
 from specdec_lite import theory
 from specdec_lite.viz import Explorer, Interactive, figure, theme
 from specdec_lite.viz.interactive import MIME, STATIC
+from specdec_lite.viz.trace import KINDS
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path.stem for path in STATIC.glob("*.js"))
@@ -74,6 +75,7 @@ def test_modules_stand_alone(module):
     assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org)", source, re.M)
     assert len(re.findall(r"^export\b", source, re.M)) == 1 and re.search(r"^export default \{", source, re.M)
     assert not re.search(r"[\"' ]sd-", source), "sd- belongs to sphinx-design"
+    assert source.count('make("output"') == source.count('make("output", { for: id, "aria-live": "off" })'), "a slider says its value itself"
     assert len(source.splitlines()) <= 350
 
 
@@ -127,13 +129,36 @@ def contrast(first: str, second: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+def colours_of(css: str) -> dict[str, list[str]]:
+    """name → [light, dark] of a stylesheet's own colours."""
+    return {name: pair for name, *pair in re.findall(r"--sdl-([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)}
+
+
 def test_text_is_readable_in_both_themes():
     for colours in (theme.LIGHT, theme.DARK):
         assert contrast(colours["text"], colours["background"]) >= 7
-    css = (STATIC / "interactive.css").read_text(encoding="utf-8")
-    value = {name: pair for name, *pair in re.findall(r"--sdl-([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)}
+    value = colours_of((STATIC / "interactive.css").read_text(encoding="utf-8"))
     for mode in (0, 1):
         for text, behind in (("ink", "surface"), ("ink", "raised"), ("muted", "surface"), ("muted", "raised"), ("accent", "surface"), ("on-accent", "accent")):
             assert contrast(value[text][mode], value[behind][mode]) >= 4.5, (text, behind, mode)
         for mark in ("target", "accepted", "rejected", "recovered"):
             assert contrast(value[mark][mode], value["surface"][mode]) >= 3, (mark, mode)
+
+
+def lines(css: str, drawn: str, by: str) -> dict[str, str]:
+    """selector → colour of the line that a property `by` draws, for the selectors that match `drawn`."""
+    rules = re.findall(r"^(\S[^{}]*) \{([^{}]*)\}", re.sub(r"/\*.*?\*/\n?", "", css, flags=re.S), re.M)
+    return {selector: name for selector, body in rules if re.search(drawn, selector) for name in re.findall(rf"\b{by}: [^;]*var\(--sdl-([\w-]+)\)", body)}
+
+
+def test_controls_and_fates_are_outlined_in_both_themes():
+    """3 to 1 for the lines by which alone a control, or a token's fate, is seen (WCAG 2.2, 1.4.11)."""
+    css = (STATIC / "interactive.css").read_text(encoding="utf-8") + (ROOT / "site" / "live" / "live.css").read_text(encoding="utf-8")
+    value = colours_of(css)
+    controls = lines(css, r"textarea|select$|input|button|sdl-live-run|sdl-node", "border(?:-color)?")
+    fates = lines(css, rf"^\.sdl-fates \.sdl-({'|'.join({*KINDS, 'drafted', 'own'})})$", "border-bottom")
+    assert len(controls) > 9 and len(fates) == len(KINDS) + 1   # what was never tested is struck through, not underlined
+    assert value["control-line"] == [theme.LIGHT["line"], theme.DARK["line"]]
+    for selector, name in (controls | fates).items():
+        for mode, behind in itertools.product((0, 1), ("surface", "raised")):
+            assert contrast(value[name][mode], value[behind][mode]) >= 3, (selector, name, behind)

@@ -10,18 +10,30 @@ export function loadScript(url) {
   });
 }
 
-/** The weights from scripts: each hands over a piece of them, in base64, as text. */
-export async function fromScripts(base, count, hand, onProgress) {
-  globalThis.sdlWeights = hand;
-  for (let number = 0; number < count; number++) {
-    await loadScript(`${base}weights-${number}.js`);
-    onProgress((number + 1) / count);
-    await new Promise((resolve) => setTimeout(resolve)); // the page's turn
-  }
-  delete globalThis.sdlWeights;
+let lastLoad = Promise.resolve();
+
+/** The weights from scripts: each hands over a piece of them, in base64, as text. The scripts know one name to hand it to,
+ *  so several copies on a page load one after another. */
+export function fromScripts(base, count, hand, onProgress) {
+  const load = lastLoad.then(async () => {
+    globalThis.sdlWeights = hand;
+    try {
+      for (let number = 0; number < count; number++) {
+        await loadScript(`${base}weights-${number}.js`);
+        onProgress((number + 1) / count);
+        await new Promise((resolve) => setTimeout(resolve)); // the page's turn
+      }
+    } finally {
+      delete globalThis.sdlWeights;
+    }
+  });
+  lastLoad = load.catch(() => {});
+  return load;
 }
 
 /** The engine's worker, from the source that engine.js carries: a worker's file cannot be opened from a folder. */
 export function startWorker(source) {
-  return new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" })), worker = new Worker(url);
+  worker.addEventListener("message", () => URL.revokeObjectURL(url), { once: true }); // by then it has read the source
+  return worker;
 }

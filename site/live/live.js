@@ -15,7 +15,7 @@ const control = (id, name, note, input, output) =>
   make("div", { class: "sdl-control" }, make("label", { for: id }, `${name} `, make("small", {}, note)), ...(output ? [output] : []), input);
 
 function slider(id, name, note, { min, max, step, value, digits }) {
-  const input = make("input", { id, type: "range", min, max, step, value }), output = make("output", { for: id });
+  const input = make("input", { id, type: "range", min, max, step, value }), output = make("output", { for: id, "aria-live": "off" });
   const show = () => { output.textContent = Number(input.value).toFixed(digits); };
   input.addEventListener("input", show);
   show();
@@ -127,6 +127,7 @@ function mount(el, parts) {
   function showResult(result) {
     last = seen[result.options.format] = view.root.sdlResult = result;
     view.measured.hidden = false;
+    view.measured.classList.remove("sdl-live-old");
     view.replay.time([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1], result.passTimes);
     view.numbers.replaceChildren(...readouts(result).map(([name, value, note]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, `${value} `, make("small", {}, note)))));
@@ -149,7 +150,7 @@ function mount(el, parts) {
       view.progress.hidden = true;
       say("Decoding…");
       view.replay.begin(options.prompt.length > SHOWN ? `…${options.prompt.slice(-SHOWN)}` : options.prompt);
-      view.measured.classList.add("sdl-live-old"); // still the last run's numbers
+      view.measured.classList.add("sdl-live-old"); // still an earlier run's numbers, until there are new ones
       showResult(await engine.run(options, (message) => (message.type === "trace" ? showTrace(message) : showTurn(message))));
       view.run.textContent = "Run";
       view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
@@ -158,7 +159,6 @@ function mount(el, parts) {
       say(error.message, true);
     }
     view.progress.hidden = true;
-    view.measured.classList.remove("sdl-live-old");
     view.run.removeAttribute("aria-disabled");
   }
 

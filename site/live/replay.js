@@ -48,7 +48,7 @@ const meter = (name) => {
 export function replay(id) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": "Decoded text" });
   const legend = make("ul", { class: "sdl-legend" }), scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
-  const output = make("output", { for: id }), play = make("button", { type: "button", class: "sdl-button" }, "Play");
+  const output = make("output", { for: id, "aria-live": "off" }), play = make("button", { type: "button", class: "sdl-button" }, "Play");
   const paces = [meter("speculative"), meter("plain, in the same time")];
   const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
   const scrub = make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber);
@@ -63,9 +63,9 @@ export function replay(id) {
     const elapsed = pace && pace.perPass.slice(0, at).reduce((sum, time) => sum + time, 0);
     output.textContent = `${at} of ${steps.length}`;
     scrubber.setAttribute("aria-valuetext", at ? `pass ${at} of ${steps.length}: ${pieces(steps[at - 1]).map(([kind, token]) => `${kind} ${JSON.stringify(token)}`).join(", ")}` : "before the first pass");
-    paces[0].show(emitted / total, `${emitted} tokens`);
+    paces[0].show(emitted / (total || 1), `${emitted} tokens`);
     const plain = pace && Math.min(total, Math.round(elapsed / pace.plain));
-    paces[1].show(plain ? plain / total : 0, pace ? `${plain} tokens` : "being measured");
+    paces[1].show(plain ? plain / total : 0, pace ? `${plain} tokens` : steps.length ? "being measured" : "");
     const current = passes[at - 1];
     if (current) text.scrollTop = Math.max(0, current.offsetTop - text.offsetTop - text.clientHeight + 60);
   }
@@ -79,6 +79,7 @@ export function replay(id) {
   function start() {
     if (complete && Number(scrubber.value) >= steps.length) scrubber.value = 0;
     play.textContent = "Pause";
+    clearInterval(timer);
     timer = setInterval(() => {
       scrubber.value = Number(scrubber.value) + 1;
       draw();
@@ -89,11 +90,14 @@ export function replay(id) {
   play.addEventListener("click", () => (timer ? stop() : start()));
   scrubber.addEventListener("input", () => { stop(); draw(); });
 
-  /** A new run: nothing of it is there yet. */
+  /** A new run: nothing of it is there yet, so there is nothing to play. */
   function begin(prompt) {
     stop();
     [steps, passes, pace, complete] = [[], [], null, false];
+    scrubber.max = scrubber.value = 0;
+    play.disabled = true;
     text.replaceChildren(make("span", { class: "sdl-prompt" }, prompt));
+    draw();
   }
 
   /** More of the run; it starts to play with its first pass. last: there is no more to come. */
@@ -105,6 +109,7 @@ export function replay(id) {
     const used = new Set(steps.flatMap((step) => pieces(step).map(([kind]) => kind)));
     legend.replaceChildren(...Object.keys(KINDS).filter((kind) => used.has(kind)).map((kind) => make("li", {}, tokenNode(kind, kind), ` ${KINDS[kind]}`)));
     scrubber.max = steps.length;
+    play.disabled = false;
     if (still || first) scrubber.value = still ? steps.length : 1;
     draw();
     if (first && !still) start();

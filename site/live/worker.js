@@ -21,7 +21,7 @@ const NEWS = 100; // milliseconds between two messages with decoded text
 export async function build({ kernels, manifest, weights, format }) {
   const kernel = await loadKernel(kernels);
   const model = (name, held) => new Llama(kernel, manifest.models[name], weights, held, CAPACITY);
-  return { kernel, target: model("target", format), draft: model("draft", "int8"), tokenizer: new Tokenizer(manifest.tokenizer), wanted: 0 };
+  return { kernel, format, target: model("target", format), draft: model("draft", "int8"), tokenizer: new Tokenizer(manifest.tokenizer), wanted: 0 };
 }
 
 const median = (values) => {
@@ -127,16 +127,16 @@ function serve(scope) {
     async load({ kernels, manifest, format, url, again }) {
       const progress = (share) => scope.postMessage({ type: "progress", share });
       const weights = await joined(url ? await fetched(url, manifest.bytes, again, progress) : pieces, manifest);
+      pieces.length = 0;
       const compiled = Object.fromEntries(Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]));
-      loaded = { kernels: compiled, manifest, weights, format };
-      engine = await build(loaded);
+      loaded = { kernels: compiled, manifest, weights };
+      engine = await build({ ...loaded, format });
       scope.postMessage({ type: "ready", simd: engine.kernel.simd });
     },
     async run({ options }) {
-      if (options.format !== loaded.format) {
-        loaded = { ...loaded, format: options.format };
-        engine = null;
-        engine = await build(loaded);
+      if (engine?.format !== options.format) {
+        engine = null; // its memory goes before the next one's comes
+        engine = await build({ ...loaded, format: options.format });
       }
       run(engine, options, (message) => scope.postMessage(message));
     },

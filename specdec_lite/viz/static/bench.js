@@ -244,7 +244,7 @@ const option = (value, words) => make("option", { value }, words);
 
 function barSlider(name, i, id, onInput) {
   const input = make("input", { type: "range", id, min: 0, max: 1, step: 0.01, "data-law": name, "data-token": i, style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}` });
-  const output = make("output", { for: id });
+  const output = make("output", { for: id, "aria-live": "off" });
   input.addEventListener("input", () => onInput(name, i, Number(input.value)));
   const show = (v) => { input.value = v; input.style.setProperty("--sdl-share", v); output.textContent = v.toFixed(3); };
   return { node: make("div", { class: "sdl-bar" }, make("label", { for: id }, `${name}(${NAMES[i]})`), input, output), show };

@@ -133,7 +133,7 @@ function controls(id, count, go, toggle) {
     node.addEventListener("click", act);
     return node;
   };
-  return { input, output: make("output", { for: id }), move: (words, where) => button(words, () => go(where)), play: button("Play", toggle) };
+  return { input, output: make("output", { for: id, "aria-live": "off" }), move: (words, where) => button(words, () => go(where)), play: button("Play", toggle) };
 }
 
 // Plays on until the end, a touch of any control or a hidden page; readers who asked for less motion are not offered it.

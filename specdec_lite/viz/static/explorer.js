@@ -224,7 +224,7 @@ function drawTokens(svg, width, s) {
 
 function slider(spec, id, onInput) {
   const input = make("input", { type: "range", id, min: spec.min, max: spec.max, step: spec.step, "data-name": spec.name });
-  const output = make("output", { for: id });
+  const output = make("output", { for: id, "aria-live": "off" });
   input.addEventListener("input", () => onInput({ [spec.name]: Number(input.value) }));
   const label = make("label", { for: id }, `${spec.symbol} `, make("small", {}, spec.note));
   const show = (value) => { input.value = value; output.textContent = value.toFixed(spec.digits); };

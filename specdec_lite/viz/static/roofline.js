@@ -175,7 +175,7 @@ function slider(spec, id, onInput) {
   const isLog = "low" in spec;
   const range = isLog ? { min: spec.low, max: spec.high, step: 0.01 } : { min: spec.min, max: spec.max, step: 1 };
   const input = make("input", { type: "range", id, "data-name": spec.name, ...range });
-  const output = make("output", { for: id });
+  const output = make("output", { for: id, "aria-live": "off" });
   const valueOf = () => {
     const place = Number(input.value);
     if (!isLog) return place;

@@ -200,7 +200,7 @@ function textsAround(rounds, at, moment) {
 
 function controls(id, count, go) {
   const input = make("input", { type: "range", id, min: 1, max: count, step: 1 });
-  const output = make("output", { for: id });
+  const output = make("output", { for: id, "aria-live": "off" });
   input.addEventListener("input", () => go(() => Number(input.value) - 1));
   const button = (words, where) => {
     const node = make("button", { type: "button", class: "sdl-button" }, words);

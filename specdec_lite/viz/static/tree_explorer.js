@@ -230,7 +230,7 @@ function toolbar(id, actions) {
     return node;
   };
   const masks = { tree: button("Tree mask", () => actions.flip("tree")), causal: button("Naive causal mask", () => actions.flip("causal")) };
-  const [input, output] = [make("input", { type: "range", id, step: 1 }), make("output", { for: id })];
+  const [input, output] = [make("input", { type: "range", id, step: 1 }), make("output", { for: id, "aria-live": "off" })];
   input.addEventListener("input", () => actions.select(Number(input.value)));
   return { masks, input, output,
     edit: make("div", { class: "sdl-row" }, button("Add child", actions.grow), button("Remove", actions.prune), button("Undo", actions.undo), button("Reset", actions.reset)),
