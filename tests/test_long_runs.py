@@ -34,7 +34,9 @@ def cache_bytes(model, length: int) -> int:
 def warmed(tokens, **shape):
     """A model whose tables (the causal mask of at most 64 MiB, the rotary angles) are already as large as `tokens` need."""
     model = native(dtype=torch.float32, max_positions=8192, **shape)
-    model.score([1] * min(tokens + 64, TRIANGLE), model.new_cache(), last=True)
+    cache = model.new_cache()
+    for count in (1, min(tokens + 64, TRIANGLE) - 1):     # the second pass follows stored tokens, so it needs the mask
+        model.score([1] * count, cache, last=True)
     return model
 
 
