@@ -272,6 +272,11 @@ REFUSED = {kind: reason for reason, kinds in {
 }.items() for kind in kinds}
 
 
+# By how much a type multiplies its logits after the projection. (MPT has such a setting too, which transformers does not use.)
+SCALED = {"cohere": lambda config: config.logit_scale or 1.0, "granite": lambda config: 1 / config.logits_scaling,
+          "minicpm3": lambda config: 1 / config.logits_scaling, "hyperclovax": lambda config: config.logits_scaling}
+
+
 class HuggingFaceBackend:
     """Any Hugging Face causal LM. Masks are additive float 4-D tensors; models that refuse them verify a tree path by path."""
 
@@ -296,15 +301,33 @@ class HuggingFaceBackend:
                         or getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
                         or bool(self.layer_types - {"full_attention", "sliding_attention"}))
         self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+        self.compared = False
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
         return HuggingFaceStorage()
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The vocabulary projection, and what some types do after it: Cohere's and Granite's scale, Gemma's soft cap."""
-        logits = self.head(hidden) * (getattr(self.config, "logit_scale", None) or 1) / (getattr(self.config, "logits_scaling", None) or 1)
-        cap = getattr(self.config, "final_logit_softcapping", None)
+        """The vocabulary projection, and what some types do after it. ValueError, at the first call, where a pass gives other logits."""
+        if not self.compared:
+            self._compare()
+        return self._project(hidden)
+
+    def _project(self, hidden: Tensor) -> Tensor:
+        """With Cohere's, Granite's and HyperCLOVA's scale of the logits, and Gemma's soft cap."""
+        scale = next((scale(self.config) for kind, scale in SCALED.items() if self.config.model_type.startswith(kind)), 1.0)
+        logits, cap = self.head(hidden) * scale, getattr(self.config, "final_logit_softcapping", None)
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    @torch.inference_mode()
+    def _compare(self) -> None:
+        """Read a few tokens (a padding one says nothing: its state may be zero) and hold `_project` against the pass's own logits."""
+        tokens = torch.arange(min(8, self.vocab_size), device=self.head.weight.device)[None]
+        scores = self._forward(tokens, self.storage(1, 8).cache, {}, ("final",), last=False)
+        ours, theirs = self._project(scores.hidden["final"]), scores.logits
+        if (ours - theirs).abs().max() > 0.02 * theirs.abs().max():
+            raise ValueError(f"{type(self.model).__name__} does something to its logits after the vocabulary projection that is not known here: "
+                             "heads cannot draft for it")
+        self.compared = True
 
     def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
         if tree is not None and self.by_path:

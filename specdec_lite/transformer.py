@@ -6,6 +6,7 @@ Hugging Face weights. What does not: sampling, caches that are cut back (`models
 Shapes: B batch, n tokens fed, m tokens already stored, d hidden size, H query heads, G key/value heads, h head size.
 """
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -164,7 +165,7 @@ class Transformer(nn.Module):
         keep = {} if keep is None else keep
         if 0 in keep:
             keep[0] = x
-        for index, block in enumerate(self.blocks[:layers], start=1):
+        for index, block in enumerate(islice(self.blocks, layers), start=1):   # a slice would build a module, at every pass
             past = None if storage is None else (storage.keys[index - 1], storage.values[index - 1])
             x = block(x, cos, sin, bias, past, start)
             if index in keep:

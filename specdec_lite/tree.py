@@ -182,10 +182,9 @@ class TokenTree:
         where the shape asks for a level or a rank that there is not.
         """
         table, depth, worth = _accuracy_table(accuracies), _depth(self.parents).tolist(), []
-        for level, rank in zip(depth, self.tokens.tolist()):
+        for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
             if not (level < len(table) and 0 <= rank < len(table[level])):
                 raise ValueError(f"accuracies has no rank {rank} on level {level}, which the shape needs")
-        for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
             worth.append(table[level][rank] * (worth[parent] if parent >= 0 else 1.0))
         return torch.tensor(worth, dtype=torch.float64)
 

@@ -248,13 +248,34 @@ def test_hidden_states_carry_their_names(name):
     assert torch.equal(along.logits, tree.logits[:, [0, 2, 5]]) and torch.equal(along.hidden[1], tree.hidden[1][:, [0, 2, 5]])
 
 
-@pytest.mark.parametrize("family, change", [("Cohere", dict(logit_scale=0.06)), ("Granite", dict(logits_scaling=8.0)), ("Gemma2", dict(final_logit_softcapping=0.5))])
+@pytest.mark.parametrize("family, change", [("Cohere", dict(logit_scale=0.06)), ("Granite", dict(logits_scaling=8.0)), ("Gemma2", dict(final_logit_softcapping=0.5)),
+                                            ("HyperCLOVAX", dict(logits_scaling=0.25))])
 def test_the_head_does_what_a_type_does_to_its_logits(family, change):
-    model = CausalLM(build(family, FAMILIES[family] | change).double())
+    model = CausalLM(build(family, FAMILIES.get(family, {}) | change).double())
     scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
     assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
     with torch.inference_mode():
         assert apart(model.backend.head(scores.hidden["final"]), scores.logits) > 0.1
+
+
+def test_a_setting_that_transformers_does_not_use_changes_nothing():
+    model = CausalLM(build("Mpt", FAMILIES["Mpt"]).double())
+    model.model.config.logit_scale = 8.0
+    scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
+    assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_head_that_gives_other_logits_than_a_pass_is_refused(dtype):
+    usual, scaled = (CausalLM(build("Llama", FAMILIES["Llama"]).to(dtype)) for _ in range(2))
+    hidden = torch.randn(3, usual.hidden_size, dtype=dtype)
+    assert usual.head(hidden).shape == (3, usual.vocab_size)
+    def halve(module, given, out):
+        out.logits = out.logits / 2
+        return out
+    scaled.model.register_forward_hook(halve)
+    with pytest.raises(ValueError, match="LlamaForCausalLM does something to its logits"):
+        scaled.head(hidden)
 
 
 def test_kernels_that_take_no_mask_verify_a_tree_path_by_path():

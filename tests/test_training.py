@@ -107,6 +107,8 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
 def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="optimizer='sgd': must be one of adamw, muon"):
         Plan(1, 1.0, optimizer="sgd")
+    with pytest.raises(ValueError, match="seed=-1: must be 0 or more"):
+        Plan(1, 1.0, seed=-1)
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ValueError, match="optimizer='muon' needs torch 2.9"):
         training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
@@ -146,7 +148,7 @@ def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeyp
     assert set(more) == set(training.MIXTURE) and np.array_equal(more["docs"], other["docs"])
 
 
-@pytest.mark.parametrize("extra, printed", [("", ""), ("--optimizer muon --target-rate 0.002 --target-decay-from 0.1",) * 2, ("--packages",) * 2])
+@pytest.mark.parametrize("extra, printed", [("", ""), ("--optimizer muon --target-rate 0.002 --target-decay-from 0.1",) * 2, ("--packages --seed 7",) * 2])
 def test_the_recorded_command_repeats_the_run(extra, printed):
     parser = argparse.ArgumentParser()
     training.pair.add_arguments(parser)

@@ -40,6 +40,8 @@ class Plan:
     def __post_init__(self):
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: must be 0 or more")
 
     def rate(self, step: int) -> float:
         """Learning rate: linear warm-up, constant, linear to zero."""

@@ -134,6 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{stage}-rate", type=float, default=RATES[stage], help="peak learning rate")
     parser.add_argument("--target-decay-from", type=float, default=DECAY_FROM, help="the share of the target's steps after which its rate falls")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of the hidden matrices; muon needs torch 2.9")
+    parser.add_argument("--seed", type=int, default=0, help="of the windows that are drawn: a run that goes on from a pair sees other text with another one")
     parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
 
@@ -144,6 +145,7 @@ def command_line(chosen: argparse.Namespace) -> str:
     words += [f"--{stage}-rate {rate}" for stage in RATES if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]]
     words += [f"--target-decay-from {chosen.target_decay_from}"] * (chosen.target_decay_from != DECAY_FROM)
     words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
+    words += [f"--seed {chosen.seed}"] * (chosen.seed != 0)
     return " ".join([*words, *["--packages"] * chosen.packages, *["--compile"] * chosen.compile])
 
 
@@ -155,10 +157,11 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):
             model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
-    plan = lambda stage, **other: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer, **other)
-    stages = ((target, next_token_loss(target), plan("target", decay_from=chosen.target_decay_from), "target"),
-              (draft, next_token_loss(draft), plan("draft", seed=1), "draft"),
-              (draft, distillation_loss(draft, target), plan("distil", seed=2), "distilled"))
+    plan = lambda stage, seed, **other: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
+                                             seed=chosen.seed + seed, **other)
+    stages = ((target, next_token_loss(target), plan("target", 0, decay_from=chosen.target_decay_from), "target"),
+              (draft, next_token_loss(draft), plan("draft", 1), "draft"),
+              (draft, distillation_loss(draft, target), plan("distil", 2), "distilled"))
     seconds = sum(train(model, loss, streams, plan, chosen.work / f"{name}.pt", chosen.compile) for model, loss, plan, name in stages)
     report = measure(target.cpu(), tokenizer, draft.cpu())
     report["training"] = {
