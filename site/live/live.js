@@ -55,8 +55,9 @@ function layout(id, { manifest, presets }) {
     speedup: chart("Prediction and measurement", "Line: predicted from α, T(k) and c. Diamond: from this run's τ. Dot: measured, with the spread of three turns."),
     numbers: make("dl", { class: "sdl-readouts" }),
     why: make("p", { class: "sdl-task sdl-live-why" }),
+    before: make("p", { hidden: true }, make("em", {}, "Measured in the run before:")),
   };
-  view.measured = make("div", { hidden: true }, make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, view.costs.node, view.speedup.node)), view.why, view.numbers);
+  view.measured = make("div", { hidden: true }, view.before, make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, view.costs.node, view.speedup.node)), view.why, view.numbers);
   view.results = make("div", { hidden: true }, view.replay.node, view.measured);
   view.root = make("section", { class: "sdl sdl-live sdl-fates", "aria-label": "Speculative decoding, live in this page" },
     make("div", { class: "sdl-controls" }, view.preset.node),
@@ -103,6 +104,7 @@ function mount(el, parts) {
   const engine = machine(parts, (share) => { view.progress.value = share; });
   const usePreset = () => { view.prompt.value = parts.presets[Number(view.preset.value())].text; };
   const say = (text, bad = false) => { view.status.textContent = text; view.status.classList.toggle("sdl-live-bad", bad); };
+  const age = (old) => { view.measured.classList.toggle("sdl-live-old", old); view.before.hidden = !old; };
   let last = null;
 
   function drawCharts() {
@@ -127,7 +129,7 @@ function mount(el, parts) {
   function showResult(result) {
     last = seen[result.options.format] = view.root.sdlResult = result;
     view.measured.hidden = false;
-    view.measured.classList.remove("sdl-live-old");
+    age(false);
     view.replay.time([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1], result.passTimes);
     view.numbers.replaceChildren(...readouts(result).map(([name, value, note]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, `${value} `, make("small", {}, note)))));
@@ -150,7 +152,7 @@ function mount(el, parts) {
       view.progress.hidden = true;
       say("Decoding…");
       view.replay.begin(options.prompt.length > SHOWN ? `…${options.prompt.slice(-SHOWN)}` : options.prompt);
-      view.measured.classList.add("sdl-live-old"); // still an earlier run's numbers, until there are new ones
+      age(true);
       showResult(await engine.run(options, (message) => (message.type === "trace" ? showTrace(message) : showTurn(message))));
       view.run.textContent = "Run";
       view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;

@@ -142,7 +142,7 @@ const jobs = {
       el.one((node) => node.attributes.id?.endsWith("-format") && node.tag === "select").value = format;
       button.fire("click");
       while (button.getAttribute("aria-disabled")) await pause();
-      seen[name] = { old: measured.classes.has("sdl-live-old"), says: status.textContent, shown: el.one(has("sdl-live-replay")).one((node) => node.tag === "output").textContent };
+      seen[name] = { old: measured.classes.has("sdl-live-old"), told: !measured.children[0].hidden, says: status.textContent, shown: el.one(has("sdl-live-replay")).one((node) => node.tag === "output").textContent };
     };
     await run("first", "abc", "float32");
     await run("empty", "", "float32");

@@ -30,9 +30,10 @@ def runs() -> dict:
     return page("live")
 
 
-def test_numbers_look_old_until_a_run_brings_new_ones(runs):
+def test_numbers_look_old_and_are_said_to_be_until_a_run_brings_new_ones(runs):
     assert runs["empty"]["says"].startswith("The prompt is empty") and runs["full"]["says"] == "out of memory"
     assert [runs[name]["old"] for name in ("first", "empty", "full", "last")] == [False, True, True, False]
+    assert all(runs[name]["told"] == runs[name]["old"] for name in ("first", "empty", "full", "last"))
     assert runs["empty"]["shown"] == runs["full"]["shown"] == "0 of 0"
 
 
