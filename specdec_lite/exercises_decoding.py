@@ -47,11 +47,12 @@ def _nucleus(probs: Sequence[float], top_p: float, crossing: bool = True, normal
 
 def check_nucleus(fn: Callable[[list[float], float], Sequence[float]]) -> Outcome:
     """fn(probs, top_p) → the distribution over the fewest likeliest tokens whose mass reaches top_p."""
-    cases = [(DISTRIBUTIONS[0], 0.7), (DISTRIBUTIONS[1], 0.5), (DISTRIBUTIONS[1], 0.9), (DISTRIBUTIONS[2], 0.6), (DISTRIBUTIONS[0], 1.0)]
+    cases = [(DISTRIBUTIONS[0], 0.7), (DISTRIBUTIONS[1], 0.5), (DISTRIBUTIONS[1], 0.9), (DISTRIBUTIONS[2], 0.6), (DISTRIBUTIONS[0], 1.0), (DISTRIBUTIONS[0], 0.5)]
     return check(fn, _nucleus, cases, [
         Mistake(lambda probs, p: _nucleus(probs, p, crossing=False),
                 "the token that carries the mass over top_p belongs to the nucleus: without it the mass is not reached, and a very "
                 "likely first token would leave nothing at all."),
+        Mistake(lambda probs, p: _nucleus(probs, p + 1e-6), "a mass of exactly top_p has reached it: stop there, without one more token."),
         Mistake(lambda probs, p: _nucleus(probs, p, normalise=False), "what is kept must sum to 1 again: divide it by its sum."),
         Mistake(lambda probs, p: _normalised(np.where(np.asarray(probs) >= p, probs, 0.0)) if max(probs) >= p else np.zeros(len(probs)),
                 "top_p bounds the mass of the tokens together, not the probability of each."),

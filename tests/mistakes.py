@@ -24,6 +24,7 @@ DECODING = [
     (decoding.check_top_k, lambda right, probs, k: np.array(right(probs, k)) * sum(sorted(probs)[-k:]), "sum to 1 again"),
     (decoding.check_top_k, lambda right, probs, k: np.array([*probs[:k], *[0] * (len(probs) - k)]) / sum(probs[:k]), "not the k likeliest"),
     (decoding.check_nucleus, lambda right, probs, p: decoding._nucleus(probs, p, crossing=False), "belongs to the nucleus"),
+    (decoding.check_nucleus, lambda right, probs, p: right(probs, p + 1e-6), "without one more token"),
     (decoding.check_nucleus, lambda right, probs, p: np.where(np.array(right(probs, p)) > 0, probs, 0), "sum to 1 again"),
     (decoding.check_positions_scored, lambda right, n, m, cached: n + m if cached else right(n, m, False), "never fed"),
     (decoding.check_positions_scored, lambda right, n, m, cached: right(n, m, True) if cached else n * m, "grows by one"),
