@@ -179,7 +179,7 @@ def typical(epsilon: float = 0.09, delta: float = 0.3) -> Rule:
     """
     if not (is_number(epsilon) and 0 <= epsilon < 1):
         raise ValueError(f"epsilon={epsilon!r}: must be a number in [0, 1)")
-    if not delta >= 0:
+    if not (is_number(delta) and delta >= 0):
         raise ValueError(f"delta={delta!r}: must be a number ≥ 0")
     def accepts(rows: Tensor, tokens: Tensor) -> Tensor:
         bound = delta * torch.special.entr(rows).sum(-1).neg().exp()
@@ -219,7 +219,7 @@ def distance_match(epsilon: float, distance: Callable[[Tensor, Tensor], Tensor] 
     means something where ids are quantities, such as the brightness of a pixel. Not lossless.
     Source: Stern et al. 2018, section 5.2.
     """
-    if not epsilon >= 0:
+    if not (is_number(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon={epsilon!r}: must be a number ≥ 0")
     apart = distance or (lambda drafted, likeliest: (drafted - likeliest).abs())
     accepts = lambda rows, tokens: apart(tokens, rows.argmax(-1)) <= epsilon

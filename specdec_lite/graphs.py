@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .models import Cache, CausalLM, Layer, NativeBackend, NativeStorage, Scores, additive
+from .sampling import is_whole
 from .transformer import Storage, Transformer
 from .tree import TokenTree
 
@@ -34,10 +35,10 @@ class StaticLM(CausalLM):
         if not isinstance(model, CausalLM) or not isinstance(model.model, Transformer):
             raise TypeError(f"model is {model!r}: static passes need a CausalLM over one of our own transformers")
         sizes = tuple(sorted(set(sizes)))
-        if not sizes or sizes[0] < 1:
+        if not sizes or not all(map(is_whole, sizes)) or sizes[0] < 1:
             raise ValueError(f"sizes={sizes}: must be whole numbers ≥ 1")
-        if not sizes[-1] < capacity <= model.max_positions:
-            raise ValueError(f"capacity={capacity}: must be above the longest pass, {sizes[-1]}, and at most the model's {model.max_positions} positions")
+        if not is_whole(capacity) or not sizes[-1] < capacity <= model.max_positions:
+            raise ValueError(f"capacity={capacity}: must be a whole number above the longest pass, {sizes[-1]}, and at most the model's {model.max_positions} positions")
         super().__init__(model.model)
         capture = self.device.type == "cuda" if capture is None else capture
         if capture and self.device.type != "cuda":
@@ -52,10 +53,11 @@ class StaticBackend(NativeBackend):
     def __init__(self, model: Transformer, capacity: int, sizes: tuple[int, ...], capture: bool):
         super().__init__(model)
         self.capacity, self.sizes, self.capture = capacity, sizes, capture
-        self.free: dict[int, list[Slot]] = {}
+        self.free: dict[tuple, list[Slot]] = {}
 
     def storage(self, batch: int, capacity: int) -> "StaticStorage":
-        free = self.free.setdefault(batch, [])
+        weight = self.embedding.weight
+        free = self.free.setdefault((batch, weight.device, weight.dtype), [])
         slot = free.pop() if free else Slot(self.model, batch, self.capacity, self.capture)
         storage = StaticStorage(slot)
         weakref.finalize(storage, free.append, slot)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from .models import context_length
 from .transformer import TransformerConfig
 
 MARGIN = 1.1
@@ -50,7 +51,7 @@ def hugging_face_size(folder: Path) -> Size:
     queries = getattr(config, "num_attention_heads", None) or 1
     heads = getattr(config, "num_key_value_heads", None) or queries
     head = getattr(config, "head_dim", None) or config.hidden_size // queries
-    return Size(parameters, 2 * config.num_hidden_layers * heads * head, getattr(config, "max_position_embeddings", None) or 1 << 30)
+    return Size(parameters, 2 * config.num_hidden_layers * heads * head, context_length(config))
 
 
 def has_bfloat16(device: str | torch.device) -> bool:

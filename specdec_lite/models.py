@@ -147,7 +147,7 @@ class CausalLM:
     """
 
     def __init__(self, model: nn.Module):
-        self.model = model.eval()
+        self.model = model.eval() if isinstance(model, nn.Module) else model
         if isinstance(model, Transformer):
             self.backend = NativeBackend(model)
         elif hasattr(model, "can_generate") and model.can_generate():
@@ -175,7 +175,10 @@ class CausalLM:
         tokens: [B, n] ids (or [n], or a list, for B = 1). tree: the last len(tree) tokens are its nodes, hanging from the
         token before them; None: a chain. last: only the last row of logits is wanted (a prefill).
         """
-        tokens = torch.as_tensor(tokens, dtype=torch.long, device=self.device)
+        tokens = torch.as_tensor(tokens, device=self.device)
+        if tokens.is_floating_point():
+            raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
+        tokens = tokens.long()
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
             raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
@@ -260,6 +263,7 @@ class NativeBackend:
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
 MASKLESS = {"bloom", "mpt", "gpt_neo"}
 # Model types whose text cannot be continued from a plain cache of keys and values, and why. Found by running every type.
+BIDIRECTIONAL = {"bert", "bert-generation", "big_bird", "electra", "ernie", "megatron-bert", "rembert", "roc_bert", "roformer"}
 REFUSED = {kind: reason for reason, kinds in {
     "counts positions from its padding id, not from the start of the text":
         ("camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
@@ -270,6 +274,21 @@ REFUSED = {kind: reason for reason, kinds in {
     "mixes neighbouring tokens by convolutions whose state cannot be cut back": ("inkling_text", "inkling2_text"),
     "decodes sound and text in step": ("moshi", "musicgen", "musicgen_melody"),
 }.items() for kind in kinds}
+
+
+def context_length(config) -> int:
+    """Positions that a Hugging Face model's text config allows; 2³⁰ where it names no limit.
+
+    With "longrope" only the length it was first trained on: a pass that reaches beyond turns *all* its positions by other
+    angles than a shorter one, so what a draft would make of the text depends on how far the draft reaches.
+    """
+    names = ("max_position_embeddings", "max_seq_len", "max_target_positions")
+    limit = next(filter(None, (getattr(config, name, None) for name in names)), 1 << 30)
+    ropes = getattr(config, "rope_parameters", None) or {}
+    for rope in [ropes, *(part for part in ropes.values() if isinstance(part, dict))]:
+        if rope.get("rope_type") == "longrope":
+            limit = min(limit, rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None) or limit)
+    return limit
 
 
 # By how much a type multiplies its logits after the projection. (MPT has such a setting too, which transformers does not use.)
@@ -290,11 +309,12 @@ class HuggingFaceBackend:
             raise ValueError(f"{name} carries recurrent state, which cannot be cut back to an earlier token after a rejection")
         if config.model_type in REFUSED:
             raise ValueError(f"{name} {REFUSED[config.model_type]}: it cannot be decoded speculatively")
+        if config.model_type in BIDIRECTIONAL and not config.is_decoder:
+            raise ValueError(f"{name} looks at later tokens too unless its config says is_decoder=True: it cannot be decoded speculatively")
         self.model, self.config = model, config
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
-        limits = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len", "max_target_positions"))
-        self.max_positions = next(filter(None, limits), 1 << 30)
+        self.max_positions = context_length(config)
         self.embedding, self.head = model.get_input_embeddings(), model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
         self.by_path = (not self.takes_positions or getattr(config, "alibi", False) or config.model_type in MASKLESS
@@ -323,8 +343,11 @@ class HuggingFaceBackend:
         """Read a few tokens (a padding one says nothing: its state may be zero) and hold `_project` against the pass's own logits."""
         tokens = torch.arange(min(8, self.vocab_size), device=self.head.weight.device)[None]
         scores = self._forward(tokens, self.storage(1, 8).cache, {}, ("final",), last=False)
-        ours, theirs = self._project(scores.hidden["final"]), scores.logits
-        if (ours - theirs).abs().max() > 0.02 * theirs.abs().max():
+        try:
+            apart = self._project(scores.hidden["final"]) - scores.logits
+        except RuntimeError:   # of another width
+            apart = scores.logits
+        if apart.abs().max() > 0.02 * scores.logits.abs().max():
             raise ValueError(f"{type(self.model).__name__} does something to its logits after the vocabulary projection that is not known here: "
                              "heads cannot draft for it")
         self.compared = True

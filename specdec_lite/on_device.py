@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .drafters.model import ModelDrafter, ModelSession, fit
 from .proposal import NOTHING, Proposal, Verdict
-from .sampling import Rng, SeededRng
+from .sampling import Rng, SeededRng, precise
 from .speculation import Context, Judged, not_finite
 from .tree import TokenTree
 
@@ -42,13 +42,14 @@ def upcoming(rng: Rng, count: int) -> list[float]:
 def invert(probs: Tensor, uniform: Tensor) -> Tensor:
     """`sampling.invert` without a read: the token [1] at which the cumulative distribution of probs [V] exceeds uniform [1].
 
-    NaN or no mass cannot be reported here; the logits' own check, part of the verdict, covers it.
+    NaN or no mass cannot be reported here: the token is then some id, and the verdict's checks of the target's logits and of q
+    name the fault.
     """
-    cumulative = probs.cumsum(-1)
+    cumulative = probs.cumsum(-1, dtype=precise(probs))
     total = cumulative[-1:]
     aim = (uniform * total.double()).to(cumulative.dtype)
     first = torch.searchsorted(cumulative, aim, right=True)
-    return torch.minimum(first, torch.searchsorted(cumulative, total))   # aim rounded up to the total itself
+    return torch.minimum(first, torch.searchsorted(cumulative, total)).clamp(max=len(probs) - 1)   # aim rounded up to the total itself
 
 
 def judge_sampled(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -89,8 +90,9 @@ class OnDevice:
         _check(proposal)
         count = len(proposal.tree)
         tokens, uniforms = proposal.tree.tokens.to(target_probs.device), upload(upcoming(rng, count + 1), target_probs.device)
-        judged = judge_sampled(tokens, _rows(proposal, target_probs), target_probs, uniforms)
-        return _verdict(rng, count, int(judged[0]), int(judged[1]))
+        accepted, token, _, q = judge_sampled(tokens, _rows(proposal, target_probs), target_probs, uniforms)
+        _check_drawn(q.tolist(), int(accepted))
+        return _verdict(rng, count, int(accepted), int(token))
 
     def read(self, proposal: Proposal, logits: Tensor, context: Context) -> Judged:
         """Judge the target's logits [n+1, V] and read everything a step reports with one copy to the host."""
@@ -108,8 +110,7 @@ class OnDevice:
         p, q, drafted = (found[3 + i * count:3 + (i + 1) * count] for i in range(3))
         if not sound:
             raise not_finite(context, logits.dtype)
-        if not all(x > 0 for x in q[:accepted + 1]):
-            raise ValueError(f"the draft drew a token to which it gave probability {min(q[:accepted + 1])}: this is not the row it was drawn from")
+        _check_drawn(q, accepted)
         verdict = _verdict(None if greedy and proposal.probs is None else context.rng, count, accepted, token)
         return verdict, TokenTree([int(x) for x in drafted], tree.parents), tuple(p), tuple(q)
 
@@ -120,6 +121,13 @@ on_device = OnDevice()
 def _check(proposal: Proposal) -> None:
     if not proposal.tree.is_chain or proposal.candidates is not None or any(len(draws) > 1 for draws in proposal.draws.values()):
         raise ValueError("on_device judges chains of one draw a level; this proposal is a tree, or holds merged draws or candidates: use rule=None")
+
+
+def _check_drawn(q: list[float], accepted: int) -> None:
+    tested = q[:accepted + 1]
+    if not all(x > 0 for x in tested):
+        wrong = next(x for x in tested if not x > 0)
+        raise ValueError(f"the draft drew a token to which it gave probability {wrong}: this is not the row it was drawn from")
 
 
 def _rows(proposal: Proposal, like: Tensor) -> Tensor:

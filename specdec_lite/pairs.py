@@ -46,7 +46,7 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     """
     if (target is None) != (draft is None):
         raise ValueError(f"target={target!r}, draft={draft!r}: give both, or neither for the shipped pair")
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else str(device)
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else _device(device)
     sources = {"target": target, "draft": draft} if target is not None else {name: SHIPPED / name for name in ("target", "draft")}
     folders = {name: _folder(name, source, DESCRIPTION) for name, source in sources.items()}
     tokenizers = {name: _tokenizer(folder) for name, folder in folders.items()}
@@ -60,6 +60,13 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     with advise("loading the draft"):
         small = load_model(folders["draft"], str(large.device) if split else device, asked["draft"])
     return Pair(large, small, tokenizers["target"])
+
+
+def _device(asked) -> str:
+    try:
+        return str(torch.device(asked))
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device={asked!r}: must be 'auto', or what torch.device takes, such as 'cpu' or 'cuda:0' ({str(error).splitlines()[0]})") from None
 
 
 def _folder(name: str, source: str | Path, files: list[str]) -> Path:

@@ -82,13 +82,19 @@ class Rng(Protocol):
         """A token drawn from probs [V]."""
 
 
+def precise(probs: Tensor) -> torch.dtype:
+    """The dtype to accumulate probs in. A GPU adds in parallel, and in float32 its sums may then fall from one token to the
+    next by a rounding, so that a token of probability 0 could be drawn."""
+    return torch.float64 if probs.device.type == "cuda" else probs.dtype
+
+
 def invert(probs: Tensor, uniform: float) -> int:
     """The token at which the cumulative distribution of probs [V] first exceeds `uniform`; never a token of probability 0.
 
     Cumulative sum and binary search: several times faster than `torch.multinomial` at batch 1.
     Raises ValueError when probs hold NaN or no mass.
     """
-    cumulative = probs.cumsum(-1)
+    cumulative = probs.cumsum(-1, dtype=precise(probs))
     total = cumulative[-1].item()
     if not 0 < total < math.inf:
         raise ValueError("cannot draw a token: the probabilities hold NaN, infinity or no mass (did the model emit NaN logits?)")

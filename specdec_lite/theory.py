@@ -223,8 +223,8 @@ def _distributions(p, q) -> tuple:
     """Both as torch tensors (if either is one) or float64 arrays, after checking that each row sums to 1."""
     if isinstance(p, Tensor) or isinstance(q, Tensor):
         like = p if isinstance(p, Tensor) else q
-        p, q = (x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=like.dtype, device=like.device)
-                for x in (p, q))
+        dtype = like.dtype if like.is_floating_point() else torch.float64
+        p, q = (x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=dtype, device=like.device) for x in (p, q))
     else:
         p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
     for name, x in (("p", p), ("q", q)):

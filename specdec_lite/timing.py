@@ -17,7 +17,10 @@ import torch
 from .decoding import generate
 from .memory import has_bfloat16
 from .models import CausalLM
+from .sampling import is_whole
 from .speculation import Drafter, between, moment
+
+WARM = 16   # tokens decoded once before the loop is timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,18 @@ def _pass(model: CausalLM, prompt: torch.Tensor, count: int, batch: int = 1) -> 
     return job
 
 
+def _check_loop(model: CausalLM, drafter: Drafter, prompt: int, new_tokens: int) -> None:
+    if not is_whole(new_tokens) or new_tokens < 1:
+        raise ValueError(f"new_tokens={new_tokens!r}: must be a whole number ≥ 1")
+    needed, models = prompt + max(new_tokens, WARM), {"target": model, "drafter": getattr(drafter, "model", model)}
+    for name, each in models.items():
+        if needed > each.max_positions:
+            raise ValueError(f"new_tokens={new_tokens} after {prompt} of context (or of the prompt): {needed} positions, the {name} has {each.max_positions}")
+
+
 def _check_passes(model: CausalLM, ks: Sequence[int], context: int) -> None:
+    if not isinstance(ks, Iterable):
+        raise ValueError(f"ks={ks!r}: must be a row of whole numbers, such as (1, 5)")
     if context < 1 or not ks or min(ks) < 1:
         raise ValueError(f"ks={tuple(ks)}, context={context}: all must be ≥ 1")
     if context + max(ks) > model.max_positions:
@@ -132,6 +146,9 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
     """
     _check_passes(target, ks, context)
     text = _arbitrary(target, context)
+    prompt = text if prompt is None else torch.as_tensor(prompt)
+    if drafter is not None:
+        _check_loop(target, drafter, len(prompt), new_tokens)
     jobs = {k: _pass(target, text, k) for k in ks}
     draft = getattr(drafter, "model", None)
     if draft is not None:
@@ -140,8 +157,7 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
     if drafter is None:
         return Costs(seconds)
     alone = seconds.pop("draft", None)
-    prompt = text if prompt is None else torch.as_tensor(prompt)
-    generate(target, prompt, drafter, 16, temperature, seed=0)
+    generate(target, prompt, drafter, WARM, temperature, seed=0)
     steps = [step for seed in range(3) for step in generate(target, prompt, drafter, new_tokens, temperature, seed=seed).steps]
     per_pass = [step.drafting / step.draft_passes for step in steps if step.draft_passes]
     in_loop = statistics.median(per_pass) if per_pass else None

@@ -142,10 +142,11 @@ class Transformer(nn.Module):
     def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
         """cos and sin [max_positions, h], computed in float32 whatever the model's dtype: bf16 angles are wrong angles."""
         if (device, dtype) not in self._tables:
-            size, steps = self.config.head_size, torch.arange(self.config.max_positions, device=device).float()
-            frequencies = 1.0 / self.config.rope_theta ** (torch.arange(0, size, 2, device=device).float() / size)
-            angles = torch.outer(steps, frequencies).repeat(1, 2)
-            self._tables[device, dtype] = angles.cos().to(dtype), angles.sin().to(dtype)
+            with torch.inference_mode(False), torch.no_grad():   # a pass that trains may need them later
+                size, steps = self.config.head_size, torch.arange(self.config.max_positions, device=device).float()
+                frequencies = 1.0 / self.config.rope_theta ** (torch.arange(0, size, 2, device=device).float() / size)
+                angles = torch.outer(steps, frequencies).repeat(1, 2)
+                self._tables[device, dtype] = angles.cos().to(dtype), angles.sin().to(dtype)
         return self._tables[device, dtype]
 
     def forward(self, tokens: Tensor, storage: Storage | None = None, start: int | Tensor = 0, positions: Tensor | None = None,

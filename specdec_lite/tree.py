@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import product
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -144,7 +145,7 @@ class TokenTree:
         ValueError for anything else. Source: Cai et al. 2024, section 2.3.3.
         """
         table = _accuracy_table(accuracies)
-        if not isinstance(budget, int) or budget < 0:
+        if not isinstance(budget, Integral) or isinstance(budget, bool) or budget < 0:
             raise ValueError(f"budget={budget!r}: must be a whole number ≥ 0")
         order = [sorted(range(len(row)), key=lambda rank: -row[rank]) for row in table]
         ranks: list[int] = []

@@ -354,7 +354,7 @@ def test_block_verification_refuses_trees_and_merged_draws():
 
 
 @pytest.mark.parametrize("make", [lambda: lenient(0), lambda: lenient(1.5), lambda: lenient_scaled(-1), lambda: lenient_argmax(2),
-                                  lambda: typical(epsilon=-0.1), lambda: typical(epsilon=1), lambda: typical(epsilon=1.1), lambda: typical(delta=-1), lambda: lenient(float("nan"))])
+                                  lambda: typical(epsilon=-0.1), lambda: typical(epsilon=1), lambda: typical(epsilon=1.1), lambda: typical(delta=-1), lambda: typical(delta=None), lambda: typical(delta="x"), lambda: distance_match(None), lambda: lenient(float("nan"))])
 def test_bad_settings_name_the_argument_its_value_and_what_is_allowed(make):
     with pytest.raises(ValueError, match=r"(lenience|epsilon|delta)=.*must be"):
         make()

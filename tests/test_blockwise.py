@@ -375,6 +375,19 @@ def test_the_session_reads_the_last_row_it_is_given():
     assert drafted == target.head(heads(rows[0, -1])).argmax(-1).tolist()
 
 
+@pytest.mark.parametrize("temperature", [None, 0, 2.0])
+def test_guesses_are_drawn_at_the_drafts_own_temperature(temperature):
+    target, heads = native(), random_heads(native())
+    rows = torch.randn(1, 6, target.hidden_size, dtype=target.dtype)
+    context = Context(torch.tensor(PROMPT), Scores(rows, {"final": rows}), Sampling(1.0), SeededRng(0), 9, VOCABULARY)
+    proposal = BlockwiseDrafter(target, heads, 4, draft_temperature=temperature).start(context).propose(context)
+    logits = target.head(heads(rows[0, -1]))
+    if temperature == 0:
+        assert proposal.probs is None and proposal.tree.tokens.tolist() == logits.argmax(-1).tolist()
+    else:
+        assert torch.equal(proposal.probs, Sampling(temperature or 1.0)(logits))
+
+
 # What ships ----------------------------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 """The loop: what is asked is checked, every kept token is counted once, and the law of the text is the target's."""
+import copy
 import math
 from types import SimpleNamespace
 
@@ -13,8 +14,10 @@ from specdec_lite import CausalLM, generate, stream
 from specdec_lite.acceptance import block_verification, exact_match, sample_and_match, speculative_sampling, typical
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
+from specdec_lite.on_device import DeviceDrafter, on_device
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import RecordingRng, Sampling, SeededRng
+from specdec_lite.speculation import token_probabilities
 from specdec_lite.tree import TokenTree
 
 TARGET = native()
@@ -111,8 +114,24 @@ def test_short_prompts_are_continued_as_the_bare_model_would(length):
         ids = [*ids, token]
 
 
-def test_token_0_is_a_token_like_any_other():
-    assert len(generate(TARGET, [0, 5], max_new_tokens=3, stop_token_ids=(0,)).tokens) <= 3
+def test_token_0_stops_a_text_like_any_other_token():
+    """The same model with 0 and another token exchanged by name, which then writes 0."""
+    other = next(token for token in GREEDY[4:] if token not in GREEDY[:4])
+    rename = lambda ids: [{0: other, other: 0}.get(token, token) for token in ids]
+    renamed = CausalLM(copy.deepcopy(TARGET.model))
+    with torch.no_grad():
+        for weight in {id(w): w for w in (renamed.model.embedding.weight, renamed.model.head.weight)}.values():
+            weight[[0, other]] = weight[[other, 0]]
+    whole = rename(GREEDY)
+    ended = whole[:whole.index(0) + 1]
+    assert 0 not in GREEDY and len(ended) > 4
+    for drafter in (None, ModelDrafter(renamed, 8), ModelDrafter(DRAFT, 3)):
+        assert generate(renamed, rename(PROMPT), drafter, max_new_tokens=len(GREEDY), stop_token_ids=(0,)).tokens.tolist() == ended
+
+
+def test_two_sources_of_chance_are_one_too_many():
+    with pytest.raises(ValueError, match="seed=3 and an rng: give one source of chance"):
+        stream(TARGET, PROMPT, temperature=1.0, seed=3, rng=SeededRng(0))
 
 
 def test_without_settings_64_tokens_are_decoded_greedily():
@@ -460,6 +479,12 @@ def test_merged_draws_count_as_often_as_they_were_made():
     assert (step.accepted, step.tested, step.drafted) == (0, 3, 3)
 
 
+def test_of_merged_draws_the_first_ones_row_is_told():
+    rows = torch.tensor([[0.1, 0.9, 0.0], [0.3, 0.3, 0.4]])
+    merged = Proposal(TokenTree.chain([1]), rows, nodes=[0, 0])
+    assert token_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2)) == (pytest.approx((0.5,)), pytest.approx((0.9,)))
+
+
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():
     out = generate(TARGET, PROMPT, Scripted(NOTHING), max_new_tokens=8)
     assert out.tokens.tolist() == GREEDY[:8] and {step.kind for step in out.steps} == {"sampled"} and math.isnan(out.stats.acceptance_rate)
@@ -477,6 +502,23 @@ def test_logits_that_are_no_numbers_are_flagged(value, temperature):
     for drafter in (None, ModelDrafter(TARGET, 2)):
         with pytest.raises(ValueError, match="logits hold NaN"):
             generate(model, PROMPT, drafter, 4, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule, make", [(None, ModelDrafter), (on_device, DeviceDrafter)], ids=["plain", "on_device"])
+def test_one_row_of_logits_that_are_no_numbers_is_enough(rule, make, temperature, monkeypatch):
+    model = native(dtype=torch.float32)
+    score = CausalLM.score
+    def spoil(self, tokens, cache, *others, **options):
+        scores = score(self, tokens, cache, *others, **options)
+        with torch.inference_mode():
+            if self is model:
+                scores.logits[0, -1] = math.nan
+        return scores
+    drafter = make(native(dtype=torch.float32), 3)
+    monkeypatch.setattr(CausalLM, "score", spoil)
+    with pytest.raises(ValueError, match="logits hold NaN"):
+        generate(model, PROMPT, drafter, 8, temperature, rule=rule, seed=0)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -81,9 +81,9 @@ def test_one_program_for_each_length_and_one_slot_for_all_generations():
     model, static = both()
     draft = StaticLM(perturbed(model), 128)
     first = generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens
-    made = static.backend.free[1][0]
-    assert len(static.backend.free[1]) == 1 and set(made.programs) <= {(size, ()) for size in (1, 2, 5, 9)}
-    assert torch.equal(generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens, first) and static.backend.free[1] == [made]
+    made = next(iter(static.backend.free.values()))[0]
+    assert [made] == [slot for slots in static.backend.free.values() for slot in slots] and set(made.programs) <= {(size, ()) for size in (1, 2, 5, 9)}
+    assert torch.equal(generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens, first) and list(static.backend.free.values()) == [[made]]
     one, two = static.new_cache(), static.new_cache()
     assert one.storage.slot is not two.storage.slot and one.view(1).storage is one.storage
 
@@ -116,6 +116,32 @@ def test_logits_stay_when_the_buffers_are_used_again():
     assert torch.equal(first, copy)
 
 
+def test_hidden_states_stay_too():
+    _, static = both()
+    cache = static.new_cache()
+    first = static.score([3], cache, hidden_layers=(1,)).hidden[1]
+    copy = first.clone()
+    static.score([4], cache, hidden_layers=(1,))
+    assert torch.equal(first, copy)
+
+
+def test_an_early_exit_runs_the_first_layers_only():
+    logits = []
+    for model in both():
+        cache = model.new_cache()
+        model.score(PROMPT, cache)
+        logits.append(model.score([7], cache.view(layers=1)).logits)
+        whole = model.score([7], cache).logits
+    assert (logits[0] - logits[1]).abs().max() < 1e-5 < (logits[1] - whole).abs().max()
+
+
+def test_a_model_may_be_given_another_dtype_between_two_texts():
+    model, static = both()
+    before = generate(static, PROMPT, max_new_tokens=12).tokens
+    model.model.double()
+    assert torch.equal(generate(static, PROMPT, max_new_tokens=12).tokens, before)
+
+
 def test_timing_takes_a_static_model():
     found = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
     assert set(found.target) == {1, 5} and min(found.target.values()) > 0
@@ -135,7 +161,7 @@ def test_what_does_not_fit_is_refused_before_it_runs():
         generate(static, PROMPT, max_new_tokens=30)
     with pytest.raises(ValueError, match="exceed the model's context length"):
         static.score([1] * 41, static.new_cache())
-    for capacity, sizes, named in ((9, (1, 9), "capacity=9"), (1000, SIZES, "capacity=1000"), (40, (), "sizes="), (40, (0, 1), "sizes=")):
+    for capacity, sizes, named in ((9, (1, 9), "capacity=9"), (1000, SIZES, "capacity=1000"), (40, (), "sizes="), (40, (0, 1), "sizes="), (40, (1.5, 4), "sizes="), (40.5, (1,), "capacity=40.5")):
         with pytest.raises(ValueError, match=named):
             StaticLM(model, capacity, sizes)
     with pytest.raises(ValueError, match="CUDA graphs need a CUDA device"):

@@ -91,6 +91,21 @@ def test_a_context_that_a_model_cannot_read_is_refused(folder, context):
         load_pair(folder / "large", folder / "small", device="cpu", context=context)
 
 
+@pytest.mark.parametrize("device", ["gpu", "cpu:x", 1.5])
+def test_a_device_that_is_none_is_refused_by_name(folder, device):
+    with pytest.raises(ValueError, match=f"device={device!r}: must be 'auto', or what torch.device takes"):
+        load_pair(folder / "large", folder / "small", device=device)
+
+
+def test_room_is_left_for_4096_tokens_unless_more_are_asked_for(folder, monkeypatch):
+    rooms = []
+    monkeypatch.setattr(pairs, "model_size", lambda path: memory.Size(1, 1, 131072))
+    monkeypatch.setattr(pairs, "check_room", lambda needs, device, room: rooms.append(room))
+    for context in (None, 60000):
+        load_pair(folder / "large", folder / "small", device="cpu", context=context)
+    assert rooms == [4096, 60000]
+
+
 def test_room_is_reported_in_numbers():
     needs = {"target": 15_231_000_000, "draft": 988_000_000}
     with pytest.MonkeyPatch.context() as patch:

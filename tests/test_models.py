@@ -1,9 +1,11 @@
 """One call over every family: prefill, step, block and tree passes, and a cache that is cut back to any accepted path."""
 import pytest
 import torch
+from architectures import SMALL, tiny
 from models_zoo import COMMON, FAMILIES, PROMPT, STATEFUL, VOCABULARY, WINDOW, build, hugging_face, logits_of, native
 
-from specdec_lite import CausalLM
+from specdec_lite import CausalLM, generate
+from specdec_lite.drafters import ModelDrafter
 from specdec_lite.models import Scores, additive, tree_positions, visible
 from specdec_lite.tree import TokenTree
 
@@ -258,6 +260,12 @@ def test_the_head_does_what_a_type_does_to_its_logits(family, change):
         assert apart(model.backend.head(scores.hidden["final"]), scores.logits) > 0.1
 
 
+def test_a_head_of_another_width_is_refused_by_name():
+    model = CausalLM(tiny("rembert"))   # between its last state and its head lies a layer that makes it narrower
+    with pytest.raises(ValueError, match="RemBertForCausalLM does something to its logits"):
+        model.head(torch.randn(1, model.hidden_size, dtype=model.dtype))
+
+
 def test_a_setting_that_transformers_does_not_use_changes_nothing():
     model = CausalLM(build("Mpt", FAMILIES["Mpt"]).double())
     model.model.config.logit_scale = 8.0
@@ -366,3 +374,35 @@ def test_attributes():
     assert hugging_face("Mistral").backend.windowed == WINDOW and hugging_face("Qwen2").backend.windowed is None
     assert "CausalLM(Transformer, 1.3M parameters" in repr(native(hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=4, head_size=64))
     assert "2 layers" in repr(model) and "GPT2LMHeadModel" in repr(other)
+
+
+# Context --------------------------------------------------------------------------------------------------------------
+
+def test_long_rope_is_read_no_further_than_its_first_context():
+    """Beyond it one pass over more tokens turns all of them by other angles: there greedy text would depend on the draft's length."""
+    rope = dict(rope_type="longrope", short_factor=[1.0] * 4, long_factor=[4.0] * 4, rope_theta=1e4, original_max_position_embeddings=24)
+    model = CausalLM(build("Phi3", FAMILIES["Phi3"] | dict(original_max_position_embeddings=24, rope_parameters=rope, sliding_window=None)).double())
+    assert model.max_positions == 24 and CausalLM(build("Phi3", FAMILIES["Phi3"])).max_positions == 512
+    plain = generate(model, PROMPT[:4], max_new_tokens=20).tokens
+    assert all(torch.equal(generate(model, PROMPT[:4], ModelDrafter(model, gamma), 20).tokens, plain) for gamma in (1, 3, 6))
+    with pytest.raises(ValueError, match="context length of 24"):
+        generate(model, PROMPT[:4], max_new_tokens=21)
+    model.max_positions = 512   # what the refusal is for
+    plain = generate(model, PROMPT[:4], max_new_tokens=40).tokens
+    assert any(not torch.equal(generate(model, PROMPT[:4], ModelDrafter(model, gamma), 40).tokens, plain) for gamma in (1, 3, 6))
+
+
+@pytest.mark.parametrize("kind", ["bert", "roformer"])
+def test_models_that_look_both_ways_are_refused(kind, monkeypatch):
+    CausalLM(tiny(kind))
+    monkeypatch.setitem(SMALL, "is_decoder", False)
+    with pytest.raises(ValueError, match="looks at later tokens too unless its config says is_decoder=True"):
+        CausalLM(tiny(kind))
+
+
+def test_what_is_no_model_and_tokens_that_are_no_ids_are_refused_by_name():
+    for other in ("gpt2", native(), None):
+        with pytest.raises(TypeError, match=f"model is a {type(other).__name__}: must be"):
+            CausalLM(other)
+    with pytest.raises(TypeError, match="tokens has dtype torch.float32: must be whole numbers"):
+        native().score([1.7, 2.9], native().new_cache())

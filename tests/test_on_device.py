@@ -289,6 +289,10 @@ def test_nan_logits_and_impossible_drafts_are_flagged():
             return session
     with pytest.raises(ValueError, match="to which it gave probability 0.0"):
         generate(target, PROMPT, Liar(target, 2), 20, 1.0, rule=on_device, seed=0)
+    with pytest.raises(ValueError, match="to which it gave probability 0.0"):
+        on_device(Proposal(TokenTree.chain([0]), torch.tensor([[0.0, 0.5, 0.5]])), torch.tensor([[0.5, 0.25, 0.25]] * 2), SeededRng(0))
+    with pytest.raises(ValueError, match="to which it gave probability nan"):
+        generate(target, PROMPT, DeviceDrafter(broken, 2), 8, 1.0, rule=on_device, seed=0)
 
 
 def test_on_the_shipped_pair():

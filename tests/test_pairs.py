@@ -74,6 +74,31 @@ def test_other_families_go_through_transformers(tmp_path, tokenizer):
     assert isinstance(model.backend, HuggingFaceBackend) and apart(model, theirs(tmp_path), PROMPT) < 1e-4
 
 
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
+def test_configs_in_the_hubs_older_form_say_the_same(family, tmp_path, tokenizer):
+    """Most checkpoints there have a top-level rope_theta, torch_dtype in place of dtype, and no list of layer types."""
+    shape = dict(qkv_bias=family == "qwen2", rope_theta=500.0)
+    save_model(tmp_path, native(dtype=torch.float32, vocab_size=280, **shape).model, tokenizer)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    rope, config["torch_dtype"], config["model_type"] = config.pop("rope_parameters"), config.pop("dtype"), family
+    config.pop("layer_types", None)
+    config |= {"rope_theta": rope["rope_theta"], "architectures": [{"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "mistral": "MistralForCausalLM"}[family]]}
+    config |= {"use_sliding_window": False, "max_window_layers": 2} if family == "qwen2" else {}
+    path.write_text(json.dumps(config))
+    ours = load_model(tmp_path)
+    assert ours.model.config.rope_theta == 500.0 and ours.dtype == torch.bfloat16
+    assert apart(load_model(tmp_path, dtype="float32"), theirs(tmp_path), PROMPT) < 1e-4
+
+
+@pytest.mark.parametrize("first, window", [(0, 16), (2, None)])
+def test_qwens_first_windowed_layer_is_read_from_an_older_config(first, window):
+    config = dict(model_type="qwen2", vocab_size=48, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+                  use_sliding_window=True, max_window_layers=first, sliding_window=16)
+    assert config_from_hf(config).window == window
+    assert config_from_hf(config | dict(max_window_layers=1)) is None   # layers of both kinds are left to transformers
+
+
 def test_configs_that_are_not_ours_are_not_claimed():
     base = dict(model_type="llama", vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
     assert config_from_hf(base).num_kv_heads == 2 and config_from_hf(base).rope_theta == 10000.0

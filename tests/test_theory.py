@@ -292,3 +292,9 @@ def test_claim_trained_draft_of_818_needs_a_dear_round_to_be_0546():
     assert alpha == pytest.approx(0.873, abs=1e-3) and theory.drafted_acceptance(alpha, 2) == pytest.approx(accepted)
     assert theory.walltime_improvement(alpha, 2, 1.0) == pytest.approx((1 + 2 * accepted) / 3) == pytest.approx(0.88, abs=0.01)
     assert theory.walltime_improvement(alpha, 2, 2.0) < 0.546 < theory.walltime_improvement(alpha, 2, 1.8)
+
+
+def test_a_one_hot_row_of_whole_numbers_goes_with_a_list():
+    one_hot = torch.nn.functional.one_hot(torch.tensor(1), 3)
+    for p, q in ((one_hot, [0.2, 0.5, 0.3]), ([0.2, 0.5, 0.3], one_hot)):
+        assert theory.acceptance_rate(p, q) == pytest.approx(0.5) and theory.total_variation(p, q) == pytest.approx(0.5)

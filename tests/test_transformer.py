@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from models_zoo import PROMPT, WINDOW, build, native
 
-from specdec_lite import CausalLM
+from specdec_lite import CausalLM, generate
 from specdec_lite.models import NativeBackend
 from specdec_lite.pairs import load_model
 from specdec_lite.transformer import Transformer, attend, from_hf_state, rotate, to_hf_state
@@ -129,3 +129,11 @@ def test_config_is_frozen_and_models_of_one_config_differ_by_weights_only():
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.window = 3
     assert CausalLM(Transformer(config)).num_layers == 2
+
+
+def test_a_model_that_has_decoded_can_be_trained():
+    model = native(dtype=torch.float32)
+    generate(model, PROMPT, max_new_tokens=2)
+    model.model.requires_grad_(True)
+    model.model(torch.tensor([PROMPT])).logsumexp(-1).sum().backward()
+    assert all(weight.grad is not None for weight in model.model.parameters())
