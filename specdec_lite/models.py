@@ -176,7 +176,7 @@ class CausalLM:
         token before them; None: a chain. last: only the last row of logits is wanted (a prefill).
         """
         tokens = torch.as_tensor(tokens, device=self.device)
-        if tokens.is_floating_point():
+        if tokens.is_floating_point() and tokens.numel():   # an empty list is refused for its shape, below
             raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
         tokens = tokens.long()
         tokens = tokens[None] if tokens.dim() == 1 else tokens
