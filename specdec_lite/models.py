@@ -147,13 +147,14 @@ class CausalLM:
     """
 
     def __init__(self, model: nn.Module):
-        self.model = model.eval() if isinstance(model, nn.Module) else model
+        self.model = model
         if isinstance(model, Transformer):
             self.backend = NativeBackend(model)
         elif hasattr(model, "can_generate") and model.can_generate():
             self.backend = HuggingFaceBackend(model)
         else:
             raise TypeError(f"model is a {type(model).__name__}: must be a specdec_lite Transformer or a Hugging Face causal language model, head included")
+        model.eval()
         for name in ("vocab_size", "num_layers", "max_positions", "hidden_size"):
             setattr(self, name, getattr(self.backend, name))
         weight = next(model.parameters())
@@ -176,12 +177,12 @@ class CausalLM:
         token before them; None: a chain. last: only the last row of logits is wanted (a prefill).
         """
         tokens = torch.as_tensor(tokens, device=self.device)
-        if tokens.is_floating_point() and tokens.numel():   # an empty list is refused for its shape, below
-            raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
-        tokens = tokens.long()
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
             raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
+        if tokens.is_floating_point():
+            raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
+        tokens = tokens.long()
         if tree is not None and tree.is_chain:
             tree = None
         if tree is not None and len(tree) >= tokens.shape[1]:
@@ -263,7 +264,6 @@ class NativeBackend:
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
 MASKLESS = {"bloom", "mpt", "gpt_neo"}
 # Model types whose text cannot be continued from a plain cache of keys and values, and why. Found by running every type.
-BIDIRECTIONAL = {"bert", "bert-generation", "big_bird", "electra", "ernie", "megatron-bert", "rembert", "roc_bert", "roformer"}
 REFUSED = {kind: reason for reason, kinds in {
     "counts positions from its padding id, not from the start of the text":
         ("camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
@@ -274,6 +274,10 @@ REFUSED = {kind: reason for reason, kinds in {
     "mixes neighbouring tokens by convolutions whose state cannot be cut back": ("inkling_text", "inkling2_text"),
     "decodes sound and text in step": ("moshi", "musicgen", "musicgen_melody"),
 }.items() for kind in kinds}
+
+
+# Types that are decoders only where their config says so, which is not its default.
+BIDIRECTIONAL = {"bert", "bert-generation", "big_bird", "electra", "ernie", "megatron-bert", "rembert", "roc_bert", "roformer"}
 
 
 def context_length(config) -> int:
@@ -311,7 +315,7 @@ class HuggingFaceBackend:
             raise ValueError(f"{name} {REFUSED[config.model_type]}: it cannot be decoded speculatively")
         if config.model_type in BIDIRECTIONAL and not config.is_decoder:
             raise ValueError(f"{name} looks at later tokens too unless its config says is_decoder=True: it cannot be decoded speculatively")
-        self.model, self.config = model, config
+        self.model = model
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers, self.hidden_size = config.num_hidden_layers, config.hidden_size
         self.max_positions = context_length(config)
@@ -321,7 +325,8 @@ class HuggingFaceBackend:
                         or getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
                         or bool(self.layer_types - {"full_attention", "sliding_attention"}))
         self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-        self.compared = False
+        self.scale = next((scale(config) for kind, scale in SCALED.items() if config.model_type.startswith(kind)), 1.0)
+        self.cap, self.compared = getattr(config, "final_logit_softcapping", None), False
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
         return HuggingFaceStorage()
@@ -334,9 +339,8 @@ class HuggingFaceBackend:
 
     def _project(self, hidden: Tensor) -> Tensor:
         """With Cohere's, Granite's and HyperCLOVA's scale of the logits, and Gemma's soft cap."""
-        scale = next((scale(self.config) for kind, scale in SCALED.items() if self.config.model_type.startswith(kind)), 1.0)
-        logits, cap = self.head(hidden) * scale, getattr(self.config, "final_logit_softcapping", None)
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        logits = self.head(hidden) * self.scale
+        return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
     @torch.inference_mode()
     def _compare(self) -> None:

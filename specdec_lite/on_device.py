@@ -124,10 +124,8 @@ def _check(proposal: Proposal) -> None:
 
 
 def _check_drawn(q: list[float], accepted: int) -> None:
-    tested = q[:accepted + 1]
-    if not all(x > 0 for x in tested):
-        wrong = next(x for x in tested if not x > 0)
-        raise ValueError(f"the draft drew a token to which it gave probability {wrong}: this is not the row it was drawn from")
+    if impossible := [x for x in q[:accepted + 1] if not x > 0]:   # NaN too
+        raise ValueError(f"the draft drew a token to which it gave probability {impossible[0]}: this is not the row it was drawn from")
 
 
 def _rows(proposal: Proposal, like: Tensor) -> Tensor:

@@ -267,8 +267,7 @@ def test_a_head_of_another_width_is_refused_by_name():
 
 
 def test_a_setting_that_transformers_does_not_use_changes_nothing():
-    model = CausalLM(build("Mpt", FAMILIES["Mpt"]).double())
-    model.model.config.logit_scale = 8.0
+    model = CausalLM(build("Mpt", FAMILIES["Mpt"] | dict(logit_scale=8.0)).double())
     scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
     assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
 
