@@ -15,11 +15,11 @@ from ..corpus import DOMAINS, HELD_OUT, PACKAGES, held_out_text, make_prompts
 from ..pairs import load_model, save_pair
 from ..timing import machine_name
 from ..transformer import Transformer, TransformerConfig
-from .loop import DECAY_FROM, OPTIMIZERS, Plan, initialise, next_token_loss, train
+from .loop import DECAY_FROM, OPTIMIZERS, Plan, initialise, next_token_loss, train, widened
 from .text import MIXTURE, VOCABULARY, prepare
 
 TARGET = TransformerConfig(VOCABULARY, hidden_size=320, intermediate_size=896, num_layers=8, num_heads=5, num_kv_heads=5, head_size=64)
-DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=512, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
+DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=640, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
 RATES = {"target": 3e-3, "draft": 4e-3, "distil": 3e-3}
 STEPS = {"target": 3000, "draft": 600, "distil": 2000}
 
@@ -125,14 +125,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training pair`."""
     parser.add_argument("--out", type=Path, default=Path("pair"), help="folder for the finished weights")
     parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
-    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair; default: from scratch")
+    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair, as wide or narrower; default: from scratch")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--packages", action="store_true", help="train on the source of installed packages too, as much as on all else (corpus.PACKAGES)")
     for stage in STEPS:
         parser.add_argument(f"--{stage}-steps", type=int, default=STEPS[stage])
     for stage in RATES:
         parser.add_argument(f"--{stage}-rate", type=float, default=RATES[stage], help="peak learning rate")
-    parser.add_argument("--target-decay-from", type=float, default=DECAY_FROM, help="the share of the target's steps after which its rate falls")
+        parser.add_argument(f"--{stage}-decay-from", type=float, default=DECAY_FROM, help="the share of these steps after which the rate falls")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of the hidden matrices; muon needs torch 2.9")
     parser.add_argument("--seed", type=int, default=0, help="of the windows that are drawn: a run that goes on from a pair sees other text with another one")
     parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
@@ -143,7 +143,7 @@ def command_line(chosen: argparse.Namespace) -> str:
     """What to type to train the same way again: no folders of the machine it ran on."""
     words = ["python -m specdec_lite.training pair", f"--device {chosen.device}", *(f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS)]
     words += [f"--{stage}-rate {rate}" for stage in RATES if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]]
-    words += [f"--target-decay-from {chosen.target_decay_from}"] * (chosen.target_decay_from != DECAY_FROM)
+    words += [f"--{stage}-decay-from {share}" for stage in STEPS if (share := getattr(chosen, f"{stage}_decay_from")) != DECAY_FROM]
     words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
     words += [f"--seed {chosen.seed}"] * (chosen.seed != 0)
     return " ".join([*words, *["--packages"] * chosen.packages, *["--compile"] * chosen.compile])
@@ -156,10 +156,10 @@ def run(chosen: argparse.Namespace) -> None:
     target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):
-            model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
-    plan = lambda stage, seed, **other: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
-                                             seed=chosen.seed + seed, **other)
-    stages = ((target, next_token_loss(target), plan("target", 0, decay_from=chosen.target_decay_from), "target"),
+            model.load_state_dict(widened(load_model(chosen.start / name, chosen.device, "float32").model, model))
+    plan = lambda stage, seed: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
+                                    decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + seed)
+    stages = ((target, next_token_loss(target), plan("target", 0), "target"),
               (draft, next_token_loss(draft), plan("draft", 1), "draft"),
               (draft, distillation_loss(draft, target), plan("distil", 2), "distilled"))
     seconds = sum(train(model, loss, streams, plan, chosen.work / f"{name}.pt", chosen.compile) for model, loss, plan, name in stages)
