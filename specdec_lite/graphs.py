@@ -13,7 +13,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .models import Cache, CausalLM, Layer, NativeBackend, NativeStorage, Scores, additive
+from .models import CausalLM
+from .native import NativeBackend, NativeStorage
+from .passes import Cache, Layer, Scores, additive
 from .sampling import is_whole
 from .transformer import Storage, Transformer
 from .tree import TokenTree

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from .models import context_length
+from .hugging_face import context_length
 from .transformer import TransformerConfig
 
 MARGIN = 1.1

@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .models import Cache, CausalLM, Layer, Scores
+from .models import CausalLM
+from .passes import Cache, Layer, Scores
 from .proposal import NOTHING, Proposal, Verdict
 from .sampling import Rng, Sampling
 from .theory import SUM_TOLERANCE

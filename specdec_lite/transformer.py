@@ -2,7 +2,7 @@
 
 What lives here: the architecture (RMSNorm, rotary positions, grouped queries, SwiGLU; optional q/k/v bias,
 q/k norm, sliding window, tied embeddings), its preallocated key/value storage, and the translation to and from
-Hugging Face weights. What does not: sampling, caches that are cut back (`models.Cache`), decoding.
+Hugging Face weights. What does not: sampling, caches that are cut back (`passes.Cache`), decoding.
 Shapes: B batch, n tokens fed, m tokens already stored, d hidden size, H query heads, G key/value heads, h head size.
 """
 from dataclasses import dataclass

@@ -20,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("acceptance", "tree", "models", "decoding")
+MODULES = ("acceptance", "tree", "passes", "native", "hugging_face", "models", "decoding")
 TESTS = ("tree", "acceptance", "proposal", "laws", "decoding", "models", "blockwise")
 # Slow tests, and families that touch no line which those left do not touch (Llama, Qwen2, Gemma2, Mistral, Bloom, Llama4 and the native ones stay).
 SLOW = ("two_token any_pair never_accepts training far_beyond shipped targets_own same_check exact_law").split()
@@ -186,7 +186,7 @@ def record(folder: Path, sampled: list[str], command: str) -> Path:
     judged = total["killed"] + total["survived"] + total["untested"]
     data = {"mutants": len(found(folder)), "run": len(outcome), "score": round(total["killed"] / judged, 4), "modules": modules,
             "survivors": [survivor(versions, name) for name in outcome if outcome[name] == "survived"]}
-    return results.save(ROOT / "results" / "mutation.json", results.stamp("Mutation testing of acceptance, tree, models and decoding", command), data)
+    return results.save(ROOT / "results" / "mutation.json", results.stamp(f"Mutation testing of {', '.join(MODULES[:-1])} and {MODULES[-1]}", command), data)
 
 
 def main() -> None:

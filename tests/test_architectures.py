@@ -9,7 +9,7 @@ from broken import chosen, grow
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.models import REFUSED
+from specdec_lite.hugging_face import REFUSED
 
 TABLE = {row["kind"]: Finding(**row) for row in recorded()["architectures"]}
 EXACT = [kind for kind, finding in TABLE.items() if finding.outcome == "exact"]
@@ -43,10 +43,10 @@ def test_every_refusal_says_why():
 
 def test_the_check_sees_what_it_is_there_for(monkeypatch):
     """A refused type let through, trees by mask where positions are not taken, a stale row kept: each is caught."""
-    monkeypatch.setattr("specdec_lite.models.REFUSED", {})
+    monkeypatch.setattr("specdec_lite.hugging_face.REFUSED", {})
     with pytest.raises(AssertionError, match="roberta is taken, but its logits are off"):
         examine("roberta")
-    backend = "specdec_lite.models.HuggingFaceBackend"
+    backend = "specdec_lite.hugging_face.HuggingFaceBackend"
     init = CausalLM.__init__
 
     def by_mask(self, model):

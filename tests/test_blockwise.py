@@ -16,7 +16,7 @@ from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import BlockwiseDrafter
 from specdec_lite.drafters.blockwise import SHIPPED, BlockwiseSession
 from specdec_lite.heads import FILE, Heads, fingerprint, load_heads, save_heads
-from specdec_lite.models import Scores
+from specdec_lite.passes import Scores
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context

@@ -9,7 +9,7 @@ from specdec_lite import CausalLM, generate, stream
 from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.model import fit
-from specdec_lite.models import HuggingFaceStorage
+from specdec_lite.hugging_face import HuggingFaceStorage
 from specdec_lite.sampling import Sampling, SeededRng, outcomes
 from specdec_lite.speculation import Context
 

@@ -65,7 +65,7 @@ def test_batches_and_float64():
 
 def test_the_masks_are_the_growing_ones():
     """The device's mask against `visible`, for a chain, a padded tree and a window, at every length of the cache."""
-    from specdec_lite.models import tree_positions, visible
+    from specdec_lite.passes import tree_positions, visible
     for window in (None, 4):
         static = StaticLM(native(window=window), 32, (7,))
         program = static.new_cache().storage.slot.program(7, ())

@@ -9,7 +9,7 @@ from registry import DRAFTERS
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.models import TRIANGLE
+from specdec_lite.native import TRIANGLE
 
 MEGABYTE = 1 << 20
 

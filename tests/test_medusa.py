@@ -14,7 +14,7 @@ from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import MedusaDrafter
 from specdec_lite.drafters.medusa import SHIPPED, MedusaSession, load_report
 from specdec_lite.heads import Heads, fingerprint, load_heads, save_heads
-from specdec_lite.models import Scores
+from specdec_lite.passes import Scores
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling, outcomes
 from specdec_lite.training.blockwise import final_states, head_logits

@@ -6,7 +6,7 @@ from models_zoo import COMMON, FAMILIES, PROMPT, STATEFUL, VOCABULARY, WINDOW, b
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.models import Scores, additive, tree_positions, visible
+from specdec_lite.passes import Scores, additive, tree_positions, visible
 from specdec_lite.tree import TokenTree
 
 NATIVE = {"native": {}, "native with a window": dict(window=WINDOW), "native, grouped otherwise": dict(num_kv_heads=1, qkv_bias=True, qk_norm=True)}
@@ -343,7 +343,7 @@ def test_a_prompt_is_read_without_a_mask(monkeypatch):
 
 
 def test_a_text_longer_than_the_stored_triangle(monkeypatch):
-    monkeypatch.setattr("specdec_lite.models.TRIANGLE", 8)
+    monkeypatch.setattr("specdec_lite.native.TRIANGLE", 8)
     model = native()
     cache, expected = model.new_cache(), logits_of(model, PROMPT)
     rows = [model.score(PROMPT[start:end], cache).logits[0] for start, end in ((0, 5), (5, 8), (8, 10))]

@@ -9,7 +9,8 @@ from safetensors.torch import load_file, save_file
 
 from specdec_lite import corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.models import HuggingFaceBackend, NativeBackend
+from specdec_lite.hugging_face import HuggingFaceBackend
+from specdec_lite.native import NativeBackend
 from specdec_lite.pairs import SHIPPED, config_from_hf, load_model, save_model, save_pair
 from specdec_lite.training import train_tokenizer
 

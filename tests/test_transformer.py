@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from models_zoo import PROMPT, WINDOW, build, native
 
 from specdec_lite import CausalLM, generate
-from specdec_lite.models import NativeBackend
+from specdec_lite.native import NativeBackend
 from specdec_lite.pairs import load_model
 from specdec_lite.transformer import Transformer, attend, from_hf_state, rotate, to_hf_state
 from specdec_lite.tree import TokenTree

@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 
 from ..heads import Heads, check_heads, load_heads
-from ..models import CausalLM, Scores
+from ..models import CausalLM
+from ..passes import Scores
 from ..proposal import NOTHING, Proposal, Verdict
 from ..sampling import Sampling, is_number, is_whole
 from ..speculation import Context

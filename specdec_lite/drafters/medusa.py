@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ..heads import Heads, check_heads, load_heads
-from ..models import CausalLM, Scores
+from ..models import CausalLM
+from ..passes import Scores
 from ..proposal import NOTHING, Proposal, Verdict
 from ..speculation import Context
 from ..tree import TokenTree

@@ -3,7 +3,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..models import CausalLM, Scores
+from ..models import CausalLM
+from ..passes import Scores
 from ..proposal import NOTHING, Proposal, Verdict
 from ..sampling import is_whole
 from ..speculation import Context

@@ -2,7 +2,7 @@
 import argparse
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import torch

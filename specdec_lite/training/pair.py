@@ -82,10 +82,10 @@ CARD = """# The shipped pair
 Two small byte-level language models with one tokenizer, made to teach speculative decoding: a target and a draft that was
 distilled on it. They continue Python source and Python documentation, and are good for nothing else.
 
-| | layers | hidden | parameters | training in this run |
-|---|---|---|---|---|
-| target | {target.num_layers} | {target.hidden_size} | {target_size:.1f} M | {target_steps} steps of {tokens} tokens |
-| draft | {draft.num_layers} | {draft.hidden_size} | {draft_size:.1f} M | {draft_steps} steps on text, then {distil_steps} on the target's distributions |
+| | layers | hidden | feed-forward | parameters | training in this run |
+|---|---|---|---|---|---|
+| target | {target.num_layers} | {target.hidden_size} | {target.intermediate_size} | {target_size:.1f} M | {target_steps} steps of {tokens} tokens |
+| draft | {draft.num_layers} | {draft.hidden_size} | {draft.intermediate_size} | {draft_size:.1f} M | {draft_steps} steps on text, then {distil_steps} on the target's distributions |
 
 Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q) at temperature 1.
 
