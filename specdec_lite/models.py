@@ -51,7 +51,8 @@ class CausalLM:
         """Feed tokens after what the cache holds and extend the cache by them.
 
         tokens: [B, n] ids (or [n], or a list, for B = 1). tree: the last len(tree) tokens are its nodes, hanging from the
-        token before them; None: a chain. last: only the last row of logits is wanted (a prefill).
+        token before them; None: a chain. last: only the last row of logits is wanted (a prefill). ValueError for what does
+        not fit, ids that the model does not know among it (on a CPU; a GPU stops with its own error).
         """
         tokens = torch.as_tensor(tokens, device=self.device)
         tokens = tokens[None] if tokens.dim() == 1 else tokens
@@ -70,7 +71,13 @@ class CausalLM:
         unknown = [layer for layer in hidden_layers if layer != "final" and layer not in range(self.num_layers + 1)]
         if unknown:
             raise ValueError(f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 … {self.num_layers} (after that block), 'final'")
-        scores = self.backend.score(tokens, cache, tree, hidden_layers, last)
+        try:
+            scores = self.backend.score(tokens, cache, tree, hidden_layers, last)
+        except IndexError:   # asked only now: to look at the ids before every pass would make a GPU wait
+            known = len(self.backend.embedding.weight)
+            if tokens.min() < 0 or tokens.max() >= known:
+                raise ValueError(f"tokens holds ids from {int(tokens.min())} to {int(tokens.max())}: must be 0 … {known - 1}") from None
+            raise
         cache.before_last_pass = cache.length
         cache.length += tokens.shape[1]
         return scores

@@ -12,6 +12,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import product
 from numbers import Integral
+from operator import index
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ class TokenTree:
     """Drafted tokens and, for each, its parent (-1: child of the last committed token).
 
     tokens: n ids, a list or a LongTensor [n]; parents: n ints with parents[i] < i. Raises ValueError when the parents
-    are not a tree in that order, TypeError when tokens are not whole numbers. The number of nodes is `len(tree)`; an empty tree is legal.
+    are not a tree in that order, TypeError when either are not whole numbers. The number of nodes is `len(tree)`; an empty tree is legal.
     """
     __slots__ = ("tokens", "parents")
 
@@ -67,7 +68,10 @@ class TokenTree:
         if self.tokens.numel() and (self.tokens.is_floating_point() or self.tokens.dtype == torch.bool):
             raise TypeError(f"tokens={tokens!r}: must be whole numbers")
         self.tokens = self.tokens.long()
-        self.parents = tuple(int(parent) for parent in parents)
+        try:
+            self.parents = tuple(map(index, parents))
+        except TypeError:
+            raise TypeError(f"parents={parents!r}: must be whole numbers") from None
         if self.tokens.dim() != 1 or len(self.tokens) != len(self.parents):
             raise ValueError(f"tokens and parents must be two rows of one length; got {tuple(self.tokens.shape)} and {len(self.parents)}")
         for node, parent in enumerate(self.parents):

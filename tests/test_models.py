@@ -405,3 +405,16 @@ def test_what_is_no_model_and_tokens_that_are_no_ids_are_refused_by_name():
             CausalLM(other)
     with pytest.raises(TypeError, match="tokens has dtype torch.float32: must be whole numbers"):
         native().score([1.7, 2.9], native().new_cache())
+
+
+@pytest.mark.parametrize("model", [native, lambda: hugging_face("Qwen2")])
+@pytest.mark.parametrize("ids", [[3, 48], [-1, 2]])
+def test_ids_that_the_model_does_not_know_are_refused_and_leave_the_cache_as_it_was(model, ids):
+    model = model()
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+    with pytest.raises(ValueError, match=f"tokens holds ids from {min(ids)} to {max(ids)}: must be 0 … 47"):
+        model.score(ids, cache)
+    assert cache.length == 3
+    fresh = model.score([1, 2, 3, 4], model.new_cache(), last=True).logits
+    assert torch.allclose(model.score([4], cache).logits, fresh, atol=1e-5)

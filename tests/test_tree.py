@@ -193,3 +193,9 @@ def test_pruning_away_a_parent_is_refused(keep, message):
 def test_tokens_that_are_no_whole_numbers_are_refused(tokens):
     with pytest.raises(TypeError, match="tokens=.*must be whole numbers"):
         TokenTree(tokens, [-1])
+
+
+@pytest.mark.parametrize("parents", [[-1, 0.9], torch.tensor([-1.0, 0.0]), ["-1", "0"]])
+def test_parents_that_are_no_whole_numbers_are_refused(parents):
+    with pytest.raises(TypeError, match="parents=.*must be whole numbers"):
+        TokenTree([1, 2], parents)
