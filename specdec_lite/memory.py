@@ -22,14 +22,17 @@ ADVICE = ("choose a smaller pair (specdec_lite.hub lists some by memory), a dtyp
 @dataclass(frozen=True, slots=True)
 class Size:
     """One model. parameters: their number; cache: keys and values per token of text, likewise in numbers, not bytes;
-    positions: the longest text it can read, prompt and answer together."""
+    positions: the longest text it can read, prompt and answer together. quantised: bytes of its weights where these keep
+    a format of their own, whatever dtype is asked for; None elsewhere."""
     parameters: int
     cache: int
     positions: int
+    quantised: int | None = None
 
     def bytes(self, dtype: torch.dtype, context: int) -> int:
         """Weights, and the cache of one text of `context` tokens."""
-        return (self.parameters + self.cache * context) * dtype.itemsize
+        weights = self.parameters * dtype.itemsize if self.quantised is None else self.quantised
+        return weights + self.cache * context * dtype.itemsize
 
 
 def native_size(config: TransformerConfig) -> Size:

@@ -4,7 +4,7 @@ What lives here: loading, saving, compatibility. What does not: how the shipped 
 Weights are safetensors only; remote code is never run.
 """
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -94,8 +94,18 @@ def _check_fit(folders: dict[str, Path], device: str, dtypes: dict[str, str], co
 
 def model_size(folder: str | Path) -> Size:
     """Parameters, cache and context length of the model that a folder's config.json describes; no weight is read."""
-    config = config_from_hf(json.loads((Path(folder) / "config.json").read_text()))
-    return hugging_face_size(Path(folder)) if config is None else native_size(config)
+    folder = Path(folder)
+    described = json.loads((folder / "config.json").read_text())
+    config = config_from_hf(described)
+    size = hugging_face_size(folder) if config is None else native_size(config)
+    return replace(size, quantised=_stored_bytes(folder)) if described.get("quantization_config") else size
+
+
+def _stored_bytes(folder: Path) -> int:
+    """What the weights take on disk, told by their index where they are not fetched yet; 0 where nothing tells it."""
+    index = folder / INDEX
+    told = json.loads(index.read_text()).get("metadata", {}).get("total_size") if index.exists() else None
+    return told or sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
 def _tokenizer(folder: Path):

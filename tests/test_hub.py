@@ -9,7 +9,7 @@ from models_zoo import build, native
 from specdec_lite import generate, hub, load_pair, memory, pairs
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.memory import ADVICE, MARGIN, advise, check_room, free_bytes, gigabytes
-from specdec_lite.pairs import SHIPPED, load_model, model_size, save_model
+from specdec_lite.pairs import INDEX, SHIPPED, load_model, model_size, save_model
 from specdec_lite.training import train_tokenizer
 
 GPT2 = dict(n_embd=32, n_layer=2, n_head=4, max_position_embeddings=64, vocab_size=280, num_key_value_heads=4)
@@ -48,6 +48,15 @@ def test_sizes_are_those_of_the_loaded_models(folder):
     cache = load_model(folder / "large").new_cache(capacity=10).storage.tensors
     assert model_size(folder / "large").cache * 10 == cache.keys.numel() + cache.values.numel()
     assert model_size(folder / "small").cache == 2 * 2 * 32 and model_size(folder / "small").bytes(torch.float16, 3) == 2 * (model_size(folder / "small").parameters + 384)
+
+
+def test_quantised_weights_are_counted_as_they_are_stored(folder):
+    described, plain = folder / "large" / "config.json", model_size(folder / "large")
+    described.write_text(json.dumps(json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}))
+    on_disk = sum(file.stat().st_size for file in (folder / "large").glob("*.safetensors"))
+    assert model_size(folder / "large").bytes(torch.float32, 3) == on_disk + 3 * 4 * plain.cache
+    (folder / "large" / INDEX).write_text(json.dumps({"metadata": {"total_size": 1234}, "weight_map": {}}))    # fetched before any weight
+    assert model_size(folder / "large").bytes(torch.float16, 3) == 1234 + 3 * 2 * plain.cache
 
 
 @pytest.mark.parametrize("shape", [dict(), dict(qkv_bias=True), dict(qk_norm=True, tied=True), dict(num_kv_heads=4, head_size=16)], ids=str)
