@@ -85,6 +85,13 @@ def test_first_cell_installs_only_where_the_library_is_missing(path: Path):
     assert "manual_seed" in first and "__version__" in first and "device" in first
 
 
+@every_chapter
+def test_opens_in_colab_from_its_title(path: Path):
+    github = ADDRESS.removeprefix("https://github.com/")
+    link = f"{CONFIG['launch_buttons']['colab_url']}/github/{github}/blob/{CONFIG['repository']['branch']}/notebooks/{path.name}"
+    assert f"[open in Colab]({link})" in cells(path, "markdown")[0].source
+
+
 @pytest.mark.parametrize("name", ["README.md", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_one_repository_address(name: str):
     """Wherever the repository's address stands, it is the one of _config.yml."""
