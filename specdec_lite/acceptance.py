@@ -227,7 +227,7 @@ def distance_match(epsilon: float, distance: Callable[[Tensor, Tensor], Tensor] 
 
 
 def _block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-    if not proposal.tree.is_chain or proposal.candidates is not None or any(len(draws) > 1 for draws in proposal.draws.values()):
+    if not proposal.is_plain_chain:
         raise ValueError("block_verification judges chains of one draw a level; this proposal is a tree, or holds merged draws or candidates")
     tokens, length = proposal.tree.tokens.tolist(), len(proposal.tree)
     rows = [proposal.probs[i] if proposal.probs is not None else one_hot(t, target_probs[0]) for i, t in enumerate(tokens)]

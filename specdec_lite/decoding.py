@@ -201,5 +201,6 @@ def generate(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_n
     other libraries know (logit processors, grammars, beams) is refused by name, with the reason.
     Raises ValueError or TypeError, naming the argument, before any model runs.
     """
-    steps = list(stream(target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, seed, **refused))
+    _refuse(refused)
+    steps = list(stream(target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, seed))
     return Output(torch.tensor([token for step in steps for token in step.tokens], dtype=torch.long), steps)

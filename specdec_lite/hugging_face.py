@@ -1,5 +1,10 @@
-"""Passes of any Hugging Face causal language model: what its types need, and which of them cannot be decoded speculatively."""
+"""Passes of any Hugging Face causal language model.
+
+What lives here: what the types need (masks, positions, scales), and which of them cannot be decoded speculatively. What
+does not: loading (`pairs`), and checks that hold for every model (`models`).
+"""
 import inspect
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -33,10 +38,11 @@ class HuggingFaceStorage:
         return [(layer.keys, layer.values) for layer in self.cache.layers if layer.is_initialized]
 
 
-# Layers whose state is not a list of keys and values, and models that refuse a tree mask or count distances in rows, not
-# in positions (ALiBi, local attention): these verify a tree path by path, as do layers unknown here,
-# models that take no positions, and attention kernels that take no mask of their own for every row (FlashAttention).
+# Layers whose state is not a list of keys and values, so that it cannot be cut back: refused.
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
+# Models that refuse a tree mask or count distances in rows, not in positions (ALiBi, local attention). They verify a tree
+# path by path, as do layers unknown here, models that take no positions, and attention kernels that take no mask of their
+# own for every row (FlashAttention).
 MASKLESS = {"bloom", "mpt", "gpt_neo"}
 # Model types whose text cannot be continued from a plain cache of keys and values, and why. Found by running every type.
 REFUSED = {kind: reason for reason, kinds in {
@@ -113,7 +119,7 @@ class HuggingFaceBackend:
         return self._project(hidden)
 
     def _project(self, hidden: Tensor) -> Tensor:
-        """With Cohere's, Granite's and HyperCLOVA's scale of the logits, and Gemma's soft cap."""
+        """With the type's scale of the logits (SCALED) and Gemma's soft cap."""
         logits = self.head(hidden) * self.scale
         return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
@@ -131,9 +137,12 @@ class HuggingFaceBackend:
                              "heads cannot draft for it")
         self.compared = True
 
-    def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
+    def score(self, tokens: Tensor, cache: Cache, tree: TokenTree | None, hidden_layers: Sequence[Layer], last: bool) -> Scores:
+        if self.num_layers in hidden_layers:
+            raise ValueError(f"hidden_layers={list(hidden_layers)}: Hugging Face models give \"final\" in place of the state after the last block")
         if tree is not None and self.by_path:
-            return self._paths(tokens, cache, tree, hidden_layers)
+            scores = self._paths(tokens, cache, tree, hidden_layers)
+            return Scores(scores.logits[:, -1:], scores.hidden) if last else scores
         count, length = tokens.shape[1], cache.length
         options: dict = {}
         positions = tree_positions(length, count, tree, tokens.device)
@@ -160,10 +169,7 @@ class HuggingFaceBackend:
 
     def _hidden(self, out, hidden_layers) -> dict[Layer, Tensor]:
         # Hugging Face returns L + 1 states of which the last has been through the final norm.
-        last = self.num_layers
-        if last in hidden_layers:
-            raise ValueError(f"hidden_layers={list(hidden_layers)}: Hugging Face models give \"final\" in place of the state after the last block")
-        return {layer: out.hidden_states[last if layer == "final" else layer] for layer in hidden_layers}
+        return {layer: out.hidden_states[self.num_layers if layer == "final" else layer] for layer in hidden_layers}
 
     def _paths(self, tokens: Tensor, cache: Cache, tree: TokenTree, hidden_layers) -> Scores:
         """A tree without a tree mask: one pass per leaf over the same prefix, rows and cache entries gathered by node."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .proposal import Proposal, Verdict
-from .sampling import Rng, outcomes
+from .sampling import Rng, is_whole, outcomes
 from .tree import TokenTree
 
 Law = Callable[[tuple[int, ...]], Tensor]
@@ -91,7 +91,7 @@ def block_law(target: Law, drafter_law: Law, rule: Judge, gamma: int, propose=dr
     target, drafter_law: functions from a prefix (a tuple of tokens) to probabilities [V]. gamma ≥ 1: draft length.
     propose(drafter_law, gamma, rng) → Proposal: how the draft is made; the default draws a chain, others make trees.
     """
-    if gamma < 1:
+    if not is_whole(gamma) or gamma < 1:
         raise ValueError(f"gamma={gamma!r}: must be a whole number ≥ 1")
     def experiment(rng: Rng) -> tuple[int, ...]:
         proposal = propose(drafter_law, gamma, rng)

@@ -19,8 +19,8 @@ class CausalLM:
     """A causal language model behind `score`: one of ours (`Transformer`) or any Hugging Face causal LM.
 
     Attributes: model, vocab_size, num_layers, max_positions (context length), hidden_size, device, dtype.
-    Raises TypeError for anything else, and ValueError for a model whose cache cannot be cut back: encoder–decoders and
-    models with recurrent state.
+    Raises TypeError for anything else, and ValueError for a model that cannot be decoded speculatively: encoder–decoders,
+    models with recurrent state, and the types named in `hugging_face.REFUSED` and `BIDIRECTIONAL`.
     """
 
     def __init__(self, model: nn.Module):
@@ -58,19 +58,20 @@ class CausalLM:
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
             raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
-        if tokens.is_floating_point():
+        if tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
         tokens = tokens.long()
-        if tree is not None and tree.is_chain:
-            tree = None
         if tree is not None and len(tree) >= tokens.shape[1]:
             raise ValueError(f"tokens holds {tokens.shape[1]} ids for a tree of {len(tree)} nodes: the token before the tree must be fed too")
+        if tree is not None and tree.is_chain:
+            tree = None
         reach = tokens.shape[1] if tree is None else tokens.shape[1] - len(tree) + int(tree.depth.max()) + 1
         if cache.length + reach > self.max_positions:
             raise ValueError(f"tokens: {reach} positions after {cache.length} exceed the model's context length of {self.max_positions}")
-        unknown = [layer for layer in hidden_layers if layer != "final" and layer not in range(self.num_layers + 1)]
+        depth = self.num_layers if cache.layers is None else cache.layers
+        unknown = [layer for layer in hidden_layers if layer != "final" and layer not in range(depth + 1)]
         if unknown:
-            raise ValueError(f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 … {self.num_layers} (after that block), 'final'")
+            raise ValueError(f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 … {depth} (after that block), 'final'")
         try:
             scores = self.backend.score(tokens, cache, tree, hidden_layers, last)
         except IndexError:   # asked only now: to look at the ids before every pass would make a GPU wait

@@ -1,9 +1,16 @@
-"""Passes of our own transformer: preallocated keys and values, and stored causal masks."""
+"""Passes of our own transformer.
+
+What lives here: preallocated keys and values, and causal masks made once. What does not: the layers (`transformer`), and
+passes of fixed shape (`graphs`).
+"""
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from .passes import Cache, Scores, additive, tree_positions, visible
+from .passes import Cache, Layer, Scores, additive, tree_positions, visible
 from .transformer import Storage, Transformer
+from .tree import TokenTree
 
 
 class NativeStorage:
@@ -59,7 +66,7 @@ class NativeBackend:
             self.triangle = additive(torch.ones(size, size, dtype=torch.bool, device=weight.device).tril(), weight.dtype)
         return self.triangle[length:total, :total]
 
-    def score(self, tokens: Tensor, cache: Cache, tree, hidden_layers, last: bool) -> Scores:
+    def score(self, tokens: Tensor, cache: Cache, tree: TokenTree | None, hidden_layers: Sequence[Layer], last: bool) -> Scores:
         count, length, weight, window = tokens.shape[1], cache.length, self.embedding.weight, self.model.config.window
         cache.storage.reserve(length + count)
         positions = bias = None

@@ -119,7 +119,7 @@ on_device = OnDevice()
 
 
 def _check(proposal: Proposal) -> None:
-    if not proposal.tree.is_chain or proposal.candidates is not None or any(len(draws) > 1 for draws in proposal.draws.values()):
+    if not proposal.is_plain_chain:
         raise ValueError("on_device judges chains of one draw a level; this proposal is a tree, or holds merged draws or candidates: use rule=None")
 
 

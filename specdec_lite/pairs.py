@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from .memory import Size, advise, check_room, has_bfloat16, hugging_face_size, native_size
 from .models import CausalLM
+from .sampling import is_whole
 from .transformer import Transformer, TransformerConfig, from_hf_state, to_hf_state
 
 SHIPPED = Path(__file__).parent / "weights" / "pair"
@@ -41,7 +42,8 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     what the models can read). For a target larger than one card, device_map="auto" spreads its layers over the cards (needs
     accelerate), and tp_plan="auto" splits every layer over the processes of `torchrun` (give all of them one seed); both are
     passed on to transformers, and the draft stands where the target's input is.
-    Vocabularies, context lengths and memory are checked before any weight is fetched or loaded. Raises ValueError for
+    Vocabularies, context lengths and memory are checked before any weight is fetched or loaded; quantised weights that no
+    index tells the size of, once they are fetched. Raises ValueError for
     models that cannot work together or a folder that is not a model, MemoryError for models that do not fit.
     """
     if (target is None) != (draft is None):
@@ -53,8 +55,11 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     _check_tokenizers(*tokenizers.values())
     asked = {"target": dtype, "draft": "float32" if target is None and device == "cpu" and dtype == "auto" else dtype}
     split = {"device_map": device_map, "tp_plan": tp_plan} if device_map or tp_plan else {}
-    _check_fit(folders, device, asked, context, {"draft"} if split else {"target", "draft"})
+    placed = {"draft"} if split else {"target", "draft"}
+    told = _check_fit(folders, device, asked, context, placed)
     folders = {name: _folder(name, source, [*DESCRIPTION, *(_shards(folders[name]) or ["*.safetensors"])]) for name, source in sources.items()}
+    if not told:
+        _check_fit(folders, device, asked, context, placed)
     with advise("loading the target"):
         large = load_model(folders["target"], device, asked["target"], **split)
     with advise("loading the draft"):
@@ -80,16 +85,17 @@ def _folder(name: str, source: str | Path, files: list[str]) -> Path:
     return Path(snapshot_download(str(source), allow_patterns=files, ignore_patterns=["*/*"]))
 
 
-def _check_fit(folders: dict[str, Path], device: str, dtypes: dict[str, str], context: int | None, loaded: set[str]) -> None:
-    """The context length against both models, and what is loaded onto `device` against its free memory."""
+def _check_fit(folders: dict[str, Path], device: str, dtypes: dict[str, str], context: int | None, loaded: set[str]) -> bool:
+    """The context length against both models, and what is loaded onto `device` against its free memory. False where a size is not known yet."""
     sizes = {name: model_size(folder) for name, folder in folders.items()}
     limit = min(size.positions for size in sizes.values())
-    if context is not None and not (isinstance(context, int) and 1 <= context <= limit):
+    if context is not None and not (is_whole(context) and 1 <= context <= limit):
         reach = ", ".join(f"{name} {size.positions}" for name, size in sizes.items())
         raise ValueError(f"context={context!r}: must be a whole number from 1 to what both models can read ({reach} tokens)")
     room = context or min(4096, limit)
     kinds = {name: _dtype(dtypes[name], _stored(folder), device) for name, folder in folders.items()}
     check_room({name: size.bytes(kinds[name], room) for name, size in sizes.items() if name in loaded}, device, room)
+    return all(size.quantised != 0 for size in sizes.values())
 
 
 def model_size(folder: str | Path) -> Size:
@@ -230,8 +236,10 @@ def _dtype(asked: str, stored: str, device: str = "cpu") -> torch.dtype:
 
 def save_model(folder: Path, model: Transformer, tokenizer, limit: int = 15_000_000) -> None:
     """Write a Llama-type model (no q/k norm, no bias) and its tokenizer so that plain transformers loads them: bf16 safetensors in shards ≤ limit bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = model.config
+    if config.window is not None:
+        raise ValueError(f"model has window={config.window}, for which a Llama's config.json has no word")
+    folder.mkdir(parents=True, exist_ok=True)
     described = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": config.vocab_size, "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size, "num_hidden_layers": config.num_layers, "num_attention_heads": config.num_heads,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from .sampling import is_whole
 from .tree import TokenTree
 
 Layer = int | str
@@ -64,6 +65,9 @@ class Cache:
         """The first `layers` layers of this cache: the same storage, a length of its own. ValueError for a model of Hugging Face."""
         if not self.storage.by_layer:
             raise ValueError("view(layers=…) needs a native model: Hugging Face modules run all their layers, and cutting their cache cuts all of it")
+        there = len(self.storage.tensors.keys)
+        if not is_whole(layers) or not 1 <= layers <= there:
+            raise ValueError(f"layers={layers!r}: must be a whole number from 1 to {there}")
         other = Cache(self.storage, self.batch, layers)
         other.length = other.before_last_pass = self.length
         return other

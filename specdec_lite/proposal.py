@@ -45,6 +45,11 @@ class Proposal:
                 siblings.setdefault(self.tree.parents[node], []).append((node, row))
         object.__setattr__(self, "draws", {parent: tuple(made) for parent, made in siblings.items()})
 
+    @property
+    def is_plain_chain(self) -> bool:
+        """A chain of one draw a level, every node of which may be accepted."""
+        return self.tree.is_chain and self.candidates is None and all(len(draws) == 1 for draws in self.draws.values())
+
     def _check_candidates(self, draws) -> None:
         strange = sorted(set(self.candidates) - set(range(len(self.tree))))
         if strange:

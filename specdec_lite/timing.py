@@ -212,7 +212,7 @@ def machine_name(device: str | torch.device = "cpu") -> str:
 
 
 def machine_profile(device: str = "auto") -> dict:
-    """What this machine is, measured: {"device", "threads", "bandwidth" [bytes/s], "throughput" {dtype: [operations/s]}, "versions"}."""
+    """What this machine is, measured: {"device" (its name), "threads", "cores", "bandwidth" [bytes/s], "throughput" {dtype: [operations/s]}, "versions"}."""
     where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     gpu = where.type == "cuda"
     size = 8192 if gpu else 1024

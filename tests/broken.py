@@ -134,6 +134,8 @@ def bonus_by_argmax(proposal, target_probs, rng):
 
 def block_with_early_break(proposal, target_probs, rng):
     """Block verification that stops at the first failed test, although its length is the last success."""
+    if not len(proposal.tree):
+        return Verdict((), rng.draw(target_probs[0]), "sampled", ())
     tokens, rows = proposal.tree.tokens.tolist(), proposal.probs
     weight, accepted, owed = 1.0, 0, residual(target_probs[0], rows[0])
     for i, token in enumerate(tokens, start=1):

@@ -536,3 +536,8 @@ def test_a_window_model_far_beyond_its_window():
     model = hugging_face("Mistral")
     plain = generate(model, PROMPT, max_new_tokens=60).tokens
     assert torch.equal(generate(model, PROMPT, ModelDrafter(perturbed(model), 4), max_new_tokens=60).tokens, plain)
+
+
+def test_a_source_of_chance_belongs_to_stream():
+    with pytest.raises(TypeError, match="rng=.* is not supported: there is no such argument"):
+        generate(native(), PROMPT, max_new_tokens=2, rng=SeededRng(0))

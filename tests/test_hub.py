@@ -59,6 +59,22 @@ def test_quantised_weights_are_counted_as_they_are_stored(folder):
     assert model_size(folder / "large").bytes(torch.float16, 3) == 1234 + 3 * 2 * plain.cache
 
 
+def test_quantised_weights_that_no_index_tells_of_are_checked_once_they_are_fetched(folder, snapshots, monkeypatch):
+    described, weights = folder / "small" / "config.json", folder / "small" / "model.safetensors"
+    described.write_text(json.dumps(json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}))
+    checked, there = [], weights.read_bytes()
+    weights.unlink()
+    def fetched(*_, allow_patterns, **__):
+        if "*.safetensors" in allow_patterns:
+            weights.write_bytes(there)
+        return str(folder / "small")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetched)
+    monkeypatch.setattr(pairs, "check_room", lambda needs, device, room: checked.append(needs["draft"]))
+    monkeypatch.setattr(pairs, "load_model", lambda *_, **__: native())
+    load_pair("somebody/small", "somebody/small", device="cpu", dtype="float32")
+    assert len(checked) == 2 and checked[1] - checked[0] == len(there)
+
+
 @pytest.mark.parametrize("shape", [dict(), dict(qkv_bias=True), dict(qk_norm=True, tied=True), dict(num_kv_heads=4, head_size=16)], ids=str)
 def test_native_sizes_are_counted_right(shape):
     model = native(**shape)
@@ -94,7 +110,7 @@ def test_what_does_not_fit_is_said_before_any_weight_is_fetched(snapshots, monke
     load_pair("somebody/large", "somebody/small", device="cpu", dtype="float16")
 
 
-@pytest.mark.parametrize("context", [0, 65, 1.5])
+@pytest.mark.parametrize("context", [0, 65, 1.5, True])
 def test_a_context_that_a_model_cannot_read_is_refused(folder, context):
     with pytest.raises(ValueError, match=rf"context={context}: must be .* both models can read .target 512, draft 64 tokens"):
         load_pair(folder / "large", folder / "small", device="cpu", context=context)

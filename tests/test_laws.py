@@ -59,7 +59,7 @@ def test_rows_that_are_no_distribution_are_refused(p, q, message):
 
 @pytest.mark.parametrize("target, draft, gamma, message", [
     (lambda _: [0.5, 0.6], lambda _: [0.5, 0.5], 1, "^target must"), (lambda _: [0.5, 0.5], lambda _: [0.5, 0.6], 1, "^drafter_law must"),
-    (TARGET, DRAFT, 0, "gamma=0: must")])
+    (TARGET, DRAFT, 0, "gamma=0: must"), (TARGET, DRAFT, 1.5, "gamma=1.5: must"), (TARGET, DRAFT, "2", "gamma='2': must")])
 def test_bad_laws_and_gammas_are_refused(target, draft, gamma, message):
     with pytest.raises(ValueError, match=message):
         block_law(target, draft, speculative_sampling, gamma)

@@ -229,8 +229,32 @@ def test_a_view_exits_early_on_the_same_storage():
     hidden = model.score([7], cache, hidden_layers=(1,)).hidden[1]
     assert apart(early, model.head(model.model.norm(hidden))) < 1e-10
     assert apart(model.score([8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-1:]) < 1e-10
+    with pytest.raises(ValueError, match=r"hidden_layers=\[2\]: \[2\] are none of 0 .embedding., 1 … 1"):
+        model.score([8], view, hidden_layers=(2,))
     with pytest.raises(ValueError, match="native"):
         hugging_face("Llama").new_cache().view(1)
+
+
+@pytest.mark.parametrize("layers", [0, -1, 4, True, 1.5])
+def test_a_view_of_layers_that_are_not_there_is_refused(layers):
+    with pytest.raises(ValueError, match=f"layers={layers}: must be a whole number from 1 to 3"):
+        native(num_layers=3).new_cache().view(layers)
+
+
+def test_a_refused_layer_leaves_the_cache_as_it_was():
+    model = hugging_face("Llama")
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+    with pytest.raises(ValueError, match="Hugging Face models give \"final\" in place of the state after the last block"):
+        model.score([4], cache, hidden_layers=(model.num_layers,))
+    assert apart(model.score([4], cache).logits[0], logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
+
+
+@pytest.mark.parametrize("model", [native, lambda: hugging_face("Llama"), lambda: hugging_face("Bloom")], ids=["native", "one pass", "path by path"])
+def test_the_last_row_of_a_tree_alone(model):
+    model, tree = model(), TokenTree([5, 6, 7], [-1, -1, 0])
+    last, whole = (model.score([3, *tree.tokens.tolist()], model.new_cache(), tree, last=last).logits for last in (True, False))
+    assert last.shape[1] == 1 and apart(last[0], whole[0, -1:]) < 1e-10
 
 
 # Hidden states -------------------------------------------------------------------------------------------------------
@@ -403,8 +427,11 @@ def test_what_is_no_model_and_tokens_that_are_no_ids_are_refused_by_name():
     for other in ("gpt2", native(), None):
         with pytest.raises(TypeError, match=f"model is a {type(other).__name__}: must be"):
             CausalLM(other)
-    with pytest.raises(TypeError, match="tokens has dtype torch.float32: must be whole numbers"):
-        native().score([1.7, 2.9], native().new_cache())
+    for ids, dtype in (([1.7, 2.9], "float32"), ([True, False], "bool")):
+        with pytest.raises(TypeError, match=f"tokens has dtype torch.{dtype}: must be whole numbers"):
+            native().score(ids, native().new_cache())
+    with pytest.raises(ValueError, match="tokens holds 1 ids for a tree of 3 nodes"):
+        native().score([5], native().new_cache(), TokenTree.chain([1, 2, 3]))
 
 
 @pytest.mark.parametrize("model", [native, lambda: hugging_face("Qwen2")])

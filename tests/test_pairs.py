@@ -112,6 +112,12 @@ def test_configs_that_are_not_ours_are_not_claimed():
     assert config_from_hf(base | dict(rope_parameters=dict(rope_type="default", rope_theta=5.0))).rope_theta == 5.0
 
 
+def test_a_window_that_a_llama_cannot_have_is_not_lost_in_saving(tmp_path, tokenizer):
+    with pytest.raises(ValueError, match="model has window=4"):
+        save_model(tmp_path / "there", native(window=4).model, tokenizer)
+    assert not (tmp_path / "there").exists()
+
+
 # Bad input -------------------------------------------------------------------------------------------------------------
 
 def test_weights_that_have_no_place_in_the_model_are_refused(folder):

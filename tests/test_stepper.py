@@ -125,6 +125,8 @@ def test_trees_and_foreign_uniforms_are_refused(run):
     _, _, steps, _, rng = run
     with pytest.raises(ValueError, match="uniforms are left"):
         recorded_rounds(steps, rng.uniforms[:5], len(PROMPT), Letters())
+    with pytest.raises(ValueError, match="uniforms holds 1 more than the steps used"):
+        recorded_rounds(steps, [0.5, *rng.uniforms], len(PROMPT), Letters())
 
 
 def test_widget_carries_its_recording():

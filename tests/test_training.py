@@ -60,6 +60,9 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
         model = initialise(Transformer(SHAPE), seed)
         with pytest.raises(ValueError, match="model.pt is the checkpoint of another run .* choose another --work folder"):
             train(model, next_token_loss(model), STREAMS, plan, tmp_path / "model.pt")
+    other = {name: stream[:-1] for name, stream in STREAMS.items()}
+    with pytest.raises(ValueError, match="model.pt is the checkpoint of another run"):
+        train(initialise(Transformer(SHAPE)), next_token_loss(initialise(Transformer(SHAPE))), other, PLAN, tmp_path / "model.pt")
 
 
 def test_training_learns(tmp_path):
@@ -108,8 +111,10 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
 def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="optimizer='sgd': must be one of adamw, muon"):
         Plan(1, 1.0, optimizer="sgd")
-    with pytest.raises(ValueError, match="seed=-1: must be 0 or more"):
-        Plan(1, 1.0, seed=-1)
+    for wrong, message in (({"seed": -1}, "seed=-1: must be 0 or more"), ({"warmup": 0}, "warmup=0: must be 1 or more"),
+                           ({"decay_from": 30.0}, "decay_from=30.0: must be at least 0 and below 1"), ({"decay_from": 1}, "decay_from=1: must")):
+        with pytest.raises(ValueError, match=message):
+            Plan(1, 1.0, **wrong)
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ValueError, match="optimizer='muon' needs torch 2.9"):
         training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
@@ -130,7 +135,7 @@ def test_a_wider_model_begins_as_the_same_function_and_its_new_units_learn(tmp_p
 
 @pytest.mark.parametrize("other", [{"intermediate_size": 8}, {"num_layers": 2}, {"norm_eps": 1e-3}])
 def test_a_start_that_is_not_the_same_but_narrower_is_refused(other):
-    with pytest.raises(ValueError, match="start=.* must be .* or that with a smaller intermediate_size"):
+    with pytest.raises(ValueError, match="narrow=.* must be .* or that with a smaller intermediate_size"):
         widened(Transformer(SHAPE), Transformer(replace(SHAPE, **other)))
 
 
@@ -176,6 +181,7 @@ def test_the_recorded_command_repeats_the_run(extra, printed):
     line = training.pair.command_line(parser.parse_args(extra.split()))
     assert line.startswith("python -m specdec_lite.training pair --device cpu --target-steps 3000") and all(word in line for word in printed.split())
     assert parser.parse_args(line.split()[4:]) == parser.parse_args(extra.split())
+    assert " --start PAIR" in training.pair.command_line(parser.parse_args([*extra.split(), "--start", "/somewhere/pair"]))
 
 
 @pytest.mark.parametrize("packages", [False, True])

@@ -21,8 +21,8 @@ from ..models import CausalLM
 from ..pairs import SHIPPED as PAIR
 from ..pairs import load_pair
 from ..transformer import Transformer
-from .loop import Plan, train
-from .text import MIXTURE, prepare
+from .loop import Plan, train, windows
+from .text import prepare
 
 COUNT = 7
 BLOCKS = (1, 2, 4, 6, 8)
@@ -78,18 +78,15 @@ def own_words(target: CausalLM, streams: dict, pieces: int = 1024, prompt: int =
 
     Source: Stern et al. 2018, section 6 (there by beam search, with a teacher of another seed; Kim and Rush 2016).
     """
-    rng, names, made = np.random.default_rng(0), list(streams), {name: [] for name in streams}
-    weights = np.array([MIXTURE[name] for name in names])
+    rng, made = np.random.default_rng(0), {name: [] for name in streams}
     for _ in tqdm(range(0, pieces, batch), desc="own words", mininterval=5):
-        chosen = rng.choice(len(names), size=batch, p=weights / weights.sum())
-        starts = [rng.integers(len(streams[names[i]]) - prompt) for i in chosen]
-        rows = torch.from_numpy(np.stack([streams[names[i]][s:s + prompt] for i, s in zip(chosen, starts)]).astype(np.int64))
+        names, rows = windows(streams, rng, batch, prompt)
         cache, fed, text = target.new_cache(batch, prompt + new), rows, [rows]
         for _ in range(new):
             fed = target.score(fed, cache, last=True).logits[:, -1:].argmax(-1)
             text.append(fed.cpu())
-        for i, piece in zip(chosen, torch.cat(text, 1).numpy().astype(np.uint16)):
-            made[names[i]].append(piece)
+        for name, piece in zip(names, torch.cat(text, 1).numpy().astype(np.uint16)):
+            made[name].append(piece)
     return {name: np.concatenate(parts) for name, parts in made.items() if parts}
 
 

@@ -25,7 +25,10 @@ DECAY_FROM = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many tokens per step."""
+    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many tokens per step.
+
+    warmup: steps in which the rate rises. decay_from: the share of the steps after which it falls to zero.
+    """
     steps: int
     learning_rate: float
     batch: int = 8
@@ -42,6 +45,10 @@ class Plan:
             raise ValueError(f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}")
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must be 0 or more")
+        if not 0 <= self.decay_from < 1:
+            raise ValueError(f"decay_from={self.decay_from}: must be at least 0 and below 1")
+        if self.warmup < 1:
+            raise ValueError(f"warmup={self.warmup}: must be 1 or more")
 
     def rate(self, step: int) -> float:
         """Learning rate: linear warm-up, constant, linear to zero."""
@@ -57,13 +64,17 @@ class Plan:
 
 def batches(streams: dict[str, np.ndarray], plan: Plan, first: int = 0) -> Iterator[Tensor]:
     """Batches [rows, context + 1] of random windows; step i is a function of (seed, i) alone, so a run can resume."""
-    names = list(streams)
-    weights = np.array([MIXTURE[name] for name in names])
     for step in range(first, plan.steps):
-        rng, (rows, context) = np.random.default_rng((plan.seed, step)), plan.window(step)
-        chosen = rng.choice(len(names), size=rows, p=weights / weights.sum())
-        starts = [rng.integers(len(streams[names[i]]) - context - 1) for i in chosen]
-        yield torch.from_numpy(np.stack([streams[names[i]][s:s + context + 1] for i, s in zip(chosen, starts)]).astype(np.int64))
+        rows, context = plan.window(step)
+        yield windows(streams, np.random.default_rng((plan.seed, step)), rows, context + 1)[1]
+
+
+def windows(streams: dict[str, np.ndarray], rng: np.random.Generator, rows: int, length: int) -> tuple[list[str], Tensor]:
+    """Random windows [rows, length], each of a stream drawn by MIXTURE, and the names of these streams."""
+    weights = np.array([MIXTURE[name] for name in streams])
+    chosen = [list(streams)[i] for i in rng.choice(len(streams), size=rows, p=weights / weights.sum())]
+    starts = [rng.integers(len(streams[name]) - length) for name in chosen]
+    return chosen, torch.from_numpy(np.stack([streams[name][s:s + length] for name, s in zip(chosen, starts)]).astype(np.int64))
 
 
 def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
@@ -91,7 +102,7 @@ def widened(narrow: Transformer, wide: Transformer) -> dict[str, Tensor]:
     """
     had, units = narrow.config.intermediate_size, wide.config.intermediate_size
     if had > units or replace(narrow.config, intermediate_size=units) != wide.config:
-        raise ValueError(f"start={narrow.config}: must be {wide.config}, or that with a smaller intermediate_size")
+        raise ValueError(f"narrow={narrow.config}: must be {wide.config}, or that with a smaller intermediate_size")
     weights = dict(narrow.state_dict())
     for name, fresh in wide.state_dict().items():
         if name.endswith("gate_up.weight"):
@@ -133,9 +144,9 @@ def digest(model: nn.Module) -> str:
 class Checkpoint:
     """The state of a run, written whole or not at all: model, optimisers, step, seconds spent, and what the run set out to do."""
 
-    def __init__(self, path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], plan: Plan):
+    def __init__(self, path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], plan: Plan, streams: dict):
         self.path, self.model, self.optimisers = path, model, optimisers
-        self.run = {"plan": asdict(plan), "start": digest(model)}
+        self.run = {"plan": asdict(plan), "start": digest(model), "text": {name: len(stream) for name, stream in streams.items()}}
 
     def load(self, device) -> tuple[int, float]:
         """Steps done and seconds spent so far: (0, 0.0) where nothing was saved. ValueError where another run was."""
@@ -164,7 +175,7 @@ def train(model: nn.Module, loss: Callable[[Tensor], Tensor], streams: dict, pla
     Leaves the model in eval mode and returns the seconds spent on it, earlier runs included.
     """
     device, optimisers = next(model.parameters()).device, optimizers(model, plan)
-    checkpoint = Checkpoint(path, model, optimisers, plan)
+    checkpoint = Checkpoint(path, model, optimisers, plan, streams)
     first, spent = checkpoint.load(device)
     for part in model.modules():
         if isinstance(part, Transformer):

@@ -146,7 +146,8 @@ def checkpoint(regime: str, target: CausalLM, chosen: argparse.Namespace) -> Pat
 
 def entry(regime: str, target: CausalLM, heads: Heads, tokenizer, steps: int, seconds: float) -> dict:
     """One run of the recording: what was trained for how long, and what came of it."""
-    return {"regime": regime, "steps": steps, "seconds": seconds, "tokens": steps * 4 * 256, "rate": RATES[regime],
+    made = plan(regime, steps)
+    return {"regime": regime, "steps": steps, "seconds": seconds, "tokens": steps * made.batch * made.context, "rate": made.learning_rate,
             "own_loss": own_loss(target, held_out_rows(tokenizer)), "accuracies": measure(target, heads, tokenizer)}
 
 
@@ -174,6 +175,7 @@ def run(chosen: argparse.Namespace) -> None:
               "target": fingerprint(target), "command": command_line(chosen)}
     (chosen.out / "report.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     if chosen.regime != "frozen":
-        runs.append(entry("joint", *(found := train_joint(target, heads, streams, chosen))[:2], tokenizer, chosen.joint_steps, found[2]))
+        tuned, its_heads, seconds = train_joint(target, heads, streams, chosen)
+        runs.append(entry("joint", tuned, its_heads, tokenizer, chosen.joint_steps, seconds))
     stamp = results.stamp("heads for Medusa on the shipped target, trained with the target frozen and with it", command_line(chosen), chosen.device)
     results.save(chosen.record, stamp, {"target": fingerprint(target), "decay": DECAY, "weight": WEIGHT, "runs": runs})

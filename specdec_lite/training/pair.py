@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..corpus import DOMAINS, HELD_OUT, PACKAGES, held_out_text, make_prompts
+from ..memory import native_size
 from ..pairs import load_model, save_pair
 from ..timing import machine_name
 from ..transformer import Transformer, TransformerConfig
-from .loop import DECAY_FROM, OPTIMIZERS, Plan, initialise, next_token_loss, train, widened
+from .loop import DECAY_FROM, OPTIMIZERS, Plan, digest, initialise, next_token_loss, train, widened
 from .text import MIXTURE, VOCABULARY, prepare
 
 TARGET = TransformerConfig(VOCABULARY, hidden_size=320, intermediate_size=896, num_layers=8, num_heads=5, num_kv_heads=5, head_size=64)
@@ -104,7 +105,7 @@ Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q)
 
 def write_card(folder: Path, report: dict) -> None:
     """The model card, from what was measured."""
-    sizes = {name: sum(w.numel() for w in Transformer(c).parameters()) / 1e6 for name, c in (("target", TARGET), ("draft", DRAFT))}
+    sizes = {name: native_size(config).parameters / 1e6 for name, config in (("target", TARGET), ("draft", DRAFT))}
     rows = "\n".join(f"| {d} | {report[d]['bits_per_byte']:.3f} | {report[d]['alpha']:.3f} | {report[d]['argmax_agreement']:.3f} |" for d in (*DOMAINS, "all"))
     held_out = "; ".join(f"{domain}: {', '.join(names)}" for domain, names in HELD_OUT.items())
     training = report["training"]
@@ -134,14 +135,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{stage}-rate", type=float, default=RATES[stage], help="peak learning rate")
         parser.add_argument(f"--{stage}-decay-from", type=float, default=DECAY_FROM, help="the share of these steps after which the rate falls")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of the hidden matrices; muon needs torch 2.9")
-    parser.add_argument("--seed", type=int, default=0, help="of the windows that are drawn: a run that goes on from a pair sees other text with another one")
+    parser.add_argument("--seed", type=int, default=0, help="of the windows that are drawn: a run that goes on from a pair sees other text with another "
+                        "one, at least 3 away (the stages use it, the next, and the one after)")
     parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
     parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
 
 
 def command_line(chosen: argparse.Namespace) -> str:
-    """What to type to train the same way again: no folders of the machine it ran on."""
+    """What to type to train the same way again: no folders of the machine it ran on. PAIR: the saved pair that it began from."""
     words = ["python -m specdec_lite.training pair", f"--device {chosen.device}", *(f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS)]
+    words += ["--start PAIR"] * bool(chosen.start)
     words += [f"--{stage}-rate {rate}" for stage in RATES if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]]
     words += [f"--{stage}-decay-from {share}" for stage in STEPS if (share := getattr(chosen, f"{stage}_decay_from")) != DECAY_FROM]
     words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
@@ -157,12 +160,12 @@ def run(chosen: argparse.Namespace) -> None:
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):
             model.load_state_dict(widened(load_model(chosen.start / name, chosen.device, "float32").model, model))
-    plan = lambda stage, seed: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
-                                    decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + seed)
-    stages = ((target, next_token_loss(target), plan("target", 0), "target"),
-              (draft, next_token_loss(draft), plan("draft", 1), "draft"),
-              (draft, distillation_loss(draft, target), plan("distil", 2), "distilled"))
-    seconds = sum(train(model, loss, streams, plan, chosen.work / f"{name}.pt", chosen.compile) for model, loss, plan, name in stages)
+    plan = lambda stage, later: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
+                                     decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + later)
+    seconds = train(target, next_token_loss(target), streams, plan("target", 0), chosen.work / "target.pt", chosen.compile)
+    seconds += train(draft, next_token_loss(draft), streams, plan("draft", 1), chosen.work / "draft.pt", chosen.compile)
+    teacher = digest(target)[:16]   # in the name: a draft distilled on another target must not pass for this one's
+    seconds += train(draft, distillation_loss(draft, target), streams, plan("distil", 2), chosen.work / f"distilled-{teacher}.pt", chosen.compile)
     report = measure(target.cpu(), tokenizer, draft.cpu())
     report["training"] = {
         "target_steps": chosen.target_steps, "draft_steps": chosen.draft_steps, "distil_steps": chosen.distil_steps, "seconds": seconds,

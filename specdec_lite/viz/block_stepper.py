@@ -9,7 +9,7 @@ import traitlets
 
 from specdec_lite.decoding import Output
 from specdec_lite.viz.interactive import Interactive
-from specdec_lite.viz.stepper import shown_end
+from specdec_lite.viz.trace import shown_end
 
 
 class BlockStepper(Interactive):

@@ -13,13 +13,7 @@ from specdec_lite.models import CausalLM
 from specdec_lite.sampling import RecordingRng
 from specdec_lite.speculation import Step
 from specdec_lite.viz.interactive import Interactive
-
-PROMPT_SHOWN = 240
-
-
-def shown_end(prompt: str) -> str:
-    """The last PROMPT_SHOWN characters of a prompt, with an ellipsis where some were cut."""
-    return prompt if len(prompt) <= PROMPT_SHOWN else "…" + prompt[-PROMPT_SHOWN:]
+from specdec_lite.viz.trace import shown_end
 
 
 class Stepper(Interactive):
@@ -74,4 +68,6 @@ def recorded_rounds(steps: Sequence[Step], uniforms: Sequence[float], prompt_len
         # The last draft has never been fed to the draft model: its cache cannot hold it, even when it was accepted.
         draft_cache = min(context + count - 1, context + step.accepted) if count else draft_cache
         context += len(step.tokens)
+    if left:
+        raise ValueError(f"uniforms holds {len(left)} more than the steps used: give those of this run alone")
     return rounds

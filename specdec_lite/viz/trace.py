@@ -21,7 +21,6 @@ KINDS = {
     "sampled": "decoded without a draft",
 }
 THROWN_AWAY = {"rejected", "unused"}
-PROMPT_SHOWN = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,12 @@ def trace(output_or_steps: Output | Sequence[Step], tokenizer, prompt: str | Seq
         before = ""
     else:
         before = prompt if isinstance(prompt, str) else tokenizer.decode(list(map(int, prompt)))
-    if len(before) > PROMPT_SHOWN:
-        before = "…" + before[-PROMPT_SHOWN:]
-    return Trace(tuple(_pieces(step, tokenizer) for step in steps), Stats.of(steps), before)
+    return Trace(tuple(_pieces(step, tokenizer) for step in steps), Stats.of(steps), shown_end(before, 400))
+
+
+def shown_end(prompt: str, most: int = 240) -> str:
+    """The last `most` characters of a prompt, with an ellipsis where some were cut."""
+    return prompt if len(prompt) <= most else "…" + prompt[-most:]
 
 
 def _pieces(step: Step, tokenizer) -> tuple[Piece, ...]:
