@@ -118,10 +118,13 @@ def drafted_shape(drafter: Drafter) -> tuple[bool, int, int]:
 
 
 def acceptance(stats: list, prompts: int, chain: bool) -> dict:
-    """α = accepted ÷ tested (None for trees, whose siblings are tested one after another) and τ = tokens per target pass, counts summed per prompt."""
+    """α = accepted ÷ tested (None for trees, whose siblings are tested one after another), τ = tokens per target pass, counts summed per
+    prompt, and the share of the time that went into drafting and verifying."""
     total = lambda get: np.array([sum(get(s) for index, s in stats if index == i) for i in range(prompts)], dtype=float)
+    seconds = total(lambda s: s.seconds).sum()
     return {"alpha": ratio(total(lambda s: s.accepted), total(lambda s: s.tested)) if chain else None,
-            "tau": ratio(total(lambda s: s.tokens), total(lambda s: s.target_passes))}
+            "tau": ratio(total(lambda s: s.tokens), total(lambda s: s.target_passes)),
+            "share": {part: float(total(lambda s: getattr(s, part)).sum() / seconds) for part in ("drafting", "verifying")}}
 
 
 def prediction(pair, drafter, prompt, setting: Setting, stats: list) -> dict:
@@ -153,18 +156,19 @@ def growth(options) -> dict:
 
 def show(console: Console, rows: list[dict]) -> None:
     table = Table(title="Shipped pair, tokens per second and ratios")
-    for name in ("setting", *CONTENDERS, "speedup", "over HF assisted", "α", "τ", "c alone / loop", "T(γ+1)/T(1)", "plain / corrected"):
+    for name in ("setting", *CONTENDERS, "speedup", "over HF assisted", "α", "τ", "% drafting / verifying", "c alone / loop", "T(γ+1)/T(1)", "plain / corrected"):
         table.add_column(name, justify="left" if name == "setting" else "right")
     spread = lambda r: f"{r['value']:.2f} ({r['interval'][0]:.2f}–{r['interval'][1]:.2f})" if r else "–"
     both = lambda guess: " / ".join("–" if guess[name] is None else f"{guess[name]:.2f}" for name in ("plain", "corrected"))
+    share = lambda r: " / ".join(f"{100 * part:.0f}" for part in r["share"].values())
     for row in rows:
         speeds, guess = row["tokens_per_second"], row["prediction"]
         table.add_row(f"{row['dtype']} {row['domain']} T={row['temperature']:g}", *(f"{speeds[n]:.0f}" if n in speeds else "–" for n in CONTENDERS),
-                      spread(row["speedup"]), spread(row.get("over_hf_assisted")), spread(row["alpha"]), spread(row["tau"]),
+                      spread(row["speedup"]), spread(row.get("over_hf_assisted")), spread(row["alpha"]), spread(row["tau"]), share(row),
                       f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", both(guess))
         for name, other in row["drafters"].items():
             guess = other["prediction"]
-            table.add_row(f"  {name}", *[""] * len(CONTENDERS), spread(other["speedup"]), "", spread(other["alpha"]), spread(other["tau"]),
+            table.add_row(f"  {name}", *[""] * len(CONTENDERS), spread(other["speedup"]), "", spread(other["alpha"]), spread(other["tau"]), share(other),
                           f"{guess['c']:.3f} / {guess['c_in_loop']:.3f}", f"{guess['verify']:.2f}", both(guess))
     console.print(table)
 
@@ -173,7 +177,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain, at least two for the intervals")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain, at least two; of fewer than six an interval is little more than their range")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu", help="for everything that is timed, Hugging Face included; a larger pair on a GPU: benchmarks.gpu")

@@ -119,8 +119,14 @@ LONG = pytest.mark.matrix
 
 @pytest.mark.statistical(rate=RATE)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), *(pytest.param(s, marks=LONG) for s in SETTINGS if s != Sampling(1.0))], ids=str)
-def test_whole_generations_of_the_pair(sampling):
-    assert follows(generation_p_value(ModelDrafter(shipped().draft, 2), sampling))
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_whole_generations_of_the_pair(rule, sampling):
+    """With two drafts, from which on block verification is another rule than speculative sampling."""
+    assert follows(generation_p_value(ModelDrafter(shipped().draft, 2), sampling, rule))
+
+
+def test_block_verification_with_an_early_break_fails_the_same_test():
+    assert not follows(generation_p_value(ModelDrafter(shipped().draft, 2), Sampling(1.0), broken.block_with_early_break))
 
 
 @LONG

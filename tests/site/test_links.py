@@ -82,6 +82,7 @@ def test_the_glossary_has_every_kind_and_every_name_of_its_own_table(book: Path)
     terms = [term.find(string=True).strip() for term in soup.select("dl.glossary dt")]
     assert terms == sorted(terms, key=str.lower) and len(terms) == len(set(terms)) > 60
     assert {f"{kind} token" for kind in ("recovered", "bonus", "sampled", "tested", "rejected", "unused", "committed", "drawn", "chosen")} <= set(terms)
+    assert {"speculative decoding", "speculative sampling", "rejection sampling", "node", "draw", "proposal", "verification"} <= set(terms)
     named = [row.td.get_text(" ", strip=True) for row in soup.select("article table tbody tr")]
     known = " ".join(terms)
     assert [name for name in named if re.sub(r"ed tokens$| [^ ]$", "", name) not in known and "÷" not in name] == []
