@@ -2,7 +2,6 @@
 import argparse
 import math
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch.nn.functional as F
 from models_zoo import native
 
 from specdec_lite import corpus, theory, training
-from specdec_lite.training import Plan, batches, distillation_loss, held_out_logits, initialise, measure, next_token_loss, tokenize, train, train_tokenizer, widened
+from specdec_lite.training import Plan, batches, distillation_loss, held_out_logits, initialise, measure, next_token_loss, tokenize, train, train_tokenizer
 from specdec_lite.transformer import Transformer, TransformerConfig
 
 SHAPE = TransformerConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=2, num_kv_heads=2, head_size=8)
@@ -118,25 +117,6 @@ def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ValueError, match="optimizer='muon' needs torch 2.9"):
         training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
-
-
-def test_a_wider_model_begins_as_the_same_function_and_its_new_units_learn(tmp_path):
-    narrow, wide = initialise(Transformer(SHAPE)), initialise(Transformer(replace(SHAPE, intermediate_size=SHAPE.intermediate_size + 8)), seed=1)
-    fresh, tokens = {name: weight.clone() for name, weight in wide.state_dict().items()}, torch.arange(12)[None]
-    wide.load_state_dict(widened(narrow, wide))
-    assert torch.allclose(wide(tokens), narrow(tokens), atol=1e-5)
-    had, block = SHAPE.intermediate_size, wide.blocks[0]
-    for old, new in zip(fresh["blocks.0.gate_up.weight"].chunk(2), block.gate_up.weight.chunk(2)):
-        assert torch.equal(new[had:], old[had:])      # not zero, or no gradient would ever reach them
-    train(wide, next_token_loss(wide), STREAMS, PLAN, tmp_path / "m.pt")
-    assert (block.down.weight[:, had:].norm(dim=0) > 0).all()
-    assert all(torch.equal(weight, narrow.state_dict()[name]) for name, weight in widened(narrow, narrow).items())
-
-
-@pytest.mark.parametrize("other", [{"intermediate_size": 8}, {"num_layers": 2}, {"norm_eps": 1e-3}])
-def test_a_start_that_is_not_the_same_but_narrower_is_refused(other):
-    with pytest.raises(ValueError, match="narrow=.* must be .* or that with a smaller intermediate_size"):
-        widened(Transformer(SHAPE), Transformer(replace(SHAPE, **other)))
 
 
 def test_frozen_weights_are_left_alone(tmp_path):

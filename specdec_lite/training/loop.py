@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -92,24 +92,6 @@ def initialise(model: Transformer, seed: int = 0) -> Transformer:
             scale = math.sqrt(2 * model.config.num_layers) if name.endswith(("out.weight", "down.weight")) else 1.0
             torch.nn.init.normal_(weight, std=0.02 / scale, generator=generator)
     return model
-
-
-def widened(narrow: Transformer, wide: Transformer) -> dict[str, Tensor]:
-    """The weights of `narrow` in the shapes of `wide`, whose feed-forward layers may have more units: the same function.
-
-    The new units keep the gate and up rows `wide` has now and write nothing yet, for their columns of `down` are zero.
-    ValueError where anything else differs. Source: after Chen et al. 2016 (Net2Net), which splits units instead.
-    """
-    had, units = narrow.config.intermediate_size, wide.config.intermediate_size
-    if had > units or replace(narrow.config, intermediate_size=units) != wide.config:
-        raise ValueError(f"narrow={narrow.config}: must be {wide.config}, or that with a smaller intermediate_size")
-    weights = dict(narrow.state_dict())
-    for name, fresh in wide.state_dict().items():
-        if name.endswith("gate_up.weight"):
-            weights[name] = torch.cat([rows for old, new in zip(weights[name].chunk(2), fresh.chunk(2)) for rows in (old, new[had:])])
-        elif name.endswith("down.weight"):
-            weights[name] = F.pad(weights[name], (0, units - had))
-    return weights
 
 
 def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:

@@ -16,11 +16,11 @@ from ..memory import native_size
 from ..pairs import load_model, save_pair
 from ..timing import machine_name
 from ..transformer import Transformer, TransformerConfig
-from .loop import DECAY_FROM, OPTIMIZERS, Plan, digest, initialise, next_token_loss, train, widened
+from .loop import DECAY_FROM, OPTIMIZERS, Plan, digest, initialise, next_token_loss, train
 from .text import MIXTURE, VOCABULARY, prepare
 
 TARGET = TransformerConfig(VOCABULARY, hidden_size=320, intermediate_size=896, num_layers=8, num_heads=5, num_kv_heads=5, head_size=64)
-DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=640, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
+DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=512, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
 RATES = {"target": 3e-3, "draft": 4e-3, "distil": 3e-3}
 STEPS = {"target": 3000, "draft": 600, "distil": 2000}
 
@@ -126,7 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training pair`."""
     parser.add_argument("--out", type=Path, default=Path("pair"), help="folder for the finished weights")
     parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
-    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair, as wide or narrower; default: from scratch")
+    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair; default: from scratch")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--packages", action="store_true", help="train on the source of installed packages too, as much as on all else (corpus.PACKAGES)")
     for stage in STEPS:
@@ -159,7 +159,7 @@ def run(chosen: argparse.Namespace) -> None:
     target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):
-            model.load_state_dict(widened(load_model(chosen.start / name, chosen.device, "float32").model, model))
+            model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
     plan = lambda stage, later: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
                                      decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + later)
     seconds = train(target, next_token_loss(target), streams, plan("target", 0), chosen.work / "target.pt", chosen.compile)
