@@ -1,8 +1,17 @@
 """The live page in Chromium. Its models load only here, and only when the button is pressed. Its engine: test_live_engine.py."""
+import sys
 
 import pytest
+from tokenizers import Tokenizer
 
 from browsing import accessibility_faults, layout_faults, show
+from conftest import ROOT
+from specdec_lite import CausalLM, generate
+from specdec_lite.corpus import evaluation_prompts
+from specdec_lite.pairs import SHIPPED, load_model
+
+sys.path.insert(0, str(ROOT / "site"))
+from specdec_site import live  # noqa: E402
 
 LIVE = "book/live.html"
 DONE = "document.querySelector('.sdl-live').dataset.runs === '%d'"
@@ -59,6 +68,31 @@ def test_the_page_decodes_and_explains(open_page):
     press(page, 2)
     assert "weights in int8" in numbers(page)["memory"]
     assert sum("weights" in url for url in asked) == 1, "the weights were fetched twice"
+
+
+WRITTEN = """[...document.querySelectorAll('.sdl-live .sdl-pass > :not(del):not(.sdl-hidden)')].map((token) => {
+  const own = token.cloneNode(true);
+  own.querySelectorAll('.sdl-newline, .sdl-hidden').forEach((mark) => mark.remove());
+  return own.textContent;
+}).join('')"""
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["float32", "int8"])
+def test_the_page_writes_the_librarys_own_greedy_text(open_page, format):
+    """On the weights of the page: rounded to int8."""
+    target = CausalLM(live.dequantised(load_model(SHIPPED / "target", "cpu", "float32").model))
+    tokenizer, prompt = Tokenizer.from_file(str(SHIPPED / "target" / "tokenizer.json")), evaluation_prompts()["code"][0]["text"]
+    page = open_live(open_page, prompt)
+    page.emulate_media(reduced_motion="reduce")
+    page.get_by_label("Weights in memory").select_option(format)
+    press(page)
+    result = page.evaluate("document.querySelector('.sdl-live').sdlResult")
+    assert (result["options"]["temperature"], result["same"], result["cut"]) == (0, True, 0)
+    ids = tokenizer.encode(prompt).ids
+    said = generate(target, ids, max_new_tokens=result["plainTokens"]).tokens.tolist()
+    assert page.evaluate(WRITTEN) == "".join(tokenizer.decode([token]) for token in said)
 
 
 @pytest.mark.browser
