@@ -14,7 +14,7 @@ SOURCES = ("book/**/*", "notebooks/*.ipynb", "site/**/*", "specdec_lite/**/*.py"
 
 
 def newest() -> float:
-    return max(path.stat().st_mtime for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file())
+    return max(path.stat().st_mtime for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts)
 
 
 def rebuild_on_change() -> None:

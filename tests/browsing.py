@@ -55,13 +55,26 @@ def drawing_faults(page) -> list[str]:
     ]""")
 
 
+def unfold(page) -> None:
+    """Open all that can be opened: answers, hints, solutions, folded code, figures' data, interactives' details."""
+    page.evaluate("document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })")
+
+
 def figure_faults(page) -> list[str]:
-    """Figures without words, or whose numbers do not stand in a table when their fold is opened."""
-    page.evaluate("document.querySelectorAll('.sdl-data').forEach((fold) => { fold.open = true; })")
+    """Figures without words, or whose numbers do not stand in a table; their folds are open."""
     return page.evaluate("""() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
       const words = figure.querySelector('.sdl-plot').ariaLabel?.trim(), rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
       return [...(words ? [] : ['figure without words']), ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`])];
     })""")
+
+
+def look(trace: dict) -> tuple:
+    """All by which a trace of a figure is told from another one, but for its colour."""
+    line, marker, bar = trace.get("line", {}), trace.get("marker", {}), trace["type"] in ("bar", "histogram")
+    mode = trace.get("mode") or "lines+markers"   # plotly's own, up to 20 points
+    stroke = (line.get("dash", "solid"), line.get("width", 2)) if "lines" in mode and not bar else None
+    mark = marker.get("symbol", "circle") if "markers" in mode and not bar else None
+    return trace["type"], stroke, mark, marker.get("pattern", {}).get("shape", ""), trace.get("width")
 
 
 def inks(page) -> list[str]:
@@ -76,6 +89,27 @@ def layout_faults(page) -> list[str]:
       const wide = [...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1);
       return [`${document.documentElement.scrollWidth} px wide in ${innerWidth}: ${wide.slice(0, 5).map((e) => e.outerHTML.slice(0, 80)).join(' | ')}`];
     }""")
+
+
+def unseen_focus(page, place) -> list[str]:
+    """What Tab reaches within `place` and does not outline, and the controls that it does not reach."""
+    controls = "button:enabled, input:enabled, select, textarea, summary, [tabindex='0']"
+    place.locator(f"{controls} >> visible=true").first.focus()
+    page.keyboard.press("Shift+Tab")
+    place.evaluate("(place) => { place.reached = new Set(); }")
+    faults = []
+    while True:
+        page.keyboard.press("Tab")
+        at = place.evaluate("""(place) => {
+          const at = document.activeElement, { outlineStyle, outlineWidth } = getComputedStyle(at);
+          if (!place.contains(at) || place.reached.has(at)) return null;
+          place.reached.add(at);
+          return [outlineStyle !== "none" && parseFloat(outlineWidth) >= 2, at.outerHTML.slice(0, 80)];
+        }""")
+        if at is None:
+            return faults + place.evaluate("""(place, controls) => [...place.querySelectorAll(controls)]
+              .filter((control) => control.checkVisibility() && !place.reached.has(control)).map((control) => `no Tab leads to ${control.outerHTML.slice(0, 80)}`)""", controls)
+        faults += [] if at[0] else [f"no outline: {at[1]}"]
 
 
 def accessibility_faults(page, place: str = "page") -> list[str]:

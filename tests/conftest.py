@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,7 +19,7 @@ from mounting import bare_page, settle  # noqa: E402
 
 settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])   # a busy machine is no failure
 settings.load_profile("untimed")
-BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html"))
+BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html")).resolve()
 
 
 @pytest.fixture(scope="session")
@@ -31,9 +32,9 @@ def book() -> Path:
 
 @pytest.fixture(scope="session")
 def server(book: Path) -> Iterator[str]:
-    """The built book over http; the address ends with a slash."""
-    with browser.served(book) as address:
-        yield address
+    """The built book over http, in a folder of its host as on GitHub Pages; the address ends with a slash."""
+    with browser.served(book.parent) as address:
+        yield f"{address}{quote(book.name)}/"
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def new_page(chromium) -> Iterator[Callable]:
         page.set_default_timeout(60_000)  # a busy machine is no fault of the page
         page.problems = []
         found, allowed = page.problems.append, (*own, "data:", "blob:")
-        page.on("request", lambda r: None if r.url.startswith(allowed) else found(f"request to another host: {r.url}"))
+        page.on("request", lambda r: None if r.url.startswith(allowed) else found(f"request to another place: {r.url}"))
         page.on("console", lambda m: found(f"console: {m.text}") if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: found(f"exception: {error}"))
         page.on("response", lambda r: found(f"{r.status}: {r.url}") if r.status >= 400 else None)

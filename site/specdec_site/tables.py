@@ -19,8 +19,8 @@ def values(column: object) -> list:
 
 
 def cell(value: object) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
-    return html.escape(text)
+    missing = value is None or value != value   # nan
+    return "" if missing else html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
 
 
 def thinned(rows: list) -> list:
@@ -68,12 +68,36 @@ def series_table(traces: list[dict], layout: dict) -> str:
     return table(["series", x_title, y_title], rows)
 
 
+def spans_table(traces: list[dict], layout: dict) -> str:
+    """Bars that begin at a `base` of their own, not at 0: one row a bar, with its start and its length."""
+    along, across = ("x", "y") if traces[0].get("orientation") == "h" else ("y", "x")
+    rows = []
+    for i, trace in enumerate(traces, 1):
+        lengths, places, base = values(trace.get(along)), values(trace.get(across)), trace["base"]
+        starts = values(base) if isinstance(base, list | dict) else [base] * len(lengths)
+        rows += list(zip([trace.get("name") or f"series {i}"] * len(lengths), places or range(len(lengths)), starts, lengths))
+    title = axis_title(layout, f"{along}axis", along)
+    return table(["series", axis_title(layout, f"{across}axis", across), f"start ({title})", "length (same unit)"], rows)
+
+
+def histogram_table(trace: dict, layout: dict) -> str:
+    """One row a bin. The figure names its bins (`xbins`): those that plotly would choose are not known before it draws."""
+    bins, whole = trace["xbins"], {"percent": 100, "probability": 1}.get(trace.get("histnorm"))
+    edges = np.arange(bins["start"], bins["end"] + bins["size"] / 2, bins["size"])
+    counts, _ = np.histogram(values(trace["x"]), edges)
+    heights = whole * counts / counts.sum() if whole else counts
+    title = axis_title(layout, "xaxis", "x")
+    return table([f"{title}, from", "to", axis_title(layout, "yaxis", "count")], list(zip(edges.tolist(), edges[1:].tolist(), heights.tolist())))
+
+
 def figure_table(figure: dict) -> str:
     """HTML of all the data in `figure` (plotly's JSON form), thinned to at most 60 rows a table."""
     layout = figure.get("layout", {})
     grids = [t for t in figure["data"] if t.get("z") is not None]
-    series = [t for t in figure["data"] if t.get("z") is None and (t.get("x") is not None or t.get("y") is not None)]
-    parts = [grid_table(t, layout) for t in grids]
-    if series:
-        parts.append(series_table(series, layout))
+    histograms = [t for t in figure["data"] if t.get("type") == "histogram"]
+    points = [t for t in figure["data"] if t.get("z") is None and t.get("type") != "histogram" and (t.get("x") is not None or t.get("y") is not None)]
+    spans = [t for t in points if t.get("base") is not None]
+    series = [t for t in points if t.get("base") is None]
+    parts = [grid_table(t, layout) for t in grids] + [histogram_table(t, layout) for t in histograms]
+    parts += [draw(traces, layout) for draw, traces in ((spans_table, spans), (series_table, series)) if traces]
     return "".join(parts)

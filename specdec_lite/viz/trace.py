@@ -71,7 +71,7 @@ class Trace:
         for number, row in enumerate(self.passes, start=1):
             cells = (" ".join(json.dumps(piece.text, ensure_ascii=False) for piece in row if piece.kind == kind) for kind in columns)
             rows += f'<tr><th scope="row">{number}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
-        return ('<details><summary>The same as a table, pass by pass</summary><div class="sdl-scroll" tabindex="0" role="region" '
+        return ('<details><summary>The same as a table, pass by pass</summary><div class="sdl-scroll" tabindex="0" role="group" '
                 f'aria-label="Trace as a table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>')
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from specdec_lite import theory
 
-from browsing import CHAPTERS, INTERACTIVES, START, pages_with, scroll_through
+from browsing import CHAPTERS, INTERACTIVES, START, accessibility_faults, pages_with, scroll_through, show, unfold, unseen_focus
 
 
 def solve(page) -> None:
@@ -16,7 +16,7 @@ def solve(page) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(".sdl-quiz"))
 def test_quiz(open_page, page_name: str):
-    """Each answer explains itself, by mouse and by keyboard; a solved quiz is remembered on this machine only."""
+    """Each answer explains itself, by mouse and by keyboard, and is accessible; a solved quiz is remembered on this machine only."""
     page = open_page(page_name)
     for quiz in page.locator(".sdl-quiz").all():
         right = "abcde".index(quiz.get_attribute("data-answer"))
@@ -31,6 +31,9 @@ def test_quiz(open_page, page_name: str):
         reasons = [reason.inner_text() for reason in quiz.locator(".sdl-why").all()]
         assert len(reasons) == len(options) and all(reason.strip() for reason in reasons)
         assert reasons[right].removeprefix(f"({'abcde'[right]})").strip().startswith("Right")
+    faults = accessibility_faults(page, "light")
+    show(page, "dark")
+    assert faults + accessibility_faults(page, "dark") == []
     page.reload()
     assert page.locator(".sdl-done").count() == 1
 
@@ -75,12 +78,15 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(INTERACTIVES))
 def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
+    """Every slider by arrow keys and by a click; what Tab reaches, sliders and buttons among it, is outlined."""
     page = open_page(page_name)
+    unfold(page)
     scroll_through(page)
     for interactive in page.locator(INTERACTIVES).all():
         if (shut := interactive.locator(".sdl-live-closed button")).count():
             shut.click()
             interactive.locator("textarea").wait_for()
+        assert unseen_focus(page, interactive) == []
         sliders = [slider for slider in interactive.locator("input[type=range]").all() if slider.is_visible()]
         assert sliders
         for slider in sliders:

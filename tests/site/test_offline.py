@@ -22,11 +22,13 @@ def unpacked(book: Path, tmp_path_factory) -> Path:
 
 
 @pytest.mark.browser
-def test_an_outside_request_would_be_noticed(chromium, open_page):
+@pytest.mark.parametrize("url", ["https://example.com/", "/_static/card.png"])
+def test_an_outside_request_would_be_noticed(open_page, url: str):
+    """To another host, or to this one but outside the book's folder: on GitHub Pages the book is one of many."""
     page = open_page(START)
-    page.evaluate("fetch('https://example.com/').catch(() => null)")
+    page.evaluate("url => fetch(url).catch(() => null)", url)
     page.wait_for_function("true")
-    assert any("request to another host" in problem for problem in page.problems)
+    assert any("request to another place" in problem for problem in page.problems)
     page.problems.clear()
 
 
@@ -39,10 +41,11 @@ def test_page_opens_from_the_archive(open_page, unpacked: Path, page_name: str):
 
 
 @pytest.mark.browser
-def test_the_archives_front_door_leads_to_the_start_page(new_page, unpacked: Path):
-    origin = f"{unpacked.as_uri()}/"
+@pytest.mark.parametrize("from_archive", [False, True])
+def test_the_front_door_leads_to_the_start_page(new_page, unpacked: Path, server: str, from_archive: bool):
+    origin = f"{unpacked.as_uri()}/" if from_archive else server
     page = new_page((origin,))
-    page.goto(f"{origin}index.html")
+    page.goto(f"{origin}index.html" if from_archive else origin)
     page.wait_for_url(origin + START)
     settle(page)
     assert drawing_faults(page) == []

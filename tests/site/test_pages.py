@@ -1,14 +1,18 @@
 """Every page of the published book, in a real browser with every other host blocked: drawn, readable, accessible, light."""
 
+import json
+from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
+from benchmarks import browser
 from benchmarks.site import weight
 from specdec_lite import results
 
-from browsing import (CHAPTERS, FIRST_CHAPTER, PAGES, START, accessibility_faults, drawing_faults, figure_faults, inks, layout_faults,
-                      parsed, scroll_through, show)
+from browsing import (CHAPTERS, FIGURES, FIRST_CHAPTER, PAGES, START, accessibility_faults, drawing_faults, figure_faults, inks,
+                      layout_faults, look, pages_with, parsed, scroll_through, show, unfold)
 
 
 @pytest.mark.parametrize("page_name", PAGES)
@@ -19,19 +23,31 @@ def test_page_is_built(book: Path, page_name: str):
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", PAGES)
 def test_page_is_sound(open_page, page_name: str):
-    """Light, dark and on a phone: all is drawn, nothing scrolls sideways, axe-core finds nothing at any level; figures have words
-    and numbers, and follow the theme."""
+    """Light, dark and on a phone, with every fold open: all is drawn, nothing scrolls sideways, axe-core finds nothing at any level;
+    figures have words and numbers, and follow the theme."""
     page = open_page(page_name, width=1280, scheme="light")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    unfold(page)
     scroll_through(page)
     faults, light = drawing_faults(page) + layout_faults(page) + accessibility_faults(page, "light"), inks(page)
     show(page, "dark")
     faults += drawing_faults(page) + accessibility_faults(page, "dark")
     faults += [f"figure {i} keeps its ink in the dark" for i, (before, after) in enumerate(zip(light, inks(page), strict=True), 1) if before == after]
     page.set_viewport_size({"width": 390, "height": 844})
+    unfold(page)
     scroll_through(page)
     faults += figure_faults(page) + layout_faults(page) + accessibility_faults(page, "390 px")
     assert faults == []
+
+
+@pytest.mark.parametrize("page_name", pages_with(FIGURES))
+def test_no_two_traces_differ_by_colour_alone(book: Path, page_name: str):
+    """Of those that the legend names: another line, symbol, pattern or width tells each from the others."""
+    same = []
+    for place in parsed(book / page_name).select(FIGURES):
+        named = [trace for trace in json.loads(place.script.string)["data"] if trace.get("showlegend", True)]
+        same += [f"{place['aria-label'][:60]}: {a.get('name')} and {b.get('name')}" for a, b in combinations(named, 2) if look(a) == look(b)]
+    assert same == []
 
 
 @pytest.mark.browser
@@ -67,16 +83,23 @@ def test_less_motion_for_those_who_ask(open_page):
     assert slow == []
 
 
+@pytest.fixture(scope="module")
+def top(book: Path) -> Iterator[str]:
+    """The book at the top of its host, where `benchmarks.site` weighs it."""
+    with browser.served(book) as address:
+        yield address
+
+
 @pytest.mark.browser
-def test_first_chapter_is_light(chromium, server: str, book: Path):
+def test_first_chapter_is_light(chromium, top: str, book: Path):
     """All that the first chapter's page loads, compressed as a web server would, stays within 2 MB."""
-    assert weight(chromium, server, book, FIRST_CHAPTER)["wire_bytes"] <= 2_000_000
+    assert weight(chromium, top, book, FIRST_CHAPTER)["wire_bytes"] <= 2_000_000
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", [START, "book/06_proofs.html"])
-def test_plotly_comes_only_where_a_figure_is(chromium, server: str, book: Path, page_name: str):
-    found = weight(chromium, server, book, page_name)
+def test_plotly_comes_only_where_a_figure_is(chromium, top: str, book: Path, page_name: str):
+    found = weight(chromium, top, book, page_name)
     assert found["files"] > 5 and not found["plotly"]
 
 

@@ -1,0 +1,52 @@
+"""`make serve`: the book is built again when a source has changed, and only then."""
+
+import importlib.util
+import os
+from types import ModuleType
+
+import pytest
+
+from conftest import ROOT
+
+PAGE, NEW = 1_000, 2_000   # seconds since 1970: when all was written, and when one file was written again
+SOURCES = ("book/preface.md", "book/figures/tree.svg", "notebooks/01_a.ipynb", "site/static/page.css", "site/live/worker.js", "specdec_lite/theory.py",
+           "specdec_lite/viz/panel.py", "specdec_lite/viz/static/bench.js", "results/site.json", "_config.yml", "_toc.yml")
+NO_SOURCES = ("_build/html/index.html", "site/specdec_site/__pycache__/live.pyc", "specdec_lite/__pycache__/theory.pyc", "tests/test_tree.py")
+
+
+@pytest.fixture
+def serve() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("serve", ROOT / "site" / "serve.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_change_builds_the_book_once(serve, monkeypatch):
+    """Seen once a second: nothing new, a change, nothing new, two more changes, the reader's Ctrl+C."""
+    seen, builds, waits = iter([1, 1, 5, 5, 6, 7]), [], []
+
+    def newest() -> float:
+        if (latest := next(seen, None)) is None:
+            raise KeyboardInterrupt
+        return latest
+
+    monkeypatch.setattr(serve, "newest", newest)
+    monkeypatch.setattr(serve.time, "sleep", waits.append)
+    monkeypatch.setattr(serve.subprocess, "run", lambda command, cwd: builds.append(([str(part) for part in command], cwd, len(waits))))
+    with pytest.raises(KeyboardInterrupt):
+        serve.rebuild_on_change()
+    assert [second for *_, second in builds] == [2, 4, 5] and set(waits) == {1}
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for (program, *options), folder, _ in builds:
+        assert program.endswith("/jupyter-book") and f"/jupyter-book {' '.join(options)}\n" in makefile and folder == ROOT
+
+
+@pytest.mark.parametrize("changed", SOURCES + NO_SOURCES)
+def test_every_source_is_watched_and_nothing_that_a_build_writes(serve, monkeypatch, tmp_path, changed: str):
+    for name in SOURCES + NO_SOURCES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, times=(0, NEW if name == changed else PAGE))
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    assert serve.newest() == (NEW if changed in SOURCES else PAGE)
