@@ -1,4 +1,4 @@
-"""A GPU (or any device) measured in one run: trained pair, losslessness, passes, batches, phases, speed.
+"""A GPU (or any device) measured in one run: trained pair, losslessness, passes, batches, phases, speed, launches.
 
     python -m benchmarks.gpu                        # under ten minutes on a data-centre GPU; writes results/gpu-<machine>.json
     python -m benchmarks.gpu --device cpu --tiny    # the whole script in tiny shapes, to see that it runs
@@ -9,6 +9,7 @@ from there. Nothing is asserted: the figures are printed and recorded.
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -43,29 +44,64 @@ def show(console: Console, found: dict, graphs: bool) -> None:
     table = Table(title="Measured", show_header=True)
     for name in ("what", "eager", "graphs" if graphs else "static shapes, no graphs"):
         table.add_column(name, justify="left" if name == "what" else "right")
-    def line(what: str, rows: list[dict], figure) -> None:
-        table.add_row(what, *(next((figure(row) for row in rows if row["mode"] == mode), "–") for mode in MODES))
-    if "passes" in found:
-        rows, size = found["passes"]["rows"], found["passes"]["parameters"] / 1e9
-        line(f"target only, {size:.2g} B random weights: share of the copy bandwidth", rows, lambda r: f"{r['bandwidth_share']:.0%}")
-        line("… T(k)/T(1) at the largest k", rows, lambda r: f"{list(r['chains'].values())[-1] / r['chains']['1']:.2f}")
-    for name in ("shallow", "narrow and deep"):
-        rows = [row for row in found.get("depth", {}).get("rows", ()) if row["draft"] == name]
-        line(f"c of a {name} draft, random weights", rows, lambda r: f"{r['c']:.2f}")
-    for temperature in (0.0, 1.0):
-        rows = [row for row in found.get("speed", {}).get("rows", ()) if row["temperature"] == temperature]
-        line(f"trained pair, T={temperature:g}: α, τ", rows, lambda r: f"{r['alpha']:.2f}, {r['tau']:.2f}" if r["alpha"] is not None else "–")
-        line("… c, c in the loop, T(γ+1)/T(1), o", rows, lambda r: f"{r['c']:.2f}, {r['c_in_loop']:.2f}, {r['verify']:.2f}, {r['overhead']:.2f}")
-        line("… speedup predicted / measured", rows, lambda r: f"{r['predicted']:.2f} / {r['measured']:.2f}")
-        rates = lambda row, *names: " / ".join(f"{row['tokens_per_second'][name]:.0f}" for name in names)
-        line("… tokens/s plain / speculative", rows, lambda r: rates(r, f"plain {r['mode']}", f"speculative {r['mode']}"))
-        line("… Hugging Face plain / assisted, tuned", rows[:1], lambda r: rates(r, "hf plain", "hf assisted"))
-    for dtype in dict.fromkeys(row["dtype"] for row in found.get("losslessness", {}).get("rows", ())):
-        rows = [row for row in found.get("losslessness", {}).get("rows", ()) if row["dtype"] == dtype]
-        left = {mode: [row for row in rows if row["mode"] == mode and row["diverges_at"] is not None] for mode in MODES}
-        words = lambda gone: f"{len(gone)} depart, gap ≤ {max(row['gap'] for row in gone):.1e}" if gone else "all equal"
-        line(f"greedy text against plain, {dtype}", rows, lambda r: words(left[r["mode"]]))
+    for part, lines in LINES.items():
+        for what, rows, figure in lines(found[part]) if part in found else ():
+            table.add_row(what, *(next((figure(row) for row in rows if row["mode"] == mode), "–") for mode in MODES))
     console.print(table)
+
+
+def of_passes(found: dict) -> Iterator[tuple]:
+    """Lines of the table, here as below: (what, rows, a row's figure). What has no mode stands in the eager column."""
+    rows = found["rows"]
+    yield f"target only, {found['parameters'] / 1e9:.2g} B random weights: share of the copy bandwidth", rows, lambda r: f"{r['bandwidth_share']:.0%}"
+    yield "… T(k)/T(1) at the largest k", rows, lambda r: f"{list(r['chains'].values())[-1] / r['chains']['1']:.2f}"
+    nodes = list(rows[0]["trees"])
+    yield f"… trees of {' / '.join(nodes)} nodes over T(1)", rows, lambda r: " / ".join(f"{r['trees'][n] / r['chains']['1']:.2f}" for n in nodes)
+
+
+def of_depth(found: dict) -> Iterator[tuple]:
+    for name in ("shallow", "narrow and deep"):
+        yield f"c of a {name} draft, random weights", [row for row in found["rows"] if row["draft"] == name], lambda r: f"{r['c']:.2f}"
+
+
+def of_batches(found: dict) -> Iterator[tuple]:
+    sizes = sorted({row["batch"] for row in found["rows"]})
+    for size in dict.fromkeys((sizes[0], sizes[-1])):
+        yield f"trained target, batch {size}: T(γ+1)/T(1)", [row for row in found["rows"] if row["batch"] == size], lambda r: f"{r['verify'] / r['one']:.2f}"
+
+
+def of_speed(found: dict) -> Iterator[tuple]:
+    def rates(row: dict, *names: str) -> str:
+        return " / ".join(f"{row['tokens_per_second'][name]:.0f}" for name in names)
+    for temperature in (0.0, 1.0):
+        rows = [row for row in found["rows"] if row["temperature"] == temperature]
+        yield f"trained pair, T={temperature:g}: α, τ", rows, lambda r: f"{r['alpha']:.2f}, {r['tau']:.2f}" if r["alpha"] is not None else "–"
+        yield "… c, c in the loop, T(γ+1)/T(1), o", rows, lambda r: f"{r['c']:.2f}, {r['c_in_loop']:.2f}, {r['verify']:.2f}, {r['overhead']:.2f}"
+        yield "… speedup predicted / measured", rows, lambda r: f"{r['predicted']:.2f} / {r['measured']:.2f}"
+        yield "… tokens/s plain / speculative", rows, lambda r: rates(r, f"plain {r['mode']}", f"speculative {r['mode']}")
+        yield "… Hugging Face plain / assisted, tuned", rows[:1], lambda r: rates(r, "hf plain", "hf assisted")
+    added, target, first, only = found["draft_bytes"], found["target_bytes"], found["first_token"], [{"mode": MODES[0]}]
+    yield "the draft's weights, its cache; both over the target's weights", only, lambda r: (
+        f"{memory.gigabytes(added['weights'])}, {memory.gigabytes(added['cache'])}; {sum(added.values()) / target:.1%}")
+    yield "ms to the first token, plain / speculative", only, lambda r: f"{1e3 * first['plain']:.1f} / {1e3 * first['speculative']:.1f}"
+
+
+def of_texts(found: dict) -> Iterator[tuple]:
+    for dtype, apart in found["one_against_many"].items():
+        rows = [row for row in found["rows"] if row["dtype"] == dtype]
+        left = {mode: [row for row in rows if row["mode"] == mode and row["diverges_at"] is not None] for mode in MODES}
+        words = {mode: f"{len(gone)} depart, gap ≤ {max(row['gap'] for row in gone):.1e}" if gone else "all equal" for mode, gone in left.items()}
+        yield f"greedy text against plain, {dtype}", rows, lambda r: words[r["mode"]]
+        yield "… logits of one pass over γ + 1 tokens and of single ones, largest difference", [{"mode": MODES[0]}], lambda r: f"{apart:.1e}"
+
+
+def of_launches(found: dict) -> Iterator[tuple]:
+    for lane in dict.fromkeys(row["lane"] for row in found["rows"]):
+        rows = [row for row in found["rows"] if row["lane"] == lane]
+        yield f"a pass of the draft, {lane}: operations, share of the gaps", rows, lambda r: f"{len(r['operations'])}, {r['shares']['gap']:.0%}"
+
+
+LINES = {"passes": of_passes, "depth": of_depth, "batches": of_batches, "speed": of_speed, "losslessness": of_texts, "timeline": of_launches}
 
 
 def options() -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from specdec_lite import CausalLM, TokenTree, corpus, generate, load_pair, stream, theory, timing
+from specdec_lite import CausalLM, TokenTree, corpus, generate, load_pair, stream, theory, timeline, timing
 from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.graphs import StaticLM
@@ -335,4 +335,25 @@ def depth(bench: Bench) -> dict:
     return {"weights": "random", "published": given, "gamma": 2, "rows": rows}
 
 
-PARTS = {"training": training, "losslessness": losslessness, "passes": passes, "depth": depth, "batches": batches, "phases": phases, "speed": speed}
+def launches(bench: Bench) -> dict:
+    """One pass of the trained draft, operation by operation: as the host calls them, and as a GPU runs its kernels.
+
+    operations: [kind, start, seconds] each. The last part, since a profiler may slow down what runs after it.
+    """
+    rows, ids = [], bench.prompts[0]
+    for mode in MODES:
+        draft = bench.models(mode, bench.dtype)[1]
+        cache = draft.new_cache(capacity=bench.scale.capacity // 2)
+        draft.score(ids, cache, last=True)
+        def job() -> None:
+            draft.score(ids[:1], cache)
+            cache.crop(len(ids))
+        for lane, found in (("host", timeline.operations(job)), ("GPU", timeline.kernels(job))):
+            if found:
+                rows.append({"mode": mode, "lane": lane, "seconds": timeline.span(found), "shares": timeline.shares(found),
+                             "operations": [[op.kind, round(op.start, 8), round(op.seconds, 8)] for op in found]})
+    return {"rows": rows}
+
+
+PARTS = {"training": training, "losslessness": losslessness, "passes": passes, "depth": depth, "batches": batches, "phases": phases, "speed": speed,
+         "timeline": launches}

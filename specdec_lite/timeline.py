@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+KINDS = ("weights", "attention", "other")
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
 ATTENTION_KERNELS = ("attention", "fmha", "flash")
 PRODUCT_KERNELS = ("gemm", "gemv", "cublas", "cutlass", "nvjet")
@@ -82,3 +83,8 @@ def share(found: list[Operation], kind: str) -> float:
     if kind == "gap":
         return 1 - sum(item.seconds for item in found) / span(found)
     return sum(item.seconds for item in found if item.kind == kind) / span(found)
+
+
+def shares(found: list[Operation]) -> dict[str, float]:
+    """The `share` of every kind and of the gaps, which add up to 1 (to 0 of nothing)."""
+    return {kind: share(found, kind) for kind in (*KINDS, "gap")}

@@ -1,11 +1,17 @@
 """The GPU script runs to its end in tiny shapes on a CPU: the same code, resumable, and a recording that the loader takes."""
+import ast
+import io
 import json
 
+import nbformat
 import pytest
 import torch
+from IPython.core.inputtransformer2 import TransformerManager
+from rich.console import Console
 
 from benchmarks import gpu, gpu_parts
-from specdec_lite import results
+from conftest import ROOT
+from specdec_lite import results, timeline
 
 
 def run(folder, *more):
@@ -28,13 +34,62 @@ def test_writes_a_recording_with_every_part(folder, monkeypatch):
     recording = results.load(path.stem)
     assert set(gpu_parts.PARTS) <= set(recording.data) and recording.data["tiny"] is True and recording.data["graphs"] is False
     assert "tiny shapes" in recording.what and "--device cpu --tiny" in recording.command
-    for part in ("passes", "depth", "batches", "phases", "speed"):
+    for part in ("passes", "depth", "batches", "phases", "timeline", "speed"):
         assert {row["mode"] for row in recording.data[part]["rows"]} == set(gpu_parts.MODES)
     for row in recording.data["speed"]["rows"]:
         assert 1 <= row["tau"] <= recording.data["speed"]["gamma"] + 1 and 0 <= row["alpha"] <= 1
         assert set(row["live_seconds"]) == {"draft_pass", "verify", "other"} and min(row["live_seconds"].values()) > 0 and row["c_in_loop"] > 0
         assert set(row["tokens_per_second"]) == {"plain eager", "plain static", "speculative eager", "speculative static", "hf plain", "hf assisted"}
     assert recording.data["passes"]["weights"] == recording.data["depth"]["weights"] == "random"
+
+
+@pytest.mark.slow
+def test_a_recorded_timeline_can_be_drawn_again(folder):
+    rows = json.loads(next((folder / "out").glob("*.json")).read_text())["timeline"]["rows"]
+    for row in rows:
+        found = [timeline.Operation(kind, start, seconds, kind) for kind, start, seconds in row["operations"]]
+        assert timeline.shares(found) == pytest.approx(row["shares"], abs=0.02) and timeline.span(found) == pytest.approx(row["seconds"], rel=0.02)
+    assert {row["lane"] for row in rows} == ({"host", "GPU"} if torch.cuda.is_available() else {"host"})
+
+
+@pytest.mark.slow
+def test_the_table_has_a_line_for_everything_that_was_measured(folder):
+    data, told = json.loads(next((folder / "out").glob("*.json")).read_text()), io.StringIO()
+    gpu.show(Console(file=told, width=150), data, graphs=False)
+    said = told.getvalue()
+    for what in ("the draft's weights, its cache", "ms to the first token", "trees of 4 nodes", "batch 1: T(γ+1)/T(1)", "batch 2: T(γ+1)/T(1)",
+                 "logits of one pass over γ + 1 tokens and of single ones", "greedy text against plain, float32", "greedy text against plain, bfloat16",
+                 "Hugging Face plain / assisted", "a pass of the draft, host"):
+        assert what in said, what
+    gpu.show(Console(file=told), {name: data[name] for name in ("training", "passes")}, graphs=True)   # a run that is not whole yet
+
+
+def chapter(*ids):
+    """The cells of chapter 16 with these ids, behind its imports and its functions, which cost nothing to make."""
+    cells = {cell.id: cell.source for cell in nbformat.read(ROOT / "notebooks" / "16_gpu_timing.ipynb", as_version=4).cells if cell.cell_type == "code"}
+    parsed = [node for source in cells.values() for node in ast.parse(TransformerManager().transform_cell(source)).body]
+    kept = [node for node in parsed if isinstance(node, (ast.Import, ast.ImportFrom, ast.FunctionDef))]
+    return "\n".join([*map(ast.unparse, kept), *(cells[name] for name in ids)])
+
+
+@pytest.mark.slow
+def test_the_chapter_shows_what_a_gpu_recording_holds(folder, monkeypatch, capsys, tmp_path):
+    """The recording of the tiny run, taken for one with graphs, through the very cells."""
+    path, = (folder / "out").glob("*.json")
+    recorded, drawn = json.loads(path.read_text()) | {"tiny": False, "graphs": True}, []
+    recorded["losslessness"]["rows"][0] |= {"diverges_at": 3, "gap": 0.25, "largest_logit": 4.0}
+    (tmp_path / path.name).write_text(json.dumps(recorded))
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    exec(chapter("recorded", "recorded-pair"), {"display": drawn.append, "device": "cpu"})
+    said = capsys.readouterr().out
+    for mode in ("eager", "static"):
+        for what in ("of the copy bandwidth", "trees by nodes", "by batch", "T=0:", "T=1:", "Hugging Face assisted", "greedy texts", "narrow and deep"):
+            assert any(line.strip().startswith(mode) and what in line for line in said.splitlines()), (mode, what)
+    assert "float32: logits of a block" in said and "bfloat16: logits of a block" in said and "No run on a GPU" not in said
+    assert "1 of 1 greedy texts leave the plain one, at a gap of at most 2.5e-01" in said and "0 of 1 greedy texts leave the plain one\n" in said
+    curves, lanes = drawn
+    assert len({trace.marker.symbol for trace in curves.data}) == len({trace.line.dash for trace in curves.data}) == 2
+    assert len({trace.marker.pattern.shape for trace in lanes.data}) == 3 and lanes.layout.meta["alt"]
 
 
 @pytest.mark.slow

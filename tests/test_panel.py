@@ -111,3 +111,5 @@ def test_one_pair_needs_no_menu():
     two = panel({"small": PAIR, "again": lambda: PAIR})
     two.pair.value = "again"
     assert two.view.children[0] is two.pair and two.run().summary.startswith("again, γ = 4")
+    notes = [controls._repr_mimebundle_()["text/html"].split("</em>")[0] for controls in (one, two)]
+    assert "choose a prompt, γ" in notes[0] and "choose a pair, a prompt, γ" in notes[1], "the page promises the menus there are"

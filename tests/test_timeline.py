@@ -31,8 +31,10 @@ def test_operations_go_with_layers_not_with_width():
 
 def test_shares_add_up():
     found = passes()
-    shares = [timeline.share(found, kind) for kind in ("weights", "attention", "other", "gap")]
-    assert sum(shares) == pytest.approx(1) and min(shares) >= 0
+    shares = timeline.shares(found)
+    assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
+    assert list(shares) == [*timeline.KINDS, "gap"] and {item.kind for item in found} == set(timeline.KINDS)
+    assert all(timeline.share(found, kind) == part for kind, part in shares.items())
 
 
 def test_without_a_gpu_there_are_no_kernels():
@@ -51,3 +53,4 @@ def test_gpu_kernels_are_told_apart_by_name(name, kind):
 
 def test_nothing_has_no_share():
     assert timeline.share([], "gap") == timeline.share([], "weights") == timeline.span([]) == 0
+    assert set(timeline.shares([]).values()) == {0.0}

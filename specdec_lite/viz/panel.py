@@ -126,7 +126,8 @@ class ControlPanel:
         """The live controls, and for a page without a kernel the recorded run (site: HTML is preferred to a widget's view)."""
         if not self._shown:
             self.run()
-        note = "Recorded run. In JupyterLab or Colab this is a panel: choose a pair, a prompt, γ and a temperature, and run it."
+        choices = "a pair, a prompt" if len(self._pairs) > 1 else "a prompt"
+        note = f"Recorded run. In JupyterLab or Colab this is a panel: choose {choices}, γ and a temperature, and run it."
         return {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id},
                 "text/html": f"<p><em>{note}</em></p>{self._shown}",
                 "text/plain": self.recorded.summary if self.recorded else "This run failed."}
