@@ -1,14 +1,17 @@
 """Every rule against the law it promises: exactly, by enumeration, with each published bug as a negative control."""
+from itertools import product
+
 import broken
 import pytest
 import torch
 from broken import grow
 from hypothesis import given, settings, strategies as st
+from hypothesis.extra.numpy import arrays
 
 from specdec_lite import acceptance, theory
 from specdec_lite.acceptance import (NOTHING, Proposal, block_law, block_verification, distance_match, draw_chain, exact_match, joint_law, lenient,
-                                     lenient_argmax, lenient_scaled, output_law, rejection_sampling, sample_and_match, speculative_sampling,
-                                     top_k_match, typical)
+                                     lenient_argmax, lenient_scaled, output_law, ratio, rejection_sampling, sample_and_match,
+                                     speculative_sampling, top_k_match, typical)
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.tree import TokenTree
 
@@ -37,7 +40,7 @@ def bias(target, draft, rule, gamma, propose=draw_chain):
 # Lossless rules ----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize("gamma, vocabulary", [(1, 5), (2, 3), (3, 2)])
+@pytest.mark.parametrize("gamma, vocabulary", [(1, 5), (2, 3), (3, 2), (3, 5)])
 @pytest.mark.parametrize("rule", LOSSLESS, ids=lambda rule: rule.name)
 def test_chains_are_lossless(rule, gamma, vocabulary, zeros):
     for seed in range(2):
@@ -111,6 +114,36 @@ def test_any_pair_of_laws_one_token(seed, vocabulary, zeros):
         assert (output_law(p, q, rule) - p).abs().max() < EXACT
 
 
+RATES = {speculative_sampling: theory.acceptance_rate, sample_and_match: theory.sample_and_match_acceptance_rate,
+         rejection_sampling: theory.rejection_sampling_acceptance_rate}
+
+
+@pytest.mark.parametrize("rule", RATES, ids=lambda rule: rule.name)
+@given(seed=st.integers(0, 10**6), vocabulary=st.integers(2, 6), zeros=st.booleans())
+@settings(max_examples=30, deadline=None)
+def test_any_pair_of_laws_is_accepted_as_often_as_its_formula_says(rule, seed, vocabulary, zeros):
+    p, q = random_law(seed, vocabulary, zeros)(()), random_law(seed + 1, vocabulary)(())
+    law = block_law(lambda _: p, lambda _: q, rule, 1)
+    assert law.mean_length - 1 == pytest.approx(RATES[rule](p, q).item(), abs=1e-12)
+    assert rule is not rejection_sampling or (output_law(p, q, rule) - p).abs().max() < EXACT
+
+
+@st.composite
+def next_token_laws(draw, vocabulary, depth):
+    """After every prefix of up to `depth` tokens a law of its own, some tokens impossible."""
+    prefixes = [prefix for length in range(depth + 1) for prefix in product(range(vocabulary), repeat=length)]
+    weights = draw(arrays(float, (len(prefixes), vocabulary), elements=st.one_of(st.just(0.0), st.floats(1e-3, 1)), fill=st.nothing()))
+    weights[weights.sum(1) == 0] = 1
+    return dict(zip(prefixes, torch.tensor(weights / weights.sum(1, keepdims=True)))).__getitem__
+
+
+@given(st.integers(1, 2), st.integers(2, 3), st.data())
+@settings(max_examples=25, deadline=None)
+def test_any_pair_of_laws_whole_blocks(gamma, vocabulary, data):
+    target, draft = data.draw(next_token_laws(vocabulary, gamma)), data.draw(next_token_laws(vocabulary, gamma))
+    assert all(bias(target, draft, rule, gamma) < EXACT for rule in LOSSLESS)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_the_rule_agrees_with_the_one_inside_transformers(seed, monkeypatch):
     """Under the same uniforms: as many tokens accepted, and the next one drawn from the same distribution."""
@@ -173,11 +206,42 @@ def test_an_argmax_draft_scored_with_its_soft_q_emits_the_published_law():
     assert law.tolist() == pytest.approx([0.4, 0.6, 0], abs=1e-7)
 
 
-def test_a_token_of_draft_probability_zero_is_refused_not_accepted():
+def test_claim_accepting_where_q_is_zero_breaks_the_law_and_is_refused():
     draws_all_scores_few = grow(lambda q, rng: [(rng.draw(q), ONLY_BEST_TWO(q))])
     assert bias(random_law(0), random_law(9), broken.accepts_q_zero, 1, draws_all_scores_few) > 0.01
     with pytest.raises(ValueError, match="draft probability 0"):
         bias(random_law(0), random_law(9), speculative_sampling, 1, draws_all_scores_few)
+
+
+# The syllabus's claims on one position and one block -----------------------------------------------------------------
+
+@pytest.mark.parametrize("p, q", [((0.5, 0.3, 0.2), (0.3, 0.5, 0.2)), ((0.6, 0.3, 0.1), (0.4, 0.5, 0.1))])
+def test_claim_the_two_three_token_examples(p, q):
+    """B is kept with .6 and replaced by A, so that eight drafts of ten are accepted and p comes out."""
+    p, q = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
+    assert [min(1, ratio(p, q, token)) for token in range(3)] == pytest.approx([1, 0.6, 1])
+    assert theory.residual(p, q).tolist() == [1, 0, 0] and output_law(p, q, speculative_sampling).tolist() == pytest.approx(p.tolist(), abs=EXACT)
+    assert block_law(lambda _: p, lambda _: q, speculative_sampling, 1).mean_length - 1 == pytest.approx(0.8, abs=EXACT)
+
+
+def test_claim_the_adjustment_does_not_keep_p_above_q():
+    """B is emitted less often than drafted; what the subtraction leaves is what is still owed, and of B that is nothing."""
+    emitted = output_law(P, Q, speculative_sampling)
+    assert emitted[1] < Q[1] and emitted.tolist() == pytest.approx(P.tolist()) and theory.residual(P, Q)[1] == 0
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 3])
+def test_claim_a_pass_emits_one_to_gamma_plus_one_tokens(gamma):
+    blocks = block_law(lambda _: P, lambda _: Q, speculative_sampling, gamma).blocks
+    lengths = [sum(weight for block, weight in blocks.items() if len(block) == k) for k in range(gamma + 2)]
+    assert lengths == pytest.approx([0, *theory.token_count_law(0.8, gamma)], abs=1e-6) and max(map(len, blocks)) == gamma + 1
+
+
+def test_claim_argmax_lenience_as_printed_would_refuse_the_argmax():
+    rows = [[0.5, 0.4, 0.1], [0.1, 0.2, 0.7]]
+    kept = [token for token in range(3) if judged(lenient_argmax(0.5), [token], rows).path]
+    printed = [token for token in range(3) if rows[0][token] <= 0.5 * max(rows[0])]
+    assert kept == [0, 1] and printed == [2]
 
 
 # Rules that are not lossless, and what they promise instead ---------------------------------------------------------

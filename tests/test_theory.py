@@ -1,15 +1,18 @@
 """Closed forms against their theorems, against simulation by sums, and against what was published."""
 import json
 import math
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import optimize, special
 
 from specdec_lite import theory
+from specdec_lite.sampling import Sampling
 
 PUBLISHED = json.loads((Path(__file__).parents[1] / "results" / "published.json").read_text(encoding="utf-8"))
 ALPHA = st.floats(0, 1)
@@ -36,6 +39,7 @@ LENIENCE = st.floats(0.01, 1)
 def test_acceptance_rate_is_one_minus_total_variation(pair):
     p, q = pair
     assert theory.acceptance_rate(p, q) == pytest.approx(1 - theory.total_variation(p, q), abs=1e-12)
+    assert theory.acceptance_rate(p, q) == pytest.approx(sum(b * min(1, a / b) for a, b in zip(p, q) if b > 0), abs=1e-12)
 
 
 @given(pairs())
@@ -61,11 +65,40 @@ def test_total_variation_obeys_the_triangle_inequality(first, second):
     assert theory.total_variation(p, q) <= theory.total_variation(p, r) + theory.total_variation(r, q) + 1e-12
 
 
+@given(pairs(size=5))
+def test_total_variation_is_the_largest_difference_that_a_set_of_tokens_can_show(pair):
+    p, q = pair
+    sets = np.array(list(product((0, 1), repeat=5)))
+    assert theory.total_variation(p, q) == pytest.approx((sets @ (p - q)).max(), abs=1e-12)
+
+
 @given(pairs())
 def test_accepted_mass_and_residual_add_up_to_the_target(pair):
     p, q = pair
     emitted = np.minimum(p, q) + (1 - theory.acceptance_rate(p, q)) * theory.residual(p, q)
     np.testing.assert_allclose(emitted, p, atol=1e-12)
+
+
+def most_agreement(p, q):
+    """The largest trace of a joint law of (drafted, emitted) with marginals q and p: no procedure can accept more often."""
+    n = len(p)
+    sums = np.concatenate([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
+    return -optimize.linprog(-np.eye(n).ravel(), A_eq=sums, b_eq=np.concatenate([q, p])).fun
+
+
+@given(pairs())
+@settings(max_examples=60)
+def test_no_joint_law_agrees_more_often_than_speculative_sampling(pair):
+    p, q = pair
+    ours = np.diag(np.minimum(p, q)) + np.outer(np.maximum(q - p, 0), theory.residual(p, q))
+    assert ours.sum(1) == pytest.approx(q, abs=1e-12) and ours.sum(0) == pytest.approx(p, abs=1e-12)
+    assert np.trace(ours) == pytest.approx(theory.acceptance_rate(p, q), abs=1e-12) == pytest.approx(most_agreement(p, q), abs=1e-6)
+
+
+def test_the_two_simpler_rules_agree_less_often_than_a_joint_law_can():
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.5, 0.2])
+    for rate in (theory.rejection_sampling_acceptance_rate, theory.sample_and_match_acceptance_rate):
+        assert rate(p, q) < most_agreement(p, q) - 0.1
 
 
 def test_residual_of_equal_distributions_is_the_target():
@@ -160,15 +193,48 @@ def test_expected_tokens_at_the_ends():
     assert theory.expected_tokens(0, 7) == 1 and theory.expected_tokens(1, 7) == 8
 
 
+def count_law(profile):
+    """P(k tokens), k = 1 … γ+1: the first k − 1 drafts accepted, and the k-th not, or all of them."""
+    return np.append(np.cumprod([1, *profile[:-1]]) * (1 - profile), profile.prod())
+
+
+@given(arrays(float, st.integers(1, 8), elements=ALPHA))
+def test_tokens_of_a_profile_are_the_mean_of_its_count_law(profile):
+    law = count_law(profile)
+    assert law.sum() == pytest.approx(1)
+    assert theory.tokens_from_profile(profile) == pytest.approx(law @ np.arange(1, len(profile) + 2), rel=1e-12)
+
+
+def test_the_order_of_a_profile_counts_and_its_mean_is_not_enough():
+    falling, rising = theory.tokens_from_profile([[0.9, 0.5], [0.5, 0.9]])
+    assert (falling, rising) == pytest.approx((2.35, 1.95)) and theory.expected_tokens(0.7, 2) == pytest.approx(2.19)
+
+
 @given(ALPHA, GAMMA)
 def test_a_flat_profile_is_the_plain_formula(alpha, gamma):
     assert theory.tokens_from_profile([alpha] * gamma) == pytest.approx(theory.expected_tokens(alpha, gamma))
+    assert theory.token_count_law(alpha, gamma) == pytest.approx(count_law(np.full(gamma, alpha)), abs=1e-12)
 
 
 @given(ALPHA, GAMMA)
 def test_drafted_acceptance_never_exceeds_alpha(alpha, gamma):
     assert theory.drafted_acceptance(alpha, gamma) <= alpha + 1e-12
+    assert gamma == 1 or not 0.01 < alpha < 0.99 or theory.drafted_acceptance(alpha, gamma) < alpha - 4e-3
     assert theory.drafted_acceptance(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(1, gamma + 1)) / gamma, abs=1e-12)
+
+
+@given(ALPHA, GAMMA)
+def test_accepted_over_tested_is_alpha_whatever_gamma(alpha, gamma):
+    law, tokens = theory.token_count_law(alpha, gamma), np.arange(1, gamma + 2)
+    accepted, tested = law @ (tokens - 1), law @ np.minimum(tokens, gamma)
+    assert accepted == pytest.approx(alpha * tested, abs=1e-12) and accepted == pytest.approx(gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), ALPHA)
+def test_accepted_over_tested_is_the_likeliest_alpha(accepted, rejected, alpha):
+    assume(accepted + rejected)
+    surprise = lambda rate: -special.xlogy(accepted, rate) - special.xlogy(rejected, 1 - rate)
+    assert surprise(accepted / (accepted + rejected)) <= surprise(alpha) + 1e-9
 
 
 @given(ALPHA, GAMMA, COST)
@@ -200,9 +266,19 @@ def test_the_speedup_curve_has_one_peak(alpha, c):
 
 
 @given(ALPHA, GAMMA, COST)
+def test_one_more_draft_pays_exactly_where_its_chance_beats_c_times_the_speedup(alpha, gamma, c):
+    now, longer = theory.walltime_improvement(alpha, [gamma, gamma + 1], c)
+    margin = alpha ** (gamma + 1) - c * now
+    assert longer - now == pytest.approx(margin / (1 + (gamma + 1) * c), abs=1e-12)
+    assert abs(longer - now) < 1e-12 or (longer > now) == (margin > 0)
+
+
+@given(ALPHA, GAMMA, COST)
 def test_operations_factor_is_at_least_one(alpha, gamma, c_hat):
     factor = theory.operations_factor(alpha, gamma, c_hat)
-    assert factor >= 1 - 1e-12
+    least = 1 + gamma * c_hat / (gamma + 1)
+    assert factor >= least - 1e-12 and theory.operations_factor(1, gamma, c_hat) == pytest.approx(least)
+    assert alpha > 0.99 or factor > least + 4e-3
     assert factor == pytest.approx((gamma * c_hat + gamma + 1) / sum(alpha**i for i in range(gamma + 1)))
 
 
@@ -259,6 +335,22 @@ def test_claim_optimal_gamma_at_a_tenth():
     assert theory.optimal_gamma(0.8, 4 / 40) == (6, pytest.approx(2.47, abs=0.005))
     assert theory.optimal_gamma(0.5, 4 / 40) == (2, pytest.approx(1.46, abs=0.005))
     assert theory.walltime_improvement(0.8, 8, 0.1) < 2.41 and theory.walltime_improvement(0.5, 3, 0.1) < 1.45
+
+
+@given(COST, st.integers(1, 20), st.floats(0, 1))
+def test_claim_a_round_pays_where_the_drafts_time_is_below_that_of_the_passes_saved(c, gamma, share):
+    """nD < (m − 1)·T, in units of T."""
+    tokens = 1 + share * gamma
+    margin = (tokens - 1) - gamma * c
+    assert abs(margin) < 1e-12 or (theory.corrected_improvement(tokens, gamma, c) > 1) == (margin > 0)
+
+
+def test_claim_acceptance_need_not_rise_with_temperature():
+    rates = [theory.acceptance_rate(*Sampling(t)(torch.tensor([[3.0, 0, 0], [1.0, 0, 0]]))) for t in (0, 1, 5)]
+    assert rates == pytest.approx([1.0, 0.667, 0.902], abs=5e-4)
+    alpha = {(task, draft, t): rate for task, draft, t, _, rate, *_ in PUBLISHED["leviathan2023_table2"]["rows"]}
+    pairs_of_lines = {(task, draft) for task, draft, _ in alpha}
+    assert len(pairs_of_lines) == 6 and all(alpha[*line, 1] < alpha[*line, 0] for line in pairs_of_lines)
 
 
 def test_claim_four_tokens_in_48_ms_instead_of_160():
