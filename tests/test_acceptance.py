@@ -173,8 +173,23 @@ def test_the_rule_agrees_with_the_one_inside_transformers(seed, monkeypatch):
 
 SHARPER = lambda q: q ** 2 / (q ** 2).sum()
 ONLY_BEST_TWO = lambda q: Sampling(top_k=2)(q.log())
+
+
+def one_uniform_for_all_tests(proposal, target_probs, rng):
+    """Draft i is kept iff u < p/q, with one u for the whole block; what is known of u after a test is that it lies `below`."""
+    class Stale:
+        below, draw = 1.0, rng.draw
+
+        def flip(self, prob):
+            kept = prob >= self.below or rng.flip(prob / self.below)
+            self.below = min(self.below, prob)
+            return kept
+    return speculative_sampling(proposal, target_probs, Stale())
+
+
 MARGINS = {
     "recovered from p": (broken.recovered_from_p, draw_chain, 2, 0.05),
+    "one uniform for all tests": (one_uniform_for_all_tests, draw_chain, 2, 0.02),
     "residual not carried": (broken.residual_not_carried, grow(broken.with_replacement(2)), 1, 0.02),
     "bonus by argmax": (broken.bonus_by_argmax, draw_chain, 2, 0.05),
     "soft q for an argmax draft": (speculative_sampling, grow(broken.chosen(1, soft=True)), 1, 0.05),
