@@ -29,7 +29,7 @@ TEXT, NUMBER, TRUTH = {"type": "string"}, {"type": "number"}, {"type": "boolean"
 MAYBE = {"type": ["number", "null"]}
 SPREAD = fields(value=NUMBER, interval={**rows(NUMBER, 2), "maxItems": 2})
 PREDICTION = fields(c=NUMBER, c_in_loop=NUMBER, verify=NUMBER, overhead=NUMBER, target_seconds=NUMBER, plain=MAYBE, corrected=NUMBER)
-EXPLAINED = dict(speedup=SPREAD, tau=SPREAD, share=fields(drafting=NUMBER, verifying=NUMBER), prediction=PREDICTION)
+EXPLAINED = dict(speedup=SPREAD, tau=SPREAD, prediction=PREDICTION)
 HELD_OUT = fields(**{domain: fields(bits_per_byte=NUMBER, alpha=NUMBER, argmax_agreement=NUMBER) for domain in ("code", "data", "prose", "all")})
 PROFILE = fields(device=TEXT, threads=NUMBER, bandwidth=NUMBER, throughput=each(NUMBER))
 ACCURACIES = rows(rows(NUMBER))
