@@ -23,6 +23,7 @@ from tqdm import tqdm
 from transformers.utils import logging
 
 from specdec_lite import generate, load_pair, results, theory, timing
+from specdec_lite.acceptance import block_verification
 from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.pairs import SHIPPED, Pair
@@ -34,12 +35,15 @@ from .hugging_face import HuggingFace
 
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "speculative": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
+    "block_verification": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
     "medusa_chain": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.chain([0] * min(gamma, 4))),
     "medusa_dense": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target, tree=TokenTree.cartesian([range(4), range(3)])),
     "medusa_sparse": lambda pair, gamma: MedusaDrafter.from_pretrained(pair.target),
     "blockwise": lambda pair, gamma: BlockwiseDrafter.from_pretrained(pair.target, k=min(gamma, COUNT) + 1),
 }
 """What is timed beside plain decoding: a drafter for a pair and a draft length γ. The first one is held against Hugging Face too."""
+RULES = {"block_verification": block_verification}
+"""Judged by another rule than the default: timed above temperature 0 only, where the rules differ, and not a measure of α."""
 CONTENDERS = ("hf_plain", "hf_assisted", "plain", *DRAFTERS)
 
 
@@ -65,9 +69,9 @@ def ratio(over, under) -> dict:
 
 def contenders(pair: Pair, drafters: dict[str, Drafter], setting: Setting, options) -> dict[str, Callable]:
     """What takes turns on a prompt: name → job(ids, seed). Hugging Face only in float32, where both sides run the same weights alike."""
-    def ours(drafter):
-        return lambda ids, seed: generate(pair.target, ids, drafter, options.new_tokens, setting.temperature, seed=seed)
-    jobs = {name: ours(drafter) for name, drafter in ({"plain": None} | drafters).items()}
+    def ours(drafter, rule):
+        return lambda ids, seed: generate(pair.target, ids, drafter, options.new_tokens, setting.temperature, rule=rule, seed=seed)
+    jobs = {name: ours(drafter, RULES.get(name)) for name, drafter in ({"plain": None} | drafters).items()}
     if setting.dtype != "float32":
         return jobs
     hf = HuggingFace(SHIPPED, "float32", options.gamma, options.device)
@@ -96,15 +100,16 @@ def take_turns(jobs: dict[str, Callable], prompts: list[torch.Tensor], repeats: 
 def run_setting(setting: Setting, prompts: list[torch.Tensor], options) -> dict:
     """Time all contenders on one setting and explain the speedups: the pair's own at the top, the other drafters' under "drafters"."""
     pair = load_pair(device=options.device, dtype="float32" if setting.dtype == "float32" else "auto")
-    drafters = {name: make(pair, options.gamma) for name, make in DRAFTERS.items()}
+    drafters = {name: make(pair, options.gamma) for name, make in DRAFTERS.items() if setting.temperature > 0 or name not in RULES}
     jobs = contenders(pair, drafters, setting, options)
     median, stats = take_turns(jobs, prompts, options.repeats, f"{setting.dtype} {setting.domain} T={setting.temperature:g}", pair.target.device)
     result = {"tokens_per_second": {name: options.new_tokens * len(prompts) / float(taken.sum()) for name, taken in median.items()}}
     if "hf_plain" in median:
         result["over_hf_assisted"] = ratio(median["hf_assisted"], median["speculative"])
         result["over_hf_plain"] = ratio(median["hf_plain"], median["plain"])
-    explained = {name: {"speedup": ratio(median["plain"], median[name])} | acceptance(stats[name], len(prompts), drafted_shape(drafter)[0])
-                 | {"prediction": prediction(pair, drafter, prompts[0], setting, stats[name])} for name, drafter in drafters.items()}
+    explained = {name: {"speedup": ratio(median["plain"], median[name])} | acceptance(stats[name], len(prompts), has_alpha(name, drafter))
+                 | {"prediction": prediction(pair, drafter, prompts[0], setting, stats[name], has_alpha(name, drafter))}
+                 for name, drafter in drafters.items()}
     return result | explained.pop("speculative") | {"drafters": explained}
 
 
@@ -117,19 +122,24 @@ def drafted_shape(drafter: Drafter) -> tuple[bool, int, int]:
     return True, length, length
 
 
-def acceptance(stats: list, prompts: int, chain: bool) -> dict:
-    """α = accepted ÷ tested (None for trees, whose siblings are tested one after another), τ = tokens per target pass, counts summed per
+def has_alpha(name: str, drafter: Drafter) -> bool:
+    """Whether accepted ÷ tested estimates α: not on trees, whose siblings are tested one after another, nor where blocks are judged whole."""
+    return drafted_shape(drafter)[0] and name not in RULES
+
+
+def acceptance(stats: list, prompts: int, alpha: bool) -> dict:
+    """α = accepted ÷ tested (None unless `alpha`), τ = tokens per target pass, counts summed per
     prompt, and the share of the time that went into drafting and verifying."""
     total = lambda get: np.array([sum(get(s) for index, s in stats if index == i) for i in range(prompts)], dtype=float)
     seconds = total(lambda s: s.seconds).sum()
-    return {"alpha": ratio(total(lambda s: s.accepted), total(lambda s: s.tested)) if chain else None,
+    return {"alpha": ratio(total(lambda s: s.accepted), total(lambda s: s.tested)) if alpha else None,
             "tau": ratio(total(lambda s: s.tokens), total(lambda s: s.target_passes)),
             "share": {part: float(total(lambda s: getattr(s, part)).sum() / seconds) for part in ("drafting", "verifying")}}
 
 
-def prediction(pair, drafter, prompt, setting: Setting, stats: list) -> dict:
-    """The plain formula (of chains only), and the same with T(nodes + 1)/T(1), c in the loop and the round's overhead as measured here."""
-    chain, gamma, nodes = drafted_shape(drafter)
+def prediction(pair, drafter, prompt, setting: Setting, stats: list, has_alpha: bool) -> dict:
+    """The plain formula (where there is an α), and the same with T(nodes + 1)/T(1), c in the loop and the round's overhead as measured here."""
+    _, gamma, nodes = drafted_shape(drafter)
     costs = timing.measure_costs(pair.target, drafter, (1, nodes + 1), prompt=prompt, temperature=setting.temperature)
     total = lambda get: sum(get(s) for _, s in stats)
     alpha, tau = total(lambda s: s.accepted) / total(lambda s: s.tested), total(lambda s: s.tokens) / total(lambda s: s.target_passes)
@@ -138,7 +148,7 @@ def prediction(pair, drafter, prompt, setting: Setting, stats: list) -> dict:
     share = 1 / gamma if costs.draft is None else 1.0                         # one pass of heads makes the whole draft
     c, c_loop, verify, overhead = share * alone / one, share * costs.draft_in_loop / one, costs.target[nodes + 1] / one, costs.overhead / one
     return {"c": c, "c_in_loop": c_loop, "verify": verify, "overhead": overhead, "target_seconds": one,
-            "plain": theory.walltime_improvement(alpha, gamma, c) if chain else None,
+            "plain": theory.walltime_improvement(alpha, gamma, c) if has_alpha else None,
             "corrected": theory.corrected_improvement(tau, gamma, c_loop, verify, overhead)}
 
 

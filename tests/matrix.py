@@ -64,17 +64,26 @@ def law_of_rule(name: str, way: str) -> dict:
 
 # Drafters: exact laws of real rounds -----------------------------------------------------------------------------------
 
-def law_of_drafter(name: str) -> dict:
-    """One row of the table of drafters: greedy texts equal to the target's own, and the exact law of real rounds: of three
-    tokens, or of two where trees are drawn, since every draw multiplies the outcomes."""
-    same = all(torch.equal(generate(target, PROMPT, DRAFTERS[name](target), 24).tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
+JUDGES = ("speculative_sampling", "sample_and_match", "block_verification")   # lossless at every temperature
+
+
+def judges(name: str) -> tuple[str, ...]:
+    """The rules that may judge a drafter: block verification only takes chains."""
+    return JUDGES[:2] if "tree" in name else JUDGES
+
+
+def law_of_drafter(name: str, judge: str) -> dict:
+    """One row of the table of drafters, under one rule: greedy texts equal to the target's own, and the exact law of real rounds:
+    of three tokens, or of two where trees are drawn, since every draw multiplies the outcomes."""
+    rule = RULES[judge][0]
+    same = all(torch.equal(generate(target, PROMPT, DRAFTERS[name](target), 24, rule=rule).tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
                for target in (native(), hugging_face("Llama"), hugging_face("Bloom")))
     tiny, length, apart = native(seed=5, vocab_size=3, **TINY), 2 if "tree drawn" in name else 3, {}
     for label in ("T = 0.3", "T = 1", "T = 2", "top-k 2", "top-p 0.8"):
-        law = exact_text_law(tiny, DRAFTERS[name](tiny), SAMPLINGS[label], length)
+        law = exact_text_law(tiny, DRAFTERS[name](tiny), SAMPLINGS[label], length, rule)
         d = distance(law, own_text_law(tiny, SAMPLINGS[label], length))
         apart[label] = 0.0 if d < EXACT else round(d, 6)
-    return {"drafter": name, "greedy text": same, "tokens": length, "distance": apart}
+    return {"drafter": name, "rule": judge, "greedy text": same, "tokens": length, "distance": apart}
 
 
 # Refusals --------------------------------------------------------------------------------------------------------------
@@ -114,7 +123,7 @@ def refusal(name: str) -> dict:
 
 def main() -> None:
     data = {"architectures": [asdict(examine(kind)) for kind in TYPES], "rules": [law_of_rule(name, way) for name, (_, ways) in RULES.items() for way in ways],
-            "drafters": [law_of_drafter(name) for name in DRAFTERS], "refused": [refusal(name) for name in REFUSALS]}
+            "drafters": [law_of_drafter(name, judge) for name in DRAFTERS for judge in judges(name)], "refused": [refusal(name) for name in REFUSALS]}
     what = "Which architectures, acceptance rules and drafters are lossless, by running them; and what is refused"
     print("wrote", results.save(RESULTS, results.stamp(what, "python tests/matrix.py"), data))
 

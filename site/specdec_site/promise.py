@@ -67,7 +67,7 @@ def rules(data: dict) -> nodes.table:
 
 def drafters(data: dict) -> nodes.table:
     labels = list(data["drafters"][0]["distance"])
-    return table(("drafter", "T = 0", *labels), ((row["drafter"], "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)) for row in data["drafters"]))
+    return table(("drafter", "rule", "T = 0", *labels), ((row["drafter"], nodes.literal("", row["rule"]), "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)) for row in data["drafters"]))
 
 
 def refusals(data: dict) -> nodes.table:

@@ -53,9 +53,17 @@ def grid_table(trace: dict, layout: dict) -> str:
     return table([corner, *columns], [[name, *row] for name, row in zip(names, grid)])
 
 
+def readings(trace: dict) -> list:
+    """A trace's y; where it has error bars, each value with the two ends of its bar."""
+    middle, bars = values(trace.get("y")), trace.get("error_y") or {}
+    up = values(bars.get("array"))
+    down = values(bars.get("arrayminus")) or up
+    return [cell(y) and f"{cell(y)} ({cell(y - below)} to {cell(y + above)})" for y, below, above in zip(middle, down, up)] if up else middle
+
+
 def series_table(traces: list[dict], layout: dict) -> str:
     """Curves and bars: one column per series where they share their x, else one row per point."""
-    named = [(t.get("name") or f"series {i}", values(t.get("x")), values(t.get("y"))) for i, t in enumerate(traces, 1)]
+    named = [(t.get("name") or f"series {i}", values(t.get("x")), readings(t)) for i, t in enumerate(traces, 1)]
     x_title, y_title = axis_title(layout, "xaxis", "x"), axis_title(layout, "yaxis", "y")
     first = named[0][1]
     if first and all(x == first and len(y) == len(first) for _, x, y in named):

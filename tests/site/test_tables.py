@@ -55,6 +55,15 @@ def test_lines_with_an_x_of_their_own_stand_below_one_another():
     assert tables(*lines, xaxis_title="k", yaxis_title="T(k)") == [[["series", "k", "T(k)"], ["plain", "1", "3"], ["plain", "2", "4"], ["ours", "0", "5"]]]
 
 
+def test_error_bars_are_the_two_ends_in_brackets():
+    points = {"name": "plain", "x": [1, 2, 3], "y": np.array([1.0, 2.5, np.nan])}
+    lopsided = go.Scatter(**points, error_y={"array": [0.5, 0.25, 0], "arrayminus": np.array([0.125, 1.0, 0]), "symmetric": False})
+    even = go.Scatter(**points, error_y={"array": [0.5, 0.25, 0]})
+    assert [row[1] for row in tables(lopsided)[0][1:]] == ["1 (0.875 to 1.5)", "2.5 (1.5 to 2.75)", ""]
+    assert [row[1] for row in tables(even)[0][1:]] == ["1 (0.5 to 1.5)", "2.5 (2.25 to 2.75)", ""]
+    assert tables(lopsided, go.Scatter(x=[1, 2, 3], y=[4, 5, 6]))[0][1] == ["1", "1 (0.875 to 1.5)", "4"]
+
+
 def test_categories_keep_their_words_and_no_word_is_markup():
     bars = [go.Bar(name=name, x=["A", "<b>&"], y=[0.25, 1]) for name in ("p", "q < p")]
     assert tables(*bars) == [[["x", "p", "q < p"], ["A", "0.25", "0.25"], ["<b>&", "1", "1"]]]
