@@ -239,7 +239,7 @@ def _block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> V
         else:
             excess = (weight * target_probs[i] - rows[i]).clamp(min=0)
             mass = excess.sum().item()
-            prob = mass / (mass + 1.0 - weight) if mass > 0 else 0.0
+            prob = mass / (mass + (1.0 - weight)) if mass > 0 else 0.0   # in this order: mass + 1 − weight may round to 0
         if rng.flip(prob):
             accepted, owed = i, excess / excess.sum()
     return Verdict(tuple(range(accepted)), rng.draw(owed), _kind(proposal, accepted < length), (1,) * length)

@@ -424,6 +424,14 @@ def test_block_verification_tests_every_token_and_says_how_it_ended():
     assert [(v.path, v.token, v.kind, v.tests) for v in found] == [((0, 1), 3, "bonus", (1, 1)), ((0,), 2, "recovered", (1, 1)), ((), 1, "recovered", (1, 1))]
 
 
+@pytest.mark.parametrize("leftover", [1e-18, 5e-324])
+def test_block_verification_when_a_row_exceeds_the_drafts_by_less_than_rounding(leftover):
+    q = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    rows = torch.tensor([[0.5, 0.5], [leftover, 1.0], [0.25, 0.75]], dtype=torch.float64)
+    found = [block_verification(Proposal(TokenTree.chain([0, 1]), q), rows, SeededRng(seed)) for seed in range(20)]
+    assert {verdict.path for verdict in found} == {(0, 1)} and {verdict.token for verdict in found} == {0, 1}
+
+
 def test_block_verification_refuses_trees_and_merged_draws():
     tree = Proposal(TokenTree([0, 1], [-1, -1]), torch.stack([P, P]))
     merged = Proposal(TokenTree.chain([0]), torch.stack([P, P]), nodes=[0, 0])
