@@ -39,6 +39,11 @@ def test_a_rule_does_what_the_table_says(name):
     assert rule.lossless or max(lossy) > 0.1, "a rule that is tagged lossy must be seen to be"
 
 
+def test_every_rule_that_is_lossless_at_every_temperature_judges_the_drafters():
+    left_out = {name for name, (rule, _) in RULES.items() if rule.lossless} - set(JUDGES)
+    assert left_out == {"exact_match", "lenient(1.0)", "lenient_scaled(1.0)"}   # temperature 0 alone; speculative sampling by another road
+
+
 @pytest.mark.parametrize("name, judge", [(name, judge) for name in DRAFTERS for judge in judges(name)])
 def test_a_drafter_does_what_the_table_says(name, judge):
     fresh = law_of_drafter(name, judge)

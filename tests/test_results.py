@@ -152,10 +152,15 @@ def known_limits():
 def test_the_changelog_quotes_the_pair_that_ships_and_its_recorded_speeds():
     held_out = json.loads((SHIPPED / "report.json").read_text())["all"]
     quoted = [f"{held_out['bits_per_byte']:.2f} bits per byte", f"α = {short(held_out['alpha'], 3)}"]
-    recording = results.load(*results.names("speed")).data["rows"]
-    among = lambda value, dtype, *temperatures: [row[value]["value"] for row in recording if row["dtype"] == dtype and row["temperature"] in temperatures]
-    for found in (among("speedup", "bfloat16", 0.0), among("speedup", "bfloat16", 1.0), among("speedup", "float32", 0.0, 1.0), among("over_hf_assisted", "float32", 0.0, 1.0)):
-        quoted.append(f"{min(found):.2f} to {max(found):.2f} times")
+    for recording in map(results.load, results.names("speed")):
+        rows = recording.data["rows"]
+        among = lambda value, dtype, *temperatures: [row[value]["value"] for row in rows if row["dtype"] == dtype and row["temperature"] in temperatures]
+        spans = [among("speedup", "bfloat16", 0.0), among("speedup", "bfloat16", 1.0), among("speedup", "float32", 0.0, 1.0), among("over_hf_assisted", "float32", 0.0, 1.0),
+                 [row["speedup"]["value"] / row["prediction"]["corrected"] for row in rows],
+                 [other["speedup"]["value"] / row["speedup"]["value"] for row in rows for name, other in row["drafters"].items() if name == "block_verification"]]
+        quoted += [f"{short(min(found), 2)} to {short(max(found), 2)}" for found in spans if found] + [recording.machine.split("(")[0]]
+        passes = [1000 * row["prediction"]["target_seconds"] for row in rows if row["dtype"] == "float32"]
+        quoted.append(f"{min(passes):.1f} to {max(passes):.1f} ms")
     live = results.load("live").data["rows"]
     best = lambda domains, t: max(row["speedup"] for row in live if row["format"] == "float32" and row["domain"] in domains and row["temperature"] == t)
     quoted += [f"up to {best(['code'], 0.0):.2f}", f"up to {best(['prose'], 0.0):.2f}", f"at temperature 1 up to {best(['code', 'data', 'prose'], 1.0):.2f} times"]
