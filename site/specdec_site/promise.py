@@ -66,8 +66,12 @@ def rules(data: dict) -> nodes.table:
 
 
 def drafters(data: dict) -> nodes.table:
-    labels = list(data["drafters"][0]["distance"])
-    return table(("drafter", "rule", "T = 0", *labels), ((row["drafter"], nodes.literal("", row["rule"]), "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)) for row in data["drafters"]))
+    """One row for each drafter, with the rules that judged it; a rule with another outcome gets a row of its own."""
+    labels, merged = list(data["drafters"][0]["distance"]), {}
+    for row in data["drafters"]:
+        cells = "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)
+        merged.setdefault((row["drafter"], cells), []).append(row["rule"])
+    return table(("drafter", "rules", "T = 0", *labels), ((drafter, names(rules), *cells) for (drafter, cells), rules in merged.items()))
 
 
 def refusals(data: dict) -> nodes.table:
