@@ -1,6 +1,6 @@
 """The live page in headless Chromium: what a reader of the built book would measure on this machine.
 
-    make book && python -m benchmarks.live        # about eight minutes on two cores; writes results/live.json
+    make book && python -m benchmarks.live        # about nine minutes on two cores; writes results/live.json
 
 One page is opened, its button pressed once for every setting and prompt; speedups are the page's own (each a ratio of
 medians over three turns). Beside them: sizes, the time from the press to loaded models and to the first decoded text,
