@@ -71,7 +71,7 @@ def drafters(data: dict) -> nodes.table:
     for row in data["drafters"]:
         cells = "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)
         merged.setdefault((row["drafter"], cells), []).append(row["rule"])
-    return table(("drafter", "rules", "T = 0", *labels), ((drafter, names(rules), *cells) for (drafter, cells), rules in merged.items()))
+    return table(("drafter", "rules", "T = 0", *labels), ((drafter, ", ".join(rules).replace("_", " "), *cells) for (drafter, cells), rules in merged.items()))
 
 
 def refusals(data: dict) -> nodes.table:
