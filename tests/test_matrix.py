@@ -1,6 +1,6 @@
 """The recorded tables of rules, drafters and refusals, each entry held against a fresh run: what the book shows cannot go stale."""
 import pytest
-from matrix import REFUSALS, JUDGES, SAMPLINGS, judges, law_of_drafter, law_of_rule, recorded, refusal
+from matrix import JUDGES, REFUSALS, SAMPLINGS, judges, law_of_drafter, law_of_rule, recorded, refusal
 from registry import DRAFTERS, RULES
 
 from specdec_lite import acceptance, drafters
