@@ -41,11 +41,13 @@ export function drawCosts(svg, { costs, options }, earlier) {
   const now = ratios(costs.target), before = earlier && ratios(earlier.costs.target), k = options.gamma + 1;
   const scale = axes(svg, ks, Math.max(2, ...now, ...(before ?? [])) * 1.08, "tokens in one pass, k", "T(k) ÷ T(1)");
   svg.append(line(ks, ks.map(() => 1), scale, "--sdl-muted", true));
-  svg.append(make("text", { class: "sdl-faint sdl-halo", x: scale.width - 4, y: scale.y(1) + 16, "text-anchor": "end" }, "if checking were free"));
+  const free = scale.y(1) + 16;
+  svg.append(make("text", { class: "sdl-faint sdl-halo", x: scale.width - 4, y: free, "text-anchor": "end" }, "if checking were free"));
   if (before) svg.append(line(ks, before, scale, "--sdl-muted"),
     make("text", { class: "sdl-faint sdl-halo", x: scale.x(ks.at(-1)), y: scale.y(before.at(-1)) + (before.at(-1) > now.at(-1) ? -8 : 18), "text-anchor": "end" }, earlier.options.format));
+  const isDip = now[k - 1] < Math.min(now[k - 2], now[k] ?? Infinity), under = scale.y(now[k - 1]) + 22;   // a dip's label above it would cross the curve
   svg.append(line(ks, now, scale, "--sdl-target"), ...ks.map((value, i) => make("circle", { cx: scale.x(value), cy: scale.y(now[i]), r: value === k ? 6 : 3.5, style: "fill: var(--sdl-target)" })),
-    make("text", { class: "sdl-halo", x: scale.x(k), y: scale.y(now[k - 1]) - 12, "text-anchor": k > 5 ? "end" : "middle" }, `k = γ + 1: ${now[k - 1].toFixed(2)}`));
+    make("text", { class: "sdl-halo", x: scale.x(k), y: !isDip ? under - 34 : Math.abs(under - free) < 18 ? free + 18 : under, "text-anchor": k > 5 ? "end" : "middle" }, `k = γ + 1: ${now[k - 1].toFixed(2)}`));
   svg.setAttribute("aria-label", `Time of a target pass over k tokens, divided by that over one: ${now.map((value, i) => `${i + 1}: ${value.toFixed(2)}`).join(", ")}.`);
 }
 
