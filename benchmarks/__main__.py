@@ -107,9 +107,10 @@ def run_setting(setting: Setting, prompts: list[torch.Tensor], options) -> dict:
     if "hf_plain" in median:
         result["over_hf_assisted"] = ratio(median["hf_assisted"], median["speculative"])
         result["over_hf_plain"] = ratio(median["hf_plain"], median["plain"])
-    explained = {name: {"speedup": ratio(median["plain"], median[name])} | acceptance(stats[name], len(prompts), has_alpha(name, drafter))
-                 | {"prediction": prediction(pair, drafter, prompts[0], setting, stats[name], has_alpha(name, drafter))}
-                 for name, drafter in drafters.items()}
+    explained = {}
+    for name, drafter in drafters.items():
+        counted = acceptance(stats[name], len(prompts), has_alpha(name, drafter))
+        explained[name] = {"speedup": ratio(median["plain"], median[name])} | counted | {"prediction": prediction(pair, drafter, prompts[0], setting, counted)}
     return result | explained.pop("speculative") | {"drafters": explained}
 
 
@@ -137,18 +138,17 @@ def acceptance(stats: list, prompts: int, alpha: bool) -> dict:
             "share": {part: float(total(lambda s: getattr(s, part)).sum() / seconds) for part in ("drafting", "verifying")}}
 
 
-def prediction(pair, drafter, prompt, setting: Setting, stats: list, has_alpha: bool) -> dict:
-    """The plain formula (where there is an α), and the same with T(nodes + 1)/T(1), c in the loop and the round's overhead as measured here."""
+def prediction(pair, drafter, prompt, setting: Setting, counted: dict) -> dict:
+    """From what `acceptance` counted: the plain formula (where there is an α), and the same with T(nodes + 1)/T(1), c in the loop and the round's overhead as measured here."""
     _, gamma, nodes = drafted_shape(drafter)
     costs = timing.measure_costs(pair.target, drafter, (1, nodes + 1), prompt=prompt, temperature=setting.temperature)
-    total = lambda get: sum(get(s) for _, s in stats)
-    alpha, tau = total(lambda s: s.accepted) / total(lambda s: s.tested), total(lambda s: s.tokens) / total(lambda s: s.target_passes)
+    alpha, tau = counted["alpha"], counted["tau"]["value"]
     one = costs.target[1]
     alone = costs.draft_in_loop if costs.draft is None else costs.draft       # heads have no pass of their own to time outside the loop
     share = 1 / gamma if costs.draft is None else 1.0                         # one pass of heads makes the whole draft
     c, c_loop, verify, overhead = share * alone / one, share * costs.draft_in_loop / one, costs.target[nodes + 1] / one, costs.overhead / one
     return {"c": c, "c_in_loop": c_loop, "verify": verify, "overhead": overhead, "target_seconds": one,
-            "plain": theory.walltime_improvement(alpha, gamma, c) if has_alpha else None,
+            "plain": theory.walltime_improvement(alpha["value"], gamma, c) if alpha else None,
             "corrected": theory.corrected_improvement(tau, gamma, c_loop, verify, overhead)}
 
 
