@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .linear import pack
 from .passes import Cache, Layer, Scores, additive, tree_positions, visible
 from .transformer import Storage, Transformer
 from .tree import TokenTree
@@ -49,6 +50,7 @@ class NativeBackend:
             config.vocab_size, config.num_layers, config.max_positions, config.hidden_size)
         self.embedding, self.head = model.embedding, model.head
         self.triangle = torch.zeros(0, 0)
+        pack(model)
 
     def storage(self, batch: int, capacity: int) -> NativeStorage:
         return NativeStorage(self.model, batch, capacity)

@@ -10,7 +10,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 KINDS = ("weights", "attention", "other")
-PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
+PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm", "_linear_pointwise")
+OPERATORS = ("aten::", "mkldnn::")
 ATTENTION_KERNELS = ("attention", "fmha", "flash")
 PRODUCT_KERNELS = ("gemm", "gemv", "cublas", "cutlass", "nvjet")
 """Parts of the names of GPU kernels; some attention kernels are built with cutlass too, so attention is looked for first."""
@@ -43,7 +44,7 @@ def operations(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
         job()
     with profile(activities=[ProfilerActivity.CPU]) as watched:
         job()
-    outer = [event for event in watched.events() if event.cpu_parent is None and event.name.startswith("aten::")]
+    outer = [event for event in watched.events() if event.cpu_parent is None and event.name.startswith(OPERATORS)]
     return _records([(event.name, event.time_range) for event in outer])
 
 

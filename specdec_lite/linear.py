@@ -1,0 +1,75 @@
+"""A linear layer whose weights can be laid out once for the processor that multiplies by them.
+
+A product with few rows of input spends much of its time on bringing the weights into an order that suits the processor, anew
+in every pass. oneDNN can keep a copy in that order. What lives here: the copy, and when it may be used. What does not: the
+models that are made of such layers (`transformer`). Packed and plain products agree to within rounding.
+"""
+import platform
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROWS = 8
+"""Rows of input that the order is chosen for; fewer and more are multiplied as well."""
+SMALL = 1 << 20
+"""Bytes from which a float32 matrix is packed; a smaller one stays in the cache nearest the processor, and is as fast as it is."""
+LIMIT = 1 << 30
+"""Bytes of weights up to which a model is packed: the copies take as much memory again."""
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` that multiplies by a packed copy of its weights once `pack` has made one.
+
+    The copy serves inference mode only, and only while the weights are those it was made of: training, changed or loaded
+    weights and a move to another device or dtype take the plain product. (A write through `weight.data` goes unnoticed.)
+    """
+    packed: Tensor | None = None
+    made_of: tuple[int, int] | None = None
+
+    def pack(self) -> None:
+        """Copy the weights into oneDNN's order where that can be done and is worth it; do nothing elsewhere."""
+        if worth_packing(self.weight) and self.made_of != self._state():
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), ROWS)
+            self.made_of = self._state()
+
+    def unpack(self) -> None:
+        self.packed = self.made_of = None
+
+    def _state(self) -> tuple[int, int]:
+        return self.weight.data_ptr(), self.weight._version
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: [..., in] → [..., out]."""
+        if self.packed is None or not torch.is_inference_mode_enabled() or self.made_of != self._state():
+            return F.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"packed": None, "made_of": None}   # a copy or a pickle packs anew
+
+
+def worth_packing(weight: Tensor) -> bool:
+    """On an x86 processor: bfloat16 weights where it has that format, and large float32 ones."""
+    if weight.device.type != "cpu" or weight.is_inference() or platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+        return False
+    if weight.dtype == torch.float32:
+        return weight.nbytes >= SMALL
+    return weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def layers(model: nn.Module) -> list[Linear]:
+    return [layer for layer in model.modules() if isinstance(layer, Linear)]
+
+
+def pack(model: nn.Module) -> None:
+    """Pack every layer of a model that takes no more than LIMIT."""
+    if sum(weight.nbytes for weight in model.parameters()) <= LIMIT:
+        for layer in layers(model):
+            layer.pack()
+
+
+def unpack(model: nn.Module) -> None:
+    """Give the copies up: every product is the plain one again."""
+    for layer in layers(model):
+        layer.unpack()

@@ -1,0 +1,165 @@
+"""Packed weights: the same products, and never those of weights that have changed since."""
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models_zoo import PROMPT, native
+
+from specdec_lite import CausalLM, generate, linear, load_pair
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.linear import LIMIT, SMALL, Linear, layers, pack, unpack, worth_packing
+
+BIG = SMALL // 4 // 512          # rows of a float32 matrix [·, 512] that is just worth packing
+FORMATS = {torch.float32: 1e-6, torch.bfloat16: 2 ** -8}
+pytestmark = pytest.mark.skipif(not worth_packing(torch.empty(BIG, 512)), reason="needs an x86 processor and oneDNN")
+
+
+def layer(dtype=torch.float32, bias=False, rows=BIG) -> Linear:
+    torch.manual_seed(0)
+    return Linear(512, rows, bias=bias).to(dtype)
+
+
+@torch.inference_mode()
+def decoded(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)
+
+
+def plain(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+    return F.linear(x, layer.weight, layer.bias)
+
+
+@pytest.mark.parametrize("shape", [(512,), (1, 512), (1, 1, 512), (1, 5, 512), (3, 2, 512), (1, 130, 512), (1, 0, 512)], ids=str)
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_a_packed_product_is_the_plain_one_to_within_rounding(dtype, bias, shape):
+    ours = layer(dtype, bias)
+    if not worth_packing(ours.weight):
+        pytest.skip("a processor without bfloat16")
+    ours.pack()
+    x = torch.randn(shape).to(dtype)
+    found, expected = decoded(ours, x), plain(ours, x)
+    assert ours.packed is not None and found.dtype == expected.dtype and found.shape == expected.shape
+    assert not x.numel() or (found - expected).abs().max() <= 4 * FORMATS[dtype] * expected.abs().max()
+
+
+def test_rows_cut_from_a_longer_block_are_multiplied_as_they_stand():
+    ours, x = layer(), torch.randn(1, 6, 512)
+    ours.pack()
+    torch.testing.assert_close(decoded(ours, x[:, -1:]), plain(ours, x)[:, -1:])
+    torch.testing.assert_close(decoded(ours, x.expand(2, 6, 512).transpose(0, 1)), plain(ours, x.expand(2, 6, 512)).transpose(0, 1))
+
+
+def test_the_copy_is_read_in_inference_mode_and_nowhere_else():
+    ours, x = layer(), torch.randn(1, 512)
+    ours.pack()
+    ours.packed = torch.ops.mkldnn._reorder_linear_weight(2 * ours.weight.detach(), 8)     # another matrix, so that it shows
+    torch.testing.assert_close(decoded(ours, x), 2 * plain(ours, x))
+    with torch.no_grad():
+        assert torch.equal(ours(x), plain(ours, x))
+    ours(x).sum().backward()
+    assert ours.weight.grad is not None
+
+
+def doubled(ours: Linear) -> None:
+    with torch.no_grad():
+        ours.weight.mul_(2.0)
+
+
+def loaded(ours: Linear) -> None:
+    ours.load_state_dict({"weight": torch.randn(ours.weight.shape)})
+
+
+def trained(ours: Linear) -> None:
+    optimizer = torch.optim.SGD(ours.parameters(), lr=1.0)
+    ours(torch.randn(4, 512)).square().sum().backward()
+    optimizer.step()
+
+
+def replaced(ours: Linear) -> None:
+    ours.weight = torch.nn.Parameter(torch.randn(ours.weight.shape))
+
+
+@pytest.mark.parametrize("change", [doubled, loaded, trained, replaced])
+def test_changed_weights_are_never_multiplied_from_an_old_copy(change, monkeypatch):
+    """The broken variant, which does not look whether the weights are still the same, gives the old products."""
+    ours, x = layer(), torch.randn(1, 512)
+    ours.pack()
+    old = decoded(ours, x)
+    change(ours)
+    new = plain(ours, x).detach()
+    assert not torch.allclose(old, new, rtol=1e-3, atol=1e-3)
+    close = dict(rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(decoded(ours, x), new, **close)
+    monkeypatch.setattr(Linear, "_state", lambda self: self.made_of)
+    torch.testing.assert_close(decoded(ours, x), old, **close)
+    monkeypatch.undo()
+    ours.pack()
+    assert ours.made_of == ours._state()
+    torch.testing.assert_close(decoded(ours, x), new, **close)
+
+
+def test_another_dtype_takes_the_plain_product_until_it_is_packed_again():
+    ours, x = layer(), torch.randn(1, 512, dtype=torch.float64)
+    ours.pack()
+    ours.to(torch.float64)
+    assert torch.equal(decoded(ours, x), plain(ours, x)) and not worth_packing(ours.weight)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
+def test_a_copied_model_carries_no_packed_weights_of_another(again):
+    ours, x = layer(), torch.randn(1, 512)
+    ours.pack()
+    other = again(ours)
+    doubled(ours)
+    assert other.packed is None and ours.packed is not None
+    torch.testing.assert_close(2 * decoded(other, x), decoded(ours, x))
+    assert set(ours.state_dict()) == {"weight"}
+
+
+def test_what_is_not_worth_it_stays_plain():
+    for ours in (layer(rows=BIG - 1), layer(torch.float64), layer(torch.float16)):
+        ours.pack()
+        assert ours.packed is None
+    with torch.inference_mode():
+        born = Linear(512, BIG)      # such weights keep no count of their changes
+        born.pack()
+        assert born.packed is None and torch.equal(born(torch.ones(1, 512)), plain(born, torch.ones(1, 512)))
+
+
+def test_a_model_is_packed_when_it_is_wrapped_and_only_up_to_the_limit(monkeypatch):
+    pair = load_pair(dtype="float32")
+    packed = {name for name, part in pair.target.model.named_modules() if isinstance(part, Linear) and part.packed is not None}
+    assert packed == {"head", *(f"blocks.{i}.{name}" for i in range(8) for name in ("qkv", "gate_up", "down"))}   # "out" is small
+    model = copy.deepcopy(pair.target.model)
+    monkeypatch.setattr(linear, "LIMIT", sum(weight.nbytes for weight in model.parameters()) - 1)
+    assert all(part.packed is None for part in layers(CausalLM(model).model))
+    monkeypatch.setattr(linear, "LIMIT", LIMIT)
+    assert any(part.packed is not None for part in layers(CausalLM(model).model))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_shipped_pair_scores_and_writes_the_same_packed_and_plain(dtype):
+    packed, bare = load_pair(dtype=dtype), load_pair(dtype=dtype)
+    for model in (bare.target, bare.draft):
+        unpack(model.model)
+    ids = packed.tokenizer.encode("def mean(values):\n    return")
+    for name in ("target", "draft"):
+        ours, theirs = getattr(packed, name), getattr(bare, name)
+        caches = ours.new_cache(), theirs.new_cache()
+        for block in (ids, [5], [6, 7, 8, 9, 10]):
+            logits, expected = (m.score(block, c).logits.float() for m, c in zip((ours, theirs), caches))
+            assert (logits - expected).abs().max() < (1e-4 if dtype == "float32" else 0.5)
+    if dtype == "float32":
+        texts = [generate(pair.target, ids, ModelDrafter(pair.draft), max_new_tokens=48).tokens.tolist() for pair in (packed, bare)]
+        assert texts[0] == texts[1] == generate(packed.target, ids, max_new_tokens=48).tokens.tolist()
+
+
+def test_packing_twice_keeps_the_copy_and_small_models_have_none():
+    model = load_pair().target.model
+    before = [part.packed for part in layers(model)]
+    pack(model)
+    assert all(a is b for a, b in zip(before, (part.packed for part in layers(model))))
+    tiny = native(dtype=torch.float32)
+    assert all(part.packed is None for part in layers(tiny.model)) and tiny.score(PROMPT, tiny.new_cache()).logits.isfinite().all()
