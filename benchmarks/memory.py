@@ -1,9 +1,10 @@
 """T(k): what a pass over k tokens costs, on this machine, beside its bandwidth and throughput.
 
-    python -m benchmarks.memory      # under a minute on two cores; writes results/memory-<machine>.json
+    python -m benchmarks.memory      # two minutes on two cores; writes results/memory-<machine>.json
 
 The shipped target and an untrained, larger model (random weights: only its shape matters here), in bf16 and float32,
-on the GPU where there is one. Chapter 2 draws the recorded curves beside the reader's own.
+on the GPU where there is one; where their weights are packed, the same models unpacked as well. Chapter 2 draws the
+recorded curves beside the reader's own.
 """
 import argparse
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 
 from specdec_lite import CausalLM, load_pair, results, timing
+from specdec_lite.linear import layers, unpack
 from specdec_lite.transformer import Transformer, TransformerConfig
 
 KS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
@@ -19,23 +21,28 @@ LARGER = TransformerConfig(vocab_size=2048, hidden_size=1024, intermediate_size=
 
 
 def curves(device: str, budget: float) -> list[dict]:
-    """One row a model and format: {"model", "dtype", "parameters" (in matrices), "seconds": {k: [low, median, high]}}; the quartiles of the repetitions."""
+    """One row a model, format and layout: {"model", "dtype", "packed", "parameters" (in matrices), "seconds": {k: [low, median, high]}}; the quartiles
+    of the repetitions."""
     rows = []
     half = str(load_pair(device=device).target.dtype).removeprefix("torch.")     # float16 on a card without bfloat16
     for name in ("float32", half):
         models = {"shipped target": load_pair(device=device, dtype=name).target,
                   "untrained": CausalLM(Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False))}
         for label, model in models.items():
-            times = timing.pass_times(model, KS, repeats=25, budget=budget)
-            rows.append({"model": label, "dtype": name, "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
-                         "seconds": {str(k): [t.low, t.median, t.high] for (_, k), t in times.items()}})
+            packed = any(layer.packed is not None for layer in layers(model.model))
+            for layout in (True, False) if packed else (False,):
+                if not layout:
+                    unpack(model.model)
+                times = timing.pass_times(model, KS, repeats=25, budget=budget)
+                rows.append({"model": label, "dtype": name, "packed": layout, "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
+                             "seconds": {str(k): [t.low, t.median, t.high] for (_, k), t in times.items()}})
     return rows
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--budget", type=float, default=12.0, help="seconds for each of the four models")
+    parser.add_argument("--budget", type=float, default=12.0, help="seconds for each of the models")
     parser.add_argument("--out", type=Path, default=None, help="default results/memory-<machine>.json")
     asked = parser.parse_args()
     stamp = results.stamp("T(k), bandwidth and throughput", " ".join(["python -m benchmarks.memory", *sys.argv[1:]]), asked.device)
@@ -43,5 +50,5 @@ if __name__ == "__main__":
     path = results.save(asked.out or Path("results") / f"memory-{results.slug(stamp['machine'])}.json", stamp, found)
     for row in found["models"]:
         one = row["seconds"]["1"][1]
-        print(f"{row['model']:15s} {row['dtype']:9s} T(1) {1e3 * one:6.2f} ms · T(k)/T(1):", "  ".join(f"{k} {t[1] / one:.2f}" for k, t in row["seconds"].items()))
+        print(f"{row['model']:15s} {row['dtype']:9s} {'packed' if row['packed'] else 'plain':6s} T(1) {1e3 * one:6.2f} ms · T(k)/T(1):", "  ".join(f"{k} {t[1] / one:.2f}" for k, t in row["seconds"].items()))
     print(f"written to {path}")

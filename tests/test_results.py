@@ -37,7 +37,7 @@ ACCURACIES = rows(rows(NUMBER))
 SCHEMAS = {
     "speed": fields(profile=PROFILE, gamma=NUMBER, prompts_per_domain=NUMBER, repeats=NUMBER, growth=fields(context=rows(NUMBER), pass_seconds=rows(NUMBER), seconds_per_token=rows(NUMBER)), rows=rows(
         fields(dtype=TEXT, domain=TEXT, temperature=NUMBER, tokens_per_second=each(NUMBER), alpha=SPREAD, drafters=each(fields(**EXPLAINED)), **EXPLAINED), 12)),
-    "memory": fields(profile=PROFILE, context=NUMBER, models=rows(fields(model=TEXT, dtype=TEXT, parameters=NUMBER, seconds=each(rows(NUMBER, 3))))),
+    "memory": fields(profile=PROFILE, context=NUMBER, models=rows(fields(model=TEXT, dtype=TEXT, packed=TRUTH, parameters=NUMBER, seconds=each(rows(NUMBER, 3))))),
     "live": fields(cores=NUMBER, browser=TEXT, bytes=each(NUMBER), milliseconds_from_press=each(NUMBER), rows=rows(
         fields(format=TEXT, gamma=NUMBER, domain=TEXT, temperature=NUMBER, prompts=NUMBER, speedup=NUMBER, speedup_range=rows(NUMBER, 2), predicted=NUMBER, alpha=NUMBER, c=NUMBER, target_ms=rows(NUMBER)), 12)),
     "blockwise": fields(target=TEXT, runs=rows(fields(regime=TEXT, loss_kind=TEXT, command=TEXT, steps=NUMBER, held_out=fields(loss=rows(NUMBER), accuracy=rows(NUMBER)), blocks=fields(k=rows(NUMBER), all=rows(NUMBER))))),
