@@ -26,6 +26,7 @@ from specdec_lite import generate, load_pair, results, theory, timing
 from specdec_lite.acceptance import block_verification
 from specdec_lite.corpus import evaluation_prompts
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
+from specdec_lite.linear import is_packed
 from specdec_lite.pairs import SHIPPED, Pair
 from specdec_lite.speculation import Drafter
 from specdec_lite.training.blockwise import COUNT
@@ -209,6 +210,7 @@ def main() -> None:
     stamp = results.stamp("every shipped drafter beside plain decoding, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]), options.device)
     record = {"profile": timing.machine_profile(options.device), "platform": platform.platform(terse=True),
               "gamma": options.gamma, "new_tokens": options.new_tokens, "prompts_per_domain": options.prompts, "repeats": options.repeats,
+              "packed": is_packed(load_pair(device=options.device, dtype="float32").target.model),
               "note": "dtype bfloat16: the target in bfloat16 and, on a CPU, the draft in float32; predictions take T(nodes + 1) of a chain for a tree's pass", "rows": rows, "growth": growth(options)}
     path = results.save(options.out or Path("results") / f"speed-{results.slug(stamp['machine'])}.json", stamp, record)
     console = Console(width=200)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from specdec_lite import CausalLM, load_pair, results, timing
-from specdec_lite.linear import layers, unpack
+from specdec_lite.linear import is_packed, unpack
 from specdec_lite.transformer import Transformer, TransformerConfig
 
 KS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
@@ -29,8 +29,7 @@ def curves(device: str, budget: float) -> list[dict]:
         models = {"shipped target": load_pair(device=device, dtype=name).target,
                   "untrained": CausalLM(Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False))}
         for label, model in models.items():
-            packed = any(layer.packed is not None for layer in layers(model.model))
-            for layout in (True, False) if packed else (False,):
+            for layout in (True, False) if is_packed(model.model) else (False,):
                 if not layout:
                     unpack(model.model)
                 times = timing.pass_times(model, KS, repeats=25, budget=budget)

@@ -69,6 +69,11 @@ def pack(model: nn.Module) -> None:
             layer.pack()
 
 
+def is_packed(model: nn.Module) -> bool:
+    """Whether any layer has a packed copy."""
+    return any(layer.packed is not None for layer in layers(model))
+
+
 def unpack(model: nn.Module) -> None:
     """Give the copies up: every product is the plain one again."""
     for layer in layers(model):

@@ -9,7 +9,7 @@ from models_zoo import PROMPT, native
 
 from specdec_lite import CausalLM, generate, linear, load_pair
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.linear import LIMIT, SMALL, Linear, layers, pack, unpack, worth_packing
+from specdec_lite.linear import LIMIT, SMALL, Linear, is_packed, layers, pack, unpack, worth_packing
 
 BIG = SMALL // 4 // 512          # rows of a float32 matrix [·, 512] that is just worth packing
 FORMATS = {torch.float32: 1e-6, torch.bfloat16: 2 ** -8}
@@ -134,9 +134,9 @@ def test_a_model_is_packed_when_it_is_wrapped_and_only_up_to_the_limit(monkeypat
     assert packed == {"head", *(f"blocks.{i}.{name}" for i in range(8) for name in ("qkv", "gate_up", "down"))}   # "out" is small
     model = copy.deepcopy(pair.target.model)
     monkeypatch.setattr(linear, "LIMIT", sum(weight.nbytes for weight in model.parameters()) - 1)
-    assert all(part.packed is None for part in layers(CausalLM(model).model))
+    assert not is_packed(CausalLM(model).model)
     monkeypatch.setattr(linear, "LIMIT", LIMIT)
-    assert any(part.packed is not None for part in layers(CausalLM(model).model))
+    assert is_packed(CausalLM(model).model)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -161,5 +161,7 @@ def test_packing_twice_keeps_the_copy_and_small_models_have_none():
     before = [part.packed for part in layers(model)]
     pack(model)
     assert all(a is b for a, b in zip(before, (part.packed for part in layers(model))))
+    unpack(model)
+    assert not is_packed(model)
     tiny = native(dtype=torch.float32)
-    assert all(part.packed is None for part in layers(tiny.model)) and tiny.score(PROMPT, tiny.new_cache()).logits.isfinite().all()
+    assert not is_packed(tiny.model) and tiny.score(PROMPT, tiny.new_cache()).logits.isfinite().all()
