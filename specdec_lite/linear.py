@@ -5,6 +5,7 @@ in every pass. oneDNN can keep a copy in that order. What lives here: the copy, 
 models that are made of such layers (`transformer`). Packed and plain products agree to within rounding.
 """
 import platform
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,8 @@ SMALL = 1 << 20
 """Bytes from which a float32 matrix is packed; a smaller one stays in the cache nearest the processor, and is as fast as it is."""
 LIMIT = 1 << 30
 """Bytes of weights up to which a model is packed: the copies take as much memory again."""
+OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
+"""What PyTorch's own compiler calls for the same purpose. Their names are no promise of PyTorch's: where one is missing, nothing is packed."""
 
 
 class Linear(nn.Linear):
@@ -49,9 +52,15 @@ class Linear(nn.Linear):
         return self.__dict__ | {"packed": None, "made_of": None}   # a copy or a pickle packs anew
 
 
+@cache
+def can_pack() -> bool:
+    """Whether this is an x86 processor and a PyTorch with oneDNN."""
+    return platform.machine() in ("x86_64", "AMD64") and torch.backends.mkldnn.is_available() and all(hasattr(torch.ops.mkldnn, name) for name in OPERATORS)
+
+
 def worth_packing(weight: Tensor) -> bool:
-    """On an x86 processor: bfloat16 weights where it has that format, and large float32 ones."""
-    if weight.device.type != "cpu" or weight.is_inference() or platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+    """Where packing is possible: bfloat16 weights if the processor has that format, and large float32 ones."""
+    if not can_pack() or weight.device.type != "cpu" or weight.is_inference():
         return False
     if weight.dtype == torch.float32:
         return weight.nbytes >= SMALL

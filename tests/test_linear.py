@@ -9,7 +9,7 @@ from models_zoo import PROMPT, native
 
 from specdec_lite import CausalLM, generate, linear, load_pair
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.linear import LIMIT, SMALL, Linear, is_packed, layers, pack, unpack, worth_packing
+from specdec_lite.linear import LIMIT, SMALL, Linear, can_pack, is_packed, layers, pack, unpack, worth_packing
 
 BIG = SMALL // 4 // 512          # rows of a float32 matrix [·, 512] that is just worth packing
 FORMATS = {torch.float32: 1e-6, torch.bfloat16: 2 ** -8}
@@ -126,6 +126,28 @@ def test_what_is_not_worth_it_stays_plain():
         born = Linear(512, BIG)      # such weights keep no count of their changes
         born.pack()
         assert born.packed is None and torch.equal(born(torch.ones(1, 512)), plain(born, torch.ones(1, 512)))
+
+
+@pytest.mark.parametrize("changed", [("platform", "machine", lambda: "arm64"), ("torch.backends.mkldnn", "is_available", lambda: False)], ids=["arm", "no oneDNN"])
+def test_elsewhere_nothing_is_packed_and_all_works(changed, monkeypatch):
+    where, name, value = changed
+    monkeypatch.setattr(f"{where}.{name}", value)
+    can_pack.cache_clear()
+    try:
+        pair = load_pair(dtype="float32")
+        assert not is_packed(pair.target.model) and pair.target.score(PROMPT, pair.target.new_cache()).logits.isfinite().all()
+    finally:
+        monkeypatch.undo()
+        can_pack.cache_clear()
+
+
+def test_operators_that_a_later_pytorch_may_drop_are_asked_for_first(monkeypatch):
+    monkeypatch.setattr(linear, "OPERATORS", (*linear.OPERATORS, "_gone"))
+    can_pack.cache_clear()
+    assert not worth_packing(torch.empty(BIG, 512))
+    monkeypatch.undo()
+    can_pack.cache_clear()
+    assert worth_packing(torch.empty(BIG, 512))
 
 
 def test_a_model_is_packed_when_it_is_wrapped_and_only_up_to_the_limit(monkeypatch):
