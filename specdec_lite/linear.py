@@ -28,28 +28,34 @@ class Linear(nn.Linear):
     weights and a move to another device or dtype take the plain product. (A write through `weight.data` goes unnoticed.)
     """
     packed: Tensor | None = None
-    made_of: tuple[int, int] | None = None
+    source: Tensor | None = None   # held while the copy is, so that no other weights can come to lie at its address
+    version: int = -1
 
     def pack(self) -> None:
         """Copy the weights into oneDNN's order where that can be done and is worth it; do nothing elsewhere."""
-        if worth_packing(self.weight) and self.made_of != self._state():
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), ROWS)
-            self.made_of = self._state()
+        if worth_packing(self.weight) and not self._is_current():
+            self.source, self.version = self.weight.detach(), self.weight._version
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.source, ROWS)
 
     def unpack(self) -> None:
-        self.packed = self.made_of = None
+        """Give the copy up."""
+        self.packed = self.source = None
 
-    def _state(self) -> tuple[int, int]:
-        return self.weight.data_ptr(), self.weight._version
+    def _is_current(self) -> bool:
+        return self.packed is not None and self.source.data_ptr() == self.weight.data_ptr() and self.version == self.weight._version
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in] → [..., out]."""
-        if self.packed is None or not torch.is_inference_mode_enabled() or self.made_of != self._state():
-            return F.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        if torch.is_inference_mode_enabled() and self._is_current():
+            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        return F.linear(x, self.weight, self.bias)
+
+    def _apply(self, fn, recurse: bool = True) -> "Linear":
+        self.unpack()   # another dtype or device
+        return super()._apply(fn, recurse)
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"packed": None, "made_of": None}   # a copy or a pickle packs anew
+        return self.__dict__ | {"packed": None, "source": None}   # a copy or a pickle packs anew
 
 
 @cache

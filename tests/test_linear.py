@@ -92,19 +92,34 @@ def test_changed_weights_are_never_multiplied_from_an_old_copy(change, monkeypat
     assert not torch.allclose(old, new, rtol=1e-3, atol=1e-3)
     close = dict(rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(decoded(ours, x), new, **close)
-    monkeypatch.setattr(Linear, "_state", lambda self: self.made_of)
+    monkeypatch.setattr(Linear, "_is_current", lambda self: True)
     torch.testing.assert_close(decoded(ours, x), old, **close)
     monkeypatch.undo()
     ours.pack()
-    assert ours.made_of == ours._state()
+    assert ours._is_current()
     torch.testing.assert_close(decoded(ours, x), new, **close)
 
 
-def test_another_dtype_takes_the_plain_product_until_it_is_packed_again():
-    ours, x = layer(), torch.randn(1, 512, dtype=torch.float64)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_another_dtype_takes_the_plain_product_until_it_is_packed_again(dtype):
+    ours, x = layer(), torch.randn(1, 512)
     ours.pack()
-    ours.to(torch.float64)
-    assert torch.equal(decoded(ours, x), plain(ours, x)) and not worth_packing(ours.weight)
+    ours.to(dtype)
+    assert ours.packed is ours.source is None and torch.equal(decoded(ours, x.to(dtype)), plain(ours, x.to(dtype)))
+    ours.to(torch.float32)       # rounded in bfloat16, perhaps at the address of the first
+    assert torch.equal(decoded(ours, x), plain(ours, x))
+    ours.pack()
+    assert ours.packed is not None
+    torch.testing.assert_close(decoded(ours, x), plain(ours, x).detach())
+
+
+def test_other_weights_cannot_come_to_lie_where_the_packed_ones_lay():
+    ours, x = layer(), torch.randn(1, 512)
+    ours.pack()
+    taken = ours.weight.data_ptr()
+    for _ in range(20):
+        ours.weight.data = torch.randn(ours.weight.shape)
+        assert ours.weight.data_ptr() != taken and torch.equal(decoded(ours, x), plain(ours, x))
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
