@@ -210,7 +210,7 @@ def main() -> None:
     stamp = results.stamp("every shipped drafter beside plain decoding, and Hugging Face on the same weights", " ".join(["python -m benchmarks", *sys.argv[1:]]), options.device)
     record = {"profile": timing.machine_profile(options.device), "platform": platform.platform(terse=True),
               "gamma": options.gamma, "new_tokens": options.new_tokens, "prompts_per_domain": options.prompts, "repeats": options.repeats,
-              "packed": is_packed(load_pair(device=options.device, dtype="float32").target.model),
+              "packed": {dtype: is_packed(load_pair(device=options.device, dtype=dtype).target.model) for dtype in ("float32", "bfloat16")},
               "note": "dtype bfloat16: the target in bfloat16 and, on a CPU, the draft in float32; predictions take T(nodes + 1) of a chain for a tree's pass", "rows": rows, "growth": growth(options)}
     path = results.save(options.out or Path("results") / f"speed-{results.slug(stamp['machine'])}.json", stamp, record)
     console = Console(width=200)

@@ -3,11 +3,13 @@
     python -m benchmarks.memory      # two minutes on two cores; writes results/memory-<machine>.json
 
 The shipped target and an untrained, larger model (random weights: only its shape matters here), in bf16 and float32,
-on the GPU where there is one; where their weights are packed, the same models unpacked as well. Chapter 2 draws the
+on the GPU where there is one; where their weights are packed, the same models unpacked as well, in turns. Chapter 2 draws the
 recorded curves beside the reader's own.
 """
 import argparse
+import copy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -16,7 +18,7 @@ from specdec_lite import CausalLM, load_pair, results, timing
 from specdec_lite.linear import is_packed, unpack
 from specdec_lite.transformer import Transformer, TransformerConfig
 
-KS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+CONTEXT, KS = 128, (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LARGER = TransformerConfig(vocab_size=2048, hidden_size=1024, intermediate_size=2816, num_layers=12, num_heads=16, num_kv_heads=16, head_size=64)
 
 
@@ -29,23 +31,35 @@ def curves(device: str, budget: float) -> list[dict]:
         models = {"shipped target": load_pair(device=device, dtype=name).target,
                   "untrained": CausalLM(Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False))}
         for label, model in models.items():
-            for layout in (True, False) if is_packed(model.model) else (False,):
-                if not layout:
-                    unpack(model.model)
-                times = timing.pass_times(model, KS, repeats=25, budget=budget)
-                rows.append({"model": label, "dtype": name, "packed": layout, "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
-                             "seconds": {str(k): [t.low, t.median, t.high] for (_, k), t in times.items()}})
+            layouts = {is_packed(model.model): model, False: model}
+            if len(layouts) == 2:
+                layouts[False] = CausalLM(copy.deepcopy(model.model))
+                unpack(layouts[False].model)
+            times = timing.spreads({(packed, k): job(layouts[packed], k) for packed in layouts for k in KS}, model.device, repeats=25, budget=budget)
+            rows += [{"model": label, "dtype": name, "packed": packed, "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
+                      "seconds": {str(k): [t.low, t.median, t.high] for k in KS for t in [times[packed, k]]}} for packed in layouts]
     return rows
+
+
+def job(model: CausalLM, k: int) -> Callable[[], None]:
+    """A pass over k tokens after CONTEXT others."""
+    cache = model.new_cache(capacity=CONTEXT + k)
+    model.score(torch.arange(1, CONTEXT + 1), cache)
+
+    def run() -> None:
+        model.score(torch.arange(1, k + 1), cache)
+        cache.crop(CONTEXT)
+    return run
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--budget", type=float, default=12.0, help="seconds for each of the models")
+    parser.add_argument("--budget", type=float, default=24.0, help="seconds for each of the four models")
     parser.add_argument("--out", type=Path, default=None, help="default results/memory-<machine>.json")
     asked = parser.parse_args()
     stamp = results.stamp("T(k), bandwidth and throughput", " ".join(["python -m benchmarks.memory", *sys.argv[1:]]), asked.device)
-    found = {"profile": timing.machine_profile(asked.device), "context": 128, "models": curves(asked.device, asked.budget)}
+    found = {"profile": timing.machine_profile(asked.device), "context": CONTEXT, "models": curves(asked.device, asked.budget)}
     path = results.save(asked.out or Path("results") / f"memory-{results.slug(stamp['machine'])}.json", stamp, found)
     for row in found["models"]:
         one = row["seconds"]["1"][1]

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 ROWS = 8
 """Rows of input that the order is chosen for; fewer and more are multiplied as well."""
 SMALL = 1 << 20
-"""Bytes from which a float32 matrix is packed; a smaller one stays in the cache nearest the processor, and is as fast as it is."""
+"""Bytes from which a float32 matrix is packed. A smaller one stays in the cache nearest the processor, where a single row, a draft's usual
+pass, is multiplied by it faster as it is."""
 LIMIT = 1 << 30
 """Bytes of weights up to which a model is packed: the copies take as much memory again."""
 OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
@@ -25,16 +26,18 @@ class Linear(nn.Linear):
     """`nn.Linear` that multiplies by a packed copy of its weights once `pack` has made one.
 
     The copy serves inference mode only, and only while the weights are those it was made of: training, changed or loaded
-    weights and a move to another device or dtype take the plain product. (A write through `weight.data` goes unnoticed.)
+    weights, autocast and a move to another device or dtype take the plain product. Changes that PyTorch does not count, through
+    `weight.data` or `weight.numpy()`, go unnoticed: `pack` again after `unpack`.
     """
     packed: Tensor | None = None
     source: Tensor | None = None   # held while the copy is, so that no other weights can come to lie at its address
     version: int = -1
+    trained: bool = False
 
     def pack(self) -> None:
         """Copy the weights into oneDNN's order where that can be done and is worth it; do nothing elsewhere."""
         if worth_packing(self.weight) and not self._is_current():
-            self.source, self.version = self.weight.detach(), self.weight._version
+            self.source, self.version, self.trained = self.weight.detach(), self.weight._version, False
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.source, ROWS)
 
     def unpack(self) -> None:
@@ -42,11 +45,14 @@ class Linear(nn.Linear):
         self.packed = self.source = None
 
     def _is_current(self) -> bool:
-        return self.packed is not None and self.source.data_ptr() == self.weight.data_ptr() and self.version == self.weight._version
+        return self.packed is not None and not self.trained and self.version == self.weight._version and self.source.is_set_to(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in] → [..., out]."""
-        if torch.is_inference_mode_enabled() and self._is_current():
+        if torch.is_grad_enabled() and self.weight.requires_grad:
+            self.trained = True   # told here, since fused optimisers change weights without counting it
+        elif (not torch.compiler.is_compiling() and torch.is_inference_mode_enabled() and self._is_current()
+                and x.dtype == self.weight.dtype and not torch.is_autocast_enabled("cpu")):
             return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return F.linear(x, self.weight, self.bias)
 
@@ -66,7 +72,7 @@ def can_pack() -> bool:
 
 def worth_packing(weight: Tensor) -> bool:
     """Where packing is possible: bfloat16 weights if the processor has that format, and large float32 ones."""
-    if not can_pack() or weight.device.type != "cpu" or weight.is_inference():
+    if not can_pack() or weight.device.type != "cpu" or weight.is_inference() or not weight.numel():
         return False
     if weight.dtype == torch.float32:
         return weight.nbytes >= SMALL

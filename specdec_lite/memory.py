@@ -13,8 +13,8 @@ from .hugging_face import context_length
 from .transformer import TransformerConfig
 
 MARGIN = 1.1
-"""Beyond weights and caches: activations, the libraries' workspaces, fragmentation. (The packed copies that small models keep on a processor,
-`linear.LIMIT` at most, are not counted.)"""
+"""Beyond weights and caches: activations, the libraries' workspaces, fragmentation. (The packed copies that models keep on a processor,
+at most `linear.LIMIT` each, are not counted.)"""
 
 ADVICE = ("choose a smaller pair (specdec_lite.hub lists some by memory), a dtype of two bytes (dtype='bfloat16'), a shorter context, "
           "or spread the target over several cards (device_map='auto')")

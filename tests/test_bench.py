@@ -173,7 +173,8 @@ def test_bench_in_a_browser(chromium, width):
     page.keyboard.press("Home")
     page.get_by_role("button", name="Draw 10,000").press("Enter")
     page.wait_for_function("document.querySelector('.sdl-task-state').textContent.startsWith('Solved')")
-    assert "inside the band" in page.locator("[aria-live=polite]").inner_text() and page.evaluate("window.heard") == 1   # Enter alone
+    page.wait_for_function("document.querySelector('[aria-live=polite]').textContent.includes('inside the band')")
+    assert page.evaluate("window.heard") == 1   # Enter alone
     bar = page.get_by_label("q(A)").bounding_box()
     page.mouse.move(bar["x"] + bar["width"] * float(page.get_by_label("q(A)").input_value()), bar["y"] + bar["height"] / 2)
     page.mouse.down()

@@ -35,7 +35,7 @@ HELD_OUT = fields(**{domain: fields(bits_per_byte=NUMBER, alpha=NUMBER, argmax_a
 PROFILE = fields(device=TEXT, threads=NUMBER, bandwidth=NUMBER, throughput=each(NUMBER))
 ACCURACIES = rows(rows(NUMBER))
 SCHEMAS = {
-    "speed": fields(profile=PROFILE, packed=TRUTH, gamma=NUMBER, prompts_per_domain=NUMBER, repeats=NUMBER, growth=fields(context=rows(NUMBER), pass_seconds=rows(NUMBER), seconds_per_token=rows(NUMBER)), rows=rows(
+    "speed": fields(profile=PROFILE, packed=each(TRUTH), gamma=NUMBER, prompts_per_domain=NUMBER, repeats=NUMBER, growth=fields(context=rows(NUMBER), pass_seconds=rows(NUMBER), seconds_per_token=rows(NUMBER)), rows=rows(
         fields(dtype=TEXT, domain=TEXT, temperature=NUMBER, tokens_per_second=each(NUMBER), alpha=SPREAD, drafters=each(fields(**EXPLAINED)), **EXPLAINED), 12)),
     "memory": fields(profile=PROFILE, context=NUMBER, models=rows(fields(model=TEXT, dtype=TEXT, packed=TRUTH, parameters=NUMBER, seconds=each(rows(NUMBER, 3))))),
     "live": fields(cores=NUMBER, browser=TEXT, bytes=each(NUMBER), milliseconds_from_press=each(NUMBER), rows=rows(

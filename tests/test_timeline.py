@@ -3,7 +3,8 @@ import pytest
 import torch
 from models_zoo import native
 
-from specdec_lite import timeline
+from specdec_lite import load_pair, timeline
+from specdec_lite.linear import is_packed
 
 
 def passes(**shape):
@@ -23,6 +24,14 @@ def test_a_layer_has_four_products_and_one_attention():
         assert kinds.count("weights") == 4 * layers + 1 and kinds.count("attention") == layers
         starts = [item.start for item in found]
         assert starts[0] == 0 and starts == sorted(starts) and min(item.seconds for item in found) >= 0
+
+
+def test_packed_products_count_as_products():
+    target = load_pair(dtype="float32").target
+    cache = target.new_cache()
+    found = timeline.operations(lambda: (target.score([5], cache), cache.crop(0)))
+    assert [item.kind for item in found].count("weights") == 4 * 8 + 1
+    assert any(item.name.startswith("mkldnn::") for item in found) == is_packed(target.model)
 
 
 def test_operations_go_with_layers_not_with_width():
