@@ -135,7 +135,7 @@ function mount(el, parts) {
       make("div", {}, make("dt", {}, name), make("dd", {}, `${value} `, make("small", {}, note)))));
     view.why.textContent = explanation(result);
     drawCharts();
-    say(announcement(result) + (result.simd ? "" : " This browser has no WebAssembly SIMD, so the page computes in plain JavaScript, which is slow; there speculation can hardly win."));
+    say((result.cut ? `The prompt was longer than the cache: its first ${result.cut} tokens were left out. ` : "") + announcement(result) + (result.simd ? "" : " This browser has no WebAssembly SIMD, so the page computes in plain JavaScript, which is slow; there speculation can hardly win."));
   }
 
   async function go() {

@@ -15,6 +15,11 @@ LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")   # in figures and interactives
 WORDY = 16   # letters in its longest cell: a column of words
+LONG_FORMULA = 40   # characters of TeX: too long to be sure of a place in one line
+TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
+RELATIONS = frozenset("= < > \\le \\ge \\leq \\geq \\ne \\approx \\to \\Rightarrow \\propto".split())
+DEPTH = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}", "\\}"), -1)
+PUNCTUATION = re.compile(r"[.,;:!?)\]”’]+")
 
 
 def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
@@ -74,15 +79,47 @@ def break_names(soup: BeautifulSoup) -> None:
         piece.replace_with(NavigableString(first), *(node for part in rest for node in (soup.new_tag("wbr"), NavigableString(part))))
 
 
+def at_relations(tex: str) -> list[str]:
+    """A formula in parts, each but the first beginning with a relation that stands in no brackets: where TeX would break the line."""
+    parts, depth = [""], 0
+    for symbol in TEX.findall(tex):
+        depth += DEPTH.get(symbol, 0)
+        if depth == 0 and symbol in RELATIONS and parts[-1].strip():
+            parts.append("{}")
+        parts[-1] += symbol
+    return parts
+
+
+def break_formulas(soup: BeautifulSoup) -> None:
+    """Formulas in the text: MathJax breaks no line, so a long one stands in parts; and what ends a clause stays with its formula."""
+    for formula in soup.select("span.math:not(.sdl-formula *)"):
+        whole, end = soup.new_tag("span", attrs={"class": "sdl-formula"}), PUNCTUATION.match(str(formula.next_sibling or ""))
+        tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
+        parts = at_relations(tex) if len(tex) > LONG_FORMULA else [tex]
+        if len(parts) == 1 and not end:
+            continue
+        formula.insert_before(whole)
+        for part in parts:
+            whole.extend([soup.new_tag("span", attrs=dict(formula.attrs), string=rf"\({part}\)"), " "])
+        whole.contents[-1].extract()
+        formula.extract()
+        if end:
+            rest, last = whole.next_sibling, whole.contents[-1]
+            kept = soup.new_tag("span", attrs={"class": "sdl-nobreak"})
+            last.insert_before(kept)
+            kept.extend([last.extract(), end.group()])
+            rest.replace_with(NavigableString(str(rest)[end.end():]))
+
+
 def stack_tables(soup: BeautifulSoup) -> None:
     """Tables of words are marked, and their cells labelled, so that a phone can show a row as a card; the roles stay those of a table."""
     for table in soup.select("article table:not(.sdl-stack):not(.dataframe)"):
         heads = [head.get_text(" ", strip=True) for head in table.select("thead tr > *")]
         rows = [row.find_all(["td", "th"], recursive=False) for row in table.select("tbody > tr")]
-        if table.find_parent(class_=OWN_TABLES) or len(heads) < 3 or any(len(row) != len(heads) for row in rows):
+        if table.find_parent(class_=OWN_TABLES) or len(heads) < 2 or any(len(row) != len(heads) for row in rows):
             continue
         wordy = [max((len(row[i].get_text(strip=True)) for row in rows), default=0) >= WORDY for i in range(len(heads))]
-        if sum(wordy) < 2:
+        if sum(wordy) < 2 or len(heads) == 2 and not table.find("code"):   # two columns of plain words fit side by side
             continue
         table["class"] = [*table.get("class", []), "sdl-stack"]
         table["role"] = "table"
@@ -102,6 +139,17 @@ def list_citations(soup: BeautifulSoup) -> None:
         citation["role"] = "listitem"
 
 
+def distinct(soup: BeautifulSoup) -> None:
+    """duplicate-id: the boxes of theorems all have one and the same; no link leads to it."""
+    for part in soup.select("#proof-content, section#proof"):
+        del part["id"]
+
+
+def without_script(soup: BeautifulSoup) -> None:
+    """Where no script chooses light or dark, the page is light: the theme has no colours for "auto"."""
+    soup.html["data-theme"] = "light"
+
+
 def introduce(soup: BeautifulSoup, home: str) -> None:
     """What a search engine and a shared link show: the page's first paragraph, its title and the book's card."""
     first = soup.select_one("article p")
@@ -118,7 +166,8 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, break_names, stack_tables, list_citations, icons.draw)
+REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, break_names, break_formulas, stack_tables, list_citations, distinct,
+           without_script, icons.draw)
 
 
 def mend(page: str, home: str) -> str:

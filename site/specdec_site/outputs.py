@@ -34,6 +34,7 @@ def figure_html(figure: dict) -> str:
         '<div class="sdl-figure">'
         f'<div class="sdl-plot" role="img" aria-label="{description}" style="height:{height}px">'
         f"{json_island({'data': figure['data'], 'layout': layout})}</div>"
+        "<noscript><p>Drawing this figure needs JavaScript; its description and data do not.</p></noscript>"
         '<details class="sdl-data"><summary>Description and data of this figure</summary>'
         f"<p>{description}</p>{figure_table(figure)}</details></div>"
     )

@@ -4,7 +4,7 @@
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   };
-  const boxes = document.querySelectorAll("div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container");
+  const boxes = document.querySelectorAll("div.math, span.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container");
   const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
   addEventListener("load", async () => {
     await globalThis.MathJax?.startup?.promise;
@@ -23,6 +23,21 @@
     folded.forEach((details) => { details.open = false; });
   });
 
-  // The excerpts under search results are fetched, which browsers refuse to pages opened from a folder.
+  // The contents of a page, unfolded over it on a phone, give way to the place that was chosen.
+  document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener("click", ({ target }) => {
+    if (target.closest("a[href*='#']")) dialog.close();
+  }));
+
+  // The excerpts under search results are of the text, not of the buttons and the contents beside it.
+  addEventListener("DOMContentLoaded", () => {
+    if (typeof Search === "undefined") return;
+    const plain = Search.htmlToText;
+    Search.htmlToText = (page, anchor) => {
+      const article = new DOMParser().parseFromString(page, "text/html").querySelector("article");
+      return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
+    };
+  });
+
+  // They are fetched, which browsers refuse to pages opened from a folder.
   if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 })();

@@ -287,7 +287,7 @@ function render({ model, el }) {
     trace: chart("Distance of the draws from p (total variation)", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
   };
   const bars = make("div", { class: "sdl-bars" });
-  const task = make("span", { class: "sdl-task-state" });
+  const task = make("span", { class: "sdl-task-state", "data-room": taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] }) });
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const table = make("table", { class: "sdl-numbers" });
   const root = make("section", { class: "sdl sdl-bench", "aria-label": "Rejection-sampling bench" },

@@ -64,6 +64,8 @@ function sentence(rounds, { round: at, kind }) {
     + `The two-pass form runs the target once more for this; the merged form reads what is there. The block gave ${plural(accepted + 1, "token")}.`;
 }
 
+const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
+
 function taskState(rounds, { round, kind }) {
   const most = Math.max(...rounds.map(({ accepted }) => accepted));
   if (most === 0) return "No proposal was ever accepted in this recording.";
@@ -174,7 +176,7 @@ function render({ model, el }) {
   const clamp = (at) => Math.min(last, Math.max(0, at));
   const now = () => clamp(model.get("moment") ?? 0);
   const set = (at) => { model.set("moment", clamp(at)); model.save_changes(); };
-  const parts = { task: make("span", { class: "sdl-task-state" }), spoken: make("p", { class: "sdl-summary", "aria-live": "polite" }), body: make("tbody"), title: make("p", { class: "sdl-heading" }),
+  const parts = { task: make("span", { class: "sdl-task-state", "data-room": longest(moments.map((moment) => taskState(rounds, moment))) }), spoken: make("p", { class: "sdl-summary", "aria-live": "polite" }), body: make("tbody"), title: make("p", { class: "sdl-heading" }),
     svg: make("svg", { height: 122, role: "img" }), text: make("div", { class: "sdl-text sdl-stepper-text", tabindex: 0, role: "region", "aria-label": "Text so far" }) };
   const { stop, toggle } = player(own, () => now() === last, () => set(now() + 1), (isPlaying) => {
     control.play.textContent = isPlaying ? "Pause" : "Play";

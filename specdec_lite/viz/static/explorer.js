@@ -52,6 +52,7 @@ const CORRECTIONS = [
 ];
 const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
 const TASK = { c: 0.2, speedup: 2 };
+const ROOM = "Solved: α = 0.00, with γ = 00. A draft that costs a fifth of the target must agree this often.";   // the task's longest answer
 let instances = 0;
 
 function make(tag, attributes = {}, ...children) {
@@ -129,7 +130,7 @@ function drawCurve(svg, width, s, r) {
     "draft length γ", "speedup", (v) => `${v}×`);
   svg.append(make("rect", { x: box.left, width: box.right - box.left, y: y(1), height: y(0) - y(1), fill: "var(--sdl-rejected)", opacity: 0.1 }),
     make("line", { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--sdl-rejected)", "stroke-dasharray": "2 3" }),
-    make("text", { class: "sdl-faint", x: box.right - 4, y: y(0) - 8, "text-anchor": "end" }, "slower than plain decoding"));
+    make("text", { class: "sdl-faint", x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4, y: y(0) - 8, "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end" }, "slower than plain decoding"));
   const line = (values, colour, dash) => svg.append(make("path", {
     d: pathOf(values.map((v, i) => [x(i + 1), y(v)])), fill: "none", stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dash }));
   line(r.plain, "var(--sdl-target)", "none");
@@ -141,26 +142,32 @@ function drawCurve(svg, width, s, r) {
   return (px) => ({ gamma: Math.min(MAX_GAMMA, Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5))) });
 }
 
+const width = (words) => 7.2 * words.length;   // about, at the charts' size of letters
+
 function drawMeasured(svg, box, px, py, words) {
   svg.append(make("rect", { class: "sdl-measured", x: px - 6, y: py - 6, width: 12, height: 12, fill: "var(--sdl-surface)", stroke: "var(--sdl-ink)", "stroke-width": 2.5 }),
-    make("text", { class: "sdl-halo", x: Math.min(box.right - 62, px + 12), y: py + 4 }, words));
+    make("text", { class: "sdl-halo", ...(px + 12 + width(words) < box.right + 12 ? { x: px + 12 } : { x: px - 12, "text-anchor": "end" }), y: py + 4 }, words));
 }
 
 function marks(svg, box, x, y, s, r) {
   const now = r.plain[s.gamma - 1];
   const label = (gamma, at, words) => svg.append(make("text", {
-    class: "sdl-halo", x: Math.min(box.right - 58, Math.max(box.left + 62, x(gamma))), y: at, "text-anchor": "middle", "font-weight": 600 }, words));
+    class: "sdl-halo", x: Math.min(box.right + 10 - width(words) / 2, Math.max(box.left + width(words) / 2, x(gamma))), y: at, "text-anchor": "middle", "font-weight": 600 }, words));
   const isBest = r.bestGamma === s.gamma;
   if (r.bestGamma > 0) {
     const [bx, by] = [x(r.bestGamma), y(r.best)];
     svg.append(make("path", { d: `M${bx} ${by - 10}L${bx + 10} ${by}L${bx} ${by + 10}L${bx - 10} ${by}Z`, fill: "none", stroke: "var(--sdl-accepted)", "stroke-width": 2.5 }));
-    label(r.bestGamma, by - 16, isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`);
+    const taken = s.points.filter((p) => Math.abs(p.gamma - r.bestGamma) < 10).map((p) => y(p.measured));   // by words beside a square
+    let at = by - 16;
+    while (at > 14 && taken.some((other) => Math.abs(other - at + 4) < 20)) at -= 4;
+    label(r.bestGamma, at, isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`);
   }
   svg.append(make("circle", { cx: x(s.gamma), cy: y(now), r: 6.5, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }));
   if (isBest) return;
   const beside = s.points.filter((p) => Math.abs(p.gamma - s.gamma) < 4).map((p) => y(p.measured));   // whose words stand here too
   const lowest = Math.max(y(now), ...r.isCorrected ? [y(r.corrected[s.gamma - 1])] : []);
-  label(s.gamma, 24 + Math.max(lowest, ...beside.filter((at) => Math.abs(at - lowest - 20) < 40)), `you: ${times(now)}`);
+  const below = 24 + Math.max(lowest, ...beside.filter((at) => Math.abs(at - lowest - 20) < 40));
+  label(s.gamma, below < box.bottom ? below : y(now) - 14, `you: ${times(now)}`);
 }
 
 function contour(level) {
@@ -201,11 +208,11 @@ function drawRound(svg, width, s, r) {
   const unit = (width - 4) / Math.max(spent, r.tokens);
   const bar = (start, length, colour, row) => svg.append(make("rect", {
     x: 2 + start * unit, y: row, width: Math.max(0, length * unit), height: 26, fill: colour, stroke: "var(--sdl-surface)" }));
-  svg.append(make("text", { x: 2, y: 14 }, `speculative: ${s.gamma} draft passes, one verification`));
+  svg.append(make("text", { x: 2, y: 14 }, `speculative: ${s.gamma} drafts, one verification`));
   for (let i = 0; i < s.gamma; i++) bar(i * s.c, s.c, "var(--sdl-draft)", 20);
   bar(s.gamma * s.c, r.verify, "var(--sdl-target)", 20);
   bar(s.gamma * s.c + r.verify, s.overhead, "var(--sdl-muted)", 20);
-  svg.append(make("text", { x: 2, y: 72 }, `plain: ${r.tokens.toFixed(2)} target passes for as many tokens`));
+  svg.append(make("text", { x: 2, y: 72 }, `plain: ${r.tokens.toFixed(2)} passes for as many tokens`));
   for (let i = 0; i < r.tokens; i++) bar(i, Math.min(1, r.tokens - i), "var(--sdl-target)", 78);
 }
 
@@ -237,7 +244,7 @@ function presetMenu(id, offered, onPick) {
     const members = offered.map((preset, i) => [preset, i]).filter(([preset]) => (preset.group ?? "Measured") === group);
     select.append(make("optgroup", { label: group }, ...members.map(([preset, i]) => make("option", { value: i }, preset.label))));
   }
-  select.addEventListener("change", () => select.value !== "" && onPick(offered[select.value]));
+  select.addEventListener("change", () => onPick(offered[select.value] ?? null));
   return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, "Start from"), select), select };
 }
 
@@ -274,9 +281,10 @@ function render({ model, el }) {
     preset = from;
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
+    draw();   // two presets may have the same values
   };
   const sliders = Object.fromEntries(specs.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const menu = presetMenu(`${id}-preset`, offered, (picked) => change({
+  const menu = presetMenu(`${id}-preset`, offered, (picked) => change(picked === null ? {} : {
     step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked));
   const charts = {
     curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.", 290, "sdl-wide"),
@@ -284,7 +292,7 @@ function render({ model, el }) {
     tokens: chart("Will the i-th token of a pass be emitted?", "Chance αⁱ⁻¹ of each; together they are the tokens per pass.", 108, "sdl-half"),
     round: chart("The same tokens, two ways", "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.", 108, "sdl-half"),
   };
-  const task = make("span", { class: "sdl-task-state" });
+  const task = make("span", { class: "sdl-task-state", "data-room": ROOM });
   const numbers = make("dl", { class: "sdl-readouts" });
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const root = make("section", { class: "sdl sdl-explorer", "aria-label": "Explorer of the speedup by α, γ and c" },
@@ -327,13 +335,15 @@ function render({ model, el }) {
 }
 
 function follow(svg, onMove) {
-  const send = (event) => {
-    const frame = svg.getBoundingClientRect();
-    onMove(event.clientX - frame.left, event.clientY - frame.top);
-  };
+  const send = (event, frame = svg.getBoundingClientRect()) => onMove(event.clientX - frame.left, event.clientY - frame.top);
   svg.classList.add("sdl-drag");
-  svg.addEventListener("pointerdown", (event) => { svg.setPointerCapture(event.pointerId); send(event); });
-  svg.addEventListener("pointermove", (event) => { if (event.buttons & 1) send(event); });
+  let touch = null;   // a finger just put down: a tap, a drag, or the start of scrolling the page
+  const far = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
+  const begin = (event) => { svg.setPointerCapture(event.pointerId); if (event.pointerType === "touch") touch = event; else send(event); };
+  const move = (event) => { if (touch && far(event)[0] > 6 + far(event)[1]) touch = null; if (event.buttons & 1 && !touch) send(event); };
+  const end = (event) => { if (touch && Math.max(...far(event)) < 10) send(event); touch = null; };
+  const steps = { pointerdown: begin, pointermove: move, pointerup: end, pointercancel: () => { touch = null; } };
+  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
 }
 
 export default { render, formulas, presets };

@@ -32,7 +32,7 @@ function si(x, unit) {
   return `${Number((x / size).toPrecision(3))} ${prefix}${unit}`;
 }
 function seconds(t) {
-  const [size, unit] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]].find(([least]) => t >= least) ?? [1e-9, "ns"];
+  const [size, unit] = [[86400, "d"], [3600, "h"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]].find(([least]) => t >= least) ?? [1e-9, "ns"];
   return `${Number((t / size).toPrecision(3))} ${unit}`;
 }
 const weights = (x) => (x >= 1e9 ? `${Number((x / 1e9).toPrecision(3))} billion` : `${Number((x / 1e6).toPrecision(3))} million`);
@@ -88,7 +88,7 @@ function summary(s, r) {
   const roof = r.isReading ? `Reading binds, and the arithmetic units idle ${percent(1 - r.computing / r.time)} of the time. `
     : `Arithmetic binds, and the memory idles ${percent(1 - r.reading / r.time)} of the time. `;
   const free = r.free < 1 ? "With this batch even one token per pass is limited by arithmetic."
-    : `Up to ${r.free} token${r.free > 1 ? "s" : ""} per pass cost${r.free > 1 ? "" : "s"} no more than one.`;
+    : `Up to ${r.free < 1e6 ? r.free : weights(r.free)} token${r.free > 1 ? "s" : ""} per pass cost${r.free > 1 ? "" : "s"} no more than one.`;
   return what + parts + roof + free;
 }
 
@@ -129,19 +129,20 @@ function drawRoofs(svg, width, s, r) {
   const ridge = s.throughput / s.bandwidth;
   const low = Math.max(10 ** x0, 10 ** bottom / s.bandwidth);
   const line = (points, colour) => svg.append(make("path", { d: pathOf(points.map(([a, b]) => [x(a), y(b)])), fill: "none", stroke: colour, "stroke-width": 3 }));
-  line([[low, low * s.bandwidth], [Math.min(ridge, 10 ** x1), Math.min(ridge, 10 ** x1) * s.bandwidth]], "var(--sdl-target)");
-  if (ridge < 10 ** x1) line([[ridge, s.throughput], [10 ** x1, s.throughput]], "var(--sdl-rejected)");
+  const [left, right] = [Math.max(ridge, 10 ** x0), Math.min(ridge, 10 ** x1)];   // where the flat roof begins and the slanted one ends
+  if (right > low) line([[low, low * s.bandwidth], [right, right * s.bandwidth]], "var(--sdl-target)");
+  if (left < 10 ** x1) line([[left, s.throughput], [10 ** x1, s.throughput]], "var(--sdl-rejected)");
   const clampX = (px) => Math.min(box.right, Math.max(box.left, px));
   const first = formulas.passOperations(s.parameters) / formulas.passBytes(s.parameters, s.bytes_per_weight, 1, s.cache);
   const from = [clampX(x(first)), y(Math.min(first * s.bandwidth, s.throughput))];
   const now = [clampX(x(r.intensity)), y(r.reached)];
-  svg.append(make("line", { x1: now[0], x2: now[0], y1: now[1], y2: box.bottom, stroke: "var(--sdl-muted)", "stroke-dasharray": "3 3" }),
+  svg.append(make("line", { x1: now[0], x2: now[0], y1: Math.min(now[1], box.bottom), y2: box.bottom, stroke: "var(--sdl-muted)", "stroke-dasharray": "3 3" }),
     make("circle", { cx: from[0], cy: Math.min(from[1], box.bottom), r: 5, fill: "var(--sdl-surface)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }),
     make("circle", { cx: now[0], cy: Math.min(now[1], box.bottom), r: 7, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }),
-    make("text", { class: "sdl-halo", x: Math.min(now[0] + 12, box.right - 40), y: Math.min(now[1] + 22, box.bottom - 6), "font-weight": 600 }, "you"),
-    make("text", { class: "sdl-halo", x: box.right, y: y(s.throughput) - 8, "text-anchor": "end" }, "arithmetic roof"));
-  const sign = [x(ridge / 12), y(s.throughput / 12)];
-  if (sign[0] > box.left) svg.append(make("text", { class: "sdl-halo", x: sign[0] - 10, y: sign[1], "text-anchor": sign[0] > box.left + 100 ? "end" : "start" }, "memory roof"));
+    make("text", { class: "sdl-halo", x: Math.min(now[0] + 12, box.right - 40), y: Math.min(now[1] + 22, box.bottom - 6), "font-weight": 600 }, "you"));
+  if (left < 10 ** x1) svg.append(make("text", { class: "sdl-halo", x: box.right, y: y(s.throughput) - 8, "text-anchor": "end" }, "arithmetic roof"));
+  const sign = [x(right / 12), y((right / 12) * s.bandwidth)];
+  if (right / 12 > low) svg.append(make("text", { class: "sdl-halo", x: sign[0] - 10, y: sign[1], "text-anchor": sign[0] > box.left + 100 ? "end" : "start" }, "memory roof"));
   return (px) => {
     const wanted = 10 ** (x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0));
     return { tokens: clampTokens((wanted / r.intensity) * s.tokens) };
@@ -212,7 +213,7 @@ function readouts(s, r) {
     ["the roof that binds", r.isReading ? "memory" : "arithmetic"],
     ["arithmetic units idle", percent(1 - r.computing / r.time)],
     ["against one token", `${r.growth.toFixed(2)}×`],
-    ["tokens that cost no more than one", r.free < 1 ? "none" : String(r.free)],
+    ["tokens that cost no more than one", r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free)],
     ["weights", si(r.size, "B")],
     ["operations per byte", Number(r.intensity.toPrecision(3))],
     ["passes per second, at most", Number((1 / r.time).toPrecision(3))],
@@ -233,17 +234,20 @@ function render({ model, el }) {
     preset = from ?? (keepsMachine ? preset : null);
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
+    draw();   // two presets may have the same values
   };
   const sliders = Object.fromEntries(SLIDERS.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const start = menu(`${id}-preset`, "Start from", offered, (picked) =>
-    picked.group && change({ cache: 0, ...Object.fromEntries(NAMES.filter((name) => name in picked).map((name) => [name, picked[name]])) }, picked));
+  const start = menu(`${id}-preset`, "Start from", offered, (picked) => {
+    preset = null;
+    change(!picked.group ? {} : { cache: 0, ...Object.fromEntries(NAMES.filter((name) => name in picked).map((name) => [name, picked[name]])) }, picked.group ? picked : null);
+  });
   const width = menu(`${id}-width`, "bytes per weight", WIDTHS.map(([value, label]) => ({ value, label })),
     (picked) => change({ bytes_per_weight: picked.value }));
   const charts = {
     roofs: chart("The roofline", "Blue: as fast as the memory feeds. Orange: as fast as the chip computes. Open circle: one token, batch 1. Drag to set tokens per pass."),
     times: chart("Time of a pass by its tokens", "Dashed: reading. Dotted: arithmetic. Solid: the longer of the two. Drag to set tokens per pass."),
   };
-  const task = make("span", { class: "sdl-task-state" });
+  const task = make("span", { class: "sdl-task-state", "data-room": taskState({ ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH }, { isReading: true, free: 0 }) });
   const source = make("p", { class: "sdl-summary" });
   const numbers = make("dl", { class: "sdl-readouts" });
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
@@ -282,8 +286,13 @@ function render({ model, el }) {
 
 function follow(svg, onMove) {
   const send = (event) => onMove(event.clientX - svg.getBoundingClientRect().left);
-  svg.addEventListener("pointerdown", (event) => { svg.setPointerCapture(event.pointerId); send(event); });
-  svg.addEventListener("pointermove", (event) => { if (event.buttons & 1) send(event); });
+  let touch = null;   // a finger just put down: a tap, a drag, or the start of scrolling the page
+  const far = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
+  const begin = (event) => { svg.setPointerCapture(event.pointerId); if (event.pointerType === "touch") touch = event; else send(event); };
+  const move = (event) => { if (touch && far(event)[0] > 6 + far(event)[1]) touch = null; if (event.buttons & 1 && !touch) send(event); };
+  const end = (event) => { if (touch && Math.max(...far(event)) < 10) send(event); touch = null; };
+  const steps = { pointerdown: begin, pointermove: move, pointerup: end, pointercancel: () => { touch = null; } };
+  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
 }
 
 export default { render, formulas, presets };

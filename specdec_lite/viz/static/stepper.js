@@ -85,6 +85,8 @@ function testSentence(round, i) {
   return `Draft ${i + 1}, ${quoted(text)}: ${odds}. The uniform is ${digits(tested)}: ${kept ? "accepted" : "rejected"}.`;
 }
 
+const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
+
 function taskState(rounds, moment) {
   if (!rounds.some(fullyAccepted)) return "This recording holds no such round: record one with another seed.";
   if (moment.kind !== "cut") return `Here the target's cache holds ${moment.target} tokens, the draft's ${moment.draft}.`;
@@ -232,7 +234,7 @@ function render({ model, el }) {
   const title = make("p", { class: "sdl-heading" });
   const svg = make("svg", { height: 92, role: "img" });
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const task = make("span", { class: "sdl-task-state" });
+  const task = make("span", { class: "sdl-task-state", "data-room": longest(moments.map((moment) => taskState(rounds, moment))) });
   const root = make("section", { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
     make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
       "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?", task),

@@ -55,7 +55,7 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-const digits = (x) => x.toFixed(x < 0.0995 ? 3 : 2).replace(/^0/, "");
+const digits = (x) => (x > 0 && x < 5e-4 ? "<.001" : x.toFixed(x < 0.0995 ? 3 : 2).replace(/^0/, ""));
 const named = (node) => (node < 0 ? "the root" : `node ${node}`);
 const listed = (nodes) => (nodes.length < 2 ? nodes.join("") : `${nodes.slice(0, -1).join(", ")} and ${nodes.at(-1)}`);
 const wordOf = ({ parents, guesses }, node) => (node < 0 ? "" : guesses[formulas.depth(parents)[node]]?.[formulas.rank(parents, node)] ?? "");
@@ -308,7 +308,7 @@ function render({ model, el }) {
   const s = state();
   const own = { selected: s.parents.findIndex((_, i) => i > 0 && formulas.relation(s.parents, i, i - 1) === "its cousin"), hovered: null, past: [], hasSeenBest: false, note: "" };
   const view = treeView(`${id}-keys`);
-  const parts = { task: make("span", { class: "sdl-task-state" }), svg: make("svg", { role: "img" }), body: make("tbody"), numbers: make("dl", { class: "sdl-readouts" }),
+  const parts = { task: make("span", { class: "sdl-task-state", "data-room": "These 16 nodes are worth 0.000 tokens a pass: the best tree of 16, which you asked to see." }), svg: make("svg", { role: "img" }), body: make("tbody"), numbers: make("dl", { class: "sdl-readouts" }),
     spoken: make("p", { class: "sdl-summary", "aria-live": "polite" }), list: make("p", {}) };
   const actions = actionsOn(model, own, state, () => paint());
   const tools = toolbar(`${id}-row`, actions);
