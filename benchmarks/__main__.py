@@ -197,8 +197,11 @@ def main() -> None:
     for name, least in (("gamma", 1), ("prompts", 2), ("new_tokens", 2), ("repeats", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: must be at least {least}")
+    if options.out and options.out.is_dir():
+        parser.error(f"--out {options.out}: must be a file")
     logging.set_verbosity_error()
-    pair, texts = load_pair(), evaluation_prompts()
+    pair, texts = load_pair(device=options.device), evaluation_prompts()
+    options.prompts = min(options.prompts, *map(len, texts.values()))
     encode = lambda text: torch.tensor(pair.tokenizer.encode(text))
     rows = []
     for dtype in ("float32", "bfloat16"):

@@ -58,6 +58,8 @@ if __name__ == "__main__":
     parser.add_argument("--budget", type=float, default=24.0, help="seconds for each of the four models")
     parser.add_argument("--out", type=Path, default=None, help="default results/memory-<machine>.json")
     asked = parser.parse_args()
+    if asked.out and asked.out.is_dir():
+        parser.error(f"--out {asked.out}: must be a file")
     stamp = results.stamp("T(k), bandwidth and throughput", " ".join(["python -m benchmarks.memory", *sys.argv[1:]]), asked.device)
     found = {"profile": timing.machine_profile(asked.device), "context": CONTEXT, "models": curves(asked.device, asked.budget)}
     path = results.save(asked.out or Path("results") / f"memory-{results.slug(stamp['machine'])}.json", stamp, found)

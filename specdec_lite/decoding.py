@@ -15,6 +15,7 @@ from .acceptance import Rule, exact_match, speculative_sampling
 from .models import CausalLM
 from .sampling import Rng, Sampling, SeededRng, is_whole
 from .speculation import Context, Drafter, Step, speculate
+from .tree import is_whole_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _ids(name: str, ids) -> Tensor:
 
 def _stops(stop_token_ids: Collection[int], vocab_size: int) -> frozenset[int]:
     ids = _ids("stop_token_ids", list(stop_token_ids) if isinstance(stop_token_ids, (set, frozenset)) else stop_token_ids)
-    if ids.dim() != 1 or ids.numel() and (ids.is_floating_point() or ids.dtype == torch.bool):
+    if ids.dim() != 1 or ids.numel() and not is_whole_dtype(ids.dtype):
         raise TypeError(f"stop_token_ids={stop_token_ids!r}: must be a row of whole numbers, such as (0,)")
     _check_range("stop_token_ids", ids.long(), vocab_size)
     return frozenset(ids.tolist())
@@ -96,7 +97,7 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
         tokens = tokens[0]
     if tokens.dim() != 1 or tokens.numel() == 0:
         raise ValueError(f"prompt_ids has shape {tuple(tokens.shape)}: must be one row of at least one token id")
-    if tokens.is_floating_point() or tokens.dtype == torch.bool:
+    if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     if not is_whole(max_new_tokens) or max_new_tokens < 1:
         raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
@@ -169,9 +170,10 @@ def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new
     if rng is not None and not (hasattr(rng, "flip") and hasattr(rng, "draw")):
         raise TypeError(f"rng is a {type(rng).__name__}: must have `flip` and `draw`, such as specdec_lite.sampling.SeededRng(0)")
     sampling = Sampling(temperature, top_k, top_p)
-    rule = rule or (exact_match if sampling.greedy else speculative_sampling)
+    if rule is None:
+        rule = exact_match if sampling.greedy else speculative_sampling
     _check_rule(rule, sampling)
-    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, rng or SeededRng(seed))
+    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, SeededRng(seed) if rng is None else rng)
 
 
 def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_ids, rng) -> Iterator[Step]:

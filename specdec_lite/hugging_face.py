@@ -105,7 +105,8 @@ class HuggingFaceBackend:
         self.by_path = (not self.takes_positions or getattr(config, "alibi", False) or config.model_type in MASKLESS
                         or getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
                         or bool(self.layer_types - {"full_attention", "sliding_attention"}))
-        self.windowed = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+        knows_windows = hasattr(inspect.getmodule(type(model)), "create_sliding_window_causal_mask")   # a setting that no code reads is none
+        self.windowed = getattr(config, "sliding_window", None) if knows_windows else None
         self.scale = next((scale(config) for kind, scale in SCALED.items() if config.model_type.startswith(kind)), 1.0)
         self.cap, self.compared = getattr(config, "final_logit_softcapping", None), False
 
@@ -148,7 +149,7 @@ class HuggingFaceBackend:
         positions = tree_positions(length, count, tree, tokens.device)
         if self.takes_positions:
             options["position_ids"] = positions.expand(len(tokens), -1)
-        if tree is not None or (self.windowed and not self.by_path):
+        if tree is not None:
             options["attention_mask"] = self._mask(length, count, tree, positions, len(tokens))
         return self._forward(tokens, cache.storage.cache, options, hidden_layers, last)
 
@@ -163,6 +164,8 @@ class HuggingFaceBackend:
         return masks if len(self.layer_types) > 1 else next(iter(masks.values()))
 
     def _forward(self, tokens: Tensor, storage, options: dict, hidden_layers, last: bool) -> Scores:
+        if self.model.training:
+            raise ValueError(f"{type(self.model).__name__} is in training mode, where dropout and gradient checkpointing change what a pass gives: call its eval() first")
         out = self.model(input_ids=tokens, past_key_values=storage, use_cache=True, output_hidden_states=bool(hidden_layers),
                          logits_to_keep=int(last), **options)
         return Scores(out.logits[:, -1:] if last else out.logits, self._hidden(out, hidden_layers))   # some ignore logits_to_keep

@@ -25,9 +25,9 @@ OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_sup
 class Linear(nn.Linear):
     """`nn.Linear` that multiplies by a packed copy of its weights once `pack` has made one.
 
-    The copy serves inference mode only, and only while the weights are those it was made of: training, changed or loaded
-    weights, autocast and a move to another device or dtype take the plain product. Changes that PyTorch does not count, through
-    `weight.data` or `weight.numpy()`, go unnoticed: `pack` again after `unpack`.
+    The copy serves inference mode only, and only while the weights are those it was made of: weights that are trained
+    (`requires_grad`), changed or loaded, autocast and a move to another device or dtype take the plain product. Changes that
+    PyTorch does not count, through `weight.data` or `weight.numpy()`, go unnoticed: `pack` again after `unpack`.
     """
     packed: Tensor | None = None
     source: Tensor | None = None   # held while the copy is, so that no other weights can come to lie at its address
@@ -45,23 +45,27 @@ class Linear(nn.Linear):
         self.packed = self.source = None
 
     def _is_current(self) -> bool:
-        return self.packed is not None and not self.trained and self.version == self.weight._version and self.source.is_set_to(self.weight)
+        weight = self.weight
+        return (self.packed is not None and not (self.trained or weight.requires_grad or weight.is_inference())
+                and self.version == weight._version and self.source.is_set_to(weight))
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in] → [..., out]."""
         if torch.is_grad_enabled() and self.weight.requires_grad:
             self.trained = True   # told here, since fused optimisers change weights without counting it
         elif (not torch.compiler.is_compiling() and torch.is_inference_mode_enabled() and self._is_current()
-                and x.dtype == self.weight.dtype and not torch.is_autocast_enabled("cpu")):
+                and x.shape[-1:] == self.weight.shape[1:] and x.dtype == self.weight.dtype and not torch.is_autocast_enabled("cpu")):
             return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return F.linear(x, self.weight, self.bias)
 
     def _apply(self, fn, recurse: bool = True) -> "Linear":
-        self.unpack()   # another dtype or device
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        if not self._is_current():   # another dtype or device
+            self.unpack()
+        return self
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"packed": None, "source": None}   # a copy or a pickle packs anew
+        return self.__dict__ | {"packed": None, "source": None}   # a copy and a pickle are packed where they are wrapped
 
 
 @cache
@@ -72,7 +76,7 @@ def can_pack() -> bool:
 
 def worth_packing(weight: Tensor) -> bool:
     """Where packing is possible: bfloat16 weights if the processor has that format, and large float32 ones."""
-    if not can_pack() or weight.device.type != "cpu" or weight.is_inference() or not weight.numel():
+    if not can_pack() or weight.device.type != "cpu" or weight.requires_grad or weight.is_inference() or not weight.numel():
         return False
     if weight.dtype == torch.float32:
         return weight.nbytes >= SMALL

@@ -58,6 +58,17 @@ def hugging_face_size(folder: Path) -> Size:
     return Size(parameters, 2 * config.num_hidden_layers * heads * head, context_length(config))
 
 
+def device_named(asked: str | torch.device) -> torch.device:
+    """The device to compute on; "auto": a GPU if there is one. ValueError for what is no device, or is not there."""
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"device={asked!r}: must be 'auto', or what torch.device takes, such as 'cpu' or 'cuda:0' ({str(error).splitlines()[0]})") from None
+    if device.type == "meta" or device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={asked!r}: there is no such device on this machine; 'auto' takes what there is")
+    return device
+
+
 def has_bfloat16(device: str | torch.device) -> bool:
     """Whether the device computes in bfloat16 itself, not by emulation: of GPUs those of compute capability 8.0 and above."""
     return torch.device(device).type != "cuda" or torch.cuda.is_bf16_supported(including_emulation=False)

@@ -12,7 +12,7 @@ from .hugging_face import HuggingFaceBackend
 from .native import NativeBackend
 from .passes import Cache, Layer, Scores
 from .transformer import Transformer
-from .tree import TokenTree
+from .tree import TokenTree, is_whole_dtype
 
 
 class CausalLM:
@@ -58,7 +58,7 @@ class CausalLM:
         tokens = tokens[None] if tokens.dim() == 1 else tokens
         if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
             raise ValueError(f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1")
-        if tokens.is_floating_point() or tokens.dtype == torch.bool:
+        if not is_whole_dtype(tokens.dtype):
             raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
         tokens = tokens.long()
         if tree is not None and len(tree) >= tokens.shape[1]:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from tqdm import tqdm
 
-from .memory import Size, advise, check_room, has_bfloat16, hugging_face_size, native_size
+from .memory import Size, advise, check_room, device_named, has_bfloat16, hugging_face_size, native_size
 from .models import CausalLM
 from .sampling import is_whole
 from .transformer import Transformer, TransformerConfig, from_hf_state, to_hf_state
@@ -48,7 +48,7 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     """
     if (target is None) != (draft is None):
         raise ValueError(f"target={target!r}, draft={draft!r}: give both, or neither for the shipped pair")
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else _device(device)
+    device = str(device_named(device))
     sources = {"target": target, "draft": draft} if target is not None else {name: SHIPPED / name for name in ("target", "draft")}
     folders = {name: _folder(name, source, DESCRIPTION) for name, source in sources.items()}
     tokenizers = {name: _tokenizer(folder) for name, folder in folders.items()}
@@ -67,15 +67,10 @@ def load_pair(target: str | Path | None = None, draft: str | Path | None = None,
     return Pair(large, small, tokenizers["target"])
 
 
-def _device(asked) -> str:
-    try:
-        return str(torch.device(asked))
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device={asked!r}: must be 'auto', or what torch.device takes, such as 'cpu' or 'cuda:0' ({str(error).splitlines()[0]})") from None
-
-
 def _folder(name: str, source: str | Path, files: list[str]) -> Path:
     """A local folder as it is, or a hub repository's files of these kinds (none of its folders'), fetched with a progress bar."""
+    if not isinstance(source, (str, Path)):
+        raise TypeError(f"{name}={source!r}: must be a hub id or a folder that holds config.json and *.safetensors")
     path = Path(source)
     if (path / "config.json").is_file():
         return path
@@ -101,8 +96,8 @@ def _check_fit(folders: dict[str, Path], device: str, dtypes: dict[str, str], co
 def model_size(folder: str | Path) -> Size:
     """Parameters, cache and context length of the model that a folder's config.json describes; no weight is read."""
     folder = Path(folder)
-    described = json.loads((folder / "config.json").read_text())
-    config = config_from_hf(described)
+    described = _described(folder)
+    config = _config(folder)
     size = hugging_face_size(folder) if config is None else native_size(config)
     return replace(size, quantised=_stored_bytes(folder)) if described.get("quantization_config") else size
 
@@ -114,8 +109,27 @@ def _stored_bytes(folder: Path) -> int:
     return told or sum(file.stat().st_size for file in folder.glob("*.safetensors"))
 
 
+def _described(folder: Path) -> dict:
+    """A folder's config.json. ValueError where it is none."""
+    try:
+        described = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / 'config.json'}: cannot be read ({error})") from None
+    if not isinstance(described, dict):
+        raise ValueError(f"{folder / 'config.json'}: must describe a model, and holds a {type(described).__name__}")
+    return described
+
+
+def _config(folder: Path) -> TransformerConfig | None:
+    try:
+        return config_from_hf(_described(folder))
+    except KeyError as error:
+        raise ValueError(f"{folder / 'config.json'}: lacks {error}") from None
+
+
 def _tokenizer(folder: Path):
     from transformers import AutoTokenizer
+    _config(folder)
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
@@ -147,20 +161,21 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
     if config.get("quantization_config"):
         return None
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kinds = _layer_types(config)
-    windowed = config.get("use_sliding_window", config.get("model_type") == "mistral") and kinds != {"full_attention"}
+    family = config.get("model_type")
+    kinds = _layer_types(config) if family in ("qwen2", "qwen3") else set()
+    windowed = family == "mistral" or config.get("use_sliding_window") and kinds == {"sliding_attention"}
     plain = (rope.get("rope_type", rope.get("type", "default")) == "default" and config.get("hidden_act", "silu") == "silu"
-             and not config.get("mlp_bias") and not (config.get("model_type") in ("llama", "qwen3") and config.get("attention_bias")))
-    if config.get("model_type") not in FAMILIES or not plain or len(kinds) > 1:
+             and not config.get("mlp_bias") and not (family in ("llama", "qwen3") and config.get("attention_bias")))
+    if family not in FAMILIES or not plain or len(kinds) > 1:
         return None
-    heads, family = config["num_attention_heads"], config["model_type"]
+    heads = config["num_attention_heads"]
     return TransformerConfig(
         vocab_size=config["vocab_size"], hidden_size=config["hidden_size"], intermediate_size=config["intermediate_size"],
         num_layers=config["num_hidden_layers"], num_heads=heads, num_kv_heads=config.get("num_key_value_heads") or heads,
         head_size=config.get("head_dim") or config["hidden_size"] // heads, norm_eps=config.get("rms_norm_eps", 1e-6),
         rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
         max_positions=config.get("max_position_embeddings", 2048), qkv_bias=family == "qwen2", qk_norm=family == "qwen3",
-        tied=config.get("tie_word_embeddings", False), window=config.get("sliding_window") if windowed else None)
+        tied=config.get("tie_word_embeddings", False), window=config.get("sliding_window", 4096) if windowed else None)
 
 
 def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **split) -> CausalLM:
@@ -170,13 +185,18 @@ def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **s
     shard, so that neither the machine nor the card ever holds a second copy of them.
     """
     folder = Path(folder)
-    config, files = config_from_hf(json.loads((folder / "config.json").read_text())), _weight_files(folder)
+    config, files = _config(folder), _weight_files(folder)
     if not files:
         raise ValueError(f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because they can run code")
     kind = _dtype(dtype, _stored(folder), device)
     if config is None or split:
         from transformers import AutoModelForCausalLM
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True, trust_remote_code=False, **split)
+        try:
+            model, told = AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True, trust_remote_code=False, output_loading_info=True, **split)
+        except SafetensorError as error:
+            raise ValueError(f"{folder}: holds a file that is not whole safetensors ({error}): download or copy it again") from None
+        if told["missing_keys"] and not _described(folder).get("quantization_config"):
+            raise ValueError(f"{folder}: its weights do not fit its config.json: it lacks {sorted(told['missing_keys'])[0]} and {len(told['missing_keys']) - 1} more")
         return CausalLM(model if split else model.to(device))
     state: dict = {}
     for file in tqdm(files, desc=f"reading {folder.name}", disable=sum(file.stat().st_size for file in files) < 1e9):
@@ -207,7 +227,10 @@ def _weight_files(folder: Path) -> list[Path]:
 def _shards(folder: Path) -> list[str]:
     """The files that the index in a folder names: none where there is no index."""
     index = folder / INDEX
-    return sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else []
+    try:
+        return sorted(set(json.loads(index.read_text())["weight_map"].values())) if index.exists() else []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{index}: names no weights: download or copy it again") from None
 
 
 def _read(file: Path) -> dict:
@@ -218,7 +241,7 @@ def _read(file: Path) -> dict:
 
 
 def _stored(folder: Path) -> str:
-    described = json.loads((Path(folder) / "config.json").read_text())
+    described = _described(Path(folder))
     return described.get("dtype") or described.get("torch_dtype") or "float32"
 
 
@@ -226,7 +249,8 @@ def _dtype(asked: str, stored: str, device: str = "cpu") -> torch.dtype:
     allowed = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
     name = str(stored if asked == "auto" else asked).removeprefix("torch.")
     if name not in allowed:
-        raise ValueError(f"dtype={asked!r}: must be 'auto' or one of {', '.join(allowed)}")
+        found = f", where the model is stored in {stored}" if asked == "auto" else ""
+        raise ValueError(f"dtype={asked!r}{found}: must be 'auto' or one of {', '.join(allowed)}")
     if name == "bfloat16" and not has_bfloat16(device):
         if asked != "auto":
             raise ValueError("dtype='bfloat16': this card computes no bfloat16; use dtype='auto' or 'float16'")
@@ -237,8 +261,9 @@ def _dtype(asked: str, stored: str, device: str = "cpu") -> torch.dtype:
 def save_model(folder: Path, model: Transformer, tokenizer, limit: int = 15_000_000) -> None:
     """Write a Llama-type model (no q/k norm, no bias) and its tokenizer so that plain transformers loads them: bf16 safetensors in shards ≤ limit bytes."""
     config = model.config
-    if config.window is not None:
-        raise ValueError(f"model has window={config.window}, for which a Llama's config.json has no word")
+    for name, none in (("window", None), ("qk_norm", False)):
+        if getattr(config, name) != none:
+            raise ValueError(f"model has {name}={getattr(config, name)}, for which a Llama's config.json has no word")
     folder.mkdir(parents=True, exist_ok=True)
     described = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": config.vocab_size, "hidden_size": config.hidden_size,

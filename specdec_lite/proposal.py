@@ -1,6 +1,7 @@
 """What travels between a drafter and an acceptance rule: the proposal, and the verdict on it."""
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import index
 
 import torch
 from torch import Tensor
@@ -25,13 +26,17 @@ class Proposal:
     draws: dict[int, tuple[tuple[int, int | None], ...]] = field(init=False, repr=False)
 
     def __post_init__(self):
+        if not isinstance(self.tree, TokenTree):
+            raise TypeError(f"tree is a {type(self.tree).__name__}: must be a TokenTree")
+        if self.probs is not None and not isinstance(self.probs, Tensor):
+            raise TypeError(f"probs is a {type(self.probs).__name__}: must be a tensor [d, V], or None")
         count = len(self.tree)
         if self.probs is None:
             if self.nodes is not None:
                 raise ValueError("nodes without probs: give one row of probs per draw, or neither")
             landed, rows = range(count), [None] * count
         else:
-            landed = range(count) if self.nodes is None else [int(node) for node in self.nodes]
+            landed = range(count) if self.nodes is None else [index(node) for node in self.nodes]
             rows = range(len(self.probs))
             if len(landed) != len(rows):
                 raise ValueError(f"probs has {len(rows)} rows for {len(landed)} draws: give the row of every draw, and only those")

@@ -44,6 +44,8 @@ class Sampling:
             raise ValueError(f"top_k={self.top_k!r}: must be None or a whole number ≥ 1")
         if self.top_p is not None and not (is_number(self.top_p) and 0 < self.top_p <= 1):
             raise ValueError(f"top_p={self.top_p!r}: must be None or in (0, 1]")
+        object.__setattr__(self, "temperature", float(self.temperature))   # a fraction, or a NumPy number, is one that torch may not know
+        object.__setattr__(self, "top_p", None if self.top_p is None else float(self.top_p))
 
     @property
     def greedy(self) -> bool:

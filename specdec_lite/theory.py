@@ -130,7 +130,7 @@ def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
     profile: [..., γ], entry i the share accepted *among the drafts tested* at position i. Returns [...].
     With every entry equal to alpha this is `expected_tokens(alpha, γ)`.
     """
-    profile = np.asarray(_numpy(profile), dtype=float)
+    profile = _array("profile", profile)
     if profile.ndim == 0 or profile.shape[-1] == 0:
         raise ValueError(f"profile needs one rate per drafted position, got shape {profile.shape}")
     return _plain(1 + np.cumprod(_within("profile", profile, 0, 1), axis=-1).sum(-1))
@@ -165,7 +165,7 @@ def corrected_improvement(tokens: ArrayLike, gamma: ArrayLike, c: ArrayLike, ver
     """
     tokens, gamma = _within("tokens", tokens, 1, np.inf), _gamma(gamma)
     c, overhead = _within("c", c, 0, np.inf), _within("overhead", overhead, 0, np.inf)
-    verify = np.asarray(_numpy(verify), dtype=float)
+    verify = _array("verify", verify)
     if not np.all(verify > 0):
         raise ValueError(f"verify must be above 0, got {verify}")
     if np.any(tokens > (gamma + 1) * (1 + 1e-12)):
@@ -226,7 +226,7 @@ def _distributions(p, q) -> tuple:
         dtype = like.dtype if like.is_floating_point() else torch.float64
         p, q = (x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=dtype, device=like.device) for x in (p, q))
     else:
-        p, q = np.asarray(p, dtype=float), np.asarray(q, dtype=float)
+        p, q = _array("p", p), _array("q", q)
     for name, x in (("p", p), ("q", q)):
         if x.ndim == 0 or 0 in x.shape:
             raise ValueError(f"{name} must be rows over the vocabulary, got shape {tuple(x.shape)}")
@@ -240,19 +240,25 @@ def _distributions(p, q) -> tuple:
     return p, q
 
 
-def _numpy(x):
-    return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
+def _array(name: str, x: ArrayLike | Tensor) -> np.ndarray:
+    array = np.asarray(x.detach().cpu().numpy() if isinstance(x, Tensor) else x)
+    try:
+        if array.dtype.kind in "USc":
+            raise TypeError("text and complex numbers are none")
+        return array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}={x!r}: must be a number or an array of numbers ({error})") from None
 
 
 def _number(name: str, x) -> float:
-    x = np.asarray(_numpy(x), dtype=float)
+    x = _array(name, x)
     if x.ndim:
         raise ValueError(f"{name} must be one number, got shape {x.shape}")
     return float(x)
 
 
 def _within(name: str, x: ArrayLike, low: float, high: float) -> np.ndarray:
-    x = np.asarray(_numpy(x), dtype=float)
+    x = _array(name, x)
     if not np.all((x >= low) & (x <= high)):
         allowed = f"in [{low}, {high}]" if np.isfinite(high) else f"at least {low}"
         raise ValueError(f"{name} must be {allowed}, got {x}")
@@ -264,7 +270,7 @@ def _alpha(alpha: ArrayLike) -> np.ndarray:
 
 
 def _gamma(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
-    gamma = np.asarray(_numpy(gamma), dtype=float)
+    gamma = _array(name, gamma)
     if not np.all((gamma >= 1) & (gamma == np.floor(gamma)) & np.isfinite(gamma)):
         raise ValueError(f"{name} must be a whole number, at least 1, got {gamma}")
     return gamma

@@ -14,8 +14,8 @@ from time import perf_counter
 
 import torch
 
-from .decoding import generate
-from .memory import has_bfloat16
+from .decoding import generate, stream
+from .memory import device_named, has_bfloat16
 from .models import CausalLM
 from .sampling import is_whole
 from .speculation import Drafter, between, moment
@@ -111,10 +111,12 @@ def _check_loop(model: CausalLM, drafter: Drafter, prompt: int, new_tokens: int)
 
 
 def _check_passes(model: CausalLM, ks: Sequence[int], context: int) -> None:
+    if not isinstance(model, CausalLM):
+        raise TypeError(f"the model to time is a {type(model).__name__}: must be a CausalLM")
     if not isinstance(ks, Iterable):
         raise ValueError(f"ks={ks!r}: must be a row of whole numbers, such as (1, 5)")
-    if context < 1 or not ks or min(ks) < 1:
-        raise ValueError(f"ks={tuple(ks)}, context={context}: all must be ≥ 1")
+    if not ks or not all(is_whole(n) and n >= 1 for n in (context, *ks)):
+        raise ValueError(f"ks={tuple(ks)}, context={context!r}: all must be whole numbers ≥ 1")
     if context + max(ks) > model.max_positions:
         raise ValueError(f"context={context} and k={max(ks)} need more positions than the model's {model.max_positions}")
 
@@ -144,11 +146,16 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
 
     ks: the k to time, each ≥ 1. prompt: token ids to decode from when timing the loop (default: arbitrary ids).
     """
+    ks = tuple(ks) if isinstance(ks, Iterable) else ks
     _check_passes(target, ks, context)
     text = _arbitrary(target, context)
-    prompt = text if prompt is None else torch.as_tensor(prompt)
+    prompt = text if prompt is None else prompt
     if drafter is not None:
         _check_loop(target, drafter, len(prompt), new_tokens)
+        stream(target, prompt, drafter, new_tokens, temperature, seed=0)   # checks them, and runs nothing
+        prompt = torch.as_tensor(prompt)
+        if context + 1 > getattr(getattr(drafter, "model", None), "max_positions", context + 1):
+            raise ValueError(f"context={context}: the drafter has {drafter.model.max_positions} positions")
     jobs = {k: _pass(target, text, k) for k in ks}
     draft = getattr(drafter, "model", None)
     if draft is not None:
@@ -213,7 +220,7 @@ def machine_name(device: str | torch.device = "cpu") -> str:
 
 def machine_profile(device: str = "auto") -> dict:
     """What this machine is, measured: {"device" (its name), "threads", "cores", "bandwidth" [bytes/s], "throughput" {dtype: [operations/s]}, "versions"}."""
-    where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
+    where = device_named(device)
     gpu = where.type == "cuda"
     size = 8192 if gpu else 1024
     half = torch.bfloat16 if has_bfloat16(where) else torch.float16

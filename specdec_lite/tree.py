@@ -18,6 +18,11 @@ import torch
 from torch import Tensor
 
 
+def is_whole_dtype(dtype: torch.dtype) -> bool:
+    """Whether tensors of this dtype may hold token ids."""
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
 @lru_cache(maxsize=1024)
 def _depth(parents: tuple[int, ...]) -> Tensor:
     depth: list[int] = []
@@ -64,8 +69,11 @@ class TokenTree:
     __slots__ = ("tokens", "parents")
 
     def __init__(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]):
-        self.tokens = torch.as_tensor(tokens)
-        if self.tokens.numel() and (self.tokens.is_floating_point() or self.tokens.dtype == torch.bool):
+        try:
+            self.tokens = torch.as_tensor(tokens).clone()   # a drafter may write its next draft where this one stands
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"tokens={tokens!r}: must be whole numbers") from None
+        if self.tokens.numel() and not is_whole_dtype(self.tokens.dtype):
             raise TypeError(f"tokens={tokens!r}: must be whole numbers")
         self.tokens = self.tokens.long()
         try:

@@ -1,6 +1,7 @@
 """The loop: what is asked is checked, every kept token is counted once, and the law of the text is the target's."""
 import copy
 import math
+from time import perf_counter
 from types import SimpleNamespace
 
 import broken
@@ -259,8 +260,10 @@ def test_the_recorded_round_can_be_judged_by_hand():
 # Statistics ----------------------------------------------------------------------------------------------------------
 
 def test_statistics_add_up():
+    began = perf_counter()
     out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 4), 60, temperature=1.0, seed=0)
-    s = out.stats
+    elapsed, s = perf_counter() - began, out.stats
+    assert s.seconds <= elapsed      # no part of a round is counted twice
     assert s.acceptance_rate == s.accepted / s.tested and s.drafted_acceptance == s.accepted / s.drafted < s.acceptance_rate
     assert s.mean_acceptance_length == 60 / len(out.steps) and s.tokens == s.accepted + len(out.steps)
     assert s.seconds == pytest.approx(sum(step.drafting + step.verifying + step.other for step in out.steps)) and s.drafting < s.seconds

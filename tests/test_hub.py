@@ -161,7 +161,7 @@ def test_a_target_larger_than_a_card_is_passed_on_to_transformers(folder, monkey
     asked = []
     def from_pretrained(path, **options):
         asked.append(options)
-        return build("Llama", dict(vocab_size=280))
+        return build("Llama", dict(vocab_size=280)), {"missing_keys": set()}
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", from_pretrained)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 400_000)    # room for the draft alone
     for split in (dict(device_map="auto"), dict(tp_plan="auto")):

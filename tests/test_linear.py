@@ -11,6 +11,8 @@ from specdec_lite import CausalLM, generate, linear, load_pair
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.linear import LIMIT, SMALL, Linear, can_pack, is_packed, layers, pack, unpack, worth_packing
 from specdec_lite.training.loop import next_token_loss
+from specdec_lite.training.pair import distillation_loss
+from specdec_lite.transformer import Transformer, TransformerConfig
 
 BIG = SMALL // 4 // 512          # rows of a float32 matrix [·, 512] that is just worth packing
 FORMATS = {torch.float32: 1e-6, torch.bfloat16: 2 ** -8}
@@ -19,7 +21,13 @@ pytestmark = pytest.mark.skipif(not worth_packing(torch.empty(BIG, 512)), reason
 
 def layer(dtype=torch.float32, bias=False, rows=BIG) -> Linear:
     torch.manual_seed(0)
-    return Linear(512, rows, bias=bias).to(dtype)
+    return Linear(512, rows, bias=bias).to(dtype).requires_grad_(False)
+
+
+def wide() -> CausalLM:
+    """A model of which all matrices but "down" are just worth packing in float32."""
+    torch.manual_seed(0)
+    return CausalLM(Transformer(TransformerConfig(BIG, 512, intermediate_size=256, num_layers=2, num_heads=8, num_kv_heads=8, head_size=64)).requires_grad_(False))
 
 
 @torch.inference_mode()
@@ -59,7 +67,7 @@ def test_the_copy_is_read_in_inference_mode_and_nowhere_else():
     torch.testing.assert_close(decoded(ours, x), 2 * plain(ours, x))
     with torch.no_grad():
         assert torch.equal(ours(x), plain(ours, x))
-    ours(x).sum().backward()
+    ours.requires_grad_(True)(x).sum().backward()
     assert ours.weight.grad is not None
 
 
@@ -73,20 +81,20 @@ def loaded(ours: Linear) -> None:
 
 
 def trained(ours: Linear) -> None:
-    optimizer = torch.optim.SGD(ours.parameters(), lr=1.0)
+    optimizer = torch.optim.SGD(ours.requires_grad_(True).parameters(), lr=1.0)
     ours(torch.randn(4, 512)).square().sum().backward()
     optimizer.step()
 
 
 def trained_fused(ours: Linear) -> None:
     """Such an optimiser changes weights in place without raising their version."""
-    optimizer = torch.optim.AdamW(ours.parameters(), lr=1.0, fused=True)
+    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
     ours(torch.randn(4, 512)).square().sum().backward()
     optimizer.step()
 
 
 def trained_compiled(ours: Linear) -> None:
-    optimizer = torch.optim.AdamW(ours.parameters(), lr=1.0, fused=True)
+    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
     torch.compile(lambda x: ours(x).square().sum(), backend="eager", fullgraph=True)(torch.randn(4, 512)).backward()
     optimizer.step()
     ours.requires_grad_(False)
@@ -124,6 +132,33 @@ def test_changed_weights_are_never_multiplied_from_an_old_copy(change, monkeypat
     torch.testing.assert_close(decoded(ours, x), new, **close)
 
 
+def test_weights_in_training_are_multiplied_as_they_are_between_their_gradient_and_their_step():
+    ours, x = layer(), torch.randn(1, 512)
+    ours.pack()
+    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
+    ours(x).sum().backward()
+    ours.pack()                    # a look at the model, before the step
+    optimizer.step()
+    assert torch.equal(decoded(ours, x), plain(ours, x))
+
+
+def test_weights_that_keep_no_count_of_their_changes_are_multiplied_as_they_are():
+    model = wide()
+    with torch.inference_mode():
+        model.model.load_state_dict({name: 2 * weight for name, weight in model.model.state_dict().items()}, assign=True)
+        expected = model.model(torch.tensor([PROMPT]))
+    assert torch.allclose(model.score(PROMPT, model.new_cache()).logits, expected, atol=1e-4)
+
+
+def test_a_move_to_where_a_layer_is_keeps_its_copy_and_a_wrong_width_has_pytorchs_own_error():
+    ours = layer()
+    ours.pack()
+    copied = ours.packed
+    assert ours.to("cpu").packed is copied
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        decoded(ours, torch.ones(1, 100))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_another_dtype_takes_the_plain_product_until_it_is_packed_again(dtype):
     ours, x = layer(), torch.randn(1, 512)
@@ -152,7 +187,7 @@ def test_a_copied_model_carries_no_packed_weights_of_another(again):
     ours.pack()
     other = again(ours)
     doubled(ours)
-    assert other.packed is None and ours.packed is not None
+    assert other.packed is other.source is None and ours.packed is not None
     torch.testing.assert_close(2 * decoded(other, x), decoded(ours, x))
     assert set(ours.state_dict()) == {"weight"}
 
@@ -173,8 +208,8 @@ def test_elsewhere_nothing_is_packed_and_all_works(changed, monkeypatch):
     monkeypatch.setattr(f"{where}.{name}", value)
     can_pack.cache_clear()
     try:
-        pair = load_pair(dtype="float32")
-        assert not is_packed(pair.target.model) and pair.target.score(PROMPT, pair.target.new_cache()).logits.isfinite().all()
+        ours = wide()
+        assert not is_packed(ours.model) and ours.score(PROMPT, ours.new_cache()).logits.isfinite().all()
     finally:
         monkeypatch.undo()
         can_pack.cache_clear()
@@ -203,13 +238,17 @@ def test_autocast_and_another_dtype_are_left_to_pytorch():
 def test_a_compiled_loss_is_one_graph():
     model = native(dtype=torch.float32).model.requires_grad_(True)
     assert torch._dynamo.explain(next_token_loss(model))(torch.randint(0, 40, (2, 9))).graph_count == 1
+    teacher = wide().model
+    assert torch._dynamo.explain(distillation_loss(model, native(seed=1, dtype=torch.float32).model.requires_grad_(False)))(torch.randint(0, 40, (2, 9))).graph_count == 1
+    with torch.inference_mode():
+        assert torch._dynamo.explain(teacher)(torch.randint(0, 40, (2, 9))).graph_count == 1
 
 
 def test_a_model_is_packed_when_it_is_wrapped_and_only_up_to_the_limit(monkeypatch):
-    pair = load_pair(dtype="float32")
-    packed = {name for name, part in pair.target.model.named_modules() if isinstance(part, Linear) and part.packed is not None}
-    assert packed == {"head", *(f"blocks.{i}.{name}" for i in range(8) for name in ("qkv", "gate_up", "down"))}   # "out" is small
-    model = copy.deepcopy(pair.target.model)
+    model = wide().model
+    packed = {name for name, part in model.named_modules() if isinstance(part, Linear) and part.packed is not None}
+    assert packed == {"head", *(f"blocks.{i}.{name}" for i in range(2) for name in ("qkv", "out", "gate_up"))}
+    model = copy.deepcopy(model)
     monkeypatch.setattr(linear, "LIMIT", sum(weight.nbytes for weight in model.parameters()) - 1)
     assert not is_packed(CausalLM(model).model)
     monkeypatch.setattr(linear, "LIMIT", LIMIT)
@@ -235,7 +274,7 @@ def test_the_shipped_pair_scores_and_writes_the_same_packed_and_plain(dtype):
 
 
 def test_packing_twice_keeps_the_copy_and_small_models_have_none():
-    model = load_pair(dtype="float32").target.model
+    model = wide().model
     assert is_packed(model)
     before = [part.packed for part in layers(model)]
     pack(model)

@@ -128,12 +128,26 @@ def test_state_that_no_layer_type_tells_of_is_refused_too(kind):
         CausalLM(tiny(kind))
 
 
-def test_a_window_that_the_config_switches_off_is_none():
-    model = build("Qwen2", {})
-    model.config.sliding_window = WINDOW
-    for used in (True, False):
-        model.config.use_sliding_window = used
-        assert CausalLM(model).backend.windowed == (WINDOW if used else None)
+@pytest.mark.parametrize("family, config, window", [("Llama", dict(sliding_window=WINDOW), None), ("Granite", dict(sliding_window=WINDOW), None),
+                                                    ("Mistral", dict(sliding_window=WINDOW, use_sliding_window=False), WINDOW),
+                                                    ("Starcoder2", dict(sliding_window=WINDOW, use_sliding_window=False), WINDOW)], ids=lambda x: x if isinstance(x, str) else "")
+def test_a_window_is_what_the_models_code_reads_and_not_what_its_config_says(family, config, window):
+    """A setting that no code reads is no window, and one that switches off what the code does not ask for switches nothing off."""
+    from architectures import largest_error
+    model = CausalLM(build(family, FAMILIES[family] | config).double())
+    whole = model.model(torch.tensor([PROMPT]), use_cache=False).logits
+    assert model.backend.windowed == window and len(PROMPT) > WINDOW
+    assert (model.score(PROMPT, model.new_cache()).logits - whole).abs().max() < CLOSE
+    assert largest_error(model) < CLOSE
+
+
+def test_a_model_put_back_into_training_is_refused_until_it_evaluates():
+    model = CausalLM(build("GPT2", FAMILIES["GPT2"]))
+    model.model.train()
+    with pytest.raises(ValueError, match="training mode.*eval"):
+        generate(model, PROMPT, max_new_tokens=2)
+    model.model.eval()
+    assert len(generate(model, PROMPT, max_new_tokens=2).tokens) == 2
 
 
 def test_models_without_position_ids_verify_a_tree_path_by_path():

@@ -275,6 +275,20 @@ def test_nan_logits_and_impossible_drafts_are_flagged():
         with pytest.raises(ValueError, match="hold NaN, infinity or no finite value"):
             generate(broken, PROMPT, DeviceDrafter(target, 2), 8, temperature, rule=on_device, seed=0)
 
+    score, rows = CausalLM.score, []
+
+    def spoilt(self, tokens, *others, **options):
+        scores = score(self, tokens, *others, **options)
+        if self is target and scores.logits.shape[1] > 2:      # a round, not the prefill
+            with torch.inference_mode():
+                scores.logits[0, 1, 5] = float("nan")
+            rows.append(1)
+        return scores
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="hold NaN, infinity or no finite value"):
+        patch.setattr(CausalLM, "score", spoilt)
+        generate(target, PROMPT, DeviceDrafter(native(seed=1, dtype=torch.float32), 2), 8, 1.0, rule=on_device, seed=0)
+    assert rows
+
     class Liar(ModelDrafter):
         def start(self, context):
             session = super().start(context)

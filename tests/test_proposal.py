@@ -37,3 +37,10 @@ def test_ruling_out_chosen_nodes_is_legal_whatever_the_rows_say():
     one = torch.tensor([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5]], dtype=torch.float64)
     proposal = Proposal(TokenTree([1, 2], [-1, -1]), one, candidates=frozenset({1}))
     assert proposal.draws == {-1: ((1, 1),)}
+
+
+@pytest.mark.parametrize("arguments, message", [((TokenTree.chain([1, 2]), torch.full((2, 4), 0.25), [0.7, 1.2]), "cannot be interpreted as an integer"),
+                                                ((TokenTree.chain([1]), [[0.5, 0.5]]), "probs is a list: must be a tensor"), (([],), "tree is a list: must be a TokenTree")], ids=str)
+def test_what_a_proposal_cannot_hold_is_refused(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        Proposal(*arguments)

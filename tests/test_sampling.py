@@ -23,6 +23,12 @@ def test_a_tiny_temperature_does_not_overflow(temperature, dtype):
     probs = Sampling(temperature)(torch.tensor([1.0, 3.0, 2.0], dtype=dtype))
     assert probs.tolist() == [0, 1, 0]
     assert Sampling(temperature)(LOGITS).tolist() == [0, 0.5, 0.5, 0, 0]
+    assert Sampling(temperature)(torch.tensor([1.0, 30.0, 20.0], dtype=dtype)).tolist() == [0, 1, 0]   # 30 over the smallest number there is overflows
+
+
+def test_settings_that_torch_has_no_number_for_are_taken_as_what_they_are_worth():
+    from fractions import Fraction
+    assert torch.equal(Sampling(Fraction(1, 2), top_p=Fraction(1, 2))(LOGITS), Sampling(0.5, top_p=0.5)(LOGITS)) and Sampling(2 ** 70)(LOGITS).isfinite().all()
 
 
 def test_temperature_divides_the_logits():

@@ -390,3 +390,12 @@ def test_a_one_hot_row_of_whole_numbers_goes_with_a_list():
     one_hot = torch.nn.functional.one_hot(torch.tensor(1), 3)
     for p, q in ((one_hot, [0.2, 0.5, 0.3]), ([0.2, 0.5, 0.3], one_hot)):
         assert theory.acceptance_rate(p, q) == pytest.approx(0.5) and theory.total_variation(p, q) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("wrong", ["x", "0.5", {}, len, 0.5j, torch.tensor(0.5j)], ids=lambda x: type(x).__name__)
+def test_what_is_no_number_is_refused_by_name(wrong):
+    for name, call in {"alpha": lambda: theory.expected_tokens(wrong, 4), "gamma": lambda: theory.expected_tokens(0.5, wrong), "c": lambda: theory.walltime_improvement(0.5, 3, wrong),
+                       "profile": lambda: theory.tokens_from_profile(wrong), "p": lambda: theory.acceptance_rate(wrong, [0.5, 0.5])}.items():
+        if name != "p" or not isinstance(wrong, torch.Tensor):
+            with pytest.raises(TypeError, match=rf"^{name}=.*must be a number"):
+                call()

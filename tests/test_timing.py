@@ -68,10 +68,23 @@ def test_costs_with_a_draft_of_a_smaller_vocabulary_and_a_given_prompt():
     assert costs.draft > 0 and costs.draft_in_loop > 0
 
 
-@pytest.mark.parametrize("arguments", [dict(ks=()), dict(ks=(0,)), dict(ks=(1,), context=0)])
+@pytest.mark.parametrize("arguments", [dict(ks=()), dict(ks=(0,)), dict(ks=(1,), context=0), dict(ks=(1.5,)), dict(context=4.0)], ids=str)
 def test_bad_costs_are_refused(arguments):
-    with pytest.raises(ValueError, match="ks=.*context=.*must be ≥ 1"):
+    with pytest.raises(ValueError, match="ks=.*context=.*must be whole numbers ≥ 1"):
         measure_costs(native(), **arguments)
+
+
+@pytest.mark.parametrize("arguments, named", [(dict(temperature=-1.0), "temperature"), (dict(prompt=[]), "prompt"), (dict(prompt=[999]), "prompt"), (dict(prompt=[1.5]), "prompt"),
+                                              (dict(new_tokens=0), "new_tokens"), (dict(context=100), "context=100.*drafter")], ids=str)
+def test_what_the_loop_cannot_use_is_refused_before_anything_is_timed(monkeypatch, arguments, named):
+    monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
+    with pytest.raises((ValueError, TypeError), match=named):
+        measure_costs(native(), ModelDrafter(native(num_layers=1, max_positions=64), 2), **dict(ks=iter((1, 2)), context=8, prompt=[1, 2, 3], new_tokens=4) | arguments)
+
+
+def test_a_model_to_time_is_a_causal_lm():
+    with pytest.raises(TypeError, match="must be a CausalLM"):
+        measure_costs("x")
 
 
 def test_a_loop_that_does_not_fit_is_refused_before_anything_is_timed(monkeypatch):
@@ -93,4 +106,4 @@ def test_a_machine_profile_is_measured_and_complete(monkeypatch):
 
 def test_rates_are_work_over_seconds(monkeypatch):
     monkeypatch.setattr(timing, "interleaved", lambda jobs, device, repeats: {name: 0.5 for name in jobs})
-    assert timing.read_bandwidth([32 << 20]) == {32 << 20: 64 << 20} and timing._throughput(CPU, torch.float32, 8) == 4 * 8**3
+    assert timing.read_bandwidth([32 << 20, 1 << 20]) == {32 << 20: 64 << 20, 1 << 20: 32 << 20} and timing._throughput(CPU, torch.float32, 8) == 4 * 8**3

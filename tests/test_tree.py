@@ -189,6 +189,19 @@ def test_pruning_away_a_parent_is_refused(keep, message):
         TokenTree([1, 2, 3], [-1, 0, 1]).prune(keep)
 
 
+def test_a_tree_keeps_its_tokens_when_the_tensor_they_came_in_is_used_again():
+    buffer = torch.tensor([1, 2])
+    tree = TokenTree.chain(buffer)
+    buffer[0] = 9
+    assert tree.tokens.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("tokens", [None, "ab", {1: 2, 3: 4}, torch.tensor([1j, 2j])], ids=str)
+def test_what_holds_no_tokens_is_refused(tokens):
+    with pytest.raises(TypeError, match="tokens=.*must be whole numbers"):
+        TokenTree(tokens, [-1, 0])
+
+
 @pytest.mark.parametrize("tokens", [[1.0], [True], torch.tensor([0.5])])
 def test_tokens_that_are_no_whole_numbers_are_refused(tokens):
     with pytest.raises(TypeError, match="tokens=.*must be whole numbers"):

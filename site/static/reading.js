@@ -4,7 +4,7 @@
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   };
-  const boxes = document.querySelectorAll("div.math, span.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container");
+  const boxes = document.querySelectorAll("div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container");
   const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
   addEventListener("load", async () => {
     await globalThis.MathJax?.startup?.promise;

@@ -41,6 +41,8 @@ class Plan:
     optimizer: str = "adamw"
 
     def __post_init__(self):
+        if self.steps < 0:
+            raise ValueError(f"steps={self.steps}: must be 0 or more")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}")
         if self.seed < 0:

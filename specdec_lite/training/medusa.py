@@ -161,6 +161,7 @@ def train_joint(target: CausalLM, heads: Heads, streams: dict, chosen: argparse.
 
 def run(chosen: argparse.Namespace) -> None:
     """Train the frozen heads, store them with the tree chosen from their accuracies on greedy text, and record; then the joint regime."""
+    TokenTree.best([[0.5]], chosen.nodes)   # refuses what is no number of nodes, before the hours
     pair = load_pair(device=chosen.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer
     target.model.requires_grad_(False)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..corpus import DOMAINS, HELD_OUT, PACKAGES, held_out_text, make_prompts
-from ..memory import native_size
+from ..memory import device_named, native_size
 from ..pairs import load_model, save_pair
 from ..timing import machine_name
 from ..transformer import Transformer, TransformerConfig
@@ -154,18 +154,20 @@ def command_line(chosen: argparse.Namespace) -> str:
 
 def run(chosen: argparse.Namespace) -> None:
     """Train target and draft, measure them on held-out text, and write weights, report, card and prompts to `--out`."""
+    plan = lambda stage, later: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
+                                     decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + later)
+    plans = [plan(stage, later) for later, stage in enumerate(STEPS)]   # all of them now: what they refuse, they refuse before the hours
+    device_named(chosen.device)
     torch.manual_seed(0)
     tokenizer, streams = prepare(chosen.work, chosen.start, chosen.packages)
     target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):
             model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
-    plan = lambda stage, later: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
-                                     decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + later)
-    seconds = train(target, next_token_loss(target), streams, plan("target", 0), chosen.work / "target.pt", chosen.compile)
-    seconds += train(draft, next_token_loss(draft), streams, plan("draft", 1), chosen.work / "draft.pt", chosen.compile)
+    seconds = train(target, next_token_loss(target), streams, plans[0], chosen.work / "target.pt", chosen.compile)
+    seconds += train(draft, next_token_loss(draft), streams, plans[1], chosen.work / "draft.pt", chosen.compile)
     teacher = digest(target)[:16]   # in the name: a draft distilled on another target must not pass for this one's
-    seconds += train(draft, distillation_loss(draft, target), streams, plan("distil", 2), chosen.work / f"distilled-{teacher}.pt", chosen.compile)
+    seconds += train(draft, distillation_loss(draft, target), streams, plans[2], chosen.work / f"distilled-{teacher}.pt", chosen.compile)
     report = measure(target.cpu(), tokenizer, draft.cpu())
     report["training"] = {
         "target_steps": chosen.target_steps, "draft_steps": chosen.draft_steps, "distil_steps": chosen.distil_steps, "seconds": seconds,

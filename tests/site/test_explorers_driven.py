@@ -32,6 +32,93 @@ def drag(page, chart: str, start: tuple[float, float], end: tuple[float, float])
     page.mouse.move(*at(0.5, 0.5))
 
 
+def finger(page, chart: str, *places: tuple[float, float]) -> None:
+    """A finger put down at the first place, moved to the others in order, and lifted; places in pixels of the chart."""
+    svg = page.get_by_role("img", name=chart)
+    svg.scroll_into_view_if_needed()
+    box, touches = svg.bounding_box(), page.context.new_cdp_session(page)
+    for kind, place in zip(("touchStart", *["touchMove"] * (len(places) - 1)), places):
+        touches.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": box["x"] + place[0], "y": box["y"] + place[1]}]})
+    touches.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+CHARTS = pytest.mark.parametrize(("widget", "chart", "names"), [
+    (Explorer, "Speedup by draft length", ["gamma"]), (Explorer, "Where a draft can pay", ["alpha", "c"]),
+    (Roofline, "Time of a pass by its tokens", ["tokens"]), (Roofline, "The roofline", ["tokens"])], ids=lambda x: x if isinstance(x, str) else "")
+
+
+@pytest.mark.browser
+@CHARTS
+def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwise(mounted, widget, chart, names):
+    page = mounted(widget(), 390, has_touch=True, is_mobile=True)
+    values = lambda: [value(page, name) for name in names]
+    first = values()
+    finger(page, chart, *[(200, y) for y in range(200, 20, -20)])
+    assert values() == first
+    finger(page, chart, (250, 150))
+    tapped = values()
+    assert tapped != first
+    finger(page, chart, *[(x, 150) for x in range(250, 80, -10)])
+    assert all(a < b for a, b in zip(values()[-1:], tapped[-1:]))
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("widget", "slider"), [(Explorer, "c"), (Roofline, "batch")], ids=["explorer", "roofline"])
+def test_the_sliders_stay_where_they_are_when_the_task_is_answered(mounted, widget, slider):
+    page = mounted(widget(), 390)
+    control = page.locator(f"input[data-name={slider}]")
+    places = [control.bounding_box()["y"]]
+    if widget is Explorer:
+        press(page, "c", "ArrowRight", 10)
+        press(page, "alpha", "ArrowRight", next(a for a in range(101) if theory.optimal_gamma(a / 100, 0.2, 24)[1] >= 2) - 80)
+    else:
+        press(page, "batch", "ArrowRight", 7)
+        press(page, "tokens", "ArrowRight", int(roofline.ridge_tokens(2, 2e12, 312e12) / 8) - 1)
+    says(page, ".sdl-task-state", "Solved")
+    places.append(control.bounding_box()["y"])
+    assert places[0] == places[1]
+
+
+@pytest.mark.browser
+def test_presets_of_equal_values_are_told_apart_and_can_be_left(mounted):
+    page = mounted(Explorer())
+    menu, numbers = page.get_by_label("Start from"), page.locator("dl")
+    menu.select_option(label="EnDe, t5-small, T=1")
+    assert "2.60×" in numbers.inner_text()
+    menu.select_option(label="t5-small, l = 1")
+    assert "measured there" not in numbers.inner_text() and value(page, "gamma") == 7
+    menu.select_option(label="EnDe, t5-small, T=1")
+    menu.select_option(label="your own values")
+    page.set_viewport_size({"width": 600, "height": 900})
+    page.wait_for_timeout(200)
+    assert menu.input_value() == "" and "measured there" not in numbers.inner_text() and value(page, "gamma") == 7
+
+
+@pytest.mark.browser
+@WIDTHS
+def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted, width):
+    """Each slider at either end, and pairs of them: no line leaves the plot, no words the card, and no roof is named that is not there."""
+    page = mounted(Roofline(), width)
+    low, high = {"bandwidth": 1e9, "throughput": 1e10, "parameters": 1e6, "cache": 0}, {"bandwidth": 1e13, "throughput": 1e16, "parameters": 1e12, "cache": 1e11}
+    settings = [{name: ends[name]} for ends in (low, high) for name in ends]
+    settings += [{"bandwidth": 1e9, "throughput": 1e16}, {"bandwidth": 1e13, "throughput": 1e10}, {"parameters": 1e6, "cache": 1e11}, {"parameters": 1e12, "throughput": 1e10, "batch": 256, "tokens": 32}]
+    start = {"bandwidth": 2e12, "throughput": 312e12, "parameters": 70e9, "cache": 0, "batch": 1, "tokens": 1}
+    for setting in settings:
+        page.evaluate("(values) => Object.entries(values).forEach(([name, v]) => model.set(name, v))", start | setting)
+        roofs = page.get_by_role("img", name="The roofline")
+        outside, named, drawn = roofs.evaluate("""(svg) => {
+          const frame = svg.closest(".sdl").getBoundingClientRect(), box = svg.getBoundingClientRect();
+          const beyond = (node, around) => { const r = node.getBoundingClientRect(); return r.left < around.left - 1 || r.right > around.right + 1 || r.top < around.top - 1 || r.bottom > around.bottom + 1; };
+          const words = [...svg.querySelectorAll("text")].filter((node) => beyond(node, frame)).map((node) => node.textContent);
+          const lines = [...svg.querySelectorAll("path, line")].filter((node) => beyond(node, { left: box.left + 60, right: box.right, top: box.top, bottom: box.top + 252 }));
+          const roofs = [...svg.querySelectorAll("path")].map((path) => path.getAttribute("stroke"));
+          return [[...words, ...lines.map((node) => node.outerHTML)], [...svg.querySelectorAll("text")].map((t) => t.textContent).filter((t) => t.endsWith("roof")), roofs];
+        }""")
+        assert outside == [], setting
+        assert {"memory roof": "var(--sdl-target)", "arithmetic roof": "var(--sdl-rejected)"}.keys() >= set(named) and len(named) <= len(drawn), setting
+        assert all(colour in drawn for name, colour in (("memory roof", "var(--sdl-target)"), ("arithmetic roof", "var(--sdl-rejected)")) if name in named), setting
+
+
 def fits(page, width: int) -> bool:
     return page.evaluate("document.documentElement.scrollWidth") <= width
 

@@ -72,6 +72,57 @@ def test_print_shows_the_text_alone(open_page):
 
 
 @pytest.mark.browser
+def test_what_is_unfolded_for_printing_does_not_fade_in_on_paper(open_page):
+    page = open_page(FIRST_CHAPTER)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    pale = "[...document.querySelectorAll('article details.hide :is(.cell_input, .highlight, pre)')].filter((part) => getComputedStyle(part).opacity !== '1').length"
+    assert page.locator("article details.hide").count() > 0 and page.evaluate(pale) == 0
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page_name", ["book/06_proofs.html", *CHAPTERS])
+def test_on_a_phone_no_formula_in_the_text_is_cut_and_none_parts_from_its_full_stop(open_page, page_name: str):
+    page = open_page(page_name, width=390)
+    unfold(page)
+    assert page.evaluate("""() => [...document.querySelectorAll('article span.math')]
+        .filter((formula) => formula.querySelector('mjx-math')?.getBoundingClientRect().right > formula.getBoundingClientRect().right + 2)
+        .map((formula) => formula.innerText)""") == []
+    assert page.evaluate("""() => [...document.querySelectorAll('article .sdl-nobreak')].filter((kept) => kept.offsetParent).filter((kept) => {
+        const words = document.createRange();
+        words.selectNode(kept.lastChild);
+        return words.getBoundingClientRect().top > kept.firstChild.getBoundingClientRect().bottom;
+    }).map((kept) => kept.innerText)""") == []
+
+
+@pytest.mark.browser
+def test_contents_over_a_phones_page_give_way_to_the_chosen_place(open_page):
+    page = open_page(FIRST_CHAPTER, width=390)
+    page.locator(".secondary-toggle").first.click()
+    contents = page.locator("#pst-secondary-sidebar-modal")
+    assert contents.is_visible()
+    contents.locator("a[href*='#']").last.click()
+    assert not contents.is_visible() and "#" in page.url
+
+
+@pytest.mark.browser
+def test_search_quotes_the_text_and_not_the_buttons_beside_it(open_page):
+    page = open_page("search.html?q=bonus+token")
+    quotes = page.locator("#search-results .context")
+    quotes.nth(3).wait_for()
+    texts = quotes.all_inner_texts()
+    assert all("Open issue" not in text and ".ipynb" not in text for text in texts) and any("bonus" in text.lower() for text in texts)
+
+
+@pytest.mark.browser
+def test_without_scripts_a_page_is_light_and_its_figures_say_what_they_need(new_page, server: str):
+    page = new_page((server,), java_script_enabled=False, color_scheme="dark")
+    page.goto(server + pages_with(FIGURES)[0])
+    assert page.locator("html").get_attribute("data-theme") == "light"
+    assert page.locator(".sdl-figure > noscript").first.text_content().startswith("Drawing this figure needs JavaScript")
+
+
+@pytest.mark.browser
 def test_less_motion_for_those_who_ask(open_page):
     """With the reader's wish for reduced motion, nothing on a page moves for longer than a hundredth of a second."""
     page = open_page(CHAPTERS[-1])
