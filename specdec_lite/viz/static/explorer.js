@@ -130,7 +130,7 @@ function drawCurve(svg, width, s, r) {
     "draft length γ", "speedup", (v) => `${v}×`);
   svg.append(make("rect", { x: box.left, width: box.right - box.left, y: y(1), height: y(0) - y(1), fill: "var(--sdl-rejected)", opacity: 0.1 }),
     make("line", { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--sdl-rejected)", "stroke-dasharray": "2 3" }),
-    make("text", { class: "sdl-faint", x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4, y: y(0) - 8, "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end" }, "slower than plain decoding"));
+    ...(y(0) - y(1) < 18 ? [] : [make("text", { class: "sdl-faint", x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4, y: y(0) - 8, "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end" }, "slower than plain decoding")]));
   const line = (values, colour, dash) => svg.append(make("path", {
     d: pathOf(values.map((v, i) => [x(i + 1), y(v)])), fill: "none", stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dash }));
   line(r.plain, "var(--sdl-target)", "none");
