@@ -60,7 +60,7 @@ class Linear(nn.Linear):
 
     def _apply(self, fn, recurse: bool = True) -> "Linear":
         super()._apply(fn, recurse)
-        if not self._is_current():   # another dtype or device
+        if self.weight.device.type != "cpu" or not self._is_current():   # another device or dtype
             self.unpack()
         return self
 

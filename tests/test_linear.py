@@ -157,6 +157,7 @@ def test_a_move_to_where_a_layer_is_keeps_its_copy_and_a_wrong_width_has_pytorch
     assert ours.to("cpu").packed is copied
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         decoded(ours, torch.ones(1, 100))
+    assert ours.to("meta").packed is ours.source is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)

@@ -2,6 +2,7 @@
 import argparse
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from models_zoo import native
 
 from specdec_lite import corpus, theory, training
 from specdec_lite.training import Plan, batches, distillation_loss, held_out_logits, initialise, measure, next_token_loss, tokenize, train, train_tokenizer
+from specdec_lite.training import pair
+from specdec_lite.training.loop import optimizers
 from specdec_lite.transformer import Transformer, TransformerConfig
 
 SHAPE = TransformerConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_layers=1, num_heads=2, num_kv_heads=2, head_size=8)
@@ -51,6 +54,33 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     assert not torch.equal(whole["embedding.weight"], initialise(Transformer(SHAPE)).state_dict()["embedding.weight"])
     finished = run(tmp_path / "parts")                             # nothing left to do
     assert all(torch.equal(whole[name], finished[name]) for name in whole)
+
+
+def test_the_seconds_of_earlier_parts_count(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with pytest.raises(Interrupted):
+        run(tmp_path, interrupt_at=5)
+    earlier = torch.load(tmp_path / "model.pt", weights_only=True)["seconds"]
+    run(tmp_path)
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["seconds"] > earlier + 1000 * (PLAN.steps - 6) > 0
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_only_matrices_decay(optimizer):
+    model = Transformer(SHAPE)
+    groups = [group for one in optimizers(model, replace(PLAN, optimizer=optimizer)) for group in one.param_groups]
+    decay = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
+    assert {(weight.dim(), decay[id(weight)]) for weight in model.parameters()} == {(2, PLAN.weight_decay), (1, 0.0)}
+
+
+def test_what_a_later_stage_refuses_is_refused_before_the_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(pair, "prepare", lambda *_: pytest.fail("it began"))
+    parser = argparse.ArgumentParser()
+    pair.add_arguments(parser)
+    for words, message in (("--distil-decay-from 1.5", "decay_from=1.5"), ("--seed -1", "seed=-1"), ("--target-steps -5", "steps=-5"), ("--device banana", "device='banana'")):
+        with pytest.raises(ValueError, match=message):
+            pair.run(parser.parse_args([*words.split(), "--work", str(tmp_path)]))
 
 
 def test_the_checkpoint_of_another_run_is_refused(tmp_path):
