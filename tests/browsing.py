@@ -61,10 +61,12 @@ def unfold(page) -> None:
 
 
 def figure_faults(page) -> list[str]:
-    """Figures without words, or whose numbers do not stand in a table; their folds are open."""
+    """Figures without words, or whose numbers do not stand in a table (their folds are open), or whose title is cut or lies over the legend."""
     return page.evaluate("""() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
       const words = figure.querySelector('.sdl-plot').ariaLabel?.trim(), rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
-      return [...(words ? [] : ['figure without words']), ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`])];
+      const title = figure.querySelector('.gtitle')?.getBoundingClientRect(), legend = figure.querySelector('g.legend')?.getBoundingClientRect();
+      const free = !title || title.top >= figure.querySelector('.sdl-plot').getBoundingClientRect().top && !(legend && legend.top < title.bottom - 2);
+      return [...(free ? [] : [`title in the way: ${words}`]), ...(words ? [] : ['figure without words']), ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`])];
     })""")
 
 
