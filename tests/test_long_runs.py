@@ -6,6 +6,7 @@ import pytest
 import torch
 from models_zoo import PROMPT, hugging_face, native, perturbed
 from registry import DRAFTERS
+from torch._subclasses.fake_tensor import FakeTensor
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import ModelDrafter
@@ -17,7 +18,8 @@ MEGABYTE = 1 << 20
 def tensor_bytes() -> int:
     """Bytes of all tensor storages that Python can reach, each counted once."""
     gc.collect()
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in gc.get_objects() if issubclass(type(t), torch.Tensor)}
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in gc.get_objects()
+                if issubclass(type(t), torch.Tensor) and not issubclass(type(t), FakeTensor)}   # which the compiler traces with, and which hold nothing
     return sum(storages.values())
 
 
