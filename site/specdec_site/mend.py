@@ -85,7 +85,7 @@ def at_relations(tex: str) -> list[str]:
     for symbol in TEX.findall(tex):
         depth += DEPTH.get(symbol, 0)
         if depth == 0 and symbol in RELATIONS and parts[-1].strip():
-            parts.append("{}")
+            parts.append("")
         parts[-1] += symbol
     return parts
 
