@@ -544,3 +544,26 @@ def test_a_window_model_far_beyond_its_window():
 def test_a_source_of_chance_belongs_to_stream():
     with pytest.raises(TypeError, match="rng=.* is not supported: there is no such argument"):
         generate(native(), PROMPT, max_new_tokens=2, rng=SeededRng(0))
+
+
+def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
+    class Logged(SeededRng):
+        """A log of its draws, empty at the start."""
+        drawn = 0
+
+        def __len__(self):
+            return self.drawn
+
+        def draw(self, probs):
+            self.drawn += 1
+            return super().draw(probs)
+
+    rng = Logged(3)
+    tokens = [token for step in stream(TARGET, PROMPT, None, 6, 1.0, rng=rng) for token in step.tokens]
+    assert tokens == generate(TARGET, PROMPT, None, 6, 1.0, seed=3).tokens.tolist() and len(rng) == 6
+
+
+@pytest.mark.parametrize("rule", [False, 0, [], {}], ids=str)
+def test_what_counts_as_false_is_no_rule(rule):
+    with pytest.raises(TypeError, match="rule=.*must be None or a rule"):
+        stream(TARGET, PROMPT, None, 6, rule=rule)

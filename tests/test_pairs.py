@@ -12,6 +12,7 @@ from specdec_lite.drafters import ModelDrafter
 from specdec_lite.hugging_face import HuggingFaceBackend
 from specdec_lite.native import NativeBackend
 from specdec_lite.pairs import SHIPPED, config_from_hf, load_model, save_model, save_pair
+from specdec_lite.timing import machine_profile
 from specdec_lite.training import train_tokenizer
 
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
@@ -298,3 +299,68 @@ def test_the_shipped_draft_is_accepted_as_often_as_reported(shipped, report):
     prompts = [prompt["text"] for prompt in corpus.evaluation_prompts()["code"][:4]]
     runs = [generate(shipped.target, shipped.tokenizer.encode(text)[:80], ModelDrafter(shipped.draft, 4), 64, temperature=1.0, seed=0).stats for text in prompts]
     assert sum(s.accepted for s in runs) / sum(s.tested for s in runs) > report["all"]["alpha"] - 0.2
+
+
+# What is not as it says --------------------------------------------------------------------------------------------------
+
+BARE = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize("config, window", [
+    (dict(model_type="mistral", sliding_window=8), 8), (dict(model_type="mistral", sliding_window=8, use_sliding_window=False), 8), (dict(model_type="mistral", sliding_window=None), None),
+    (dict(model_type="mistral"), 4096), (dict(model_type="llama", sliding_window=8, use_sliding_window=True, max_window_layers=0), None),
+    (dict(model_type="qwen2", sliding_window=8, use_sliding_window=True, max_window_layers=0), 8), (dict(model_type="qwen2", sliding_window=8, use_sliding_window=False), None)], ids=str)
+def test_a_window_is_what_transformers_makes_of_the_config(config, window):
+    assert config_from_hf(BARE | config).window == window
+
+
+def test_a_model_without_some_of_its_weights_is_refused(tmp_path):
+    build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file({name: weight for name, weight in load_file(file).items() if ".h.1." not in name}, file, {"format": "pt"})
+    with pytest.raises(ValueError, match=r"do not fit its config.json: it lacks transformer\.h\.1\..* more"):
+        load_model(tmp_path)
+
+
+def test_a_file_that_is_cut_short_is_refused_in_every_family(tmp_path):
+    build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)).save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="not whole safetensors"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("text, message", [("{", "cannot be read"), ("[]", "must describe a model, and holds a list"), ('{"model_type": "llama"}', "lacks 'num_attention_heads'"),
+                                           (json.dumps(BARE | {"model_type": "llama", "dtype": "float8_e4m3fn"}), "stored in float8_e4m3fn")], ids=["cut short", "a list", "bare", "float8"])
+def test_a_folder_that_describes_no_model_is_refused(tmp_path, text, message):
+    (tmp_path / "config.json").write_text(text)
+    save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=message):
+        load_model(tmp_path)
+    if "float8" not in text:
+        with pytest.raises(ValueError, match=message):
+            load_pair(tmp_path, tmp_path, device="cpu")
+
+
+def test_an_index_that_names_nothing_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(BARE | {"model_type": "llama"}))
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ValueError, match="names no weights"):
+        load_model(tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_device_that_is_not_there_is_refused():
+    for device in ("cuda", "cuda:3", "meta"):
+        with pytest.raises(ValueError, match=f"device='{device}': there is no such device"):
+            load_pair(device=device)
+    with pytest.raises(ValueError, match="device='banana': must be"):
+        machine_profile("banana")
+    with pytest.raises(TypeError, match="target=5: must be"):
+        load_pair(5, 6)
+
+
+def test_a_model_that_llamas_config_has_no_word_for_is_not_saved_as_one(tmp_path, tokenizer):
+    with pytest.raises(ValueError, match="qk_norm=True"):
+        save_model(tmp_path / "model", native(qk_norm=True).model, tokenizer)
+    assert not (tmp_path / "model").exists()
