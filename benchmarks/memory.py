@@ -9,7 +9,6 @@ recorded curves beside the reader's own.
 import argparse
 import copy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -35,21 +34,11 @@ def curves(device: str, budget: float) -> list[dict]:
             if len(layouts) == 2:
                 layouts[False] = CausalLM(copy.deepcopy(model.model))
                 unpack(layouts[False].model)
-            times = timing.spreads({(packed, k): job(layouts[packed], k) for packed in layouts for k in KS}, model.device, repeats=25, budget=budget)
+            text = torch.arange(1, CONTEXT + 1, device=model.device)
+            times = timing.spreads({(packed, k): timing.pass_job(layouts[packed], text, k) for packed in layouts for k in KS}, model.device, repeats=25, budget=budget)
             rows += [{"model": label, "dtype": name, "packed": packed, "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
                       "seconds": {str(k): [t.low, t.median, t.high] for k in KS for t in [times[packed, k]]}} for packed in layouts]
     return rows
-
-
-def job(model: CausalLM, k: int) -> Callable[[], None]:
-    """A pass over k tokens after CONTEXT others."""
-    cache = model.new_cache(capacity=CONTEXT + k)
-    model.score(torch.arange(1, CONTEXT + 1), cache)
-
-    def run() -> None:
-        model.score(torch.arange(1, k + 1), cache)
-        cache.crop(CONTEXT)
-    return run
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def spreads(jobs: dict, device: torch.device, repeats: int = 15, warmup: int = 3
     return {name: Spread(median, low, high) for name, (low, median, high) in quartiles.items()}
 
 
-def _pass(model: CausalLM, prompt: torch.Tensor, count: int, batch: int = 1) -> Callable[[], None]:
+def pass_job(model: CausalLM, prompt: torch.Tensor, count: int, batch: int = 1) -> Callable[[], None]:
     """A job that scores `count` tokens after the prompt, in `batch` equal rows, and forgets them again."""
     cache = model.new_cache(batch, capacity=len(prompt) + count)
     model.score(prompt.expand(batch, -1), cache, last=True)
@@ -110,15 +110,17 @@ def _check_loop(model: CausalLM, drafter: Drafter, prompt: int, new_tokens: int)
             raise ValueError(f"new_tokens={new_tokens} after {prompt} of context (or of the prompt): {needed} positions, the {name} has {each.max_positions}")
 
 
-def _check_passes(model: CausalLM, ks: Sequence[int], context: int) -> None:
+def _check_passes(model: CausalLM, ks: Iterable[int], context: int) -> tuple[int, ...]:
     if not isinstance(model, CausalLM):
         raise TypeError(f"the model to time is a {type(model).__name__}: must be a CausalLM")
     if not isinstance(ks, Iterable):
         raise ValueError(f"ks={ks!r}: must be a row of whole numbers, such as (1, 5)")
+    ks = tuple(ks)
     if not ks or not all(is_whole(n) and n >= 1 for n in (context, *ks)):
-        raise ValueError(f"ks={tuple(ks)}, context={context!r}: all must be whole numbers ≥ 1")
+        raise ValueError(f"ks={ks}, context={context!r}: all must be whole numbers ≥ 1")
     if context + max(ks) > model.max_positions:
         raise ValueError(f"context={context} and k={max(ks)} need more positions than the model's {model.max_positions}")
+    return ks
 
 
 def _arbitrary(model: CausalLM, count: int) -> torch.Tensor:
@@ -135,9 +137,9 @@ def pass_times(model: CausalLM, ks: Sequence[int] = (1, 2, 4, 8, 16, 32), contex
     """
     if not batches or min(batches) < 1:
         raise ValueError(f"batches={tuple(batches)}: all must be ≥ 1")
-    _check_passes(model, ks, context)
+    ks = _check_passes(model, ks, context)
     text = _arbitrary(model, context)
-    return spreads({(batch, k): _pass(model, text, k, batch) for batch in batches for k in ks}, model.device, repeats, warmup=1, budget=budget)
+    return spreads({(batch, k): pass_job(model, text, k, batch) for batch in batches for k in ks}, model.device, repeats, warmup=1, budget=budget)
 
 
 def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence[int] = (1, 2, 4, 8, 16), context: int = 128,
@@ -146,20 +148,19 @@ def measure_costs(target: CausalLM, drafter: Drafter | None = None, ks: Sequence
 
     ks: the k to time, each ≥ 1. prompt: token ids to decode from when timing the loop (default: arbitrary ids).
     """
-    ks = tuple(ks) if isinstance(ks, Iterable) else ks
-    _check_passes(target, ks, context)
+    ks = _check_passes(target, ks, context)
     text = _arbitrary(target, context)
     prompt = text if prompt is None else prompt
     if drafter is not None:
         _check_loop(target, drafter, len(prompt), new_tokens)
         stream(target, prompt, drafter, new_tokens, temperature, seed=0)   # checks them, and runs nothing
         prompt = torch.as_tensor(prompt)
-        if context + 1 > getattr(getattr(drafter, "model", None), "max_positions", context + 1):
-            raise ValueError(f"context={context}: the drafter has {drafter.model.max_positions} positions")
-    jobs = {k: _pass(target, text, k) for k in ks}
     draft = getattr(drafter, "model", None)
+    if draft is not None and context + 1 > draft.max_positions:
+        raise ValueError(f"context={context}: the drafter has {draft.max_positions} positions")
+    jobs = {k: pass_job(target, text, k) for k in ks}
     if draft is not None:
-        jobs["draft"] = _pass(draft, text.clamp(max=draft.vocab_size - 1).to(draft.device), 1)
+        jobs["draft"] = pass_job(draft, text.clamp(max=draft.vocab_size - 1).to(draft.device), 1)
     seconds = interleaved(jobs, target.device)
     if drafter is None:
         return Costs(seconds)

@@ -61,14 +61,14 @@
     const room = width / 8;
     const titled = (part, letters) => (part?.title?.text ? { ...part, title: { ...part.title, text: wrapped(part.title.text, room), font: { ...part.title.font, size: letters } } } : part);
     const axes = Object.fromEntries(Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part, 13) : part]));
-    const lines = (layout.title?.text ? wrapped(layout.title.text, room) : "").split("<br>").length;
+    const full = titled({ ...layout, ...axes }, 14), lines = (full.title?.text ?? "").split("<br>").length;
     // Plotly lowers the first line of a title by its letters, but not of one in several lines.
-    const atTop = (part) => (part.title?.text ? { ...part, title: { ...part.title, y: 1, yref: "container", yanchor: "top", pad: { t: lines > 1 ? 16 : 6 } } } : part);
+    if (full.title?.text) full.title = { ...full.title, y: 1, yref: "container", yanchor: "top", pad: { t: lines > 1 ? 16 : 6 } };
     const top = (layout.margin?.t ?? layout.template?.layout?.margin?.t ?? 72) + 18 * (lines - 1);
     const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
-      layout: { ...atTop(titled({ ...layout, ...axes }, 14)), font: { ...layout.font, size: 12 }, height: layout.height + 18 * (lines - 1 + Math.max(0, named - 2)), margin: { ...layout.margin, t: top } },
+      layout: { ...full, font: { ...layout.font, size: 12 }, height: layout.height + 18 * (lines - 1 + Math.max(0, named - 2)), margin: { ...layout.margin, t: top } },
     };
   }
 

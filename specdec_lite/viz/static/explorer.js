@@ -281,11 +281,12 @@ function render({ model, el }) {
     preset = from;
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
-    draw();   // two presets may have the same values
   };
   const sliders = Object.fromEntries(specs.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const menu = presetMenu(`${id}-preset`, offered, (picked) => change(picked === null ? {} : {
-    step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked));
+  const menu = presetMenu(`${id}-preset`, offered, (picked) => {
+    change(picked === null ? {} : { step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked);
+    draw();   // two presets may have the same values, of which the model tells no change
+  });
   const charts = {
     curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.", 290, "sdl-wide"),
     plane: chart("Where a draft can pay", "Lines: the best speedup any γ can give. Drag to set α and c.", 290, "sdl-narrow"),

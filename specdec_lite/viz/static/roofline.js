@@ -234,12 +234,12 @@ function render({ model, el }) {
     preset = from ?? (keepsMachine ? preset : null);
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
-    draw();   // two presets may have the same values
   };
   const sliders = Object.fromEntries(SLIDERS.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
   const start = menu(`${id}-preset`, "Start from", offered, (picked) => {
     preset = null;
     change(!picked.group ? {} : { cache: 0, ...Object.fromEntries(NAMES.filter((name) => name in picked).map((name) => [name, picked[name]])) }, picked.group ? picked : null);
+    draw();   // two presets may have the same values, of which the model tells no change
   });
   const width = menu(`${id}-width`, "bytes per weight", WIDTHS.map(([value, label]) => ({ value, label })),
     (picked) => change({ bytes_per_weight: picked.value }));
