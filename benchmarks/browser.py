@@ -1,4 +1,7 @@
-"""The built book on localhost and a headless Chromium to open it with: for the measurements here, for the tests and for `make serve`."""
+"""The built book on localhost and a headless Chromium to open it with: for the measurements here,
+for the tests and for `make serve`.
+"""
+
 import functools
 import http.server
 import os
@@ -40,10 +43,16 @@ def served(folder: Path, port: int = 0) -> Iterator[str]:
 
 @contextmanager
 def chromium() -> Iterator:
-    """Headless Chromium, as a Playwright browser, which finds no host but this one; CHROMIUM names another executable than /usr/bin/chromium."""
+    """Headless Chromium, as a Playwright browser, which finds no host but this one; CHROMIUM names
+    another executable than /usr/bin/chromium.
+    """
     from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=["--no-sandbox", OFFLINE])
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
+            args=["--no-sandbox", OFFLINE],
+        )
         yield browser
         browser.close()
 

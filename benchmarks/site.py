@@ -1,12 +1,15 @@
-"""What the built book weighs, and how soon its interactives are drawn: opened in headless Chromium, on this machine.
+"""What the built book weighs, and how soon its interactives are drawn: opened in headless Chromium,
+on this machine.
 
     make book && python -m benchmarks.site        # about a minute; writes results/site.json
 
-Sizes are of the files that a page fetches until it is idle and every figure has been in view, each compressed as a web server
-would (gzip, level 6), and of the page's own file alone. `plotly`: whether the page fetched that library. `load_ms`: from the start of
-the navigation to the load event; `drawn_ms`: from there to the last interactive's first picture, negative where it was
-drawn before; both are medians of several openings.
+Sizes are of the files that a page fetches until it is idle and every figure has been in view, each
+compressed as a web server would (gzip, level 6), and of the page's own file alone. `plotly`:
+whether the page fetched that library. `load_ms`: from the start of the navigation to the load
+event; `drawn_ms`: from there to the last interactive's first picture, negative where it was drawn
+before; both are medians of several openings.
 """
+
 import argparse
 import functools
 import gzip
@@ -30,7 +33,11 @@ STOPWATCH = """(() => {
 
 def pages(book: Path) -> list[str]:
     """Every page of the book, the front door and the archive's folder aside."""
-    return sorted(str(path.relative_to(book)) for path in book.rglob("*.html") if "_static" not in path.parts and path.parent != book)
+    return sorted(
+        str(path.relative_to(book))
+        for path in book.rglob("*.html")
+        if "_static" not in path.parts and path.parent != book
+    )
 
 
 @functools.cache
@@ -54,17 +61,29 @@ def fetched(browser, address: str, page_name: str) -> list[str]:
 def weight(browser, address: str, book: Path, page_name: str) -> dict:
     """Bytes over the wire of everything that one page fetches."""
     files = fetched(browser, address, page_name)
-    return {"page": page_name, "wire_bytes": sum(wire_bytes(book / name) for name in files), "own_bytes": wire_bytes(book / page_name), "files": len(files),
-            "figures": (book / page_name).read_bytes().count(b'class="sdl-plot"'), "plotly": any("plotly" in name for name in files)}
+    return {
+        "page": page_name,
+        "wire_bytes": sum(wire_bytes(book / name) for name in files),
+        "own_bytes": wire_bytes(book / page_name),
+        "files": len(files),
+        "figures": (book / page_name).read_bytes().count(b'class="sdl-plot"'),
+        "plotly": any("plotly" in name for name in files),
+    }
 
 
 def moments(browser, address: str, page_name: str) -> tuple[float, float | None]:
-    """Milliseconds from the start to the load event, and from there to the last interactive's first picture (None: the page has none)."""
+    """Milliseconds from the start to the load event, and from there to the last interactive's first
+    picture (None: the page has none).
+    """
     page = browser.new_page()
     page.add_init_script(STOPWATCH)
     page.goto(address + page_name)
-    page.wait_for_function("[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)")
-    drawn, loaded = page.evaluate("[sdlDrawn, performance.getEntriesByType('navigation')[0].loadEventEnd]")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)"
+    )
+    drawn, loaded = page.evaluate(
+        "[sdlDrawn, performance.getEntriesByType('navigation')[0].loadEventEnd]"
+    )
     page.close()
     return loaded, drawn - loaded if drawn else None
 
@@ -76,20 +95,37 @@ def measure(book: Path) -> dict:
         for name in tqdm(pages(book), unit="page"):
             loads, draws = zip(*(moments(browser, address, name) for _ in range(OPENINGS)))
             drawn = None if None in draws else round(statistics.median(draws), 1)
-            rows.append(weight(browser, address, book, name) | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn})
+            rows.append(
+                weight(browser, address, book, name)
+                | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
+            )
         version = browser.version
     archive = next(book.glob("*.zip"), None)
-    return {"browser": f"Chromium {version}, headless", "openings": OPENINGS, "archive_bytes": archive.stat().st_size if archive else None, "pages": rows}
+    return {
+        "browser": f"Chromium {version}, headless",
+        "openings": OPENINGS,
+        "archive_bytes": archive.stat().st_size if archive else None,
+        "pages": rows,
+    }
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "site.json")
     asked = parser.parse_args()
     found = measure(asked.book)
     for row in found["pages"]:
-        print(f"{row['page']:44} {row['wire_bytes'] / 1e6:6.2f} MB in {row['files']:3} files, {row['figures']:2} figures, loaded in {row['load_ms']:.0f} ms, drawn {row['drawn_ms']} ms later")
-    stamp = results.stamp("the built book in a headless browser: sizes and first drawing", "python -m benchmarks.site",
-                          versions={"chromium": found["browser"].split()[1].rstrip(",")})
+        print(
+            f"{row['page']:44} {row['wire_bytes'] / 1e6:6.2f} MB in {row['files']:3} files,"
+            f" {row['figures']:2} figures, loaded in {row['load_ms']:.0f} ms, drawn"
+            f" {row['drawn_ms']} ms later"
+        )
+    stamp = results.stamp(
+        "the built book in a headless browser: sizes and first drawing",
+        "python -m benchmarks.site",
+        versions={"chromium": found["browser"].split()[1].rstrip(",")},
+    )
     print(f"written to {results.save(asked.out, stamp, found)}")

@@ -1,4 +1,6 @@
-"""Shows the built book on localhost and rebuilds it when a source changes. Usage: python site/serve.py [--port 8000]."""
+"""Shows the built book on localhost and rebuilds it when a source changes. Usage: python
+site/serve.py [--port 8000].
+"""
 
 import argparse
 import subprocess
@@ -10,11 +12,24 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from benchmarks.browser import served  # noqa: E402
 
-SOURCES = ("book/**/*", "notebooks/*.ipynb", "site/**/*", "specdec_lite/**/*.py", "specdec_lite/viz/static/*", "results/*.json", "_*.yml")
+SOURCES = (
+    "book/**/*",
+    "notebooks/*.ipynb",
+    "site/**/*",
+    "specdec_lite/**/*.py",
+    "specdec_lite/viz/static/*",
+    "results/*.json",
+    "_*.yml",
+)
 
 
 def newest() -> float:
-    return max(path.stat().st_mtime for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file() and "__pycache__" not in path.parts)
+    return max(
+        path.stat().st_mtime
+        for pattern in SOURCES
+        for path in ROOT.glob(pattern)
+        if path.is_file() and "__pycache__" not in path.parts
+    )
 
 
 def rebuild_on_change() -> None:

@@ -1,8 +1,9 @@
 """The only loop. `stream` yields one `Step` per round, `generate` collects them.
 
-What lives here: checking what was asked, the prefill, the loop and its statistics. What does not: the round
-(`speculation`), where drafts come from (`drafters`), who accepts them (`acceptance`).
+What lives here: checking what was asked, the prefill, the loop and its statistics. What does not:
+the round (`speculation`), where drafts come from (`drafters`), who accepts them (`acceptance`).
 """
+
 import inspect
 import math
 from collections.abc import Collection, Iterator, Sequence
@@ -11,19 +12,23 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from .acceptance import Rule, exact_match, speculative_sampling
-from .models import CausalLM
-from .sampling import Rng, Sampling, SeededRng, is_whole
-from .speculation import Context, Drafter, Step, speculate
-from .tree import is_whole_dtype
+from specdec_lite.acceptance import Rule, exact_match, speculative_sampling
+from specdec_lite.checks import is_whole
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.sampling import Rng, Sampling, SeededRng
+from specdec_lite.speculation import Context, Drafter, Step, speculate
+from specdec_lite.tree import is_whole_dtype
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts over the kept tokens of one generation; nothing behind a stop token, and no prefill, is counted.
+    """Counts over the kept tokens of one generation; nothing behind a stop token, and no prefill,
+    is counted.
 
-    tokens: emitted. target_passes: rounds. draft_passes: the drafter's, its prefill not. seconds: rounds only.
+    tokens: emitted. target_passes: rounds. draft_passes: the drafter's, its prefill not. seconds:
+    rounds only.
     """
+
     tokens: int
     accepted: int
     tested: int
@@ -41,7 +46,9 @@ class Stats:
 
     @property
     def drafted_acceptance(self) -> float:
-        """accepted ÷ drafted: what engines print. Smaller, since tokens behind a rejection were never tested."""
+        """accepted ÷ drafted: what engines print. Smaller, since tokens behind a rejection were
+        never tested.
+        """
         return self.accepted / self.drafted if self.drafted else float("nan")
 
     @property
@@ -52,14 +59,25 @@ class Stats:
     @classmethod
     def of(cls, steps: Sequence[Step]) -> "Stats":
         total = lambda get: sum(map(get, steps))
-        return cls(total(lambda s: len(s.tokens)), total(lambda s: s.accepted), total(lambda s: s.tested), total(lambda s: s.drafted),
-                   len(steps), total(lambda s: s.draft_passes), total(lambda s: s.seconds), total(lambda s: s.drafting),
-                   total(lambda s: s.verifying))
+        return cls(
+            total(lambda s: len(s.tokens)),
+            total(lambda s: s.accepted),
+            total(lambda s: s.tested),
+            total(lambda s: s.drafted),
+            len(steps),
+            total(lambda s: s.draft_passes),
+            total(lambda s: s.seconds),
+            total(lambda s: s.drafting),
+            total(lambda s: s.verifying),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """What `generate` returns. tokens: LongTensor [m], the new tokens only. steps: one per target pass."""
+    """What `generate` returns. tokens: LongTensor [m], the new tokens only. steps: one per target
+    pass.
+    """
+
     tokens: Tensor
     steps: list[Step]
     stats: Stats = field(init=False)
@@ -72,13 +90,20 @@ def _ids(name: str, ids) -> Tensor:
     try:
         return torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} is a {type(ids).__name__}: must be one row of token ids ({error})") from None
+        raise TypeError(
+            f"{name} is a {type(ids).__name__}: must be one row of token ids ({error})"
+        ) from None
 
 
 def _stops(stop_token_ids: Collection[int], vocab_size: int) -> frozenset[int]:
-    ids = _ids("stop_token_ids", list(stop_token_ids) if isinstance(stop_token_ids, (set, frozenset)) else stop_token_ids)
+    ids = _ids(
+        "stop_token_ids",
+        list(stop_token_ids) if isinstance(stop_token_ids, (set, frozenset)) else stop_token_ids,
+    )
     if ids.dim() != 1 or ids.numel() and not is_whole_dtype(ids.dtype):
-        raise TypeError(f"stop_token_ids={stop_token_ids!r}: must be a row of whole numbers, such as (0,)")
+        raise TypeError(
+            f"stop_token_ids={stop_token_ids!r}: must be a row of whole numbers, such as (0,)"
+        )
     _check_range("stop_token_ids", ids.long(), vocab_size)
     return frozenset(ids.tolist())
 
@@ -91,12 +116,17 @@ def _check_range(name: str, ids: Tensor, vocab_size: int) -> None:
 
 def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     if not isinstance(target, CausalLM):
-        raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM; wrap the model as CausalLM(model)")
+        raise TypeError(
+            f"target is a {type(target).__name__}: must be a CausalLM; wrap the model as"
+            " CausalLM(model)"
+        )
     tokens = _ids("prompt_ids", prompt_ids)
     if tokens.dim() == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]
     if tokens.dim() != 1 or tokens.numel() == 0:
-        raise ValueError(f"prompt_ids has shape {tuple(tokens.shape)}: must be one row of at least one token id")
+        raise ValueError(
+            f"prompt_ids has shape {tuple(tokens.shape)}: must be one row of at least one token id"
+        )
     if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     if not is_whole(max_new_tokens) or max_new_tokens < 1:
@@ -104,61 +134,126 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     tokens = tokens.long()
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
-        raise ValueError(f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
-                         f"together they exceed the target's context length of {target.max_positions}")
+        raise ValueError(
+            f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
+            f"together they exceed the target's context length of {target.max_positions}"
+        )
     return tokens.to(target.device)
 
 
 def _check_drafter(drafter: Drafter, target: CausalLM, needed: int) -> None:
     if not hasattr(drafter, "start") or isinstance(drafter, type):
-        raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as ModelDrafter(model, gamma=4)")
+        raise TypeError(
+            f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as"
+            " ModelDrafter(model, gamma=4)"
+        )
     for model in (getattr(drafter, "model", None), getattr(drafter, "target", None)):
         device = getattr(model, "device", target.device)
         if device != target.device:
-            raise ValueError(f"drafter runs on {device} and target on {target.device}: both must be on one device")
-    nodes, longest = len(getattr(drafter, "tree", ())), getattr(target, "longest_pass", math.inf)
+            raise ValueError(
+                f"drafter runs on {device} and target on {target.device}: both must be on one"
+                " device"
+            )
+    nodes = len(getattr(drafter, "tree", ()))
+    longest = getattr(target, "longest_pass", math.inf)
     if nodes >= longest:
-        raise ValueError(f"drafter's tree has {nodes} nodes: with the token before it that exceeds target's longest pass, {longest}; give StaticLM larger sizes")
+        raise ValueError(
+            f"drafter's tree has {nodes} nodes: with the token before it that exceeds target's"
+            f" longest pass, {longest}; give StaticLM larger sizes"
+        )
     own = getattr(drafter, "target", target)
     if own.hidden_size != target.hidden_size:
-        raise ValueError(f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has {target.hidden_size}: give the target they were trained on")
+        raise ValueError(
+            f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has"
+            f" {target.hidden_size}: give the target they were trained on"
+        )
     limit = getattr(getattr(drafter, "model", None), "max_positions", needed)
     if needed > limit:
-        raise ValueError(f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's context length of {limit}")
+        raise ValueError(
+            f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's"
+            f" context length of {limit}"
+        )
 
 
 def _check_rule(rule: Rule, sampling: Sampling) -> None:
     try:
         inspect.signature(rule).bind("proposal", "target_probs", "rng")
     except (TypeError, ValueError):
-        raise TypeError(f"rule={rule!r}: must be None or a rule of specdec_lite.acceptance, which takes (proposal, target_probs, rng); "
-                        "a rule with settings is made by calling it, as in typical(epsilon=0.09)") from None
+        raise TypeError(
+            f"rule={rule!r}: must be None or a rule of specdec_lite.acceptance, which takes"
+            " (proposal, target_probs, rng); a rule with settings is made by calling it, as in"
+            " typical(epsilon=0.09)"
+        ) from None
     if rule is exact_match and not sampling.greedy:
-        raise ValueError(f"rule=exact_match needs temperature=0, got temperature={sampling.temperature}: it would replace sampling by "
-                         "argmax. Use speculative_sampling, block_verification or sample_and_match.")
+        raise ValueError(
+            f"rule=exact_match needs temperature=0, got temperature={sampling.temperature}: it"
+            " would replace sampling by argmax. Use speculative_sampling, block_verification or"
+            " sample_and_match."
+        )
 
 
-REFUSED = {name: reason for reason, names in {
-    "its penalties depend on the text of each path, and the target scores all paths of a draft at once":
-        ("logits_processor", "repetition_penalty", "no_repeat_ngram_size", "presence_penalty", "frequency_penalty", "encoder_repetition_penalty"),
-    "a constraint would have to be followed along every drafted path, which is not built": ("grammar", "prefix_allowed_tokens_fn", "bad_words_ids", "force_words_ids"),
-    "one text is decoded at a time": ("attention_mask", "num_return_sequences"), "beams keep several texts, a round keeps one": ("num_beams",),
-    "temperature=0 is greedy, anything above samples": ("do_sample",), "say drafter=ModelDrafter(model, gamma=…)": ("assistant_model", "num_assistant_tokens", "gamma"),
-    "an ending must be token ids: say stop_token_ids": ("eos_token_id", "stopping_criteria", "stop_strings"), "say max_new_tokens": ("max_length",),
-}.items() for name in names}
+REFUSED = {
+    name: reason
+    for reason, names in {
+        "its penalties depend on the text of each path, and the target scores all paths of a draft at once": (
+            "logits_processor",
+            "repetition_penalty",
+            "no_repeat_ngram_size",
+            "presence_penalty",
+            "frequency_penalty",
+            "encoder_repetition_penalty",
+        ),
+        "a constraint would have to be followed along every drafted path, which is not built": (
+            "grammar",
+            "prefix_allowed_tokens_fn",
+            "bad_words_ids",
+            "force_words_ids",
+        ),
+        "one text is decoded at a time": ("attention_mask", "num_return_sequences"),
+        "beams keep several texts, a round keeps one": ("num_beams",),
+        "temperature=0 is greedy, anything above samples": ("do_sample",),
+        "say drafter=ModelDrafter(model, gamma=…)": (
+            "assistant_model",
+            "num_assistant_tokens",
+            "gamma",
+        ),
+        "an ending must be token ids: say stop_token_ids": (
+            "eos_token_id",
+            "stopping_criteria",
+            "stop_strings",
+        ),
+        "say max_new_tokens": ("max_length",),
+    }.items()
+    for name in names
+}
 
 
 def _refuse(arguments: dict) -> None:
     for name, value in arguments.items():
-        raise TypeError(f"{name}={value!r} is not supported: {REFUSED.get(name, 'there is no such argument')}")
+        raise TypeError(
+            f"{name}={value!r} is not supported: {REFUSED.get(name, 'there is no such argument')}"
+        )
 
 
-def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
-           top_k: int | None = None, top_p: float | None = None, rule: Rule | None = None,
-           stop_token_ids: Collection[int] = (), seed: int | None = None, rng: Rng | None = None, **refused) -> Iterator[Step]:
-    """Decode and yield a `Step` per target pass, as it is decided. The arguments are those of `generate`.
+def stream(
+    target: CausalLM,
+    prompt_ids,
+    drafter: Drafter | None = None,
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rule: Rule | None = None,
+    stop_token_ids: Collection[int] = (),
+    seed: int | None = None,
+    rng: Rng | None = None,
+    **refused,
+) -> Iterator[Step]:
+    """Decode and yield a `Step` per target pass, as it is decided. The arguments are those of
+    `generate`.
 
-    Arguments are checked at the call, before any model runs. rng: a source of chance to use in place of `seed`.
+    Arguments are checked at the call, before any model runs. rng: a source of chance to use in
+    place of `seed`.
     """
     _refuse(refused)
     tokens = _check(target, prompt_ids, max_new_tokens)
@@ -168,18 +263,36 @@ def stream(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new
     if seed is not None and rng is not None:
         raise ValueError(f"seed={seed!r} and an rng: give one source of chance, not two")
     if rng is not None and not (hasattr(rng, "flip") and hasattr(rng, "draw")):
-        raise TypeError(f"rng is a {type(rng).__name__}: must have `flip` and `draw`, such as specdec_lite.sampling.SeededRng(0)")
+        raise TypeError(
+            f"rng is a {type(rng).__name__}: must have `flip` and `draw`, such as"
+            " specdec_lite.sampling.SeededRng(0)"
+        )
     sampling = Sampling(temperature, top_k, top_p)
     if rule is None:
         rule = exact_match if sampling.greedy else speculative_sampling
     _check_rule(rule, sampling)
-    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, SeededRng(seed) if rng is None else rng)
+    return _rounds(
+        target,
+        tokens,
+        drafter,
+        max_new_tokens,
+        sampling,
+        rule,
+        stops,
+        SeededRng(seed) if rng is None else rng,
+    )
 
 
-def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_ids, rng) -> Iterator[Step]:
+def _rounds(
+    target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_ids, rng
+) -> Iterator[Step]:
     layers = () if drafter is None else tuple(drafter.hidden_layers)
     cache = target.new_cache(capacity=len(tokens) + max_new_tokens + 64)
-    prefill = target.score(tokens[:-1], cache, hidden_layers=layers, last=True) if len(tokens) > 1 else None
+    prefill = (
+        target.score(tokens[:-1], cache, hidden_layers=layers, last=True)
+        if len(tokens) > 1
+        else None
+    )
     context = Context(tokens, prefill, sampling, rng, max_new_tokens, target.vocab_size)
     session = None if drafter is None else drafter.start(context)
     while context.wanted > 0:
@@ -188,21 +301,52 @@ def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_
         if step.tokens[-1] in stop_token_ids:
             return
         new = torch.tensor(step.tokens, dtype=torch.long, device=context.tokens.device)
-        context = replace(context, tokens=torch.cat((context.tokens, new)), scores=scores, wanted=context.wanted - len(step.tokens))
+        context = replace(
+            context,
+            tokens=torch.cat((context.tokens, new)),
+            scores=scores,
+            wanted=context.wanted - len(step.tokens),
+        )
 
 
-def generate(target: CausalLM, prompt_ids, drafter: Drafter | None = None, max_new_tokens: int = 64, temperature: float = 0.0,
-             top_k: int | None = None, top_p: float | None = None, rule: Rule | None = None,
-             stop_token_ids: Collection[int] = (), seed: int | None = None, **refused) -> Output:
+def generate(
+    target: CausalLM,
+    prompt_ids,
+    drafter: Drafter | None = None,
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rule: Rule | None = None,
+    stop_token_ids: Collection[int] = (),
+    seed: int | None = None,
+    **refused,
+) -> Output:
     """Decode up to max_new_tokens tokens after prompt_ids; with a drafter, speculatively.
 
-    target: a `CausalLM`. prompt_ids: ids [n] (or [1, n], or a list), n ≥ 1. drafter: None is plain autoregressive decoding.
-    temperature: 0 is greedy. top_k, top_p: as in `Sampling`. rule: None is `exact_match` when greedy, else
-    `speculative_sampling`. stop_token_ids: decoding ends with the first of them, which is kept. seed: makes a run
-    repeatable on one machine, dtype and γ (another γ draws its chance in another order). refused: anything else that
-    other libraries know (logit processors, grammars, beams) is refused by name, with the reason.
-    Raises ValueError or TypeError, naming the argument, before any model runs.
+    target: a `CausalLM`. prompt_ids: ids [n] (or [1, n], or a list), n ≥ 1. drafter: None is plain
+    autoregressive decoding. temperature: 0 is greedy. top_k, top_p: as in `Sampling`. rule: None is
+    `exact_match` when greedy, else `speculative_sampling`. stop_token_ids: decoding ends with the
+    first of them, which is kept. seed: makes a run repeatable on one machine, dtype and γ (another
+    γ draws its chance in another order). refused: anything else that other libraries know (logit
+    processors, grammars, beams) is refused by name, with the reason. Raises ValueError or
+    TypeError, naming the argument, before any model runs.
     """
     _refuse(refused)
-    steps = list(stream(target, prompt_ids, drafter, max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids, seed))
-    return Output(torch.tensor([token for step in steps for token in step.tokens], dtype=torch.long), steps)
+    steps = list(
+        stream(
+            target,
+            prompt_ids,
+            drafter,
+            max_new_tokens,
+            temperature,
+            top_k,
+            top_p,
+            rule,
+            stop_token_ids,
+            seed,
+        )
+    )
+    return Output(
+        torch.tensor([token for step in steps for token in step.tokens], dtype=torch.long), steps
+    )

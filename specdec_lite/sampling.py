@@ -1,50 +1,55 @@
 """From logits to one token: the adjusted distribution, and the three kinds of chance.
 
-What lives here: `Sampling` (temperature, top-k, top-p as one adjusted distribution) and the rngs, each with `flip` and
-`draw`: `SeededRng` decodes, `RecordingRng` also keeps its uniforms, `EnumeratingRng` walks every outcome with its weight.
-What does not: when a drafted token is accepted (`acceptance`).
+What lives here: `Sampling` (temperature, top-k, top-p as one adjusted distribution) and the rngs,
+each with `flip` and `draw`: `SeededRng` decodes, `RecordingRng` also keeps its uniforms,
+`EnumeratingRng` walks every outcome with its weight. What does not: when a drafted token is
+accepted (`acceptance`).
 """
+
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from specdec_lite.checks import is_number, is_whole
+
 Outcome = TypeVar("Outcome")
-
-
-def is_whole(value) -> bool:
-    """A whole number, NumPy's included, and not a bool: `top_k=True` is a mistake, not 1."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def is_number(value) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a distribution is adjusted before a token is drawn from it: first temperature, then top-k, then top-p.
+    """How a distribution is adjusted before a token is drawn from it: first temperature, then
+    top-k, then top-p.
 
-    temperature: ≥ 0; 0 is greedy decoding, a one-hot distribution on the largest logit (the first of equals).
-    top_k: keep the k likeliest tokens, k ≥ 1. top_p: keep the fewest likeliest tokens whose mass reaches top_p, in (0, 1].
-    Raises ValueError for anything else. Source: Leviathan et al. 2023, section 2.2 ("standardised sampling").
+    temperature: ≥ 0; 0 is greedy decoding, a one-hot distribution on the largest logit (the first
+    of equals). top_k: keep the k likeliest tokens, k ≥ 1. top_p: keep the fewest likeliest tokens
+    whose mass reaches top_p, in (0, 1]. Raises ValueError for anything else. Source: Leviathan et
+    al. 2023, section 2.2 ("standardised sampling").
     """
+
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
 
     def __post_init__(self):
-        if not (is_number(self.temperature) and math.isfinite(self.temperature) and self.temperature >= 0):
-            raise ValueError(f"temperature={self.temperature!r}: must be a number ≥ 0 (0 is greedy decoding)")
+        if not (
+            is_number(self.temperature)
+            and math.isfinite(self.temperature)
+            and self.temperature >= 0
+        ):
+            raise ValueError(
+                f"temperature={self.temperature!r}: must be a number ≥ 0 (0 is greedy decoding)"
+            )
         if self.top_k is not None and not (is_whole(self.top_k) and self.top_k >= 1):
             raise ValueError(f"top_k={self.top_k!r}: must be None or a whole number ≥ 1")
         if self.top_p is not None and not (is_number(self.top_p) and 0 < self.top_p <= 1):
             raise ValueError(f"top_p={self.top_p!r}: must be None or in (0, 1]")
-        object.__setattr__(self, "temperature", float(self.temperature))   # a fraction, or a NumPy number, is one that torch may not know
+        object.__setattr__(
+            self, "temperature", float(self.temperature)
+        )  # a fraction, or a NumPy number, is one that torch may not know
         object.__setattr__(self, "top_p", None if self.top_p is None else float(self.top_p))
 
     @property
@@ -52,12 +57,15 @@ class Sampling:
         return self.temperature == 0
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """logits [..., V] of any float dtype → probabilities [..., V] in float32 (float64 stays float64)."""
+        """logits [..., V] of any float dtype → probabilities [..., V] in float32 (float64 stays
+        float64).
+        """
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.greedy:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         if self.temperature != 1:
-            # The maximum is subtracted first: at a tiny temperature the quotient alone would overflow.
+            # The maximum is subtracted first: at a tiny temperature the quotient alone would
+            # overflow.
             smallest = torch.finfo(logits.dtype).tiny
             logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, smallest)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
@@ -68,9 +76,13 @@ class Sampling:
 
 
 def nucleus(probs: Tensor, top_p: float) -> Tensor:
-    """The fewest likeliest tokens whose mass reaches top_p, renormalised. probs: [..., V]. Source: Holtzman et al. 2020."""
+    """The fewest likeliest tokens whose mass reaches top_p, renormalised. probs: [..., V]. Source:
+    Holtzman et al. 2020.
+    """
     ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
-    kept = ordered.where(ordered.cumsum(-1) - ordered < max(top_p, torch.finfo(probs.dtype).tiny), 0.0)
+    kept = ordered.where(
+        ordered.cumsum(-1) - ordered < max(top_p, torch.finfo(probs.dtype).tiny), 0.0
+    )
     return torch.zeros_like(probs).scatter_(-1, ids, kept / kept.sum(-1, keepdim=True))
 
 
@@ -85,13 +97,15 @@ class Rng(Protocol):
 
 
 def precise(probs: Tensor) -> torch.dtype:
-    """The dtype to accumulate probs in. A GPU adds in parallel, and in float32 its sums may then fall from one token to the
-    next by a rounding, so that a token of probability 0 could be drawn."""
+    """The dtype to accumulate probs in. A GPU adds in parallel, and in float32 its sums may then
+    fall from one token to the next by a rounding, so that a token of probability 0 could be drawn.
+    """
     return torch.float64 if probs.device.type == "cuda" else probs.dtype
 
 
 def invert(probs: Tensor, uniform: float) -> int:
-    """The token at which the cumulative distribution of probs [V] first exceeds `uniform`; never a token of probability 0.
+    """The token at which the cumulative distribution of probs [V] first exceeds `uniform`; never a
+    token of probability 0.
 
     Cumulative sum and binary search: several times faster than `torch.multinomial` at batch 1.
     Raises ValueError when probs hold NaN or no mass.
@@ -99,15 +113,20 @@ def invert(probs: Tensor, uniform: float) -> int:
     cumulative = probs.cumsum(-1, dtype=precise(probs))
     total = cumulative[-1].item()
     if not 0 < total < math.inf:
-        raise ValueError("cannot draw a token: the probabilities hold NaN, infinity or no mass (did the model emit NaN logits?)")
+        raise ValueError(
+            "cannot draw a token: the probabilities hold NaN, infinity or no mass (did the model"
+            " emit NaN logits?)"
+        )
     token = int(torch.searchsorted(cumulative, uniform * total, right=True))
-    if token == len(probs):   # uniform · total was rounded up to total itself
+    if token == len(probs):  # uniform · total was rounded up to total itself
         token = int((cumulative == cumulative[-1]).nonzero()[0])
     return token
 
 
 class SeededRng:
-    """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating system."""
+    """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating
+    system.
+    """
 
     def __init__(self, seed: int | None = None):
         if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
@@ -126,7 +145,9 @@ class SeededRng:
 
 
 class RecordingRng(SeededRng):
-    """A seeded rng that keeps every uniform it used, in order: what a stepper shows and a parity test replays."""
+    """A seeded rng that keeps every uniform it used, in order: what a stepper shows and a parity
+    test replays.
+    """
 
     def __init__(self, seed: int | None = None):
         super().__init__(seed)
@@ -138,10 +159,14 @@ class RecordingRng(SeededRng):
 
 
 class EnumeratingRng:
-    """Follows a given list of choices, then takes the first possible one and notes the others for later."""
+    """Follows a given list of choices, then takes the first possible one and notes the others for
+    later.
+    """
 
     def __init__(self, choices: tuple[int, ...] = ()):
-        self.choices, self.step, self.weight = choices, 0, 1.0
+        self.choices = choices
+        self.step = 0
+        self.weight = 1.0
         self.others: list[tuple[int, ...]] = []
 
     def _choose(self, probs: list[float]) -> int:
@@ -163,10 +188,11 @@ class EnumeratingRng:
 
 
 def outcomes(experiment: Callable[[Rng], Outcome]) -> Iterator[tuple[Outcome, float]]:
-    """Every outcome of an experiment that takes its chance from an rng, each run with its probability.
+    """Every outcome of an experiment that takes its chance from an rng, each run with its
+    probability.
 
-    The same outcome may come more than once; the weights of all runs sum to 1. This is how exact laws are computed
-    from the very rule that decodes: no second formula stands beside it.
+    The same outcome may come more than once; the weights of all runs sum to 1. This is how exact
+    laws are computed from the very rule that decodes: no second formula stands beside it.
     """
     pending: list[tuple[int, ...]] = [()]
     while pending:

@@ -1,8 +1,10 @@
 """One round: propose → score → judge → keep. The only place where a target's cache is cut back.
 
-What lives here: the round, the `Step` it returns, and what a drafter must offer (`Drafter`, `Session`). What does not:
-the loop (`decoding`) and the drafters themselves. Cascades run a round inside a drafter, so this stands below them.
+What lives here: the round, the `Step` it returns, and what a drafter must offer (`Drafter`,
+`Session`). What does not: the loop (`decoding`) and the drafters themselves. Cascades run a round
+inside a drafter, so this stands below them.
 """
+
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -10,23 +12,26 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from .models import CausalLM
-from .passes import Cache, Layer, Scores
-from .proposal import NOTHING, Proposal, Verdict
-from .sampling import Rng, Sampling
-from .theory import SUM_TOLERANCE
-from .tree import TokenTree
+from specdec_lite.engine.cache import Cache, Layer, Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.sampling import Rng, Sampling
+from specdec_lite.theory import SUM_TOLERANCE
+from specdec_lite.tree import TokenTree
 
 
 @dataclass(slots=True)
 class Context:
-    """What a drafter may look at. tokens: the committed ids [m], the last of which no model has been fed yet.
+    """What a drafter may look at. tokens: the committed ids [m], the last of which no model has
+    been fed yet.
 
-    scores: the target's scores of the last round's root and accepted path (at `start`: of all prompt tokens but the
-    last), with the hidden layers the drafter declared; None when the prompt is a single token.
-    sampling, rng: how tokens are drawn. wanted: how many tokens may still be emitted, ≥ 1; drafting more is wasted.
-    vocab_size: the target's V, the width that every row of `Proposal.probs` must have.
+    scores: the target's scores of the last round's root and accepted path (at `start`: of all
+    prompt tokens but the last), with the hidden layers the drafter declared; None when the prompt
+    is a single token. sampling, rng: how tokens are drawn. wanted: how many tokens may still be
+    emitted, ≥ 1; drafting more is wasted. vocab_size: the target's V, the width that every row of
+    `Proposal.probs` must have.
     """
+
     tokens: Tensor
     scores: Scores | None
     sampling: Sampling
@@ -36,18 +41,28 @@ class Context:
 
 
 class Session(Protocol):
-    """One generation's drafting. State lives here, so generations can interleave and nothing leaks between them."""
-    passes: int   # drafter forward passes so far
+    """One generation's drafting. State lives here, so generations can interleave and nothing leaks
+    between them.
+    """
+
+    passes: int  # drafter forward passes so far
 
     def propose(self, context: Context) -> Proposal:
-        """Draft at most `context.wanted - 1` levels. A drawn token may not be discarded after a look at it."""
+        """Draft at most `context.wanted - 1` levels. A drawn token may not be discarded after a
+        look at it.
+        """
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
-        """Hear what became of the last proposal; scores: of [root] + tree.tokens, rejected rows included."""
+        """Hear what became of the last proposal; scores: of [root] + tree.tokens, rejected rows
+        included.
+        """
 
 
 class Drafter(Protocol):
-    """A source of proposals. hidden_layers: the target's hidden states it wants to see in `Context.scores`."""
+    """A source of proposals. hidden_layers: the target's hidden states it wants to see in
+    `Context.scores`.
+    """
+
     hidden_layers: tuple[Layer, ...]
 
     def start(self, context: Context) -> Session:
@@ -58,12 +73,14 @@ class Drafter(Protocol):
 class Step:
     """What one round did. Everything after a stop token has been cut off: none of it is counted.
 
-    tokens: the emitted ids in order. tree: what was drafted; path: its accepted nodes. token, kind: the token the target
-    added and what it is ("recovered", "bonus", "sampled"), both None when a drafted stop token ended the text. tests: draws
-    tested at each level. p, q: for every node, the target's and the drafter's probability of its token (q = 1: chosen).
-    draft_passes; seconds spent drafting, verifying (the target's pass; both on a GPU between events in its queue) and on
+    tokens: the emitted ids in order. tree: what was drafted; path: its accepted nodes. token, kind:
+    the token the target added and what it is ("recovered", "bonus", "sampled"), both None when a
+    drafted stop token ended the text. tests: draws tested at each level. p, q: for every node, the
+    target's and the drafter's probability of its token (q = 1: chosen). draft_passes; seconds spent
+    drafting, verifying (the target's pass; both on a GPU between events in its queue) and on
     everything else. draws: how many draws landed on each node; None: one on each.
     """
+
     tokens: tuple[int, ...]
     tree: TokenTree
     path: tuple[int, ...]
@@ -92,13 +109,22 @@ class Step:
 
     @property
     def drafted(self) -> int:
-        """Draws made, not counting levels beyond a stop token: as many as nodes, unless equal draws share one."""
-        made, depth = self.draws or (1,) * len(self.tree), self.tree.depth.tolist()
-        return sum(count for count, level in zip(made, depth) if self.kind is not None or level < len(self.path))
+        """Draws made, not counting levels beyond a stop token: as many as nodes, unless equal draws
+        share one.
+        """
+        made = self.draws or (1,) * len(self.tree)
+        depth = self.tree.depth.tolist()
+        return sum(
+            count
+            for count, level in zip(made, depth)
+            if self.kind is not None or level < len(self.path)
+        )
 
 
 def moment(device: torch.device) -> "float | torch.cuda.Event":
-    """Now: the processor's clock in seconds; on a GPU an event in its queue, which marks when the work before it is done."""
+    """Now: the processor's clock in seconds; on a GPU an event in its queue, which marks when the
+    work before it is done.
+    """
     if device.type != "cuda":
         return perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -107,20 +133,33 @@ def moment(device: torch.device) -> "float | torch.cuda.Event":
 
 
 def between(first, second) -> float:
-    """Seconds from one `moment` to another. Events must have been passed already: a round reads its verdict after them."""
+    """Seconds from one `moment` to another. Events must have been passed already: a round reads its
+    verdict after them.
+    """
     return second - first if isinstance(first, float) else first.elapsed_time(second) / 1e3
 
 
 def check_shape(proposal: Proposal, wanted: int, vocab_size: int) -> None:
-    """Raise ValueError, before the target runs, for a draft that is too deep or whose rows have another width; TypeError for no draft."""
+    """Raise ValueError, before the target runs, for a draft that is too deep or whose rows have
+    another width; TypeError for no draft.
+    """
     if not isinstance(proposal, Proposal):
-        raise TypeError(f"the drafter proposed a {type(proposal).__name__}: must be a Proposal, NOTHING where there is nothing to propose")
+        raise TypeError(
+            f"the drafter proposed a {type(proposal).__name__}: must be a Proposal, NOTHING where"
+            " there is nothing to propose"
+        )
     tree, probs = proposal.tree, proposal.probs
     levels = len(tree) if tree.is_chain else int(tree.depth.max()) + 1
     if levels and levels >= wanted:
-        raise ValueError(f"the drafter proposed {levels} levels with {wanted} tokens wanted: at most {wanted - 1} are allowed")
+        raise ValueError(
+            f"the drafter proposed {levels} levels with {wanted} tokens wanted: at most"
+            f" {wanted - 1} are allowed"
+        )
     if probs is not None and len(tree) and probs.shape[1:] != (vocab_size,):
-        raise ValueError(f"the drafter's probs have shape {tuple(probs.shape)}: every row must be over the target's {vocab_size} tokens")
+        raise ValueError(
+            f"the drafter's probs have shape {tuple(probs.shape)}: every row must be over the"
+            f" target's {vocab_size} tokens"
+        )
 
 
 def check_proposal(proposal: Proposal, wanted: int, vocab_size: int) -> None:
@@ -131,15 +170,26 @@ def check_proposal(proposal: Proposal, wanted: int, vocab_size: int) -> None:
         return
     outside = [t for t in tree.tokens.tolist() if not 0 <= t < vocab_size]
     if outside:
-        raise ValueError(f"the drafter proposed token {outside[0]}: the target's token ids are 0 … {vocab_size - 1}")
+        raise ValueError(
+            f"the drafter proposed token {outside[0]}: the target's token ids are 0 …"
+            f" {vocab_size - 1}"
+        )
     if probs is not None and not bool(((probs.sum(-1) - 1).abs() < SUM_TOLERANCE).all()):
-        raise ValueError(f"the drafter's probs must sum to 1 in every row; they sum to {probs.sum(-1).tolist()}")
+        raise ValueError(
+            f"the drafter's probs must sum to 1 in every row; they sum to {probs.sum(-1).tolist()}"
+        )
     if probs is not None and bool((probs < 0).any()):
-        raise ValueError(f"the drafter's probs hold {probs.min().item()}: probabilities must be ≥ 0")
+        raise ValueError(
+            f"the drafter's probs hold {probs.min().item()}: probabilities must be ≥ 0"
+        )
 
 
-def token_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """For every node, its token's probability under the target and under the row its first draw came from (1 if chosen)."""
+def token_probabilities(
+    proposal: Proposal, target_probs: Tensor
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """For every node, its token's probability under the target and under the row its first draw
+    came from (1 if chosen).
+    """
     tree = proposal.tree
     if not len(tree):
         return (), ()
@@ -148,7 +198,10 @@ def token_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[tuple
     if proposal.probs is None:
         return tuple(p), (1.0,) * len(p)
     drawn = {node: row for draws in proposal.draws.values() for node, row in reversed(draws)}
-    q = [proposal.probs[drawn[node], token].item() if node in drawn else 1.0 for node, token in enumerate(tree.tokens.tolist())]
+    q = [
+        proposal.probs[drawn[node], token].item() if node in drawn else 1.0
+        for node, token in enumerate(tree.tokens.tolist())
+    ]
     return tuple(p), tuple(q)
 
 
@@ -156,10 +209,11 @@ Judged = tuple[Verdict, TokenTree, tuple[float, ...], tuple[float, ...]]
 
 
 def judge(rule, proposal: Proposal, logits: Tensor, context: Context) -> Judged:
-    """What the rule decides on the target's logits [n+1, V]: (verdict, tree, p and q of every node).
+    """What the rule decides on the target's logits [n+1, V]: (verdict, tree, p and q of every
+    node).
 
-    A rule with a method `read(proposal, logits, context)` works on the device and returns the same four from a single
-    read, in which it also checks the logits (`on_device`).
+    A rule with a method `read(proposal, logits, context)` works on the device and returns the same
+    four from a single read, in which it also checks the logits (`on_device`).
     """
     if hasattr(rule, "read"):
         return rule.read(proposal, logits, context)
@@ -170,11 +224,21 @@ def judge(rule, proposal: Proposal, logits: Tensor, context: Context) -> Judged:
 
 def not_finite(context: Context, dtype: torch.dtype) -> ValueError:
     """The error for logits no token can be drawn from."""
-    return ValueError(f"the target's logits hold NaN, infinity or no finite value after {len(context.tokens)} tokens: check its weights and dtype ({dtype})")
+    return ValueError(
+        f"the target's logits hold NaN, infinity or no finite value after {len(context.tokens)}"
+        f" tokens: check its weights and dtype ({dtype})"
+    )
 
 
-def speculate(target: CausalLM, cache: Cache, session: Session | None, context: Context, rule,
-              hidden_layers: tuple[Layer, ...] = (), stop_token_ids: frozenset[int] = frozenset()) -> tuple[Step, Scores]:
+def speculate(
+    target: CausalLM,
+    cache: Cache,
+    session: Session | None,
+    context: Context,
+    rule,
+    hidden_layers: tuple[Layer, ...] = (),
+    stop_token_ids: frozenset[int] = frozenset(),
+) -> tuple[Step, Scores]:
     """Run one round and leave `cache` holding every committed token but the last.
 
     Returns the step and the scores of the root and the accepted path. Raises ValueError on logits
@@ -188,7 +252,9 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
     drafted = moment(target.device)
     fed = torch.cat((context.tokens[-1:], proposal.tree.tokens.to(context.tokens.device)))
     scores = target.score(fed, cache, proposal.tree, hidden_layers)
-    if not on_device and not bool(scores.logits[0].amax(-1).isfinite().all()):   # the maximum is NaN where any logit is
+    if not on_device and not bool(
+        scores.logits[0].amax(-1).isfinite().all()
+    ):  # the maximum is NaN where any logit is
         raise not_finite(context, target.dtype)
     verified = moment(target.device)
     verdict, tree, p, q = judge(rule, proposal, scores.logits[0], context)
@@ -197,12 +263,35 @@ def speculate(target: CausalLM, cache: Cache, session: Session | None, context: 
     if session:
         session.observe(verdict, scores)
     tokens = [*tree.tokens[list(verdict.path)].tolist(), verdict.token]
-    path, token, kind, tests = verdict.path, verdict.token, verdict.kind, verdict.tests
+    path = verdict.path
+    token = verdict.token
+    kind = verdict.kind
+    tests = verdict.tests
     stop = next((i for i, t in enumerate(tokens) if t in stop_token_ids), None)
     if stop is not None and stop < len(path):
-        tokens, path, tests, token, kind = tokens[:stop + 1], path[:stop + 1], tests[:stop + 1], None, None
-    counts = None if proposal.nodes is None else tuple(map(list(proposal.nodes).count, range(len(tree))))
+        tokens = tokens[: stop + 1]
+        path = path[: stop + 1]
+        tests = tests[: stop + 1]
+        token = None
+        kind = None
+    counts = (
+        None if proposal.nodes is None else tuple(map(list(proposal.nodes).count, range(len(tree))))
+    )
     drafting, verifying = between(start, drafted), between(drafted, verified)
     other = max(0.0, perf_counter() - began - drafting - verifying)
-    step = Step(tuple(tokens), tree, path, token, kind, tests, p, q, (session.passes if session else 0) - passes, drafting, verifying, other, counts)
+    step = Step(
+        tuple(tokens),
+        tree,
+        path,
+        token,
+        kind,
+        tests,
+        p,
+        q,
+        (session.passes if session else 0) - passes,
+        drafting,
+        verifying,
+        other,
+        counts,
+    )
     return step, kept

@@ -1,14 +1,16 @@
-"""Closed forms: how often a draft is accepted, and what that is worth in tokens, time and arithmetic.
+"""Closed forms: how often a draft is accepted, and what that is worth in tokens, time and
+arithmetic.
 
-What lives here: pure functions of numbers or arrays, nothing measured and nothing drawn. What does not: the rules
-that decide (`acceptance`), the clock (`timing`).
-Symbols: p target and q draft distribution, [..., V]; alpha acceptance rate; gamma draft length (vLLM's
-`num_speculative_tokens`, Hugging Face's `num_assistant_tokens`); c time of one draft pass over time of one target
-pass; c_hat the same ratio in arithmetic operations; l lenience.
-Functions of p and q return a torch tensor for torch input and a NumPy array (or a float) for anything else.
-Functions of numbers broadcast; numbers give a float, arrays a float64 array.
-Source, unless a docstring says otherwise: Leviathan, Kalman and Matias 2023, arXiv 2211.17192.
+What lives here: pure functions of numbers or arrays, nothing measured and nothing drawn. What does
+not: the rules that decide (`acceptance`), the clock (`timing`). Symbols: p target and q draft
+distribution, [..., V]; alpha acceptance rate; gamma draft length (vLLM's `num_speculative_tokens`,
+Hugging Face's `num_assistant_tokens`); c time of one draft pass over time of one target pass; c_hat
+the same ratio in arithmetic operations; l lenience. Functions of p and q return a torch tensor for
+torch input and a NumPy array (or a float) for anything else. Functions of numbers broadcast;
+numbers give a float, arrays a float64 array. Source, unless a docstring says otherwise: Leviathan,
+Kalman and Matias 2023, arXiv 2211.17192.
 """
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -19,21 +21,27 @@ SUM_TOLERANCE = 1e-3
 
 # Two distributions ---------------------------------------------------------------------------------------------
 
-def acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
-    """The chance that a token drawn from q is accepted against p: β = Σ min(p, q). Its mean over positions is α.
 
-    p, q: [..., V] distributions, broadcast. Returns [...]. ValueError if a row is not a distribution.
-    Source: theorem 3.5 and corollary 3.6.
+def acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
+    """The chance that a token drawn from q is accepted against p: β = Σ min(p, q). Its mean over
+    positions is α.
+
+    p, q: [..., V] distributions, broadcast. Returns [...]. ValueError if a row is not a
+    distribution. Source: theorem 3.5 and corollary 3.6.
     """
     p, q = _distributions(p, q)
-    return _plain(torch.minimum(p, q).sum(-1)) if isinstance(p, Tensor) else _plain(np.minimum(p, q).sum(-1))
+    return (
+        _plain(torch.minimum(p, q).sum(-1))
+        if isinstance(p, Tensor)
+        else _plain(np.minimum(p, q).sum(-1))
+    )
 
 
 def total_variation(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
     """Half the summed absolute difference, Σ |p − q| / 2: the paper's D_LK, and 1 − β.
 
-    p, q: [..., V] distributions, broadcast. Returns [...], in [0, 1]: 0 iff equal, 1 iff no token has both positive.
-    Source: definition 3.2 (Σ |p − (p + q)/2|, the same number) and lemma 3.3.
+    p, q: [..., V] distributions, broadcast. Returns [...], in [0, 1]: 0 iff equal, 1 iff no token
+    has both positive. Source: definition 3.2 (Σ |p − (p + q)/2|, the same number) and lemma 3.3.
     """
     p, q = _distributions(p, q)
     return _plain(abs(p - q).sum(-1) / 2)
@@ -42,8 +50,8 @@ def total_variation(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.
 def residual(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> np.ndarray | Tensor:
     """The distribution a recovered token is drawn from: norm(max(0, p − q)).
 
-    p, q: [..., V] target and draft distributions. Where p == q nothing can be rejected, and p is returned.
-    Source: section 2.3.
+    p, q: [..., V] target and draft distributions. Where p == q nothing can be rejected, and p is
+    returned. Source: section 2.3.
     """
     p, q = _distributions(p, q)
     if isinstance(p, Tensor):
@@ -55,34 +63,45 @@ def residual(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> np.ndarray | Tenso
     return np.where(mass > 0, excess / np.where(mass > 0, mass, 1), p)
 
 
-def lenient_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor,
-                            lenience: float) -> float | np.ndarray | Tensor:
+def lenient_acceptance_rate(
+    p: ArrayLike | Tensor, q: ArrayLike | Tensor, lenience: float
+) -> float | np.ndarray | Tensor:
     """The acceptance rate when q is multiplied by l before the comparison: α_l = Σ min(p/l, q).
 
-    p, q: [..., V]; lenience: l in (0, 1], 1 being exact speculative sampling. Returns [...]. Source: appendix A.5.
+    p, q: [..., V]; lenience: l in (0, 1], 1 being exact speculative sampling. Returns [...].
+    Source: appendix A.5.
     """
     lenience = _number("lenience", lenience)
     if not 0 < lenience <= 1:
         raise ValueError(f"lenience must be in (0, 1], got {lenience}")
     p, q = _distributions(p, q)
-    return _plain(torch.minimum(p / lenience, q).sum(-1) if isinstance(p, Tensor)
-                  else np.minimum(p / lenience, q).sum(-1))
+    return _plain(
+        torch.minimum(p / lenience, q).sum(-1)
+        if isinstance(p, Tensor)
+        else np.minimum(p / lenience, q).sum(-1)
+    )
 
 
-def lenient_distance(p: ArrayLike | Tensor, q: ArrayLike | Tensor, lenience: float) -> float | np.ndarray | Tensor:
+def lenient_distance(
+    p: ArrayLike | Tensor, q: ArrayLike | Tensor, lenience: float
+) -> float | np.ndarray | Tensor:
     """The least total variation from p that any rule with lenience l can reach: α_l − α.
 
-    p, q: [..., V]; lenience: l in (0, 1]. Returns [...]. Recovering from norm(max(0, p − q)) reaches it.
-    Source: the book's own theorem on lenience (book/06_proofs.md).
+    p, q: [..., V]; lenience: l in (0, 1]. Returns [...]. Recovering from norm(max(0, p − q))
+    reaches it. Source: the book's own theorem on lenience (book/06_proofs.md).
     """
     return lenient_acceptance_rate(p, q, lenience) - acceptance_rate(p, q)
 
 
-def rejection_sampling_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
-    """The acceptance rate of rejection sampling tried once: 1/M with M = max p/q, never above Σ min(p, q).
+def rejection_sampling_acceptance_rate(
+    p: ArrayLike | Tensor, q: ArrayLike | Tensor
+) -> float | np.ndarray | Tensor:
+    """The acceptance rate of rejection sampling tried once: 1/M with M = max p/q, never above Σ
+    min(p, q).
 
-    p, q: [..., V]. A token with p > 0 and q = 0 makes M infinite and the rate 0. Returns [...].
-    A draw from q is kept with probability p/(M q), else one from p itself is taken. Source: appendix A.2.
+    p, q: [..., V]. A token with p > 0 and q = 0 makes M infinite and the rate 0. Returns [...]. A
+    draw from q is kept with probability p/(M q), else one from p itself is taken. Source: appendix
+    A.2.
     """
     p, q = _distributions(p, q)
     if isinstance(p, Tensor):
@@ -90,10 +109,13 @@ def rejection_sampling_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Ten
     return _plain(np.where(p > 0, q / np.where(p > 0, p, 1), np.inf).min(-1))
 
 
-def sample_and_match_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> float | np.ndarray | Tensor:
+def sample_and_match_acceptance_rate(
+    p: ArrayLike | Tensor, q: ArrayLike | Tensor
+) -> float | np.ndarray | Tensor:
     """The chance that independent draws from p and from q agree: Σ p·q, never above Σ min(p, q).
 
-    p, q: [..., V]. Returns [...]. The naive exact rule: draw from p, accept the draft if it is the same token.
+    p, q: [..., V]. Returns [...]. The naive exact rule: draw from p, accept the draft if it is the
+    same token.
     """
     p, q = _distributions(p, q)
     return _plain((p * q).sum(-1))
@@ -101,34 +123,40 @@ def sample_and_match_acceptance_rate(p: ArrayLike | Tensor, q: ArrayLike | Tenso
 
 # Tokens per pass -----------------------------------------------------------------------------------------------
 
+
 def expected_tokens(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """Tokens that one target pass emits on average: (1 − α^(γ+1)) / (1 − α), between 1 and γ + 1.
 
-    alpha: [0, 1], acceptances independent and equally likely; gamma: whole, at least 1. The recovered or bonus
-    token is counted. Source: equation 1.
+    alpha: [0, 1], acceptances independent and equally likely; gamma: whole, at least 1. The
+    recovered or bonus token is counted. Source: equation 1.
     """
     alpha, gamma = _alpha(alpha), _gamma(gamma)
     with np.errstate(divide="ignore", invalid="ignore"):
-        tokens = np.expm1((gamma + 1) * np.log(alpha)) / (alpha - 1)     # exact where 1 − α^(γ+1) would cancel
+        tokens = np.expm1((gamma + 1) * np.log(alpha)) / (
+            alpha - 1
+        )  # exact where 1 − α^(γ+1) would cancel
     return _plain(np.where(alpha == 1, gamma + 1, tokens))
 
 
 def token_count_law(alpha: float, gamma: int) -> np.ndarray:
-    """The law of the tokens that one pass emits: entry k − 1 is P(k tokens), k = 1 … γ+1, float64 [γ + 1].
+    """The law of the tokens that one pass emits: entry k − 1 is P(k tokens), k = 1 … γ+1, float64
+    [γ + 1].
 
     A geometric law of success 1 − alpha, capped at gamma + 1. Source: section 3.1.
     """
-    alpha, gamma = float(_alpha(_number("alpha", alpha))), int(_gamma(_number("gamma", gamma)))
+    alpha = float(_alpha(_number("alpha", alpha)))
+    gamma = int(_gamma(_number("gamma", gamma)))
     law = alpha ** np.arange(gamma + 1)
     law[:-1] *= 1 - alpha
     return law
 
 
 def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
-    """Tokens per pass when position i is accepted with a rate of its own: 1 + β₁ + β₁β₂ + … + β₁⋯β_γ.
+    """Tokens per pass when position i is accepted with a rate of its own: 1 + β₁ + β₁β₂ + … +
+    β₁⋯β_γ.
 
-    profile: [..., γ], entry i the share accepted *among the drafts tested* at position i. Returns [...].
-    With every entry equal to alpha this is `expected_tokens(alpha, γ)`.
+    profile: [..., γ], entry i the share accepted *among the drafts tested* at position i. Returns
+    [...]. With every entry equal to alpha this is `expected_tokens(alpha, γ)`.
     """
     profile = _array("profile", profile)
     if profile.ndim == 0 or profile.shape[-1] == 0:
@@ -139,37 +167,49 @@ def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
 def drafted_acceptance(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """Accepted ÷ drafted, the rate that engines print: (E[tokens] − 1) / γ, at most alpha.
 
-    alpha: [0, 1]; gamma: whole, at least 1. Drafts behind a rejection are counted though never tested;
-    accepted ÷ *tested* is what estimates alpha.
+    alpha: [0, 1]; gamma: whole, at least 1. Drafts behind a rejection are counted though never
+    tested; accepted ÷ *tested* is what estimates alpha.
     """
     return _plain((expected_tokens(alpha, gamma) - 1) / _gamma(gamma))
 
 
 # Time and arithmetic -------------------------------------------------------------------------------------------
 
+
 def walltime_improvement(alpha: ArrayLike, gamma: ArrayLike, c: ArrayLike) -> float | np.ndarray:
     """The speedup over plain decoding: (1 − α^(γ+1)) / ((1 − α)(γc + 1)).
 
-    alpha: [0, 1]; gamma: whole, at least 1; c: draft/target time of one pass, at least 0. Verifying γ + 1 positions
-    is taken to cost one target pass; `corrected_improvement` lifts that. Source: theorem 3.8.
+    alpha: [0, 1]; gamma: whole, at least 1; c: draft/target time of one pass, at least 0. Verifying
+    γ + 1 positions is taken to cost one target pass; `corrected_improvement` lifts that. Source:
+    theorem 3.8.
     """
     return corrected_improvement(expected_tokens(alpha, gamma), gamma, c)
 
 
-def corrected_improvement(tokens: ArrayLike, gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0,
-                          overhead: ArrayLike = 0.0) -> float | np.ndarray:
-    """The speedup with measured costs: tokens / (verify + γc + overhead), every cost in units of T(1).
+def corrected_improvement(
+    tokens: ArrayLike,
+    gamma: ArrayLike,
+    c: ArrayLike,
+    verify: ArrayLike = 1.0,
+    overhead: ArrayLike = 0.0,
+) -> float | np.ndarray:
+    """The speedup with measured costs: tokens / (verify + γc + overhead), every cost in units of
+    T(1).
 
-    tokens: emitted per pass, from `expected_tokens` or `tokens_from_profile`; gamma: whole, at least 1;
-    c: a draft pass *inside the loop*; verify: T(γ+1)/T(1), above 0; overhead: all else of a round, at least 0.
+    tokens: emitted per pass, from `expected_tokens` or `tokens_from_profile`; gamma: whole, at
+    least 1; c: a draft pass *inside the loop*; verify: T(γ+1)/T(1), above 0; overhead: all else of
+    a round, at least 0.
     """
     tokens, gamma = _within("tokens", tokens, 1, np.inf), _gamma(gamma)
-    c, overhead = _within("c", c, 0, np.inf), _within("overhead", overhead, 0, np.inf)
+    c = _within("c", c, 0, np.inf)
+    overhead = _within("overhead", overhead, 0, np.inf)
     verify = _array("verify", verify)
     if not np.all(verify > 0):
         raise ValueError(f"verify must be above 0, got {verify}")
     if np.any(tokens > (gamma + 1) * (1 + 1e-12)):
-        raise ValueError(f"tokens must be at most gamma + 1, got tokens={tokens} with gamma={gamma}")
+        raise ValueError(
+            f"tokens must be at most gamma + 1, got tokens={tokens} with gamma={gamma}"
+        )
     return _plain(tokens / (verify + gamma * c + overhead))
 
 
@@ -185,8 +225,9 @@ def guaranteed_improvement(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray
 def optimal_gamma(alpha: ArrayLike, c: ArrayLike, max_gamma: int = 64) -> tuple:
     """The draft length of the greatest speedup, and that speedup: (gamma, improvement).
 
-    alpha: [0, 1]; c: at least 0; max_gamma: whole, at least 1. (0, 1.0) when alpha <= c: drafting cannot pay.
-    The smallest such gamma where several tie. Arrays give an int64 and a float64 array. Source: section 3.5.
+    alpha: [0, 1]; c: at least 0; max_gamma: whole, at least 1. (0, 1.0) when alpha <= c: drafting
+    cannot pay. The smallest such gamma where several tie. Arrays give an int64 and a float64 array.
+    Source: section 3.5.
     """
     alpha, c = _alpha(alpha), _within("c", c, 0, np.inf)
     gammas = np.arange(1, int(_gamma(_number("max_gamma", max_gamma), "max_gamma")) + 1)
@@ -198,7 +239,8 @@ def optimal_gamma(alpha: ArrayLike, c: ArrayLike, max_gamma: int = 64) -> tuple:
 
 
 def operations_factor(alpha: ArrayLike, gamma: ArrayLike, c_hat: ArrayLike) -> float | np.ndarray:
-    """Arithmetic per emitted token, against plain decoding: (1 − α)(γĉ + γ + 1) / (1 − α^(γ+1)), at least 1.
+    """Arithmetic per emitted token, against plain decoding: (1 − α)(γĉ + γ + 1) / (1 − α^(γ+1)), at
+    least 1.
 
     alpha: [0, 1]; gamma: whole, at least 1; c_hat: draft/target arithmetic per token, at least 0.
     Source: theorem 3.11.
@@ -207,8 +249,9 @@ def operations_factor(alpha: ArrayLike, gamma: ArrayLike, c_hat: ArrayLike) -> f
     return _plain((gamma * c_hat + gamma + 1) / expected_tokens(alpha, gamma))
 
 
-def drafting_share(gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0,
-                   overhead: ArrayLike = 0.0) -> float | np.ndarray:
+def drafting_share(
+    gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0, overhead: ArrayLike = 0.0
+) -> float | np.ndarray:
     """The share of a round's time that the draft takes: γc / (verify + γc + overhead), in [0, 1).
 
     Arguments as in `corrected_improvement`.
@@ -219,24 +262,36 @@ def drafting_share(gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0,
 
 # Checks --------------------------------------------------------------------------------------------------------
 
+
 def _distributions(p, q) -> tuple:
-    """Both as torch tensors (if either is one) or float64 arrays, after checking that each row sums to 1."""
+    """Both as torch tensors (if either is one) or float64 arrays, after checking that each row sums
+    to 1.
+    """
     if isinstance(p, Tensor) or isinstance(q, Tensor):
         like = p if isinstance(p, Tensor) else q
         dtype = like.dtype if like.is_floating_point() else torch.float64
-        p, q = (x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=dtype, device=like.device) for x in (p, q))
+        p, q = (
+            x if isinstance(x, Tensor) else torch.as_tensor(x, dtype=dtype, device=like.device)
+            for x in (p, q)
+        )
     else:
         p, q = _array("p", p), _array("q", q)
     for name, x in (("p", p), ("q", q)):
         if x.ndim == 0 or 0 in x.shape:
             raise ValueError(f"{name} must be rows over the vocabulary, got shape {tuple(x.shape)}")
         sums = x.sum(-1)
-        low, least, most = float(x.min()), float(sums.min()), float(sums.max())
+        low = float(x.min())
+        least = float(sums.min())
+        most = float(sums.max())
         if not (low >= 0 and least >= 1 - SUM_TOLERANCE and most <= 1 + SUM_TOLERANCE):
-            raise ValueError(f"{name} must be non-negative and sum to 1 along its last axis; "
-                             f"its smallest entry is {low}, its sums lie in [{least}, {most}]")
+            raise ValueError(
+                f"{name} must be non-negative and sum to 1 along its last axis; "
+                f"its smallest entry is {low}, its sums lie in [{least}, {most}]"
+            )
     if p.shape[-1] != q.shape[-1]:
-        raise ValueError(f"p and q must share one vocabulary, got {p.shape[-1]} and {q.shape[-1]} entries")
+        raise ValueError(
+            f"p and q must share one vocabulary, got {p.shape[-1]} and {q.shape[-1]} entries"
+        )
     return p, q
 
 
@@ -247,7 +302,9 @@ def _array(name: str, x: ArrayLike | Tensor) -> np.ndarray:
             raise TypeError("text and complex numbers are none")
         return array.astype(float)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name}={x!r}: must be a number or an array of numbers ({error})") from None
+        raise TypeError(
+            f"{name}={x!r}: must be a number or an array of numbers ({error})"
+        ) from None
 
 
 def _number(name: str, x) -> float:

@@ -1,12 +1,15 @@
-"""Token trees: what a drafter proposes. A chain is a tree in which every node has at most one child.
+"""Token trees: what a drafter proposes. A chain is a tree in which every node has at most one
+child.
 
-A tree stores tokens and parents, nothing else; depth, mask, children and paths are functions of the parents.
-Nodes are numbered so that a parent comes before its children; -1 is the root, the last committed token, which is
-not a node of the tree.
+A tree stores tokens and parents, nothing else; depth, mask, children and paths are functions of the
+parents. Nodes are numbered so that a parent comes before its children; -1 is the root, the last
+committed token, which is not a node of the tree.
 
-Where every level has a ranked list of guesses, the *shape* of a tree can be chosen once and used in every round. A shape
-is a tree too: its tokens are ranks (0 is the likeliest guess of its level), and `fill` puts the guessed tokens in their place.
+Where every level has a ranked list of guesses, the *shape* of a tree can be chosen once and used in
+every round. A shape is a tree too: its tokens are ranks (0 is the likeliest guess of its level),
+and `fill` puts the guessed tokens in their place.
 """
+
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
@@ -33,10 +36,12 @@ def _depth(parents: tuple[int, ...]) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _mask(parents: tuple[int, ...]) -> Tensor:
-    """By doubling: who sees its 2ᵏ nearest ancestors also sees theirs. One row more than there are nodes: the root, which is none."""
+    """By doubling: who sees its 2ᵏ nearest ancestors also sees theirs. One row more than there are
+    nodes: the root, which is none.
+    """
     root = len(parents)
     mask = torch.eye(root + 1, root, dtype=torch.bool)
-    above = torch.tensor([*parents, root]) % (root + 1)   # −1 becomes the root's row
+    above = torch.tensor([*parents, root]) % (root + 1)  # −1 becomes the root's row
     while bool((above < root).any()):
         mask |= mask[above]
         above = above[above]
@@ -52,7 +57,10 @@ def _children(parents: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
-    table = [[float(value) for value in row] for row in (accuracies.tolist() if isinstance(accuracies, Tensor) else accuracies)]
+    table = [
+        [float(value) for value in row]
+        for row in (accuracies.tolist() if isinstance(accuracies, Tensor) else accuracies)
+    ]
     for level, row in enumerate(table):
         for rank, value in enumerate(row):
             if not 0 <= value <= 1:
@@ -63,14 +71,18 @@ def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list
 class TokenTree:
     """Drafted tokens and, for each, its parent (-1: child of the last committed token).
 
-    tokens: n ids, a list or a LongTensor [n]; parents: n ints with parents[i] < i. Raises ValueError when the parents
-    are not a tree in that order, TypeError when either are not whole numbers. The number of nodes is `len(tree)`; an empty tree is legal.
+    tokens: n ids, a list or a LongTensor [n]; parents: n ints with parents[i] < i. Raises
+    ValueError when the parents are not a tree in that order, TypeError when either are not whole
+    numbers. The number of nodes is `len(tree)`; an empty tree is legal.
     """
+
     __slots__ = ("tokens", "parents")
 
     def __init__(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]):
         try:
-            self.tokens = torch.as_tensor(tokens).clone()   # a drafter may write its next draft where this one stands
+            self.tokens = torch.as_tensor(
+                tokens
+            ).clone()  # a drafter may write its next draft where this one stands
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"tokens={tokens!r}: must be whole numbers") from None
         if self.tokens.numel() and not is_whole_dtype(self.tokens.dtype):
@@ -81,23 +93,35 @@ class TokenTree:
         except TypeError:
             raise TypeError(f"parents={parents!r}: must be whole numbers") from None
         if self.tokens.dim() != 1 or len(self.tokens) != len(self.parents):
-            raise ValueError(f"tokens and parents must be two rows of one length; got {tuple(self.tokens.shape)} and {len(self.parents)}")
+            raise ValueError(
+                f"tokens and parents must be two rows of one length; got {tuple(self.tokens.shape)}"
+                f" and {len(self.parents)}"
+            )
         for node, parent in enumerate(self.parents):
             if not -1 <= parent < node:
-                raise ValueError(f"parents[{node}]={parent}: must be -1 (child of the root) or an earlier node, so at most {node - 1}")
+                raise ValueError(
+                    f"parents[{node}]={parent}: must be -1 (child of the root) or an earlier node,"
+                    f" so at most {node - 1}"
+                )
 
     def __len__(self) -> int:
         return len(self.parents)
 
     def __eq__(self, other) -> bool:
-        return isinstance(other, TokenTree) and self.parents == other.parents and self.tokens.tolist() == other.tokens.tolist()
+        return (
+            isinstance(other, TokenTree)
+            and self.parents == other.parents
+            and self.tokens.tolist() == other.tokens.tolist()
+        )
 
     def __repr__(self) -> str:
         return f"TokenTree(tokens={self.tokens.tolist()}, parents={list(self.parents)})"
 
     @property
     def depth(self) -> Tensor:
-        """[n] long: 0 for children of the root. A node's position id is the root's plus depth plus one."""
+        """[n] long: 0 for children of the root. A node's position id is the root's plus depth plus
+        one.
+        """
         return _depth(self.parents).clone()
 
     @property
@@ -132,8 +156,12 @@ class TokenTree:
 
     @classmethod
     def cartesian(cls, levels: Sequence[Sequence[int]]) -> "TokenTree":
-        """All combinations of one token a level: [[a, b], [c, d, e]] has 2 + 6 nodes. Source: Cai et al. 2024, section 2.1.2."""
-        tokens, parents, above = [], [], [-1]
+        """All combinations of one token a level: [[a, b], [c, d, e]] has 2 + 6 nodes. Source: Cai
+        et al. 2024, section 2.1.2.
+        """
+        tokens = []
+        parents = []
+        above = [-1]
         for level in levels:
             start = len(tokens)
             for parent, token in product(above, level):
@@ -144,16 +172,20 @@ class TokenTree:
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> "TokenTree":
-        """The smallest tree that spells every given path of tokens: equal prefixes share their nodes."""
+        """The smallest tree that spells every given path of tokens: equal prefixes share their
+        nodes.
+        """
         return cls.merge([cls.chain(list(path)) for path in paths])[0]
 
     @classmethod
     def best(cls, accuracies: Sequence[Sequence[float]] | Tensor, budget: int) -> "TokenTree":
-        """The shape of at most `budget` nodes with the most expected tokens, its nodes in the order of their worth.
+        """The shape of at most `budget` nodes with the most expected tokens, its nodes in the order
+        of their worth.
 
-        accuracies: [levels, ranks], in [0, 1]: how often guess `rank` of a level is right, given that its parent is. A node
-        is worth the product along its path, so no node is worth more than its parent, and adding the best node that
-        hangs from the tree is optimal, not only greedy. The first m nodes are the best shape of m nodes; those worth 0 are left out.
+        accuracies: [levels, ranks], in [0, 1]: how often guess `rank` of a level is right, given
+        that its parent is. A node is worth the product along its path, so no node is worth more
+        than its parent, and adding the best node that hangs from the tree is optimal, not only
+        greedy. The first m nodes are the best shape of m nodes; those worth 0 are left out.
         ValueError for anything else. Source: Cai et al. 2024, section 2.3.3.
         """
         table = _accuracy_table(accuracies)
@@ -179,33 +211,48 @@ class TokenTree:
         return cls(ranks, parents)
 
     def fill(self, guesses: Tensor) -> "TokenTree":
-        """The tree of tokens that this shape makes of guesses [levels, ranks]: node by node the guess of its level and rank.
+        """The tree of tokens that this shape makes of guesses [levels, ranks]: node by node the
+        guess of its level and rank.
 
         ValueError where the shape asks for a level or a rank that there is not.
         """
         depth = _depth(self.parents)
-        if len(self) and (guesses.dim() != 2 or int(depth.max()) >= guesses.shape[0] or not 0 <= int(self.tokens.min()) <= int(self.tokens.max()) < guesses.shape[1]):
-            raise ValueError(f"guesses has shape {tuple(guesses.shape)}: the shape needs {int(depth.max()) + 1} levels and ranks 0 … {int(self.tokens.max())}")
-        return TokenTree(guesses[depth.to(guesses.device), self.tokens.to(guesses.device)], self.parents)
+        if len(self) and (
+            guesses.dim() != 2
+            or int(depth.max()) >= guesses.shape[0]
+            or not 0 <= int(self.tokens.min()) <= int(self.tokens.max()) < guesses.shape[1]
+        ):
+            raise ValueError(
+                f"guesses has shape {tuple(guesses.shape)}: the shape needs {int(depth.max()) + 1}"
+                f" levels and ranks 0 … {int(self.tokens.max())}"
+            )
+        return TokenTree(
+            guesses[depth.to(guesses.device), self.tokens.to(guesses.device)], self.parents
+        )
 
     def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:
-        """[n] float64: of a shape's nodes, the chance that the target's text goes through them, levels taken as independent.
+        """[n] float64: of a shape's nodes, the chance that the target's text goes through them,
+        levels taken as independent.
 
-        accuracies: [levels, ranks], as for `best`. 1 + worth.sum() is the expected number of tokens a round. ValueError
-        where the shape asks for a level or a rank that there is not.
+        accuracies: [levels, ranks], as for `best`. 1 + worth.sum() is the expected number of tokens
+        a round. ValueError where the shape asks for a level or a rank that there is not.
         """
-        table, depth, worth = _accuracy_table(accuracies), _depth(self.parents).tolist(), []
+        table = _accuracy_table(accuracies)
+        depth = _depth(self.parents).tolist()
+        worth = []
         for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
             if not (level < len(table) and 0 <= rank < len(table[level])):
-                raise ValueError(f"accuracies has no rank {rank} on level {level}, which the shape needs")
+                raise ValueError(
+                    f"accuracies has no rank {rank} on level {level}, which the shape needs"
+                )
             worth.append(table[level][rank] * (worth[parent] if parent >= 0 else 1.0))
         return torch.tensor(worth, dtype=torch.float64)
 
     def prune(self, keep: Collection[int]) -> tuple["TokenTree", tuple[int, ...]]:
         """The tree of the nodes in `keep`, in their order, and for each of them its old number.
 
-        For *chosen* tokens only: a drawn token may not be dropped after a look at it. ValueError for a node that is not
-        there, and for one whose parent is not kept.
+        For *chosen* tokens only: a drawn token may not be dropped after a look at it. ValueError
+        for a node that is not there, and for one whose parent is not kept.
         """
         kept = tuple(sorted(set(keep)))
         new = {-1: -1} | {old: place for place, old in enumerate(kept)}
@@ -218,10 +265,11 @@ class TokenTree:
 
     @staticmethod
     def merge(trees: Sequence["TokenTree"]) -> tuple["TokenTree", list[tuple[int, ...]]]:
-        """One tree in which nodes with equal text are one node, and a map old node → new node for each input tree.
+        """One tree in which nodes with equal text are one node, and a map old node → new node for
+        each input tree.
 
-        Nodes are merged, draws never: keep one row of `Proposal.probs` per draw and let `Proposal.nodes` say where it
-        landed. Siblings keep the order in which they first appear.
+        Nodes are merged, draws never: keep one row of `Proposal.probs` per draw and let
+        `Proposal.nodes` say where it landed. Siblings keep the order in which they first appear.
         """
         tokens: list[int] = []
         parents: list[int] = []

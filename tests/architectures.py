@@ -1,8 +1,11 @@
-"""Every causal language model that transformers can build, made tiny: can it be decoded speculatively, and if not, why not?
+"""Every causal language model that transformers can build, made tiny: can it be decoded
+speculatively, and if not, why not?
 
-`examine` runs one model type in float64 and says what it found. `python -m tests.matrix` records the findings of all of them;
-the tests hold the record against fresh findings, so neither a new version of transformers nor a change here goes unnoticed.
+`examine` runs one model type in float64 and says what it found. `python -m tests.matrix` records
+the findings of all of them; the tests hold the record against fresh findings, so neither a new
+version of transformers nor a change here goes unnoticed.
 """
+
 import inspect
 from dataclasses import dataclass
 
@@ -15,58 +18,155 @@ from specdec_lite import CausalLM
 from specdec_lite.tree import TokenTree
 
 TYPES = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-LARGEST = 4_000_000   # parameters of a tiny model
+LARGEST = 4_000_000  # parameters of a tiny model
 
 # Every name under which the families keep the same few sizes; a config is given those it knows.
 SIZES = {
-    32: "hidden_size d_model n_embd embed_dim embedding_size word_embed_proj_dim cross_attention_hidden_size",
-    48: "vocab_size vocab_size_per_layer_input intermediate_size ffn_dim n_inner d_ff d_inner dff decoder_ffn_dim encoder_ffn_dim ffn_hidden_size intermediate_size_mlp",
-    2: "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers num_decoder_layers num_encoder_layers num_key_value_heads "
-       "num_experts_per_tok moe_k moe_topk num_global_key_value_heads linear_num_key_heads index_n_heads eos_token_id",
-    4: "num_attention_heads n_head n_heads num_heads decoder_attention_heads encoder_attention_heads num_decoder_attention_heads "
-       "num_encoder_attention_heads num_experts num_local_experts n_routed_experts moe_num_experts rotary_dim qk_rope_head_dim rope_dim "
-       "linear_num_value_heads index_topk",
-    8: "head_dim dim_head attention_head_dim head_size kv_channels global_head_dim qk_nope_head_dim v_head_dim query_pre_attn_scalar num_buckets "
-       "mamba_n_heads mamba_d_head mamba_d_state mamba_num_heads mamba_head_dim ssm_state_size state_size linear_key_head_dim "
-       "linear_value_head_dim index_head_dim attention_chunk_size hidden_size_per_layer_input",
-    16: "moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size expert_ffn_hidden_size "
-        "shared_intermediate_size kv_lora_rank q_lora_rank max_2d_position_embeddings",
+    32: (
+        "hidden_size d_model n_embd embed_dim embedding_size word_embed_proj_dim"
+        " cross_attention_hidden_size"
+    ),
+    48: (
+        "vocab_size vocab_size_per_layer_input intermediate_size ffn_dim n_inner d_ff d_inner dff"
+        " decoder_ffn_dim encoder_ffn_dim ffn_hidden_size intermediate_size_mlp"
+    ),
+    2: (
+        "num_hidden_layers n_layer n_layers num_layers decoder_layers encoder_layers"
+        " num_decoder_layers num_encoder_layers num_key_value_heads num_experts_per_tok moe_k"
+        " moe_topk num_global_key_value_heads linear_num_key_heads index_n_heads eos_token_id"
+    ),
+    4: (
+        "num_attention_heads n_head n_heads num_heads decoder_attention_heads"
+        " encoder_attention_heads num_decoder_attention_heads num_encoder_attention_heads"
+        " num_experts num_local_experts n_routed_experts moe_num_experts rotary_dim"
+        " qk_rope_head_dim rope_dim linear_num_value_heads index_topk"
+    ),
+    8: (
+        "head_dim dim_head attention_head_dim head_size kv_channels global_head_dim"
+        " qk_nope_head_dim v_head_dim query_pre_attn_scalar num_buckets mamba_n_heads mamba_d_head"
+        " mamba_d_state mamba_num_heads mamba_head_dim ssm_state_size state_size"
+        " linear_key_head_dim linear_value_head_dim index_head_dim attention_chunk_size"
+        " hidden_size_per_layer_input"
+    ),
+    16: (
+        "moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size"
+        " expert_ffn_hidden_size shared_intermediate_size kv_lora_rank q_lora_rank"
+        " max_2d_position_embeddings"
+    ),
     512: "max_position_embeddings n_positions max_seq_len max_target_positions block_size",
-    1: "n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace topk_group n_group mamba_n_groups bos_token_id",
+    1: (
+        "n_shared_experts num_shared_experts moe_num_shared_experts first_k_dense_replace"
+        " topk_group n_group mamba_n_groups bos_token_id"
+    ),
     0: "pad_token_id num_kv_shared_layers",
     WINDOW: "sliding_window window_size attention_window",
-    0.3: "initializer_range init_std", 0.5: "partial_rotary_factor",
+    0.3: "initializer_range init_std",
+    0.5: "partial_rotary_factor",
 }
-SMALL = {name: size for size, names in SIZES.items() for name in names.split()} | dict(is_decoder=True, tie_word_embeddings=False)
+SMALL = {name: size for size, names in SIZES.items() for name in names.split()} | dict(
+    is_decoder=True, tie_word_embeddings=False
+)
 MIXED = dict(layer_types=["sliding_attention", "full_attention"])
-OPTIONS = {kind: dict(num_key_value_heads=4) for kind in "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text glm4_moe_lite glm_moe_dsa "
-                                                         "minicpm3 youtu".split()} | {
-    "cohere_compass_text": MIXED | dict(rope_parameters={kind: dict(rope_type="default", rope_theta=1e4) for kind in MIXED["layer_types"]}),
-    "dbrx": dict(attn_config=dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8.0), ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2)),
-    "gemma2": MIXED, "gemma3_text": MIXED, "cohere2": MIXED, "exaone4": MIXED, "olmo3": MIXED,
+OPTIONS = {
+    kind: dict(num_key_value_heads=4)
+    for kind in "axk1 axk2 deepseek_v2 deepseek_v3 deepseek_v32 dots3_note_text glm4_moe_lite glm_moe_dsa minicpm3 youtu".split()
+} | {
+    "cohere_compass_text": (
+        MIXED
+        | dict(
+            rope_parameters={
+                kind: dict(rope_type="default", rope_theta=1e4) for kind in MIXED["layer_types"]
+            }
+        )
+    ),
+    "dbrx": dict(
+        attn_config=dict(kv_n_heads=2, rope_theta=1e4, clip_qkv=8.0),
+        ffn_config=dict(ffn_hidden_size=16, moe_num_experts=4, moe_top_k=2),
+    ),
+    "gemma2": MIXED,
+    "gemma3_text": MIXED,
+    "cohere2": MIXED,
+    "exaone4": MIXED,
+    "olmo3": MIXED,
     "gpt_neo": dict(attention_types=[[["global", "local"], 1]]),
-    "lfm2": dict(layer_types=["conv", "full_attention"]), "lfm2_moe": dict(layer_types=["conv", "full_attention"]), "zaya": dict(num_experts_per_tok=1),
-    "zamba": dict(layer_types=["mamba", "hybrid"]), "zamba2": dict(layer_types=["mamba", "hybrid"]), "mamba2": dict(num_heads=8),
-    "falcon_h1": dict(mamba_d_ssm=64), "longcat_flash": dict(num_key_value_heads=4, head_dim=4, num_layers=1, num_hidden_layers=2),
-    "modernbert-decoder": dict(local_attention=2 * WINDOW), "qwen2": dict(use_sliding_window=True, max_window_layers=1),
-    "qwen3": dict(use_sliding_window=True, max_window_layers=1), "reformer": dict(axial_pos_shape=[16, 32], axial_pos_embds_dim=[16, 16]),
-    "roc_bert": dict(enable_pronunciation=False, enable_shape=False, pronunciation_vocab_size=8, shape_vocab_size=8, pronunciation_embed_dim=8, shape_embed_dim=8),
-    "xlm": dict(emb_dim=32, n_words=VOCABULARY), "xmod": dict(default_language="en_XX", languages=("en_XX",)),
-    "git": dict(vision_config=dict(hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4, image_size=16, patch_size=8)),
+    "lfm2": dict(layer_types=["conv", "full_attention"]),
+    "lfm2_moe": dict(layer_types=["conv", "full_attention"]),
+    "zaya": dict(num_experts_per_tok=1),
+    "zamba": dict(layer_types=["mamba", "hybrid"]),
+    "zamba2": dict(layer_types=["mamba", "hybrid"]),
+    "mamba2": dict(num_heads=8),
+    "falcon_h1": dict(mamba_d_ssm=64),
+    "longcat_flash": dict(num_key_value_heads=4, head_dim=4, num_layers=1, num_hidden_layers=2),
+    "modernbert-decoder": dict(local_attention=2 * WINDOW),
+    "qwen2": dict(use_sliding_window=True, max_window_layers=1),
+    "qwen3": dict(use_sliding_window=True, max_window_layers=1),
+    "reformer": dict(axial_pos_shape=[16, 32], axial_pos_embds_dim=[16, 16]),
+    "roc_bert": dict(
+        enable_pronunciation=False,
+        enable_shape=False,
+        pronunciation_vocab_size=8,
+        shape_vocab_size=8,
+        pronunciation_embed_dim=8,
+        shape_embed_dim=8,
+    ),
+    "xlm": dict(emb_dim=32, n_words=VOCABULARY),
+    "xmod": dict(default_language="en_XX", languages=("en_XX",)),
+    "git": dict(
+        vision_config=dict(
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            image_size=16,
+            patch_size=8,
+        )
+    ),
 }
-SINGLE = {"xglm"}   # its own code overflows in float64; it is examined in float32
-# Not tried: a config made of several, most of them with images or sound; where a family's text model has a type of its own, that one is examined.
-COMPOSITE = {kind: "text together with images or sound; its text model is examined under its own type" for kind in (
-    "dots3_note", "gemma3", "gemma3n", "gemma4", "gemma4_unified", "llama4", "qwen3_5", "qwen3_5_moe", "qwen4_exp")} | {
-    kind: "text together with images or sound" for kind in ("emu3", "fuyu", "got_ocr2", "mllama", "moss_transcribe_diarize", "phi4_multimodal",
-                                                          "musicgen", "musicgen_melody")} | {
-    kind: "a drafter that reads its target's cache, no model of its own" for kind in ("gemma4_assistant", "gemma4_unified_assistant")} | {
-    "blt": "bytes in patches: its decoder needs an encoder's states"}
+SINGLE = {"xglm"}  # its own code overflows in float64; it is examined in float32
+# Not tried: a config made of several, most of them with images or sound; where a family's text
+# model has a type of its own, that one is examined.
+COMPOSITE = (
+    {
+        kind: "text together with images or sound; its text model is examined under its own type"
+        for kind in (
+            "dots3_note",
+            "gemma3",
+            "gemma3n",
+            "gemma4",
+            "gemma4_unified",
+            "llama4",
+            "qwen3_5",
+            "qwen3_5_moe",
+            "qwen4_exp",
+        )
+    }
+    | {
+        kind: "text together with images or sound"
+        for kind in (
+            "emu3",
+            "fuyu",
+            "got_ocr2",
+            "mllama",
+            "moss_transcribe_diarize",
+            "phi4_multimodal",
+            "musicgen",
+            "musicgen_melody",
+        )
+    }
+    | {
+        kind: "a drafter that reads its target's cache, no model of its own"
+        for kind in ("gemma4_assistant", "gemma4_unified_assistant")
+    }
+    | {"blt": "bytes in patches: its decoder needs an encoder's states"}
+)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """outcome: "exact", "refused" or "not tried". trees: "one pass" or "path by path" where exact; reason: where not."""
+    """outcome: "exact", "refused" or "not tried". trees: "one pass" or "path by path" where exact;
+    reason: where not.
+    """
+
     kind: str
     outcome: str
     trees: str | None = None
@@ -85,14 +185,18 @@ def known(config_class) -> set[str]:
 
 
 def tiny(kind: str, seed: int = 0, positions: int = 512):
-    """A random model of the type with at most LARGEST parameters, in float64. positions: its context length, where it has one."""
+    """A random model of the type with at most LARGEST parameters, in float64. positions: its
+    context length, where it has one.
+    """
     config_class, options = CONFIG_MAPPING[kind], OPTIONS.get(kind, {})
     names = known(config_class)
     sizes = SMALL | dict.fromkeys(SIZES[512].split(), positions)
     config = config_class(**{name: size for name, size in sizes.items() if name in names} | options)
-    config._experts_implementation = "eager"   # the grouped kernels know no float64
+    config._experts_implementation = "eager"  # the grouped kernels know no float64
     with torch.device("meta"):
-        size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
+        size = sum(
+            weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters()
+        )
     assert size <= LARGEST, f"{kind}: {size} parameters are not tiny"
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config).eval()
@@ -104,31 +208,58 @@ REST = [20, 30, 40, 1, 2, 3]
 
 
 def largest_error(model: CausalLM) -> float:
-    """Prefill, steps, a block, a crop, a tree, a kept path: the largest difference from one pass over the same text."""
+    """Prefill, steps, a block, a crop, a tree, a kept path: the largest difference from one pass
+    over the same text.
+    """
     cache, whole = model.new_cache(), logits_of(model, PROMPT + REST)
-    apart = lambda ours, theirs: (ours - theirs[-len(ours):]).abs().max().item()
-    rows = [model.score(PROMPT, cache, last=True), *(model.score([t], cache) for t in REST[:2]), model.score(REST[2:], cache)]
-    errors = [apart(torch.cat([row.logits[0] for row in rows]), whole), apart(logits_of(model, PROMPT), whole[:len(PROMPT)])]
+    apart = lambda ours, theirs: (ours - theirs[-len(ours) :]).abs().max().item()
+    rows = [
+        model.score(PROMPT, cache, last=True),
+        *(model.score([t], cache) for t in REST[:2]),
+        model.score(REST[2:], cache),
+    ]
+    errors = [
+        apart(torch.cat([row.logits[0] for row in rows]), whole),
+        apart(logits_of(model, PROMPT), whole[: len(PROMPT)]),
+    ]
     cache.crop(len(PROMPT))
     errors.append(apart(model.score([7, 8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])))
     cache.crop(len(PROMPT))
     logits = model.score([19, *TREE.tokens.tolist()], cache, TREE).logits[0]
     for path in TREE.paths():
-        errors.append(apart(logits[[0, *(node + 1 for node in path)]], logits_of(model, [*PROMPT, 19, *TREE.tokens[list(path)].tolist()])))
+        errors.append(
+            apart(
+                logits[[0, *(node + 1 for node in path)]],
+                logits_of(model, [*PROMPT, 19, *TREE.tokens[list(path)].tolist()]),
+            )
+        )
     cache.keep((0, 2, 5, 7))
-    return max(*errors, apart(model.score([5, 6], cache).logits[0], logits_of(model, [*PROMPT, 19, 21, 24, 26, 5, 6])))
+    return max(
+        *errors,
+        apart(
+            model.score([5, 6], cache).logits[0], logits_of(model, [*PROMPT, 19, 21, 24, 26, 5, 6])
+        ),
+    )
 
 
 def examine(kind: str) -> Finding:
-    """What one model type does. Raises AssertionError where it is taken and gives other logits than its own single pass."""
+    """What one model type does. Raises AssertionError where it is taken and gives other logits than
+    its own single pass.
+    """
     if kind in COMPOSITE:
         return Finding(kind, "not tried", reason=COMPOSITE[kind])
     module = tiny(kind)
     try:
         model = CausalLM(module)
     except ValueError as refusal:
-        return Finding(kind, "refused", reason=str(refusal).removeprefix(type(module).__name__).strip())
+        return Finding(
+            kind, "refused", reason=str(refusal).removeprefix(type(module).__name__).strip()
+        )
     error = largest_error(model)
-    assert error < (1e-3 if kind in SINGLE else 1e-5), f"{kind} is taken, but its logits are off by {error:.2g}"
+    assert error < (1e-3 if kind in SINGLE else 1e-5), (
+        f"{kind} is taken, but its logits are off by {error:.2g}"
+    )
     varied = logits_of(model, PROMPT + REST).argmax(-1).unique().numel()
-    return Finding(kind, "exact", "path by path" if model.backend.by_path else "one pass", varied=varied)
+    return Finding(
+        kind, "exact", "path by path" if model.backend.by_path else "one pass", varied=varied
+    )

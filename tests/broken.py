@@ -1,7 +1,10 @@
-"""Rules and drafters that are wrong on purpose, each a bug that was once published. Every check of a law must reject them.
+"""Rules and drafters that are wrong on purpose, each a bug that was once published. Every check of
+a law must reject them.
 
-A rule here is a function (proposal, target_probs, rng) → Verdict, a draft a function (law, gamma, rng) → Proposal, as in `laws`.
+A rule here is a function (proposal, target_probs, rng) → Verdict, a draft a function (law, gamma,
+rng) → Proposal, as in `laws`.
 """
+
 import torch
 
 from specdec_lite.acceptance import Proposal, Verdict, one_hot, ratio, speculative_sampling, walk
@@ -17,7 +20,10 @@ def with_replacement(count):
 
 
 def without_replacement(count, honest=True, ordered=False):
-    """`count` different siblings. honest: each with the renormalised row it was drawn from. ordered: sorted by q afterwards."""
+    """`count` different siblings. honest: each with the renormalised row it was drawn from.
+    ordered: sorted by q afterwards.
+    """
+
     def children(q, rng):
         made, left = [], q
         while len(made) < count and left.sum() > 0:
@@ -27,35 +33,49 @@ def without_replacement(count, honest=True, ordered=False):
             left = left.clone()
             left[token] = 0
         return sorted(made, key=lambda child: -q[child[0]].item()) if ordered else made
+
     return children
 
 
 def chosen(count, soft=False):
     """The `count` likeliest tokens of q, rightly as point masses, or wrongly (soft) with q itself."""
-    return lambda q, rng: [(token, q if soft else one_hot(token, q)) for token in q.topk(count).indices.tolist()]
+    return lambda q, rng: [
+        (token, q if soft else one_hot(token, q)) for token in q.topk(count).indices.tolist()
+    ]
 
 
 def mixed(count):
     """One drawn sibling, then the likeliest others as point masses."""
+
     def children(q, rng):
         drawn = rng.draw(q)
-        others = [token for token in q.topk(count).indices.tolist() if token != drawn][:count - 1]
+        others = [token for token in q.topk(count).indices.tolist() if token != drawn][: count - 1]
         return [(drawn, q), *((token, one_hot(token, q)) for token in others)]
+
     return children
 
 
 def sorted_by_q(count):
     """Drawn with replacement, then put in order of q: the order is part of the law."""
-    return lambda q, rng: sorted(with_replacement(count)(q, rng), key=lambda child: -q[child[0]].item())
+    return lambda q, rng: sorted(
+        with_replacement(count)(q, rng), key=lambda child: -q[child[0]].item()
+    )
 
 
 def grow(children, merge="no"):
-    """A draft in which every node gets `children(q, rng)`: [(token, row of its draw)], γ levels deep.
+    """A draft in which every node gets `children(q, rng)`: [(token, row of its draw)], γ levels
+    deep.
 
-    merge: "nodes" puts equal siblings on one node and keeps every draw; "draws" wrongly drops the repeated draws too.
+    merge: "nodes" puts equal siblings on one node and keeps every draw; "draws" wrongly drops the
+    repeated draws too.
     """
+
     def propose(law, gamma, rng):
-        tokens, parents, rows, nodes, level = [], [], [], [], [(-1, ())]
+        tokens = []
+        parents = []
+        rows = []
+        nodes = []
+        level = [(-1, ())]
         for _ in range(gamma):
             below = []
             for parent, text in level:
@@ -72,6 +92,7 @@ def grow(children, merge="no"):
                     nodes.append(landed[token])
             level = below
         return Proposal(TokenTree(tokens, parents), torch.stack(rows), nodes)
+
     return propose
 
 
@@ -81,7 +102,10 @@ def adjusted_too_late(sharpen):
 
 
 def stops_at_unsure(threshold, keep_it):
-    """A chain that ends at the first token with q below the threshold: after it (legal), or dropping it (a bias)."""
+    """A chain that ends at the first token with q below the threshold: after it (legal), or
+    dropping it (a bias).
+    """
+
     def propose(law, gamma, rng):
         tokens, rows = [], []
         for _ in range(gamma):
@@ -93,6 +117,7 @@ def stops_at_unsure(threshold, keep_it):
             if q[token] < threshold:
                 break
         return Proposal(TokenTree.chain(tokens), torch.stack(rows) if rows else None)
+
     return propose
 
 
@@ -129,18 +154,29 @@ def bonus_by_argmax(proposal, target_probs, rng):
     verdict = speculative_sampling(proposal, target_probs, rng)
     if verdict.kind == "recovered":
         return verdict
-    return Verdict(verdict.path, int(target_probs[(verdict.path or (-1,))[-1] + 1].argmax()), verdict.kind, verdict.tests)
+    return Verdict(
+        verdict.path,
+        int(target_probs[(verdict.path or (-1,))[-1] + 1].argmax()),
+        verdict.kind,
+        verdict.tests,
+    )
 
 
 def block_with_early_break(proposal, target_probs, rng):
-    """Block verification that stops at the first failed test, although its length is the last success."""
+    """Block verification that stops at the first failed test, although its length is the last
+    success.
+    """
     if not len(proposal.tree):
         return Verdict((), rng.draw(target_probs[0]), "sampled", ())
     tokens, rows = proposal.tree.tokens.tolist(), proposal.probs
     weight, accepted, owed = 1.0, 0, residual(target_probs[0], rows[0])
     for i, token in enumerate(tokens, start=1):
         weight = min(1.0, weight * ratio(target_probs[i - 1], rows[i - 1], token))
-        excess = target_probs[i] if i == len(tokens) else (weight * target_probs[i] - rows[i]).clamp(min=0)
+        excess = (
+            target_probs[i]
+            if i == len(tokens)
+            else (weight * target_probs[i] - rows[i]).clamp(min=0)
+        )
         mass = excess.sum().item()
         prob = weight if i == len(tokens) else mass / (mass + 1 - weight) if mass > 0 else 0.0
         if not rng.flip(prob):
@@ -153,8 +189,10 @@ def longest_of_independent_paths(proposal, target_probs, rng):
     """Every path judged by itself as a chain; the longest accepted one wins."""
     best = None
     for path in proposal.tree.paths():
-        chain = Proposal(TokenTree.chain(proposal.tree.tokens[list(path)]), proposal.probs[list(path)])
+        chain = Proposal(
+            TokenTree.chain(proposal.tree.tokens[list(path)]), proposal.probs[list(path)]
+        )
         verdict = speculative_sampling(chain, target_probs[[0, *(node + 1 for node in path)]], rng)
         if best is None or len(verdict.path) > len(best.path):
-            best = Verdict(path[:len(verdict.path)], verdict.token, verdict.kind, verdict.tests)
+            best = Verdict(path[: len(verdict.path)], verdict.token, verdict.kind, verdict.tests)
     return best

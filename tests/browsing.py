@@ -1,4 +1,6 @@
-"""What the tests of the published book share beside the fixtures of conftest.py: the pages, and what to look for on one."""
+"""What the tests of the published book share beside the fixtures of conftest.py: the pages, and
+what to look for on one.
+"""
 
 import functools
 from pathlib import Path
@@ -6,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from bs4 import BeautifulSoup
-
-from benchmarks.browser import draw_figures
 from conftest import BOOK, ROOT
 from mounting import settle
+
+from benchmarks.browser import draw_figures
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 FIGURES = ".sdl-plot"
@@ -18,7 +20,9 @@ INTERACTIVES = ".sdl-interactive"
 
 def toc_pages() -> list[str]:
     toc = yaml.safe_load((ROOT / "_toc.yml").read_text())
-    return [toc["root"]] + [chapter["file"] for part in toc["parts"] for chapter in part["chapters"]]
+    return [toc["root"]] + [
+        chapter["file"] for part in toc["parts"] for chapter in part["chapters"]
+    ]
 
 
 PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
@@ -32,17 +36,25 @@ def parsed(path: Path) -> BeautifulSoup:
 
 
 def pages_with(selector: str) -> list:
-    """The built pages that have such an element; known when pytest collects, because the book is built before."""
-    found = [name for name in PAGES if (BOOK / name).exists() and parsed(BOOK / name).select(selector)]
+    """The built pages that have such an element; known when pytest collects, because the book is
+    built before.
+    """
+    found = [
+        name for name in PAGES if (BOOK / name).exists() and parsed(BOOK / name).select(selector)
+    ]
     return found or [pytest.param(None, id=f"no page with {selector}")]
 
 
 def scroll_through(page) -> None:
-    """Bring every figure into view, so that the lazy ones are drawn; each ends as wide as its place."""
+    """Bring every figure into view, so that the lazy ones are drawn; each ends as wide as its
+    place.
+    """
     draw_figures(page)
     settle(page)
-    page.wait_for_function("""[...document.querySelectorAll('.sdl-plot')].every((place) =>
-        Math.abs(place.querySelector('.main-svg').getBoundingClientRect().width - place.clientWidth) < 2)""")
+    page.wait_for_function(
+        """[...document.querySelectorAll('.sdl-plot')].every((place) =>
+        Math.abs(place.querySelector('.main-svg').getBoundingClientRect().width - place.clientWidth) < 2)"""
+    )
 
 
 def drawing_faults(page) -> list[str]:
@@ -56,32 +68,53 @@ def drawing_faults(page) -> list[str]:
 
 
 def unfold(page) -> None:
-    """Open all that can be opened: answers, hints, solutions, folded code, figures' data, interactives' details."""
-    page.evaluate("document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })")
+    """Open all that can be opened: answers, hints, solutions, folded code, figures' data,
+    interactives' details.
+    """
+    page.evaluate(
+        "document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })"
+    )
 
 
 def figure_faults(page) -> list[str]:
-    """Figures without words, or whose numbers do not stand in a table (their folds are open), or whose title is cut or lies over the legend."""
-    return page.evaluate("""() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
+    """Figures without words, or whose numbers do not stand in a table (their folds are open), or
+    whose title is cut or lies over the legend.
+    """
+    return page.evaluate(
+        """() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
       const words = figure.querySelector('.sdl-plot').ariaLabel?.trim(), rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
       const title = figure.querySelector('.gtitle')?.getBoundingClientRect(), legend = figure.querySelector('g.legend')?.getBoundingClientRect();
       const free = !title || title.top >= figure.querySelector('.sdl-plot').getBoundingClientRect().top && !(legend && legend.top < title.bottom - 2);
       return [...(free ? [] : [`title in the way: ${words}`]), ...(words ? [] : ['figure without words']), ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`])];
-    })""")
+    })"""
+    )
 
 
 def look(trace: dict) -> tuple:
     """All by which a trace of a figure is told from another one, but for its colour."""
-    line, marker, bar = trace.get("line", {}), trace.get("marker", {}), trace["type"] in ("bar", "histogram")
-    mode = trace.get("mode") or "lines+markers"   # plotly's own, up to 20 points
-    stroke = (line.get("dash", "solid"), line.get("width", 2)) if "lines" in mode and not bar else None
+    line = trace.get("line", {})
+    marker = trace.get("marker", {})
+    bar = trace["type"] in ("bar", "histogram")
+    mode = trace.get("mode") or "lines+markers"  # plotly's own, up to 20 points
+    stroke = (
+        (line.get("dash", "solid"), line.get("width", 2)) if "lines" in mode and not bar else None
+    )
     mark = marker.get("symbol", "circle") if "markers" in mode and not bar else None
-    return trace["type"], stroke, mark, marker.get("pattern", {}).get("shape", ""), trace.get("width")
+    return (
+        trace["type"],
+        stroke,
+        mark,
+        marker.get("pattern", {}).get("shape", ""),
+        trace.get("width"),
+    )
 
 
 def inks(page) -> list[str]:
     """The colour in which each figure labels its axes."""
-    return page.evaluate("[...document.querySelectorAll('.sdl-plot')].map((f) => getComputedStyle(f.querySelector('.xtick text, .ytick text')).fill)")
+    return page.evaluate(
+        "[...document.querySelectorAll('.sdl-plot')].map((f) =>"
+        " getComputedStyle(f.querySelector('.xtick text, .ytick text')).fill)"
+    )
 
 
 def layout_faults(page) -> list[str]:
@@ -94,7 +127,9 @@ def layout_faults(page) -> list[str]:
 
 
 def unseen_focus(page, place) -> list[str]:
-    """What Tab reaches within `place` and does not outline, and the controls that it does not reach."""
+    """What Tab reaches within `place` and does not outline, and the controls that it does not
+    reach.
+    """
     controls = "button:enabled, input:enabled, select, textarea, summary, [tabindex='0']"
     place.locator(f"{controls} >> visible=true").first.focus()
     page.keyboard.press("Shift+Tab")
@@ -109,8 +144,11 @@ def unseen_focus(page, place) -> list[str]:
           return [outlineStyle !== "none" && parseFloat(outlineWidth) >= 2, at.outerHTML.slice(0, 80)];
         }""")
         if at is None:
-            return faults + place.evaluate("""(place, controls) => [...place.querySelectorAll(controls)]
-              .filter((control) => control.checkVisibility() && !place.reached.has(control)).map((control) => `no Tab leads to ${control.outerHTML.slice(0, 80)}`)""", controls)
+            return faults + place.evaluate(
+                """(place, controls) => [...place.querySelectorAll(controls)]
+              .filter((control) => control.checkVisibility() && !place.reached.has(control)).map((control) => `no Tab leads to ${control.outerHTML.slice(0, 80)}`)""",
+                controls,
+            )
         faults += [] if at[0] else [f"no outline: {at[1]}"]
 
 
@@ -125,9 +163,15 @@ def accessibility_faults(page, place: str = "page") -> list[str]:
 def show(page, scheme: str) -> None:
     """The page's light or dark mode, with the figures redrawn and colours no longer on their way."""
     page.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
-    page.wait_for_function("scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn === scheme)", arg=scheme)
+    page.wait_for_function(
+        "scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn"
+        " === scheme)",
+        arg=scheme,
+    )
     page.evaluate("globalThis.stillFrames = 0")
-    page.wait_for_function("""() => {   // three frames: an inherited colour may begin to change only when its parent's has arrived
+    page.wait_for_function(
+        """() => {   // three frames: an inherited colour may begin to change only when its parent's has arrived
         const moving = document.getAnimations().some((animation) => animation.playState === "running");   // finished ones may stay listed
         return (globalThis.stillFrames = moving ? 0 : globalThis.stillFrames + 1) > 2;
-    }""")
+    }"""
+    )

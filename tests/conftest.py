@@ -1,4 +1,6 @@
-"""What the tests share: where the built book stands, a server on localhost, and a browser in which every other host is blocked."""
+"""What the tests share: where the built book stands, a server on localhost, and a browser in which
+every other host is blocked.
+"""
 
 import os
 import sys
@@ -9,15 +11,20 @@ from urllib.parse import quote
 import pytest
 from hypothesis import HealthCheck, settings
 
-if "PYTEST_XDIST_WORKER" in os.environ:   # before torch is imported: several processes with a thread for every core wait for each other
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # before torch is imported: several processes with a thread for every core wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-from benchmarks import browser  # noqa: E402
 from mounting import bare_page, settle  # noqa: E402
 
-settings.register_profile("untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])   # a busy machine is no failure
+from benchmarks import browser  # noqa: E402
+
+settings.register_profile(
+    "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine is no failure
 settings.load_profile("untimed")
 BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html")).resolve()
 
@@ -32,7 +39,9 @@ def book() -> Path:
 
 @pytest.fixture(scope="session")
 def server(book: Path) -> Iterator[str]:
-    """The built book over http, in a folder of its host as on GitHub Pages; the address ends with a slash."""
+    """The built book over http, in a folder of its host as on GitHub Pages; the address ends with a
+    slash.
+    """
     with browser.served(book.parent) as address:
         yield f"{address}{quote(book.name)}/"
 
@@ -48,8 +57,9 @@ def chromium() -> Iterator:
 def new_page(chromium) -> Iterator[Callable]:
     """new_page(own=(), **options of a browser context) -> an empty page of its own context.
 
-    Requests to anything but `own` fail and are recorded; so are console messages of a problem, error statuses and uncaught
-    exceptions. The list is `page.problems`, and a test that leaves anything in it fails.
+    Requests to anything but `own` fail and are recorded; so are console messages of a problem,
+    error statuses and uncaught exceptions. The list is `page.problems`, and a test that leaves
+    anything in it fails.
     """
     pages = []
 
@@ -58,8 +68,16 @@ def new_page(chromium) -> Iterator[Callable]:
         page.set_default_timeout(60_000)  # a busy machine is no fault of the page
         page.problems = []
         found, allowed = page.problems.append, (*own, "data:", "blob:")
-        page.on("request", lambda r: None if r.url.startswith(allowed) else found(f"request to another place: {r.url}"))
-        page.on("console", lambda m: found(f"console: {m.text}") if m.type in ("error", "warning") else None)
+        page.on(
+            "request",
+            lambda r: (
+                None if r.url.startswith(allowed) else found(f"request to another place: {r.url}")
+            ),
+        )
+        page.on(
+            "console",
+            lambda m: found(f"console: {m.text}") if m.type in ("error", "warning") else None,
+        )
         page.on("pageerror", lambda error: found(f"exception: {error}"))
         page.on("response", lambda r: found(f"{r.status}: {r.url}") if r.status >= 400 else None)
         pages.append(page)
@@ -74,7 +92,9 @@ def new_page(chromium) -> Iterator[Callable]:
 
 @pytest.fixture
 def open_page(new_page, server: str) -> Callable:
-    """open_page(path, width=1280, scheme="light", origin=server) -> a page of the book, formulas and interactives drawn."""
+    """open_page(path, width=1280, scheme="light", origin=server) -> a page of the book, formulas
+    and interactives drawn.
+    """
 
     def open_(path: str, width: int = 1280, scheme: str = "light", origin: str = server):
         page = new_page((origin,), viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -87,7 +107,9 @@ def open_page(new_page, server: str) -> Callable:
 
 @pytest.fixture
 def mounted(new_page) -> Callable:
-    """mounted(widget, width=1280, theme="light", **options) -> a bare page with that interactive alone."""
+    """mounted(widget, width=1280, theme="light", **options) -> a bare page with that interactive
+    alone.
+    """
 
     def mount(widget, width: int = 1280, theme: str = "light", **options):
         page = new_page(viewport={"width": width, "height": 900}, **options)

@@ -1,8 +1,10 @@
-"""What is promised, as tables: which architectures, rules and drafters are lossless, and what is refused.
+"""What is promised, as tables: which architectures, rules and drafters are lossless, and what is
+refused.
 
-`python tests/matrix.py` runs the checks and writes results/matrix.json; the book's appendix shows that file, and
-test_matrix.py and test_architectures.py hold every entry of it against a fresh run.
+`python tests/matrix.py` runs the checks and writes results/matrix.json; the book's appendix shows
+that file, and test_matrix.py and test_architectures.py hold every entry of it against a fresh run.
 """
+
 import sys
 from dataclasses import asdict
 from functools import cache
@@ -12,11 +14,9 @@ import torch
 from architectures import TYPES, examine
 from models_zoo import PROMPT, hugging_face, native
 from registry import DRAFTERS, RULES
-from test_acceptance import random_law
-from test_drafters import TINY, distance, exact_text_law, own_text_law
+from text_laws import TINY, distance, exact_text_law, own_text_law, random_law
 
-from specdec_lite import CausalLM, generate, results
-from specdec_lite import acceptance as a
+from specdec_lite import CausalLM, acceptance as a, generate, results
 from specdec_lite.acceptance import block_law, joint_law
 from specdec_lite.decoding import REFUSED
 from specdec_lite.sampling import Sampling
@@ -24,7 +24,14 @@ from specdec_lite.sampling import Sampling
 EXACT = 1e-12
 ARCHITECTURES = ("exact", "refused", "not tried")
 RESULTS = Path(__file__).parents[1] / "results" / "matrix.json"
-SAMPLINGS = {"T = 0": Sampling(0.0), "T = 0.3": Sampling(0.3), "T = 1": Sampling(1.0), "T = 2": Sampling(2.0), "top-k 2": Sampling(top_k=2), "top-p 0.8": Sampling(top_p=0.8)}
+SAMPLINGS = {
+    "T = 0": Sampling(0.0),
+    "T = 0.3": Sampling(0.3),
+    "T = 1": Sampling(1.0),
+    "T = 2": Sampling(2.0),
+    "top-k 2": Sampling(top_k=2),
+    "top-p 0.8": Sampling(top_p=0.8),
+}
 
 
 @cache
@@ -35,12 +42,15 @@ def recorded() -> dict:
 
 # Rules: exact laws -----------------------------------------------------------------------------------------------------
 
+
 def adjusted(law, sampling: Sampling):
     return lambda prefix: sampling(law(prefix).log())
 
 
 def total_variation(rule, propose, gamma: int, sampling: Sampling) -> float | None:
-    """The largest distance, over four pairs of laws, from the target's law of γ + 1 tokens; None where the rule refuses to judge."""
+    """The largest distance, over four pairs of laws, from the target's law of γ + 1 tokens; None
+    where the rule refuses to judge.
+    """
     worst = 0.0
     for seed, zeros in ((0, False), (1, False), (2, True), (3, True)):
         target, draft = (adjusted(random_law(seed + shift, 3, zeros), sampling) for shift in (0, 9))
@@ -55,16 +65,31 @@ def total_variation(rule, propose, gamma: int, sampling: Sampling) -> float | No
 
 
 def law_of_rule(name: str, way: str) -> dict:
-    """One row of the table of rules: the distance under every sampling, 0 where it is below 1e-12, None where refused."""
+    """One row of the table of rules: the distance under every sampling, 0 where it is below 1e-12,
+    None where refused.
+    """
     rule, ways = RULES[name]
-    apart = {label: total_variation(rule, *ways[way], sampling) for label, sampling in SAMPLINGS.items()}
-    return {"rule": name, "draft": way, "tag": rule.lossless,
-            "distance": {label: d if d is None else 0.0 if d < EXACT else round(d, 6) for label, d in apart.items()}}
+    apart = {
+        label: total_variation(rule, *ways[way], sampling) for label, sampling in SAMPLINGS.items()
+    }
+    return {
+        "rule": name,
+        "draft": way,
+        "tag": rule.lossless,
+        "distance": {
+            label: d if d is None else 0.0 if d < EXACT else round(d, 6)
+            for label, d in apart.items()
+        },
+    }
 
 
 # Drafters: exact laws of real rounds -----------------------------------------------------------------------------------
 
-JUDGES = ("speculative_sampling", "sample_and_match", "block_verification")   # lossless at every temperature
+JUDGES = (
+    "speculative_sampling",
+    "sample_and_match",
+    "block_verification",
+)  # lossless at every temperature
 
 
 def judges(name: str) -> tuple[str, ...]:
@@ -73,20 +98,34 @@ def judges(name: str) -> tuple[str, ...]:
 
 
 def law_of_drafter(name: str, judge: str) -> dict:
-    """One row of the table of drafters, under one rule: greedy texts equal to the target's own, and the exact law of real rounds:
-    of three tokens, or of two where trees are drawn, since every draw multiplies the outcomes."""
+    """One row of the table of drafters, under one rule: greedy texts equal to the target's own, and
+    the exact law of real rounds: of three tokens, or of two where trees are drawn, since every draw
+    multiplies the outcomes.
+    """
     rule = RULES[judge][0]
-    same = all(torch.equal(generate(target, PROMPT, DRAFTERS[name](target), 24, rule=rule).tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
-               for target in (native(), hugging_face("Llama"), hugging_face("Bloom")))
+    same = all(
+        torch.equal(
+            generate(target, PROMPT, DRAFTERS[name](target), 24, rule=rule).tokens,
+            generate(target, PROMPT, max_new_tokens=24).tokens,
+        )
+        for target in (native(), hugging_face("Llama"), hugging_face("Bloom"))
+    )
     tiny, length, apart = native(seed=5, vocab_size=3, **TINY), 2 if "tree drawn" in name else 3, {}
     for label in ("T = 0.3", "T = 1", "T = 2", "top-k 2", "top-p 0.8"):
         law = exact_text_law(tiny, DRAFTERS[name](tiny), SAMPLINGS[label], length, rule)
         d = distance(law, own_text_law(tiny, SAMPLINGS[label], length))
         apart[label] = 0.0 if d < EXACT else round(d, 6)
-    return {"drafter": name, "rule": judge, "greedy text": same, "tokens": length, "distance": apart}
+    return {
+        "drafter": name,
+        "rule": judge,
+        "greedy text": same,
+        "tokens": length,
+        "distance": apart,
+    }
 
 
 # Refusals --------------------------------------------------------------------------------------------------------------
+
 
 def _decode(**options):
     return lambda: generate(native(), PROMPT, max_new_tokens=2, **options)
@@ -94,19 +133,32 @@ def _decode(**options):
 
 def _wrap(kind: str):
     from architectures import tiny
+
     return lambda: CausalLM(tiny(kind))
 
 
 def _encoder_decoder():
     from transformers import T5Config, T5ForConditionalGeneration
-    CausalLM(T5ForConditionalGeneration(T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)))
+
+    CausalLM(
+        T5ForConditionalGeneration(
+            T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+        )
+    )
 
 
 REFUSALS = {
-    "recurrent state (state-space models and hybrids)": _wrap("mamba"), "encoder–decoders": _encoder_decoder,
-    "positions counted from the padding id": _wrap("roberta"), "a model without a cache": _wrap("openai-gpt"), "a cache with a sparse-attention index": _wrap("glm_moe_dsa"),
+    "recurrent state (state-space models and hybrids)": _wrap("mamba"),
+    "encoder–decoders": _encoder_decoder,
+    "positions counted from the padding id": _wrap("roberta"),
+    "a model without a cache": _wrap("openai-gpt"),
+    "a cache with a sparse-attention index": _wrap("glm_moe_dsa"),
     "exact match above temperature 0": _decode(rule=a.exact_match, temperature=1.0),
-    "block verification of a tree": _decode(drafter=DRAFTERS["a tree of chosen tokens"](native()), rule=a.block_verification, temperature=1.0),
+    "block verification of a tree": _decode(
+        drafter=DRAFTERS["a tree of chosen tokens"](native()),
+        rule=a.block_verification,
+        temperature=1.0,
+    ),
     "several prompts at once": lambda: generate(native(), [[1], [2]]),
     **{f"`{name}`": _decode(**{name: 2}) for name in REFUSED},
 }
@@ -122,9 +174,16 @@ def refusal(name: str) -> dict:
 
 
 def main() -> None:
-    data = {"architectures": [asdict(examine(kind)) for kind in TYPES], "rules": [law_of_rule(name, way) for name, (_, ways) in RULES.items() for way in ways],
-            "drafters": [law_of_drafter(name, judge) for name in DRAFTERS for judge in judges(name)], "refused": [refusal(name) for name in REFUSALS]}
-    what = "Which architectures, acceptance rules and drafters are lossless, by running them; and what is refused"
+    data = {
+        "architectures": [asdict(examine(kind)) for kind in TYPES],
+        "rules": [law_of_rule(name, way) for name, (_, ways) in RULES.items() for way in ways],
+        "drafters": [law_of_drafter(name, judge) for name in DRAFTERS for judge in judges(name)],
+        "refused": [refusal(name) for name in REFUSALS],
+    }
+    what = (
+        "Which architectures, acceptance rules and drafters are lossless, by running them; and what"
+        " is refused"
+    )
     print("wrote", results.save(RESULTS, results.stamp(what, "python tests/matrix.py"), data))
 
 

@@ -1,67 +1,162 @@
 """Wrong answers to the exercises, and what each check must say of them.
 
-`MISTAKES` holds (check, wrong, said): `wrong` gets the exercise's right answer as its first argument, then the case.
+`MISTAKES` holds (check, wrong, said): `wrong` gets the exercise's right answer as its first
+argument, then the case.
 """
 
 import numpy as np
 
-from specdec_lite import exercises as speed
-from specdec_lite import exercises_blockwise as blockwise
-from specdec_lite import exercises_decoding as decoding
-from specdec_lite import exercises_gpu as gpu
-from specdec_lite import exercises_lossless as lossless
-from specdec_lite import exercises_medusa as medusa
-from specdec_lite import exercises_memory as memory
 from specdec_lite import roofline, theory
+from specdec_lite.exercises import blockwise, decoding, gpu, lossless, medusa, memory, speed
 
 # Checks that no chapter asks for yet, with the library's own answers.
 LIBRARYS = {
-    speed.check_walltime_improvement: theory.walltime_improvement, speed.check_acceptance_rate: theory.acceptance_rate,
-    speed.check_residual: theory.residual, speed.check_lenient_acceptance_rate: theory.lenient_acceptance_rate,
+    speed.check_walltime_improvement: theory.walltime_improvement,
+    speed.check_acceptance_rate: theory.acceptance_rate,
+    speed.check_residual: theory.residual,
+    speed.check_lenient_acceptance_rate: theory.lenient_acceptance_rate,
 }
 
 DECODING = [
-    (decoding.check_top_k, lambda right, probs, k: np.array(right(probs, k)) * sum(sorted(probs)[-k:]), "sum to 1 again"),
-    (decoding.check_top_k, lambda right, probs, k: np.array([*probs[:k], *[0] * (len(probs) - k)]) / sum(probs[:k]), "not the k likeliest"),
-    (decoding.check_nucleus, lambda right, probs, p: decoding._nucleus(probs, p, crossing=False), "belongs to the nucleus"),
-    (decoding.check_nucleus, lambda right, probs, p: right(probs, p + 1e-6), "without one more token"),
-    (decoding.check_nucleus, lambda right, probs, p: np.where(np.array(right(probs, p)) > 0, probs, 0), "sum to 1 again"),
-    (decoding.check_positions_scored, lambda right, n, m, cached: n + m if cached else right(n, m, False), "never fed"),
-    (decoding.check_positions_scored, lambda right, n, m, cached: right(n, m, True) if cached else n * m, "grows by one"),
-    (decoding.check_positions_scored, lambda right, n, m, cached: m if cached else right(n, m, False), "computed once"),
-    (decoding.check_accepted, lambda right, ratios, uniforms: sum(u < ratio for ratio, u in zip(ratios, uniforms)), "first failure"),
-    (decoding.check_accepted, lambda right, ratios, uniforms: min(right(ratios, uniforms) + 1, len(ratios)), "not accepted"),
-    (decoding.check_cache_lengths, lambda right, m, gamma, accepted: (m + accepted, m + accepted), "one shorter"),
-    (decoding.check_cache_lengths, lambda right, m, gamma, accepted: (m + gamma, m + gamma - 1), "cut away"),
-    (decoding.check_cache_lengths, lambda right, m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)), "in neither cache"),
-    (decoding.check_round, lambda right, *case: decoding._round(*case, recover=lambda p, q: p), "not from p"),
+    (
+        decoding.check_top_k,
+        lambda right, probs, k: np.array(right(probs, k)) * sum(sorted(probs)[-k:]),
+        "sum to 1 again",
+    ),
+    (
+        decoding.check_top_k,
+        lambda right, probs, k: np.array([*probs[:k], *[0] * (len(probs) - k)]) / sum(probs[:k]),
+        "not the k likeliest",
+    ),
+    (
+        decoding.check_nucleus,
+        lambda right, probs, p: decoding._nucleus(probs, p, crossing=False),
+        "belongs to the nucleus",
+    ),
+    (
+        decoding.check_nucleus,
+        lambda right, probs, p: right(probs, p + 1e-6),
+        "without one more token",
+    ),
+    (
+        decoding.check_nucleus,
+        lambda right, probs, p: np.where(np.array(right(probs, p)) > 0, probs, 0),
+        "sum to 1 again",
+    ),
+    (
+        decoding.check_positions_scored,
+        lambda right, n, m, cached: n + m if cached else right(n, m, False),
+        "never fed",
+    ),
+    (
+        decoding.check_positions_scored,
+        lambda right, n, m, cached: right(n, m, True) if cached else n * m,
+        "grows by one",
+    ),
+    (
+        decoding.check_positions_scored,
+        lambda right, n, m, cached: m if cached else right(n, m, False),
+        "computed once",
+    ),
+    (
+        decoding.check_accepted,
+        lambda right, ratios, uniforms: sum(u < ratio for ratio, u in zip(ratios, uniforms)),
+        "first failure",
+    ),
+    (
+        decoding.check_accepted,
+        lambda right, ratios, uniforms: min(right(ratios, uniforms) + 1, len(ratios)),
+        "not accepted",
+    ),
+    (
+        decoding.check_cache_lengths,
+        lambda right, m, gamma, accepted: (m + accepted, m + accepted),
+        "one shorter",
+    ),
+    (
+        decoding.check_cache_lengths,
+        lambda right, m, gamma, accepted: (m + gamma, m + gamma - 1),
+        "cut away",
+    ),
+    (
+        decoding.check_cache_lengths,
+        lambda right, m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)),
+        "in neither cache",
+    ),
+    (
+        decoding.check_round,
+        lambda right, *case: decoding._round(*case, recover=lambda p, q: p),
+        "not from p",
+    ),
     (decoding.check_round, lambda right, *case: right(*case)[:-1], "one token more"),
     (decoding.check_round, lambda right, *case: decoding._round(*case, bonus=False), "bonus token"),
 ]
 
 MEMORY = [
-    (memory.check_intensity, lambda right, width, tokens, batch: tokens * batch / width, "two operations"),
+    (
+        memory.check_intensity,
+        lambda right, width, tokens, batch: tokens * batch / width,
+        "two operations",
+    ),
     (memory.check_intensity, lambda right, width, tokens, batch: 2 / width, "every position"),
-    (memory.check_intensity, lambda right, width, tokens, batch: width / (2 * tokens * batch), "inverse"),
-    (memory.check_free_tokens, lambda right, width, bandwidth, throughput, batch: int(throughput / bandwidth * width / 2), "divide by it"),
-    (memory.check_free_tokens, lambda right, width, bandwidth, throughput, batch: roofline.ridge_tokens(width, bandwidth, throughput) / batch, "round down"),
+    (
+        memory.check_intensity,
+        lambda right, width, tokens, batch: width / (2 * tokens * batch),
+        "inverse",
+    ),
+    (
+        memory.check_free_tokens,
+        lambda right, width, bandwidth, throughput, batch: int(throughput / bandwidth * width / 2),
+        "divide by it",
+    ),
+    (
+        memory.check_free_tokens,
+        lambda right, width, bandwidth, throughput, batch: (
+            roofline.ridge_tokens(width, bandwidth, throughput) / batch
+        ),
+        "round down",
+    ),
     (memory.check_free_tokens, lambda right, *case: max(1, right(*case)), "answer 0"),
-    (memory.check_crossover_context, lambda right, parameters, width, cache: parameters / cache, "bytes_per_weight"),
+    (
+        memory.check_crossover_context,
+        lambda right, parameters, width, cache: parameters / cache,
+        "bytes_per_weight",
+    ),
     (memory.check_crossover_context, lambda right, parameters, width, cache: 7.0, "the answer is"),
 ]
 
 BLOCKWISE = [
-    (blockwise.check_accepted_block, lambda right, p, g: right(p, g) - 1, "never has fewer than one"),
-    (blockwise.check_accepted_block, lambda right, p, g: 1 + sum(a == b for a, b in zip(p[1:], g)), "stop at the first"),
-    (blockwise.check_accepted_block, lambda right, p, g: next((i for i in range(len(p)) if p[i] != g[i]), len(p)), "predicted[i + 1]"),
+    (
+        blockwise.check_accepted_block,
+        lambda right, p, g: right(p, g) - 1,
+        "never has fewer than one",
+    ),
+    (
+        blockwise.check_accepted_block,
+        lambda right, p, g: 1 + sum(a == b for a, b in zip(p[1:], g)),
+        "stop at the first",
+    ),
+    (
+        blockwise.check_accepted_block,
+        lambda right, p, g: next((i for i in range(len(p)) if p[i] != g[i]), len(p)),
+        "predicted[i + 1]",
+    ),
     (blockwise.check_accepted_block, lambda right, p, g: right(p, g) + 1, "begins the next block"),
     (blockwise.check_passes, lambda right, m, k: (2 * -(-m // k), -(-m // k)), "a pass of its own"),
     (blockwise.check_passes, lambda right, m, k: (2 * m / k, m / k + 1), "round m/k up"),
     (blockwise.check_passes, lambda right, m, k: (2 * (m // k), m // k + 1), "not down"),
-    (blockwise.check_passes, lambda right, m, k: (-(-m // k), -(-m // k) + 1), "two passes a block"),
+    (
+        blockwise.check_passes,
+        lambda right, m, k: (-(-m // k), -(-m // k) + 1),
+        "two passes a block",
+    ),
     (blockwise.check_expected_block, lambda right, chances: 1 + sum(chances), "multiply, then add"),
     (blockwise.check_expected_block, lambda right, chances: right(chances) - 1, "add 1"),
-    (blockwise.check_expected_block, lambda right, chances: 1 + (right(chances) - right(chances[:-1])), "one term for every length"),
+    (
+        blockwise.check_expected_block,
+        lambda right, chances: 1 + (right(chances) - right(chances[:-1])),
+        "one term for every length",
+    ),
 ]
 
 
@@ -78,12 +173,24 @@ LOSSLESS = [
     (lossless.check_shy_residual, lambda right, p, q, k: theory.residual(p, q), "k = 1"),
     (lossless.check_shy_residual, lambda right, p, q, k: p, "in proportion"),
     (lossless.check_shy_residual, lambda right, p, q, k: p - k * np.minimum(p, q), "divide"),
-    (lossless.check_shy_residual, lambda right, p, q, k: beyond(p, q, k) / max(1e-12, beyond(p, q, k).sum()), "not k·q"),
+    (
+        lossless.check_shy_residual,
+        lambda right, p, q, k: beyond(p, q, k) / max(1e-12, beyond(p, q, k).sum()),
+        "not k·q",
+    ),
     (lossless.check_shy_residual, lambda right, p, q, k: q, "answer is"),
     (lossless.check_recovered_from_p, lambda right, p, q: p, "right rule"),
     (lossless.check_recovered_from_p, lambda right, p, q: np.minimum(p, q), "accepted part only"),
-    (lossless.check_recovered_from_p, lambda right, p, q: np.minimum(p, q) + np.minimum(p, q).sum() * p, "*rejected*"),
-    (lossless.check_recovered_from_p, lambda right, p, q: np.minimum(p, q) + (1 - np.minimum(p, q).sum()) * q, "not from q"),
+    (
+        lossless.check_recovered_from_p,
+        lambda right, p, q: np.minimum(p, q) + np.minimum(p, q).sum() * p,
+        "*rejected*",
+    ),
+    (
+        lossless.check_recovered_from_p,
+        lambda right, p, q: np.minimum(p, q) + (1 - np.minimum(p, q).sum()) * q,
+        "not from q",
+    ),
     (lossless.check_recovered_from_p, lambda right, p, q: q, "answer is"),
     (lossless.check_lossless, exact_or(lambda p, q, rng: rng.draw(p)), "recovering from p"),
     (lossless.check_lossless, exact_or(lambda p, q, rng: rng.draw(q)), "replacement from q"),
@@ -93,35 +200,103 @@ LOSSLESS = [
 ]
 
 SPEED = [
-    (speed.check_expected_tokens, lambda right, a, g: sum(a**i for i in range(1, g + 1)), "recovered or bonus"),
+    (
+        speed.check_expected_tokens,
+        lambda right, a, g: sum(a**i for i in range(1, g + 1)),
+        "recovered or bonus",
+    ),
     (speed.check_expected_tokens, lambda right, a, g: 1 + a * g, "behind a rejection"),
-    (speed.check_expected_tokens, lambda right, a, g: sum(a**i for i in range(g)), "one term is missing"),
-    (speed.check_expected_tokens, lambda right, a, g: (1 - a ** (g + 1)) / (1 - a), "ZeroDivisionError"),
+    (
+        speed.check_expected_tokens,
+        lambda right, a, g: sum(a**i for i in range(g)),
+        "one term is missing",
+    ),
+    (
+        speed.check_expected_tokens,
+        lambda right, a, g: (1 - a ** (g + 1)) / (1 - a),
+        "ZeroDivisionError",
+    ),
     (speed.check_expected_tokens, lambda right, a, g: "three", "not a number"),
     (speed.check_expected_tokens, lambda right, a, g: 2.0, "the answer is"),
-    (speed.check_walltime_improvement, lambda right, a, g, c: theory.expected_tokens(a, g) / (1 + c), "γ times"),
+    (
+        speed.check_walltime_improvement,
+        lambda right, a, g, c: theory.expected_tokens(a, g) / (1 + c),
+        "γ times",
+    ),
     (speed.check_walltime_improvement, lambda right, a, g, c: 1 / right(a, g, c), "inverse"),
     (speed.check_optimal_gamma, lambda right, a, c: max(1, right(a, c)), "draft nothing"),
-    (speed.check_tokens_from_profile, lambda right, profile: 1 + sum(profile), "multiply along the way"),
+    (
+        speed.check_tokens_from_profile,
+        lambda right, profile: 1 + sum(profile),
+        "multiply along the way",
+    ),
     (speed.check_acceptance_rate, lambda right, p, q: sum(a * b for a, b in zip(p, q)), "Σ min"),
-    (speed.check_acceptance_rate, lambda right, p, q: 1 - sum(abs(a - b) for a, b in zip(p, q)), "halve"),
-    (speed.check_residual, lambda right, p, q: [max(0, a - b) for a, b in zip(p, q)], "divided by its sum"),
-    (speed.check_lenient_acceptance_rate, lambda right, p, q, l: theory.acceptance_rate(p, q) / l, "at most 1"),
+    (
+        speed.check_acceptance_rate,
+        lambda right, p, q: 1 - sum(abs(a - b) for a, b in zip(p, q)),
+        "halve",
+    ),
+    (
+        speed.check_residual,
+        lambda right, p, q: [max(0, a - b) for a, b in zip(p, q)],
+        "divided by its sum",
+    ),
+    (
+        speed.check_lenient_acceptance_rate,
+        lambda right, p, q, l: theory.acceptance_rate(p, q) / l,
+        "at most 1",
+    ),
 ]
 
 MEDUSA = [
-    (medusa.check_mask, lambda right, parents: np.tril(np.ones((len(parents), len(parents)))), "plain causal mask"),
+    (
+        medusa.check_mask,
+        lambda right, parents: np.tril(np.ones((len(parents), len(parents)))),
+        "plain causal mask",
+    ),
     (medusa.check_mask, lambda right, parents: medusa._without_ancestors(parents), "grandparents"),
-    (medusa.check_mask, lambda right, parents: right(parents) - np.eye(len(parents)), "sees itself"),
+    (
+        medusa.check_mask,
+        lambda right, parents: right(parents) - np.eye(len(parents)),
+        "sees itself",
+    ),
     (medusa.check_mask, lambda right, parents: np.array(right(parents)).T, "exchanged"),
     (medusa.check_expected_tokens, lambda right, paths, a: right(paths, a) - 1, "begins at 1"),
-    (medusa.check_expected_tokens, lambda right, paths, a: 1 + sum(a[len(path) - 1][path[-1]] for path in paths), "multiply along its path"),
-    (medusa.check_expected_tokens, lambda right, paths, a: 1 + sum(len(path) * (right([path], a) - 1) for path in paths), "by its depth"),
-    (medusa.check_expected_tokens, lambda right, paths, a: right([p for p in paths if all(q[:len(p)] != p or q == p for q in paths)], a), "not only the leaves"),
+    (
+        medusa.check_expected_tokens,
+        lambda right, paths, a: 1 + sum(a[len(path) - 1][path[-1]] for path in paths),
+        "multiply along its path",
+    ),
+    (
+        medusa.check_expected_tokens,
+        lambda right, paths, a: 1 + sum(len(path) * (right([path], a) - 1) for path in paths),
+        "by its depth",
+    ),
+    (
+        medusa.check_expected_tokens,
+        lambda right, paths, a: right(
+            [p for p in paths if all(q[: len(p)] != p or q == p for q in paths)], a
+        ),
+        "not only the leaves",
+    ),
     (medusa.check_best_size, lambda right, worths, times: len(worths), "divide by the time"),
-    (medusa.check_best_size, lambda right, worths, times: max(1, right(worths, times)), "no tree at all"),
-    (medusa.check_best_size, lambda right, worths, times: min(right(worths, times) + 1, len(worths)), "off-by-one"),
-    (medusa.check_best_size, lambda right, worths, times: int(np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])), "1 + the worth"),
+    (
+        medusa.check_best_size,
+        lambda right, worths, times: max(1, right(worths, times)),
+        "no tree at all",
+    ),
+    (
+        medusa.check_best_size,
+        lambda right, worths, times: min(right(worths, times) + 1, len(worths)),
+        "off-by-one",
+    ),
+    (
+        medusa.check_best_size,
+        lambda right, worths, times: int(
+            np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
+        ),
+        "1 + the worth",
+    ),
 ]
 
 GPU = [
@@ -129,9 +304,21 @@ GPU = [
     (gpu.check_pass_seconds, lambda right, n, launch, work: n * launch, "work is missing"),
     (gpu.check_pass_seconds, lambda right, n, launch, work: work, "launches are missing"),
     (gpu.check_pair_bytes, lambda right, t, d, w, tc, dc, n: w * (t + d), "caches are missing"),
-    (gpu.check_pair_bytes, lambda right, t, d, w, tc, dc, n: w * (t + d + n * tc), "draft has a cache"),
-    (gpu.check_pair_bytes, lambda right, t, d, w, tc, dc, n: t + d + n * (tc + dc), "those are numbers"),
-    (gpu.check_best_gamma, lambda right, a, c, s, o: theory.optimal_gamma(a, c, 16)[0], "plain formula"),
+    (
+        gpu.check_pair_bytes,
+        lambda right, t, d, w, tc, dc, n: w * (t + d + n * tc),
+        "draft has a cache",
+    ),
+    (
+        gpu.check_pair_bytes,
+        lambda right, t, d, w, tc, dc, n: t + d + n * (tc + dc),
+        "those are numbers",
+    ),
+    (
+        gpu.check_best_gamma,
+        lambda right, a, c, s, o: theory.optimal_gamma(a, c, 16)[0],
+        "plain formula",
+    ),
     (gpu.check_best_gamma, lambda right, a, c, s, o: right(a, c, s, 0.0), "overhead"),
     (gpu.check_best_gamma, lambda right, a, c, s, o: right(a, c, s, o) or 1, "the answer is 0"),
 ]

@@ -1,7 +1,9 @@
-"""Tiny random models for the tests: native shapes, and one configuration for every Hugging Face family.
+"""Tiny random models for the tests: native shapes, and one configuration for every Hugging Face
+family.
 
 Weights are drawn wide enough that greedy text is varied, so that a test on argmax can fail.
 """
+
 import copy
 from functools import lru_cache
 
@@ -9,43 +11,110 @@ import torch
 import transformers
 
 from specdec_lite import CausalLM, load_pair
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
-from specdec_lite.transformer import Transformer, TransformerConfig
 
 VOCABULARY = 48
 WINDOW = 6
-PROMPT = [5, 17, 3, 41, 9, 28, 33, 12, 7, 20]   # longer than the window
+PROMPT = [5, 17, 3, 41, 9, 28, 33, 12, 7, 20]  # longer than the window
 
-COMMON = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-              max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2, initializer_range=0.3, tie_word_embeddings=False)
+COMMON = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=512,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    initializer_range=0.3,
+    tie_word_embeddings=False,
+)
 GPT = dict(n_embd=32, n_layer=2, n_head=4, n_positions=512)
-LATENT = dict(num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=None, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8, n_routed_experts=4,
-              n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=16, first_k_dense_replace=1, topk_group=1, n_group=1)
+LATENT = dict(
+    num_key_value_heads=4,
+    kv_lora_rank=16,
+    q_lora_rank=None,
+    qk_rope_head_dim=4,
+    qk_nope_head_dim=8,
+    v_head_dim=8,
+    n_routed_experts=4,
+    n_shared_experts=1,
+    num_experts_per_tok=2,
+    moe_intermediate_size=16,
+    first_k_dense_replace=1,
+    topk_group=1,
+    n_group=1,
+)
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16)
-ALTERNATING = dict(sliding_window=WINDOW, num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"])
+ALTERNATING = dict(
+    sliding_window=WINDOW,
+    num_hidden_layers=3,
+    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+)
 FAMILIES = {
-    "Llama": {}, "Mistral": dict(sliding_window=WINDOW), "Qwen2": {}, "Qwen3": dict(head_dim=8), "Qwen3Moe": dict(head_dim=8, **EXPERTS),
-    "Mixtral": dict(num_local_experts=4, num_experts_per_tok=2), "Gemma": dict(head_dim=8), "Gemma2": dict(head_dim=8, query_pre_attn_scalar=8, **ALTERNATING),
-    "Gemma3": dict(head_dim=8, query_pre_attn_scalar=8, **ALTERNATING), "Phi": dict(partial_rotary_factor=0.5), "Phi3": dict(sliding_window=WINDOW),
-    "GPT2": GPT, "GPTNeo": dict(num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=WINDOW),
-    "GPTNeoX": {}, "GPTJ": GPT | dict(rotary_dim=4), "OPT": dict(ffn_dim=48, word_embed_proj_dim=32), "Bloom": dict(n_layer=2, n_head=4),
-    "Falcon": dict(multi_query=True, alibi=False), "FalconAlibi": dict(multi_query=True, alibi=True), "Mpt": dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=512),
-    "StableLm": dict(partial_rotary_factor=0.5), "Cohere": dict(logit_scale=1.0), "Cohere2": ALTERNATING | dict(logit_scale=1.0), "Olmo2": {}, "Starcoder2": dict(sliding_window=WINDOW),
-    "Granite": {}, "DeepseekV3": LATENT, "GptOss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, **ALTERNATING),
-    "Llama4": dict(head_dim=8, num_local_experts=2, attention_chunk_size=8, intermediate_size_mlp=48, num_hidden_layers=4),
+    "Llama": {},
+    "Mistral": dict(sliding_window=WINDOW),
+    "Qwen2": {},
+    "Qwen3": dict(head_dim=8),
+    "Qwen3Moe": dict(head_dim=8, **EXPERTS),
+    "Mixtral": dict(num_local_experts=4, num_experts_per_tok=2),
+    "Gemma": dict(head_dim=8),
+    "Gemma2": dict(head_dim=8, query_pre_attn_scalar=8, **ALTERNATING),
+    "Gemma3": dict(head_dim=8, query_pre_attn_scalar=8, **ALTERNATING),
+    "Phi": dict(partial_rotary_factor=0.5),
+    "Phi3": dict(sliding_window=WINDOW),
+    "GPT2": GPT,
+    "GPTNeo": dict(
+        num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]], window_size=WINDOW
+    ),
+    "GPTNeoX": {},
+    "GPTJ": GPT | dict(rotary_dim=4),
+    "OPT": dict(ffn_dim=48, word_embed_proj_dim=32),
+    "Bloom": dict(n_layer=2, n_head=4),
+    "Falcon": dict(multi_query=True, alibi=False),
+    "FalconAlibi": dict(multi_query=True, alibi=True),
+    "Mpt": dict(d_model=32, n_heads=4, n_layers=2, max_seq_len=512),
+    "StableLm": dict(partial_rotary_factor=0.5),
+    "Cohere": dict(logit_scale=1.0),
+    "Cohere2": ALTERNATING | dict(logit_scale=1.0),
+    "Olmo2": {},
+    "Starcoder2": dict(sliding_window=WINDOW),
+    "Granite": {},
+    "DeepseekV3": LATENT,
+    "GptOss": dict(head_dim=8, num_local_experts=4, num_experts_per_tok=2, **ALTERNATING),
+    "Llama4": dict(
+        head_dim=8,
+        num_local_experts=2,
+        attention_chunk_size=8,
+        intermediate_size_mlp=48,
+        num_hidden_layers=4,
+    ),
 }
-CLASSES = {"Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"), "Llama4": ("Llama4TextConfig", "Llama4ForCausalLM"), "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
-           "FalconAlibi": ("FalconConfig", "FalconForCausalLM")}
-STATEFUL = {"Mamba": {}, "Jamba": {}, "Lfm2": dict(layer_types=["conv", "full_attention"]), "MiniMax": {}, "RecurrentGemma": dict(num_hidden_layers=3),
-            "Qwen3Next": dict(head_dim=8, num_hidden_layers=4, num_experts=4)}
+CLASSES = {
+    "Gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "Llama4": ("Llama4TextConfig", "Llama4ForCausalLM"),
+    "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
+    "FalconAlibi": ("FalconConfig", "FalconForCausalLM"),
+}
+STATEFUL = {
+    "Mamba": {},
+    "Jamba": {},
+    "Lfm2": dict(layer_types=["conv", "full_attention"]),
+    "MiniMax": {},
+    "RecurrentGemma": dict(num_hidden_layers=3),
+    "Qwen3Next": dict(head_dim=8, num_hidden_layers=4, num_experts=4),
+}
 
 
 def build(family: str, options: dict, seed: int = 0):
     """A Hugging Face model of `family` with random weights in float32."""
     config_name, model_name = CLASSES.get(family, (f"{family}Config", f"{family}ForCausalLM"))
     config = getattr(transformers, config_name)(**COMMON | options)
-    config._experts_implementation = "eager"   # the grouped kernels know no float64
+    config._experts_implementation = "eager"  # the grouped kernels know no float64
     torch.manual_seed(seed)
     return getattr(transformers, model_name)(config).eval()
 
@@ -62,10 +131,24 @@ def shipped():
     return load_pair(device="cpu", dtype="float32")
 
 
-def native(seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.35, **shape) -> CausalLM:
+def native(
+    seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.35, **shape
+) -> CausalLM:
     """One of our own transformers with random weights."""
-    shape = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_size=8,
-                 tied=False, max_positions=512) | shape
+    shape = (
+        dict(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=48,
+            num_layers=2,
+            num_heads=4,
+            num_kv_heads=2,
+            head_size=8,
+            tied=False,
+            max_positions=512,
+        )
+        | shape
+    )
     model, generator = Transformer(TransformerConfig(**shape)), torch.Generator().manual_seed(seed)
     for weight in model.parameters():
         if weight.dim() == 2:
@@ -74,12 +157,18 @@ def native(seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.3
 
 
 def perturbed(model: CausalLM, noise: float = 0.1, seed: int = 1) -> CausalLM:
-    """A draft that often agrees: the same model with every matrix disturbed by `noise` of its own spread."""
+    """A draft that often agrees: the same model with every matrix disturbed by `noise` of its own
+    spread.
+    """
     other, generator = copy.deepcopy(model.model), torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in other.parameters():
             if weight.dim() > 1:
-                weight += noise * weight.std() * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+                weight += (
+                    noise
+                    * weight.std()
+                    * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+                )
     return CausalLM(other)
 
 
@@ -87,14 +176,21 @@ def perturbed(model: CausalLM, noise: float = 0.1, seed: int = 1) -> CausalLM:
 def logits_of(model: CausalLM, tokens: list[int]) -> torch.Tensor:
     """[n, V]: one pass over the whole text by the bare module, no cache and no mask of ours."""
     ids = torch.tensor([tokens])
-    return model.model(ids)[0] if isinstance(model.model, Transformer) else model.model(input_ids=ids).logits[0]
+    return (
+        model.model(ids)[0]
+        if isinstance(model.model, Transformer)
+        else model.model(input_ids=ids).logits[0]
+    )
 
 
 class TreeDrafter:
-    """A drafter of trees without a cache of its own: `grow` of broken.py on the law that `model` gives after the text.
+    """A drafter of trees without a cache of its own: `grow` of broken.py on the law that `model`
+    gives after the text.
 
-    At temperature 0 the law is the one at temperature 1, so that the likeliest tokens can be chosen from it.
+    At temperature 0 the law is the one at temperature 1, so that the likeliest tokens can be chosen
+    from it.
     """
+
     hidden_layers, passes = (), 0
 
     def __init__(self, model, grown, depth):
@@ -107,7 +203,11 @@ class TreeDrafter:
         sampling = Sampling() if context.sampling.greedy else context.sampling
         text = context.tokens.tolist()
         law = lambda prefix: sampling(logits_of(self.model, [*text, *prefix])[-1])
-        return self.grown(law, min(self.depth, context.wanted - 1), context.rng) if context.wanted > 1 else NOTHING
+        return (
+            self.grown(law, min(self.depth, context.wanted - 1), context.rng)
+            if context.wanted > 1
+            else NOTHING
+        )
 
     def observe(self, verdict, scores):
         pass

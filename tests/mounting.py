@@ -1,4 +1,7 @@
-"""Pages for the fixtures of conftest.py: one interactive alone, outside any built book, and when a page of the book is ready."""
+"""Pages for the fixtures of conftest.py: one interactive alone, outside any built book, and when a
+page of the book is ready.
+"""
+
 import json
 
 PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><title>interactive</title><style>body {{ margin: 8px; background: {background} }} {css}</style>
@@ -15,16 +18,28 @@ interactive.render({{ model, el: document.getElementById("place") }});
 
 
 def bare_page(widget, theme: str) -> str:
-    """HTML that draws one interactive with its state; its model is `window.model`, the keys it let through are `window.heard`."""
-    return PAGE.format(theme=theme, background="#14181e" if theme == "dark" else "#fff", css=widget._css,
-                       module=widget._esm.replace("export default", "const interactive ="), state=json.dumps(widget.state()))
+    """HTML that draws one interactive with its state; its model is `window.model`, the keys it let
+    through are `window.heard`.
+    """
+    return PAGE.format(
+        theme=theme,
+        background="#14181e" if theme == "dark" else "#fff",
+        css=widget._css,
+        module=widget._esm.replace("export default", "const interactive ="),
+        state=json.dumps(widget.state()),
+    )
 
 
 def settle(page) -> None:
     """Until the formulas are set and every interactive is drawn."""
     page.evaluate("globalThis.MathJax?.startup?.promise.then(() => null)")
-    page.wait_for_function("[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)"
+    )
 
 
 def says(page, where: str, words: str):
-    page.wait_for_function("([where, words]) => document.querySelector(where).textContent.includes(words)", arg=[where, words])
+    page.wait_for_function(
+        "([where, words]) => document.querySelector(where).textContent.includes(words)",
+        arg=[where, words],
+    )

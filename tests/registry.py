@@ -1,4 +1,7 @@
-"""What the invariants run over: one line for every drafter and every rule. A new method enters here, and nowhere else."""
+"""What the invariants run over: one line for every drafter and every rule. A new method enters
+here, and nowhere else.
+"""
+
 import broken
 import torch
 from broken import grow
@@ -7,9 +10,9 @@ from models_zoo import TreeDrafter, perturbed
 from specdec_lite import acceptance as a
 from specdec_lite.acceptance import draw_chain
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
-from specdec_lite.heads import Heads
-from specdec_lite.models import CausalLM
-from specdec_lite.on_device import DeviceDrafter
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.gpu.on_device import DeviceDrafter
 from specdec_lite.tree import TokenTree
 
 
@@ -21,21 +24,37 @@ def heads(target: CausalLM, count: int = 3) -> Heads:
     return made.to(target.dtype).requires_grad_(False)
 
 
-# Drafters: name → a drafter for a target, of depth 2 or 3. Each is a class of specdec_lite.drafters, or a tree that one could draft.
+# Drafters: name → a drafter for a target, of depth 2 or 3. Each is a class of
+# specdec_lite.drafters, or a tree that one could draft.
 DRAFTERS = {
     "draft model": lambda target: ModelDrafter(perturbed(target), 3),
     "the target as its own draft": lambda target: ModelDrafter(target, 3),
     "blockwise heads, drawn": lambda target: BlockwiseDrafter(target, heads(target), 4),
-    "blockwise heads, chosen": lambda target: BlockwiseDrafter(target, heads(target), 3, draft_temperature=0.0),
-    "Medusa heads, a sparse tree": lambda target: MedusaDrafter(target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])),
-    "a tree of chosen tokens": lambda target: TreeDrafter(perturbed(target), grow(broken.chosen(2)), 2),
-    "a tree drawn with replacement, equal nodes merged": lambda target: TreeDrafter(perturbed(target), grow(broken.with_replacement(2), merge="nodes"), 2),
-    "a tree drawn without replacement": lambda target: TreeDrafter(perturbed(target), grow(broken.without_replacement(2)), 2),
-    "a tree drawn, then chosen": lambda target: TreeDrafter(perturbed(target), grow(broken.mixed(2)), 2),
+    "blockwise heads, chosen": lambda target: BlockwiseDrafter(
+        target, heads(target), 3, draft_temperature=0.0
+    ),
+    "Medusa heads, a sparse tree": lambda target: MedusaDrafter(
+        target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])
+    ),
+    "a tree of chosen tokens": lambda target: TreeDrafter(
+        perturbed(target), grow(broken.chosen(2)), 2
+    ),
+    "a tree drawn with replacement, equal nodes merged": lambda target: TreeDrafter(
+        perturbed(target), grow(broken.with_replacement(2), merge="nodes"), 2
+    ),
+    "a tree drawn without replacement": lambda target: TreeDrafter(
+        perturbed(target), grow(broken.without_replacement(2)), 2
+    ),
+    "a tree drawn, then chosen": lambda target: TreeDrafter(
+        perturbed(target), grow(broken.mixed(2)), 2
+    ),
 }
 
-# Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is a drafter above, draw by draw (test_on_device).
-SEEDED_DRAFTERS = {"draft model, its tokens left on the device": lambda target: DeviceDrafter(perturbed(target), 3)}
+# Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is
+# a drafter above, draw by draw (test_on_device).
+SEEDED_DRAFTERS = {
+    "draft model, its tokens left on the device": lambda target: DeviceDrafter(perturbed(target), 3)
+}
 
 # Ways to draft, for exact laws: name → (propose, γ).
 CHAINS = {"chain, drawn": (draw_chain, 2), "chain, chosen": (grow(broken.chosen(1)), 2)}
@@ -47,8 +66,21 @@ TREES = {
     "tree, drawn then chosen": (grow(broken.mixed(2)), 1),
 }
 # Rules: each with the ways of drafting that it judges.
-RULES = {rule.name: (rule, ways) for rule, ways in (
-    (a.speculative_sampling, CHAINS | TREES), (a.sample_and_match, CHAINS | TREES), (a.block_verification, CHAINS), (a.exact_match, CHAINS | TREES),
-    (a.lenient(1.0), CHAINS | TREES), (a.lenient_scaled(1.0), CHAINS | TREES), (a.rejection_sampling, CHAINS), (a.lenient(0.6), CHAINS | TREES),
-    (a.lenient_scaled(0.6), CHAINS | TREES), (a.lenient_argmax(0.6), CHAINS | TREES), (a.typical(), CHAINS | TREES), (a.top_k_match(2), CHAINS | TREES),
-    (a.distance_match(1), CHAINS | TREES))}
+RULES = {
+    rule.name: (rule, ways)
+    for rule, ways in (
+        (a.speculative_sampling, CHAINS | TREES),
+        (a.sample_and_match, CHAINS | TREES),
+        (a.block_verification, CHAINS),
+        (a.exact_match, CHAINS | TREES),
+        (a.lenient(1.0), CHAINS | TREES),
+        (a.lenient_scaled(1.0), CHAINS | TREES),
+        (a.rejection_sampling, CHAINS),
+        (a.lenient(0.6), CHAINS | TREES),
+        (a.lenient_scaled(0.6), CHAINS | TREES),
+        (a.lenient_argmax(0.6), CHAINS | TREES),
+        (a.typical(), CHAINS | TREES),
+        (a.top_k_match(2), CHAINS | TREES),
+        (a.distance_match(1), CHAINS | TREES),
+    )
+}

@@ -1,4 +1,7 @@
-"""The loop: what is asked is checked, every kept token is counted once, and the law of the text is the target's."""
+"""The loop: what is asked is checked, every kept token is counted once, and the law of the text is
+the target's.
+"""
+
 import copy
 import math
 from time import perf_counter
@@ -8,14 +11,20 @@ import broken
 import numpy as np
 import pytest
 import torch
-from models_zoo import PROMPT, VOCABULARY, hugging_face, native, perturbed
+from models_zoo import PROMPT, hugging_face, native, perturbed
 from scipy import stats
 
 from specdec_lite import CausalLM, generate, stream
-from specdec_lite.acceptance import block_verification, exact_match, sample_and_match, speculative_sampling, typical
+from specdec_lite.acceptance import (
+    block_verification,
+    exact_match,
+    sample_and_match,
+    speculative_sampling,
+    typical,
+)
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.on_device import DeviceDrafter, on_device
+from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import RecordingRng, Sampling, SeededRng
 from specdec_lite.speculation import token_probabilities
@@ -37,7 +46,7 @@ def test_plain_decoding_is_argmax_of_the_model():
     for token in GREEDY:
         assert token == int(TARGET.model(torch.tensor([ids]))[0, -1].argmax())
         ids.append(token)
-    assert len(set(GREEDY)) > 8    # the text is varied enough for the tests below to fail
+    assert len(set(GREEDY)) > 8  # the text is varied enough for the tests below to fail
 
 
 # Stopping ------------------------------------------------------------------------------------------------------------
@@ -50,26 +59,47 @@ FIRSTS = [i for i, token in enumerate(GREEDY) if token not in GREEDY[:i]]
 def test_a_stop_token_at_any_place_of_a_block_ends_the_text_there(gamma, draft):
     places = set()
     for last in FIRSTS:
-        steps = list(stream(TARGET, PROMPT, ModelDrafter(draft, gamma), 24, stop_token_ids=(GREEDY[last],)))
-        assert [token for step in steps for token in step.tokens] == GREEDY[:last + 1]
+        steps = list(
+            stream(TARGET, PROMPT, ModelDrafter(draft, gamma), 24, stop_token_ids=(GREEDY[last],))
+        )
+        assert [token for step in steps for token in step.tokens] == GREEDY[: last + 1]
         end = steps[-1]
         places.add(len(end.tokens))
         assert all(step.kind is not None for step in steps[:-1])
         assert (end.token is None) == (end.kind is None) == (len(end.path) == len(end.tokens))
         for step in steps:
-            assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), *([step.token] if step.kind else []))
+            assert step.tokens == (
+                *step.tree.tokens[list(step.path)].tolist(),
+                *([step.token] if step.kind else []),
+            )
             assert step.accepted <= step.tested <= step.drafted
         counted = Stats.of(steps)
-        assert counted.tokens == last + 1 == counted.accepted + sum(step.kind is not None for step in steps)
+        assert (
+            counted.tokens
+            == last + 1
+            == counted.accepted + sum(step.kind is not None for step in steps)
+        )
         if draft is TARGET:
-            assert counted.accepted == counted.tested == counted.drafted and counted.acceptance_rate == 1.0
+            assert (
+                counted.accepted == counted.tested == counted.drafted
+                and counted.acceptance_rate == 1.0
+            )
     assert draft is DRAFT or {1, 2, 3, gamma, gamma + 1} <= places
 
 
 def test_several_stop_tokens_of_any_collection():
     early, late = GREEDY[FIRSTS[2]], GREEDY[FIRSTS[5]]
-    for stops in ((late, early), {early, late}, [late, early], frozenset((early, late)), torch.tensor([late, early]), np.array([early, late])):
-        assert text(drafter=ModelDrafter(TARGET, 4), stop_token_ids=stops) == GREEDY[:FIRSTS[2] + 1]
+    for stops in (
+        (late, early),
+        {early, late},
+        [late, early],
+        frozenset((early, late)),
+        torch.tensor([late, early]),
+        np.array([early, late]),
+    ):
+        assert (
+            text(drafter=ModelDrafter(TARGET, 4), stop_token_ids=stops) == GREEDY[: FIRSTS[2] + 1]
+        )
     assert text(drafter=ModelDrafter(TARGET, 4), stop_token_ids=[]) == GREEDY
 
 
@@ -84,7 +114,9 @@ def test_never_more_tokens_than_wanted_nor_fewer(wanted):
         out = generate(TARGET, PROMPT, ModelDrafter(draft, 4), wanted)
         assert out.tokens.tolist() == GREEDY[:wanted] and out.stats.tokens == wanted
         assert out.stats.target_passes == len(out.steps)
-    assert generate(TARGET, PROMPT, ModelDrafter(TARGET, 4), wanted).stats.target_passes == math.ceil(wanted / 5)
+    assert generate(
+        TARGET, PROMPT, ModelDrafter(TARGET, 4), wanted
+    ).stats.target_passes == math.ceil(wanted / 5)
 
 
 def test_the_context_may_be_filled_to_its_last_position():
@@ -121,13 +153,20 @@ def test_token_0_stops_a_text_like_any_other_token():
     rename = lambda ids: [{0: other, other: 0}.get(token, token) for token in ids]
     renamed = CausalLM(copy.deepcopy(TARGET.model))
     with torch.no_grad():
-        for weight in {id(w): w for w in (renamed.model.embedding.weight, renamed.model.head.weight)}.values():
+        for weight in {
+            id(w): w for w in (renamed.model.embedding.weight, renamed.model.head.weight)
+        }.values():
             weight[[0, other]] = weight[[other, 0]]
     whole = rename(GREEDY)
-    ended = whole[:whole.index(0) + 1]
+    ended = whole[: whole.index(0) + 1]
     assert 0 not in GREEDY and len(ended) > 4
     for drafter in (None, ModelDrafter(renamed, 8), ModelDrafter(DRAFT, 3)):
-        assert generate(renamed, rename(PROMPT), drafter, max_new_tokens=len(GREEDY), stop_token_ids=(0,)).tokens.tolist() == ended
+        assert (
+            generate(
+                renamed, rename(PROMPT), drafter, max_new_tokens=len(GREEDY), stop_token_ids=(0,)
+            ).tokens.tolist()
+            == ended
+        )
 
 
 def test_two_sources_of_chance_are_one_too_many():
@@ -136,14 +175,22 @@ def test_two_sources_of_chance_are_one_too_many():
 
 
 def test_without_settings_64_tokens_are_decoded_greedily():
-    assert text(max_new_tokens=64) == generate(TARGET, PROMPT).tokens.tolist() == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
+    assert (
+        text(max_new_tokens=64)
+        == generate(TARGET, PROMPT).tokens.tolist()
+        == [t for step in stream(TARGET, PROMPT) for t in step.tokens]
+    )
 
 
 def test_a_generation_reserves_its_cache_once_and_asks_for_few_rows_of_logits(monkeypatch):
     """Room for all that will be committed and for a draft on top; of the prompt the last row alone."""
     made, rows, new_cache = [], [], TARGET.new_cache
-    monkeypatch.setattr(TARGET, "new_cache", lambda **options: made.append(new_cache(**options)) or made[-1])
-    watching = TARGET.backend.head.register_forward_pre_hook(lambda head, given: rows.append(given[0].shape[-2]))
+    monkeypatch.setattr(
+        TARGET, "new_cache", lambda **options: made.append(new_cache(**options)) or made[-1]
+    )
+    watching = TARGET.backend.head.register_forward_pre_hook(
+        lambda head, given: rows.append(given[0].shape[-2])
+    )
     running = stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 200)
     next(running)
     reserved = made[0].storage.tensors
@@ -154,7 +201,14 @@ def test_a_generation_reserves_its_cache_once_and_asks_for_few_rows_of_logits(mo
 
 
 def test_prompts_of_every_kind_are_one_prompt():
-    for prompt in (PROMPT, tuple(PROMPT), torch.tensor(PROMPT), torch.tensor([PROMPT]), torch.tensor(PROMPT, dtype=torch.int32), np.array(PROMPT)):
+    for prompt in (
+        PROMPT,
+        tuple(PROMPT),
+        torch.tensor(PROMPT),
+        torch.tensor([PROMPT]),
+        torch.tensor(PROMPT, dtype=torch.int32),
+        np.array(PROMPT),
+    ):
         assert generate(TARGET, prompt, max_new_tokens=4).tokens.tolist() == GREEDY[:4]
 
 
@@ -166,16 +220,23 @@ def test_a_drafter_is_given_long_ids_whatever_the_prompts_dtype():
 
     drafter = Seen(DRAFT, 2)
     for dtype in (torch.uint8, torch.int32, torch.long):
-        assert generate(TARGET, torch.tensor(PROMPT, dtype=dtype), drafter, 4).tokens.tolist() == GREEDY[:4] and drafter.dtype == torch.long
+        assert (
+            generate(TARGET, torch.tensor(PROMPT, dtype=dtype), drafter, 4).tokens.tolist()
+            == GREEDY[:4]
+            and drafter.dtype == torch.long
+        )
 
 
 # Stream, seeds, interleaving -----------------------------------------------------------------------------------------
+
 
 def test_stream_yields_the_kept_tokens_once_and_in_order():
     options = dict(max_new_tokens=30, temperature=0.8, top_p=0.9, seed=5)
     out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 4), **options)
     seen = list(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 4), **options))
-    assert [t for step in seen for t in step.tokens] == out.tokens.tolist() and [s.tokens for s in seen] == [s.tokens for s in out.steps]
+    assert [t for step in seen for t in step.tokens] == out.tokens.tolist() and [
+        s.tokens for s in seen
+    ] == [s.tokens for s in out.steps]
     assert out.tokens.dtype == torch.long and len(out.tokens) == 30 == out.stats.tokens
 
 
@@ -192,13 +253,18 @@ def test_stream_checks_at_the_call_and_runs_nothing_before_the_first_step(monkey
 def test_a_seed_repeats_and_another_differs(drafter, rule):
     runs = [text(drafter=drafter, temperature=1.0, rule=rule, seed=seed) for seed in (1, 1, 2)]
     assert runs[0] == runs[1] != runs[2]
-    assert text(drafter=drafter, temperature=1.0, rule=rule) != text(drafter=drafter, temperature=1.0, rule=rule)
+    assert text(drafter=drafter, temperature=1.0, rule=rule) != text(
+        drafter=drafter, temperature=1.0, rule=rule
+    )
 
 
 def test_interleaved_streams_do_not_disturb_each_other():
     options = [dict(temperature=1.0, seed=1), dict(temperature=0.0), dict(temperature=1.0, seed=2)]
     drafter = ModelDrafter(DRAFT, 3)
-    alone = [generate(TARGET, PROMPT[i:], drafter, 20, **o).tokens.tolist() for i, o in enumerate(options)]
+    alone = [
+        generate(TARGET, PROMPT[i:], drafter, 20, **o).tokens.tolist()
+        for i, o in enumerate(options)
+    ]
     streams = [stream(TARGET, PROMPT[i:], drafter, 20, **o) for i, o in enumerate(options)]
     together = [[], [], []]
     while any(streams):
@@ -227,16 +293,34 @@ def test_recorded_uniforms_replay_the_run():
 
     for rule in (speculative_sampling, block_verification, sample_and_match):
         recording = RecordingRng(9)
-        steps = list(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rule=rule, rng=recording))
+        steps = list(
+            stream(
+                TARGET,
+                PROMPT,
+                ModelDrafter(DRAFT, 3),
+                20,
+                temperature=1.0,
+                rule=rule,
+                rng=recording,
+            )
+        )
         replay = Replay(recording.uniforms)
-        again = list(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rule=rule, rng=replay))
+        again = list(
+            stream(
+                TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rule=rule, rng=replay
+            )
+        )
         assert [s.tokens for s in again] == [s.tokens for s in steps] and replay.left == []
-        seeded = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rule=rule, seed=9)
+        seeded = generate(
+            TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rule=rule, seed=9
+        )
         assert seeded.tokens.tolist() == [t for s in steps for t in s.tokens]
 
 
 def test_the_recorded_round_can_be_judged_by_hand():
-    """Leviathan's algorithm written out again from the paper, under the same uniforms: the same tokens."""
+    """Leviathan's algorithm written out again from the paper, under the same uniforms: the same
+    tokens.
+    """
     recording = RecordingRng(4)
     step = next(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rng=recording))
     uniforms, sampling = list(recording.uniforms), Sampling(1.0)
@@ -259,21 +343,42 @@ def test_the_recorded_round_can_be_judged_by_hand():
 
 # Statistics ----------------------------------------------------------------------------------------------------------
 
+
 def test_statistics_add_up():
     began = perf_counter()
     out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 4), 60, temperature=1.0, seed=0)
     elapsed, s = perf_counter() - began, out.stats
-    assert s.seconds <= elapsed      # no part of a round is counted twice
-    assert s.acceptance_rate == s.accepted / s.tested and s.drafted_acceptance == s.accepted / s.drafted < s.acceptance_rate
-    assert s.mean_acceptance_length == 60 / len(out.steps) and s.tokens == s.accepted + len(out.steps)
-    assert s.seconds == pytest.approx(sum(step.drafting + step.verifying + step.other for step in out.steps)) and s.drafting < s.seconds
-    assert s.drafting == pytest.approx(sum(step.drafting for step in out.steps)) and s.verifying == pytest.approx(sum(step.verifying for step in out.steps)) and s.verifying > 0
-    assert s.draft_passes == sum(len(step.tree) for step in out.steps)    # the prefill happened before the first step
+    assert s.seconds <= elapsed  # no part of a round is counted twice
+    assert (
+        s.acceptance_rate == s.accepted / s.tested
+        and s.drafted_acceptance == s.accepted / s.drafted < s.acceptance_rate
+    )
+    assert s.mean_acceptance_length == 60 / len(out.steps) and s.tokens == s.accepted + len(
+        out.steps
+    )
+    assert (
+        s.seconds
+        == pytest.approx(sum(step.drafting + step.verifying + step.other for step in out.steps))
+        and s.drafting < s.seconds
+    )
+    assert (
+        s.drafting == pytest.approx(sum(step.drafting for step in out.steps))
+        and s.verifying == pytest.approx(sum(step.verifying for step in out.steps))
+        and s.verifying > 0
+    )
+    assert s.draft_passes == sum(
+        len(step.tree) for step in out.steps
+    )  # the prefill happened before the first step
 
 
 def test_plain_decoding_has_no_acceptance():
     s = generate(TARGET, PROMPT, max_new_tokens=5).stats
-    assert math.isnan(s.acceptance_rate) and math.isnan(s.drafted_acceptance) and s.mean_acceptance_length == 1 and s.draft_passes == 0
+    assert (
+        math.isnan(s.acceptance_rate)
+        and math.isnan(s.drafted_acceptance)
+        and s.mean_acceptance_length == 1
+        and s.draft_passes == 0
+    )
     assert math.isnan(Stats.of([]).mean_acceptance_length)
 
 
@@ -282,7 +387,9 @@ def test_steps_record_p_and_q_of_every_drafted_token():
     ids = list(PROMPT)
     for token, p, q in zip(step.tree.tokens.tolist(), step.p, step.q):
         for model, prob in ((TARGET, p), (DRAFT, q)):
-            assert model.model(torch.tensor([ids]))[0, -1].softmax(-1)[token].item() == pytest.approx(prob, rel=1e-9)
+            assert model.model(torch.tensor([ids]))[0, -1].softmax(-1)[
+                token
+            ].item() == pytest.approx(prob, rel=1e-9)
         ids.append(token)
     greedy = next(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20))
     assert set(greedy.q) == {1.0} and set(greedy.p) <= {0.0, 1.0}
@@ -290,38 +397,56 @@ def test_steps_record_p_and_q_of_every_drafted_token():
 
 # The law, statistically ----------------------------------------------------------------------------------------------
 
-SMALL = native(seed=2, vocab_size=5, hidden_size=16, num_heads=2, num_kv_heads=1, num_layers=1, scale=0.5)
-SMALL_DRAFT = native(seed=7, vocab_size=5, hidden_size=16, num_heads=2, num_kv_heads=1, num_layers=1, scale=0.5)
+SMALL = native(
+    seed=2, vocab_size=5, hidden_size=16, num_heads=2, num_kv_heads=1, num_layers=1, scale=0.5
+)
+SMALL_DRAFT = native(
+    seed=7, vocab_size=5, hidden_size=16, num_heads=2, num_kv_heads=1, num_layers=1, scale=0.5
+)
 
 
 def p_value(rule, seed, count=400, temperature=0.8, top_p=0.95):
-    """Chi-square of the first two tokens of `count` runs against the target's exact law; cells below 5 expected are pooled."""
+    """Chi-square of the first two tokens of `count` runs against the target's exact law; cells
+    below 5 expected are pooled.
+    """
     sampling = Sampling(temperature, None, top_p)
     law = lambda ids: sampling(SMALL.model(torch.tensor([ids]))[0, -1])
     first = law([1, 2])
     expected = count * torch.cat([first[x] * law([1, 2, x]) for x in range(5)])
     rng, observed = SeededRng(seed), torch.zeros(25)
     for _ in range(count):
-        steps = stream(SMALL, [1, 2], ModelDrafter(SMALL_DRAFT, 2), 3, temperature, None, top_p, rule, rng=rng)
+        steps = stream(
+            SMALL, [1, 2], ModelDrafter(SMALL_DRAFT, 2), 3, temperature, None, top_p, rule, rng=rng
+        )
         tokens = [t for step in steps for t in step.tokens]
         observed[5 * tokens[0] + tokens[1]] += 1
     assert observed[expected == 0].sum() == 0 or rule not in (None, block_verification)
     large = expected >= 5
-    cells = [(observed[large], expected[large]), (observed[~large].sum()[None], expected[~large].sum()[None])]
+    cells = [
+        (observed[large], expected[large]),
+        (observed[~large].sum()[None], expected[~large].sum()[None]),
+    ]
     seen, due = (torch.cat(part).double() for part in zip(*cells))
     seen, due = seen[due > 0], due[due > 0]
     return stats.chisquare(seen.numpy(), (due * seen.sum() / due.sum()).numpy()).pvalue
 
 
 @pytest.mark.statistical(rate=1e-8)
-@pytest.mark.parametrize("rule", [None, block_verification], ids=["speculative sampling", "block verification"])
+@pytest.mark.parametrize(
+    "rule", [None, block_verification], ids=["speculative sampling", "block verification"]
+)
 def test_two_token_texts_follow_the_targets_law(rule):
-    """False-alarm rate: under 1e-4 on the first seed, and a rerun on a fresh one must fail too: under 1e-8 in all."""
+    """False-alarm rate: under 1e-4 on the first seed, and a rerun on a fresh one must fail too:
+    under 1e-8 in all.
+    """
     assert p_value(rule, seed=11) > 1e-4 or p_value(rule, seed=12) > 1e-4
 
 
 def test_a_broken_rule_fails_the_same_test():
-    assert p_value(broken.recovered_from_p, seed=11) < 1e-4 and p_value(broken.recovered_from_p, seed=12) < 1e-4
+    assert (
+        p_value(broken.recovered_from_p, seed=11) < 1e-4
+        and p_value(broken.recovered_from_p, seed=12) < 1e-4
+    )
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
@@ -335,7 +460,11 @@ BAD = [
     (dict(prompt_ids="text"), TypeError, "prompt_ids is a str: must be one row of token ids"),
     (dict(prompt_ids=None), TypeError, "prompt_ids is a NoneType: must be"),
     (dict(prompt_ids={"input_ids": [1]}), TypeError, "prompt_ids is a dict: must be"),
-    (dict(prompt_ids=[1.0, 2.0]), TypeError, "prompt_ids has dtype torch.float32: must be whole numbers"),
+    (
+        dict(prompt_ids=[1.0, 2.0]),
+        TypeError,
+        "prompt_ids has dtype torch.float32: must be whole numbers",
+    ),
     (dict(prompt_ids=[True]), TypeError, "prompt_ids has dtype torch.bool"),
     (dict(prompt_ids=[1, 48]), ValueError, "prompt_ids holds 48: .* 0 … 47"),
     (dict(prompt_ids=[-1]), ValueError, "prompt_ids holds -1: .* 0 … 47"),
@@ -348,9 +477,24 @@ BAD = [
     (dict(max_new_tokens=2.5), ValueError, "max_new_tokens=2.5: must be"),
     (dict(max_new_tokens=True), ValueError, "max_new_tokens=True: must be"),
     (dict(temperature=True), ValueError, "temperature=True: must be"),
-    (dict(repetition_penalty=1.1), TypeError, "repetition_penalty=1.1 is not supported: its penalties depend on the text of each path"),
-    (dict(prefix_allowed_tokens_fn=len), TypeError, "prefix_allowed_tokens_fn=.* a constraint would have to be followed along every drafted path"),
-    (dict(assistant_model=DRAFT), TypeError, r"assistant_model=.* say drafter=ModelDrafter\(model, gamma=…\)"),
+    (
+        dict(repetition_penalty=1.1),
+        TypeError,
+        "repetition_penalty=1.1 is not supported: its penalties depend on the text of each path",
+    ),
+    (
+        dict(prefix_allowed_tokens_fn=len),
+        TypeError,
+        (
+            "prefix_allowed_tokens_fn=.* a constraint would have to be followed along every drafted"
+            " path"
+        ),
+    ),
+    (
+        dict(assistant_model=DRAFT),
+        TypeError,
+        r"assistant_model=.* say drafter=ModelDrafter\(model, gamma=…\)",
+    ),
     (dict(temprature=1.0), TypeError, "temprature=1.0 is not supported: there is no such argument"),
     (dict(max_new_tokens=503), ValueError, "prompt_ids has 10 tokens and max_new_tokens=503.*512"),
     (dict(temperature=-1), ValueError, "temperature=-1: must be"),
@@ -361,28 +505,49 @@ BAD = [
     (dict(drafter=ModelDrafter), TypeError, "drafter is a type: must be"),
     (dict(rule="exact"), TypeError, "rule='exact': must be"),
     (dict(rule=typical), TypeError, "a rule with settings is made by calling it, as in typical"),
-    (dict(rule=exact_match, temperature=1.0), ValueError, "rule=exact_match needs temperature=0, got temperature=1.0"),
+    (
+        dict(rule=exact_match, temperature=1.0),
+        ValueError,
+        "rule=exact_match needs temperature=0, got temperature=1.0",
+    ),
     (dict(seed="x"), ValueError, "seed='x': must be"),
-    (dict(prompt_ids=np.array([1, 200], dtype=np.uint8)), ValueError, "prompt_ids holds 200: token ids must be in 0 … 47"),
+    (
+        dict(prompt_ids=np.array([1, 200], dtype=np.uint8)),
+        ValueError,
+        "prompt_ids holds 200: token ids must be in 0 … 47",
+    ),
 ]
 
 
 HERE = dict(device=torch.device("cpu"), hidden_size=32, max_positions=512)
-MISFITS = [(dict(model=HERE | dict(device=torch.device("meta"))), "drafter runs on meta and target on cpu"),
-           (dict(target=HERE | dict(device=torch.device("meta"))), "drafter runs on meta and target on cpu"),
-           (dict(target=HERE | dict(hidden_size=48)), "hidden size 48, target has 32"),
-           (dict(model=HERE | dict(max_positions=73)), "need 74 positions: .* context length of 73")]
+MISFITS = [
+    (
+        dict(model=HERE | dict(device=torch.device("meta"))),
+        "drafter runs on meta and target on cpu",
+    ),
+    (
+        dict(target=HERE | dict(device=torch.device("meta"))),
+        "drafter runs on meta and target on cpu",
+    ),
+    (dict(target=HERE | dict(hidden_size=48)), "hidden size 48, target has 32"),
+    (dict(model=HERE | dict(max_positions=73)), "need 74 positions: .* context length of 73"),
+]
 
 
 @pytest.mark.parametrize("parts, message", MISFITS)
 def test_a_drafter_that_does_not_fit_the_target_is_refused_before_it_starts(parts, message):
-    drafter = SimpleNamespace(start=lambda context: pytest.fail("it started"), **{name: SimpleNamespace(**part) for name, part in parts.items()})
+    drafter = SimpleNamespace(
+        start=lambda context: pytest.fail("it started"),
+        **{name: SimpleNamespace(**part) for name, part in parts.items()},
+    )
     with pytest.raises(ValueError, match=message):
         stream(TARGET, PROMPT, drafter)
 
 
 @pytest.mark.parametrize("arguments, error, message", BAD)
-def test_bad_input_is_named_at_the_call_before_any_model_runs(arguments, error, message, monkeypatch):
+def test_bad_input_is_named_at_the_call_before_any_model_runs(
+    arguments, error, message, monkeypatch
+):
     monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
     for call in (generate, stream):
         with pytest.raises(error, match=message):
@@ -393,7 +558,10 @@ def test_bad_input_is_named_at_the_call_before_any_model_runs(arguments, error, 
 def test_ids_of_any_whole_dtype_are_taken(dtype):
     wide = native(vocab_size=2048)
     ids = np.array(PROMPT, dtype=dtype)
-    assert torch.equal(generate(wide, ids, max_new_tokens=3, stop_token_ids=ids[:0]).tokens, generate(wide, PROMPT, max_new_tokens=3).tokens)
+    assert torch.equal(
+        generate(wide, ids, max_new_tokens=3, stop_token_ids=ids[:0]).tokens,
+        generate(wide, PROMPT, max_new_tokens=3).tokens,
+    )
 
 
 def test_an_rng_that_is_none_is_refused_before_any_model_runs(monkeypatch):
@@ -405,11 +573,16 @@ def test_an_rng_that_is_none_is_refused_before_any_model_runs(monkeypatch):
 def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():
     out = generate(TARGET, PROMPT, max_new_tokens=3)
     made = Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
-    assert out == out != generate(TARGET, PROMPT, max_new_tokens=3) and made != Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48) and {out, made}
+    assert (
+        out == out != generate(TARGET, PROMPT, max_new_tokens=3)
+        and made != Proposal(TokenTree.chain([1]), torch.ones(1, 48) / 48)
+        and {out, made}
+    )
 
 
 class Scripted:
     """A drafter that proposes the same thing every round."""
+
     hidden_layers = ()
     passes = 0
 
@@ -428,11 +601,20 @@ class Scripted:
 
 FAULTS = [
     (Proposal(TokenTree.chain([1, 2, 3, 4])), "4 levels with 4 tokens wanted"),
-    (Proposal(TokenTree.chain([48])), "proposed token 48"), (Proposal(TokenTree.chain([-1])), "proposed token -1"),
-    (Proposal(TokenTree.chain([1]), torch.full((1, 5), 0.2)), r"probs have shape \(1, 5\).*48 tokens"),
+    (Proposal(TokenTree.chain([48])), "proposed token 48"),
+    (Proposal(TokenTree.chain([-1])), "proposed token -1"),
+    (
+        Proposal(TokenTree.chain([1]), torch.full((1, 5), 0.2)),
+        r"probs have shape \(1, 5\).*48 tokens",
+    ),
     (Proposal(TokenTree.chain([1]), torch.full((1, 48), 0.2)), "sum to 1"),
     (Proposal(TokenTree.chain([1]), torch.full((1, 48), float("nan"))), "sum to 1"),
-    (Proposal(TokenTree.chain([1]), torch.full((1, 48), 4 / 47).index_fill(1, torch.tensor([0]), -3.0)), "probs hold -3.0: probabilities must be"),
+    (
+        Proposal(
+            TokenTree.chain([1]), torch.full((1, 48), 4 / 47).index_fill(1, torch.tensor([0]), -3.0)
+        ),
+        "probs hold -3.0: probabilities must be",
+    ),
     (Proposal(TokenTree.chain([48]), candidates=frozenset()), "proposed token 48"),
 ]
 
@@ -443,9 +625,13 @@ def test_a_faulty_draft_is_refused_before_the_target_judges_it(proposal, message
         generate(TARGET, PROMPT, Scripted(proposal), max_new_tokens=4, temperature=1.0)
 
 
-@pytest.mark.parametrize("proposal", [None, [1, 2], TokenTree.chain([1])], ids=["None", "list", "tree"])
+@pytest.mark.parametrize(
+    "proposal", [None, [1, 2], TokenTree.chain([1])], ids=["None", "list", "tree"]
+)
 def test_what_is_no_proposal_is_refused(proposal):
-    with pytest.raises(TypeError, match=f"the drafter proposed a {type(proposal).__name__}: must be a Proposal"):
+    with pytest.raises(
+        TypeError, match=f"the drafter proposed a {type(proposal).__name__}: must be a Proposal"
+    ):
         generate(TARGET, PROMPT, Scripted(proposal), max_new_tokens=8)
 
 
@@ -468,7 +654,7 @@ def test_a_drafter_that_raises_is_heard_and_the_model_stays_usable(call):
     with pytest.raises(RuntimeError, match="out of ideas"):
         for step in stream(TARGET, PROMPT, Raises(DRAFT, 3), 24):
             seen += step.tokens
-    assert seen == GREEDY[:len(seen)] and bool(seen) == (call > 1)
+    assert seen == GREEDY[: len(seen)] and bool(seen) == (call > 1)
     assert text(drafter=ModelDrafter(DRAFT, 3)) == GREEDY
 
 
@@ -477,7 +663,11 @@ def test_merged_draws_count_as_often_as_they_were_made():
     drafter = Scripted(Proposal(TokenTree.chain([GREEDY[0]]), row.expand(3, -1), nodes=[0, 0, 0]))
     step = next(stream(TARGET, PROMPT, drafter, 8, rule=speculative_sampling))
     assert (step.draws, step.accepted, step.tested, step.drafted) == ((3,), 1, 1, 3)
-    other = Scripted(Proposal(TokenTree.chain([(GREEDY[0] + 1) % 48]), row.roll(1).expand(3, -1), nodes=[0, 0, 0]))
+    other = Scripted(
+        Proposal(
+            TokenTree.chain([(GREEDY[0] + 1) % 48]), row.roll(1).expand(3, -1), nodes=[0, 0, 0]
+        )
+    )
     step = next(stream(TARGET, PROMPT, other, 8, rule=speculative_sampling))
     assert (step.accepted, step.tested, step.drafted) == (0, 3, 3)
 
@@ -485,12 +675,19 @@ def test_merged_draws_count_as_often_as_they_were_made():
 def test_of_merged_draws_the_first_ones_row_is_told():
     rows = torch.tensor([[0.1, 0.9, 0.0], [0.3, 0.3, 0.4]])
     merged = Proposal(TokenTree.chain([1]), rows, nodes=[0, 0])
-    assert token_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2)) == (pytest.approx((0.5,)), pytest.approx((0.9,)))
+    assert token_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2)) == (
+        pytest.approx((0.5,)),
+        pytest.approx((0.9,)),
+    )
 
 
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():
     out = generate(TARGET, PROMPT, Scripted(NOTHING), max_new_tokens=8)
-    assert out.tokens.tolist() == GREEDY[:8] and {step.kind for step in out.steps} == {"sampled"} and math.isnan(out.stats.acceptance_rate)
+    assert (
+        out.tokens.tolist() == GREEDY[:8]
+        and {step.kind for step in out.steps} == {"sampled"}
+        and math.isnan(out.stats.acceptance_rate)
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")], ids=str)
@@ -508,16 +705,20 @@ def test_logits_that_are_no_numbers_are_flagged(value, temperature):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("rule, make", [(None, ModelDrafter), (on_device, DeviceDrafter)], ids=["plain", "on_device"])
+@pytest.mark.parametrize(
+    "rule, make", [(None, ModelDrafter), (on_device, DeviceDrafter)], ids=["plain", "on_device"]
+)
 def test_one_row_of_logits_that_are_no_numbers_is_enough(rule, make, temperature, monkeypatch):
     model = native(dtype=torch.float32)
     score = CausalLM.score
+
     def spoil(self, tokens, cache, *others, **options):
         scores = score(self, tokens, cache, *others, **options)
         with torch.inference_mode():
             if self is model:
                 scores.logits[0, -1] = math.nan
         return scores
+
     drafter = make(native(dtype=torch.float32), 3)
     monkeypatch.setattr(CausalLM, "score", spoil)
     with pytest.raises(ValueError, match="logits hold NaN"):
@@ -529,7 +730,13 @@ def test_an_interrupted_generation_leaves_the_models_usable(temperature, monkeyp
     calls = iter(range(10**6))
     score = CausalLM.score
     with monkeypatch.context() as patch:
-        patch.setattr(CausalLM, "score", lambda *a, **k: score(*a, **k) if next(calls) < 7 else (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(
+            CausalLM,
+            "score",
+            lambda *a, **k: (
+                score(*a, **k) if next(calls) < 7 else (_ for _ in ()).throw(KeyboardInterrupt)
+            ),
+        )
         with pytest.raises(KeyboardInterrupt):
             text(drafter=ModelDrafter(DRAFT, 3), temperature=temperature)
     assert text(drafter=ModelDrafter(DRAFT, 3)) == GREEDY
@@ -538,7 +745,9 @@ def test_an_interrupted_generation_leaves_the_models_usable(temperature, monkeyp
 def test_a_window_model_far_beyond_its_window():
     model = hugging_face("Mistral")
     plain = generate(model, PROMPT, max_new_tokens=60).tokens
-    assert torch.equal(generate(model, PROMPT, ModelDrafter(perturbed(model), 4), max_new_tokens=60).tokens, plain)
+    assert torch.equal(
+        generate(model, PROMPT, ModelDrafter(perturbed(model), 4), max_new_tokens=60).tokens, plain
+    )
 
 
 def test_a_source_of_chance_belongs_to_stream():
@@ -549,6 +758,7 @@ def test_a_source_of_chance_belongs_to_stream():
 def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
     class Logged(SeededRng):
         """A log of its draws, empty at the start."""
+
         drawn = 0
 
         def __len__(self):
@@ -559,8 +769,12 @@ def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
             return super().draw(probs)
 
     rng = Logged(3)
-    tokens = [token for step in stream(TARGET, PROMPT, None, 6, 1.0, rng=rng) for token in step.tokens]
-    assert tokens == generate(TARGET, PROMPT, None, 6, 1.0, seed=3).tokens.tolist() and len(rng) == 6
+    tokens = [
+        token for step in stream(TARGET, PROMPT, None, 6, 1.0, rng=rng) for token in step.tokens
+    ]
+    assert (
+        tokens == generate(TARGET, PROMPT, None, 6, 1.0, seed=3).tokens.tolist() and len(rng) == 6
+    )
 
 
 @pytest.mark.parametrize("rule", [False, 0, [], {}], ids=str)

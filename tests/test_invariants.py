@@ -1,12 +1,15 @@
-"""The invariants that every drafter keeps: those of the registry, one line each, over several kinds of target.
+"""The invariants that every drafter keeps: those of the registry, one line each, over several kinds
+of target.
 
-The exact law of each is in test_matrix.py. What a class promises of its own is in its own test file.
+The exact law of each is in test_matrix.py. What a class promises of its own is in its own test
+file.
 """
+
 import pytest
 import torch
+from caches import contents, watched_caches
 from models_zoo import FAMILIES, PROMPT, WINDOW, hugging_face, native
 from registry import DRAFTERS, SEEDED_DRAFTERS
-from test_drafters import contents, watched_caches
 
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import sample_and_match
@@ -54,13 +57,23 @@ def test_greedy_text_in_every_family(name, where, monkeypatch):
 def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature):
     options = dict(max_new_tokens=40, temperature=temperature, seed=3)
     out = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
-    assert [t for step in out.steps for t in step.tokens] == out.tokens.tolist() and len(out.tokens) == 40 == out.stats.tokens
+    assert [t for step in out.steps for t in step.tokens] == out.tokens.tolist() and len(
+        out.tokens
+    ) == 40 == out.stats.tokens
     for step in out.steps:
-        assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token) and step.accepted <= step.tested <= step.drafted
+        assert (
+            step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token)
+            and step.accepted <= step.tested <= step.drafted
+        )
         assert step.path == step.tree.path(step.path[-1] if step.path else -1)
     again = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
-    assert torch.equal(again.tokens, out.tokens) and [s.path for s in again.steps] == [s.path for s in out.steps]
-    assert not temperature or not torch.equal(generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options | dict(seed=4)).tokens, out.tokens)
+    assert torch.equal(again.tokens, out.tokens) and [s.path for s in again.steps] == [
+        s.path for s in out.steps
+    ]
+    assert not temperature or not torch.equal(
+        generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options | dict(seed=4)).tokens,
+        out.tokens,
+    )
 
 
 @DRAFTER
@@ -69,20 +82,36 @@ def test_stop_tokens_limits_and_short_prompts(name):
     drafter = DRAFTERS[name](TARGET)
     for last in (i for i, token in enumerate(plain) if token not in plain[:i]):
         steps = list(stream(TARGET, PROMPT, drafter, 24, stop_token_ids=(plain[last],)))
-        assert [t for step in steps for t in step.tokens] == plain[:last + 1] and Stats.of(steps).tokens == last + 1
+        assert [t for step in steps for t in step.tokens] == plain[: last + 1] and Stats.of(
+            steps
+        ).tokens == last + 1
         assert all(step.accepted <= step.tested <= step.drafted for step in steps)
     for wanted in range(1, 8):
         assert generate(TARGET, PROMPT, drafter, wanted).tokens.tolist() == plain[:wanted]
-    assert torch.equal(generate(TARGET, [7], drafter, 12).tokens, generate(TARGET, [7], max_new_tokens=12).tokens)
+    assert torch.equal(
+        generate(TARGET, [7], drafter, 12).tokens, generate(TARGET, [7], max_new_tokens=12).tokens
+    )
     short = native(max_positions=20)
-    assert torch.equal(generate(short, PROMPT, DRAFTERS[name](short), 10).tokens, generate(short, PROMPT, max_new_tokens=10).tokens)
+    assert torch.equal(
+        generate(short, PROMPT, DRAFTERS[name](short), 10).tokens,
+        generate(short, PROMPT, max_new_tokens=10).tokens,
+    )
 
 
 @DRAFTER
 def test_generations_do_not_disturb_each_other(name):
-    drafter, options = DRAFTERS[name](TARGET), [dict(temperature=1.0, seed=1), dict(), dict(temperature=1.0, seed=2, rule=sample_and_match)]
-    alone = [generate(TARGET, PROMPT[i:], drafter, 16, **o).tokens.tolist() for i, o in enumerate(options)]
-    streams, together = [stream(TARGET, PROMPT[i:], drafter, 16, **o) for i, o in enumerate(options)], [[], [], []]
+    drafter = DRAFTERS[name](TARGET)
+    options = [
+        dict(temperature=1.0, seed=1),
+        dict(),
+        dict(temperature=1.0, seed=2, rule=sample_and_match),
+    ]
+    alone = [
+        generate(TARGET, PROMPT[i:], drafter, 16, **o).tokens.tolist()
+        for i, o in enumerate(options)
+    ]
+    streams = [stream(TARGET, PROMPT[i:], drafter, 16, **o) for i, o in enumerate(options)]
+    together = [[], [], []]
     while any(streams):
         for i, running in enumerate(streams):
             step = next(running, None) if running else None
@@ -94,7 +123,9 @@ def test_generations_do_not_disturb_each_other(name):
 @DRAFTER
 @pytest.mark.parametrize("call", [2, 3, 7, 12])
 def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypatch):
-    drafter, plain, passes = DRAFTERS[name](TARGET), generate(TARGET, PROMPT, max_new_tokens=24).tokens, iter(range(1, 10**6))
+    drafter = DRAFTERS[name](TARGET)
+    plain = generate(TARGET, PROMPT, max_new_tokens=24).tokens
+    passes = iter(range(1, 10**6))
     score = TARGET.backend.score
 
     def interrupted(*arguments):
@@ -106,5 +137,7 @@ def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypat
         patch.setattr(TARGET.backend, "score", interrupted)
         generate(TARGET, PROMPT, drafter, 24, temperature=1.0, seed=0)
         for _ in range(20):
-            TARGET.score(PROMPT, TARGET.new_cache())   # a drafter that needs fewer passes than `call`
+            TARGET.score(
+                PROMPT, TARGET.new_cache()
+            )  # a drafter that needs fewer passes than `call`
     assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, plain)

@@ -1,4 +1,5 @@
 """Long texts and many texts: memory is the cache's and nothing else's, and nothing is left behind."""
+
 import gc
 
 import psutil
@@ -10,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.native import TRIANGLE
+from specdec_lite.engine.native import TRIANGLE
 
 MEGABYTE = 1 << 20
 
@@ -18,8 +19,11 @@ MEGABYTE = 1 << 20
 def tensor_bytes() -> int:
     """Bytes of all tensor storages that Python can reach, each counted once."""
     gc.collect()
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in gc.get_objects()
-                if issubclass(type(t), torch.Tensor) and not issubclass(type(t), FakeTensor)}   # which the compiler traces with, and which hold nothing
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+        for t in gc.get_objects()
+        if issubclass(type(t), torch.Tensor) and not issubclass(type(t), FakeTensor)
+    }  # which the compiler traces with, and which hold nothing
     return sum(storages.values())
 
 
@@ -30,22 +34,38 @@ def resident() -> int:
 def cache_bytes(model, length: int) -> int:
     """Keys and values of `length` tokens."""
     config = model.model.config
-    return 2 * config.num_layers * config.num_kv_heads * config.head_size * length * model.dtype.itemsize
+    return (
+        2
+        * config.num_layers
+        * config.num_kv_heads
+        * config.head_size
+        * length
+        * model.dtype.itemsize
+    )
 
 
 def warmed(tokens, **shape):
-    """A model whose tables (the causal mask of at most 64 MiB, the rotary angles) are already as large as `tokens` need."""
+    """A model whose tables (the causal mask of at most 64 MiB, the rotary angles) are already as
+    large as `tokens` need.
+    """
     model = native(dtype=torch.float32, max_positions=8192, **shape)
     cache = model.new_cache()
-    for count in (1, min(tokens + 64, TRIANGLE) - 1):     # the second pass follows stored tokens, so it needs the mask
+    for count in (
+        1,
+        min(tokens + 64, TRIANGLE) - 1,
+    ):  # the second pass follows stored tokens, so it needs the mask
         model.score([1] * count, cache, last=True)
     return model
 
 
 def grown(tokens, drafter_of, **options):
-    """Reachable tensor bytes and resident bytes after a quarter and at the end of one long generation."""
+    """Reachable tensor bytes and resident bytes after a quarter and at the end of one long
+    generation.
+    """
     target = warmed(tokens)
-    running, count, marks = stream(target, PROMPT, drafter_of(warmed(tokens, seed=1)), tokens, **options), 0, []
+    running = stream(target, PROMPT, drafter_of(warmed(tokens, seed=1)), tokens, **options)
+    count = 0
+    marks = []
     for step in running:
         count += len(step.tokens)
         if count >= tokens * (len(marks) + 1) / 4:
@@ -57,12 +77,16 @@ def grown(tokens, drafter_of, **options):
 @pytest.mark.parametrize("tokens", [512, pytest.param(4096, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
-    """Both caches are reserved at the start; from a quarter of the text on only the committed tokens themselves may grow."""
+    """Both caches are reserved at the start; from a quarter of the text on only the committed
+    tokens themselves may grow.
+    """
     drafter_of = lambda draft: ModelDrafter(draft, 4)
-    (early, resident_early), (late, resident_late), target = grown(tokens, drafter_of, temperature=temperature, seed=0)
-    assert late - early <= 4 * 8 * tokens                     # the row of ids, with a copy or two of it under way
+    (early, resident_early), (late, resident_late), target = grown(
+        tokens, drafter_of, temperature=temperature, seed=0
+    )
+    assert late - early <= 4 * 8 * tokens  # the row of ids, with a copy or two of it under way
     assert resident_late - resident_early < 24 * MEGABYTE
-    assert cache_bytes(target, tokens) > 8 * 8 * tokens       # a second copy of the cache would be seen
+    assert cache_bytes(target, tokens) > 8 * 8 * tokens  # a second copy of the cache would be seen
 
 
 def test_keeping_every_pass_would_be_seen():
@@ -86,10 +110,14 @@ def test_keeping_every_pass_would_be_seen():
 
 
 def left_behind(model, drafter, count):
-    """Growth of objects, tensor bytes and resident memory over `count` short generations, after a warm-up."""
+    """Growth of objects, tensor bytes and resident memory over `count` short generations, after a
+    warm-up.
+    """
+
     def run(number):
         for seed in range(number):
-            generate(model, PROMPT[seed % 8:], drafter, 6, temperature=float(seed % 2), seed=seed)
+            generate(model, PROMPT[seed % 8 :], drafter, 6, temperature=float(seed % 2), seed=seed)
+
     run(16)
     before = (tensor_bytes(), len(gc.get_objects()), resident())
     run(count)

@@ -1,6 +1,18 @@
-"""The recorded tables of rules, drafters and refusals, each entry held against a fresh run: what the book shows cannot go stale."""
+"""The recorded tables of rules, drafters and refusals, each entry held against a fresh run: what
+the book shows cannot go stale.
+"""
+
 import pytest
-from matrix import JUDGES, REFUSALS, SAMPLINGS, judges, law_of_drafter, law_of_rule, recorded, refusal
+from matrix import (
+    JUDGES,
+    REFUSALS,
+    SAMPLINGS,
+    judges,
+    law_of_drafter,
+    law_of_rule,
+    recorded,
+    refusal,
+)
 from registry import DRAFTERS, RULES
 
 from specdec_lite import acceptance, drafters
@@ -12,17 +24,29 @@ def rows(table, *keys):
 
 
 def test_the_tables_have_a_row_for_everything_there_is():
-    assert set(rows("rules", "rule", "draft")) == {(name, way) for name, (_, ways) in RULES.items() for way in ways}
-    assert set(rows("drafters", "drafter", "rule")) == {(name, judge) for name in DRAFTERS for judge in judges(name)}
+    assert set(rows("rules", "rule", "draft")) == {
+        (name, way) for name, (_, ways) in RULES.items() for way in ways
+    }
+    assert set(rows("drafters", "drafter", "rule")) == {
+        (name, judge) for name in DRAFTERS for judge in judges(name)
+    }
     assert set(rows("refused", "asked")) == {(name,) for name in REFUSALS}
 
 
 def test_every_public_rule_and_drafter_is_registered():
     """A factory of rules is registered by a rule it makes: their names begin alike."""
     public = {name for name in acceptance.__all__ if isinstance(getattr(acceptance, name), Rule)}
-    made = {"lenient", "lenient_scaled", "lenient_argmax", "typical", "top_k_match", "distance_match"}
+    made = {
+        "lenient",
+        "lenient_scaled",
+        "lenient_argmax",
+        "typical",
+        "top_k_match",
+        "distance_match",
+    }
     assert {name.split("(")[0] for name in RULES} == public | made
     from models_zoo import native
+
     used = {type(make(native())).__name__ for make in DRAFTERS.values()}
     assert set(drafters.__all__) - {"OnDevice"} <= used
 
@@ -32,22 +56,39 @@ def test_a_rule_does_what_the_table_says(name):
     rule, ways = RULES[name]
     for way in ways:
         fresh, written = law_of_rule(name, way), rows("rules", "rule", "draft")[name, way]
-        assert fresh["tag"] == written["tag"] and fresh["distance"] == pytest.approx(written["distance"], abs=2e-6)
+        assert fresh["tag"] == written["tag"] and fresh["distance"] == pytest.approx(
+            written["distance"], abs=2e-6
+        )
         found = [d for d in fresh["distance"].values() if d is not None]
         assert not rule.lossless or max(found) == 0
-    lossy = [d for way in ways for label, d in rows("rules", "rule", "draft")[name, way]["distance"].items() if label != "T = 0" and d]
+    lossy = [
+        d
+        for way in ways
+        for label, d in rows("rules", "rule", "draft")[name, way]["distance"].items()
+        if label != "T = 0" and d
+    ]
     assert rule.lossless or max(lossy) > 0.1, "a rule that is tagged lossy must be seen to be"
 
 
 def test_every_rule_that_is_lossless_at_every_temperature_judges_the_drafters():
     left_out = {name for name, (rule, _) in RULES.items() if rule.lossless} - set(JUDGES)
-    assert left_out == {"exact_match", "lenient(1.0)", "lenient_scaled(1.0)"}   # temperature 0 alone; speculative sampling by another road
+    assert left_out == {
+        "exact_match",
+        "lenient(1.0)",
+        "lenient_scaled(1.0)",
+    }  # temperature 0 alone; speculative sampling by another road
 
 
-@pytest.mark.parametrize("name, judge", [(name, judge) for name in DRAFTERS for judge in judges(name)])
+@pytest.mark.parametrize(
+    "name, judge", [(name, judge) for name in DRAFTERS for judge in judges(name)]
+)
 def test_a_drafter_does_what_the_table_says(name, judge):
     fresh = law_of_drafter(name, judge)
-    assert fresh == rows("drafters", "drafter", "rule")[name, judge] and fresh["greedy text"] and not any(fresh["distance"].values())
+    assert (
+        fresh == rows("drafters", "drafter", "rule")[name, judge]
+        and fresh["greedy text"]
+        and not any(fresh["distance"].values())
+    )
 
 
 @pytest.mark.parametrize("name", REFUSALS)
@@ -57,4 +98,10 @@ def test_a_refusal_reads_as_the_table_says(name):
 
 def test_the_samplings_reach_from_cold_to_hot():
     temperatures = sorted(s.temperature for s in SAMPLINGS.values())
-    assert temperatures[0] == 0 and temperatures[1] == 0.3 and temperatures[-1] == 2 and any(s.top_k for s in SAMPLINGS.values()) and any(s.top_p for s in SAMPLINGS.values())
+    assert (
+        temperatures[0] == 0
+        and temperatures[1] == 0.3
+        and temperatures[-1] == 2
+        and any(s.top_k for s in SAMPLINGS.values())
+        and any(s.top_p for s in SAMPLINGS.values())
+    )

@@ -1,9 +1,11 @@
 """Speculative sampling held against the one inside transformers, and where the two differ.
 
-The differences, each shown by a test: transformers accepts on u ≤ p/q where the paper and this library accept on u < p/q, so a token
-that the target rules out (p = 0) is accepted when the uniform is exactly 0, once in 2²⁴ draws of float32; a residual that
-rounds to zero becomes NaN there, and p here; a token of q = 0 that the target allows is always accepted there, and refused here.
+The differences, each shown by a test: transformers accepts on u ≤ p/q where the paper and this
+library accept on u < p/q, so a token that the target rules out (p = 0) is accepted when the uniform
+is exactly 0, once in 2²⁴ draws of float32; a residual that rounds to zero becomes NaN there, and p
+here; a token of q = 0 that the target allows is always accepted there, and refused here.
 """
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -38,9 +40,19 @@ def theirs(tokens, q, p, uniforms):
     """transformers' own function with its uniforms given and its draw watched."""
     drawn_from = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "rand_like", lambda like: torch.tensor(uniforms, dtype=like.dtype).view_as(like))
-        patch.setattr(torch, "multinomial", lambda probs, num_samples: drawn_from.append(probs[0]) or torch.zeros(1, 1, dtype=torch.long))
-        _, matches = utils._speculative_sampling(torch.tensor([tokens]), q.log()[None], len(tokens), p.log()[None])
+        patch.setattr(
+            torch, "rand_like", lambda like: torch.tensor(uniforms, dtype=like.dtype).view_as(like)
+        )
+        patch.setattr(
+            torch,
+            "multinomial",
+            lambda probs, num_samples: (
+                drawn_from.append(probs[0]) or torch.zeros(1, 1, dtype=torch.long)
+            ),
+        )
+        _, matches = utils._speculative_sampling(
+            torch.tensor([tokens]), q.log()[None], len(tokens), p.log()[None]
+        )
     return int(matches), drawn_from[0]
 
 
@@ -49,19 +61,31 @@ def laws(seed, count, vocabulary, sampling):
     return sampling(3 * torch.randn(count, vocabulary, generator=generator, dtype=torch.float64))
 
 
-@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(2, 9), st.sampled_from([Sampling(), Sampling(0.3), Sampling(2.0), Sampling(top_k=3), Sampling(top_p=0.8)]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+    st.integers(2, 9),
+    st.sampled_from(
+        [Sampling(), Sampling(0.3), Sampling(2.0), Sampling(top_k=3), Sampling(top_p=0.8)]
+    ),
+)
 @settings(max_examples=80, deadline=None)
-def test_under_the_same_uniforms_both_accept_as_many_and_draw_from_the_same_law(seed, gamma, vocabulary, sampling):
+def test_under_the_same_uniforms_both_accept_as_many_and_draw_from_the_same_law(
+    seed, gamma, vocabulary, sampling
+):
     p, q = laws(seed, gamma + 1, vocabulary, sampling), laws(seed + 1, gamma, vocabulary, sampling)
     generator = torch.Generator().manual_seed(seed)
     tokens = q.multinomial(1, generator=generator)[:, 0].tolist()
-    uniforms = (torch.rand(gamma, generator=generator, dtype=torch.float64).clamp(min=1e-9)).tolist()
+    uniforms = (
+        torch.rand(gamma, generator=generator, dtype=torch.float64).clamp(min=1e-9)
+    ).tolist()
     accepted, law = ours(tokens, q, p, uniforms)
     matches, other = theirs(tokens, q, p, uniforms)
     assert accepted == matches and torch.allclose(law, other, atol=1e-12)
 
 
-P, Q = torch.tensor([[0.0, 0.6, 0.4], [0.2, 0.3, 0.5]], dtype=torch.float64), torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
+P = torch.tensor([[0.0, 0.6, 0.4], [0.2, 0.3, 0.5]], dtype=torch.float64)
+Q = torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64)
 
 
 def test_difference_one_a_uniform_of_exactly_zero():
@@ -79,7 +103,9 @@ def test_difference_two_a_zero_residual():
     assert accepted == 0 and torch.allclose(law, p[0])
     patched = [uniform]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.Tensor, "softmax", lambda self, dim: self.exp())   # their softmax would normalise p back to q
+        patch.setattr(
+            torch.Tensor, "softmax", lambda self, dim: self.exp()
+        )  # their softmax would normalise p back to q
         matches, other = theirs([0], q, p, patched)
     assert matches == 0 and other.isnan().all()
 

@@ -1,24 +1,34 @@
-"""Four dtypes: where half precision leaves the greedy text, the two tokens are a rounding tie; a planted position bug is none.
+"""Four dtypes: where half precision leaves the greedy text, the two tokens are a rounding tie; a
+planted position bug is none.
 
-Rounding is measured, not guessed: on the row where the texts part, it is the largest difference between the dtype's logits and
-those of the same weights in float64. The gap of the two tokens, in float64, must lie within twice that.
+Rounding is measured, not guessed: on the row where the texts part, it is the largest difference
+between the dtype's logits and those of the same weights in float64. The gap of the two tokens, in
+float64, must lie within twice that.
 """
+
 import copy
 
 import pytest
 import torch
-from models_zoo import PROMPT, VOCABULARY, build, FAMILIES, native, perturbed
+from models_zoo import FAMILIES, PROMPT, VOCABULARY, build, native, perturbed
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
 
-DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 HALF = ("bfloat16", "float16")
 PROMPTS = [[i, (7 * i + 3) % VOCABULARY, (5 * i * i + 1) % VOCABULARY, i + 1] for i in range(1, 9)]
 
 
 def target_of(name, dtype):
-    return native(dtype=dtype) if name == "native" else CausalLM(build(name, FAMILIES[name]).to(dtype))
+    return (
+        native(dtype=dtype) if name == "native" else CausalLM(build(name, FAMILIES[name]).to(dtype))
+    )
 
 
 def last_row(model, tokens):
@@ -31,7 +41,9 @@ def doubled(model):
 
 
 def departures(target, exact, drafter, prompts, count=24):
-    """(gap in float64, measured rounding) wherever speculative greedy text first leaves the plain one. exact: the target in float64."""
+    """(gap in float64, measured rounding) wherever speculative greedy text first leaves the plain
+    one. exact: the target in float64.
+    """
     found = []
     for prompt in prompts:
         plain, other = (generate(target, prompt, d, count).tokens.tolist() for d in (None, drafter))
@@ -39,7 +51,9 @@ def departures(target, exact, drafter, prompts, count=24):
         if at is not None:
             text = [*prompt, *plain[:at]]
             row, rounded = last_row(exact, text), last_row(target, text)
-            found.append(((row[plain[at]] - row[other[at]]).abs().item(), (row - rounded).abs().max().item()))
+            found.append(
+                ((row[plain[at]] - row[other[at]]).abs().item(), (row - rounded).abs().max().item())
+            )
     return found
 
 
@@ -47,14 +61,21 @@ def departures(target, exact, drafter, prompts, count=24):
 @pytest.mark.parametrize("name", ["native", "Llama", "Gemma2", "Mistral"])
 def test_text_departs_from_the_greedy_one_at_rounding_ties_only(name, dtype):
     target = target_of(name, DTYPES[dtype])
-    found = departures(target, doubled(target), ModelDrafter(target, 4), PROMPTS if name == "native" else PROMPTS[:3])
+    found = departures(
+        target,
+        doubled(target),
+        ModelDrafter(target, 4),
+        PROMPTS if name == "native" else PROMPTS[:3],
+    )
     assert all(gap <= 2 * rounding for gap, rounding in found)
     assert dtype in HALF or not found
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_position_bug_is_told_from_a_rounding_tie(dtype, monkeypatch):
-    """Every block of several tokens fed one position too far on: the same check must find gaps that no rounding explains."""
+    """Every block of several tokens fed one position too far on: the same check must find gaps that
+    no rounding explains.
+    """
     target, draft = native(dtype=DTYPES[dtype]), native(dtype=DTYPES[dtype])
     forward, exact = target.model.forward, doubled(target)
 
@@ -70,9 +91,15 @@ def test_a_position_bug_is_told_from_a_rounding_tie(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_perfect_draft_in_every_dtype(dtype):
-    """In half precision a block of four and four single steps round differently, so a draft that equals the target is refused now and then."""
+    """In half precision a block of four and four single steps round differently, so a draft that
+    equals the target is refused now and then.
+    """
     target = native(dtype=DTYPES[dtype])
     out = generate(target, PROMPT, ModelDrafter(target, 4), 120, temperature=1.0, seed=0)
-    assert out.stats.acceptance_rate > 0.97 and (dtype != "float64" or out.stats.acceptance_rate == 1.0)
-    low = generate(target, PROMPT, ModelDrafter(perturbed(target, noise=1.0), 4), 120, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate > 0.97 and (
+        dtype != "float64" or out.stats.acceptance_rate == 1.0
+    )
+    low = generate(
+        target, PROMPT, ModelDrafter(perturbed(target, noise=1.0), 4), 120, temperature=1.0, seed=0
+    )
     assert low.stats.acceptance_rate < 0.9

@@ -1,15 +1,24 @@
-"""What the engine promises, over random prompts, trees, draft lengths, seeds, temperatures and vocabularies."""
+"""What the engine promises, over random prompts, trees, draft lengths, seeds, temperatures and
+vocabularies.
+"""
+
 from functools import cache
 
 import pytest
 import torch
+from caches import Watched, watched_caches
 from hypothesis import given, settings, strategies as st
 from models_zoo import PROMPT, VOCABULARY, WINDOW, native, perturbed
-from test_drafters import Watched, watched_caches
-from test_tree import trees
+from strategies import trees
 
 from specdec_lite import CausalLM, TokenTree, generate, stream
-from specdec_lite.acceptance import Verdict, block_verification, exact_match, sample_and_match, speculative_sampling
+from specdec_lite.acceptance import (
+    Verdict,
+    block_verification,
+    exact_match,
+    sample_and_match,
+    speculative_sampling,
+)
 from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import NOTHING, Proposal
@@ -27,11 +36,18 @@ model = cache(native)
 @cache
 def draft(kind, vocabulary):
     """One that often agrees, or one that seldom does, its vocabulary padded."""
-    return perturbed(model(vocab_size=vocabulary)) if kind == "close" else native(seed=99, vocab_size=vocabulary + 5, num_layers=1)
+    return (
+        perturbed(model(vocab_size=vocabulary))
+        if kind == "close"
+        else native(seed=99, vocab_size=vocabulary + 5, num_layers=1)
+    )
 
 
 class Grown:
-    """A drafter that chooses one and the same tree in every round, cut to the levels that may be drafted."""
+    """A drafter that chooses one and the same tree in every round, cut to the levels that may be
+    drafted.
+    """
+
     hidden_layers, passes = (), 0
 
     def __init__(self, tree):
@@ -41,7 +57,11 @@ class Grown:
         return self
 
     def propose(self, context):
-        shallow = [node for node, level in enumerate(self.tree.depth.tolist()) if level < context.wanted - 1]
+        shallow = [
+            node
+            for node, level in enumerate(self.tree.depth.tolist())
+            if level < context.wanted - 1
+        ]
         return Proposal(self.tree.prune(shallow)[0]) if shallow else NOTHING
 
     def observe(self, verdict, scores):
@@ -60,16 +80,27 @@ class Replay(SeededRng):
 
 # A pass over a tree ---------------------------------------------------------------------------------------------------
 
+
 def apart(target, prompt, tree, fed_as):
-    """The largest difference between one pass over the tree, fed as `fed_as`, and every path fed token by token."""
+    """The largest difference between one pass over the tree, fed as `fed_as`, and every path fed
+    token by token.
+    """
     store, worst = target.new_cache(), 0.0
     if len(prompt) > 1:
         target.score(prompt[:-1], store)
     logits = target.score([prompt[-1], *tree.tokens.tolist()], store, fed_as).logits[0]
     for path in tree.paths() or [()]:
         alone = target.new_cache()
-        rows = torch.cat([target.score([token], alone).logits[0] for token in (*prompt, *tree.tokens[list(path)].tolist())])
-        worst = max(worst, (logits[[0, *(node + 1 for node in path)]] - rows[-len(path) - 1:]).abs().max().item())
+        rows = torch.cat(
+            [
+                target.score([token], alone).logits[0]
+                for token in (*prompt, *tree.tokens[list(path)].tolist())
+            ]
+        )
+        worst = max(
+            worst,
+            (logits[[0, *(node + 1 for node in path)]] - rows[-len(path) - 1 :]).abs().max().item(),
+        )
     return worst
 
 
@@ -87,80 +118,159 @@ def test_a_causal_mask_on_a_tree_fails_the_same_test(prompt, window):
 
 # Greedy text ----------------------------------------------------------------------------------------------------------
 
+
 def greedy_text(prompt, vocabulary, drafter, rule=None):
     prompt = [token % vocabulary for token in prompt]
     return generate(model(vocab_size=vocabulary), prompt, drafter, 12, rule=rule).tokens.tolist()
 
 
-@given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), st.sampled_from([None, exact_match, speculative_sampling, block_verification, sample_and_match]))
+@given(
+    PROMPTS,
+    VOCABULARIES,
+    DRAFTS,
+    st.integers(1, 8),
+    st.sampled_from(
+        [None, exact_match, speculative_sampling, block_verification, sample_and_match]
+    ),
+)
 @settings(max_examples=40)
 def test_greedy_text_is_the_targets_own_for_any_draft_length(prompt, vocabulary, kind, gamma, rule):
-    assert greedy_text(prompt, vocabulary, ModelDrafter(draft(kind, vocabulary), gamma), rule) == greedy_text(prompt, vocabulary, None)
+    assert greedy_text(
+        prompt, vocabulary, ModelDrafter(draft(kind, vocabulary), gamma), rule
+    ) == greedy_text(prompt, vocabulary, None)
 
 
-@given(PROMPTS, VOCABULARIES, trees(8), st.sampled_from([None, speculative_sampling, sample_and_match]))
+@given(
+    PROMPTS, VOCABULARIES, trees(8), st.sampled_from([None, speculative_sampling, sample_and_match])
+)
 @settings(max_examples=30)
 def test_greedy_text_is_the_targets_own_for_any_tree(prompt, vocabulary, tree, rule):
     tree = TokenTree(tree.tokens % vocabulary, tree.parents)
-    assert greedy_text(prompt, vocabulary, Grown(tree), rule) == greedy_text(prompt, vocabulary, None)
+    assert greedy_text(prompt, vocabulary, Grown(tree), rule) == greedy_text(
+        prompt, vocabulary, None
+    )
 
 
 def accepts_the_first_path(proposal, target_probs, rng):
     path = (proposal.tree.paths() or [()])[0]
-    return Verdict(path, int(target_probs[path[-1] + 1 if path else 0].argmax()), "bonus", (1,) * len(path))
+    return Verdict(
+        path, int(target_probs[path[-1] + 1 if path else 0].argmax()), "bonus", (1,) * len(path)
+    )
 
 
-@pytest.mark.parametrize("drafter", [ModelDrafter(draft("unrelated", VOCABULARY), 3), Grown(TokenTree([0, 1, 2], [-1, 0, -1]))], ids=["chain", "tree"])
+@pytest.mark.parametrize(
+    "drafter",
+    [ModelDrafter(draft("unrelated", VOCABULARY), 3), Grown(TokenTree([0, 1, 2], [-1, 0, -1]))],
+    ids=["chain", "tree"],
+)
 def test_a_rule_that_accepts_everything_fails_the_same_test(drafter):
-    assert greedy_text([5, 17], VOCABULARY, drafter, accepts_the_first_path) != greedy_text([5, 17], VOCABULARY, None)
+    assert greedy_text([5, 17], VOCABULARY, drafter, accepts_the_first_path) != greedy_text(
+        [5, 17], VOCABULARY, None
+    )
 
 
 # Counts, caches and chance ----------------------------------------------------------------------------------------------
 
+
 @given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS, RULES)
 @settings(max_examples=40)
-def test_counts_add_up_and_caches_hold_the_committed_text(prompt, vocabulary, kind, gamma, temperature, seed, rule):
-    prompt, target, drafter, steps = [token % vocabulary for token in prompt], model(vocab_size=vocabulary), Watched(draft(kind, vocabulary), gamma), []
+def test_counts_add_up_and_caches_hold_the_committed_text(
+    prompt, vocabulary, kind, gamma, temperature, seed, rule
+):
+    prompt = [token % vocabulary for token in prompt]
+    target = model(vocab_size=vocabulary)
+    drafter = Watched(draft(kind, vocabulary), gamma)
+    steps = []
     with pytest.MonkeyPatch.context() as patch:
         made, committed = watched_caches(target, patch), len(prompt)
         for step in stream(target, prompt, drafter, 12, temperature, rule=rule, seed=seed):
             steps.append(step)
             committed += len(step.tokens)
-            assert made[0].length == committed - 1 and len(step.tokens) == step.accepted + 1 <= gamma + 1
-            assert step.accepted <= step.tested <= step.drafted == len(step.tree) == step.draft_passes <= gamma
-            assert temperature or step.p[:step.accepted + 1] == (1,) * step.accepted + (0,) * (step.accepted < step.drafted), "kept iff the argmax"
+            assert (
+                made[0].length == committed - 1
+                and len(step.tokens) == step.accepted + 1 <= gamma + 1
+            )
+            assert (
+                step.accepted
+                <= step.tested
+                <= step.drafted
+                == len(step.tree)
+                == step.draft_passes
+                <= gamma
+            )
+            assert temperature or step.p[: step.accepted + 1] == (1,) * step.accepted + (0,) * (
+                step.accepted < step.drafted
+            ), "kept iff the argmax"
             if step.drafted:
-                assert drafter.session.cache.length == committed - (2 if step.accepted == step.drafted else 1)
+                assert drafter.session.cache.length == committed - (
+                    2 if step.accepted == step.drafted else 1
+                )
     stats = Stats.of(steps)
-    assert stats.tokens == 12 == stats.accepted + stats.target_passes and stats.mean_acceptance_length == 12 / len(steps)
+    assert (
+        stats.tokens == 12 == stats.accepted + stats.target_passes
+        and stats.mean_acceptance_length == 12 / len(steps)
+    )
 
 
 @given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS, RULES)
 @settings(max_examples=30)
-def test_the_recorded_uniforms_replay_the_text_and_are_all_used(prompt, vocabulary, kind, gamma, temperature, seed, rule):
+def test_the_recorded_uniforms_replay_the_text_and_are_all_used(
+    prompt, vocabulary, kind, gamma, temperature, seed, rule
+):
     def steps(rng):
         given_ids = [token % vocabulary for token in prompt]
-        return [(s.tokens, s.path, s.kind) for s in stream(model(vocab_size=vocabulary), given_ids, ModelDrafter(draft(kind, vocabulary), gamma), 12, temperature, rule=rule, rng=rng)]
+        return [
+            (s.tokens, s.path, s.kind)
+            for s in stream(
+                model(vocab_size=vocabulary),
+                given_ids,
+                ModelDrafter(draft(kind, vocabulary), gamma),
+                12,
+                temperature,
+                rule=rule,
+                rng=rng,
+            )
+        ]
+
     recording = RecordingRng(seed)
     first, replay = steps(recording), Replay(recording.uniforms)
     assert steps(replay) == first == steps(SeededRng(seed)) and replay.left == []
 
 
-@given(PROMPTS, VOCABULARIES, trees(8), TEMPERATURES, SEEDS, st.sampled_from([speculative_sampling, sample_and_match]))
+@given(
+    PROMPTS,
+    VOCABULARIES,
+    trees(8),
+    TEMPERATURES,
+    SEEDS,
+    st.sampled_from([speculative_sampling, sample_and_match]),
+)
 @settings(max_examples=30)
-def test_trees_keep_the_counts_the_cache_and_the_chance(prompt, vocabulary, tree, temperature, seed, rule):
-    prompt, target, tree = [token % vocabulary for token in prompt], model(vocab_size=vocabulary), TokenTree(tree.tokens % vocabulary, tree.parents)
+def test_trees_keep_the_counts_the_cache_and_the_chance(
+    prompt, vocabulary, tree, temperature, seed, rule
+):
+    prompt = [token % vocabulary for token in prompt]
+    target = model(vocab_size=vocabulary)
+    tree = TokenTree(tree.tokens % vocabulary, tree.parents)
     recording, steps = RecordingRng(seed), []
     with pytest.MonkeyPatch.context() as patch:
         made, committed = watched_caches(target, patch), len(prompt)
         for step in stream(target, prompt, Grown(tree), 12, temperature, rule=rule, rng=recording):
             steps.append(step)
             committed += len(step.tokens)
-            assert made[0].length == committed - 1 and step.path == step.tree.path(step.path[-1] if step.path else -1)
-            assert step.tokens == (*step.tree.tokens[list(step.path)].tolist(), step.token) and step.accepted <= step.tested <= step.drafted == len(step.tree)
+            assert made[0].length == committed - 1 and step.path == step.tree.path(
+                step.path[-1] if step.path else -1
+            )
+            assert step.tokens == (
+                *step.tree.tokens[list(step.path)].tolist(),
+                step.token,
+            ) and step.accepted <= step.tested <= step.drafted == len(step.tree)
     stats, replay = Stats.of(steps), Replay(recording.uniforms)
     assert stats.tokens == 12 == stats.accepted + stats.target_passes
-    assert [s.tokens for s in stream(target, prompt, Grown(tree), 12, temperature, rule=rule, rng=replay)] == [s.tokens for s in steps] and replay.left == []
+    assert [
+        s.tokens
+        for s in stream(target, prompt, Grown(tree), 12, temperature, rule=rule, rng=replay)
+    ] == [s.tokens for s in steps] and replay.left == []
 
 
 class Counted(CausalLM):
@@ -177,11 +287,22 @@ class Counted(CausalLM):
 
 @given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS)
 @settings(max_examples=30)
-def test_claim_the_drafts_cache_is_only_cropped_and_never_rebuilt(prompt, vocabulary, kind, gamma, temperature, seed):
-    """After the prompt every pass of the draft reads one token, and two after a fully accepted block; none reads the text again."""
+def test_claim_the_drafts_cache_is_only_cropped_and_never_rebuilt(
+    prompt, vocabulary, kind, gamma, temperature, seed
+):
+    """After the prompt every pass of the draft reads one token, and two after a fully accepted
+    block; none reads the text again.
+    """
     prompt, counted = [token % vocabulary for token in prompt], Counted(draft(kind, vocabulary))
     expected, behind = [len(prompt) - 1] * (len(prompt) > 1), 1
-    for step in stream(model(vocab_size=vocabulary), prompt, ModelDrafter(counted, gamma), 12, temperature, seed=seed):
-        expected += [behind, *[1] * len(step.tree)][:len(step.tree)]
+    for step in stream(
+        model(vocab_size=vocabulary),
+        prompt,
+        ModelDrafter(counted, gamma),
+        12,
+        temperature,
+        seed=seed,
+    ):
+        expected += [behind, *[1] * len(step.tree)][: len(step.tree)]
         behind = 2 if step.accepted == len(step.tree) else 1
     assert counted.fed == expected

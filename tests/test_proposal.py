@@ -1,15 +1,27 @@
 """Proposals: which nodes may be ruled out, and why drawn ones may not."""
+
 import pytest
 import torch
-from test_acceptance import bias, random_law
+from text_laws import bias, random_law
 
 from specdec_lite.acceptance import Proposal, speculative_sampling
 from specdec_lite.tree import TokenTree
 
 BAD = [
-    (dict(tree=TokenTree.chain([1, 2]), candidates=frozenset({2})), "candidates holds 2: the tree's nodes are 0 … 1"),
-    (dict(tree=TokenTree.chain([1, 2]), probs=torch.full((2, 3), 1 / 3), candidates=frozenset({0})), "leaves out node 1, which was drawn"),
-    (dict(tree=TokenTree.chain([9]), probs=torch.full((1, 3), 1 / 3), candidates=frozenset()), "leaves out node 0, which was drawn"),
+    (
+        dict(tree=TokenTree.chain([1, 2]), candidates=frozenset({2})),
+        "candidates holds 2: the tree's nodes are 0 … 1",
+    ),
+    (
+        dict(
+            tree=TokenTree.chain([1, 2]), probs=torch.full((2, 3), 1 / 3), candidates=frozenset({0})
+        ),
+        "leaves out node 1, which was drawn",
+    ),
+    (
+        dict(tree=TokenTree.chain([9]), probs=torch.full((1, 3), 1 / 3), candidates=frozenset()),
+        "leaves out node 0, which was drawn",
+    ),
 ]
 
 
@@ -20,17 +32,27 @@ def test_candidates_that_do_not_fit_are_refused(arguments, message):
 
 
 def drops_unlikely(law, gamma, rng):
-    """Draws one token, and rules it out as a candidate when its q is small: a drawn token discarded after a look at it."""
+    """Draws one token, and rules it out as a candidate when its q is small: a drawn token discarded
+    after a look at it.
+    """
     q = law(())
     token = rng.draw(q)
-    return Proposal(TokenTree.chain([token]), q[None], candidates=frozenset({0} if q[token] > 0.4 else ()))
+    return Proposal(
+        TokenTree.chain([token]), q[None], candidates=frozenset({0} if q[token] > 0.4 else ())
+    )
 
 
 def test_ruling_out_a_drawn_node_would_change_the_law_and_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="was drawn"):
         bias(random_law(0), random_law(9), speculative_sampling, 1, drops_unlikely)
     monkeypatch.setattr(Proposal, "_check_candidates", lambda self, draws: None)
-    assert max(bias(random_law(s), random_law(s + 9), speculative_sampling, 1, drops_unlikely) for s in range(3)) > 0.02
+    assert (
+        max(
+            bias(random_law(s), random_law(s + 9), speculative_sampling, 1, drops_unlikely)
+            for s in range(3)
+        )
+        > 0.02
+    )
 
 
 def test_ruling_out_chosen_nodes_is_legal_whatever_the_rows_say():
@@ -39,8 +61,18 @@ def test_ruling_out_chosen_nodes_is_legal_whatever_the_rows_say():
     assert proposal.draws == {-1: ((1, 1),)}
 
 
-@pytest.mark.parametrize("arguments, message", [((TokenTree.chain([1, 2]), torch.full((2, 4), 0.25), [0.7, 1.2]), "cannot be interpreted as an integer"),
-                                                ((TokenTree.chain([1]), [[0.5, 0.5]]), "probs is a list: must be a tensor"), (([],), "tree is a list: must be a TokenTree")], ids=str)
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            (TokenTree.chain([1, 2]), torch.full((2, 4), 0.25), [0.7, 1.2]),
+            "cannot be interpreted as an integer",
+        ),
+        ((TokenTree.chain([1]), [[0.5, 0.5]]), "probs is a list: must be a tensor"),
+        (([],), "tree is a list: must be a TokenTree"),
+    ],
+    ids=str,
+)
 def test_what_a_proposal_cannot_hold_is_refused(arguments, message):
     with pytest.raises(TypeError, match=message):
         Proposal(*arguments)

@@ -1,15 +1,28 @@
 """The adjusted distribution and the three kinds of chance."""
+
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from specdec_lite.sampling import EnumeratingRng, RecordingRng, Sampling, SeededRng, invert, nucleus, outcomes
+from specdec_lite.sampling import (
+    EnumeratingRng,
+    RecordingRng,
+    Sampling,
+    SeededRng,
+    invert,
+    nucleus,
+    outcomes,
+)
 
 LOGITS = torch.tensor([1.0, 3.0, 3.0, -2.0, 0.5])
-FINITE = st.lists(st.floats(-30, 30), min_size=1, max_size=8).map(lambda xs: torch.tensor(xs, dtype=torch.float64))
-SETTINGS = st.builds(Sampling, st.floats(0.05, 5), st.none() | st.integers(1, 9), st.none() | st.floats(0.01, 1))
+FINITE = st.lists(st.floats(-30, 30), min_size=1, max_size=8).map(
+    lambda xs: torch.tensor(xs, dtype=torch.float64)
+)
+SETTINGS = st.builds(
+    Sampling, st.floats(0.05, 5), st.none() | st.integers(1, 9), st.none() | st.floats(0.01, 1)
+)
 
 
 def test_temperature_zero_is_one_hot_on_the_first_of_equals():
@@ -23,26 +36,44 @@ def test_a_tiny_temperature_does_not_overflow(temperature, dtype):
     probs = Sampling(temperature)(torch.tensor([1.0, 3.0, 2.0], dtype=dtype))
     assert probs.tolist() == [0, 1, 0]
     assert Sampling(temperature)(LOGITS).tolist() == [0, 0.5, 0.5, 0, 0]
-    assert Sampling(temperature)(torch.tensor([1.0, 30.0, 20.0], dtype=dtype)).tolist() == [0, 1, 0]   # 30 over the smallest number there is overflows
+    assert Sampling(temperature)(torch.tensor([1.0, 30.0, 20.0], dtype=dtype)).tolist() == [
+        0,
+        1,
+        0,
+    ]  # 30 over the smallest number there is overflows
 
 
 def test_settings_that_torch_has_no_number_for_are_taken_as_what_they_are_worth():
     from fractions import Fraction
-    assert torch.equal(Sampling(Fraction(1, 2), top_p=Fraction(1, 2))(LOGITS), Sampling(0.5, top_p=0.5)(LOGITS)) and Sampling(2 ** 70)(LOGITS).isfinite().all()
+
+    assert (
+        torch.equal(
+            Sampling(Fraction(1, 2), top_p=Fraction(1, 2))(LOGITS), Sampling(0.5, top_p=0.5)(LOGITS)
+        )
+        and Sampling(2**70)(LOGITS).isfinite().all()
+    )
 
 
 def test_temperature_divides_the_logits():
-    assert torch.allclose(Sampling(2.0)(LOGITS), (LOGITS / 2).softmax(-1)) and torch.allclose(Sampling()(LOGITS), LOGITS.softmax(-1))
+    assert torch.allclose(Sampling(2.0)(LOGITS), (LOGITS / 2).softmax(-1)) and torch.allclose(
+        Sampling()(LOGITS), LOGITS.softmax(-1)
+    )
 
 
 @given(FINITE, SETTINGS)
 @settings(deadline=None)
 def test_an_adjusted_distribution_is_one_and_keeps_the_order(logits, sampling):
     probs = sampling(logits)
-    assert probs.dtype == torch.float64 and probs.sum().item() == pytest.approx(1) and (probs >= 0).all()
+    assert (
+        probs.dtype == torch.float64
+        and probs.sum().item() == pytest.approx(1)
+        and (probs >= 0).all()
+    )
     kept = probs > 0
     assert kept.any() and (sampling.top_k is None or kept.sum() <= sampling.top_k)
-    assert kept.all() or logits[kept].min() >= logits[~kept].max() - 1e-9   # what is dropped was never likelier
+    assert (
+        kept.all() or logits[kept].min() >= logits[~kept].max() - 1e-9
+    )  # what is dropped was never likelier
 
 
 @given(FINITE, st.floats(0.01, 1))
@@ -57,24 +88,32 @@ def test_the_nucleus_is_the_fewest_tokens_that_reach_top_p(logits, top_p):
 
 def test_nucleus_edges():
     even = torch.tensor([0.25, 0.25, 0.25, 0.25])
-    assert nucleus(even, 0.5).tolist() == [0.5, 0.5, 0, 0]          # exactly reached: no third token
+    assert nucleus(even, 0.5).tolist() == [0.5, 0.5, 0, 0]  # exactly reached: no third token
     assert nucleus(even, 0.50001).tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
-    assert nucleus(even, 1e-300).tolist() == [1, 0, 0, 0]           # at least one token always stays
+    assert nucleus(even, 1e-300).tolist() == [1, 0, 0, 0]  # at least one token always stays
     assert nucleus(torch.tensor([0.1, 0.9]), 0.9).tolist() == [0, 1]
     assert torch.equal(Sampling(top_p=1.0)(LOGITS), LOGITS.softmax(-1))
 
 
 def test_top_k_edges():
     assert Sampling(top_k=1)(torch.tensor([0.0, 2.0, 1.0])).tolist() == [0, 1, 0]
-    assert torch.equal(Sampling(top_k=99)(LOGITS), LOGITS.softmax(-1)) and torch.equal(Sampling(top_k=5)(LOGITS), LOGITS.softmax(-1))
-    assert (Sampling(top_k=1)(torch.zeros(4)) > 0).sum() == 1       # ties: exactly k tokens
+    assert torch.equal(Sampling(top_k=99)(LOGITS), LOGITS.softmax(-1)) and torch.equal(
+        Sampling(top_k=5)(LOGITS), LOGITS.softmax(-1)
+    )
+    assert (Sampling(top_k=1)(torch.zeros(4)) > 0).sum() == 1  # ties: exactly k tokens
 
 
 def test_temperature_comes_before_top_k_before_top_p():
     logits = torch.tensor([0.5, 0.3, 0.15, 0.05]).log()
-    by_hand = nucleus(torch.tensor([0.5, 0.3, 0.15, 0]).pow(0.5) / torch.tensor([0.5, 0.3, 0.15]).pow(0.5).sum(), 0.7)
+    by_hand = nucleus(
+        torch.tensor([0.5, 0.3, 0.15, 0]).pow(0.5) / torch.tensor([0.5, 0.3, 0.15]).pow(0.5).sum(),
+        0.7,
+    )
     assert torch.allclose(Sampling(2.0, 3, 0.7)(logits), by_hand)
-    assert Sampling(2.0, 3, 0.7)(logits).count_nonzero() == 2 and Sampling(2.0, None, 0.7)(logits).count_nonzero() == 3
+    assert (
+        Sampling(2.0, 3, 0.7)(logits).count_nonzero() == 2
+        and Sampling(2.0, None, 0.7)(logits).count_nonzero() == 3
+    )
 
 
 def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
@@ -86,7 +125,9 @@ def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
 
 
 BAD = [(dict(temperature=v), "temperature") for v in (-0.1, math.nan, math.inf, "1", None, True)]
-BAD += [(dict(top_k=v), "top_k") for v in (0, -1, 2.0, "3", True)] + [(dict(top_p=v), "top_p") for v in (0, -0.1, 1.01, math.nan, "x", True)]
+BAD += [(dict(top_k=v), "top_k") for v in (0, -1, 2.0, "3", True)] + [
+    (dict(top_p=v), "top_p") for v in (0, -0.1, 1.01, math.nan, "x", True)
+]
 
 
 @pytest.mark.parametrize("arguments, name", BAD)
@@ -98,12 +139,22 @@ def test_bad_settings_are_refused_by_name_and_value(arguments, name):
 
 # Chance --------------------------------------------------------------------------------------------------------------
 
-@given(st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1)), min_size=1, max_size=9).filter(lambda xs: sum(xs) > 0), st.floats(0, 1, exclude_max=True))
+
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1)), min_size=1, max_size=9).filter(
+        lambda xs: sum(xs) > 0
+    ),
+    st.floats(0, 1, exclude_max=True),
+)
 def test_inversion_finds_the_token_and_never_an_impossible_one(weights, uniform):
     probs = torch.tensor(weights, dtype=torch.float64)
     token = invert(probs, uniform)
-    below, upto = probs[:token].sum().item(), probs[:token + 1].sum().item()
-    assert probs[token] > 0 and below <= uniform * probs.sum().item() + 1e-12 and uniform * probs.sum().item() <= upto + 1e-12
+    below, upto = probs[:token].sum().item(), probs[: token + 1].sum().item()
+    assert (
+        probs[token] > 0
+        and below <= uniform * probs.sum().item() + 1e-12
+        and uniform * probs.sum().item() <= upto + 1e-12
+    )
 
 
 def test_inversion_at_the_ends():
@@ -119,17 +170,25 @@ def test_drawing_from_nothing_or_nan_is_an_error(probs):
 
 @pytest.mark.statistical(rate=1.6e-6)
 def test_draws_follow_their_probabilities():
-    """Chi-square with three degrees of freedom: the bound is passed by chance once in 10⁶; five standard deviations, 6·10⁻⁷."""
+    """Chi-square with three degrees of freedom: the bound is passed by chance once in 10⁶; five
+    standard deviations, 6·10⁻⁷.
+    """
     probs, rng, count = torch.tensor([0.1, 0.2, 0.3, 0.4]), SeededRng(5), 4000
     drawn = torch.bincount(torch.tensor([rng.draw(probs) for _ in range(count)]), minlength=4)
     assert ((drawn - count * probs) ** 2 / (count * probs)).sum() < 30.7
     heads = sum(rng.flip(0.3) for _ in range(count))
     assert abs(heads - 0.3 * count) < 5 * math.sqrt(count * 0.21)
-    assert not any(rng.flip(0.0) for _ in range(100)) and all(rng.flip(1.0) for _ in range(100)) and all(rng.flip(1.5) for _ in range(10))
+    assert (
+        not any(rng.flip(0.0) for _ in range(100))
+        and all(rng.flip(1.0) for _ in range(100))
+        and all(rng.flip(1.5) for _ in range(10))
+    )
 
 
 def test_seeds_repeat_and_differ():
-    first, again, other = ([rng.uniform() for _ in range(5)] for rng in (SeededRng(3), SeededRng(3), SeededRng(4)))
+    first, again, other = (
+        [rng.uniform() for _ in range(5)] for rng in (SeededRng(3), SeededRng(3), SeededRng(4))
+    )
     assert first == again != other
     assert SeededRng().uniform() != SeededRng().uniform()
 
@@ -145,13 +204,16 @@ def test_recording_keeps_every_uniform_in_order_and_changes_nothing():
     for rng in (recording, plain):
         rng.taken = [rng.draw(probs), rng.flip(0.5), rng.draw(probs)]
     again = SeededRng(7)
-    assert recording.taken == plain.taken and recording.uniforms == [again.uniform() for _ in range(3)]
+    assert recording.taken == plain.taken and recording.uniforms == [
+        again.uniform() for _ in range(3)
+    ]
 
 
 def test_enumeration_walks_every_outcome_once_and_weighs_it():
     def experiment(rng):
         first = rng.draw(torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64))
         return (first, rng.flip(0.25)) if first else (first,)
+
     assert sorted(outcomes(experiment)) == [((0,), 0.5), ((2, False), 0.375), ((2, True), 0.125)]
 
 
@@ -159,7 +221,15 @@ def test_enumeration_walks_every_outcome_once_and_weighs_it():
 @settings(deadline=None, max_examples=30)
 def test_the_weights_of_all_outcomes_sum_to_one(sizes, seed):
     def experiment(rng):
-        return tuple(rng.draw(torch.rand(size, generator=torch.Generator().manual_seed(seed + size), dtype=torch.float64).softmax(-1)) for size in sizes)
+        return tuple(
+            rng.draw(
+                torch.rand(
+                    size, generator=torch.Generator().manual_seed(seed + size), dtype=torch.float64
+                ).softmax(-1)
+            )
+            for size in sizes
+        )
+
     found = list(outcomes(experiment))
     assert len({outcome for outcome, _ in found}) == len(found) == math.prod(sizes)
     assert sum(weight for _, weight in found) == pytest.approx(1, abs=1e-12)

@@ -1,12 +1,15 @@
-"""The law on the shipped pair itself, by sampling: a chi-square test and the shrinking distance, over temperatures, top-k and top-p.
+"""The law on the shipped pair itself, by sampling: a chi-square test and the shrinking distance,
+over temperatures, top-k and top-p.
 
-**Cells.** A token x drawn from a law p has the randomised rank Σ p(tokens before x) + v·p(x), v uniform, which is itself uniform
-whatever p is, so cells are equally likely without any pooling. Tokens are ranked by p − q, those that the draft offers too
-rarely last, where a biased rule shows.
+**Cells.** A token x drawn from a law p has the randomised rank Σ p(tokens before x) + v·p(x), v
+uniform, which is itself uniform whatever p is, so cells are equally likely without any pooling.
+Tokens are ranked by p − q, those that the draft offers too rarely last, where a biased rule shows.
 
-**False alarms.** A chi-square test fails when its p-value is under 1e-4, and again on a fresh seed: 1e-8 a test. The marker
-`statistical(rate)` states the rate of every such test of the suite, and their sum is tested to be under 1e-4 a run.
+**False alarms.** A chi-square test fails when its p-value is under 1e-4, and again on a fresh seed:
+1e-8 a test. The marker `statistical(rate)` states the rate of every such test of the suite, and
+their sum is tested to be under 1e-4 a run.
 """
+
 import math
 from functools import cache
 
@@ -17,14 +20,28 @@ from models_zoo import TreeDrafter, shipped
 from scipy import stats
 
 from specdec_lite import corpus, stream
-from specdec_lite.acceptance import Proposal, block_verification, sample_and_match, speculative_sampling
+from specdec_lite.acceptance import (
+    Proposal,
+    block_verification,
+    sample_and_match,
+    speculative_sampling,
+)
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.sampling import Sampling, SeededRng, invert
 from specdec_lite.tree import TokenTree
 
 LEVEL = 1e-4
 RATE = LEVEL**2
-SETTINGS = [Sampling(0.3), Sampling(0.7), Sampling(1.0), Sampling(1.5), Sampling(2.0), Sampling(1.0, top_k=5), Sampling(1.0, top_p=0.9), Sampling(2.0, top_k=50, top_p=0.8)]
+SETTINGS = [
+    Sampling(0.3),
+    Sampling(0.7),
+    Sampling(1.0),
+    Sampling(1.5),
+    Sampling(2.0),
+    Sampling(1.0, top_k=5),
+    Sampling(1.0, top_p=0.9),
+    Sampling(2.0, top_k=50, top_p=0.8),
+]
 RULES = [speculative_sampling, block_verification, sample_and_match]
 COUNT, CELLS = 2000, 16
 
@@ -37,12 +54,17 @@ def document():
 @cache
 def logits():
     """[96, V] of target and of draft, float64, after every prefix of a held-out document."""
-    return [model.score(document(), model.new_cache()).logits[0].double() for model in (shipped().target, shipped().draft)]
+    return [
+        model.score(document(), model.new_cache()).logits[0].double()
+        for model in (shipped().target, shipped().draft)
+    ]
 
 
 @cache
 def laws(sampling):
-    """p and q [V] at the place of the document where recovering from p, not from the residual, would err most."""
+    """p and q [V] at the place of the document where recovering from p, not from the residual,
+    would err most.
+    """
     p, q = (sampling(rows) for rows in logits())
     rejected = 1 - torch.minimum(p, q).sum(-1, keepdim=True)
     error = (torch.minimum(p, q) + rejected * p - p).abs().sum(-1) / 2
@@ -75,7 +97,11 @@ def follows(p_value) -> bool:
 
 
 def first_token_p_value(rule, sampling):
-    return lambda seed: stats.chisquare(counted(first_tokens(rule, sampling, seed), *laws(sampling), seed + 100).numpy()).pvalue
+    return lambda seed: (
+        stats.chisquare(
+            counted(first_tokens(rule, sampling, seed), *laws(sampling), seed + 100).numpy()
+        ).pvalue
+    )
 
 
 @pytest.mark.statistical(rate=RATE)
@@ -92,6 +118,7 @@ def test_a_broken_rule_fails_the_same_test(sampling):
 
 # Whole generations -------------------------------------------------------------------------------------------------------
 
+
 def row(which, sampling, ids):
     model = getattr(shipped(), which)
     return sampling(model.score(list(ids), model.new_cache(), last=True).logits[0, -1].double())
@@ -99,15 +126,28 @@ def row(which, sampling, ids):
 
 def generation_p_value(drafter, sampling, rule=None, count=250, side=4):
     """Chi-square of the first two tokens of whole generations, in side × side equally likely cells."""
-    prompt, seen = tuple(document()[:24]), cache(lambda ids: (row("target", sampling, ids), row("draft", sampling, ids)))
+    prompt = tuple(document()[:24])
+    seen = cache(lambda ids: (row("target", sampling, ids), row("draft", sampling, ids)))
 
     def p_value(seed):
         rng, cells = SeededRng(seed), torch.zeros(side, side)
         for number in range(count):
-            steps = stream(shipped().target, prompt, drafter, 3, sampling.temperature, sampling.top_k, sampling.top_p, rule, rng=rng)
+            steps = stream(
+                shipped().target,
+                prompt,
+                drafter,
+                3,
+                sampling.temperature,
+                sampling.top_k,
+                sampling.top_p,
+                rule,
+                rng=rng,
+            )
             first, second, _ = (token for step in steps for token in step.tokens)
-            ranks = [counted([token], *seen(before), 10_000 * seed + number + shift, side).argmax()
-                     for token, before, shift in ((first, prompt, 0), (second, (*prompt, first), 5_000))]
+            ranks = [
+                counted([token], *seen(before), 10_000 * seed + number + shift, side).argmax()
+                for token, before, shift in ((first, prompt, 0), (second, (*prompt, first), 5_000))
+            ]
             cells[tuple(ranks)] += 1
         return stats.chisquare(cells.flatten().numpy()).pvalue
 
@@ -118,7 +158,11 @@ LONG = pytest.mark.matrix
 
 
 @pytest.mark.statistical(rate=RATE)
-@pytest.mark.parametrize("sampling", [Sampling(1.0), *(pytest.param(s, marks=LONG) for s in SETTINGS if s != Sampling(1.0))], ids=str)
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(1.0), *(pytest.param(s, marks=LONG) for s in SETTINGS if s != Sampling(1.0))],
+    ids=str,
+)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_whole_generations_of_the_pair(rule, sampling):
     """With two drafts, from which on block verification is another rule than speculative sampling."""
@@ -126,22 +170,33 @@ def test_whole_generations_of_the_pair(rule, sampling):
 
 
 def test_block_verification_with_an_early_break_fails_the_same_test():
-    assert not follows(generation_p_value(ModelDrafter(shipped().draft, 2), Sampling(1.0), broken.block_with_early_break))
+    assert not follows(
+        generation_p_value(
+            ModelDrafter(shipped().draft, 2), Sampling(1.0), broken.block_with_early_break
+        )
+    )
 
 
 @LONG
 @pytest.mark.statistical(rate=RATE)
 def test_whole_generations_drafted_as_trees():
-    assert follows(generation_p_value(TreeDrafter(shipped().draft, broken.grow(broken.without_replacement(3)), 1), Sampling()))
+    assert follows(
+        generation_p_value(
+            TreeDrafter(shipped().draft, broken.grow(broken.without_replacement(3)), 1), Sampling()
+        )
+    )
 
 
 @LONG
 def test_whole_generations_under_a_broken_rule_fail_the_same_test():
     """γ = 1, so that the bonus token is the second one, which is still looked at."""
-    assert not follows(generation_p_value(ModelDrafter(shipped().draft, 1), Sampling(1.5), broken.bonus_by_argmax))
+    assert not follows(
+        generation_p_value(ModelDrafter(shipped().draft, 1), Sampling(1.5), broken.bonus_by_argmax)
+    )
 
 
 # The shrinking distance --------------------------------------------------------------------------------------------------
+
 
 def distance(counts):
     """Total variation between the counts and equally likely cells."""
@@ -151,19 +206,38 @@ def distance(counts):
 @pytest.mark.statistical(rate=2e-7)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.95)], ids=str)
 def test_the_distance_to_the_targets_law_falls_with_samples_and_to_other_laws_does_not(sampling):
-    """Of n samples in c cells the mean distance is at most √((c−1)/4n), and it exceeds that by t with probability at most exp(−2nt²) (McDiarmid)."""
+    """Of n samples in c cells the mean distance is at most √((c−1)/4n), and it exceeds that by t
+    with probability at most exp(−2nt²) (McDiarmid).
+    """
     p, q = laws(sampling)
-    bound = lambda n: math.sqrt((CELLS - 1) / (4 * n)) + math.sqrt(math.log(2e7) / (2 * n))   # 1e-7, shared by two sizes
+    bound = lambda n: (
+        math.sqrt((CELLS - 1) / (4 * n)) + math.sqrt(math.log(2e7) / (2 * n))
+    )  # 1e-7, shared by two sizes
     tokens = first_tokens(speculative_sampling, sampling, 7, 8000)
     found = {n: distance(counted(tokens[:n], p, q, 8)) for n in (250, 8000)}
     assert all(found[n] < bound(n) for n in found) and bound(8000) < 0.08 < bound(250)
-    others = [first_tokens(broken.recovered_from_p, sampling, 7, 8000), [invert(q, u) for u in torch.rand(8000, generator=torch.Generator().manual_seed(0)).tolist()]]
+    others = [
+        first_tokens(broken.recovered_from_p, sampling, 7, 8000),
+        [
+            invert(q, u)
+            for u in torch.rand(8000, generator=torch.Generator().manual_seed(0)).tolist()
+        ],
+    ]
     shuffled = p[torch.randperm(len(p), generator=torch.Generator().manual_seed(0))]
-    others.append([invert(shuffled, u) for u in torch.rand(8000, generator=torch.Generator().manual_seed(1)).tolist()])
+    others.append(
+        [
+            invert(shuffled, u)
+            for u in torch.rand(8000, generator=torch.Generator().manual_seed(1)).tolist()
+        ]
+    )
     assert all(distance(counted(other, p, q, 8)) > 0.08 for other in others)
 
 
 def test_the_false_alarm_rate_of_the_whole_suite(request):
     """Of whatever runs beside it: all of it in `make test` and in `make test-all`."""
-    rates = [mark.kwargs["rate"] for item in request.session.items for mark in item.iter_markers("statistical")]
+    rates = [
+        mark.kwargs["rate"]
+        for item in request.session.items
+        for mark in item.iter_markers("statistical")
+    ]
     assert rates and sum(rates) < 1e-4

@@ -1,4 +1,5 @@
 """Closed forms against their theorems, against simulation by sums, and against what was published."""
+
 import json
 import math
 from itertools import product
@@ -14,7 +15,9 @@ from scipy import optimize, special
 from specdec_lite import theory
 from specdec_lite.sampling import Sampling
 
-PUBLISHED = json.loads((Path(__file__).parents[1] / "results" / "published.json").read_text(encoding="utf-8"))
+PUBLISHED = json.loads(
+    (Path(__file__).parents[1] / "results" / "published.json").read_text(encoding="utf-8")
+)
 ALPHA = st.floats(0, 1)
 GAMMA = st.integers(1, 40)
 COST = st.floats(0, 2)
@@ -35,11 +38,16 @@ LENIENCE = st.floats(0.01, 1)
 
 # Distributions ---------------------------------------------------------------------------------------------------
 
+
 @given(pairs())
 def test_acceptance_rate_is_one_minus_total_variation(pair):
     p, q = pair
-    assert theory.acceptance_rate(p, q) == pytest.approx(1 - theory.total_variation(p, q), abs=1e-12)
-    assert theory.acceptance_rate(p, q) == pytest.approx(sum(b * min(1, a / b) for a, b in zip(p, q) if b > 0), abs=1e-12)
+    assert theory.acceptance_rate(p, q) == pytest.approx(
+        1 - theory.total_variation(p, q), abs=1e-12
+    )
+    assert theory.acceptance_rate(p, q) == pytest.approx(
+        sum(b * min(1, a / b) for a, b in zip(p, q) if b > 0), abs=1e-12
+    )
 
 
 @given(pairs())
@@ -62,7 +70,10 @@ def test_total_variation_lies_between_equal_and_disjoint(pair):
 @given(pairs(size=5), pairs(size=5))
 def test_total_variation_obeys_the_triangle_inequality(first, second):
     (p, q), (r, _) = first, second
-    assert theory.total_variation(p, q) <= theory.total_variation(p, r) + theory.total_variation(r, q) + 1e-12
+    assert (
+        theory.total_variation(p, q)
+        <= theory.total_variation(p, r) + theory.total_variation(r, q) + 1e-12
+    )
 
 
 @given(pairs(size=5))
@@ -80,7 +91,9 @@ def test_accepted_mass_and_residual_add_up_to_the_target(pair):
 
 
 def most_agreement(p, q):
-    """The largest trace of a joint law of (drafted, emitted) with marginals q and p: no procedure can accept more often."""
+    """The largest trace of a joint law of (drafted, emitted) with marginals q and p: no procedure
+    can accept more often.
+    """
     n = len(p)
     sums = np.concatenate([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
     return -optimize.linprog(-np.eye(n).ravel(), A_eq=sums, b_eq=np.concatenate([q, p])).fun
@@ -92,12 +105,19 @@ def test_no_joint_law_agrees_more_often_than_speculative_sampling(pair):
     p, q = pair
     ours = np.diag(np.minimum(p, q)) + np.outer(np.maximum(q - p, 0), theory.residual(p, q))
     assert ours.sum(1) == pytest.approx(q, abs=1e-12) and ours.sum(0) == pytest.approx(p, abs=1e-12)
-    assert np.trace(ours) == pytest.approx(theory.acceptance_rate(p, q), abs=1e-12) == pytest.approx(most_agreement(p, q), abs=1e-6)
+    assert (
+        np.trace(ours)
+        == pytest.approx(theory.acceptance_rate(p, q), abs=1e-12)
+        == pytest.approx(most_agreement(p, q), abs=1e-6)
+    )
 
 
 def test_the_two_simpler_rules_agree_less_often_than_a_joint_law_can():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.5, 0.2])
-    for rate in (theory.rejection_sampling_acceptance_rate, theory.sample_and_match_acceptance_rate):
+    for rate in (
+        theory.rejection_sampling_acceptance_rate,
+        theory.sample_and_match_acceptance_rate,
+    ):
         assert rate(p, q) < most_agreement(p, q) - 0.1
 
 
@@ -127,8 +147,14 @@ def test_sample_and_match_never_accepts_more(pair):
 def test_lenience_raises_acceptance_and_bounds_every_token(pair, lenience):
     p, q = pair
     rate = theory.lenient_acceptance_rate(p, q, lenience)
-    assert theory.acceptance_rate(p, q) - 1e-12 <= rate <= min(1, theory.acceptance_rate(p, q) / lenience) + 1e-12
-    assert rate == pytest.approx(sum(b * min(1, a / (lenience * b)) for a, b in zip(p, q) if b > 0), abs=1e-12)
+    assert (
+        theory.acceptance_rate(p, q) - 1e-12
+        <= rate
+        <= min(1, theory.acceptance_rate(p, q) / lenience) + 1e-12
+    )
+    assert rate == pytest.approx(
+        sum(b * min(1, a / (lenience * b)) for a, b in zip(p, q) if b > 0), abs=1e-12
+    )
     for emitted in lenient_laws(p, q, lenience):
         assert emitted.sum() == pytest.approx(1)
         assert np.all(emitted <= p / lenience + 1e-12)
@@ -139,15 +165,20 @@ def lenient_laws(p, q, lenience):
     accepted = np.minimum(p / lenience, q)
     scaled = np.maximum(p - lenience * q, 0)
     scaled = scaled / scaled.sum() if scaled.sum() > 1e-15 else p
-    rejected = max(0.0, 1 - accepted.sum())     # the sum may round to just above 1
+    rejected = max(0.0, 1 - accepted.sum())  # the sum may round to just above 1
     return [accepted + rejected * leftover for leftover in (theory.residual(p, q), scaled)]
 
 
 @given(pairs(size=6), LENIENCE, st.data())
-def test_lenience_least_total_variation_is_reached_by_the_residual_of_p_minus_q(pair, lenience, data):
+def test_lenience_least_total_variation_is_reached_by_the_residual_of_p_minus_q(
+    pair, lenience, data
+):
     p, q = pair
     least = theory.lenient_distance(p, q, lenience)
-    assert least == pytest.approx(1 - theory.acceptance_rate(p, q) - (1 - theory.lenient_acceptance_rate(p, q, lenience)), abs=1e-12)
+    assert least == pytest.approx(
+        1 - theory.acceptance_rate(p, q) - (1 - theory.lenient_acceptance_rate(p, q, lenience)),
+        abs=1e-12,
+    )
     unscaled, scaled = lenient_laws(p, q, lenience)
     assert theory.total_variation(p, unscaled) == pytest.approx(least, abs=1e-9)
     assert theory.total_variation(p, scaled) >= least - 1e-9
@@ -167,8 +198,14 @@ def test_lenient_distance_of_the_scaled_residual_is_larger_somewhere():
 def test_torch_and_numpy_agree_and_torch_stays_torch(pair):
     p, q = pair
     a, b = torch.tensor(np.stack([p, q])), torch.tensor(np.stack([q, q]))
-    for function in (theory.acceptance_rate, theory.total_variation, theory.residual, theory.sample_and_match_acceptance_rate,
-                     theory.rejection_sampling_acceptance_rate, lambda x, y: theory.lenient_acceptance_rate(x, y, 0.5)):
+    for function in (
+        theory.acceptance_rate,
+        theory.total_variation,
+        theory.residual,
+        theory.sample_and_match_acceptance_rate,
+        theory.rejection_sampling_acceptance_rate,
+        lambda x, y: theory.lenient_acceptance_rate(x, y, 0.5),
+    ):
         tensor, array = function(a, b), function(a.numpy(), b.numpy())
         assert isinstance(tensor, torch.Tensor) and isinstance(array, np.ndarray)
         np.testing.assert_allclose(tensor.numpy(), array, atol=1e-12)
@@ -176,17 +213,24 @@ def test_torch_and_numpy_agree_and_torch_stays_torch(pair):
 
 # Tokens, time, arithmetic ----------------------------------------------------------------------------------------
 
+
 @given(ALPHA, GAMMA)
 def test_expected_tokens_is_the_mean_of_a_capped_geometric_law(alpha, gamma):
     law = theory.token_count_law(alpha, gamma)
     assert law.sum() == pytest.approx(1)
-    assert theory.expected_tokens(alpha, gamma) == pytest.approx(law @ np.arange(1, gamma + 2), rel=1e-9)
-    assert theory.expected_tokens(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(gamma + 1)), rel=1e-9)
+    assert theory.expected_tokens(alpha, gamma) == pytest.approx(
+        law @ np.arange(1, gamma + 2), rel=1e-9
+    )
+    assert theory.expected_tokens(alpha, gamma) == pytest.approx(
+        sum(alpha**i for i in range(gamma + 1)), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("distance", [1e-3, 1e-6, 1e-9, 1e-12, 1e-15])
 def test_expected_tokens_keeps_its_digits_near_one(distance):
-    assert theory.expected_tokens(1 - distance, 10) == pytest.approx(11 - 55 * distance, abs=200 * distance**2 + 1e-14 * 11)
+    assert theory.expected_tokens(1 - distance, 10) == pytest.approx(
+        11 - 55 * distance, abs=200 * distance**2 + 1e-14 * 11
+    )
 
 
 def test_expected_tokens_at_the_ends():
@@ -202,39 +246,57 @@ def count_law(profile):
 def test_tokens_of_a_profile_are_the_mean_of_its_count_law(profile):
     law = count_law(profile)
     assert law.sum() == pytest.approx(1)
-    assert theory.tokens_from_profile(profile) == pytest.approx(law @ np.arange(1, len(profile) + 2), rel=1e-12)
+    assert theory.tokens_from_profile(profile) == pytest.approx(
+        law @ np.arange(1, len(profile) + 2), rel=1e-12
+    )
 
 
 def test_the_order_of_a_profile_counts_and_its_mean_is_not_enough():
     falling, rising = theory.tokens_from_profile([[0.9, 0.5], [0.5, 0.9]])
-    assert (falling, rising) == pytest.approx((2.35, 1.95)) and theory.expected_tokens(0.7, 2) == pytest.approx(2.19)
+    assert (falling, rising) == pytest.approx((2.35, 1.95)) and theory.expected_tokens(
+        0.7, 2
+    ) == pytest.approx(2.19)
 
 
 @given(ALPHA, GAMMA)
 def test_a_flat_profile_is_the_plain_formula(alpha, gamma):
-    assert theory.tokens_from_profile([alpha] * gamma) == pytest.approx(theory.expected_tokens(alpha, gamma))
-    assert theory.token_count_law(alpha, gamma) == pytest.approx(count_law(np.full(gamma, alpha)), abs=1e-12)
+    assert theory.tokens_from_profile([alpha] * gamma) == pytest.approx(
+        theory.expected_tokens(alpha, gamma)
+    )
+    assert theory.token_count_law(alpha, gamma) == pytest.approx(
+        count_law(np.full(gamma, alpha)), abs=1e-12
+    )
 
 
 @given(ALPHA, GAMMA)
 def test_drafted_acceptance_never_exceeds_alpha(alpha, gamma):
     assert theory.drafted_acceptance(alpha, gamma) <= alpha + 1e-12
-    assert gamma == 1 or not 0.01 < alpha < 0.99 or theory.drafted_acceptance(alpha, gamma) < alpha - 4e-3
-    assert theory.drafted_acceptance(alpha, gamma) == pytest.approx(sum(alpha**i for i in range(1, gamma + 1)) / gamma, abs=1e-12)
+    assert (
+        gamma == 1
+        or not 0.01 < alpha < 0.99
+        or theory.drafted_acceptance(alpha, gamma) < alpha - 4e-3
+    )
+    assert theory.drafted_acceptance(alpha, gamma) == pytest.approx(
+        sum(alpha**i for i in range(1, gamma + 1)) / gamma, abs=1e-12
+    )
 
 
 @given(ALPHA, GAMMA)
 def test_accepted_over_tested_is_alpha_whatever_gamma(alpha, gamma):
     law, tokens = theory.token_count_law(alpha, gamma), np.arange(1, gamma + 2)
     accepted, tested = law @ (tokens - 1), law @ np.minimum(tokens, gamma)
-    assert accepted == pytest.approx(alpha * tested, abs=1e-12) and accepted == pytest.approx(gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12)
+    assert accepted == pytest.approx(alpha * tested, abs=1e-12) and accepted == pytest.approx(
+        gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12
+    )
 
 
 @given(st.integers(0, 50), st.integers(0, 50))
 def test_accepted_over_tested_is_the_likeliest_alpha(accepted, rejected):
     assume(accepted + rejected)
     surprise = lambda alpha: -special.xlogy(accepted, alpha) - special.xlogy(rejected, 1 - alpha)
-    assert surprise(accepted / (accepted + rejected)) <= surprise(np.linspace(0, 1, 501)).min() + 1e-9
+    assert (
+        surprise(accepted / (accepted + rejected)) <= surprise(np.linspace(0, 1, 501)).min() + 1e-9
+    )
 
 
 @given(ALPHA, GAMMA, COST)
@@ -242,7 +304,9 @@ def test_walltime_improvement_is_tokens_over_time(alpha, gamma, c):
     tokens = theory.expected_tokens(alpha, gamma)
     assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
     assert theory.corrected_improvement(tokens, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
-    assert theory.corrected_improvement(tokens, gamma, c, verify=1.3, overhead=0.1) < theory.walltime_improvement(alpha, gamma, c)
+    assert theory.corrected_improvement(
+        tokens, gamma, c, verify=1.3, overhead=0.1
+    ) < theory.walltime_improvement(alpha, gamma, c)
 
 
 @given(st.floats(0, 1), st.floats(0, 1.5))
@@ -252,7 +316,11 @@ def test_a_draft_pays_iff_alpha_exceeds_c(alpha, c):
     if alpha > c:
         assert gamma >= 1 and improvement == curve.max() == curve[gamma - 1]
         assert improvement >= theory.guaranteed_improvement(alpha, c) - 1e-12
-        assert theory.guaranteed_improvement(alpha, c) == pytest.approx(theory.walltime_improvement(alpha, 1, c)) and curve[0] >= 1
+        assert (
+            theory.guaranteed_improvement(alpha, c)
+            == pytest.approx(theory.walltime_improvement(alpha, 1, c))
+            and curve[0] >= 1
+        )
     else:
         assert (gamma, improvement) == (0, 1.0) and curve.max() <= 1 + 1e-12
         assert theory.guaranteed_improvement(alpha, c) == 1
@@ -277,32 +345,53 @@ def test_one_more_draft_pays_exactly_where_its_chance_beats_c_times_the_speedup(
 def test_operations_factor_is_at_least_one(alpha, gamma, c_hat):
     factor = theory.operations_factor(alpha, gamma, c_hat)
     least = 1 + gamma * c_hat / (gamma + 1)
-    assert factor >= least - 1e-12 and theory.operations_factor(1, gamma, c_hat) == pytest.approx(least)
+    assert factor >= least - 1e-12 and theory.operations_factor(1, gamma, c_hat) == pytest.approx(
+        least
+    )
     assert alpha > 0.99 or factor > least + 4e-3
-    assert factor == pytest.approx((gamma * c_hat + gamma + 1) / sum(alpha**i for i in range(gamma + 1)))
+    assert factor == pytest.approx(
+        (gamma * c_hat + gamma + 1) / sum(alpha**i for i in range(gamma + 1))
+    )
 
 
 def test_numbers_give_numbers_and_arrays_broadcast():
-    assert isinstance(theory.expected_tokens(0.5, 2), float) and theory.optimal_gamma(0.5, 0.6) == (0, 1.0)
-    assert theory.walltime_improvement(np.linspace(0, 1, 5)[:, None], np.arange(1, 4), torch.tensor(0.1)).shape == (5, 3)
+    assert isinstance(theory.expected_tokens(0.5, 2), float) and theory.optimal_gamma(0.5, 0.6) == (
+        0,
+        1.0,
+    )
+    assert theory.walltime_improvement(
+        np.linspace(0, 1, 5)[:, None], np.arange(1, 4), torch.tensor(0.1)
+    ).shape == (5, 3)
     best, improvement = theory.optimal_gamma(torch.tensor([0.8, 0.05]), [0.1, 0.1])
     assert best.tolist() == [6, 0] and improvement[1] == 1.0
-    assert theory.optimal_gamma(1.0, 0.0, max_gamma=9) == (9, 10.0) and theory.optimal_gamma(0, 0) == (0, 1.0)
+    assert theory.optimal_gamma(1.0, 0.0, max_gamma=9) == (9, 10.0) and theory.optimal_gamma(
+        0, 0
+    ) == (0, 1.0)
     assert theory.drafting_share(4, 0.25) == 0.5 and theory.drafting_share(4, 0) == 0
 
 
 BAD = {
-    "alpha above 1": lambda: theory.expected_tokens(1.1, 3), "alpha below 0": lambda: theory.walltime_improvement(-0.1, 3, 0.1),
-    "alpha nan": lambda: theory.expected_tokens(float("nan"), 3), "alpha in optimal_gamma": lambda: theory.optimal_gamma(2, 0.1),
-    "gamma zero": lambda: theory.expected_tokens(0.5, 0), "gamma fraction": lambda: theory.expected_tokens(0.5, 2.5),
-    "gamma infinite": lambda: theory.walltime_improvement(0.5, math.inf, 0), "c negative": lambda: theory.walltime_improvement(0.5, 2, -1),
-    "c_hat negative": lambda: theory.operations_factor(0.5, 2, -1), "max_gamma zero": lambda: theory.optimal_gamma(0.5, 0.1, max_gamma=0),
-    "p unnormalised": lambda: theory.acceptance_rate([0.5, 0.6], [0.5, 0.5]), "q negative": lambda: theory.residual([0.5, 0.5], [1.5, -0.5]),
-    "p nan": lambda: theory.total_variation([math.nan, 1], [0.5, 0.5]), "p empty": lambda: theory.residual([], []),
+    "alpha above 1": lambda: theory.expected_tokens(1.1, 3),
+    "alpha below 0": lambda: theory.walltime_improvement(-0.1, 3, 0.1),
+    "alpha nan": lambda: theory.expected_tokens(float("nan"), 3),
+    "alpha in optimal_gamma": lambda: theory.optimal_gamma(2, 0.1),
+    "gamma zero": lambda: theory.expected_tokens(0.5, 0),
+    "gamma fraction": lambda: theory.expected_tokens(0.5, 2.5),
+    "gamma infinite": lambda: theory.walltime_improvement(0.5, math.inf, 0),
+    "c negative": lambda: theory.walltime_improvement(0.5, 2, -1),
+    "c_hat negative": lambda: theory.operations_factor(0.5, 2, -1),
+    "max_gamma zero": lambda: theory.optimal_gamma(0.5, 0.1, max_gamma=0),
+    "p unnormalised": lambda: theory.acceptance_rate([0.5, 0.6], [0.5, 0.5]),
+    "q negative": lambda: theory.residual([0.5, 0.5], [1.5, -0.5]),
+    "p nan": lambda: theory.total_variation([math.nan, 1], [0.5, 0.5]),
+    "p empty": lambda: theory.residual([], []),
     "vocabularies differ": lambda: theory.residual([0.5, 0.5], [0.2, 0.3, 0.5]),
-    "lenience zero": lambda: theory.lenient_acceptance_rate([1.0], [1.0], 0), "lenience above 1": lambda: theory.lenient_distance([1.0], [1.0], 2),
-    "profile empty": lambda: theory.tokens_from_profile([]), "profile above 1": lambda: theory.tokens_from_profile([0.5, 1.5]),
-    "verify zero": lambda: theory.corrected_improvement(2, 3, 0.1, verify=0), "tokens above gamma + 1": lambda: theory.corrected_improvement(5, 3, 0.1),
+    "lenience zero": lambda: theory.lenient_acceptance_rate([1.0], [1.0], 0),
+    "lenience above 1": lambda: theory.lenient_distance([1.0], [1.0], 2),
+    "profile empty": lambda: theory.tokens_from_profile([]),
+    "profile above 1": lambda: theory.tokens_from_profile([0.5, 1.5]),
+    "verify zero": lambda: theory.corrected_improvement(2, 3, 0.1, verify=0),
+    "tokens above gamma + 1": lambda: theory.corrected_improvement(5, 3, 0.1),
 }
 
 
@@ -313,6 +402,7 @@ def test_bad_input_is_refused_by_name(case):
 
 
 # What was published ----------------------------------------------------------------------------------------------
+
 
 def test_claim_leviathan_table_1_to_the_printed_digits():
     for alpha, gamma, operations, speed in PUBLISHED["leviathan2023_table1"]["rows"]:
@@ -334,23 +424,38 @@ def test_claim_tokens_per_step_at_gamma_5():
 def test_claim_optimal_gamma_at_a_tenth():
     assert theory.optimal_gamma(0.8, 4 / 40) == (6, pytest.approx(2.47, abs=0.005))
     assert theory.optimal_gamma(0.5, 4 / 40) == (2, pytest.approx(1.46, abs=0.005))
-    assert theory.walltime_improvement(0.8, 8, 0.1) < 2.41 and theory.walltime_improvement(0.5, 3, 0.1) < 1.45
+    assert (
+        theory.walltime_improvement(0.8, 8, 0.1) < 2.41
+        and theory.walltime_improvement(0.5, 3, 0.1) < 1.45
+    )
 
 
 @given(COST, st.integers(1, 20), st.floats(0, 1))
-def test_claim_a_round_pays_where_the_drafts_time_is_below_that_of_the_passes_saved(c, gamma, share):
+def test_claim_a_round_pays_where_the_drafts_time_is_below_that_of_the_passes_saved(
+    c, gamma, share
+):
     """nD < (m − 1)·T, in units of T."""
     tokens = 1 + share * gamma
     gain, margin = theory.corrected_improvement(tokens, gamma, c) - 1, (tokens - 1) - gamma * c
-    assert gain == pytest.approx(margin / (1 + gamma * c), abs=1e-12) and (abs(gain) < 1e-12 or (gain > 0) == (margin > 0))
+    assert gain == pytest.approx(margin / (1 + gamma * c), abs=1e-12) and (
+        abs(gain) < 1e-12 or (gain > 0) == (margin > 0)
+    )
 
 
 def test_claim_acceptance_need_not_rise_with_temperature():
-    rates = [theory.acceptance_rate(*Sampling(t)(torch.tensor([[3.0, 0, 0], [1.0, 0, 0]]))) for t in (0, 1, 5)]
+    rates = [
+        theory.acceptance_rate(*Sampling(t)(torch.tensor([[3.0, 0, 0], [1.0, 0, 0]])))
+        for t in (0, 1, 5)
+    ]
     assert rates == pytest.approx([1.0, 0.667, 0.902], abs=5e-4)
-    alpha = {(task, draft, t): rate for task, draft, t, _, rate, *_ in PUBLISHED["leviathan2023_table2"]["rows"]}
+    alpha = {
+        (task, draft, t): rate
+        for task, draft, t, _, rate, *_ in PUBLISHED["leviathan2023_table2"]["rows"]
+    }
     pairs_of_lines = {(task, draft) for task, draft, _ in alpha}
-    assert len(pairs_of_lines) == 6 and all(alpha[*line, 1] < alpha[*line, 0] for line in pairs_of_lines)
+    assert len(pairs_of_lines) == 6 and all(
+        alpha[*line, 1] < alpha[*line, 0] for line in pairs_of_lines
+    )
 
 
 def test_claim_four_tokens_in_48_ms_instead_of_160():
@@ -381,21 +486,40 @@ def test_claim_trained_draft_of_818_needs_a_dear_round_to_be_0546():
     """The repository prints accepted ÷ drafted at γ = 2: (α + α²) / 2."""
     accepted = dict(PUBLISHED["trained_draft_pitfall"]["rows"])["acceptance"]
     alpha = (math.sqrt(1 + 8 * accepted) - 1) / 2
-    assert alpha == pytest.approx(0.873, abs=1e-3) and theory.drafted_acceptance(alpha, 2) == pytest.approx(accepted)
-    assert theory.walltime_improvement(alpha, 2, 1.0) == pytest.approx((1 + 2 * accepted) / 3) == pytest.approx(0.88, abs=0.01)
-    assert theory.walltime_improvement(alpha, 2, 2.0) < 0.546 < theory.walltime_improvement(alpha, 2, 1.8)
+    assert alpha == pytest.approx(0.873, abs=1e-3) and theory.drafted_acceptance(
+        alpha, 2
+    ) == pytest.approx(accepted)
+    assert (
+        theory.walltime_improvement(alpha, 2, 1.0)
+        == pytest.approx((1 + 2 * accepted) / 3)
+        == pytest.approx(0.88, abs=0.01)
+    )
+    assert (
+        theory.walltime_improvement(alpha, 2, 2.0)
+        < 0.546
+        < theory.walltime_improvement(alpha, 2, 1.8)
+    )
 
 
 def test_a_one_hot_row_of_whole_numbers_goes_with_a_list():
     one_hot = torch.nn.functional.one_hot(torch.tensor(1), 3)
     for p, q in ((one_hot, [0.2, 0.5, 0.3]), ([0.2, 0.5, 0.3], one_hot)):
-        assert theory.acceptance_rate(p, q) == pytest.approx(0.5) and theory.total_variation(p, q) == pytest.approx(0.5)
+        assert theory.acceptance_rate(p, q) == pytest.approx(0.5) and theory.total_variation(
+            p, q
+        ) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("wrong", ["x", "0.5", {}, len, 0.5j, torch.tensor(0.5j)], ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    "wrong", ["x", "0.5", {}, len, 0.5j, torch.tensor(0.5j)], ids=lambda x: type(x).__name__
+)
 def test_what_is_no_number_is_refused_by_name(wrong):
-    for name, call in {"alpha": lambda: theory.expected_tokens(wrong, 4), "gamma": lambda: theory.expected_tokens(0.5, wrong), "c": lambda: theory.walltime_improvement(0.5, 3, wrong),
-                       "profile": lambda: theory.tokens_from_profile(wrong), "p": lambda: theory.acceptance_rate(wrong, [0.5, 0.5])}.items():
+    for name, call in {
+        "alpha": lambda: theory.expected_tokens(wrong, 4),
+        "gamma": lambda: theory.expected_tokens(0.5, wrong),
+        "c": lambda: theory.walltime_improvement(0.5, 3, wrong),
+        "profile": lambda: theory.tokens_from_profile(wrong),
+        "p": lambda: theory.acceptance_rate(wrong, [0.5, 0.5]),
+    }.items():
         if name != "p" or not isinstance(wrong, torch.Tensor):
             with pytest.raises(TypeError, match=rf"^{name}=.*must be a number"):
                 call()

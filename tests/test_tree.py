@@ -1,17 +1,15 @@
-"""Token trees: depth, mask, paths, builders; and merging, which joins nodes and keeps siblings in order."""
+"""Token trees: depth, mask, paths, builders; and merging, which joins nodes and keeps siblings in
+order.
+"""
+
 from itertools import product
 
 import pytest
 import torch
 from hypothesis import given, strategies as st
+from strategies import trees
 
 from specdec_lite.tree import TokenTree
-
-
-@st.composite
-def trees(draw, size=12):
-    parents = [draw(st.integers(-1, node - 1)) for node in range(draw(st.integers(0, size)))]
-    return TokenTree([draw(st.integers(0, 3)) for _ in parents], parents)
 
 
 def texts(tree):
@@ -26,7 +24,9 @@ def test_depth_mask_children_and_paths_agree(tree):
     assert tree.mask.shape == (n, n) and tree.mask.dtype == torch.bool
     for node in range(n):
         assert tree.mask[node].nonzero()[:, 0].tolist() == sorted(tree.path(node))
-        assert node in tree.children(tree.parents[node]) and list(tree.children(node)) == sorted(tree.children(node))
+        assert node in tree.children(tree.parents[node]) and list(tree.children(node)) == sorted(
+            tree.children(node)
+        )
     assert sum(len(tree.children(node)) for node in range(-1, n)) == n
     leaves = [path[-1] for path in tree.paths()]
     assert leaves == [node for node in range(n) if not tree.children(node)]
@@ -36,17 +36,30 @@ def test_depth_mask_children_and_paths_agree(tree):
 @given(st.lists(st.integers(0, 9), max_size=6))
 def test_a_chain_is_a_tree_of_only_children(tokens):
     tree = TokenTree.chain(tokens)
-    assert tree.is_chain and tree.depth.tolist() == list(range(len(tokens))) and len(tree.paths()) == bool(tokens)
+    assert (
+        tree.is_chain
+        and tree.depth.tolist() == list(range(len(tokens)))
+        and len(tree.paths()) == bool(tokens)
+    )
     assert torch.equal(tree.mask, torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril())
-    assert tree == TokenTree.chain(torch.tensor(tokens, dtype=torch.long)) and not TokenTree([1, 2], [-1, -1]).is_chain
+    assert (
+        tree == TokenTree.chain(torch.tensor(tokens, dtype=torch.long))
+        and not TokenTree([1, 2], [-1, -1]).is_chain
+    )
 
 
 def test_cartesian_has_every_combination():
     tree = TokenTree.cartesian([[1, 2], [3, 4, 5]])
-    assert len(tree) == 2 + 6 and sorted(tuple(tree.tokens[list(path)].tolist()) for path in tree.paths()) == [(a, b) for a in (1, 2) for b in (3, 4, 5)]
+    assert len(tree) == 2 + 6 and sorted(
+        tuple(tree.tokens[list(path)].tolist()) for path in tree.paths()
+    ) == [(a, b) for a in (1, 2) for b in (3, 4, 5)]
     assert TokenTree.cartesian([]) == TokenTree([], [])
     three = TokenTree.cartesian([[1], [2, 3], [4, 5]])
-    assert len(three) == 1 + 2 + 4 and three.depth.tolist() == [0, 1, 1, 2, 2, 2, 2] and len(three.paths()) == 4
+    assert (
+        len(three) == 1 + 2 + 4
+        and three.depth.tolist() == [0, 1, 1, 2, 2, 2, 2]
+        and len(three.paths()) == 4
+    )
 
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5))
@@ -74,12 +87,23 @@ def test_merge_keeps_siblings_in_the_order_of_their_first_draw():
 def test_what_a_tree_hands_out_is_the_callers_own():
     TokenTree([1, 2], [-1, 0]).mask[:] = False
     TokenTree([1, 2], [-1, 0]).depth[:] = 9
-    assert TokenTree([3, 4], [-1, 0]).mask.tolist() == [[True, False], [True, True]] and TokenTree([3, 4], [-1, 0]).depth.tolist() == [0, 1]
+    assert TokenTree([3, 4], [-1, 0]).mask.tolist() == [[True, False], [True, True]] and TokenTree(
+        [3, 4], [-1, 0]
+    ).depth.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("tokens, parents, message", [
-    ([1], [0], r"parents\[0\]=0"), ([1, 2], [-1, 1], r"parents\[1\]=1"), ([1, 2], [-1, -2], r"parents\[1\]=-2"), ([1, 2], [1, -1], r"parents\[0\]=1"),
-    ([1], [-1, 0], "one length"), ([[1, 2]], [-1, 0], "one length"), (5, [-1], "one length")])
+@pytest.mark.parametrize(
+    "tokens, parents, message",
+    [
+        ([1], [0], r"parents\[0\]=0"),
+        ([1, 2], [-1, 1], r"parents\[1\]=1"),
+        ([1, 2], [-1, -2], r"parents\[1\]=-2"),
+        ([1, 2], [1, -1], r"parents\[0\]=1"),
+        ([1], [-1, 0], "one length"),
+        ([[1, 2]], [-1, 0], "one length"),
+        (5, [-1], "one length"),
+    ],
+)
 def test_parents_that_are_no_tree_are_refused(tokens, parents, message):
     with pytest.raises(ValueError, match=message):
         TokenTree(tokens, parents)
@@ -91,6 +115,7 @@ def test_repr_and_equality():
 
 
 # Shapes: trees of ranks ------------------------------------------------------------------------------------------------
+
 
 @given(trees(20))
 def test_the_mask_is_what_a_search_from_node_to_root_finds(tree):
@@ -104,9 +129,20 @@ def test_the_mask_is_what_a_search_from_node_to_root_finds(tree):
 
 
 def test_the_mask_of_two_by_three_by_hand():
-    rows = ["1.......", ".1......", "1.1.....", "1..1....", "1...1...", ".1...1..", ".1....1.", ".1.....1"]
+    rows = [
+        "1.......",
+        ".1......",
+        "1.1.....",
+        "1..1....",
+        "1...1...",
+        ".1...1..",
+        ".1....1.",
+        ".1.....1",
+    ]
     tree = TokenTree.cartesian([range(2), range(3)])
-    assert ["".join(".1"[seen] for seen in row) for row in tree.mask.tolist()] == rows and tree.depth.tolist() == [0, 0] + [1] * 6
+    assert [
+        "".join(".1"[seen] for seen in row) for row in tree.mask.tolist()
+    ] == rows and tree.depth.tolist() == [0, 0] + [1] * 6
 
 
 TABLES = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=3), min_size=1, max_size=3)
@@ -114,16 +150,29 @@ TABLES = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=3), min_size=1,
 
 def every_shape(table, budget):
     """All sets of rank paths that are closed under prefixes, by growing them one node at a time."""
-    paths = [path for level in range(1, len(table) + 1) for path in product(*(range(len(row)) for row in table[:level]))]
+    paths = [
+        path
+        for level in range(1, len(table) + 1)
+        for path in product(*(range(len(row)) for row in table[:level]))
+    ]
     found, frontier = {frozenset()}, {frozenset()}
     for _ in range(budget):
-        frontier = {chosen | {path} for chosen in frontier for path in paths if path not in chosen and (len(path) == 1 or path[:-1] in chosen)}
+        frontier = {
+            chosen | {path}
+            for chosen in frontier
+            for path in paths
+            if path not in chosen and (len(path) == 1 or path[:-1] in chosen)
+        }
         found |= frontier
     return found
 
 
 def value(table, path):
-    return torch.tensor([table[level][rank] for level, rank in enumerate(path)], dtype=torch.float64).prod().item()
+    return (
+        torch.tensor([table[level][rank] for level, rank in enumerate(path)], dtype=torch.float64)
+        .prod()
+        .item()
+    )
 
 
 @given(TABLES, st.integers(0, 4))
@@ -131,12 +180,18 @@ def test_no_shape_of_this_size_is_worth_more_than_the_best(table, budget):
     tree = TokenTree.best(table, budget)
     most = max(sum(value(table, path) for path in chosen) for chosen in every_shape(table, budget))
     assert len(tree) <= budget and tree.worth(table).sum().item() == pytest.approx(most, abs=1e-12)
-    assert tree.worth(table).tolist() == pytest.approx([value(table, text) for text in texts(tree)]) and len(set(texts(tree))) == len(tree)
+    assert tree.worth(table).tolist() == pytest.approx(
+        [value(table, text) for text in texts(tree)]
+    ) and len(set(texts(tree))) == len(tree)
 
 
-@pytest.mark.parametrize("tree", [TokenTree([-1], [-1]), TokenTree([2], [-1]), TokenTree.chain([0, 0])])
+@pytest.mark.parametrize(
+    "tree", [TokenTree([-1], [-1]), TokenTree([2], [-1]), TokenTree.chain([0, 0])]
+)
 def test_the_worth_of_a_shape_that_the_table_lacks_is_refused(tree):
-    with pytest.raises(ValueError, match=r"accuracies has no rank (-1|2|0) on level (0|1), which the shape needs"):
+    with pytest.raises(
+        ValueError, match=r"accuracies has no rank (-1|2|0) on level (0|1), which the shape needs"
+    ):
         tree.worth([[0.5, 0.2]])
 
 
@@ -150,11 +205,20 @@ def test_the_best_shape_begins_with_the_best_smaller_ones(table, budget):
 
 def test_the_best_shape_where_ranks_are_out_of_order():
     tree = TokenTree.best([[0.1, 0.6], [0.3, 0.2]], 3)
-    assert texts(tree) == [(1,), (1, 0), (1, 1)] and TokenTree.best([[0.5, 0.0]], 9) == TokenTree.chain([0])
+    assert texts(tree) == [(1,), (1, 0), (1, 1)] and TokenTree.best(
+        [[0.5, 0.0]], 9
+    ) == TokenTree.chain([0])
 
 
-@pytest.mark.parametrize("table, budget, message", [([[0.5]], -1, "budget=-1"), ([[0.5]], 2.0, "budget=2.0"), ([[0.5, 1.5]], 1, r"accuracies\[0\]\[1\]=1.5"),
-                                                    ([[0.5], [float("nan")]], 1, r"accuracies\[1\]\[0\]=nan")])
+@pytest.mark.parametrize(
+    "table, budget, message",
+    [
+        ([[0.5]], -1, "budget=-1"),
+        ([[0.5]], 2.0, "budget=2.0"),
+        ([[0.5, 1.5]], 1, r"accuracies\[0\]\[1\]=1.5"),
+        ([[0.5], [float("nan")]], 1, r"accuracies\[1\]\[0\]=nan"),
+    ],
+)
 def test_bad_accuracies_and_budgets_are_refused(table, budget, message):
     with pytest.raises(ValueError, match=message):
         TokenTree.best(table, budget)
@@ -163,12 +227,17 @@ def test_bad_accuracies_and_budgets_are_refused(table, budget, message):
 def test_a_chain_of_the_likeliest_guesses_is_filled():
     """All ranks equal: the smallest rank is the largest too."""
     guesses = torch.tensor([[7, 8], [3, 4]])
-    assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3]) and TokenTree.chain([1]).fill(guesses) == TokenTree.chain([8])
+    assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3]) and TokenTree.chain(
+        [1]
+    ).fill(guesses) == TokenTree.chain([8])
 
 
 def test_a_shape_is_filled_with_the_guesses_of_its_levels():
-    shape, guesses = TokenTree([0, 2, 1, 0], [-1, -1, 0, 2]), torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
-    assert shape.fill(guesses) == TokenTree([10, 12, 21, 30], shape.parents) and TokenTree([], []).fill(guesses) == TokenTree([], [])
+    shape = TokenTree([0, 2, 1, 0], [-1, -1, 0, 2])
+    guesses = torch.tensor([[10, 11, 12], [20, 21, 22], [30, 31, 32]])
+    assert shape.fill(guesses) == TokenTree([10, 12, 21, 30], shape.parents) and TokenTree(
+        [], []
+    ).fill(guesses) == TokenTree([], [])
     for table in (guesses[:2], guesses[:, :2], guesses[0]):
         with pytest.raises(ValueError, match="needs 3 levels and ranks 0 … 2"):
             shape.fill(table)
@@ -178,12 +247,24 @@ def test_a_shape_is_filled_with_the_guesses_of_its_levels():
 
 @given(trees(), st.data())
 def test_pruning_keeps_the_text_of_what_stays(tree, data):
-    keep = {above for node in data.draw(st.sets(st.integers(0, max(0, len(tree) - 1)))) if node < len(tree) for above in tree.path(node)}
+    keep = {
+        above
+        for node in data.draw(st.sets(st.integers(0, max(0, len(tree) - 1))))
+        if node < len(tree)
+        for above in tree.path(node)
+    }
     pruned, old = tree.prune(keep)
     assert old == tuple(sorted(keep)) and [texts(tree)[node] for node in old] == texts(pruned)
 
 
-@pytest.mark.parametrize("keep, message", [([1], "node 1 without its parent 0"), ([0, 3], "keep holds 3: the tree has nodes 0 … 2"), ([-1], "keep holds -1")])
+@pytest.mark.parametrize(
+    "keep, message",
+    [
+        ([1], "node 1 without its parent 0"),
+        ([0, 3], "keep holds 3: the tree has nodes 0 … 2"),
+        ([-1], "keep holds -1"),
+    ],
+)
 def test_pruning_away_a_parent_is_refused(keep, message):
     with pytest.raises(ValueError, match=message):
         TokenTree([1, 2, 3], [-1, 0, 1]).prune(keep)

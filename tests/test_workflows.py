@@ -1,4 +1,6 @@
-"""The workflows of .github: what they say about versions agrees with the project, and their own little scripts do what they say."""
+"""The workflows of .github: what they say about versions agrees with the project, and their own
+little scripts do what they say.
+"""
 
 import os
 import re
@@ -11,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-
 from conftest import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -28,7 +29,12 @@ def workflow(name: str) -> dict:
 
 
 def scripts(name: str) -> list[str]:
-    return [step["run"] for job in workflow(name)["jobs"].values() for step in job["steps"] if "run" in step]
+    return [
+        step["run"]
+        for job in workflow(name)["jobs"].values()
+        for step in job["steps"]
+        if "run" in step
+    ]
 
 
 def script(name: str, word: str) -> str:
@@ -36,7 +42,13 @@ def script(name: str, word: str) -> str:
 
 
 def run(command: str, folder: Path) -> None:
-    done = subprocess.run(["bash", "-ec", command.replace("python -c", f"{sys.executable} -c")], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-ec", command.replace("python -c", f"{sys.executable} -c")],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -50,7 +62,9 @@ def test_every_target_of_make_is_declared_made_and_explained():
 
 
 def test_tests_run_in_one_process_for_each_core_with_one_thread_each():
-    assert "--numprocesses $(WORKERS)" in MAKEFILE and re.findall(r"^\t\$\(PYTEST\).*$", MAKEFILE, flags=re.M) == ["\t$(PYTEST)", "\t$(PYTEST) -m matrix --timeout 3600"]
+    assert "--numprocesses $(WORKERS)" in MAKEFILE and re.findall(
+        r"^\t\$\(PYTEST\).*$", MAKEFILE, flags=re.M
+    ) == ["\t$(PYTEST)", "\t$(PYTEST) -m matrix --timeout 3600"]
     assert "PYTEST_XDIST_WORKER" not in os.environ or torch.get_num_threads() == 1
 
 
@@ -58,7 +72,9 @@ def test_tests_run_in_one_process_for_each_core_with_one_thread_each():
 def test_scripts_are_shell_and_their_targets_exist(name: str):
     assert scripts(name)
     for text in scripts(name):
-        checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+        checked = subprocess.run(
+            ["bash", "-n"], input=text, capture_output=True, text=True, check=False
+        )
         assert checked.returncode == 0, checked.stderr
         assert set(re.findall(r"^make ([\w-]+)", text, flags=re.M)) <= set(TARGETS)
 
@@ -74,7 +90,11 @@ def test_the_ordinary_one_tests_every_supported_python_and_publishes_what_it_tes
 def test_the_newest_versions_are_not_pinned(tmp_path: Path):
     shutil.copy(ROOT / "requirements.txt", tmp_path)
     run(script("weekly", "What those bring"), tmp_path)
-    wanted = [line for line in (tmp_path / "requirements.txt").read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    wanted = [
+        line
+        for line in (tmp_path / "requirements.txt").read_text("utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
     assert "torch" in wanted and "jupyter-book<2" in wanted and "playwright" in wanted
     assert not any("==" in line for line in wanted)
 
@@ -89,13 +109,26 @@ def test_the_oldest_versions_are_the_lower_bounds(tmp_path: Path):
 
 def test_colabs_versions_are_read_from_its_list(tmp_path: Path):
     (tmp_path / "freeze.txt").write_text(FREEZE, "utf-8")
-    command = "\n".join(line for line in script("weekly", "freeze.txt").splitlines() if "curl" not in line)
+    command = "\n".join(
+        line for line in script("weekly", "freeze.txt").splitlines() if "curl" not in line
+    )
     run(command, tmp_path)
-    assert (tmp_path / "colab.txt").read_text("utf-8").split() == ["numpy==2.0.2", "torch==2.8.0", "transformers==5.1.0", "tqdm==4.67.1"]
+    assert (tmp_path / "colab.txt").read_text("utf-8").split() == [
+        "numpy==2.0.2",
+        "torch==2.8.0",
+        "transformers==5.1.0",
+        "tqdm==4.67.1",
+    ]
 
 
 def test_what_tools_leave_behind_is_no_page_of_the_book():
-    """pytest writes a README.md into its cache: a strict build after a run of the tests must not meet it."""
+    """pytest writes a README.md into its cache: a strict build after a run of the tests must not
+    meet it.
+    """
     excluded = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["exclude_patterns"]
-    left_behind = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text("utf-8").split() if line.startswith((".", "node_modules"))]
+    left_behind = [
+        line.rstrip("/")
+        for line in (ROOT / ".gitignore").read_text("utf-8").split()
+        if line.startswith((".", "node_modules"))
+    ]
     assert ".pytest_cache" in left_behind and set(left_behind) <= set(excluded)

@@ -1,7 +1,8 @@
 """The whole book as one zip, to be read from a folder without any network.
 
-Lives here: the directive that offers the download, and the archive, made when all pages are finished. The archive does not hold
-itself, nor the file that only a web server can hand to the live page; its own copy of the offer says what it is.
+Lives here: the directive that offers the download, and the archive, made when all pages are
+finished. The archive does not hold itself, nor the file that only a web server can hand to the live
+page; its own copy of the offer says what it is.
 """
 
 import re
@@ -19,7 +20,9 @@ OFFER = re.compile(r'<p class="sdl-download">.*?</p>', flags=re.S)
 
 
 class Download(Directive):
-    """```{download-book}``` in a .md page: a paragraph that the finished book fills with the link and the archive's size."""
+    """```{download-book}``` in a .md page: a paragraph that the finished book fills with the link
+    and the archive's size.
+    """
 
     def run(self) -> list[nodes.Node]:
         return [nodes.raw("", '<p class="sdl-download"></p>', format="html")]
@@ -30,13 +33,20 @@ def offered(page: str, words: str) -> str:
 
 
 def link(root: str, size: int) -> str:
-    return (f'<a href="{root}{NAME}.zip" download>Download the book</a> (zip, {size / 1e6:.1f} MB): unpack it and open '
-            "<code>index.html</code>. All of it works without a network, the search and the live page too.")
+    return (
+        f'<a href="{root}{NAME}.zip" download>Download the book</a> (zip, {size / 1e6:.1f} MB):'
+        " unpack it and open <code>index.html</code>. All of it works without a network, the"
+        " search and the live page too."
+    )
 
 
 def members(book: Path) -> list[Path]:
     """The files of the archive, in an order that does not change from build to build."""
-    return sorted(path for path in book.rglob("*") if path.is_file() and str(path.relative_to(book)) not in LEFT_OUT)
+    return sorted(
+        path
+        for path in book.rglob("*")
+        if path.is_file() and str(path.relative_to(book)) not in LEFT_OUT
+    )
 
 
 def pack(book: Path, made: date) -> Path:

@@ -1,7 +1,8 @@
-"""Scripts and style sheets beside the pages: vendored JavaScript from node_modules, the interactives' modules, our own files.
+"""Scripts and style sheets beside the pages: vendored JavaScript from node_modules, the
+interactives' modules, our own files.
 
-The book asks no other host for anything. ES modules do not load from file://, so each interactive is wrapped into a
-classic script here; the same file runs unchanged in JupyterLab and Colab.
+The book asks no other host for anything. ES modules do not load from file://, so each interactive
+is wrapped into a classic script here; the same file runs unchanged in JupyterLab and Colab.
 """
 
 import json
@@ -25,12 +26,18 @@ INTERACTIVES = "specdec_lite/viz/static"
 
 
 def classic_script(name: str, module: str) -> str:
-    """The import-free ES module `module` as a classic script that registers its default export under `name`."""
+    """The import-free ES module `module` as a classic script that registers its default export
+    under `name`.
+    """
     if re.search(r"^\s*import\b", module, flags=re.M):
         raise ExtensionError(f"{name}.js: an interactive's module must not import anything")
-    body, count = re.subn(r"^export default ", f'globalThis.sdlInteractives["{name}"] = ', module, flags=re.M)
+    body, count = re.subn(
+        r"^export default ", f'globalThis.sdlInteractives["{name}"] = ', module, flags=re.M
+    )
     if count != 1:
-        raise ExtensionError(f"{name}.js: expected one line that begins with 'export default', found {count}")
+        raise ExtensionError(
+            f"{name}.js: expected one line that begins with 'export default', found {count}"
+        )
     body = re.sub(r"^export\s*\{[^}]*\};?\s*$", "", body, flags=re.M)
     body = re.sub(r"^export (?=(?:async )?function|const|let|class)", "", body, flags=re.M)
     return f"(() => {{\nglobalThis.sdlInteractives ??= {{}};\n{body}\n}})();\n"
@@ -52,7 +59,9 @@ def write_interactives(source: Path, static: Path) -> None:
     target = static / "interactives"
     target.mkdir(parents=True, exist_ok=True)
     for module in sorted(source.glob("*.js")):
-        (target / module.name).write_text(classic_script(module.stem, module.read_text("utf-8")), "utf-8")
+        (target / module.name).write_text(
+            classic_script(module.stem, module.read_text("utf-8")), "utf-8"
+        )
     for sheet in sorted(source.glob("*.css")):
         shutil.copy2(sheet, target / sheet.name)
 
@@ -69,7 +78,9 @@ def register(app: Sphinx) -> None:
     app.add_css_file("page.css")
     app.add_css_file("interactives/interactive.css")
     app.add_css_file("interactives/live.css")
-    app.add_js_file(None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}")
+    app.add_js_file(
+        None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}"
+    )
     app.add_js_file("figures.js", loading_method="defer")
     app.add_js_file("interactives.js", loading_method="defer")
     app.add_js_file("learn.js", loading_method="defer")

@@ -1,4 +1,6 @@
-"""Block quotes that begin with **Pitfall**, **Note** or **Limits** become boxes; in JupyterLab and Colab they stay plain quotes."""
+"""Block quotes that begin with **Pitfall**, **Note** or **Limits** become boxes; in JupyterLab and
+Colab they stay plain quotes.
+"""
 
 import re
 
@@ -11,7 +13,11 @@ KINDS = ("pitfall", "note", "limits")
 def mark(app: Sphinx, doctree: nodes.document) -> None:
     for quote in doctree.findall(nodes.block_quote):
         lead = quote.next_node(nodes.strong)
-        word = re.match(r"\w+", lead.astext()) if lead and quote.astext().startswith(lead.astext()) else None
+        word = (
+            re.match(r"\w+", lead.astext())
+            if lead and quote.astext().startswith(lead.astext())
+            else None
+        )
         if word and word[0].lower() in KINDS:
             quote["classes"] += ["sdl-box", f"sdl-{word[0].lower()}"]
 

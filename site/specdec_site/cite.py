@@ -1,4 +1,6 @@
-"""The bibliography's labels: authors and year, as the chapters cite them, in place of letters like [LKM23]."""
+"""The bibliography's labels: authors and year, as the chapters cite them, in place of letters like
+[LKM23].
+"""
 
 from collections import Counter
 
@@ -13,7 +15,10 @@ NAME = "specdec"
 
 def label(entry: Entry) -> str:
     """Leviathan et al., 2023."""
-    names = [" ".join(str(name) for name in person.rich_prelast_names + person.rich_last_names) for person in entry.persons["author"]]
+    names = [
+        " ".join(str(name) for name in person.rich_prelast_names + person.rich_last_names)
+        for person in entry.persons["author"]
+    ]
     shown = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
     return f"{shown}, {entry.fields['year']}"
 
@@ -36,4 +41,8 @@ class Style(Plain):
 
 def register(app: Sphinx) -> None:
     register_plugin("pybtex.style.formatting", NAME, Style)
-    app.connect("config-inited", lambda app, config: setattr(config, "bibtex_default_style", NAME), priority=100)
+    app.connect(
+        "config-inited",
+        lambda app, config: setattr(config, "bibtex_default_style", NAME),
+        priority=100,
+    )

@@ -1,4 +1,6 @@
-"""Which chapters must run again: Sphinx sees a changed notebook by itself, but not a changed library or a new measurement."""
+"""Which chapters must run again: Sphinx sees a changed notebook by itself, but not a changed
+library or a new measurement.
+"""
 
 from pathlib import Path
 
@@ -8,16 +10,25 @@ from sphinx.environment import BuildEnvironment
 READ_BY_CHAPTERS = ("specdec_lite/**/*.py", "specdec_lite/weights/**/*", "results/*.json")
 
 
-def outdated(app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set) -> list[str]:
+def outdated(
+    app: Sphinx, env: BuildEnvironment, added: set, changed: set, removed: set
+) -> list[str]:
     root = Path(app.srcdir)
-    used = [path.stat().st_mtime for pattern in READ_BY_CHAPTERS for path in root.glob(pattern) if path.is_file()]
+    used = [
+        path.stat().st_mtime
+        for pattern in READ_BY_CHAPTERS
+        for path in root.glob(pattern)
+        if path.is_file()
+    ]
     newest = max(used, default=0.0)
 
     def stale(chapter: str) -> bool:
         built = Path(app.doctreedir) / f"{chapter}.doctree"
         return built.exists() and built.stat().st_mtime < newest
 
-    return [chapter for chapter in env.found_docs if chapter.startswith("notebooks/") and stale(chapter)]
+    return [
+        chapter for chapter in env.found_docs if chapter.startswith("notebooks/") and stale(chapter)
+    ]
 
 
 def links_only(app: Sphinx) -> None:

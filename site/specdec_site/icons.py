@@ -1,7 +1,8 @@
 """The theme's icons as drawings in the page.
 
-The theme draws its fifteen icons with a script that holds two thousand, and fetches two fonts until that has run: more than half of
-what a page would weigh. Here each icon becomes the same inline SVG at build, and the script leaves the book.
+The theme draws its fifteen icons with a script that holds two thousand, and fetches two fonts until
+that has run: more than half of what a page would weigh. Here each icon becomes the same inline SVG
+at build, and the script leaves the book.
 """
 
 import functools
@@ -14,8 +15,17 @@ from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 SCRIPT = "scripts/fontawesome.js"
-SOURCE = Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static" / SCRIPT
-SETS = {"fab": "fab", "fa-brands": "fab", "far": "far", "fa-regular": "far", "fas": "fas", "fa-solid": "fas"}
+SOURCE = (
+    Path(pydata_sphinx_theme.__file__).parent / "theme" / "pydata_sphinx_theme" / "static" / SCRIPT
+)
+SETS = {
+    "fab": "fab",
+    "fa-brands": "fab",
+    "far": "far",
+    "fa-regular": "far",
+    "fas": "fas",
+    "fa-solid": "fas",
+}
 SET_ENDS = re.compile(r'\("(fa[brs])",\w+\)')
 ICON = r'[{{,]"?{name}"?:\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","([^"]+)"\]'
 
@@ -40,13 +50,28 @@ def drawing(kind: str, name: str) -> tuple[str, str, str]:
 
 
 def draw(soup: BeautifulSoup) -> None:
-    """Puts a drawing in the place of every icon of the page, and takes the script that would do so in the browser out of it."""
+    """Puts a drawing in the place of every icon of the page, and takes the script that would do so
+    in the browser out of it.
+    """
     for icon in soup.select(", ".join(f".{kind}" for kind in SETS)):
         kind = next(SETS[word] for word in icon["class"] if word in SETS)
-        name = next(word.removeprefix("fa-") for word in icon["class"] if word.startswith("fa-") and word not in (*SETS, "fa-lg"))
+        name = next(
+            word.removeprefix("fa-")
+            for word in icon["class"]
+            if word.startswith("fa-") and word not in (*SETS, "fa-lg")
+        )
         width, height, outline = drawing(kind, name)
         classes = ["svg-inline--fa", *(word for word in icon["class"] if word not in SETS)]
-        svg = soup.new_tag("svg", attrs=icon.attrs | {"class": classes, "viewBox": f"0 0 {width} {height}", "aria-hidden": "true", "focusable": "false"})
+        svg = soup.new_tag(
+            "svg",
+            attrs=icon.attrs
+            | {
+                "class": classes,
+                "viewBox": f"0 0 {width} {height}",
+                "aria-hidden": "true",
+                "focusable": "false",
+            },
+        )
         svg.append(soup.new_tag("path", attrs={"fill": "currentColor", "d": outline}))
         icon.replace_with(svg)
     for script in soup.select(f'script[src*="{SCRIPT}"]'):

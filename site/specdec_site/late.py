@@ -1,4 +1,6 @@
-"""Directives whose content is known only when every page has been read: titles, minutes, times of execution."""
+"""Directives whose content is known only when every page has been read: titles, minutes, times of
+execution.
+"""
 
 from collections.abc import Callable
 
@@ -30,11 +32,15 @@ def directive(app: Sphinx, name: str, content: Callable[[Sphinx, str], list[node
 
 
 def note(app: Sphinx, doctree: nodes.document) -> None:
-    app.env.metadata[app.env.docname][METADATA] = next(iter(doctree.findall(LateNode)), None) is not None
+    app.env.metadata[app.env.docname][METADATA] = (
+        next(iter(doctree.findall(LateNode)), None) is not None
+    )
 
 
 def write_again(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """A page with such a directive is written in every build: what it shows may have changed elsewhere."""
+    """A page with such a directive is written in every build: what it shows may have changed
+    elsewhere.
+    """
     return [page for page in env.found_docs if env.metadata[page].get(METADATA)]
 
 

@@ -1,6 +1,8 @@
-"""Repairs of the theme's HTML: what would ask another host goes, and so does what breaks an accessibility rule.
+"""Repairs of the theme's HTML: what would ask another host goes, and so does what breaks an
+accessibility rule.
 
-Each repair names the axe-core rule it serves. They run on finished pages and may run twice without harm.
+Each repair names the axe-core rule it serves. They run on finished pages and may run twice without
+harm.
 """
 
 import re
@@ -13,21 +15,28 @@ from . import icons
 
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
-OWN_TABLES = re.compile(r"^sdl-(?!stack)")   # in figures and interactives
-WORDY = 16   # letters in its longest cell: a column of words
-LONG_FORMULA = 40   # characters of TeX: too long to be sure of a place in one line
+OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
+WORDY = 16  # letters in its longest cell: a column of words
+LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
-RELATIONS = frozenset("= < > \\le \\ge \\leq \\geq \\ne \\approx \\to \\Rightarrow \\propto".split())
+RELATIONS = frozenset(
+    "= < > \\le \\ge \\leq \\geq \\ne \\approx \\to \\Rightarrow \\propto".split()
+)
 DEPTH = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}", "\\}"), -1)
 PUNCTUATION = re.compile(r"[.,;:!?)\]”’]+")
 
 
 def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """Thebe's files and the saved state of live widgets leave the page: published pages run without a kernel."""
+    """Thebe's files and the saved state of live widgets leave the page: published pages run without
+    a kernel.
+    """
 
     def wanted(file) -> bool:
         attributes = getattr(file, "attributes", {})
-        text = f"{getattr(file, 'filename', file)} {attributes.get('type', '')} {attributes.get('body', '')}"
+        text = (
+            f"{getattr(file, 'filename', file)} {attributes.get('type', '')}"
+            f" {attributes.get('body', '')}"
+        )
         return "thebe" not in text and "widget-state" not in text
 
     for kind in ("script_files", "css_files"):
@@ -36,7 +45,9 @@ def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict,
 
 def drop_live_code_settings(soup: BeautifulSoup) -> None:
     for script in soup.find_all("script"):
-        if script.get("type") == "text/x-thebe-config" or script.get_text().startswith("kernelName ="):
+        if script.get("type") == "text/x-thebe-config" or script.get_text().startswith(
+            "kernelName ="
+        ):
             script.decompose()
 
 
@@ -47,8 +58,12 @@ def name_landmarks(soup: BeautifulSoup) -> None:
 
 
 def name_buttons(soup: BeautifulSoup) -> None:
-    """label-content-name-mismatch: a button's name contains the text it shows; icons with a title are decoration."""
-    for button in soup.select(".search-button-field[aria-label], details.hide > summary[aria-label]"):
+    """label-content-name-mismatch: a button's name contains the text it shows; icons with a title
+    are decoration.
+    """
+    for button in soup.select(
+        ".search-button-field[aria-label], details.hide > summary[aria-label]"
+    ):
         del button["aria-label"]
     for icon in soup.select(".theme-switch-button i"):
         icon.attrs.pop("title", None)
@@ -74,13 +89,20 @@ def empty_heads(soup: BeautifulSoup) -> None:
 
 def break_names(soup: BeautifulSoup) -> None:
     """Long names in tables may break after their own marks, so that the last column stays in sight."""
-    for piece in [text for code in soup.select("article td code") for text in code.find_all(string=LONG_NAME)]:
+    for piece in [
+        text for code in soup.select("article td code") for text in code.find_all(string=LONG_NAME)
+    ]:
         first, *rest = (part for part in AFTER_MARK.split(str(piece)) if part)
-        piece.replace_with(NavigableString(first), *(node for part in rest for node in (soup.new_tag("wbr"), NavigableString(part))))
+        piece.replace_with(
+            NavigableString(first),
+            *(node for part in rest for node in (soup.new_tag("wbr"), NavigableString(part))),
+        )
 
 
 def at_relations(tex: str) -> list[str]:
-    """A formula in parts, each but the first beginning with a relation that stands in no brackets: where TeX would break the line."""
+    """A formula in parts, each but the first beginning with a relation that stands in no brackets:
+    where TeX would break the line.
+    """
     parts, depth = [""], 0
     for symbol in TEX.findall(tex):
         depth += DEPTH.get(symbol, 0)
@@ -91,16 +113,21 @@ def at_relations(tex: str) -> list[str]:
 
 
 def break_formulas(soup: BeautifulSoup) -> None:
-    """Formulas in the text: MathJax breaks no line, so a long one stands in parts; and what ends a clause stays with its formula."""
+    """Formulas in the text: MathJax breaks no line, so a long one stands in parts; and what ends a
+    clause stays with its formula.
+    """
     for formula in soup.select("span.math:not(.sdl-formula *)"):
-        whole, end = soup.new_tag("span", attrs={"class": "sdl-formula"}), PUNCTUATION.match(str(formula.next_sibling or ""))
+        whole = soup.new_tag("span", attrs={"class": "sdl-formula"})
+        end = PUNCTUATION.match(str(formula.next_sibling or ""))
         tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
         parts = at_relations(tex) if len(tex) > LONG_FORMULA else [tex]
         if len(parts) == 1 and not end:
             continue
         formula.insert_before(whole)
         for part in parts:
-            whole.extend([soup.new_tag("span", attrs=dict(formula.attrs), string=rf"\({part}\)"), " "])
+            whole.extend(
+                [soup.new_tag("span", attrs=dict(formula.attrs), string=rf"\({part}\)"), " "]
+            )
         whole.contents[-1].extract()
         formula.extract()
         if end:
@@ -108,18 +135,29 @@ def break_formulas(soup: BeautifulSoup) -> None:
             kept = soup.new_tag("span", attrs={"class": "sdl-nobreak"})
             last.insert_before(kept)
             kept.extend([last.extract(), end.group()])
-            rest.replace_with(NavigableString(str(rest)[end.end():]))
+            rest.replace_with(NavigableString(str(rest)[end.end() :]))
 
 
 def stack_tables(soup: BeautifulSoup) -> None:
-    """Tables of words are marked, and their cells labelled, so that a phone can show a row as a card; the roles stay those of a table."""
+    """Tables of words are marked, and their cells labelled, so that a phone can show a row as a
+    card; the roles stay those of a table.
+    """
     for table in soup.select("article table:not(.sdl-stack):not(.dataframe)"):
         heads = [head.get_text(" ", strip=True) for head in table.select("thead tr > *")]
         rows = [row.find_all(["td", "th"], recursive=False) for row in table.select("tbody > tr")]
-        if table.find_parent(class_=OWN_TABLES) or len(heads) < 2 or any(len(row) != len(heads) for row in rows):
+        if (
+            table.find_parent(class_=OWN_TABLES)
+            or len(heads) < 2
+            or any(len(row) != len(heads) for row in rows)
+        ):
             continue
-        wordy = [max((len(row[i].get_text(strip=True)) for row in rows), default=0) >= WORDY for i in range(len(heads))]
-        if sum(wordy) < 2 or len(heads) == 2 and not table.find("code"):   # two columns of plain words fit side by side
+        wordy = [
+            max((len(row[i].get_text(strip=True)) for row in rows), default=0) >= WORDY
+            for i in range(len(heads))
+        ]
+        if (
+            sum(wordy) < 2 or len(heads) == 2 and not table.find("code")
+        ):  # two columns of plain words fit side by side
             continue
         table["class"] = [*table.get("class", []), "sdl-stack"]
         table["role"] = "table"
@@ -146,17 +184,26 @@ def distinct(soup: BeautifulSoup) -> None:
 
 
 def without_script(soup: BeautifulSoup) -> None:
-    """Where no script chooses light or dark, the page is light: the theme has no colours for "auto"."""
+    """Where no script chooses light or dark, the page is light: the theme has no colours for
+    "auto".
+    """
     soup.html["data-theme"] = "light"
 
 
 def introduce(soup: BeautifulSoup, home: str) -> None:
-    """What a search engine and a shared link show: the page's first paragraph, its title and the book's card."""
+    """What a search engine and a shared link show: the page's first paragraph, its title and the
+    book's card.
+    """
     first = soup.select_one("article p")
     text = " ".join(first.get_text(" ").split()) if first else ""
     summary = text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
     title = soup.title.get_text(" ").strip()
-    properties = {"og:type": "article", "og:title": title, "og:description": summary, "og:image": f"{home}_static/card.png"}
+    properties = {
+        "og:type": "article",
+        "og:title": title,
+        "og:description": summary,
+        "og:image": f"{home}_static/card.png",
+    }
     tags = [{"name": "description", "content": summary}]
     tags += [{"property": name, "content": content} for name, content in properties.items()]
     tags += [{"name": "twitter:card", "content": "summary_large_image"}]
@@ -166,8 +213,20 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
-REPAIRS = (drop_live_code_settings, name_landmarks, name_buttons, name_sections, empty_heads, break_names, break_formulas, stack_tables, list_citations, distinct,
-           without_script, icons.draw)
+REPAIRS = (
+    drop_live_code_settings,
+    name_landmarks,
+    name_buttons,
+    name_sections,
+    empty_heads,
+    break_names,
+    break_formulas,
+    stack_tables,
+    list_citations,
+    distinct,
+    without_script,
+    icons.draw,
+)
 
 
 def mend(page: str, home: str) -> str:
@@ -191,8 +250,9 @@ def front_door(app: Sphinx) -> str:
     """index.html: a page in its own right that leads to the book's root page."""
     root, title = f"{app.config.root_doc}.html", app.config.html_title
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{title}</title>\n'
-        f'<meta http-equiv="refresh" content="0; url={root}"></head>\n<body><p><a href="{root}">{title}</a></p></body>\n</html>\n'
+        '<!DOCTYPE html>\n<html lang="en">\n<head><meta'
+        f' charset="utf-8"><title>{title}</title>\n<meta http-equiv="refresh" content="0;'
+        f' url={root}"></head>\n<body><p><a href="{root}">{title}</a></p></body>\n</html>\n'
     )
 
 

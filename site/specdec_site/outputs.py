@@ -1,4 +1,6 @@
-"""Notebook outputs that Jupyter Book drops: plotly figures and the book's interactives; and the directive for .md pages."""
+"""Notebook outputs that Jupyter Book drops: plotly figures and the book's interactives; and the
+directive for .md pages.
+"""
 
 import html
 import json
@@ -21,12 +23,15 @@ def json_island(value: object) -> str:
 
 
 def figure_html(figure: dict) -> str:
-    """A plotly figure as a placeholder that the page draws when it comes into view, with its text and its data."""
+    """A plotly figure as a placeholder that the page draws when it comes into view, with its text
+    and its data.
+    """
     layout = figure.get("layout", {})
     alt = (layout.get("meta") or {}).get("alt")
     if not alt:
         raise ValueError(
-            "a plotly figure has no text alternative: build it with the figure helper of specdec_lite.viz"
+            "a plotly figure has no text alternative: build it with the figure helper of"
+            " specdec_lite.viz"
         )
     height = int(layout.get("height") or 450)
     description = html.escape(alt, quote=True)
@@ -34,7 +39,8 @@ def figure_html(figure: dict) -> str:
         '<div class="sdl-figure">'
         f'<div class="sdl-plot" role="img" aria-label="{description}" style="height:{height}px">'
         f"{json_island({'data': figure['data'], 'layout': layout})}</div>"
-        "<noscript><p>Drawing this figure needs JavaScript; its description and data do not.</p></noscript>"
+        "<noscript><p>Drawing this figure needs JavaScript; its description and data do"
+        " not.</p></noscript>"
         '<details class="sdl-data"><summary>Description and data of this figure</summary>'
         f"<p>{description}</p>{figure_table(figure)}</details></div>"
     )
@@ -44,8 +50,9 @@ def interactive_html(module: str, state: dict, label: str) -> str:
     """The mount point of an interactive; `module` names a file in the library's viz/static folder."""
     name, text = html.escape(module, quote=True), html.escape(label, quote=True)
     return (
-        f'<div class="sdl-interactive" data-module="{name}">'
-        f"{json_island(state)}<noscript><p>{text}: this interactive needs JavaScript.</p></noscript></div>"
+        '<div class="sdl-interactive"'
+        f' data-module="{name}">{json_island(state)}<noscript><p>{text}: this interactive needs'
+        " JavaScript.</p></noscript></div>"
     )
 
 
@@ -53,7 +60,11 @@ class Outputs:
     """A myst-nb renderer of MIME types; myst-nb calls it for every output of an executed notebook."""
 
     # An HTML alternative comes before a live widget (10): no kernel stands behind a published page.
-    mime_priority_overrides = [("html", INTERACTIVE, 1), ("html", PLOTLY, 2), ("html", "text/html", 3)]
+    mime_priority_overrides = [
+        ("html", INTERACTIVE, 1),
+        ("html", PLOTLY, 2),
+        ("html", "text/html", 3),
+    ]
 
     @staticmethod
     def handle_mime(renderer, data, inline: bool) -> list[nodes.Element] | None:
@@ -62,7 +73,11 @@ class Outputs:
         if data.mime_type == INTERACTIVE:
             content = data.content
             label = content.get("label") or content["module"]
-            return [nodes.raw("", interactive_html(content["module"], content["state"], label), format="html")]
+            return [
+                nodes.raw(
+                    "", interactive_html(content["module"], content["state"], label), format="html"
+                )
+            ]
         return None
 
 
@@ -78,13 +93,16 @@ class InteractiveDirective(Directive):
         try:
             state = json.loads("\n".join(self.content) or "{}")
         except json.JSONDecodeError as problem:
-            raise self.error(f"the body of interactive '{module}' must be JSON: {problem}") from problem
+            raise self.error(
+                f"the body of interactive '{module}' must be JSON: {problem}"
+            ) from problem
         label = self.options.get("label", module)
         return [nodes.raw("", interactive_html(module, state, label), format="html")]
 
 
 def register(app: Sphinx) -> None:
     installed = render.load_mime_renders
-    # myst-nb finds renderers by entry points of installed packages; this extension is not one, so it adds itself.
+    # myst-nb finds renderers by entry points of installed packages; this extension is not one, so
+    # it adds itself.
     render.load_mime_renders = lambda: [*installed(), Outputs]
     app.add_directive("interactive", InteractiveDirective)

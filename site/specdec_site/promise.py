@@ -1,4 +1,6 @@
-"""What is promised, as tables of results/matrix.json and mutation.json: the tests hold the first against a fresh run, the book shows both."""
+"""What is promised, as tables of results/matrix.json and mutation.json: the tests hold the first
+against a fresh run, the book shows both.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,7 +16,9 @@ Cell = str | nodes.Node
 
 
 def entry(cell: Cell) -> nodes.entry:
-    return nodes.entry("", nodes.paragraph("", "", cell if isinstance(cell, nodes.Node) else nodes.Text(cell)))
+    return nodes.entry(
+        "", nodes.paragraph("", "", cell if isinstance(cell, nodes.Node) else nodes.Text(cell))
+    )
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[Cell]]) -> nodes.table:
@@ -33,21 +37,33 @@ def names(kinds: Iterable[str]) -> nodes.inline:
     return nodes.inline("", "", *parts[:-1])
 
 
-TREES = {"one pass": "a tree is verified in one pass", "path by path": "a tree is verified path by path"}
+TREES = {
+    "one pass": "a tree is verified in one pass",
+    "path by path": "a tree is verified path by path",
+}
 
 
 def architectures(data: dict) -> nodes.definition_list:
     """One entry for each outcome and reason, with the model types it holds for."""
     groups: dict[tuple[str, str], list[str]] = {}
     for row in data["architectures"]:
-        why = TREES[row["trees"]] if row["trees"] else row["reason"].split(":")[0].split(", which cannot be cut back")[0]
+        why = (
+            TREES[row["trees"]]
+            if row["trees"]
+            else row["reason"].split(":")[0].split(", which cannot be cut back")[0]
+        )
         groups.setdefault((row["outcome"], why), []).append(row["kind"])
-    order = sorted(groups, key=lambda key: (("exact", "refused", "not tried").index(key[0]), -len(groups[key])))
+    order = sorted(
+        groups, key=lambda key: (("exact", "refused", "not tried").index(key[0]), -len(groups[key]))
+    )
     made = nodes.definition_list()
     for outcome, why in order:
         kinds = groups[outcome, why]
-        made += nodes.definition_list_item("", nodes.term(text=f"{outcome}, {len(kinds)} type{'s' * (len(kinds) > 1)}: {why}"),
-                                           nodes.definition("", nodes.paragraph("", "", names(kinds))))
+        made += nodes.definition_list_item(
+            "",
+            nodes.term(text=f"{outcome}, {len(kinds)} type{'s' * (len(kinds) > 1)}: {why}"),
+            nodes.definition("", nodes.paragraph("", "", names(kinds))),
+        )
     return made
 
 
@@ -61,29 +77,75 @@ def rules(data: dict) -> nodes.table:
     for row in data["rules"]:
         merged.setdefault((row["rule"], row["draft"].split(",")[0]), []).append(row["distance"])
     labels = list(data["rules"][0]["distance"])
-    worst = lambda found, label: None if found[0][label] is None else max(each[label] for each in found)
-    return table(("rule", "draft", *labels), ((nodes.literal("", rule), draft, *(distance(worst(found, label)) for label in labels)) for (rule, draft), found in merged.items()))
+    worst = lambda found, label: (
+        None if found[0][label] is None else max(each[label] for each in found)
+    )
+    return table(
+        ("rule", "draft", *labels),
+        (
+            (nodes.literal("", rule), draft, *(distance(worst(found, label)) for label in labels))
+            for (rule, draft), found in merged.items()
+        ),
+    )
 
 
 def drafters(data: dict) -> nodes.table:
-    """One row for each drafter, with the rules that judged it; a rule with another outcome gets a row of its own."""
+    """One row for each drafter, with the rules that judged it; a rule with another outcome gets a
+    row of its own.
+    """
     labels, merged = list(data["drafters"][0]["distance"]), {}
     for row in data["drafters"]:
-        cells = "exact" if row["greedy text"] else "differs", *(distance(row["distance"][label]) for label in labels)
+        cells = (
+            "exact" if row["greedy text"] else "differs",
+            *(distance(row["distance"][label]) for label in labels),
+        )
         merged.setdefault((row["drafter"], cells), []).append(row["rule"])
-    return table(("drafter", "rules", "T = 0", *labels), ((drafter, ", ".join(rules).replace("_", " "), *cells) for (drafter, cells), rules in merged.items()))
+    return table(
+        ("drafter", "rules", "T = 0", *labels),
+        (
+            (drafter, ", ".join(rules).replace("_", " "), *cells)
+            for (drafter, cells), rules in merged.items()
+        ),
+    )
 
 
 def refusals(data: dict) -> nodes.table:
-    return table(("asked for", "answer"), ((nodes.literal("", row["asked"].strip("`")) if "`" in row["asked"] else row["asked"], f"{row['error']}: {row['message']}") for row in data["refused"]))
+    return table(
+        ("asked for", "answer"),
+        (
+            (
+                nodes.literal("", row["asked"].strip("`")) if "`" in row["asked"] else row["asked"],
+                f"{row['error']}: {row['message']}",
+            )
+            for row in data["refused"]
+        ),
+    )
 
 
 def mutants(data: dict) -> nodes.container:
-    """One row for each module: how many changes were killed, survived, or are reached by no test of the fast part; then why some survived."""
+    """One row for each module: how many changes were killed, survived, or are reached by no test of
+    the fast part; then why some survived.
+    """
     heads = ("killed", "survived", "untested", "timed out")
-    counted = table(("module", *heads), ((nodes.literal("", module), *(str(counts[head]) for head in heads)) for module, counts in data["modules"].items()))
-    reasons = Counter(survivor["harmless"] or "something that a test should notice" for survivor in data["survivors"])
-    return nodes.container("", counted, table(("what the survivors change", "changes"), ((reason, str(count)) for reason, count in reasons.most_common())))
+    counted = table(
+        ("module", *heads),
+        (
+            (nodes.literal("", module), *(str(counts[head]) for head in heads))
+            for module, counts in data["modules"].items()
+        ),
+    )
+    reasons = Counter(
+        survivor["harmless"] or "something that a test should notice"
+        for survivor in data["survivors"]
+    )
+    return nodes.container(
+        "",
+        counted,
+        table(
+            ("what the survivors change", "changes"),
+            ((reason, str(count)) for reason, count in reasons.most_common()),
+        ),
+    )
 
 
 def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
@@ -91,13 +153,30 @@ def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
         if name not in results.names():
             return [nodes.paragraph(text=f"Nothing is recorded in results/{name}.json yet.")]
         found = results.load(name)
-        note = f" {found.data['run']} of {found.data['mutants']} changes were run; the tests noticed {found.data['score']:.0%} of them." if "score" in found.data else ""
-        words = (f"Made by the suite itself: {found.source.replace('`', '')}.{note}", found.data.get("note", ""))
-        return [make(found.data), nodes.paragraph("", "", nodes.emphasis(text=" ".join(filter(None, words))))]
+        note = (
+            f" {found.data['run']} of {found.data['mutants']} changes were run; the tests noticed"
+            f" {found.data['score']:.0%} of them."
+            if "score" in found.data
+            else ""
+        )
+        words = (
+            f"Made by the suite itself: {found.source.replace('`', '')}.{note}",
+            found.data.get("note", ""),
+        )
+        return [
+            make(found.data),
+            nodes.paragraph("", "", nodes.emphasis(text=" ".join(filter(None, words)))),
+        ]
+
     return made
 
 
 def register(app: Sphinx) -> None:
-    for name, make in (("promise-architectures", architectures), ("promise-rules", rules), ("promise-drafters", drafters), ("promise-refusals", refusals)):
+    for name, make in (
+        ("promise-architectures", architectures),
+        ("promise-rules", rules),
+        ("promise-drafters", drafters),
+        ("promise-refusals", refusals),
+    ):
         late.directive(app, name, content(make))
     late.directive(app, "promise-mutation", content(mutants, "mutation"))

@@ -1,4 +1,6 @@
-"""A plotly figure's own data as an HTML table, for readers who cannot or would rather not read it off the drawing."""
+"""A plotly figure's own data as an HTML table, for readers who cannot or would rather not read it
+off the drawing.
+"""
 
 import base64
 import html
@@ -19,8 +21,10 @@ def values(column: object) -> list:
 
 
 def cell(value: object) -> str:
-    missing = value is None or value != value   # nan
-    return "" if missing else html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    missing = value is None or value != value  # nan
+    return (
+        "" if missing else html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+    )
 
 
 def thinned(rows: list) -> list:
@@ -38,10 +42,15 @@ def axis_title(layout: dict, axis: str, fallback: str) -> str:
 
 def table(head: Iterable[str], rows: list) -> str:
     shown = thinned(rows)
-    note = f"<p>{len(shown)} of {len(rows)} rows, evenly spaced.</p>" if len(shown) < len(rows) else ""
+    note = (
+        f"<p>{len(shown)} of {len(rows)} rows, evenly spaced.</p>" if len(shown) < len(rows) else ""
+    )
     heads = "".join(f'<th scope="col">{cell(h)}</th>' for h in head)
     body = "".join("<tr>" + "".join(f"<td>{cell(v)}</td>" for v in row) + "</tr>" for row in shown)
-    return f'<div class="sdl-scroll" tabindex="0" role="group" aria-label="Data"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>{note}'
+    return (
+        '<div class="sdl-scroll" tabindex="0" role="group"'
+        f' aria-label="Data"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>{note}'
+    )
 
 
 def grid_table(trace: dict, layout: dict) -> str:
@@ -58,17 +67,29 @@ def readings(trace: dict) -> list:
     middle, bars = values(trace.get("y")), trace.get("error_y") or {}
     up = values(bars.get("array"))
     down = values(bars.get("arrayminus")) or up
-    return [cell(y) and f"{cell(y)} ({cell(y - below)} to {cell(y + above)})" for y, below, above in zip(middle, down, up)] if up else middle
+    return (
+        [
+            cell(y) and f"{cell(y)} ({cell(y - below)} to {cell(y + above)})"
+            for y, below, above in zip(middle, down, up)
+        ]
+        if up
+        else middle
+    )
 
 
 def series_table(traces: list[dict], layout: dict) -> str:
     """Curves and bars: one column per series where they share their x, else one row per point."""
-    named = [(t.get("name") or f"series {i}", values(t.get("x")), readings(t)) for i, t in enumerate(traces, 1)]
+    named = [
+        (t.get("name") or f"series {i}", values(t.get("x")), readings(t))
+        for i, t in enumerate(traces, 1)
+    ]
     x_title, y_title = axis_title(layout, "xaxis", "x"), axis_title(layout, "yaxis", "y")
     first = named[0][1]
     if first and all(x == first and len(y) == len(first) for _, x, y in named):
         heads = [y_title] if len(named) == 1 else [name for name, _, _ in named]
-        return table([x_title, *heads], [list(row) for row in zip(first, *(y for _, _, y in named))])
+        return table(
+            [x_title, *heads], [list(row) for row in zip(first, *(y for _, _, y in named))]
+        )
     rows = []
     for name, x, y in named:
         size = max(len(x), len(y))
@@ -77,25 +98,49 @@ def series_table(traces: list[dict], layout: dict) -> str:
 
 
 def spans_table(traces: list[dict], layout: dict) -> str:
-    """Bars that begin at a `base` of their own, not at 0: one row a bar, with its start and its length."""
+    """Bars that begin at a `base` of their own, not at 0: one row a bar, with its start and its
+    length.
+    """
     along, across = ("x", "y") if traces[0].get("orientation") == "h" else ("y", "x")
     rows = []
     for i, trace in enumerate(traces, 1):
-        lengths, places, base = values(trace.get(along)), values(trace.get(across)), trace["base"]
+        lengths = values(trace.get(along))
+        places = values(trace.get(across))
+        base = trace["base"]
         starts = values(base) if isinstance(base, list | dict) else [base] * len(lengths)
-        rows += list(zip([trace.get("name") or f"series {i}"] * len(lengths), places or range(len(lengths)), starts, lengths))
+        rows += list(
+            zip(
+                [trace.get("name") or f"series {i}"] * len(lengths),
+                places or range(len(lengths)),
+                starts,
+                lengths,
+            )
+        )
     title = axis_title(layout, f"{along}axis", along)
-    return table(["series", axis_title(layout, f"{across}axis", across), f"start ({title})", "length (same unit)"], rows)
+    return table(
+        [
+            "series",
+            axis_title(layout, f"{across}axis", across),
+            f"start ({title})",
+            "length (same unit)",
+        ],
+        rows,
+    )
 
 
 def histogram_table(trace: dict, layout: dict) -> str:
-    """One row a bin. The figure names its bins (`xbins`): those that plotly would choose are not known before it draws."""
+    """One row a bin. The figure names its bins (`xbins`): those that plotly would choose are not
+    known before it draws.
+    """
     bins, whole = trace["xbins"], {"percent": 100, "probability": 1}.get(trace.get("histnorm"))
     edges = np.arange(bins["start"], bins["end"] + bins["size"] / 2, bins["size"])
     counts, _ = np.histogram(values(trace["x"]), edges)
     heights = whole * counts / counts.sum() if whole else counts
     title = axis_title(layout, "xaxis", "x")
-    return table([f"{title}, from", "to", axis_title(layout, "yaxis", "count")], list(zip(edges.tolist(), edges[1:].tolist(), heights.tolist())))
+    return table(
+        [f"{title}, from", "to", axis_title(layout, "yaxis", "count")],
+        list(zip(edges.tolist(), edges[1:].tolist(), heights.tolist())),
+    )
 
 
 def figure_table(figure: dict) -> str:
@@ -103,9 +148,21 @@ def figure_table(figure: dict) -> str:
     layout = figure.get("layout", {})
     grids = [t for t in figure["data"] if t.get("z") is not None]
     histograms = [t for t in figure["data"] if t.get("type") == "histogram"]
-    points = [t for t in figure["data"] if t.get("z") is None and t.get("type") != "histogram" and (t.get("x") is not None or t.get("y") is not None)]
+    points = [
+        t
+        for t in figure["data"]
+        if t.get("z") is None
+        and t.get("type") != "histogram"
+        and (t.get("x") is not None or t.get("y") is not None)
+    ]
     spans = [t for t in points if t.get("base") is not None]
     series = [t for t in points if t.get("base") is None]
-    parts = [grid_table(t, layout) for t in grids] + [histogram_table(t, layout) for t in histograms]
-    parts += [draw(traces, layout) for draw, traces in ((spans_table, spans), (series_table, series)) if traces]
+    parts = [grid_table(t, layout) for t in grids] + [
+        histogram_table(t, layout) for t in histograms
+    ]
+    parts += [
+        draw(traces, layout)
+        for draw, traces in ((spans_table, spans), (series_table, series))
+        if traces
+    ]
     return "".join(parts)

@@ -1,6 +1,7 @@
 """Sources of proposals: one file, one class per method."""
-from .blockwise import BlockwiseDrafter
-from .medusa import MedusaDrafter
-from .model import ModelDrafter
+
+from specdec_lite.drafters.blockwise import BlockwiseDrafter
+from specdec_lite.drafters.medusa import MedusaDrafter
+from specdec_lite.drafters.model import ModelDrafter
 
 __all__ = ["BlockwiseDrafter", "MedusaDrafter", "ModelDrafter"]

@@ -1,74 +1,107 @@
-"""Medusa: extra heads on the target guess several tokens ahead, and a tree of their guesses is verified in one pass.
+"""Medusa: extra heads on the target guess several tokens ahead, and a tree of their guesses is
+verified in one pass.
 
-What lives here: the drafter. What does not: the heads (`specdec_lite.heads`), their training (`training.medusa`) and the choice
-of a tree's shape (`TokenTree.best`). Source: Cai et al. 2024, arXiv 2401.10774.
+What lives here: the drafter. What does not: the heads (`drafters.heads`), their training
+(`training.medusa`) and the choice of a tree's shape (`TokenTree.best`). Source: Cai et al. 2024,
+arXiv 2401.10774.
 
-**Which head guesses which token.** When a draft is made, the last committed token, at position m − 1, has not been scored
-yet; the newest hidden state is that of position t = m − 2, which produced it. The target's own head reads token t + 1 = m − 1
-off that state, so the k-th extra head, k = 1 … K, reads token t + k + 1 = m − 1 + k. Level i of the tree, the root's children
-being level 0, therefore holds the guesses of the extra head i + 1.
+**Which head guesses which token.** When a draft is made, the last committed token, at position m −
+1, has not been scored yet; the newest hidden state is that of position t = m − 2, which produced
+it. The target's own head reads token t + 1 = m − 1 off that state, so the k-th extra head, k = 1 …
+K, reads token t + k + 1 = m − 1 + k. Level i of the tree, the root's children being level 0,
+therefore holds the guesses of the extra head i + 1.
 """
+
 import json
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ..heads import Heads, check_heads, load_heads
-from ..models import CausalLM
-from ..passes import Scores
-from ..proposal import NOTHING, Proposal, Verdict
-from ..speculation import Context
-from ..tree import TokenTree
+from specdec_lite.drafters.heads import Heads, check_heads, load_heads
+from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.speculation import Context
+from specdec_lite.tree import TokenTree
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "medusa"
 
 
 def load_report(folder: str | Path = SHIPPED) -> dict:
-    """What was measured of the heads in a folder: {"accuracies": {text: [levels][ranks]}, "tree": the shape chosen from them, …}."""
+    """What was measured of the heads in a folder: {"accuracies": {text: [levels][ranks]}, "tree":
+    the shape chosen from them, …}.
+    """
     path = Path(folder) / "report.json"
     if not path.is_file():
-        raise ValueError(f"folder={str(folder)!r}: must be a folder that holds report.json beside the heads")
+        raise ValueError(
+            f"folder={str(folder)!r}: must be a folder that holds report.json beside the heads"
+        )
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 class MedusaDrafter:
     """Draft a tree of the heads' likeliest tokens, of the same shape in every round.
 
-    target: the model that decodes; its vocabulary projection is shared by all heads. heads: trained on it. tree: a shape,
-    that is a `TokenTree` of ranks: a node with rank r on level i is guess r (0 the likeliest) of extra head i + 1, and a
-    chain is `TokenTree.chain([0] * K)`. The tokens are *chosen*, not drawn, so a lossless rule stays lossless at every
-    temperature. Raises ValueError for a shape deeper than there are heads, or with a rank outside the vocabulary.
+    target: the model that decodes; its vocabulary projection is shared by all heads. heads: trained
+    on it. tree: a shape, that is a `TokenTree` of ranks: a node with rank r on level i is guess r
+    (0 the likeliest) of extra head i + 1, and a chain is `TokenTree.chain([0] * K)`. The tokens are
+    *chosen*, not drawn, so a lossless rule stays lossless at every temperature. Raises ValueError
+    for a shape deeper than there are heads, or with a rank outside the vocabulary.
     """
 
     def __init__(self, target: CausalLM, heads: Heads, tree: TokenTree):
         check_heads(heads, target)
         if not isinstance(tree, TokenTree):
-            raise TypeError(f"tree is a {type(tree).__name__}: must be a TokenTree of ranks, such as TokenTree.chain([0, 0, 0])")
+            raise TypeError(
+                f"tree is a {type(tree).__name__}: must be a TokenTree of ranks, such as"
+                " TokenTree.chain([0, 0, 0])"
+            )
         depth = tree.depth.tolist()
-        self.target, self.heads, self.tree = target, heads, tree
-        self.levels, self.ranks = max(depth, default=-1) + 1, max(tree.tokens.tolist(), default=-1) + 1
+        self.target = target
+        self.heads = heads
+        self.tree = tree
+        self.levels = max(depth, default=-1) + 1
+        self.ranks = max(tree.tokens.tolist(), default=-1) + 1
         if self.levels > heads.count:
-            raise ValueError(f"tree has {self.levels} levels: there are {heads.count} heads, one for each level")
+            raise ValueError(
+                f"tree has {self.levels} levels: there are {heads.count} heads, one for each level"
+            )
         if len(tree) and (int(tree.tokens.min()) < 0 or self.ranks > target.vocab_size):
-            raise ValueError(f"tree holds ranks {int(tree.tokens.min())} … {self.ranks - 1}: they must be in 0 … {target.vocab_size - 1}")
+            raise ValueError(
+                f"tree holds ranks {int(tree.tokens.min())} … {self.ranks - 1}: they must be in 0 …"
+                f" {target.vocab_size - 1}"
+            )
         self.hidden_layers = ("final",) if len(tree) else ()
-        self.shapes = [tree.prune([node for node, level in enumerate(depth) if level < levels])[0] for levels in range(self.levels + 1)]
+        self.shapes = [
+            tree.prune([node for node, level in enumerate(depth) if level < levels])[0]
+            for levels in range(self.levels + 1)
+        ]
 
     @classmethod
-    def from_pretrained(cls, target: CausalLM, path: str | Path | None = None, tree: TokenTree | None = None) -> "MedusaDrafter":
-        """The heads in the folder `path` (None: the shipped ones, which belong to the shipped pair's target).
+    def from_pretrained(
+        cls, target: CausalLM, path: str | Path | None = None, tree: TokenTree | None = None
+    ) -> "MedusaDrafter":
+        """The heads in the folder `path` (None: the shipped ones, which belong to the shipped
+        pair's target).
 
-        tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and lies beside them.
+        tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and
+        lies beside them.
         """
         if not isinstance(target, CausalLM):
             raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
         folder = SHIPPED if path is None else path
-        return cls(target, load_heads(folder, target), TokenTree(**load_report(folder)["tree"]) if tree is None else tree)
+        return cls(
+            target,
+            load_heads(folder, target),
+            TokenTree(**load_report(folder)["tree"]) if tree is None else tree,
+        )
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:
-        """Hidden states "final" [..., d] → logits [..., levels, V] of the first `levels` heads (None: of all)."""
+        """Hidden states "final" [..., d] → logits [..., levels, V] of the first `levels` heads
+        (None: of all).
+        """
         return self.target.head(self.heads(hidden, slice(levels)))
 
     def start(self, context: Context) -> "MedusaSession":
@@ -76,18 +109,27 @@ class MedusaDrafter:
 
 
 class MedusaSession:
-    """Holds nothing but a count: what the heads read is the last row of the scores that the target's last pass left."""
+    """Holds nothing but a count: what the heads read is the last row of the scores that the
+    target's last pass left.
+    """
 
     def __init__(self, drafter: MedusaDrafter):
         self.drafter, self.passes = drafter, 0
 
     def propose(self, context: Context) -> Proposal:
-        """Nothing after a prompt of one token: no token has been scored then, so there is no hidden state to read."""
-        drafter, levels = self.drafter, min(self.drafter.levels, context.wanted - 1)
+        """Nothing after a prompt of one token: no token has been scored then, so there is no hidden
+        state to read.
+        """
+        drafter = self.drafter
+        levels = min(self.drafter.levels, context.wanted - 1)
         if levels < 1 or context.scores is None:
             return NOTHING
         self.passes += 1
-        guesses = drafter.logits(context.scores.hidden["final"][0, -1], levels).topk(drafter.ranks).indices
+        guesses = (
+            drafter.logits(context.scores.hidden["final"][0, -1], levels)
+            .topk(drafter.ranks)
+            .indices
+        )
         return Proposal(drafter.shapes[levels].fill(guesses))
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:

@@ -2,12 +2,38 @@
 
     python -m specdec_lite.training pair --out specdec_lite/weights/pair
 
-`text`: tokenizer and token streams. `loop`: plan, batches, optimisers, the resumable loop. One module per product beside
-them: its losses, its measurements, and the options of its command. Interrupt a run at any time: it resumes from `--work`.
+`text`: tokenizer and token streams. `loop`: plan, batches, optimisers, the resumable loop. One
+module per product beside them: its losses, its measurements, and the options of its command.
+Interrupt a run at any time: it resumes from `--work`.
 """
-from .loop import Plan, batches, initialise, next_token_loss, optimizers, train
-from .pair import DRAFT, TARGET, distillation_loss, held_out_logits, measure, write_card
-from .text import MIXTURE, VOCABULARY, prepare, tokenize, train_tokenizer
 
-__all__ = ["DRAFT", "MIXTURE", "Plan", "TARGET", "VOCABULARY", "batches", "distillation_loss", "held_out_logits", "initialise", "measure",
-           "next_token_loss", "optimizers", "prepare", "tokenize", "train", "train_tokenizer", "write_card"]
+from specdec_lite.training.loop import Plan, batches, initialise, next_token_loss, optimizers, train
+from specdec_lite.training.pair import (
+    DRAFT,
+    TARGET,
+    distillation_loss,
+    held_out_logits,
+    measure,
+    write_card,
+)
+from specdec_lite.training.text import MIXTURE, VOCABULARY, prepare, tokenize, train_tokenizer
+
+__all__ = [
+    "DRAFT",
+    "MIXTURE",
+    "Plan",
+    "TARGET",
+    "VOCABULARY",
+    "batches",
+    "distillation_loss",
+    "held_out_logits",
+    "initialise",
+    "measure",
+    "next_token_loss",
+    "optimizers",
+    "prepare",
+    "tokenize",
+    "train",
+    "train_tokenizer",
+    "write_card",
+]

@@ -1,17 +1,29 @@
-"""The command line: `python -m specdec_lite.training PRODUCT …`, one subcommand per thing that is shipped trained."""
+"""The command line: `python -m specdec_lite.training PRODUCT …`, one subcommand per thing that is
+shipped trained.
+"""
+
 import argparse
 
-from . import blockwise, medusa, pair
+from specdec_lite.training import blockwise, medusa, pair
 
 PRODUCTS = {"pair": pair, "blockwise": blockwise, "medusa": medusa}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the options of one product and train it."""
-    parser = argparse.ArgumentParser(prog="python -m specdec_lite.training", description="Train what is shipped trained, on text that every machine has.")
+    parser = argparse.ArgumentParser(
+        prog="python -m specdec_lite.training",
+        description="Train what is shipped trained, on text that every machine has.",
+    )
     commands = parser.add_subparsers(dest="product", required=True, metavar=" | ".join(PRODUCTS))
     for name, module in PRODUCTS.items():
-        module.add_arguments(commands.add_parser(name, help=module.__doc__.splitlines()[0], description=module.__doc__.splitlines()[0]))
+        module.add_arguments(
+            commands.add_parser(
+                name,
+                help=module.__doc__.splitlines()[0],
+                description=module.__doc__.splitlines()[0],
+            )
+        )
     chosen = parser.parse_args(arguments)
     PRODUCTS[chosen.product].run(chosen)
 

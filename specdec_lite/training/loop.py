@@ -1,8 +1,10 @@
-"""The training loop: a plan, batches, a loss, an optimiser; interrupted at any time, it resumes step for step.
+"""The training loop: a plan, batches, a loss, an optimiser; interrupted at any time, it resumes
+step for step.
 
-What lives here: everything that does not care which model is trained. What does not: the text (`text`), and the losses
-of the drafts and heads, which stand with what they train.
+What lives here: everything that does not care which model is trained. What does not: the text
+(`text`), and the losses of the drafts and heads, which stand with what they train.
 """
+
 import hashlib
 import math
 import time
@@ -16,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ..transformer import Transformer
-from .text import MIXTURE
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.training.text import MIXTURE
 
 OPTIMIZERS = ("adamw", "muon")
 DECAY_FROM = 0.3
@@ -25,10 +27,13 @@ DECAY_FROM = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many tokens per step.
+    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many
+    tokens per step.
 
-    warmup: steps in which the rate rises. decay_from: the share of the steps after which it falls to zero.
+    warmup: steps in which the rate rises. decay_from: the share of the steps after which it falls
+    to zero.
     """
+
     steps: int
     learning_rate: float
     batch: int = 8
@@ -44,7 +49,9 @@ class Plan:
         if self.steps < 0:
             raise ValueError(f"steps={self.steps}: must be 0 or more")
         if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}")
+            raise ValueError(
+                f"optimizer={self.optimizer!r}: must be one of {', '.join(OPTIMIZERS)}"
+            )
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must be 0 or more")
         if not 0 <= self.decay_from < 1:
@@ -65,55 +72,104 @@ class Plan:
 
 
 def batches(streams: dict[str, np.ndarray], plan: Plan, first: int = 0) -> Iterator[Tensor]:
-    """Batches [rows, context + 1] of random windows; step i is a function of (seed, i) alone, so a run can resume."""
+    """Batches [rows, context + 1] of random windows; step i is a function of (seed, i) alone, so a
+    run can resume.
+    """
     for step in range(first, plan.steps):
         rows, context = plan.window(step)
         yield windows(streams, np.random.default_rng((plan.seed, step)), rows, context + 1)[1]
 
 
-def windows(streams: dict[str, np.ndarray], rng: np.random.Generator, rows: int, length: int) -> tuple[list[str], Tensor]:
-    """Random windows [rows, length], each of a stream drawn by MIXTURE, and the names of these streams."""
+def windows(
+    streams: dict[str, np.ndarray], rng: np.random.Generator, rows: int, length: int
+) -> tuple[list[str], Tensor]:
+    """Random windows [rows, length], each of a stream drawn by MIXTURE, and the names of these
+    streams.
+    """
     weights = np.array([MIXTURE[name] for name in streams])
-    chosen = [list(streams)[i] for i in rng.choice(len(streams), size=rows, p=weights / weights.sum())]
+    chosen = [
+        list(streams)[i] for i in rng.choice(len(streams), size=rows, p=weights / weights.sum())
+    ]
     starts = [rng.integers(len(streams[name]) - length) for name in chosen]
-    return chosen, torch.from_numpy(np.stack([streams[name][s:s + length] for name, s in zip(chosen, starts)]).astype(np.int64))
+    return chosen, torch.from_numpy(
+        np.stack([streams[name][s : s + length] for name, s in zip(chosen, starts)]).astype(
+            np.int64
+        )
+    )
 
 
 def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
     """Mean cross-entropy in nats per token over a batch of windows."""
+
     def loss(rows: Tensor) -> Tensor:
         return F.cross_entropy(model(rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
+
     return loss
 
 
 def initialise(model: Transformer, seed: int = 0) -> Transformer:
-    """Normal(0, .02) weights, the two matrices that write to the residual stream scaled down by √(2 · layers)."""
+    """Normal(0, .02) weights, the two matrices that write to the residual stream scaled down by √(2
+    · layers).
+    """
     generator = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         if weight.dim() == 2:
-            scale = math.sqrt(2 * model.config.num_layers) if name.endswith(("out.weight", "down.weight")) else 1.0
+            scale = (
+                math.sqrt(2 * model.config.num_layers)
+                if name.endswith(("out.weight", "down.weight"))
+                else 1.0
+            )
             torch.nn.init.normal_(weight, std=0.02 / scale, generator=generator)
     return model
 
 
 def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for the hidden matrices and AdamW for embeddings, heads and vectors.
+    """AdamW for everything, or Muon for the hidden matrices and AdamW for embeddings, heads and
+    vectors.
 
-    Only matrices decay. Muon's step is scaled to the size of AdamW's, so that one learning rate serves both.
-    Source: Loshchilov and Hutter 2019; Jordan et al. 2024 (Muon), with the scale of Liu et al. 2025.
+    Only matrices decay. Muon's step is scaled to the size of AdamW's, so that one learning rate
+    serves both. Source: Loshchilov and Hutter 2019; Jordan et al. 2024 (Muon), with the scale of
+    Liu et al. 2025.
     """
     trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     by_muon = plan.optimizer == "muon"
-    hidden = [w for name, w in trained if by_muon and w.dim() == 2 and not {"embedding", "head"} & set(name.split("."))]
+    hidden = [
+        w
+        for name, w in trained
+        if by_muon and w.dim() == 2 and not {"embedding", "head"} & set(name.split("."))
+    ]
     if hidden and not hasattr(torch.optim, "Muon"):
-        raise ValueError(f"optimizer='muon' needs torch 2.9 or later, this is {torch.__version__}: use 'adamw'")
+        raise ValueError(
+            f"optimizer='muon' needs torch 2.9 or later, this is {torch.__version__}: use 'adamw'"
+        )
     taken = {id(w) for w in hidden}
     matrices = [w for _, w in trained if w.dim() >= 2 and id(w) not in taken]
     vectors = [w for _, w in trained if w.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    made = [torch.optim.AdamW([g for g in groups if g["params"]], lr=plan.learning_rate, betas=(0.9, 0.98), fused=True)] if matrices or vectors else []
+    groups = [
+        {"params": matrices, "weight_decay": plan.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    made = (
+        [
+            torch.optim.AdamW(
+                [g for g in groups if g["params"]],
+                lr=plan.learning_rate,
+                betas=(0.9, 0.98),
+                fused=True,
+            )
+        ]
+        if matrices or vectors
+        else []
+    )
     if hidden:
-        made.append(torch.optim.Muon(hidden, lr=plan.learning_rate, weight_decay=plan.weight_decay, adjust_lr_fn="match_rms_adamw"))
+        made.append(
+            torch.optim.Muon(
+                hidden,
+                lr=plan.learning_rate,
+                weight_decay=plan.weight_decay,
+                adjust_lr_fn="match_rms_adamw",
+            )
+        )
     return made
 
 
@@ -126,20 +182,40 @@ def digest(model: nn.Module) -> str:
 
 
 class Checkpoint:
-    """The state of a run, written whole or not at all: model, optimisers, step, seconds spent, and what the run set out to do."""
+    """The state of a run, written whole or not at all: model, optimisers, step, seconds spent, and
+    what the run set out to do.
+    """
 
-    def __init__(self, path: Path, model: nn.Module, optimisers: list[torch.optim.Optimizer], plan: Plan, streams: dict):
-        self.path, self.model, self.optimisers = path, model, optimisers
-        self.run = {"plan": asdict(plan), "start": digest(model), "text": {name: len(stream) for name, stream in streams.items()}}
+    def __init__(
+        self,
+        path: Path,
+        model: nn.Module,
+        optimisers: list[torch.optim.Optimizer],
+        plan: Plan,
+        streams: dict,
+    ):
+        self.path = path
+        self.model = model
+        self.optimisers = optimisers
+        self.run = {
+            "plan": asdict(plan),
+            "start": digest(model),
+            "text": {name: len(stream) for name, stream in streams.items()},
+        }
 
     def load(self, device) -> tuple[int, float]:
-        """Steps done and seconds spent so far: (0, 0.0) where nothing was saved. ValueError where another run was."""
+        """Steps done and seconds spent so far: (0, 0.0) where nothing was saved. ValueError where
+        another run was.
+        """
         if not self.path.exists():
             return 0, 0.0
         saved = torch.load(self.path, map_location=device, weights_only=True)
         if saved.get("run") != self.run:
-            raise ValueError(f"{self.path} is the checkpoint of another run ({saved.get('run', 'not told which')}): this one is {self.run}; "
-                             "choose another --work folder, or delete it")
+            raise ValueError(
+                f"{self.path} is the checkpoint of another run"
+                f" ({saved.get('run', 'not told which')}): this one is {self.run}; choose another"
+                " --work folder, or delete it"
+            )
         self.model.load_state_dict(saved["model"])
         for optimizer, state in zip(self.optimisers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
@@ -147,25 +223,49 @@ class Checkpoint:
 
     def save(self, step: int, seconds: float) -> None:
         part = self.path.with_suffix(".part")
-        torch.save({"model": self.model.state_dict(), "optimizers": [o.state_dict() for o in self.optimisers], "step": step, "seconds": seconds,
-                    "run": self.run}, part)
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "optimizers": [o.state_dict() for o in self.optimisers],
+                "step": step,
+                "seconds": seconds,
+                "run": self.run,
+            },
+            part,
+        )
         part.replace(self.path)
 
 
-def train(model: nn.Module, loss: Callable[[Tensor], Tensor], streams: dict, plan: Plan, path: Path, compiled: bool = False) -> float:
-    """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast, float32 weights, clipping at 1.
+def train(
+    model: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    streams: dict,
+    plan: Plan,
+    path: Path,
+    compiled: bool = False,
+) -> float:
+    """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast, float32
+    weights, clipping at 1.
 
-    model: what is trained, its parameters with `requires_grad`. loss: a batch of windows [rows, context + 1] → one number.
-    Leaves the model in eval mode and returns the seconds spent on it, earlier runs included.
+    model: what is trained, its parameters with `requires_grad`. loss: a batch of windows [rows,
+    context + 1] → one number. Leaves the model in eval mode and returns the seconds spent on it,
+    earlier runs included.
     """
-    device, optimisers = next(model.parameters()).device, optimizers(model, plan)
+    device = next(model.parameters()).device
+    optimisers = optimizers(model, plan)
     checkpoint = Checkpoint(path, model, optimisers, plan, streams)
     first, spent = checkpoint.load(device)
     for part in model.modules():
         if isinstance(part, Transformer):
             part.rotary(device, torch.float32)
     step_loss = torch.compile(loss, dynamic=False) if compiled else loss
-    bar = tqdm(batches(streams, plan, first), initial=first, total=plan.steps, mininterval=5, desc=path.stem)
+    bar = tqdm(
+        batches(streams, plan, first),
+        initial=first,
+        total=plan.steps,
+        mininterval=5,
+        desc=path.stem,
+    )
     smooth, saved_at = None, time.monotonic()
     began = saved_at - spent
     for step, rows in enumerate(bar, start=first):

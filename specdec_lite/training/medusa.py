@@ -1,4 +1,7 @@
-"""Medusa's heads on the frozen target, their accuracy by rank, and the sparse tree chosen from it; joint training beside it."""
+"""Medusa's heads on the frozen target, their accuracy by rank, and the sparse tree chosen from it;
+joint training beside it.
+"""
+
 import argparse
 import copy
 import json
@@ -9,21 +12,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .. import results
-from ..corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
-from ..drafters.medusa import SHIPPED
-from ..heads import Heads, fingerprint, save_heads
-from ..models import CausalLM
-from ..pairs import SHIPPED as PAIR
-from ..pairs import load_pair
-from ..sampling import Sampling
-from ..transformer import Transformer
-from ..tree import TokenTree
-from .blockwise import final_states, head_loss
-from .loop import Plan, train
-from .text import prepare
+from specdec_lite import results
+from specdec_lite.drafters.heads import Heads, fingerprint, save_heads
+from specdec_lite.drafters.medusa import SHIPPED
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
+from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
+from specdec_lite.sampling import Sampling
+from specdec_lite.training.blockwise import final_states, head_loss
+from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.text import prepare
+from specdec_lite.tree import TokenTree
 
-COUNT, DECAY, RANKS, NODES = 4, 0.8, 10, 16
+COUNT = 4
+DECAY = 0.8
+RANKS = 10
+NODES = 16
 REGIMES = ("frozen", "joint")
 STEPS = {"frozen": 3000, "joint": 150}
 RATES = {"frozen": 3e-3, "joint": 3e-4}
@@ -31,98 +36,179 @@ WEIGHT = 0.2
 OWN_TEXT = {"greedy": 0.0, "sampled": 1.0}
 
 
-def weighted_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, decay: float = DECAY) -> Tensor:
-    """Σ λᵏ · (cross-entropy of head k), k = 1 … K, with λ = `decay`: later heads know less and weigh less.
+def weighted_loss(
+    model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, decay: float = DECAY
+) -> Tensor:
+    """Σ λᵏ · (cross-entropy of head k), k = 1 … K, with λ = `decay`: later heads know less and
+    weigh less.
 
-    Head k at the row of token t_j is scored on t_{j+k+1}: labels shifted by one more than its number. Source: Cai et al. 2024, equation 1.
+    Head k at the row of token t_j is scored on t_{j+k+1}: labels shifted by one more than its
+    number. Source: Cai et al. 2024, equation 1.
     """
-    return torch.stack([decay ** (index + 1) * head_loss(model, heads, hidden, rows, index) for index in range(heads.count)]).sum()
+    return torch.stack(
+        [
+            decay ** (index + 1) * head_loss(model, heads, hidden, rows, index)
+            for index in range(heads.count)
+        ]
+    ).sum()
 
 
 def frozen_loss(model: Transformer, heads: Heads) -> Callable[[Tensor], Tensor]:
     """Medusa-1: the heads learn, the target does not."""
+
     def loss(rows: Tensor) -> Tensor:
         with torch.no_grad():
             hidden = final_states(model, rows[:, :-1])
         return weighted_loss(model, heads, hidden, rows)
+
     return loss
 
 
-def joint_loss(model: Transformer, heads: Heads, weight: float = WEIGHT) -> Callable[[Tensor], Tensor]:
-    """Medusa-2: the target's own next-token loss plus `weight` times that of the heads; both learn. Source: equation 2."""
+def joint_loss(
+    model: Transformer, heads: Heads, weight: float = WEIGHT
+) -> Callable[[Tensor], Tensor]:
+    """Medusa-2: the target's own next-token loss plus `weight` times that of the heads; both learn.
+    Source: equation 2.
+    """
+
     def loss(rows: Tensor) -> Tensor:
         hidden = final_states(model, rows[:, :-1])
-        return head_loss(model, heads, hidden, rows, -1) + weight * weighted_loss(model, heads, hidden, rows)
+        return head_loss(model, heads, hidden, rows, -1) + weight * weighted_loss(
+            model, heads, hidden, rows
+        )
+
     return loss
 
 
 @torch.inference_mode()
 def hit_ranks(target: CausalLM, heads: Heads, ids: Tensor, first: int = 2) -> Tensor:
-    """Where each head put the token that came: LongTensor [positions, K], 0 for the likeliest guess.
+    """Where each head put the token that came: LongTensor [positions, K], 0 for the likeliest
+    guess.
 
-    ids: [B, n]. One row for every position from which all K heads point inside the text, at tokens from number `first` on.
+    ids: [B, n]. One row for every position from which all K heads point inside the text, at tokens
+    from number `first` on.
     """
-    hidden = target.score(ids, target.new_cache(len(ids), ids.shape[1]), hidden_layers=("final",), last=True).hidden["final"]
+    hidden = target.score(
+        ids, target.new_cache(len(ids), ids.shape[1]), hidden_layers=("final",), last=True
+    ).hidden["final"]
     count, length = heads.count, ids.shape[1]
-    logits = target.head(heads(hidden[:, first - 2:length - count - 1])).float()
-    came = ids[:, first:].unfold(1, count, 1)[:, :logits.shape[1], :, None]
+    logits = target.head(heads(hidden[:, first - 2 : length - count - 1])).float()
+    came = ids[:, first:].unfold(1, count, 1)[:, : logits.shape[1], :, None]
     return (logits > logits.gather(-1, came)).sum(-1).flatten(0, 1)
 
 
 def accuracies(ranks: Tensor, guesses: int = RANKS) -> list[list[float]]:
-    """[levels][ranks]: how often guess r of each head was the token that came, from the ranks [positions, K] at which it stood."""
-    return [[(ranks[:, level] == rank).float().mean().item() for rank in range(guesses)] for level in range(ranks.shape[1])]
+    """[levels][ranks]: how often guess r of each head was the token that came, from the ranks
+    [positions, K] at which it stood.
+    """
+    return [
+        [(ranks[:, level] == rank).float().mean().item() for rank in range(guesses)]
+        for level in range(ranks.shape[1])
+    ]
 
 
 def calibration_prompts(tokenizer, length: int = 96) -> Tensor:
-    """Prompts [B, length] from the held-out documents, none of which is one of the evaluation prompts."""
+    """Prompts [B, length] from the held-out documents, none of which is one of the evaluation
+    prompts.
+    """
     used = {item["text"] for items in evaluation_prompts().values() for item in items}
-    texts = dict.fromkeys(item["text"] for items in make_prompts(each=40).values() for item in items if item["text"] not in used)
+    texts = dict.fromkeys(
+        item["text"]
+        for items in make_prompts(each=40).values()
+        for item in items
+        if item["text"] not in used
+    )
     rows = [tokenizer.encode(text)[:length] for text in texts]
     return torch.tensor([row for row in rows if len(row) == length])
 
 
 @torch.inference_mode()
-def continuations(target: CausalLM, prompts: Tensor, new: int, temperature: float, seed: int = 0) -> Tensor:
-    """prompts [B, n] → [B, n + new]: each followed by the target's own text, all rows decoded together."""
-    adjust, generator = Sampling(temperature), torch.Generator(target.device).manual_seed(seed)
-    cache, fed, text = target.new_cache(len(prompts), prompts.shape[1] + new), prompts.to(target.device), [prompts.to(target.device)]
+def continuations(
+    target: CausalLM, prompts: Tensor, new: int, temperature: float, seed: int = 0
+) -> Tensor:
+    """prompts [B, n] → [B, n + new]: each followed by the target's own text, all rows decoded
+    together.
+    """
+    adjust = Sampling(temperature)
+    generator = torch.Generator(target.device).manual_seed(seed)
+    cache = target.new_cache(len(prompts), prompts.shape[1] + new)
+    fed = prompts.to(target.device)
+    text = [prompts.to(target.device)]
     for _ in range(new):
-        fed = torch.multinomial(adjust(target.score(fed, cache, last=True).logits[:, -1]), 1, generator=generator)
+        fed = torch.multinomial(
+            adjust(target.score(fed, cache, last=True).logits[:, -1]), 1, generator=generator
+        )
         text.append(fed)
     return torch.cat(text, 1)
 
 
 def held_out_rows(tokenizer, length: int = 256) -> Tensor:
     """Held-out text [B, length], cut into windows that do not overlap."""
-    texts = [torch.tensor(tokenizer.encode(text)) for domain in DOMAINS for text in held_out_text()[domain]]
-    return torch.cat([text[:len(text) // length * length].view(-1, length) for text in texts])
+    texts = [
+        torch.tensor(tokenizer.encode(text))
+        for domain in DOMAINS
+        for text in held_out_text()[domain]
+    ]
+    return torch.cat([text[: len(text) // length * length].view(-1, length) for text in texts])
 
 
-def measure(target: CausalLM, heads: Heads, tokenizer, new: int = 128) -> dict[str, list[list[float]]]:
-    """Accuracies [levels][ranks] on held-out text ("text"), on the target's greedy text and on text it sampled at temperature 1."""
-    prompts, texts = calibration_prompts(tokenizer), {"text": (held_out_rows(tokenizer).to(target.device), 2)}
+def measure(
+    target: CausalLM, heads: Heads, tokenizer, new: int = 128
+) -> dict[str, list[list[float]]]:
+    """Accuracies [levels][ranks] on held-out text ("text"), on the target's greedy text and on text
+    it sampled at temperature 1.
+    """
+    prompts = calibration_prompts(tokenizer)
+    texts = {"text": (held_out_rows(tokenizer).to(target.device), 2)}
     for name, temperature in OWN_TEXT.items():
         texts[name] = continuations(target, prompts, new, temperature), prompts.shape[1]
-    return {name: accuracies(torch.cat([hit_ranks(target, heads, rows, first) for rows in ids.split(32)])) for name, (ids, first) in texts.items()}
+    return {
+        name: accuracies(
+            torch.cat([hit_ranks(target, heads, rows, first) for rows in ids.split(32)])
+        )
+        for name, (ids, first) in texts.items()
+    }
 
 
 @torch.inference_mode()
 def own_loss(target: CausalLM, rows: Tensor) -> float:
     """Nats per token of the target's own head on rows [B, n]: what joint training must not raise."""
-    parts = [F.cross_entropy(target.model(part[:, :-1]).float().flatten(0, 1), part[:, 1:].flatten(), reduction="sum").item()
-             for part in rows.to(target.device).split(8)]
+    parts = [
+        F.cross_entropy(
+            target.model(part[:, :-1]).float().flatten(0, 1), part[:, 1:].flatten(), reduction="sum"
+        ).item()
+        for part in rows.to(target.device).split(8)
+    ]
     return sum(parts) / (len(rows) * (rows.shape[1] - 1))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training medusa`."""
-    parser.add_argument("--regime", choices=["all", *REGIMES], default="all", help="frozen: the heads that are shipped; joint goes on from them, with the target")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="folder for the heads, their accuracies and the tree")
-    parser.add_argument("--record", type=Path, default=Path("results/medusa.json"), help="the recording to write")
-    parser.add_argument("--work", type=Path, default=Path(".work/medusa"), help="folder for checkpoints and token streams")
+    parser.add_argument(
+        "--regime",
+        choices=["all", *REGIMES],
+        default="all",
+        help="frozen: the heads that are shipped; joint goes on from them, with the target",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=SHIPPED,
+        help="folder for the heads, their accuracies and the tree",
+    )
+    parser.add_argument(
+        "--record", type=Path, default=Path("results/medusa.json"), help="the recording to write"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path(".work/medusa"),
+        help="folder for checkpoints and token streams",
+    )
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--nodes", type=int, default=NODES, help="size of the tree that is stored beside the heads")
+    parser.add_argument(
+        "--nodes", type=int, default=NODES, help="size of the tree that is stored beside the heads"
+    )
     for regime in REGIMES:
         parser.add_argument(f"--{regime}-steps", type=int, default=STEPS[regime])
 
@@ -131,52 +217,110 @@ def command_line(chosen: argparse.Namespace) -> str:
     """What to type to train the same way again."""
     steps = [f"--{regime}-steps {getattr(chosen, f'{regime}_steps')}" for regime in REGIMES]
     regime = [f"--regime {chosen.regime}"] * (chosen.regime != "all")
-    return " ".join(["python -m specdec_lite.training medusa", *regime, *steps, f"--nodes {chosen.nodes}", *[f"--device {chosen.device}"] * (chosen.device != "cpu")])
+    return " ".join(
+        [
+            "python -m specdec_lite.training medusa",
+            *regime,
+            *steps,
+            f"--nodes {chosen.nodes}",
+            *[f"--device {chosen.device}"] * (chosen.device != "cpu"),
+        ]
+    )
 
 
 def plan(regime: str, steps: int) -> Plan:
-    """Short steps, many of them: the heads are small, and what costs is the pass through the target."""
-    return Plan(steps, RATES[regime], batch=4, context=256, long_context=512, warmup=50, weight_decay=0.0, seed=REGIMES.index(regime))
+    """Short steps, many of them: the heads are small, and what costs is the pass through the
+    target.
+    """
+    return Plan(
+        steps,
+        RATES[regime],
+        batch=4,
+        context=256,
+        long_context=512,
+        warmup=50,
+        weight_decay=0.0,
+        seed=REGIMES.index(regime),
+    )
 
 
 def checkpoint(regime: str, target: CausalLM, chosen: argparse.Namespace) -> Path:
-    """Named after the target and the steps too: another target's heads must not pass for this one's."""
+    """Named after the target and the steps too: another target's heads must not pass for this
+    one's.
+    """
     return chosen.work / f"{regime}-{getattr(chosen, f'{regime}_steps')}-{fingerprint(target)}.pt"
 
 
-def entry(regime: str, target: CausalLM, heads: Heads, tokenizer, steps: int, seconds: float) -> dict:
+def entry(
+    regime: str, target: CausalLM, heads: Heads, tokenizer, steps: int, seconds: float
+) -> dict:
     """One run of the recording: what was trained for how long, and what came of it."""
     made = plan(regime, steps)
-    return {"regime": regime, "steps": steps, "seconds": seconds, "tokens": steps * made.batch * made.context, "rate": made.learning_rate,
-            "own_loss": own_loss(target, held_out_rows(tokenizer)), "accuracies": measure(target, heads, tokenizer)}
+    return {
+        "regime": regime,
+        "steps": steps,
+        "seconds": seconds,
+        "tokens": steps * made.batch * made.context,
+        "rate": made.learning_rate,
+        "own_loss": own_loss(target, held_out_rows(tokenizer)),
+        "accuracies": measure(target, heads, tokenizer),
+    }
 
 
-def train_joint(target: CausalLM, heads: Heads, streams: dict, chosen: argparse.Namespace) -> tuple[CausalLM, Heads, float]:
-    """A copy of target and heads, trained together from where the frozen regime ended (its warm-up): (target, heads, seconds)."""
-    both = nn.ModuleDict({"model": copy.deepcopy(target.model), "heads": copy.deepcopy(heads)}).requires_grad_(True)
+def train_joint(
+    target: CausalLM, heads: Heads, streams: dict, chosen: argparse.Namespace
+) -> tuple[CausalLM, Heads, float]:
+    """A copy of target and heads, trained together from where the frozen regime ended (its
+    warm-up): (target, heads, seconds).
+    """
+    both = nn.ModuleDict(
+        {"model": copy.deepcopy(target.model), "heads": copy.deepcopy(heads)}
+    ).requires_grad_(True)
     loss = joint_loss(both["model"], both["heads"])
-    seconds = train(both, loss, streams, plan("joint", chosen.joint_steps), checkpoint("joint", target, chosen))
+    seconds = train(
+        both, loss, streams, plan("joint", chosen.joint_steps), checkpoint("joint", target, chosen)
+    )
     return CausalLM(both["model"]), both["heads"], seconds
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Train the frozen heads, store them with the tree chosen from their accuracies on greedy text, and record; then the joint regime."""
-    TokenTree.best([[0.5]], chosen.nodes)   # refuses what is no number of nodes, before the hours
+    """Train the frozen heads, store them with the tree chosen from their accuracies on greedy text,
+    and record; then the joint regime.
+    """
+    TokenTree.best([[0.5]], chosen.nodes)  # refuses what is no number of nodes, before the hours
     pair = load_pair(device=chosen.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer
     target.model.requires_grad_(False)
     _, streams = prepare(chosen.work, PAIR)
     torch.manual_seed(0)
     heads = Heads(target.hidden_size, COUNT).to(target.device)
-    seconds = train(heads, frozen_loss(target.model, heads), streams, plan("frozen", chosen.frozen_steps), checkpoint("frozen", target, chosen))
+    seconds = train(
+        heads,
+        frozen_loss(target.model, heads),
+        streams,
+        plan("frozen", chosen.frozen_steps),
+        checkpoint("frozen", target, chosen),
+    )
     runs = [entry("frozen", target, heads, tokenizer, chosen.frozen_steps, seconds)]
     shape = TokenTree.best(runs[0]["accuracies"]["greedy"], chosen.nodes)
     save_heads(chosen.out, heads, target)
-    report = {"accuracies": runs[0]["accuracies"], "tree": {"tokens": shape.tokens.tolist(), "parents": list(shape.parents)},
-              "target": fingerprint(target), "command": command_line(chosen)}
+    report = {
+        "accuracies": runs[0]["accuracies"],
+        "tree": {"tokens": shape.tokens.tolist(), "parents": list(shape.parents)},
+        "target": fingerprint(target),
+        "command": command_line(chosen),
+    }
     (chosen.out / "report.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     if chosen.regime != "frozen":
         tuned, its_heads, seconds = train_joint(target, heads, streams, chosen)
         runs.append(entry("joint", tuned, its_heads, tokenizer, chosen.joint_steps, seconds))
-    stamp = results.stamp("heads for Medusa on the shipped target, trained with the target frozen and with it", command_line(chosen), chosen.device)
-    results.save(chosen.record, stamp, {"target": fingerprint(target), "decay": DECAY, "weight": WEIGHT, "runs": runs})
+    stamp = results.stamp(
+        "heads for Medusa on the shipped target, trained with the target frozen and with it",
+        command_line(chosen),
+        chosen.device,
+    )
+    results.save(
+        chosen.record,
+        stamp,
+        {"target": fingerprint(target), "decay": DECAY, "weight": WEIGHT, "runs": runs},
+    )

@@ -1,4 +1,7 @@
-"""The shipped pair, from scratch: its shapes, the draft's distillation, the held-out measurements, the model card."""
+"""The shipped pair, from scratch: its shapes, the draft's distillation, the held-out measurements,
+the model card.
+"""
+
 import argparse
 import json
 import math
@@ -11,26 +14,52 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..corpus import DOMAINS, HELD_OUT, PACKAGES, held_out_text, make_prompts
-from ..memory import device_named, native_size
-from ..pairs import load_model, save_pair
-from ..timing import machine_name
-from ..transformer import Transformer, TransformerConfig
-from .loop import DECAY_FROM, OPTIMIZERS, Plan, digest, initialise, next_token_loss, train
-from .text import MIXTURE, VOCABULARY, prepare
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.loading.corpus import DOMAINS, HELD_OUT, PACKAGES, held_out_text, make_prompts
+from specdec_lite.loading.memory import device_named, native_size
+from specdec_lite.loading.pairs import load_model, save_pair
+from specdec_lite.measure.timing import machine_name
+from specdec_lite.training.loop import (
+    DECAY_FROM,
+    OPTIMIZERS,
+    Plan,
+    digest,
+    initialise,
+    next_token_loss,
+    train,
+)
+from specdec_lite.training.text import MIXTURE, VOCABULARY, prepare
 
-TARGET = TransformerConfig(VOCABULARY, hidden_size=320, intermediate_size=896, num_layers=8, num_heads=5, num_kv_heads=5, head_size=64)
-DRAFT = TransformerConfig(VOCABULARY, hidden_size=192, intermediate_size=512, num_layers=2, num_heads=3, num_kv_heads=3, head_size=64)
+TARGET = TransformerConfig(
+    VOCABULARY,
+    hidden_size=320,
+    intermediate_size=896,
+    num_layers=8,
+    num_heads=5,
+    num_kv_heads=5,
+    head_size=64,
+)
+DRAFT = TransformerConfig(
+    VOCABULARY,
+    hidden_size=192,
+    intermediate_size=512,
+    num_layers=2,
+    num_heads=3,
+    num_kv_heads=3,
+    head_size=64,
+)
 RATES = {"target": 3e-3, "draft": 4e-3, "distil": 3e-3}
 STEPS = {"target": 3000, "draft": 600, "distil": 2000}
 
 
 def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tensor], Tensor]:
-    """Total variation between the two next-token laws, which is the rejection rate itself, plus a little KL(p‖q).
+    """Total variation between the two next-token laws, which is the rejection rate itself, plus a
+    little KL(p‖q).
 
-    The rate 1 − Σ min(p, q) is what the draft is for; its gradient vanishes where q is far from p, and there KL helps.
-    Source: Zhou et al. 2023 (DistillSpec), equation 2 and the TVD objective.
+    The rate 1 − Σ min(p, q) is what the draft is for; its gradient vanishes where q is far from p,
+    and there KL helps. Source: Zhou et al. 2023 (DistillSpec), equation 2 and the TVD objective.
     """
+
     def loss(rows: Tensor) -> Tensor:
         with torch.no_grad():
             log_p = target(rows[:, :-1]).float().log_softmax(-1)
@@ -38,27 +67,40 @@ def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tens
         variation = (log_p.exp() - log_q.exp()).abs().sum(-1).mean() / 2
         divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
         return variation + 0.1 * divergence
+
     return loss
 
 
 @torch.no_grad()
-def held_out_logits(model: Transformer, tokens: Tensor, context: int = 1024) -> Iterator[tuple[Tensor, Tensor]]:
-    """(logits [n, V], next tokens [n]) over a long text, each token scored once, with at least context/2 before it (but for the first)."""
+def held_out_logits(
+    model: Transformer, tokens: Tensor, context: int = 1024
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(logits [n, V], next tokens [n]) over a long text, each token scored once, with at least
+    context/2 before it (but for the first).
+    """
     done = 0
     for start in range(0, max(1, len(tokens) - 1), context // 2):
-        window = tokens[start:start + context + 1]
-        logits = model(window[None, :-1])[0, done - start:]
-        yield logits.float(), window[1 + done - start:]
+        window = tokens[start : start + context + 1]
+        logits = model(window[None, :-1])[0, done - start :]
+        yield logits.float(), window[1 + done - start :]
         done = start + len(window) - 1
         if done >= len(tokens) - 1:
             return
 
 
-def measure(target: Transformer, tokenizer, draft: Transformer | None = None) -> dict[str, dict[str, float]]:
-    """Held-out figures by domain: bits_per_byte of the target; with a draft, alpha = mean Σ min(p, q) at T=1 and argmax agreement."""
+def measure(
+    target: Transformer, tokenizer, draft: Transformer | None = None
+) -> dict[str, dict[str, float]]:
+    """Held-out figures by domain: bits_per_byte of the target; with a draft, alpha = mean Σ min(p,
+    q) at T=1 and argmax agreement.
+    """
     report = {}
     for domain, texts in held_out_text().items():
-        nats, alpha, agree, count, size = 0.0, 0.0, 0.0, 0, 0
+        nats = 0.0
+        alpha = 0.0
+        agree = 0.0
+        count = 0
+        size = 0
         for text in texts:
             tokens = torch.tensor(tokenizer.encode(text))
             size += len(tokenizer.decode(tokens[1:]).encode())
@@ -68,13 +110,24 @@ def measure(target: Transformer, tokenizer, draft: Transformer | None = None) ->
                 alpha += torch.minimum(logits.softmax(-1), draft_logits.softmax(-1)).sum().item()
                 agree += (logits.argmax(-1) == draft_logits.argmax(-1)).sum().item()
                 count += len(following)
-        report[domain] = {"bits_per_byte": nats / math.log(2) / size, "tokens": count, "bytes": size}
+        report[domain] = {
+            "bits_per_byte": nats / math.log(2) / size,
+            "tokens": count,
+            "bytes": size,
+        }
         if draft is not None:
             report[domain] |= {"alpha": alpha / count, "argmax_agreement": agree / count}
     totals = {key: sum(report[d][key] for d in DOMAINS) for key in ("tokens", "bytes")}
-    report["all"] = totals | {"bits_per_byte": sum(report[d]["bits_per_byte"] * report[d]["bytes"] for d in DOMAINS) / totals["bytes"]}
+    report["all"] = totals | {
+        "bits_per_byte": (
+            sum(report[d]["bits_per_byte"] * report[d]["bytes"] for d in DOMAINS) / totals["bytes"]
+        )
+    }
     if draft is not None:
-        report["all"] |= {k: sum(report[d][k] * report[d]["tokens"] for d in DOMAINS) / totals["tokens"] for k in ("alpha", "argmax_agreement")}
+        report["all"] |= {
+            k: sum(report[d][k] * report[d]["tokens"] for d in DOMAINS) / totals["tokens"]
+            for k in ("alpha", "argmax_agreement")
+        }
     return report
 
 
@@ -105,76 +158,204 @@ Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q)
 
 def write_card(folder: Path, report: dict) -> None:
     """The model card, from what was measured."""
-    sizes = {name: native_size(config).parameters / 1e6 for name, config in (("target", TARGET), ("draft", DRAFT))}
-    rows = "\n".join(f"| {d} | {report[d]['bits_per_byte']:.3f} | {report[d]['alpha']:.3f} | {report[d]['argmax_agreement']:.3f} |" for d in (*DOMAINS, "all"))
+    sizes = {
+        name: native_size(config).parameters / 1e6
+        for name, config in (("target", TARGET), ("draft", DRAFT))
+    }
+    rows = "\n".join(
+        f"| {d} | {report[d]['bits_per_byte']:.3f} | {report[d]['alpha']:.3f} |"
+        f" {report[d]['argmax_agreement']:.3f} |"
+        for d in (*DOMAINS, "all")
+    )
     held_out = "; ".join(f"{domain}: {', '.join(names)}" for domain, names in HELD_OUT.items())
     training = report["training"]
     millions = {name: count / 1e6 for name, count in training["stream_tokens"].items()}
     mixture = {name: MIXTURE[name] for name in millions}
     extra, licences = "", ""
     if "packages" in millions:
-        extra = f"; the source of {', '.join(PACKAGES)} as installed ({millions.pop('packages'):.0f} M)"
-        licences = "; that of the packages: their own, all permissive (BSD, MIT, MIT-CMU, Apache-2.0, PSF, public domain)"
+        extra = (
+            f"; the source of {', '.join(PACKAGES)} as installed ({millions.pop('packages'):.0f} M)"
+        )
+        licences = (
+            "; that of the packages: their own, all permissive (BSD, MIT, MIT-CMU, Apache-2.0, PSF,"
+            " public domain)"
+        )
     plan = Plan(1, 1.0)
-    card = CARD.format(target=TARGET, draft=DRAFT, target_size=sizes["target"], draft_size=sizes["draft"], tokens=plan.batch * plan.context, rows=rows,
-                       held_out=held_out, mixture=mixture, packages=extra, licences=licences, vocabulary=VOCABULARY,
-                       hours=training["seconds"] / 3600, **millions, **training)
+    card = CARD.format(
+        target=TARGET,
+        draft=DRAFT,
+        target_size=sizes["target"],
+        draft_size=sizes["draft"],
+        tokens=plan.batch * plan.context,
+        rows=rows,
+        held_out=held_out,
+        mixture=mixture,
+        packages=extra,
+        licences=licences,
+        vocabulary=VOCABULARY,
+        hours=training["seconds"] / 3600,
+        **millions,
+        **training,
+    )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training pair`."""
-    parser.add_argument("--out", type=Path, default=Path("pair"), help="folder for the finished weights")
-    parser.add_argument("--work", type=Path, default=Path(".work/pair"), help="folder for checkpoints and token streams")
-    parser.add_argument("--start", type=Path, help="a saved pair to train on from, such as specdec_lite/weights/pair; default: from scratch")
+    parser.add_argument(
+        "--out", type=Path, default=Path("pair"), help="folder for the finished weights"
+    )
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path(".work/pair"),
+        help="folder for checkpoints and token streams",
+    )
+    parser.add_argument(
+        "--start",
+        type=Path,
+        help=(
+            "a saved pair to train on from, such as specdec_lite/weights/pair; default: from"
+            " scratch"
+        ),
+    )
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--packages", action="store_true", help="train on the source of installed packages too, as much as on all else (corpus.PACKAGES)")
+    parser.add_argument(
+        "--packages",
+        action="store_true",
+        help=(
+            "train on the source of installed packages too, as much as on all else"
+            " (corpus.PACKAGES)"
+        ),
+    )
     for stage in STEPS:
         parser.add_argument(f"--{stage}-steps", type=int, default=STEPS[stage])
     for stage in RATES:
-        parser.add_argument(f"--{stage}-rate", type=float, default=RATES[stage], help="peak learning rate")
-        parser.add_argument(f"--{stage}-decay-from", type=float, default=DECAY_FROM, help="the share of these steps after which the rate falls")
-    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw", help="of the hidden matrices; muon needs torch 2.9")
-    parser.add_argument("--seed", type=int, default=0, help="of the windows that are drawn: a run that goes on from a pair sees other text with another "
-                        "one, at least 3 away (the stages use it, the next, and the one after)")
-    parser.add_argument("--note", default="", help="a remark for the model card, such as a schedule that was changed under way")
-    parser.add_argument("--compile", action="store_true", help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster")
+        parser.add_argument(
+            f"--{stage}-rate", type=float, default=RATES[stage], help="peak learning rate"
+        )
+        parser.add_argument(
+            f"--{stage}-decay-from",
+            type=float,
+            default=DECAY_FROM,
+            help="the share of these steps after which the rate falls",
+        )
+    parser.add_argument(
+        "--optimizer",
+        choices=OPTIMIZERS,
+        default="adamw",
+        help="of the hidden matrices; muon needs torch 2.9",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help=(
+            "of the windows that are drawn: a run that goes on from a pair sees other text with"
+            " another one, at least 3 away (the stages use it, the next, and the one after)"
+        ),
+    )
+    parser.add_argument(
+        "--note",
+        default="",
+        help="a remark for the model card, such as a schedule that was changed under way",
+    )
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="torch.compile the loss: needs a C++ compiler, about 1.7 times faster",
+    )
 
 
 def command_line(chosen: argparse.Namespace) -> str:
-    """What to type to train the same way again: no folders of the machine it ran on. PAIR: the saved pair that it began from."""
-    words = ["python -m specdec_lite.training pair", f"--device {chosen.device}", *(f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS)]
+    """What to type to train the same way again: no folders of the machine it ran on. PAIR: the
+    saved pair that it began from.
+    """
+    words = [
+        "python -m specdec_lite.training pair",
+        f"--device {chosen.device}",
+        *(f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS),
+    ]
     words += ["--start PAIR"] * bool(chosen.start)
-    words += [f"--{stage}-rate {rate}" for stage in RATES if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]]
-    words += [f"--{stage}-decay-from {share}" for stage in STEPS if (share := getattr(chosen, f"{stage}_decay_from")) != DECAY_FROM]
+    words += [
+        f"--{stage}-rate {rate}"
+        for stage in RATES
+        if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]
+    ]
+    words += [
+        f"--{stage}-decay-from {share}"
+        for stage in STEPS
+        if (share := getattr(chosen, f"{stage}_decay_from")) != DECAY_FROM
+    ]
     words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
     words += [f"--seed {chosen.seed}"] * (chosen.seed != 0)
     return " ".join([*words, *["--packages"] * chosen.packages, *["--compile"] * chosen.compile])
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Train target and draft, measure them on held-out text, and write weights, report, card and prompts to `--out`."""
-    plan = lambda stage, later: Plan(getattr(chosen, f"{stage}_steps"), getattr(chosen, f"{stage}_rate"), optimizer=chosen.optimizer,
-                                     decay_from=getattr(chosen, f"{stage}_decay_from"), seed=chosen.seed + later)
-    plans = [plan(stage, later) for later, stage in enumerate(STEPS)]   # all of them now: what they refuse, they refuse before the hours
+    """Train target and draft, measure them on held-out text, and write weights, report, card and
+    prompts to `--out`.
+    """
+    plan = lambda stage, later: Plan(
+        getattr(chosen, f"{stage}_steps"),
+        getattr(chosen, f"{stage}_rate"),
+        optimizer=chosen.optimizer,
+        decay_from=getattr(chosen, f"{stage}_decay_from"),
+        seed=chosen.seed + later,
+    )
+    plans = [
+        plan(stage, later) for later, stage in enumerate(STEPS)
+    ]  # all of them now: what they refuse, they refuse before the hours
     device_named(chosen.device)
     torch.manual_seed(0)
     tokenizer, streams = prepare(chosen.work, chosen.start, chosen.packages)
-    target, draft = (initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT))
+    target, draft = (
+        initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT)
+    )
     if chosen.start:
         for model, name in ((target, "target"), (draft, "draft")):
-            model.load_state_dict(load_model(chosen.start / name, chosen.device, "float32").model.state_dict())
-    seconds = train(target, next_token_loss(target), streams, plans[0], chosen.work / "target.pt", chosen.compile)
-    seconds += train(draft, next_token_loss(draft), streams, plans[1], chosen.work / "draft.pt", chosen.compile)
-    teacher = digest(target)[:16]   # in the name: a draft distilled on another target must not pass for this one's
-    seconds += train(draft, distillation_loss(draft, target), streams, plans[2], chosen.work / f"distilled-{teacher}.pt", chosen.compile)
+            model.load_state_dict(
+                load_model(chosen.start / name, chosen.device, "float32").model.state_dict()
+            )
+    seconds = train(
+        target,
+        next_token_loss(target),
+        streams,
+        plans[0],
+        chosen.work / "target.pt",
+        chosen.compile,
+    )
+    seconds += train(
+        draft, next_token_loss(draft), streams, plans[1], chosen.work / "draft.pt", chosen.compile
+    )
+    teacher = digest(target)[
+        :16
+    ]  # in the name: a draft distilled on another target must not pass for this one's
+    seconds += train(
+        draft,
+        distillation_loss(draft, target),
+        streams,
+        plans[2],
+        chosen.work / f"distilled-{teacher}.pt",
+        chosen.compile,
+    )
     report = measure(target.cpu(), tokenizer, draft.cpu())
     report["training"] = {
-        "target_steps": chosen.target_steps, "draft_steps": chosen.draft_steps, "distil_steps": chosen.distil_steps, "seconds": seconds,
-        "stream_tokens": {name: len(stream) for name, stream in streams.items()}, "date": date.today().isoformat(),
-        "machine": machine_name(chosen.device), "python": platform.python_version(), "torch": torch.__version__,
-        "command": command_line(chosen), "note": chosen.note}
+        "target_steps": chosen.target_steps,
+        "draft_steps": chosen.draft_steps,
+        "distil_steps": chosen.distil_steps,
+        "seconds": seconds,
+        "stream_tokens": {name: len(stream) for name, stream in streams.items()},
+        "date": date.today().isoformat(),
+        "machine": machine_name(chosen.device),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "command": command_line(chosen),
+        "note": chosen.note,
+    }
     save_pair(chosen.out, target, draft, tokenizer, report)
     write_card(chosen.out, report)
-    (chosen.out.parent / "prompts.json").write_text(json.dumps(make_prompts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (chosen.out.parent / "prompts.json").write_text(
+        json.dumps(make_prompts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     print(json.dumps(report, indent=1))

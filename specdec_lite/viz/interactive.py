@@ -1,8 +1,10 @@
-"""The base class of the book's interactives: one ES module each, alive in JupyterLab, in Colab and on a static page.
+"""The base class of the book's interactives: one ES module each, alive in JupyterLab, in Colab and
+on a static page.
 
-What lives here: how a module reaches each of the three. What does not: any drawing (`static/<module>.js`) and any
-formula (the module's own, tested against `specdec_lite.theory`).
+What lives here: how a module reaches each of the three. What does not: any drawing
+(`static/<module>.js`) and any formula (the module's own, tested against `specdec_lite.theory`).
 """
+
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,17 +15,21 @@ MIME = "application/vnd.specdec-lite.interactive+json"
 
 
 class Interactive(anywidget.AnyWidget):
-    """A widget whose drawing is `static/<module>.js`; its synced traits are the state that module reads and writes.
+    """A widget whose drawing is `static/<module>.js`; its synced traits are the state that module
+    reads and writes.
 
-    A subclass sets `module` (the file's stem) and `label` (one line: what it shows, for readers and screen readers)
-    and tags its traits with `sync=True`. Besides the kernel's widget its display carries MIME: the module's name and
-    the state, which is all that a page without a kernel needs.
+    A subclass sets `module` (the file's stem) and `label` (one line: what it shows, for readers and
+    screen readers) and tags its traits with `sync=True`. Besides the kernel's widget its display
+    carries MIME: the module's name and the state, which is all that a page without a kernel needs.
     """
+
     module: ClassVar[str]
     label: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs):
-        if "module" in cls.__dict__:    # not the nameless subclass that traitlets makes of every instance
+        if (
+            "module" in cls.__dict__
+        ):  # not the nameless subclass that traitlets makes of every instance
             cls._esm = (STATIC / f"{cls.module}.js").read_text(encoding="utf-8")
             cls._css = (STATIC / "interactive.css").read_text(encoding="utf-8")
         super().__init_subclass__(**kwargs)
@@ -36,5 +42,7 @@ class Interactive(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **kwargs):
         data, metadata = super()._repr_mimebundle_(**kwargs)
         data[MIME] = {"module": self.module, "state": self.state(), "label": self.label}
-        data["text/plain"] = f"{self.label} (an interactive drawing: run the notebook, or open the book's page)"
+        data["text/plain"] = (
+            f"{self.label} (an interactive drawing: run the notebook, or open the book's page)"
+        )
         return data, metadata

@@ -1,8 +1,11 @@
-"""The control panel: choose a pair, a prompt, γ and a temperature, and see what a run does with them.
+"""The control panel: choose a pair, a prompt, γ and a temperature, and see what a run does with
+them.
 
-What lives here: the controls, one run, and how its result is shown with a kernel and without. What does not: the coloured
-text (`trace`), and measurements (`timing`, `benchmarks`): a single run's tokens per second is a glance, not a result.
+What lives here: the controls, one run, and how its result is shown with a kernel and without. What
+does not: the coloured text (`trace`), and measurements (`timing`, `benchmarks`): a single run's
+tokens per second is a glance, not a result.
 """
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -10,10 +13,10 @@ from math import sqrt
 
 import ipywidgets
 
+from specdec_lite.checks import is_whole
 from specdec_lite.decoding import Stats, generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.pairs import Pair
-from specdec_lite.sampling import is_whole
+from specdec_lite.loading.pairs import Pair
 from specdec_lite.viz.trace import Trace, trace
 
 MAX_GAMMA = 16
@@ -22,7 +25,9 @@ LABEL_LENGTH = 60
 
 
 def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval of a share, 95 % at the default z; it takes the tests to be independent. (0, 1) when nothing was tested."""
+    """Wilson's interval of a share, 95 % at the default z; it takes the tests to be independent.
+    (0, 1) when nothing was tested.
+    """
     if tested == 0:
         return 0.0, 1.0
     share, scale = accepted / tested, 1 + z * z / tested
@@ -33,7 +38,10 @@ def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[fl
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One finished run: what was chosen, and its trace. pair: its name, "" where the panel has one pair only."""
+    """One finished run: what was chosen, and its trace. pair: its name, "" where the panel has one
+    pair only.
+    """
+
     pair: str
     prompt: str
     gamma: int
@@ -44,7 +52,10 @@ class Run:
     def summary(self) -> str:
         """What was run and what came of it, in plain text."""
         name = f"{self.pair}, " if self.pair else ""
-        return f"{name}γ = {self.gamma}{'' if self.gamma else ' (plain decoding)'}, temperature {self.temperature:g}, prompt “{self.prompt}”: {self.rate}; {self.speed}."
+        return (
+            f"{name}γ = {self.gamma}{'' if self.gamma else ' (plain decoding)'}, temperature"
+            f" {self.temperature:g}, prompt “{self.prompt}”: {self.rate}; {self.speed}."
+        )
 
     @property
     def rate(self) -> str:
@@ -52,7 +63,10 @@ class Run:
         if not stats.tested:
             return "no draft was tested, so α is unknown"
         low, high = wilson_interval(stats.accepted, stats.tested)
-        return f"α ≈ {stats.acceptance_rate:.2f} ({stats.accepted} of {stats.tested} tests; 95\u00a0% interval {low:.2f} to {high:.2f})"
+        return (
+            f"α ≈ {stats.acceptance_rate:.2f} ({stats.accepted} of {stats.tested} tests; 95\u00a0%"
+            f" interval {low:.2f} to {high:.2f})"
+        )
 
     @property
     def speed(self) -> str:
@@ -64,16 +78,26 @@ class Run:
 
 
 class ControlPanel:
-    """Menus for pair and prompt, sliders for γ and temperature, and a Run button; below them the last run, or why there is none.
+    """Menus for pair and prompt, sliders for γ and temperature, and a Run button; below them the
+    last run, or why there is none.
 
-    pairs: a `Pair`, or names with a `Pair` or a function that loads one (called when it is first chosen). prompts: texts, or
-    names with texts. gamma: 0 … 16, where 0 is plain decoding; temperature: 0 … 1.5; max_new_tokens ≥ 1; seed of every run.
-    `panel.recorded` is the last `Run`, None before the first. Without a kernel the display shows it as plain HTML; if there is
-    none yet, displaying the panel makes one with the settings as they stand. TypeError and ValueError name the argument.
+    pairs: a `Pair`, or names with a `Pair` or a function that loads one (called when it is first
+    chosen). prompts: texts, or names with texts. gamma: 0 … 16, where 0 is plain decoding;
+    temperature: 0 … 1.5; max_new_tokens ≥ 1; seed of every run. `panel.recorded` is the last `Run`,
+    None before the first. Without a kernel the display shows it as plain HTML; if there is none
+    yet, displaying the panel makes one with the settings as they stand. TypeError and ValueError
+    name the argument.
     """
 
-    def __init__(self, pairs: Pair | Mapping[str, Pair | Callable[[], Pair]], prompts: Sequence[str] | Mapping[str, str],
-                 gamma: int = 4, temperature: float = 0.0, max_new_tokens: int = 64, seed: int = 0):
+    def __init__(
+        self,
+        pairs: Pair | Mapping[str, Pair | Callable[[], Pair]],
+        prompts: Sequence[str] | Mapping[str, str],
+        gamma: int = 4,
+        temperature: float = 0.0,
+        max_new_tokens: int = 64,
+        seed: int = 0,
+    ):
         self._pairs = _checked_pairs(pairs)
         self._prompts = _checked_prompts(prompts)
         if not is_whole(gamma) or not 0 <= gamma <= MAX_GAMMA:
@@ -82,55 +106,98 @@ class ControlPanel:
             raise ValueError(f"temperature={temperature!r}: must be in 0 … {MAX_TEMPERATURE}")
         if not is_whole(max_new_tokens) or max_new_tokens < 1:
             raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
-        self.max_new_tokens, self.seed, self.recorded, self._shown = max_new_tokens, seed, None, ""
+        self.max_new_tokens = max_new_tokens
+        self.seed = seed
+        self.recorded = None
+        self._shown = ""
         wide = {"style": {"description_width": "7em"}, "layout": {"width": "min(36em, 100%)"}}
         self.pair = ipywidgets.Dropdown(options=list(self._pairs), description="Pair", **wide)
         self.prompt = ipywidgets.Dropdown(options=list(self._prompts), description="Prompt", **wide)
-        self.gamma = ipywidgets.IntSlider(gamma, 0, MAX_GAMMA, description="γ", continuous_update=False, **wide)
-        self.temperature = ipywidgets.FloatSlider(temperature, min=0, max=MAX_TEMPERATURE, step=0.1, description="temperature", continuous_update=False, **wide)
+        self.gamma = ipywidgets.IntSlider(
+            gamma, 0, MAX_GAMMA, description="γ", continuous_update=False, **wide
+        )
+        self.temperature = ipywidgets.FloatSlider(
+            temperature,
+            min=0,
+            max=MAX_TEMPERATURE,
+            step=0.1,
+            description="temperature",
+            continuous_update=False,
+            **wide,
+        )
         self.button = ipywidgets.Button(description="Run", button_style="primary")
         self.result = ipywidgets.HTML()
         menus = [self.pair, self.prompt] if len(self._pairs) > 1 else [self.prompt]
-        self.view = ipywidgets.VBox([*menus, self.gamma, self.temperature, self.button, self.result])
+        self.view = ipywidgets.VBox(
+            [*menus, self.gamma, self.temperature, self.button, self.result]
+        )
         self.button.on_click(lambda _: self.run())
 
     def run(self) -> Run | None:
-        """Decode with the chosen settings and show the run; None, and the error in its place, where that fails."""
+        """Decode with the chosen settings and show the run; None, and the error in its place, where
+        that fails.
+        """
         self.button.disabled = True
         self._show('<p role="status">Running…</p>')
         try:
             self.recorded = self._decode()
             self._show(self.recorded._repr_html_())
             return self.recorded
-        except Exception as error:   # a reader's choice may fail in any way: no network, no memory, a prompt too long
+        # a reader's choice may fail in any way: no network, no memory, a prompt too long
+        except Exception as error:
             self.recorded = None
-            self._show(f'<p role="alert"><strong>This run failed.</strong> {escape(type(error).__name__)}: {escape(str(error))}</p>')
+            self._show(
+                f'<p role="alert"><strong>This run failed.</strong> {escape(type(error).__name__)}:'
+                f" {escape(str(error))}</p>"
+            )
             return None
         finally:
             self.button.disabled = False
 
     def _decode(self) -> Run:
-        name, gamma, temperature = self.pair.value, self.gamma.value, round(self.temperature.value, 6)
+        name = self.pair.value
+        gamma = self.gamma.value
+        temperature = round(self.temperature.value, 6)
         pair = self._pairs[name]
         if not isinstance(pair, Pair):
             pair = self._pairs[name] = _loaded(name, pair())
         prompt = self._prompts[self.prompt.value]
         drafter = ModelDrafter(pair.draft, gamma) if gamma else None
-        output = generate(pair.target, pair.tokenizer.encode(prompt), drafter, self.max_new_tokens, temperature, seed=self.seed)
-        return Run(name, self.prompt.value, gamma, temperature, trace(output, pair.tokenizer, prompt))
+        output = generate(
+            pair.target,
+            pair.tokenizer.encode(prompt),
+            drafter,
+            self.max_new_tokens,
+            temperature,
+            seed=self.seed,
+        )
+        return Run(
+            name, self.prompt.value, gamma, temperature, trace(output, pair.tokenizer, prompt)
+        )
 
     def _show(self, html: str) -> None:
         self._shown = self.result.value = html
 
     def _repr_mimebundle_(self, **kwargs) -> dict:
-        """The live controls, and for a page without a kernel the recorded run (site: HTML is preferred to a widget's view)."""
+        """The live controls, and for a page without a kernel the recorded run (site: HTML is
+        preferred to a widget's view).
+        """
         if not self._shown:
             self.run()
         choices = "a pair, a prompt" if len(self._pairs) > 1 else "a prompt"
-        note = f"Recorded run. In JupyterLab or Colab this is a panel: choose {choices}, γ and a temperature, and run it."
-        return {"application/vnd.jupyter.widget-view+json": {"version_major": 2, "version_minor": 0, "model_id": self.view.model_id},
-                "text/html": f"<p><em>{note}</em></p>{self._shown}",
-                "text/plain": self.recorded.summary if self.recorded else "This run failed."}
+        note = (
+            f"Recorded run. In JupyterLab or Colab this is a panel: choose {choices}, γ and a"
+            " temperature, and run it."
+        )
+        return {
+            "application/vnd.jupyter.widget-view+json": {
+                "version_major": 2,
+                "version_minor": 0,
+                "model_id": self.view.model_id,
+            },
+            "text/html": f"<p><em>{note}</em></p>{self._shown}",
+            "text/plain": self.recorded.summary if self.recorded else "This run failed.",
+        }
 
 
 def _checked_pairs(pairs) -> dict[str, Pair | Callable[[], Pair]]:
@@ -139,7 +206,10 @@ def _checked_pairs(pairs) -> dict[str, Pair | Callable[[], Pair]]:
         raise ValueError("pairs is empty: must hold at least one pair")
     for name, pair in named.items():
         if not isinstance(pair, Pair) and not callable(pair):
-            raise TypeError(f"pairs holds a {type(pair).__name__}{f' at {name!r}' if name else ''}: must be a Pair, such as load_pair(), or a function that returns one")
+            raise TypeError(
+                f"pairs holds a {type(pair).__name__}{f' at {name!r}' if name else ''}: must be a"
+                " Pair, such as load_pair(), or a function that returns one"
+            )
     return named
 
 
@@ -151,10 +221,17 @@ def _loaded(name: str, pair) -> Pair:
 
 def _checked_prompts(prompts) -> dict[str, str]:
     if isinstance(prompts, str) or not isinstance(prompts, (Mapping, Sequence)):
-        raise TypeError(f"prompts is a {type(prompts).__name__}: must be a list of texts or names with texts")
-    named = dict(prompts) if isinstance(prompts, Mapping) else {_label(text): text for text in prompts}
+        raise TypeError(
+            f"prompts is a {type(prompts).__name__}: must be a list of texts or names with texts"
+        )
+    named = (
+        dict(prompts) if isinstance(prompts, Mapping) else {_label(text): text for text in prompts}
+    )
     if len(named) < len(prompts):
-        raise ValueError(f"prompts holds texts that begin with the same {LABEL_LENGTH} characters: give them names")
+        raise ValueError(
+            f"prompts holds texts that begin with the same {LABEL_LENGTH} characters: give them"
+            " names"
+        )
     if not named or not all(isinstance(text, str) and text for text in named.values()):
         raise ValueError("prompts must hold at least one text, and no empty one")
     return named
@@ -162,4 +239,4 @@ def _checked_prompts(prompts) -> dict[str, str]:
 
 def _label(text) -> str:
     line = " ".join(str(text).split())
-    return line if len(line) <= LABEL_LENGTH else line[:LABEL_LENGTH - 1] + "…"
+    return line if len(line) <= LABEL_LENGTH else line[: LABEL_LENGTH - 1] + "…"

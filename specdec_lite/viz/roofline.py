@@ -1,4 +1,5 @@
 """The roofline explorer: what one pass must cost on a machine, before anything is run."""
+
 import traitlets
 
 from specdec_lite.viz.interactive import Interactive
@@ -9,10 +10,12 @@ WIDTHS = (4.0, 2.0, 1.0, 0.5)
 class Roofline(Interactive):
     """Sliders for a model, a batch and a machine over the roofline and the least time of a pass.
 
-    parameters: weights, 1e6 … 1e12; bytes_per_weight: one of WIDTHS; bandwidth: bytes/s, 1e9 … 1e13; throughput:
-    operations/s, 1e10 … 1e16; batch: 1 … 256; tokens: per sequence and pass, 1 … 32; cache: bytes of key/value cache
-    per sequence, 0 … 1e11. machines: measured ones, list of {"label", and any of the numbers above}, offered in the menu.
+    parameters: weights, 1e6 … 1e12; bytes_per_weight: one of WIDTHS; bandwidth: bytes/s, 1e9 …
+    1e13; throughput: operations/s, 1e10 … 1e16; batch: 1 … 256; tokens: per sequence and pass, 1 …
+    32; cache: bytes of key/value cache per sequence, 0 … 1e11. machines: measured ones, list of
+    {"label", and any of the numbers above}, offered in the menu.
     """
+
     module = "roofline"
     label = "Roofline explorer: time of a pass, which roof binds, and how long the chip idles"
 

@@ -1,8 +1,9 @@
 """A decoded text with the fate of every drafted token: accepted, rejected, recovered, bonus.
 
-What lives here: `trace`, a picture of finished steps in plain HTML, the same in a notebook and on a page. What does not:
-stepping through a round (`stepper`).
+What lives here: `trace`, a picture of finished steps in plain HTML, the same in a notebook and on a
+page. What does not: stepping through a round (`stepper`).
 """
+
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ KINDS = {
     "rejected": "drafted, tested and turned down",
     "recovered": "put by the target in place of a rejected token",
     "bonus": "added by the target after a draft accepted to its end",
-    "unused": "drafted, never used: behind a rejection or a stop token, or beside the accepted path",
+    "unused": (
+        "drafted, never used: behind a rejection or a stop token, or beside the accepted path"
+    ),
     "sampled": "decoded without a draft",
 }
 THROWN_AWAY = {"rejected", "unused"}
@@ -26,28 +29,49 @@ THROWN_AWAY = {"rejected", "unused"}
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One token of a pass: its kind (a key of KINDS) and its text."""
+
     kind: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What `trace` returns. passes: one row of pieces per target pass, in the order in which they are shown."""
+    """What `trace` returns. passes: one row of pieces per target pass, in the order in which they
+    are shown.
+    """
+
     passes: tuple[tuple[Piece, ...], ...]
     stats: Stats
     prompt: str
 
     def __repr__(self) -> str:
-        lines = [" · ".join(f"{piece.kind} {json.dumps(piece.text, ensure_ascii=False)}" for piece in row) for row in self.passes]
-        return "\n".join([self.summary, *(f"pass {number}: {line}" for number, line in enumerate(lines, start=1))])
+        lines = [
+            " · ".join(
+                f"{piece.kind} {json.dumps(piece.text, ensure_ascii=False)}" for piece in row
+            )
+            for row in self.passes
+        ]
+        return "\n".join(
+            [
+                self.summary,
+                *(f"pass {number}: {line}" for number, line in enumerate(lines, start=1)),
+            ]
+        )
 
     @property
     def summary(self) -> str:
         """The counts in a sentence."""
         s, count = self.stats, self.count
-        drafted = (f", {count('accepted')} accepted, {count('rejected')} rejected, {count('recovered')} recovered and "
-                   f"{count('bonus')} bonus") if s.drafted else ""
-        return f"{s.tokens} tokens in {s.target_passes} target passes (τ = {s.mean_acceptance_length:.2f}){drafted}."
+        drafted = (
+            f", {count('accepted')} accepted, {count('rejected')} rejected, {count('recovered')}"
+            f" recovered and {count('bonus')} bonus"
+            if s.drafted
+            else ""
+        )
+        return (
+            f"{s.tokens} tokens in {s.target_passes} target passes (τ ="
+            f" {s.mean_acceptance_length:.2f}){drafted}."
+        )
 
     def count(self, kind: str) -> int:
         """How many tokens are of this kind."""
@@ -56,40 +80,68 @@ class Trace:
     def _repr_html_(self) -> str:
         style = (STATIC / "interactive.css").read_text(encoding="utf-8")
         kinds = [kind for kind in KINDS if self.count(kind)]
-        legend = "".join(f'<li>{_token(kind, kind)} {escape(KINDS[kind])}</li>' for kind in kinds)
-        switch = ('<label><input type="checkbox" checked> show the drafts that were thrown away</label>'
-                  if THROWN_AWAY & set(kinds) else "")
+        legend = "".join(f"<li>{_token(kind, kind)} {escape(KINDS[kind])}</li>" for kind in kinds)
+        switch = (
+            '<label><input type="checkbox" checked> show the drafts that were thrown away</label>'
+            if THROWN_AWAY & set(kinds)
+            else ""
+        )
         text = "".join(_pass(number, row) for number, row in enumerate(self.passes, start=1))
-        return (f'<style>{style}</style><section class="sdl sdl-fates sdl-trace" aria-label="Token trace">'
-                f'<p class="sdl-summary">{escape(self.summary)}</p><ul class="sdl-legend">{legend}</ul>{switch}'
-                f'<div class="sdl-text"><span class="sdl-prompt">{escape(self.prompt)}</span>{text}</div>{self._table()}</section>')
+        return (
+            f'<style>{style}</style><section class="sdl sdl-fates sdl-trace" aria-label="Token'
+            f' trace"><p class="sdl-summary">{escape(self.summary)}</p><ul'
+            f' class="sdl-legend">{legend}</ul>{switch}<div class="sdl-text"><span'
+            f' class="sdl-prompt">{escape(self.prompt)}</span>{text}</div>{self._table()}</section>'
+        )
 
     def _table(self) -> str:
         columns = [kind for kind in KINDS if self.count(kind)]
         head = "".join(f'<th scope="col">{name}</th>' for name in ("pass", *columns))
         rows = ""
         for number, row in enumerate(self.passes, start=1):
-            cells = (" ".join(json.dumps(piece.text, ensure_ascii=False) for piece in row if piece.kind == kind) for kind in columns)
-            rows += f'<tr><th scope="row">{number}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
-        return ('<details><summary>The same as a table, pass by pass</summary><div class="sdl-scroll" tabindex="0" role="group" '
-                f'aria-label="Trace as a table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>')
+            cells = (
+                " ".join(
+                    json.dumps(piece.text, ensure_ascii=False)
+                    for piece in row
+                    if piece.kind == kind
+                )
+                for kind in columns
+            )
+            rows += (
+                f'<tr><th scope="row">{number}</th>'
+                + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+                + "</tr>"
+            )
+        return (
+            '<details><summary>The same as a table, pass by pass</summary><div class="sdl-scroll"'
+            ' tabindex="0" role="group" '
+            'aria-label="Trace as a'
+            f' table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>'
+        )
 
 
-def trace(output_or_steps: Output | Sequence[Step], tokenizer, prompt: str | Sequence[int] | None = None) -> Trace:
+def trace(
+    output_or_steps: Output | Sequence[Step], tokenizer, prompt: str | Sequence[int] | None = None
+) -> Trace:
     """Show what became of every drafted token of a generation.
 
-    output_or_steps: what `generate` returned, or a list of `Step`s. tokenizer: anything with `decode(ids)`. prompt: the
-    text or the ids before it; its end is shown in front. TypeError for anything else in place of steps.
+    output_or_steps: what `generate` returned, or a list of `Step`s. tokenizer: anything with
+    `decode(ids)`. prompt: the text or the ids before it; its end is shown in front. TypeError for
+    anything else in place of steps.
     """
     steps = output_or_steps.steps if isinstance(output_or_steps, Output) else list(output_or_steps)
     wrong = next((step for step in steps if not isinstance(step, Step)), None)
     if wrong is not None:
-        raise TypeError(f"output_or_steps holds a {type(wrong).__name__}: must be an Output or a list of Steps")
+        raise TypeError(
+            f"output_or_steps holds a {type(wrong).__name__}: must be an Output or a list of Steps"
+        )
     if prompt is None:
         before = ""
     else:
         before = prompt if isinstance(prompt, str) else tokenizer.decode(list(map(int, prompt)))
-    return Trace(tuple(_pieces(step, tokenizer) for step in steps), Stats.of(steps), shown_end(before, 400))
+    return Trace(
+        tuple(_pieces(step, tokenizer) for step in steps), Stats.of(steps), shown_end(before, 400)
+    )
 
 
 def shown_end(prompt: str, most: int = 240) -> str:
@@ -100,18 +152,30 @@ def shown_end(prompt: str, most: int = 240) -> str:
 def _pieces(step: Step, tokenizer) -> tuple[Piece, ...]:
     def piece(kind: str, token: int) -> Piece:
         return Piece(kind, tokenizer.decode([token]))
+
     drafted = step.tree.tokens.tolist()
     gone = rejected_nodes(step)
     row = [piece("accepted", drafted[node]) for node in step.path]
     row += [piece("rejected", drafted[node]) for node in gone]
-    row += [piece("unused", token) for node, token in enumerate(drafted) if node not in step.path and node not in gone]
+    row += [
+        piece("unused", token)
+        for node, token in enumerate(drafted)
+        if node not in step.path and node not in gone
+    ]
     return (*row, piece(step.kind, step.token)) if step.token is not None else tuple(row)
 
 
 def rejected_nodes(step: Step) -> tuple[int, ...]:
-    """The nodes that were tested and turned down: earlier siblings of accepted nodes, and every child where the walk ended."""
+    """The nodes that were tested and turned down: earlier siblings of accepted nodes, and every
+    child where the walk ended.
+    """
     parents = (-1, *step.path)
-    earlier = [child for parent, kept in zip(parents, step.path) for child in step.tree.children(parent) if child < kept]
+    earlier = [
+        child
+        for parent, kept in zip(parents, step.path)
+        for child in step.tree.children(parent)
+        if child < kept
+    ]
     return (*earlier, *(step.tree.children(parents[-1]) if step.kind == "recovered" else ()))
 
 

@@ -1,4 +1,7 @@
-"""The tree-mask explorer: which drafted token may see which, and which tree of a given size is worth most."""
+"""The tree-mask explorer: which drafted token may see which, and which tree of a given size is
+worth most.
+"""
+
 from collections import Counter
 
 import traitlets
@@ -11,29 +14,50 @@ MAX_DEPTH = 6
 MASKS = ("tree", "causal")
 SAMPLE = {
     "context": "Once upon a time there was a",
-    "accuracies": [[0.6, 0.15, 0.08, 0.04], [0.45, 0.14, 0.08, 0.05], [0.32, 0.12, 0.07, 0.05], [0.22, 0.1, 0.06, 0.04]],
-    "guesses": [["little", "girl", "boy", "dog"], ["girl", "boy", "named", "dog"], ["named", "who", "called", "and"],
-                ["Lily", "Tom", "Max", "Mia"]],
+    "accuracies": [
+        [0.6, 0.15, 0.08, 0.04],
+        [0.45, 0.14, 0.08, 0.05],
+        [0.32, 0.12, 0.07, 0.05],
+        [0.22, 0.1, 0.06, 0.04],
+    ],
+    "guesses": [
+        ["little", "girl", "boy", "dog"],
+        ["girl", "boy", "named", "dog"],
+        ["named", "who", "called", "and"],
+        ["Lily", "Tom", "Max", "Mia"],
+    ],
 }
 
 
 class TreeExplorer(Interactive):
-    """A token tree to grow and prune, its ancestor mask and positions beside it, and its expected tokens per pass.
+    """A token tree to grow and prune, its ancestor mask and positions beside it, and its expected
+    tokens per pass.
 
-    parents: of at most 16 nodes, as in `TokenTree`: parents[i] < i, -1 for children of the root. accuracies: one row a
-    head, at most 6; accuracies[d][r] is the probability that the r-th guess of head d is right, given that the path above
-    it is; a row does not increase and sums to at most 1. A node's r-th child holds the r-th guess, so a tree is worth
-    1 + Σ over nodes of the product along the node's path: tokens per target pass, if heads are right independently.
-    budget: nodes of the task, 1 … 16. mask_kind: "tree" (ancestors and itself) or "causal" (every earlier node), the one
-    shown. guesses: optional words, by head and rank; context: optional, the committed text. `parents` and `mask_kind`
-    follow the reader: a kernel reads the tree that was built as `TokenTree(tokens, explorer.parents)`.
-    Raises TraitError naming the argument for anything else. Source of the value of a tree: Cai et al. 2024, section 2.3.3.
+    parents: of at most 16 nodes, as in `TokenTree`: parents[i] < i, -1 for children of the root.
+    accuracies: one row a head, at most 6; accuracies[d][r] is the probability that the r-th guess
+    of head d is right, given that the path above it is; a row does not increase and sums to at most
+    1. A node's r-th child holds the r-th guess, so a tree is worth 1 + Σ over nodes of the product
+    along the node's path: tokens per target pass, if heads are right independently. budget: nodes
+    of the task, 1 … 16. mask_kind: "tree" (ancestors and itself) or "causal" (every earlier node),
+    the one shown. guesses: optional words, by head and rank; context: optional, the committed text.
+    `parents` and `mask_kind` follow the reader: a kernel reads the tree that was built as
+    `TokenTree(tokens, explorer.parents)`. Raises TraitError naming the argument for anything else.
+    Source of the value of a tree: Cai et al. 2024, section 2.3.3.
     """
+
     module = "tree_explorer"
-    label = "Tree-mask explorer: a token tree, the mask that keeps its branches apart, and what the tree is worth"
+    label = (
+        "Tree-mask explorer: a token tree, the mask that keeps its branches apart, and what the"
+        " tree is worth"
+    )
 
     parents = traitlets.List(traitlets.Int(), [-1, -1, 0, 0, 0, 1, 1, 1]).tag(sync=True)
-    accuracies = traitlets.List(traitlets.List(traitlets.Float(min=0, max=1)), SAMPLE["accuracies"], minlen=1, maxlen=MAX_DEPTH).tag(sync=True)
+    accuracies = traitlets.List(
+        traitlets.List(traitlets.Float(min=0, max=1)),
+        SAMPLE["accuracies"],
+        minlen=1,
+        maxlen=MAX_DEPTH,
+    ).tag(sync=True)
     budget = traitlets.Int(8, min=1, max=MAX_NODES).tag(sync=True)
     mask_kind = traitlets.Enum(MASKS, "tree").tag(sync=True)
     guesses = traitlets.List(traitlets.List(traitlets.Unicode())).tag(sync=True)
@@ -53,16 +77,26 @@ class TreeExplorer(Interactive):
     @traitlets.validate("accuracies")
     def _are_probabilities(self, proposal):
         for head, row in enumerate(proposal.value):
-            if not row or sum(row) > 1 + 1e-9 or any(later > earlier for earlier, later in zip(row, row[1:])):
-                raise traitlets.TraitError(f"accuracies[{head}]={row}: must hold at least one probability, must not increase "
-                                           "from rank to rank and must sum to at most 1")
+            if (
+                not row
+                or sum(row) > 1 + 1e-9
+                or any(later > earlier for earlier, later in zip(row, row[1:]))
+            ):
+                raise traitlets.TraitError(
+                    f"accuracies[{head}]={row}: must hold at least one probability, must not"
+                    " increase from rank to rank and must sum to at most 1"
+                )
         return proposal.value
 
 
 def check_parents(parents: list[int], accuracies: list[list[float]] | None) -> None:
-    """TraitError unless the parents are a tree of at most 16 nodes that the heads (None: any) have guesses for."""
+    """TraitError unless the parents are a tree of at most 16 nodes that the heads (None: any) have
+    guesses for.
+    """
     if len(parents) > MAX_NODES:
-        raise traitlets.TraitError(f"parents has {len(parents)} nodes: at most {MAX_NODES} are shown")
+        raise traitlets.TraitError(
+            f"parents has {len(parents)} nodes: at most {MAX_NODES} are shown"
+        )
     try:
         depth = TokenTree([0] * len(parents), parents).depth.tolist()
     except ValueError as error:
@@ -71,8 +105,14 @@ def check_parents(parents: list[int], accuracies: list[list[float]] | None) -> N
         return
     for node, level in enumerate(depth):
         if level >= len(accuracies):
-            raise traitlets.TraitError(f"parents puts node {node} at depth {level}: accuracies has {len(accuracies)} heads, so at most {len(accuracies) - 1}")
+            raise traitlets.TraitError(
+                f"parents puts node {node} at depth {level}: accuracies has {len(accuracies)}"
+                f" heads, so at most {len(accuracies) - 1}"
+            )
     for parent, count in Counter(parents).items():
         ranks = len(accuracies[depth[parent] + 1 if parent >= 0 else 0])
         if count > ranks:
-            raise traitlets.TraitError(f"parents gives node {parent} {count} children: accuracies has {ranks} guesses there")
+            raise traitlets.TraitError(
+                f"parents gives node {parent} {count} children: accuracies has {ranks} guesses"
+                " there"
+            )

@@ -1,7 +1,10 @@
-"""The speedup explorer and the roofline explorer, driven by keyboard and mouse on a wide page and on a phone's."""
-import pytest
+"""The speedup explorer and the roofline explorer, driven by keyboard and mouse on a wide page and
+on a phone's.
+"""
 
+import pytest
 from mounting import says
+
 from specdec_lite import roofline, theory
 from specdec_lite.viz import Explorer
 from specdec_lite.viz.roofline import Roofline
@@ -33,23 +36,37 @@ def drag(page, chart: str, start: tuple[float, float], end: tuple[float, float])
 
 
 def finger(page, chart: str, *places: tuple[float, float]) -> None:
-    """A finger put down at the first place, moved to the others in order, and lifted; places in pixels of the chart."""
+    """A finger put down at the first place, moved to the others in order, and lifted; places in
+    pixels of the chart.
+    """
     svg = page.get_by_role("img", name=chart)
     svg.scroll_into_view_if_needed()
     box, touches = svg.bounding_box(), page.context.new_cdp_session(page)
     for kind, place in zip(("touchStart", *["touchMove"] * (len(places) - 1)), places):
-        touches.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": box["x"] + place[0], "y": box["y"] + place[1]}]})
+        touches.send(
+            "Input.dispatchTouchEvent",
+            {"type": kind, "touchPoints": [{"x": box["x"] + place[0], "y": box["y"] + place[1]}]},
+        )
     touches.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
-CHARTS = pytest.mark.parametrize(("widget", "chart", "names"), [
-    (Explorer, "Speedup by draft length", ["gamma"]), (Explorer, "Where a draft can pay", ["alpha", "c"]),
-    (Roofline, "Time of a pass by its tokens", ["tokens"]), (Roofline, "The roofline", ["tokens"])], ids=lambda x: x if isinstance(x, str) else "")
+CHARTS = pytest.mark.parametrize(
+    ("widget", "chart", "names"),
+    [
+        (Explorer, "Speedup by draft length", ["gamma"]),
+        (Explorer, "Where a draft can pay", ["alpha", "c"]),
+        (Roofline, "Time of a pass by its tokens", ["tokens"]),
+        (Roofline, "The roofline", ["tokens"]),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
 
 
 @pytest.mark.browser
 @CHARTS
-def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwise(mounted, widget, chart, names):
+def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwise(
+    mounted, widget, chart, names
+):
     page = mounted(widget(), 390, has_touch=True, is_mobile=True)
     values = lambda: [value(page, name) for name in names]
     first = values()
@@ -63,14 +80,21 @@ def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwi
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("widget", "slider"), [(Explorer, "c"), (Roofline, "batch")], ids=["explorer", "roofline"])
+@pytest.mark.parametrize(
+    ("widget", "slider"), [(Explorer, "c"), (Roofline, "batch")], ids=["explorer", "roofline"]
+)
 def test_the_sliders_stay_where_they_are_when_the_task_is_answered(mounted, widget, slider):
     page = mounted(widget(), 390)
     control = page.locator(f"input[data-name={slider}]")
     places = [control.bounding_box()["y"]]
     if widget is Explorer:
         press(page, "c", "ArrowRight", 10)
-        press(page, "alpha", "ArrowRight", next(a for a in range(101) if theory.optimal_gamma(a / 100, 0.2, 24)[1] >= 2) - 80)
+        press(
+            page,
+            "alpha",
+            "ArrowRight",
+            next(a for a in range(101) if theory.optimal_gamma(a / 100, 0.2, 24)[1] >= 2) - 80,
+        )
     else:
         press(page, "batch", "ArrowRight", 7)
         press(page, "tokens", "ArrowRight", int(roofline.ridge_tokens(2, 2e12, 312e12) / 8) - 1)
@@ -91,20 +115,42 @@ def test_presets_of_equal_values_are_told_apart_and_can_be_left(mounted):
     menu.select_option(label="your own values")
     page.set_viewport_size({"width": 600, "height": 900})
     page.wait_for_timeout(200)
-    assert menu.input_value() == "" and "measured there" not in numbers.inner_text() and value(page, "gamma") == 7
+    assert (
+        menu.input_value() == ""
+        and "measured there" not in numbers.inner_text()
+        and value(page, "gamma") == 7
+    )
 
 
 @pytest.mark.browser
 @WIDTHS
 def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted, width):
-    """Each slider at either end, and pairs of them: no line leaves the plot, no words the card, and no roof is named that is not there."""
+    """Each slider at either end, and pairs of them: no line leaves the plot, no words the card, and
+    no roof is named that is not there.
+    """
     page = mounted(Roofline(), width)
-    low, high = {"bandwidth": 1e9, "throughput": 1e10, "parameters": 1e6, "cache": 0}, {"bandwidth": 1e13, "throughput": 1e16, "parameters": 1e12, "cache": 1e11}
+    low = {"bandwidth": 1e9, "throughput": 1e10, "parameters": 1e6, "cache": 0}
+    high = {"bandwidth": 1e13, "throughput": 1e16, "parameters": 1e12, "cache": 1e11}
     settings = [{name: ends[name]} for ends in (low, high) for name in ends]
-    settings += [{"bandwidth": 1e9, "throughput": 1e16}, {"bandwidth": 1e13, "throughput": 1e10}, {"parameters": 1e6, "cache": 1e11}, {"parameters": 1e12, "throughput": 1e10, "batch": 256, "tokens": 32}]
-    start = {"bandwidth": 2e12, "throughput": 312e12, "parameters": 70e9, "cache": 0, "batch": 1, "tokens": 1}
+    settings += [
+        {"bandwidth": 1e9, "throughput": 1e16},
+        {"bandwidth": 1e13, "throughput": 1e10},
+        {"parameters": 1e6, "cache": 1e11},
+        {"parameters": 1e12, "throughput": 1e10, "batch": 256, "tokens": 32},
+    ]
+    start = {
+        "bandwidth": 2e12,
+        "throughput": 312e12,
+        "parameters": 70e9,
+        "cache": 0,
+        "batch": 1,
+        "tokens": 1,
+    }
     for setting in settings:
-        page.evaluate("(values) => Object.entries(values).forEach(([name, v]) => model.set(name, v))", start | setting)
+        page.evaluate(
+            "(values) => Object.entries(values).forEach(([name, v]) => model.set(name, v))",
+            start | setting,
+        )
         roofs = page.get_by_role("img", name="The roofline")
         outside, named, drawn = roofs.evaluate("""(svg) => {
           const frame = svg.closest(".sdl").getBoundingClientRect(), box = svg.getBoundingClientRect();
@@ -115,8 +161,18 @@ def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted,
           return [[...words, ...lines.map((node) => node.outerHTML)], [...svg.querySelectorAll("text")].map((t) => t.textContent).filter((t) => t.endsWith("roof")), roofs];
         }""")
         assert outside == [], setting
-        assert {"memory roof": "var(--sdl-target)", "arithmetic roof": "var(--sdl-rejected)"}.keys() >= set(named) and len(named) <= len(drawn), setting
-        assert all(colour in drawn for name, colour in (("memory roof", "var(--sdl-target)"), ("arithmetic roof", "var(--sdl-rejected)")) if name in named), setting
+        assert {
+            "memory roof": "var(--sdl-target)",
+            "arithmetic roof": "var(--sdl-rejected)",
+        }.keys() >= set(named) and len(named) <= len(drawn), setting
+        assert all(
+            colour in drawn
+            for name, colour in (
+                ("memory roof", "var(--sdl-target)"),
+                ("arithmetic roof", "var(--sdl-rejected)"),
+            )
+            if name in named
+        ), setting
 
 
 def fits(page, width: int) -> bool:
@@ -124,6 +180,7 @@ def fits(page, width: int) -> bool:
 
 
 # The speedup explorer ---------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.browser
 @WIDTHS
@@ -136,8 +193,14 @@ def test_the_explorers_task_is_solved_by_keyboard(mounted, width):
     press(page, "alpha", "ArrowRight", round(100 * alpha) - 80 + 1)
     says(page, ".sdl-task-state", "a smaller α still reaches 2×")
     press(page, "alpha", "ArrowLeft")
-    says(page, ".sdl-task-state", f"Solved: α = {alpha:.2f}, with γ = {theory.optimal_gamma(alpha, 0.2)[0]}.")
-    assert (value(page, "alpha"), value(page, "c"), value(page, "gamma")) == pytest.approx((alpha, 0.2, 4))
+    says(
+        page,
+        ".sdl-task-state",
+        f"Solved: α = {alpha:.2f}, with γ = {theory.optimal_gamma(alpha, 0.2)[0]}.",
+    )
+    assert (value(page, "alpha"), value(page, "c"), value(page, "gamma")) == pytest.approx(
+        (alpha, 0.2, 4)
+    )
     assert page.evaluate("heard") == [] and fits(page, width)
 
 
@@ -151,7 +214,11 @@ def test_a_preset_sets_the_explorer_and_a_slider_leaves_it(mounted, width):
     numbers = page.locator("dl").inner_text()
     assert f"{theory.walltime_improvement(0.75, 7, 0.02):.2f}×" in numbers and "3.40×" in numbers
     press(page, "gamma", "ArrowLeft")
-    assert value(page, "gamma") == 6 and menu.input_value() == "" and "3.40×" not in page.locator("dl").inner_text()
+    assert (
+        value(page, "gamma") == 6
+        and menu.input_value() == ""
+        and "3.40×" not in page.locator("dl").inner_text()
+    )
     assert fits(page, width)
 
 
@@ -167,12 +234,15 @@ def test_the_explorers_charts_are_dragged(mounted, width):
     drag(page, "Speedup by draft length", (0.5, 0.5), (1.1, 0.5))
     assert value(page, "gamma") == 24
     drag(page, "Where a draft can pay", (0.1, 0.1), (0.5, 0.6))
-    assert (value(page, "alpha"), value(page, "c")) == pytest.approx((0.6, 0.6), abs=0.02) and value(page, "gamma") == 24
+    assert (value(page, "alpha"), value(page, "c")) == pytest.approx(
+        (0.6, 0.6), abs=0.02
+    ) and value(page, "gamma") == 24
     says(page, ".sdl-summary", f"α {value(page, 'alpha'):.2f}, γ 24 and c {value(page, 'c'):.2f}")
     assert fits(page, width)
 
 
 # The roofline explorer --------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.browser
 @WIDTHS
@@ -199,10 +269,16 @@ def test_a_preset_sets_the_roofline_and_names_its_source(mounted, width):
     menu = page.get_by_label("Start from")
     menu.select_option(label="NVIDIA T4, fp16")
     says(page, ".sdl-task-state", "Start from the worked example first")
-    assert (value(page, "bandwidth"), value(page, "throughput"), value(page, "tokens")) == (320e9, 65e12, 3)
+    assert (value(page, "bandwidth"), value(page, "throughput"), value(page, "tokens")) == (
+        320e9,
+        65e12,
+        3,
+    )
     assert page.get_by_text("Figures from hmc-tech.com").is_visible()
     menu.select_option(label="70B, 2 TB/s, 312 TFLOP/s")
-    assert (value(page, "bandwidth"), value(page, "tokens")) == (2e12, 1) and not page.get_by_text("Figures from").is_visible()
+    assert (value(page, "bandwidth"), value(page, "tokens")) == (2e12, 1) and not page.get_by_text(
+        "Figures from"
+    ).is_visible()
     press(page, "bandwidth", "ArrowRight")
     assert menu.evaluate("(menu) => menu.selectedOptions[0].label") == "your own values"
     page.get_by_label("bytes per weight").select_option(label="1 byte: int8, fp8")
@@ -217,6 +293,6 @@ def test_the_rooflines_charts_are_dragged(mounted, width):
     assert value(page, "tokens") == 12
     says(page, ".sdl-summary[aria-live]", "A pass over 12 tokens")
     drag(page, "The roofline", (0.2, 0.5), (1.9 / 5, 0.5))
-    assert value(page, "tokens") == round(10 ** 0.9)
+    assert value(page, "tokens") == round(10**0.9)
     drag(page, "The roofline", (0.2, 0.5), (0.99, 0.5))
     assert value(page, "tokens") == 32 and value(page, "batch") == 1 and fits(page, width)

@@ -1,4 +1,6 @@
-"""A chapter in JupyterLab, in a real browser: run it, move a bar of its bench, read the value back from the kernel."""
+"""A chapter in JupyterLab, in a real browser: run it, move a bar of its bench, read the value back
+from the kernel.
+"""
 
 import json
 import os
@@ -26,8 +28,15 @@ print("kernel says", [[round(x, 3) for x in w.p] for w in benches])
 def shortened() -> nbformat.NotebookNode:
     """The chapter up to its bench, and a cell that asks the kernel for the bench's state."""
     notebook = nbformat.read(CHAPTER, as_version=4)
-    last = next(i for i, cell in enumerate(notebook.cells) if cell.cell_type == "code" and "Bench(" in cell.source)
-    notebook.cells = [*notebook.cells[: last + 1], nbformat.v4.new_code_cell(READ_BACK.strip(), id="read-back")]
+    last = next(
+        i
+        for i, cell in enumerate(notebook.cells)
+        if cell.cell_type == "code" and "Bench(" in cell.source
+    )
+    notebook.cells = [
+        *notebook.cells[: last + 1],
+        nbformat.v4.new_code_cell(READ_BACK.strip(), id="read-back"),
+    ]
     return notebook
 
 
@@ -41,13 +50,33 @@ def lab(tmp_path: Path) -> Iterator[str]:
     settings = tmp_path / "settings"
     tracker = settings / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     tracker.parent.mkdir(parents=True)
-    tracker.write_text(json.dumps({"windowingMode": "none"}))  # every output stays in the page, seen or not
-    options = ["--no-browser", "--allow-root", f"--port={port}", "--port-retries=0", f"--ServerApp.root_dir={tmp_path}",
-               "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", "--LabApp.news_url=None",
-               "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
-    environment = os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(settings), "JUPYTER_CONFIG_DIR": str(settings), "PYTHONPATH": str(ROOT)}
+    tracker.write_text(
+        json.dumps({"windowingMode": "none"})
+    )  # every output stays in the page, seen or not
+    options = [
+        "--no-browser",
+        "--allow-root",
+        f"--port={port}",
+        "--port-retries=0",
+        f"--ServerApp.root_dir={tmp_path}",
+        "--IdentityProvider.token=",
+        "--ServerApp.disable_check_xsrf=True",
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+    ]
+    environment = os.environ | {
+        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+        "JUPYTER_CONFIG_DIR": str(settings),
+        "PYTHONPATH": str(ROOT),
+    }
     log = (tmp_path / "lab.log").open("w")
-    process = subprocess.Popen([sys.executable, "-m", "jupyterlab", *options], cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", *options],
+        cwd=tmp_path,
+        env=environment,
+        stdout=log,
+        stderr=log,
+    )
     address = f"http://127.0.0.1:{port}/"
     try:
         for _ in range(240):
@@ -70,7 +99,14 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
     page = context.new_page()
     page.set_default_timeout(60_000)
     outside = []
-    page.on("request", lambda r: outside.append(r.url) if not r.url.startswith((lab, lab.replace("http", "ws"), "data:", "blob:")) else None)
+    page.on(
+        "request",
+        lambda r: (
+            outside.append(r.url)
+            if not r.url.startswith((lab, lab.replace("http", "ws"), "data:", "blob:"))
+            else None
+        ),
+    )
     page.goto(f"{lab}lab/tree/chapter.ipynb?reset")
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
     page.wait_for_selector("#jp-main-statusbar :text('| Idle')")
@@ -78,24 +114,40 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
     page.add_locator_handler(page.locator(".jp-Dialog"), lambda: select.click())
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_text("Run All Cells", exact=True).click()
-    page.wait_for_function("""() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
-        output.textContent.includes('kernel says') || output.dataset.mimeType === 'application/vnd.jupyter.error')""", timeout=900_000)
-    assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']").all_inner_texts() == []
+    page.wait_for_function(
+        """() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
+        output.textContent.includes('kernel says') || output.dataset.mimeType === 'application/vnd.jupyter.error')""",
+        timeout=900_000,
+    )
+    assert (
+        page.locator(
+            ".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']"
+        ).all_inner_texts()
+        == []
+    )
     slider = page.locator(".jp-OutputArea-output input[type=range]").first
     slider.scroll_into_view_if_needed()
     before = float(slider.input_value())
-    cell_selected = page.evaluate("document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex")
+    cell_selected = page.evaluate(
+        "document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex"
+    )
     slider.focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")
     after = float(slider.input_value())
     assert after == pytest.approx(before + 3 * float(slider.get_attribute("step")))
-    assert page.evaluate("document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex") == cell_selected
+    assert (
+        page.evaluate("document.querySelector('.jp-mod-selected')?.dataset?.windowedListIndex")
+        == cell_selected
+    )
 
     page.locator(".jp-CodeCell", has_text="kernel says").locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
-    page.wait_for_function("""value => [...document.querySelectorAll('.jp-OutputArea-output')].some(
-        (output) => output.textContent.includes('kernel says') && output.textContent.includes(value))""", arg=f"[[{round(after, 3)},")
+    page.wait_for_function(
+        """value => [...document.querySelectorAll('.jp-OutputArea-output')].some(
+        (output) => output.textContent.includes('kernel says') && output.textContent.includes(value))""",
+        arg=f"[[{round(after, 3)},",
+    )
     said = page.locator(".jp-OutputArea-output", has_text="kernel says").inner_text()
     assert re.search(rf"\[\[{round(after, 3)},", said)
     assert outside == []

@@ -1,10 +1,19 @@
 """The learning machinery in the published page: quizzes, predictions, progress, interactives."""
 
 import pytest
+from browsing import (
+    CHAPTERS,
+    INTERACTIVES,
+    START,
+    accessibility_faults,
+    pages_with,
+    scroll_through,
+    show,
+    unfold,
+    unseen_focus,
+)
 
 from specdec_lite import theory
-
-from browsing import CHAPTERS, INTERACTIVES, START, accessibility_faults, pages_with, scroll_through, show, unfold, unseen_focus
 
 
 def solve(page) -> None:
@@ -16,7 +25,9 @@ def solve(page) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(".sdl-quiz"))
 def test_quiz(open_page, page_name: str):
-    """Each answer explains itself, by mouse and by keyboard, and is accessible; a solved quiz is remembered on this machine only."""
+    """Each answer explains itself, by mouse and by keyboard, and is accessible; a solved quiz is
+    remembered on this machine only.
+    """
     page = open_page(page_name)
     for quiz in page.locator(".sdl-quiz").all():
         right = "abcde".index(quiz.get_attribute("data-answer"))
@@ -67,7 +78,9 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
     page.goto(server + START)
     asking = len(pages_with(".sdl-quiz"))
     assert f"1 of {asking} chapters" in summary.inner_text()
-    assert "continue with" in summary.inner_text() and CHAPTERS[0] not in summary.locator("a").get_attribute("href")
+    assert "continue with" in summary.inner_text() and CHAPTERS[0] not in summary.locator(
+        "a"
+    ).get_attribute("href")
     assert page.locator(".sdl-routes .sdl-done").count() == 1
     summary.get_by_role("button", name="Forget my progress").click()
     assert page.evaluate("localStorage.getItem('sdl-progress')") is None
@@ -78,7 +91,9 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(INTERACTIVES))
 def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
-    """Every slider by arrow keys and by a click; what Tab reaches, sliders and buttons among it, is outlined."""
+    """Every slider by arrow keys and by a click; what Tab reaches, sliders and buttons among it, is
+    outlined.
+    """
     page = open_page(page_name)
     unfold(page)
     scroll_through(page)
@@ -87,13 +102,19 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
             shut.click()
             interactive.locator("textarea").wait_for()
         assert unseen_focus(page, interactive) == []
-        sliders = [slider for slider in interactive.locator("input[type=range]").all() if slider.is_visible()]
+        sliders = [
+            slider
+            for slider in interactive.locator("input[type=range]").all()
+            if slider.is_visible()
+        ]
         assert sliders
         for slider in sliders:
             drawing = interactive.inner_html()
             value = slider.input_value()
             slider.focus()
-            page.keyboard.press("ArrowLeft" if value == slider.get_attribute("max") else "ArrowRight")
+            page.keyboard.press(
+                "ArrowLeft" if value == slider.get_attribute("max") else "ArrowRight"
+            )
             assert slider.input_value() != value
             by_keyboard = slider.input_value()
             box = slider.bounding_box()
@@ -110,7 +131,8 @@ def test_explorer_shows_what_the_library_computes(open_page):
     explorer = page.locator(f"{INTERACTIVES}[data-module=explorer]").first
     for alpha, gamma, c in [(0.8, 4, 0.1), (0.9, 10, 0.02), (0.5, 3, 0.6)]:
         explorer.evaluate(
-            "(place, values) => Object.entries(values).forEach(([name, value]) => place.sdlModel.set(name, value))",
+            "(place, values) => Object.entries(values).forEach(([name, value]) =>"
+            " place.sdlModel.set(name, value))",
             {"alpha": alpha, "gamma": gamma, "c": c},
         )
         expected = f"{theory.walltime_improvement(alpha, gamma, c):.2f}"

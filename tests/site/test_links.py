@@ -1,11 +1,12 @@
-"""Internal links and anchors, in the built pages. External ones have a command of their own: make linkcheck."""
+"""Internal links and anchors, in the built pages. External ones have a command of their own: make
+linkcheck.
+"""
 
 import re
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
 
 import pytest
-
 from browsing import CHAPTERS, PAGES, START, parsed
 
 
@@ -13,7 +14,10 @@ from browsing import CHAPTERS, PAGES, START, parsed
 def test_links_resolve(book: Path, page_name: str):
     """Internal links and anchors lead somewhere; nothing that a page loads stands on another host."""
     soup = parsed(book / page_name)
-    loaded = [tag.get("src") or tag.get("href") for tag in soup.select("script[src], img[src], iframe[src], link[href]")]
+    loaded = [
+        tag.get("src") or tag.get("href")
+        for tag in soup.select("script[src], img[src], iframe[src], link[href]")
+    ]
     assert [url for url in loaded if url.startswith(("http:", "https:", "//"))] == []
     broken = []
     for url in loaded + [a["href"] for a in soup.select("a[href]")]:
@@ -28,10 +32,14 @@ def test_links_resolve(book: Path, page_name: str):
 
 @pytest.mark.parametrize("page_name", CHAPTERS)
 def test_every_chapter_says_what_it_takes_and_opens_elsewhere(book: Path, page_name: str):
-    """Minutes and prerequisites under the title; Colab, JupyterLab, the notebook itself and a place for problems in the header; its run below."""
+    """Minutes and prerequisites under the title; Colab, JupyterLab, the notebook itself and a place
+    for problems in the header; its run below.
+    """
     soup = parsed(book / page_name)
     stem = Path(page_name).stem
-    takes = next(line.get_text() for line in soup.select("article em") if "minutes" in line.get_text())
+    takes = next(
+        line.get_text() for line in soup.select("article em") if "minutes" in line.get_text()
+    )
     assert takes.split(" minutes")[0].isdigit() and "before this" in takes
     links = [a["href"] for a in soup.select(".article-header-buttons a[href]")]
     for part in ("colab.research.google.com/github/", "localhost:8888/lab/tree/"):
@@ -39,14 +47,24 @@ def test_every_chapter_says_what_it_takes_and_opens_elsewhere(book: Path, page_n
     assert any("/issues/new" in url for url in links)
     assert any(url.startswith("../_sources/") and url.endswith(f"{stem}.ipynb") for url in links)
     said = soup.select_one("article .sdl-executed").get_text()
-    assert all(name in said for name in ("Last executed on", "Python 3.", "specdec_lite ", "torch ", "transformers "))
+    assert all(
+        name in said
+        for name in ("Last executed on", "Python 3.", "specdec_lite ", "torch ", "transformers ")
+    )
 
 
 def test_the_start_page_leads_everywhere(book: Path):
-    """The route map names every other page; the map of methods leads to every chapter that teaches one."""
+    """The route map names every other page; the map of methods leads to every chapter that teaches
+    one.
+    """
     soup = parsed(book / START)
-    on_the_map = {((book / START).parent / a["href"]).resolve() for a in soup.select(".sdl-routes a")}
-    assert on_the_map == {(book / name).resolve() for name in PAGES} - {(book / START).resolve(), (book / "search.html").resolve()}
+    on_the_map = {
+        ((book / START).parent / a["href"]).resolve() for a in soup.select(".sdl-routes a")
+    }
+    assert on_the_map == {(book / name).resolve() for name in PAGES} - {
+        (book / START).resolve(),
+        (book / "search.html").resolve(),
+    }
     routes = soup.select_one(".sdl-routes > ul").get_text(" ").split()
     assert " ".join(routes) == "an hour a weekend the reference"
     assert len(soup.select(".sdl-methods li")) >= 30 and soup.select(".sdl-methods li a")
@@ -56,15 +74,25 @@ def test_times_of_all_chapters_in_one_table(book: Path):
     rows = parsed(book / "book" / "runs.html").select("article table tbody tr")
     assert len(rows) == len(CHAPTERS) + 1
     seconds = [float(row.select("td")[2].get_text()) for row in rows]
-    assert min(seconds) > 0 and seconds[-1] == pytest.approx(sum(seconds[:-1]), abs=0.1 * len(seconds))
+    assert min(seconds) > 0 and seconds[-1] == pytest.approx(
+        sum(seconds[:-1]), abs=0.1 * len(seconds)
+    )
 
 
 def test_equations_and_theorems_are_numbered(book: Path):
     soup = parsed(book / "book" / "06_proofs.html")
     numbers = [span.find(string=True).strip() for span in soup.select("div.math > .eqno")]
-    assert numbers == [f"({i})" for i in range(1, len(soup.select("div.math")) + 1)] and len(numbers) >= 8
-    theorems = [title.select_one(".caption-number").get_text() for title in soup.select("div.proof.theorem > .admonition-title")]
-    assert [name.split()[-1] for name in theorems] == [str(i) for i in range(1, len(theorems) + 1)] and theorems
+    assert (
+        numbers == [f"({i})" for i in range(1, len(soup.select("div.math")) + 1)]
+        and len(numbers) >= 8
+    )
+    theorems = [
+        title.select_one(".caption-number").get_text()
+        for title in soup.select("div.proof.theorem > .admonition-title")
+    ]
+    assert [name.split()[-1] for name in theorems] == [
+        str(i) for i in range(1, len(theorems) + 1)
+    ] and theorems
 
 
 def test_every_entry_of_the_bibliography_has_its_year_and_a_link(book: Path):
@@ -72,17 +100,50 @@ def test_every_entry_of_the_bibliography_has_its_year_and_a_link(book: Path):
     entries = parsed(book / "book" / "bibliography.html").select(".citation-list > .citation")
     labels = [entry.select_one(".label").get_text().strip("[]") for entry in entries]
     assert len(labels) > 40 and len(set(labels)) == len(labels)
-    assert [label for label in labels if not re.fullmatch(r"[^{}\\]+, (19|20)\d\d[a-z]?", label)] == []
-    assert [entry.get_text() for entry in entries if not entry.select_one("a[href^=http]") and "Technical Report" not in entry.get_text()] == []
+    assert [
+        label for label in labels if not re.fullmatch(r"[^{}\\]+, (19|20)\d\d[a-z]?", label)
+    ] == []
+    assert [
+        entry.get_text()
+        for entry in entries
+        if not entry.select_one("a[href^=http]") and "Technical Report" not in entry.get_text()
+    ] == []
 
 
 def test_the_glossary_has_every_kind_and_every_name_of_its_own_table(book: Path):
-    """In alphabetical order; what a verdict and a step can be called, and what stands first in each row of the table of names."""
+    """In alphabetical order; what a verdict and a step can be called, and what stands first in each
+    row of the table of names.
+    """
     soup = parsed(book / "book" / "glossary.html")
     terms = [term.find(string=True).strip() for term in soup.select("dl.glossary dt")]
     assert terms == sorted(terms, key=str.lower) and len(terms) == len(set(terms)) > 60
-    assert {f"{kind} token" for kind in ("recovered", "bonus", "sampled", "tested", "rejected", "unused", "committed", "drawn", "chosen")} <= set(terms)
-    assert {"speculative decoding", "speculative sampling", "rejection sampling", "node", "draw", "proposal", "verification"} <= set(terms)
+    assert {
+        f"{kind} token"
+        for kind in (
+            "recovered",
+            "bonus",
+            "sampled",
+            "tested",
+            "rejected",
+            "unused",
+            "committed",
+            "drawn",
+            "chosen",
+        )
+    } <= set(terms)
+    assert {
+        "speculative decoding",
+        "speculative sampling",
+        "rejection sampling",
+        "node",
+        "draw",
+        "proposal",
+        "verification",
+    } <= set(terms)
     named = [row.td.get_text(" ", strip=True) for row in soup.select("article table tbody tr")]
     known = " ".join(terms)
-    assert [name for name in named if re.sub(r"ed tokens$| [^ ]$", "", name) not in known and "÷" not in name] == []
+    assert [
+        name
+        for name in named
+        if re.sub(r"ed tokens$| [^ ]$", "", name) not in known and "÷" not in name
+    ] == []

@@ -1,21 +1,24 @@
-"""The live page in Chromium. Its models load only here, and only when the button is pressed. Its engine: test_live_engine.py."""
+"""The live page in Chromium. Its models load only here, and only when the button is pressed. Its
+engine: test_live_engine.py.
+"""
+
 import sys
 
 import pytest
-from tokenizers import Tokenizer
-
 from browsing import accessibility_faults, layout_faults, show
 from conftest import ROOT
+from tokenizers import Tokenizer
+
 from specdec_lite import CausalLM, generate
-from specdec_lite.corpus import evaluation_prompts
-from specdec_lite.pairs import SHIPPED, load_model
+from specdec_lite.loading.corpus import evaluation_prompts
+from specdec_lite.loading.pairs import SHIPPED, load_model
 
 sys.path.insert(0, str(ROOT / "site"))
 from specdec_site import live  # noqa: E402
 
 LIVE = "book/live.html"
 DONE = "document.querySelector('.sdl-live').dataset.runs === '%d'"
-PATIENCE = 240_000   # milliseconds: a busy machine is no failure
+PATIENCE = 240_000  # milliseconds: a busy machine is no failure
 
 
 def open_live(open_page, prompt: str = "def add(a, b):\n    return", **settings):
@@ -28,34 +31,51 @@ def open_live(open_page, prompt: str = "def add(a, b):\n    return", **settings)
 def press(page, run: int = 1) -> str:
     """Press the button, wait for the run's end, and return what the page says then."""
     page.locator(".sdl-live-run").click()
-    page.wait_for_function(f"({DONE % run}) || document.querySelector('.sdl-live-bad')", timeout=PATIENCE)
+    page.wait_for_function(
+        f"({DONE % run}) || document.querySelector('.sdl-live-bad')", timeout=PATIENCE
+    )
     return page.locator(".sdl-live-status").inner_text()
 
 
 def numbers(page) -> dict[str, str]:
-    return dict(page.evaluate("[...document.querySelectorAll('.sdl-live dl div')].map((d) => [d.children[0].textContent, d.children[1].textContent])"))
+    return dict(
+        page.evaluate(
+            "[...document.querySelectorAll('.sdl-live dl div')].map((d) =>"
+            " [d.children[0].textContent, d.children[1].textContent])"
+        )
+    )
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_page_decodes_and_explains(open_page):
-    """Offline but for its own origin; nothing heavy before the press; by keyboard; a second run in another format."""
+    """Offline but for its own origin; nothing heavy before the press; by keyboard; a second run in
+    another format.
+    """
     asked = []
     page = open_page(LIVE)
     page.on("request", lambda request: asked.append(request.url))
     page.wait_for_selector(".sdl-live")
-    assert not page.evaluate("performance.getEntriesByType('resource').some((entry) => /weights/.test(entry.name))")
+    assert not page.evaluate(
+        "performance.getEntriesByType('resource').some((entry) => /weights/.test(entry.name))"
+    )
     page.get_by_label("Prompt").fill("def add(a, b):\n    return")
     button = page.locator(".sdl-live-run")
     button.focus()
     page.keyboard.press("Enter")
     page.wait_for_function(DONE % 1, timeout=PATIENCE)
     assert [url.rsplit("/", 1)[1] for url in asked if "weights" in url] == ["weights.bin"]
-    assert page.locator(".sdl-live-status").inner_text().startswith("Done: ") and "identical" in numbers(page)["text"]
+    assert (
+        page.locator(".sdl-live-status").inner_text().startswith("Done: ")
+        and "identical" in numbers(page)["text"]
+    )
     assert page.evaluate("document.activeElement.matches('.sdl-live-run')"), "the focus was lost"
     assert "was measured" in page.locator(".sdl-live-why").inner_text()
     assert page.locator(".sdl-live svg circle").count() > 9
-    whole = page.evaluate("[...document.querySelectorAll('.sdl-live .sdl-pass > :not(del):not(.sdl-hidden)')].map((e) => e.textContent).join('')")
+    whole = page.evaluate(
+        "[...document.querySelectorAll('.sdl-live .sdl-pass > :not(del):not(.sdl-hidden)')].map((e)"
+        " => e.textContent).join('')"
+    )
     assert len(whole) > 20
     scrubber = page.locator(".sdl-live-scrub input")
     scrubber.focus()
@@ -83,7 +103,8 @@ WRITTEN = """[...document.querySelectorAll('.sdl-live .sdl-pass > :not(del):not(
 def test_the_page_writes_the_librarys_own_greedy_text(open_page, format):
     """On the weights of the page: rounded to int8."""
     target = CausalLM(live.dequantised(load_model(SHIPPED / "target", "cpu", "float32").model))
-    tokenizer, prompt = Tokenizer.from_file(str(SHIPPED / "target" / "tokenizer.json")), evaluation_prompts()["code"][0]["text"]
+    tokenizer = Tokenizer.from_file(str(SHIPPED / "target" / "tokenizer.json"))
+    prompt = evaluation_prompts()["code"][0]["text"]
     page = open_live(open_page, prompt)
     page.emulate_media(reduced_motion="reduce")
     page.get_by_label("Weights in memory").select_option(format)
@@ -103,7 +124,9 @@ def test_results_fit_a_phone_and_axe(open_page):
     page.get_by_role("slider", name="temperature").fill("1")
     press(page)
     passes = page.locator(".sdl-live .sdl-pass")
-    assert passes.count() == page.locator(".sdl-live .sdl-pass:visible").count(), "with reduced motion the whole text stands at once"
+    assert passes.count() == page.locator(".sdl-live .sdl-pass:visible").count(), (
+        "with reduced motion the whole text stands at once"
+    )
     faults = layout_faults(page) + accessibility_faults(page, "light")
     show(page, "dark")
     assert faults + accessibility_faults(page, "dark") == []
@@ -114,12 +137,21 @@ def test_results_fit_a_phone_and_axe(open_page):
 def test_a_damaged_download_is_refused_and_can_be_repeated(open_page, book):
     data = (book / "_static" / "live" / "weights.bin").read_bytes()
     page = open_live(open_page)
-    sends = lambda body: lambda route: route.fulfill(body=body, content_type="application/octet-stream")
-    for body, says in ((data[:-1000], "incomplete"), (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "altered"), (data + b"x", "altered")):
+    sends = lambda body: (
+        lambda route: route.fulfill(body=body, content_type="application/octet-stream")
+    )
+    for body, says in (
+        (data[:-1000], "incomplete"),
+        (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "altered"),
+        (data + b"x", "altered"),
+    ):
         page.route("**/weights.bin", sends(body))
         page.evaluate("document.querySelector('.sdl-live-status').classList.remove('sdl-live-bad')")
         assert says in press(page)
-        assert page.locator(".sdl-live-run").inner_text() == "Try again" and not page.locator(".sdl-live .sdl-pass").count()
+        assert (
+            page.locator(".sdl-live-run").inner_text() == "Try again"
+            and not page.locator(".sdl-live .sdl-pass").count()
+        )
         page.unroute("**/weights.bin")
     page.evaluate("document.querySelector('.sdl-live-status').classList.remove('sdl-live-bad')")
     assert press(page).startswith("Done: ")
@@ -145,9 +177,15 @@ def test_without_simd_the_page_says_that_it_is_slow(open_page):
 def test_it_can_stand_shut_behind_a_button(open_page):
     page = open_page(LIVE)
     page.wait_for_selector(".sdl-live")
-    page.evaluate("""() => { const el = document.createElement('div'); document.querySelector('article, main').append(el);
-      globalThis.sdlLive = undefined; el.id = 'shut'; sdlInteractives.live.render({ model: { get: (name) => name === 'closed' }, el }); }""")
-    assert page.locator("#shut svg").count() == 1 and page.locator("#shut textarea").count() == 0 and not page.evaluate("globalThis.sdlLive")
+    page.evaluate(
+        """() => { const el = document.createElement('div'); document.querySelector('article, main').append(el);
+      globalThis.sdlLive = undefined; el.id = 'shut'; sdlInteractives.live.render({ model: { get: (name) => name === 'closed' }, el }); }"""
+    )
+    assert (
+        page.locator("#shut svg").count() == 1
+        and page.locator("#shut textarea").count() == 0
+        and not page.evaluate("globalThis.sdlLive")
+    )
     page.locator("#shut button").click()
     page.wait_for_selector("#shut textarea:focus")
     assert len(page.locator("#shut textarea").input_value()) > 100

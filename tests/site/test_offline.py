@@ -1,10 +1,11 @@
-"""No other host is asked for anything, and the downloadable book works from a folder: every page, the search, the live page."""
+"""No other host is asked for anything, and the downloadable book works from a folder: every page,
+the search, the live page.
+"""
 
 import zipfile
 from pathlib import Path
 
 import pytest
-
 from browsing import PAGES, START, drawing_faults, parsed, scroll_through
 from mounting import settle
 
@@ -24,7 +25,9 @@ def unpacked(book: Path, tmp_path_factory) -> Path:
 @pytest.mark.browser
 @pytest.mark.parametrize("url", ["https://example.com/", "/_static/card.png"])
 def test_an_outside_request_would_be_noticed(open_page, url: str):
-    """To another host, or to this one but outside the book's folder: on GitHub Pages the book is one of many."""
+    """To another host, or to this one but outside the book's folder: on GitHub Pages the book is
+    one of many.
+    """
     page = open_page(START)
     page.evaluate("url => fetch(url).catch(() => null)", url)
     page.wait_for_function("true")
@@ -42,7 +45,9 @@ def test_page_opens_from_the_archive(open_page, unpacked: Path, page_name: str):
 
 @pytest.mark.browser
 def test_the_archives_front_door_leads_to_the_start_page(new_page, unpacked: Path):
-    """From a folder only: over http the browser may ask the host for an icon, since Jupyter Book's redirection names none."""
+    """From a folder only: over http the browser may ask the host for an icon, since Jupyter Book's
+    redirection names none.
+    """
     origin = f"{unpacked.as_uri()}/"
     page = new_page((origin,))
     page.goto(f"{origin}index.html")
@@ -66,14 +71,22 @@ def test_the_live_page_decodes_from_the_archive(open_page, unpacked: Path):
     page = open_page("book/live.html", origin=f"{unpacked.as_uri()}/")
     page.get_by_label("Prompt").fill("def add(a, b):\n    return")
     page.locator(".sdl-live-run").click()
-    page.wait_for_function("document.querySelector('.sdl-live').dataset.runs === '1'", timeout=180_000)
+    page.wait_for_function(
+        "document.querySelector('.sdl-live').dataset.runs === '1'", timeout=180_000
+    )
 
 
 def test_the_archive_is_whole_and_does_not_hold_itself(book: Path, unpacked: Path):
-    """All pages and what they load, but not the archive; the link says how large it is, and the copy says that it is one."""
+    """All pages and what they load, but not the archive; the link says how large it is, and the
+    copy says that it is one.
+    """
     names = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     built = {str(path.relative_to(book)) for path in book.rglob("*") if path.is_file()}
-    assert built - names <= {f"{ARCHIVE}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak"} and names <= built
+    assert (
+        built - names
+        <= {f"{ARCHIVE}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak"}
+        and names <= built
+    )
     offer = parsed(book / START).select_one(".sdl-download")
     assert offer.a["href"] == f"../{ARCHIVE}.zip"
     assert f"{(book / f'{ARCHIVE}.zip').stat().st_size / 1e6:.1f} MB" in offer.get_text()

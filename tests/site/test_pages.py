@@ -1,4 +1,6 @@
-"""Every page of the published book, in a real browser with every other host blocked: drawn, readable, accessible, light."""
+"""Every page of the published book, in a real browser with every other host blocked: drawn,
+readable, accessible, light.
+"""
 
 import json
 from collections.abc import Iterator
@@ -6,13 +8,28 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from browsing import (
+    CHAPTERS,
+    FIGURES,
+    FIRST_CHAPTER,
+    PAGES,
+    START,
+    accessibility_faults,
+    drawing_faults,
+    figure_faults,
+    inks,
+    layout_faults,
+    look,
+    pages_with,
+    parsed,
+    scroll_through,
+    show,
+    unfold,
+)
 
 from benchmarks import browser
 from benchmarks.site import weight
 from specdec_lite import results
-
-from browsing import (CHAPTERS, FIGURES, FIRST_CHAPTER, PAGES, START, accessibility_faults, drawing_faults, figure_faults, inks,
-                      layout_faults, look, pages_with, parsed, scroll_through, show, unfold)
 
 
 @pytest.mark.parametrize("page_name", PAGES)
@@ -23,16 +40,22 @@ def test_page_is_built(book: Path, page_name: str):
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", PAGES)
 def test_page_is_sound(open_page, page_name: str):
-    """Light, dark and on a phone, with every fold open: all is drawn, nothing scrolls sideways, axe-core finds nothing at any level;
-    figures have words and numbers, and follow the theme."""
+    """Light, dark and on a phone, with every fold open: all is drawn, nothing scrolls sideways,
+    axe-core finds nothing at any level; figures have words and numbers, and follow the theme.
+    """
     page = open_page(page_name, width=1280, scheme="light")
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     unfold(page)
     scroll_through(page)
-    faults, light = drawing_faults(page) + layout_faults(page) + accessibility_faults(page, "light"), inks(page)
+    faults = drawing_faults(page) + layout_faults(page) + accessibility_faults(page, "light")
+    light = inks(page)
     show(page, "dark")
     faults += drawing_faults(page) + accessibility_faults(page, "dark")
-    faults += [f"figure {i} keeps its ink in the dark" for i, (before, after) in enumerate(zip(light, inks(page), strict=True), 1) if before == after]
+    faults += [
+        f"figure {i} keeps its ink in the dark"
+        for i, (before, after) in enumerate(zip(light, inks(page), strict=True), 1)
+        if before == after
+    ]
     page.set_viewport_size({"width": 390, "height": 844})
     unfold(page)
     scroll_through(page)
@@ -42,17 +65,29 @@ def test_page_is_sound(open_page, page_name: str):
 
 @pytest.mark.parametrize("page_name", pages_with(FIGURES))
 def test_no_two_traces_differ_by_colour_alone(book: Path, page_name: str):
-    """Of those that the legend names: another line, symbol, pattern or width tells each from the others."""
+    """Of those that the legend names: another line, symbol, pattern or width tells each from the
+    others.
+    """
     same = []
     for place in parsed(book / page_name).select(FIGURES):
-        named = [trace for trace in json.loads(place.script.string)["data"] if trace.get("showlegend", True)]
-        same += [f"{place['aria-label'][:60]}: {a.get('name')} and {b.get('name')}" for a, b in combinations(named, 2) if look(a) == look(b)]
+        named = [
+            trace
+            for trace in json.loads(place.script.string)["data"]
+            if trace.get("showlegend", True)
+        ]
+        same += [
+            f"{place['aria-label'][:60]}: {a.get('name')} and {b.get('name')}"
+            for a, b in combinations(named, 2)
+            if look(a) == look(b)
+        ]
     assert same == []
 
 
 @pytest.mark.browser
 def test_a_reader_who_prefers_dark_gets_it_at_once(open_page):
-    assert open_page(START, scheme="dark").evaluate("document.documentElement.dataset.theme") == "dark"
+    assert (
+        open_page(START, scheme="dark").evaluate("document.documentElement.dataset.theme") == "dark"
+    )
 
 
 @pytest.mark.browser
@@ -62,9 +97,14 @@ def test_print_shows_the_text_alone(open_page):
     assert not page.locator(".bd-sidebar-primary").is_visible()
     assert page.locator("article").is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("article details:not([open], .sdl-data)").count() == 0 and page.locator("article .sdl-data:visible").count() == 0
-    page.wait_for_function("""[...document.querySelectorAll('.sdl-plot')].every((place) =>
-        place.dataset.drawn === 'light' && place.querySelector('.main-svg').getBoundingClientRect().width <= 640)""")
+    assert (
+        page.locator("article details:not([open], .sdl-data)").count() == 0
+        and page.locator("article .sdl-data:visible").count() == 0
+    )
+    page.wait_for_function(
+        """[...document.querySelectorAll('.sdl-plot')].every((place) =>
+        place.dataset.drawn === 'light' && place.querySelector('.main-svg').getBoundingClientRect().width <= 640)"""
+    )
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("article details[open]").count() == 0
@@ -76,24 +116,43 @@ def test_what_is_unfolded_for_printing_does_not_fade_in_on_paper(open_page):
     page = open_page(FIRST_CHAPTER)
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    pale = "[...document.querySelectorAll('article details.hide :is(.cell_input, .highlight, pre)')].filter((part) => getComputedStyle(part).opacity !== '1').length"
+    pale = (
+        "[...document.querySelectorAll('article details.hide :is(.cell_input, .highlight,"
+        " pre)')].filter((part) => getComputedStyle(part).opacity !== '1').length"
+    )
     assert page.locator("article details.hide").count() > 0 and page.evaluate(pale) == 0
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", ["book/06_proofs.html", *CHAPTERS])
-def test_on_a_phone_no_formula_is_cut_and_none_in_the_text_parts_from_its_full_stop(open_page, page_name: str):
+def test_on_a_phone_no_formula_is_cut_and_none_in_the_text_parts_from_its_full_stop(
+    open_page, page_name: str
+):
     page = open_page(page_name, width=390)
     unfold(page)
-    assert page.evaluate("[...document.querySelectorAll('article div.math')].filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)") == []
-    assert page.evaluate("""() => [...document.querySelectorAll('article span.math')]
+    assert (
+        page.evaluate(
+            "[...document.querySelectorAll('article div.math')].filter((one) => one.scrollWidth >"
+            " one.clientWidth + 1).map((one) => one.innerText)"
+        )
+        == []
+    )
+    assert (
+        page.evaluate("""() => [...document.querySelectorAll('article span.math')]
         .filter((formula) => formula.querySelector('mjx-math')?.getBoundingClientRect().right > formula.getBoundingClientRect().right + 2)
-        .map((formula) => formula.innerText)""") == []
-    assert page.evaluate("""() => [...document.querySelectorAll('article .sdl-nobreak')].filter((kept) => kept.offsetParent).filter((kept) => {
+        .map((formula) => formula.innerText)""")
+        == []
+    )
+    assert (
+        page.evaluate(
+            """() => [...document.querySelectorAll('article .sdl-nobreak')].filter((kept) => kept.offsetParent).filter((kept) => {
         const words = document.createRange();
         words.selectNode(kept.lastChild);
         return words.getBoundingClientRect().top > kept.firstChild.getBoundingClientRect().bottom;
-    }).map((kept) => kept.innerText)""") == []
+    }).map((kept) => kept.innerText)"""
+        )
+        == []
+    )
 
 
 @pytest.mark.browser
@@ -112,7 +171,9 @@ def test_search_quotes_the_text_and_not_the_buttons_beside_it(open_page):
     quotes = page.locator("#search-results .context")
     quotes.nth(3).wait_for()
     texts = quotes.all_inner_texts()
-    assert all("Open issue" not in text and ".ipynb" not in text for text in texts) and all("token" in text.lower() for text in texts)
+    assert all("Open issue" not in text and ".ipynb" not in text for text in texts) and all(
+        "token" in text.lower() for text in texts
+    )
 
 
 @pytest.mark.browser
@@ -120,12 +181,18 @@ def test_without_scripts_a_page_is_light_and_its_figures_say_what_they_need(new_
     page = new_page((server,), java_script_enabled=False, color_scheme="dark")
     page.goto(server + pages_with(FIGURES)[0])
     assert page.locator("html").get_attribute("data-theme") == "light"
-    assert page.locator(".sdl-figure > noscript").first.text_content().startswith("Drawing this figure needs JavaScript")
+    assert (
+        page.locator(".sdl-figure > noscript")
+        .first.text_content()
+        .startswith("Drawing this figure needs JavaScript")
+    )
 
 
 @pytest.mark.browser
 def test_less_motion_for_those_who_ask(open_page):
-    """With the reader's wish for reduced motion, nothing on a page moves for longer than a hundredth of a second."""
+    """With the reader's wish for reduced motion, nothing on a page moves for longer than a
+    hundredth of a second.
+    """
     page = open_page(CHAPTERS[-1])
     page.emulate_media(reduced_motion="reduce")
     slow = page.evaluate("""() => [...document.querySelectorAll('*')].filter((element) => {
@@ -156,7 +223,9 @@ def test_plotly_comes_only_where_a_figure_is(chromium, top: str, book: Path, pag
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):
-    """results/site.json: light first chapter, plotly only beside figures, interactives drawn within 200 ms of the load event."""
+    """results/site.json: light first chapter, plotly only beside figures, interactives drawn within
+    200 ms of the load event.
+    """
     rows = {row["page"]: row for row in results.load("site").data["pages"]}
     assert rows[FIRST_CHAPTER]["wire_bytes"] <= 2_000_000
     assert all(row["plotly"] == bool(row["figures"]) for row in rows.values())

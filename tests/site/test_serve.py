@@ -5,13 +5,30 @@ import os
 from types import ModuleType
 
 import pytest
-
 from conftest import ROOT
 
-PAGE, NEW = 1_000, 2_000   # seconds since 1970: when all was written, and when one file was written again
-SOURCES = ("book/preface.md", "book/figures/tree.svg", "notebooks/01_a.ipynb", "site/static/page.css", "site/live/worker.js", "specdec_lite/theory.py",
-           "specdec_lite/viz/panel.py", "specdec_lite/viz/static/bench.js", "results/site.json", "_config.yml", "_toc.yml")
-NO_SOURCES = ("_build/html/index.html", "site/specdec_site/__pycache__/live.pyc", "specdec_lite/__pycache__/theory.pyc", "tests/test_tree.py")
+# seconds since 1970: when all was written, and when one file was written again
+PAGE = 1_000
+NEW = 2_000
+SOURCES = (
+    "book/preface.md",
+    "book/figures/tree.svg",
+    "notebooks/01_a.ipynb",
+    "site/static/page.css",
+    "site/live/worker.js",
+    "specdec_lite/theory.py",
+    "specdec_lite/viz/panel.py",
+    "specdec_lite/viz/static/bench.js",
+    "results/site.json",
+    "_config.yml",
+    "_toc.yml",
+)
+NO_SOURCES = (
+    "_build/html/index.html",
+    "site/specdec_site/__pycache__/live.pyc",
+    "specdec_lite/__pycache__/theory.pyc",
+    "tests/test_tree.py",
+)
 
 
 @pytest.fixture
@@ -23,7 +40,9 @@ def serve() -> ModuleType:
 
 
 def test_a_change_builds_the_book_once(serve, monkeypatch):
-    """Seen once a second: nothing new, a change, nothing new, two more changes, the reader's Ctrl+C."""
+    """Seen once a second: nothing new, a change, nothing new, two more changes, the reader's
+    Ctrl+C.
+    """
     seen, builds, waits = iter([1, 1, 5, 5, 6, 7]), [], []
 
     def newest() -> float:
@@ -33,17 +52,27 @@ def test_a_change_builds_the_book_once(serve, monkeypatch):
 
     monkeypatch.setattr(serve, "newest", newest)
     monkeypatch.setattr(serve.time, "sleep", waits.append)
-    monkeypatch.setattr(serve.subprocess, "run", lambda command, cwd: builds.append(([str(part) for part in command], cwd, len(waits))))
+    monkeypatch.setattr(
+        serve.subprocess,
+        "run",
+        lambda command, cwd: builds.append(([str(part) for part in command], cwd, len(waits))),
+    )
     with pytest.raises(KeyboardInterrupt):
         serve.rebuild_on_change()
     assert [second for *_, second in builds] == [2, 4, 5] and set(waits) == {1}
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for (program, *options), folder, _ in builds:
-        assert program.endswith("/jupyter-book") and f"/jupyter-book {' '.join(options)}\n" in makefile and folder == ROOT
+        assert (
+            program.endswith("/jupyter-book")
+            and f"/jupyter-book {' '.join(options)}\n" in makefile
+            and folder == ROOT
+        )
 
 
 @pytest.mark.parametrize("changed", SOURCES + NO_SOURCES)
-def test_every_source_is_watched_and_nothing_that_a_build_writes(serve, monkeypatch, tmp_path, changed: str):
+def test_every_source_is_watched_and_nothing_that_a_build_writes(
+    serve, monkeypatch, tmp_path, changed: str
+):
     for name in SOURCES + NO_SOURCES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -1,4 +1,6 @@
-"""A figure's data as a table: what stands in its heads and cells, for every kind of trace that the book draws."""
+"""A figure's data as a table: what stands in its heads and cells, for every kind of trace that the
+book draws.
+"""
 
 import json
 import sys
@@ -7,7 +9,6 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from bs4 import BeautifulSoup
-
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "site"))
@@ -15,21 +16,53 @@ from specdec_site.tables import MAX_ROWS, figure_table  # noqa: E402
 
 
 def tables(*traces, **layout) -> list[list[list[str]]]:
-    """The rows of each table, the heads first, of a figure as the book's renderer meets it: plotly's JSON."""
-    soup = BeautifulSoup(figure_table(json.loads(go.Figure(traces, layout).to_json())), "html.parser")
-    return [[[cell.get_text() for cell in row.select("th, td")] for row in table.select("tr")] for table in soup.select("table")]
+    """The rows of each table, the heads first, of a figure as the book's renderer meets it:
+    plotly's JSON.
+    """
+    soup = BeautifulSoup(
+        figure_table(json.loads(go.Figure(traces, layout).to_json())), "html.parser"
+    )
+    return [
+        [[cell.get_text() for cell in row.select("th, td")] for row in table.select("tr")]
+        for table in soup.select("table")
+    ]
 
 
 def spans(orientation: str, **changed) -> go.Bar:
     along, across = ("x", "y") if orientation == "h" else ("y", "x")
-    return go.Bar(**({"name": "weights", "orientation": orientation, along: [2.5, 4.0], across: ["target", "draft"], "base": [0.0, 100.25]} | changed))
+    return go.Bar(
+        **(
+            {
+                "name": "weights",
+                "orientation": orientation,
+                along: [2.5, 4.0],
+                across: ["target", "draft"],
+                "base": [0.0, 100.25],
+            }
+            | changed
+        )
+    )
 
 
-@pytest.mark.parametrize("orientation, titles", [("h", {"xaxis_title": "µs", "yaxis_title": "model"}), ("v", {"yaxis_title": "µs", "xaxis_title": "model"})])
+@pytest.mark.parametrize(
+    "orientation, titles",
+    [
+        ("h", {"xaxis_title": "µs", "yaxis_title": "model"}),
+        ("v", {"yaxis_title": "µs", "xaxis_title": "model"}),
+    ],
+)
 def test_bars_with_a_base_show_start_and_length(orientation: str, titles: dict):
-    assert tables(spans(orientation), spans(orientation, name="other", base=[3, None]), **titles) == [[
-        ["series", "model", "start (µs)", "length (same unit)"],
-        ["weights", "target", "0", "2.5"], ["weights", "draft", "100.2", "4"], ["other", "target", "3", "2.5"], ["other", "draft", "", "4"]]]
+    assert tables(
+        spans(orientation), spans(orientation, name="other", base=[3, None]), **titles
+    ) == [
+        [
+            ["series", "model", "start (µs)", "length (same unit)"],
+            ["weights", "target", "0", "2.5"],
+            ["weights", "draft", "100.2", "4"],
+            ["other", "target", "3", "2.5"],
+            ["other", "draft", "", "4"],
+        ]
+    ]
 
 
 def test_one_base_for_all_bars_and_one_as_a_typed_array():
@@ -40,28 +73,60 @@ def test_one_base_for_all_bars_and_one_as_a_typed_array():
 
 
 def test_spans_and_lines_of_one_figure_stand_in_tables_of_their_own():
-    both = tables(spans("h"), go.Scatter(name="mean", x=[1], y=["target"]), xaxis_title="µs", yaxis_title="model")
-    assert [table[0] for table in both] == [["series", "model", "start (µs)", "length (same unit)"], ["µs", "model"]]
+    both = tables(
+        spans("h"),
+        go.Scatter(name="mean", x=[1], y=["target"]),
+        xaxis_title="µs",
+        yaxis_title="model",
+    )
+    assert [table[0] for table in both] == [
+        ["series", "model", "start (µs)", "length (same unit)"],
+        ["µs", "model"],
+    ]
 
 
 def test_lines_that_share_their_x_stand_side_by_side():
-    lines = go.Scatter(name="plain", x=[1, 2], y=[1.0, 0.5]), go.Scatter(x=[1, 2], y=np.array([1.0, 2.0]))
-    assert tables(*lines, xaxis_title="k") == [[["k", "plain", "series 2"], ["1", "1", "1"], ["2", "0.5", "2"]]]
-    assert tables(lines[0], xaxis_title="k", yaxis_title="T(k)") == [[["k", "T(k)"], ["1", "1"], ["2", "0.5"]]]
+    lines = (
+        go.Scatter(name="plain", x=[1, 2], y=[1.0, 0.5]),
+        go.Scatter(x=[1, 2], y=np.array([1.0, 2.0])),
+    )
+    assert tables(*lines, xaxis_title="k") == [
+        [["k", "plain", "series 2"], ["1", "1", "1"], ["2", "0.5", "2"]]
+    ]
+    assert tables(lines[0], xaxis_title="k", yaxis_title="T(k)") == [
+        [["k", "T(k)"], ["1", "1"], ["2", "0.5"]]
+    ]
 
 
 def test_lines_with_an_x_of_their_own_stand_below_one_another():
     lines = go.Scatter(name="plain", x=[1, 2], y=[3, 4]), go.Scatter(name="ours", y=[5])
-    assert tables(*lines, xaxis_title="k", yaxis_title="T(k)") == [[["series", "k", "T(k)"], ["plain", "1", "3"], ["plain", "2", "4"], ["ours", "0", "5"]]]
+    assert tables(*lines, xaxis_title="k", yaxis_title="T(k)") == [
+        [["series", "k", "T(k)"], ["plain", "1", "3"], ["plain", "2", "4"], ["ours", "0", "5"]]
+    ]
 
 
 def test_error_bars_are_the_two_ends_in_brackets():
     points = {"name": "plain", "x": [1, 2, 3], "y": np.array([1.0, 2.5, np.nan])}
-    lopsided = go.Scatter(**points, error_y={"array": [0.5, 0.25, 0], "arrayminus": np.array([0.125, 1.0, 0]), "symmetric": False})
+    lopsided = go.Scatter(
+        **points,
+        error_y={
+            "array": [0.5, 0.25, 0],
+            "arrayminus": np.array([0.125, 1.0, 0]),
+            "symmetric": False,
+        },
+    )
     even = go.Scatter(**points, error_y={"array": [0.5, 0.25, 0]})
-    assert [row[1] for row in tables(lopsided)[0][1:]] == ["1 (0.875 to 1.5)", "2.5 (1.5 to 2.75)", ""]
+    assert [row[1] for row in tables(lopsided)[0][1:]] == [
+        "1 (0.875 to 1.5)",
+        "2.5 (1.5 to 2.75)",
+        "",
+    ]
     assert [row[1] for row in tables(even)[0][1:]] == ["1 (0.5 to 1.5)", "2.5 (2.25 to 2.75)", ""]
-    assert tables(lopsided, go.Scatter(x=[1, 2, 3], y=[4, 5, 6]))[0][1] == ["1", "1 (0.875 to 1.5)", "4"]
+    assert tables(lopsided, go.Scatter(x=[1, 2, 3], y=[4, 5, 6]))[0][1] == [
+        "1",
+        "1 (0.875 to 1.5)",
+        "4",
+    ]
 
 
 def test_categories_keep_their_words_and_no_word_is_markup():
@@ -70,7 +135,11 @@ def test_categories_keep_their_words_and_no_word_is_markup():
 
 
 def test_what_is_missing_is_an_empty_cell():
-    assert tables(go.Scatter(x=[1, 2, 3], y=[None, float("nan"), 0.0]))[0][1:] == [["1", ""], ["2", ""], ["3", "0"]]
+    assert tables(go.Scatter(x=[1, 2, 3], y=[None, float("nan"), 0.0]))[0][1:] == [
+        ["1", ""],
+        ["2", ""],
+        ["3", "0"],
+    ]
 
 
 def test_numbers_have_four_digits_and_whole_ones_all_of_theirs():
@@ -80,14 +149,24 @@ def test_numbers_have_four_digits_and_whole_ones_all_of_theirs():
 
 def test_a_grid_has_a_row_for_every_y():
     grid = go.Heatmap(z=np.array([[1.0, 2.0], [3.0, 0.25]]), x=["a", "b"], y=["p", "q"])
-    assert tables(grid, xaxis_title="token", yaxis_title="law") == [[["law \\ token", "a", "b"], ["p", "1", "2"], ["q", "3", "0.25"]]]
+    assert tables(grid, xaxis_title="token", yaxis_title="law") == [
+        [["law \\ token", "a", "b"], ["p", "1", "2"], ["q", "3", "0.25"]]
+    ]
 
 
-@pytest.mark.parametrize("histnorm, heights", [("percent", ["75", "25"]), ("probability", ["0.75", "0.25"]), (None, ["3", "1"])])
+@pytest.mark.parametrize(
+    "histnorm, heights",
+    [("percent", ["75", "25"]), ("probability", ["0.75", "0.25"]), (None, ["3", "1"])],
+)
 def test_a_histogram_has_a_row_for_every_bin(histnorm: str | None, heights: list):
-    counted = go.Histogram(x=np.array([0.1, 0.2, 0.3, 0.6], dtype="float32"), xbins=dict(start=0, end=1, size=0.5), histnorm=histnorm)
-    assert tables(counted, xaxis_title="β", yaxis_title="contexts") == [[
-        ["β, from", "to", "contexts"], ["0", "0.5", heights[0]], ["0.5", "1", heights[1]]]]
+    counted = go.Histogram(
+        x=np.array([0.1, 0.2, 0.3, 0.6], dtype="float32"),
+        xbins=dict(start=0, end=1, size=0.5),
+        histnorm=histnorm,
+    )
+    assert tables(counted, xaxis_title="β", yaxis_title="contexts") == [
+        [["β, from", "to", "contexts"], ["0", "0.5", heights[0]], ["0.5", "1", heights[1]]]
+    ]
 
 
 def test_long_tables_are_thinned_and_say_so():

@@ -1,0 +1,43 @@
+"""What an argument must be, one line a check. Every error names the argument, its value and what is allowed."""
+
+import math
+from numbers import Integral, Real
+
+
+def is_whole(value) -> bool:
+    """A whole number, NumPy's included, and not a bool: `top_k=True` is a mistake, not 1."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def whole(name: str, value, least: int = 0, most: int | None = None, note: str = "") -> int:
+    """`value` as an int. ValueError where it is no whole number from `least` to `most`."""
+    if not is_whole(value) or value < least or most is not None and value > most:
+        allowed = f"≥ {least}" if most is None else f"in {least} … {most}"
+        raise ValueError(f"{name}={value!r}: must be a whole number {allowed}{note}")
+    return int(value)
+
+
+def number(name: str, value, least: float = 0.0, note: str = "") -> float:
+    """`value` as a float. ValueError where it is no finite number ≥ `least`."""
+    if not is_number(value) or not least <= value < math.inf:
+        raise ValueError(f"{name}={value!r}: must be a number ≥ {least:g}{note}")
+    return float(value)
+
+
+def unit(name: str, value) -> float:
+    """`value` as a float. ValueError where it is no number in (0, 1]."""
+    if not is_number(value) or not 0 < value <= 1:
+        raise ValueError(f"{name}={value!r}: must be in (0, 1]")
+    return float(value)
+
+
+def model(name: str, value):
+    """`value` itself. TypeError where it cannot be scored: it must be a `CausalLM`."""
+    if not hasattr(value, "score") or not hasattr(value, "new_cache"):
+        hint = f"; wrap it as CausalLM({name})" if hasattr(value, "forward") else ""
+        raise TypeError(f"{name} is a {type(value).__name__}: must be a CausalLM{hint}")
+    return value

@@ -1,0 +1,3 @@
+"""Models behind one call: `CausalLM` (`models`), our own transformer and Hugging Face's, and the
+cache that is cut back.
+"""

@@ -1,0 +1,299 @@
+"""A Llama-family decoder that is quick at batch 1 and short enough to read in one sitting.
+
+What lives here: the architecture (RMSNorm, rotary positions, grouped queries, SwiGLU; optional
+q/k/v bias, q/k norm, sliding window, tied embeddings), its preallocated key/value storage, and the
+translation to and from Hugging Face weights. What does not: sampling, caches that are cut back
+(`passes.Cache`), decoding. Shapes: B batch, n tokens fed, m tokens already stored, d hidden size, H
+query heads, G key/value heads, h head size.
+"""
+
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specdec_lite.engine.linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerConfig:
+    """The shape of a Llama-family model. `window=None` means full attention."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+    max_positions: int = 2048
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tied: bool = True
+    window: int | None = None
+
+
+class Storage:
+    """Preallocated keys and values of every layer: two tensors [layers, B, G, capacity, h]."""
+
+    def __init__(self, config: TransformerConfig, batch: int, capacity: int, device, dtype):
+        shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.head_size)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[3]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position embedding in the Llama layout (halves, not interleaved pairs). x: [B, heads,
+    n, h].
+    """
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+def store(
+    past: tuple[Tensor, Tensor], k: Tensor, v: Tensor, start: int | Tensor
+) -> tuple[Tensor, Tensor]:
+    """Write k, v [B, G, n, h] into a layer's storage, and return the keys and values that attention
+    reads.
+
+    start: the first slot, and what is stored up to the last one is returned; or the slots
+    themselves [n], a tensor on the device, and the whole capacity is returned: shapes that never
+    change, which a captured graph needs (`graphs`).
+    """
+    keys, values = past
+    if isinstance(start, Tensor):
+        return keys.index_copy_(2, start, k), values.index_copy_(2, start, v)
+    end = start + k.shape[2]
+    keys[:, :, start:end], values[:, :, start:end] = k, v
+    return keys[:, :, :end], values[:, :, :end]
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+    """Attention of q [B, H, n, h] over k, v [B, G, m+n, h], with an additive mask [n, m+n], the
+    causal one, or none.
+
+    Where G < H, the query heads that share a key head become rows of one head: PyTorch's fused
+    kernels for CUDA take grouped queries or a mask, not both, and what is left for both reads the
+    keys several times.
+    """
+    batch, heads, n, size = q.shape
+    groups = k.shape[1]
+    if groups == heads or causal:
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=groups != heads
+        )
+    rows = q.reshape(batch, groups, heads // groups * n, size)
+    bias = None if bias is None else bias.repeat(heads // groups, 1)
+    return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
+
+
+class Norm(nn.Module):
+    """Root-mean-square normalisation."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Block(nn.Module):
+    """One decoder layer: attention, then a gated MLP, each added to the residual stream."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.heads = config.num_heads
+        self.kv_heads = config.num_kv_heads
+        self.head_size = config.head_size
+        self.norm1, self.norm2 = (Norm(config.hidden_size, config.norm_eps) for _ in range(2))
+        width = (config.num_heads + 2 * config.num_kv_heads) * config.head_size
+        self.qkv = Linear(config.hidden_size, width, bias=config.qkv_bias)
+        self.out = Linear(config.num_heads * config.head_size, config.hidden_size, bias=False)
+        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.down = Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.q_norm, self.k_norm = (
+            (Norm(config.head_size, config.norm_eps) if config.qk_norm else None) for _ in range(2)
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        bias: Tensor | None,
+        past=None,
+        start: int | Tensor = 0,
+    ) -> Tensor:
+        """x: [B, n, d]; cos, sin: [n, h]; bias: additive [n, m+n], or None: one token sees every
+        key, and several, of which none is stored yet, see the plain causal mask. past: this layer's
+        (keys, values) [B, G, capacity, h], written at `start` (see `store`).
+        """
+        batch, n, _ = x.shape
+        qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
+        if self.q_norm is None:
+            turned = rotate(qkv[:, : self.heads + self.kv_heads], cos, sin)
+            q, k = turned[:, : self.heads], turned[:, self.heads :]
+        else:
+            q = rotate(self.q_norm(qkv[:, : self.heads]), cos, sin)
+            k = rotate(self.k_norm(qkv[:, self.heads : self.heads + self.kv_heads]), cos, sin)
+        v = qkv[:, self.heads + self.kv_heads :]
+        if past is not None:
+            k, v = store(past, k, v, start)
+        seen = attend(q, k, v, bias, causal=bias is None and n > 1)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, n, -1))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Transformer(nn.Module):
+    """Embedding, blocks, final norm, head. Source: Touvron et al. 2023; Hugging Face
+    `LlamaForCausalLM` to within rounding.
+    """
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
+        self.norm = Norm(config.hidden_size, config.norm_eps)
+        self.head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        if config.tied:
+            self.head.weight = self.embedding.weight
+        self._tables: dict = {}
+
+    def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin [max_positions, h], computed in float32 whatever the model's dtype: bf16
+        angles are wrong angles.
+        """
+        if (device, dtype) not in self._tables:
+            with (
+                torch.inference_mode(False),
+                torch.no_grad(),
+            ):  # a pass that trains may need them later
+                size = self.config.head_size
+                steps = torch.arange(self.config.max_positions, device=device).float()
+                frequencies = 1.0 / self.config.rope_theta ** (
+                    torch.arange(0, size, 2, device=device).float() / size
+                )
+                angles = torch.outer(steps, frequencies).repeat(1, 2)
+                self._tables[device, dtype] = angles.cos().to(dtype), angles.sin().to(dtype)
+        return self._tables[device, dtype]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        storage: Storage | None = None,
+        start: int | Tensor = 0,
+        positions: Tensor | None = None,
+        bias: Tensor | None = None,
+        layers: int | None = None,
+        keep: dict | None = None,
+        last: bool = False,
+    ) -> Tensor:
+        """tokens [B, n] → logits [B, n, V] (or [B, 1, V] with `last`: a prefill needs only its last
+        row).
+
+        storage: where keys and values live, written at `start` (a number, or slots [n] with
+        positions and bias: see `store`); None: plain causal attention over `tokens` alone.
+        positions: [n] position ids, default start … start+n-1. bias: additive attention mask [n,
+        start+n], needed for several tokens after stored ones. layers: stop after that many blocks
+        (early exit). keep: a dict whose keys (0 = embedding, b = after block b, "final" = after the
+        final norm) are filled with hidden states [B, n, d].
+        """
+        x = self.embedding(tokens)
+        cos, sin = self.rotary(x.device, x.dtype)
+        cos, sin = (
+            t[start : start + tokens.shape[1]] if positions is None else t[positions]
+            for t in (cos, sin)
+        )
+        keep = {} if keep is None else keep
+        if 0 in keep:
+            keep[0] = x
+        for index, block in enumerate(
+            islice(self.blocks, layers), start=1
+        ):  # a slice would build a module, at every pass
+            past = None if storage is None else (storage.keys[index - 1], storage.values[index - 1])
+            x = block(x, cos, sin, bias, past, start)
+            if index in keep:
+                keep[index] = x
+        x = self.norm(x)
+        if "final" in keep:
+            keep["final"] = x
+        return self.head(x[:, -1:] if last else x)
+
+
+# Hugging Face weights. Each of our fused matrices is the concatenation of theirs, in this order.
+FUSED = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+    "norm1": ("input_layernorm",),
+    "norm2": ("post_attention_layernorm",),
+    "q_norm": ("self_attn.q_norm",),
+    "k_norm": ("self_attn.k_norm",),
+}
+
+
+def from_hf_state(state: dict[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
+    """A Hugging Face Llama, Qwen2, Qwen3 or Mistral state dict under our names, matrices fused.
+
+    `state` loses what is taken from it, so that no weight is held twice. KeyError for what it
+    lacks.
+    """
+    ours = {
+        "embedding.weight": state.pop("model.embed_tokens.weight"),
+        "norm.weight": state.pop("model.norm.weight"),
+    }
+    ours["head.weight"] = ours["embedding.weight"] if config.tied else state.pop("lm_head.weight")
+    for layer in range(config.num_layers):
+        for name, theirs in FUSED.items():
+            for kind in ("weight", "bias"):
+                parts = [
+                    state.pop(key)
+                    for part in theirs
+                    if (key := f"model.layers.{layer}.{part}.{kind}") in state
+                ]
+                if parts:
+                    ours[f"blocks.{layer}.{name}.{kind}"] = (
+                        torch.cat(parts) if len(parts) > 1 else parts[0]
+                    )
+    return ours
+
+
+def to_hf_state(model: Transformer) -> dict[str, Tensor]:
+    """The inverse of `from_hf_state`: what a checkpoint that plain `transformers` loads must hold."""
+    config, ours = model.config, model.state_dict()
+    state = {
+        "model.embed_tokens.weight": ours["embedding.weight"],
+        "model.norm.weight": ours["norm.weight"],
+    }
+    if not config.tied:
+        state["lm_head.weight"] = ours["head.weight"]
+    heads = config.num_heads
+    groups = config.num_kv_heads
+    size = config.head_size
+    splits = {
+        "qkv": [heads * size, groups * size, groups * size],
+        "gate_up": [config.intermediate_size] * 2,
+    }
+    for layer in range(config.num_layers):
+        for name, theirs in FUSED.items():
+            for kind in ("weight", "bias"):
+                fused = ours.get(f"blocks.{layer}.{name}.{kind}")
+                if fused is not None:
+                    parts = fused.split(splits[name]) if name in splits else [fused]
+                    state |= {
+                        f"model.layers.{layer}.{part}.{kind}": t.contiguous()
+                        for part, t in zip(theirs, parts)
+                    }
+    return state

@@ -1,0 +1,106 @@
+"""Checks for the book's exercises: a reader's function is tried on cases, and told what is wrong
+when it is.
+
+What lives here: one `check_…` per exercise, each returning an Outcome and never raising, so that a
+page with an unsolved exercise still runs to its end. What does not: the exercises' texts, hints and
+solutions (they stand in the notebooks).
+"""
+
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a check found. Truthy iff the exercise is solved; shown as a mark and the message."""
+
+    passed: bool
+    message: str
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        return textwrap.fill(
+            f"{'✓' if self.passed else '✗'} {self.message}", 78, subsequent_indent="  "
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A wrong answer worth recognising: a function with that mistake in it, and what to say of it."""
+
+    formula: Callable[..., Any]
+    message: str
+
+
+def same(given: Any, right: Any) -> bool:
+    given, right = (np.asarray(x, dtype=float) for x in (given, right))
+    return given.shape == right.shape and bool(np.allclose(given, right, rtol=1e-6, atol=1e-9))
+
+
+def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
+    """The reader's answer on one case, or what went wrong on the way to it."""
+    shown = ", ".join(str(x) for x in case)
+    try:
+        given = fn(*case)
+    except (
+        Exception
+    ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
+        return None, f"with ({shown}) your function raises {type(error).__name__}: {error}"
+    if given is None or given is Ellipsis:
+        return (
+            None,
+            (
+                f"with ({shown}) your function returns {given}: write the missing line and return"
+                " its value."
+            ),
+        )
+    try:
+        np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        return (
+            None,
+            (
+                f"with ({shown}) your function returns {given!r}, which is not a number or a row of"
+                " numbers."
+            ),
+        )
+    return given, None
+
+
+def check(
+    fn: Callable, right: Callable, cases: Sequence[tuple], mistakes: Sequence[Mistake] = ()
+) -> Outcome:
+    """Try fn on every case against `right`; on the first difference say which known mistake it
+    looks like, if any.
+
+    fn, right: called as fn(*case). Returns an Outcome; never raises on account of fn.
+    """
+    answers = []
+    for case in cases:
+        given, trouble = _attempt(fn, case)
+        if trouble:
+            return Outcome(False, trouble)
+        answers.append(given)
+    wrong = [(case, given) for case, given in zip(cases, answers) if not same(given, right(*case))]
+    if not wrong:
+        return Outcome(True, f"Right, on all {len(cases)} cases.")
+    for mistake in mistakes:
+        if all(same(given, mistake.formula(*case)) for case, given in zip(cases, answers)):
+            return Outcome(False, mistake.message)
+    case, given = wrong[0]
+    return Outcome(
+        False,
+        f"with ({', '.join(str(x) for x in case)}) the answer is {_short(right(*case))}; "
+        f"your function returns {_short(given)}.",
+    )
+
+
+def _short(x: Any) -> str:
+    rounded = np.round(np.asarray(x, dtype=float), 4)
+    return str(rounded.tolist())

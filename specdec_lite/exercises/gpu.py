@@ -1,0 +1,136 @@
+"""Checks for the exercises of chapter 16: a pass that waits for its launches, a pair that must fit,
+the best γ at measured costs.
+
+What lives here: one `check_…` per exercise. What does not: how a reader's answer is tried and
+judged (`exercises.speed`).
+"""
+
+from collections.abc import Callable
+
+from specdec_lite import theory
+from specdec_lite.exercises.check import Mistake, Outcome, check
+
+PASSES = [(280, 5e-6, 2e-3), (240, 5e-6, 1e-4), (20, 5e-6, 1e-4), (300, 2e-5, 1e-3)]
+PAIRS = [
+    (7_615_616_512, 494_032_768, 2, 28_672, 6_144, 4096),
+    (10**9, 10**8, 4, 1000, 100, 10),
+    (10**9, 10**8, 2, 0, 0, 1),
+]
+COSTS = [
+    (0.8, 0.1, 0.02, 0.05),
+    (0.8, 0.1, 0.1, 0.0),
+    (0.6, 0.3, 0.15, 0.1),
+    (0.3, 0.5, 0.0, 0.0),
+    (0.8, 0.1, 0.05, 0.8),
+    (0.95, 0.02, 0.0, 0.0),
+]
+MAX_GAMMA = 16
+
+
+def pass_seconds(operations: int, launch: float, work: float) -> float:
+    """Seconds of a pass whose operations are launched one by one while the device works through
+    them.
+    """
+    return max(operations * launch, work)
+
+
+def pair_bytes(
+    target: int, draft: int, width: int, target_cache: int, draft_cache: int, context: int
+) -> int:
+    """Bytes for the weights of both models and both caches of `context` tokens; caches in numbers
+    per token.
+    """
+    return width * (target + draft + context * (target_cache + draft_cache))
+
+
+def best_gamma(alpha: float, c: float, step: float, overhead: float) -> int:
+    """The γ in 1 … 16 of the greatest corrected speedup, T(k)/T(1) = 1 + step·(k − 1); 0 where
+    plain decoding is as fast.
+    """
+    speedups = {
+        gamma: _speedup(alpha, gamma, c, step, overhead) for gamma in range(1, MAX_GAMMA + 1)
+    }
+    best = max(speedups, key=speedups.get)
+    return best if speedups[best] > 1 else 0
+
+
+def _speedup(alpha: float, gamma: int, c: float, step: float, overhead: float) -> float:
+    return theory.corrected_improvement(
+        theory.expected_tokens(alpha, gamma), gamma, c, 1 + step * gamma, overhead
+    )
+
+
+def check_pass_seconds(fn: Callable[[int, float, float], float]) -> Outcome:
+    """fn(operations, launch, work) → seconds of the pass."""
+    return check(
+        fn,
+        pass_seconds,
+        PASSES,
+        [
+            Mistake(
+                lambda n, launch, work: n * launch + work,
+                "launching and working overlap: the host is ahead of the device, so do not add"
+                " them.",
+            ),
+            Mistake(
+                lambda n, launch, work: min(n * launch, work),
+                "the pass ends with the slower of the two, not with the faster.",
+            ),
+            Mistake(lambda n, launch, work: work, "the launches are missing."),
+            Mistake(
+                lambda n, launch, work: n * launch,
+                "the work is missing: a large model is not bound by its launches.",
+            ),
+        ],
+    )
+
+
+def check_pair_bytes(fn: Callable[[int, int, int, int, int, int], int]) -> Outcome:
+    """fn(target, draft, width, target_cache, draft_cache, context) → bytes."""
+    return check(
+        fn,
+        pair_bytes,
+        PAIRS,
+        [
+            Mistake(lambda t, d, w, tc, dc, n: w * (t + d), "the caches are missing."),
+            Mistake(lambda t, d, w, tc, dc, n: w * (t + d + n * tc), "the draft has a cache too."),
+            Mistake(
+                lambda t, d, w, tc, dc, n: w * (t + d + tc + dc),
+                "the caches hold `context` tokens each, not one.",
+            ),
+            Mistake(
+                lambda t, d, w, tc, dc, n: w * (t + d) + n * (tc + dc),
+                "the caches' numbers take `width` bytes each as well.",
+            ),
+            Mistake(
+                lambda t, d, w, tc, dc, n: t + d + n * (tc + dc),
+                "those are numbers; each takes `width` bytes.",
+            ),
+        ],
+    )
+
+
+def check_best_gamma(fn: Callable[[float, float, float, float], int]) -> Outcome:
+    """fn(alpha, c, step, overhead) → γ in 0 … 16."""
+
+    def without_zero(alpha, c, step, overhead):
+        return max(
+            range(1, MAX_GAMMA + 1), key=lambda gamma: _speedup(alpha, gamma, c, step, overhead)
+        )
+
+    return check(
+        fn,
+        best_gamma,
+        COSTS,
+        [
+            Mistake(
+                lambda a, c, s, o: theory.optimal_gamma(a, c, MAX_GAMMA)[0],
+                "that is the plain formula's: with a dear T(k) the best draft is shorter.",
+            ),
+            Mistake(
+                lambda a, c, s, o: best_gamma(a, c, s, 0.0),
+                "the overhead o is missing from the round.",
+            ),
+            Mistake(without_zero, "where no draft length beats plain decoding, the answer is 0."),
+        ],
+    )

@@ -1,0 +1,173 @@
+"""Checks for the exercises on exactness: what a reader's rule emits is computed outcome by outcome,
+not estimated.
+
+What lives here: one `check_…` per exercise of chapter 6, in the manner of `exercises`. What does
+not: the exercises' texts, hints and solutions (they stand in the notebook).
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from specdec_lite import theory
+from specdec_lite.exercises.check import Mistake, Outcome, check
+from specdec_lite.exercises.speed import PAIRS
+from specdec_lite.sampling import Rng, outcomes
+
+SHYNESS = (1.0, 0.9, 0.5)
+TRIED = [
+    *PAIRS,
+    ([0.4, 0.35, 0.25], [0.1, 0.2, 0.7]),
+    ([0.2, 0.8, 0.0], [0.2, 0.8, 0.0]),
+    ([0.0, 1.0, 0.0], [0.5, 0.2, 0.3]),
+]
+
+
+def shy_residual(p: Sequence[float], q: Sequence[float], k: float) -> np.ndarray:
+    """What a rule that accepts with k·min(1, p/q) must recover from, [V]: norm(p − k·min(p, q)); p
+    where nothing is left.
+    """
+    missing = np.subtract(p, k * np.minimum(p, q))
+    return missing / missing.sum() if missing.sum() > 1e-12 else np.asarray(p, dtype=float)
+
+
+def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[float]]) -> Outcome:
+    """fn(p, q, k) → the distribution to recover from when drafts are accepted with k·min(1, p/q)."""
+    arrays = lambda p, q, k: fn(np.array(p), np.array(q), k)
+    return check(
+        arrays,
+        shy_residual,
+        [(*pair, k) for pair in PAIRS for k in SHYNESS],
+        [
+            Mistake(
+                lambda p, q, k: theory.residual(p, q),
+                "that is the residual for k = 1. With k below 1 every token is accepted too rarely,"
+                " so every token has something missing.",
+            ),
+            Mistake(
+                lambda p, q, k: np.asarray(p, dtype=float),
+                "p itself is right only when every token is accepted in proportion to p.",
+            ),
+            Mistake(
+                lambda p, q, k: np.subtract(p, k * np.minimum(p, q)),
+                "that is the missing mass; divide it by its sum to draw from it.",
+            ),
+            Mistake(
+                lambda p, q, k: (
+                    np.maximum(np.subtract(p, k * np.asarray(q)), 0)
+                    / np.maximum(np.subtract(p, k * np.asarray(q)), 0).sum()
+                ),
+                "the mass accepted as x is k·min(p, q), not k·q.",
+            ),
+        ],
+    )
+
+
+def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[float]]) -> Outcome:
+    """fn(p, q) → the law emitted by the broken rule that tests as it should but recovers from p."""
+    law = lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p)
+    return check(
+        lambda p, q: fn(np.array(p), np.array(q)),
+        law,
+        PAIRS,
+        [
+            Mistake(
+                lambda p, q: np.asarray(p, dtype=float),
+                "that is the law of the right rule; here the rejected mass is spread by p, not by"
+                " the residual.",
+            ),
+            Mistake(
+                lambda p, q: np.minimum(p, q),
+                "that is the accepted part only: it does not sum to 1. Add the rejected mass, times"
+                " what it is drawn from.",
+            ),
+            Mistake(
+                lambda p, q: np.minimum(p, q) + theory.acceptance_rate(p, q) * np.asarray(p),
+                "a replacement is drawn when a draft is *rejected*.",
+            ),
+            Mistake(
+                lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(q),
+                "the replacement comes from p in this rule, not from q.",
+            ),
+        ],
+    )
+
+
+Judge = Callable[[torch.Tensor, torch.Tensor, int, Rng], int]
+
+
+def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """[V, V]: the probability that x is drafted and y emitted. Raises what the rule raises,
+    TypeError for a non-token.
+    """
+
+    def experiment(rng: Rng) -> tuple[int, int]:
+        drafted = rng.draw(q)
+        return drafted, rule(p, q, drafted, rng)
+
+    joint = torch.zeros(len(p), len(p), dtype=torch.float64)
+    for (drafted, emitted), weight in outcomes(experiment):
+        if isinstance(emitted, bool) or not isinstance(emitted, int) or not 0 <= emitted < len(p):
+            raise TypeError(
+                f"it emits {emitted!r}: return a token, a whole number from 0 to {len(p) - 1}"
+            )
+        joint[drafted, emitted] += weight
+    return joint
+
+
+KNOWN = (
+    (
+        lambda p, q, kept: kept + theory.total_variation(p, q) * p,
+        "the law of recovering from p instead of the residual.",
+    ),
+    (
+        lambda p, q, kept: kept + theory.total_variation(p, q) * q,
+        "the law of taking the replacement from q.",
+    ),
+    (lambda p, q, kept: q, "q: every draft is kept."),
+)
+
+
+def _verdict(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str | None:
+    if torch.allclose(law, p, atol=1e-9):
+        return None
+    named = [
+        words
+        for formula, words in KNOWN
+        if torch.allclose(law, formula(p, q, torch.minimum(p, q)), atol=1e-9)
+    ]
+    shown = [round(x, 4) for x in law.tolist()]
+    return f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}. " + (
+        f"That is {named[0]}" if named else "It should emit p."
+    )
+
+
+def check_lossless(rule: Judge) -> Outcome:
+    """rule(p, q, x, rng) → the emitted token, where x was drawn from q; p, q: float64 tensors [V].
+
+    Runs the rule over every outcome of its draws and flips on several pairs; never raises on
+    account of the rule.
+    """
+    kept, most = [], []
+    for pair in TRIED:
+        p, q = (torch.tensor(law, dtype=torch.float64) for law in pair)
+        try:
+            joint = _joint(rule, p, q)
+        except (
+            Exception
+        ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
+            return Outcome(
+                False,
+                f"for p={pair[0]} and q={pair[1]} your rule raises {type(error).__name__}: {error}",
+            )
+        wrong = _verdict(p, q, joint.sum(0))
+        if wrong:
+            return Outcome(False, wrong)
+        kept.append(joint.trace().item())
+        most.append(theory.acceptance_rate(p, q).item())
+    share = (
+        f"it emits the drafted token {sum(kept) / len(kept):.3f} of the time; no exact rule emits"
+        f" it more often than {sum(most) / len(most):.3f}."
+    )
+    return Outcome(True, f"Exact on all {len(TRIED)} pairs: {share}")

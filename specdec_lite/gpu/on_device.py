@@ -1,0 +1,240 @@
+"""Rounds that the host does not interrupt: drafting and judging on the device, one read a round.
+
+A GPU runs behind the host by a queue of kernels. Every `.item()` waits until the queue is empty,
+and the plain drafter does one for each token it draws, the plain rule several more. Here the tokens
+of a draft stay on the device, the acceptance tests of the whole chain are one vectorised
+expression, and the verdict comes back in a single read. What lives here: `DeviceDrafter` and the
+rule `on_device`, to be used together. What does not: the round and the loop, which are the ordinary
+ones, and passes of fixed shape (`graphs`). Chance comes from the same uniforms in the same order as
+in the plain path, so one seed gives one text on both; nothing here needs a GPU.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.sampling import Rng, SeededRng, precise
+from specdec_lite.speculation import Context, Judged, not_finite
+from specdec_lite.tree import TokenTree
+
+
+def upload(numbers: list[float], device: torch.device) -> Tensor:
+    """Numbers as float64 on the device, copied without waiting for it."""
+    tensor = torch.tensor(numbers, dtype=torch.float64)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )
+
+
+def _seeded(rng: Rng) -> SeededRng:
+    if not isinstance(rng, SeededRng):
+        raise TypeError(
+            f"rng is a {type(rng).__name__}: drafting and judging on the device need a SeededRng,"
+            " whose uniforms can be sent ahead"
+        )
+    return rng
+
+
+def upcoming(rng: Rng, count: int) -> list[float]:
+    """The next `count` uniforms of a seeded rng, which stay to be drawn. TypeError for another kind
+    of rng.
+    """
+    state = _seeded(rng).generator.get_state()
+    ahead = [SeededRng.uniform(rng) for _ in range(count)]
+    rng.generator.set_state(state)
+    return ahead
+
+
+def invert(probs: Tensor, uniform: Tensor) -> Tensor:
+    """`sampling.invert` without a read: the token [1] at which the cumulative distribution of probs
+    [V] exceeds uniform [1].
+
+    NaN or no mass cannot be reported here: the token is then some id, and the verdict's checks of
+    the target's logits and of q name the fault.
+    """
+    cumulative = probs.cumsum(-1, dtype=precise(probs))
+    total = cumulative[-1:]
+    aim = (uniform * total.double()).to(cumulative.dtype)
+    first = torch.searchsorted(cumulative, aim, right=True)
+    return torch.minimum(first, torch.searchsorted(cumulative, total)).clamp(
+        max=len(probs) - 1
+    )  # aim rounded up to the total itself
+
+
+def judge_sampled(
+    tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Speculative sampling of a chain at once: (accepted [1], token [1], p(x) [n], q(x) [n]), all
+    on the device.
+
+    tokens [n] drawn from q [n, V]; p [n+1, V]; uniforms [n+1]: one for each test, then the one for
+    the token that follows, which after a rejection is the next unused one. Equal to
+    `acceptance.speculative_sampling`, draw by draw.
+    """
+    count, each = len(tokens), tokens[:, None]
+    p_drafted, q_drafted = (rows[:count].gather(-1, each)[:, 0].double() for rows in (p, q))
+    passed = uniforms[:count] < p_drafted / q_drafted
+    accepted = passed.long().cumprod(0).sum(0, keepdim=True)
+    owed = p.index_select(0, accepted)[0]
+    if count:
+        excess = (owed - q.index_select(0, accepted.clamp(max=count - 1))[0]).clamp(min=0)
+        mass = excess.sum(-1, keepdim=True)
+        owed = torch.where((accepted < count) & (mass > 0), excess / mass, owed)
+    token = invert(owed, uniforms.index_select(0, (accepted + 1).clamp(max=count)))
+    return accepted, token, p_drafted, q_drafted
+
+
+def judge_greedy(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Exact match of a chain at once: the shapes of `judge_sampled`, on the target's logits [n+1,
+    V].
+    """
+    likeliest = logits.argmax(-1)
+    passed = tokens == likeliest[: len(tokens)]
+    accepted = passed.long().cumprod(0).sum(0, keepdim=True)
+    return (
+        accepted,
+        likeliest.index_select(0, accepted),
+        passed.double(),
+        torch.ones(len(tokens), dtype=torch.float64, device=tokens.device),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """The rule for chains that is judged on the device: exact match at temperature 0, speculative
+    sampling above.
+    """
+
+    name: str = "on_device"
+    lossless: bool = True
+
+    def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+        """Judge as any rule does, from the distributions [n+1, V]; used where rules are compared
+        under a `SeededRng`.
+        """
+        _check(proposal)
+        count = len(proposal.tree)
+        tokens = proposal.tree.tokens.to(target_probs.device)
+        uniforms = upload(upcoming(rng, count + 1), target_probs.device)
+        accepted, token, _, q = judge_sampled(
+            tokens, _rows(proposal, target_probs), target_probs, uniforms
+        )
+        _check_drawn(q.tolist(), int(accepted))
+        return _verdict(rng, count, int(accepted), int(token))
+
+    def read(self, proposal: Proposal, logits: Tensor, context: Context) -> Judged:
+        """Judge the target's logits [n+1, V] and read everything a step reports with one copy to
+        the host.
+        """
+        _check(proposal)
+        tree = proposal.tree
+        count = len(proposal.tree)
+        greedy = context.sampling.greedy
+        tokens = tree.tokens.to(logits.device)
+        if greedy and proposal.probs is None:
+            judged = judge_greedy(tokens, logits)
+        else:
+            probs = context.sampling(logits)
+            judged = judge_sampled(
+                tokens,
+                _rows(proposal, probs),
+                probs,
+                upload(upcoming(context.rng, count + 1), logits.device),
+            )
+        finite = logits.amax(-1).isfinite().all().double()[None]
+        found = torch.cat(
+            [part.double() for part in (finite, *judged, tokens)]
+        ).tolist()  # the round's only wait
+        sound = bool(found[0])
+        accepted = int(found[1])
+        token = int(found[2])
+        p, q, drafted = (found[3 + i * count : 3 + (i + 1) * count] for i in range(3))
+        if not sound:
+            raise not_finite(context, logits.dtype)
+        _check_drawn(q, accepted)
+        verdict = _verdict(
+            None if greedy and proposal.probs is None else context.rng, count, accepted, token
+        )
+        return verdict, TokenTree([int(x) for x in drafted], tree.parents), tuple(p), tuple(q)
+
+
+on_device = OnDevice()
+
+
+def _check(proposal: Proposal) -> None:
+    if not proposal.is_plain_chain:
+        raise ValueError(
+            "on_device judges chains of one draw a level; this proposal is a tree, or holds merged"
+            " draws or candidates: use rule=None"
+        )
+
+
+def _check_drawn(q: list[float], accepted: int) -> None:
+    if impossible := [x for x in q[: accepted + 1] if not x > 0]:  # NaN too
+        raise ValueError(
+            f"the draft drew a token to which it gave probability {impossible[0]}: this is not the"
+            " row it was drawn from"
+        )
+
+
+def _rows(proposal: Proposal, like: Tensor) -> Tensor:
+    """The rows [n, V] that the chain was drawn from; a chosen token is a draw from a one-hot row."""
+    if proposal.probs is not None:
+        return proposal.probs.to(like.device)
+    return torch.zeros_like(like[:-1]).scatter_(
+        -1, proposal.tree.tokens.to(like.device)[:, None], 1.0
+    )
+
+
+def _verdict(rng: Rng | None, count: int, accepted: int, token: int) -> Verdict:
+    """The verdict, after drawing from the rng what was used of the uniforms that had been sent
+    ahead.
+    """
+    tested = min(accepted + 1, count)
+    for _ in range(0 if rng is None else tested + 1):
+        rng.uniform()
+    kind = "sampled" if not count else "recovered" if accepted < count else "bonus"
+    return Verdict(tuple(range(accepted)), token, kind, (1,) * tested)
+
+
+class DeviceDrafter(ModelDrafter):
+    """`ModelDrafter` whose tokens stay on the device until the verdict; use it with
+    `rule=on_device`.
+
+    With a draft of fixed shapes (`graphs.StaticLM`) a whole round is queued without a wait.
+    """
+
+    def start(self, context: Context) -> "DeviceSession":
+        return DeviceSession(self.model, self.gamma, context)
+
+
+class DeviceSession(ModelSession):
+    """The same draft, token for token, under the same uniforms."""
+
+    def propose(self, context: Context) -> Proposal:
+        self.root = len(context.tokens)
+        gamma = min(self.gamma, context.wanted - 1)
+        if gamma < 1:
+            return NOTHING
+        rng, greedy = _seeded(context.rng), context.sampling.greedy
+        fed = context.tokens[self.cache.length :]
+        tokens = []
+        rows = []
+        uniforms = (
+            None if greedy else upload([rng.uniform() for _ in range(gamma)], context.tokens.device)
+        )
+        for i in range(gamma):
+            logits = fit(self._score(fed).logits[0, -1], context.vocab_size)
+            self.passes += 1
+            if greedy:
+                fed = logits.argmax(-1, keepdim=True)
+            else:
+                rows.append(context.sampling(logits))
+                fed = invert(rows[-1], uniforms[i : i + 1])
+            tokens.append(fed)
+        return Proposal(TokenTree.chain(torch.cat(tokens)), torch.stack(rows) if rows else None)

@@ -1,0 +1,3 @@
+"""What is measured: times (`timing`), what a device does meanwhile (`profiler`), and recordings
+(`results`).
+"""

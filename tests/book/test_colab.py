@@ -1,0 +1,131 @@
+"""A chapter as Colab meets it: an environment with other versions than ours, no checkout, an empty
+folder, and the setup cell as it stands.
+
+torch is lent by the environment that runs the tests (it is too large to fetch for a test);
+everything else is installed fresh. The address in the setup cell leads to this repository's last
+commit by a setting of git, so the cell itself is not changed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import distribution, version
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+ADDRESS = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["repository"]["url"]
+CHAPTER = "05_draft_then_verify.ipynb"
+OLDEST = "transformers==5.0.0"
+OTHERS = [OLDEST, "nbclient", "ipykernel", "ipywidgets", "numpy<2.4"]
+RUN = """
+import sys, nbformat, nbclient
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3").execute()
+nbformat.write(notebook, "executed.ipynb")
+"""
+
+
+def closure(name: str, found: dict) -> dict:
+    """A distribution and all it requires here, by name."""
+    if name not in found:
+        found[name] = distribution(name)
+        for text in found[name].requires or ():
+            needed = Requirement(text)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                closure(needed.name, found)
+    return found
+
+
+def lend(name: str, goal: Path) -> None:
+    """Link a distribution and what it needs into another environment's packages."""
+    for lent in closure(name, {}).values():
+        home = Path(lent.locate_file(""))
+        for top in {
+            Path(file).parts[0] for file in lent.files if not file.parts[0].startswith("..")
+        }:
+            if top != "__pycache__" and not (goal / top).exists():
+                (goal / top).symlink_to(home / top)
+
+
+def packages(python: Path) -> dict[str, str]:
+    listed = subprocess.run(
+        [python, "-m", "pip", "list", "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {item["name"].lower(): item["version"] for item in json.loads(listed.stdout)}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> Path:
+    """The Python of a fresh environment: pip, Jupyter's kernel, torch, and the oldest transformers
+    that we claim.
+    """
+    folder = tmp_path_factory.mktemp("colab")
+    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+    python = folder / "env" / "bin" / "python"
+    site = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lend("torch", Path(site.stdout.strip()))
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *OTHERS], check=True)
+    return python
+
+
+@pytest.mark.slow
+@pytest.mark.matrix
+def test_a_chapter_runs_where_nothing_of_ours_is_installed(environment: Path, tmp_path: Path):
+    before = packages(environment)
+    assert (
+        "specdec-lite" not in before
+        and before["torch"] == version("torch")
+        and before["transformers"] != version("transformers")
+    )
+    redirect = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.file://{ROOT}.insteadOf",
+        "GIT_CONFIG_VALUE_0": ADDRESS,
+    }
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
+    path = os.pathsep.join([str(environment.parent), os.environ["PATH"]])
+    done = subprocess.run(
+        [environment, "-c", RUN, str(ROOT / "notebooks" / CHAPTER)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean | redirect | {"PATH": path, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    executed = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
+    cells = [cell for cell in executed.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert f"transformers {before['transformers']}" in "".join(
+        out.get("text", "") for out in cells[0].outputs
+    )
+    after = packages(environment)
+    assert "specdec-lite" in after and {name: after.get(name) for name in before} == before
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["executed.ipynb"]
+
+
+def test_the_oldest_transformers_is_the_one_we_claim():
+    claimed = next(
+        Requirement(text)
+        for text in distribution("specdec-lite").requires
+        if text.startswith("transformers")
+    )
+    assert Requirement(OLDEST).specifier.__str__() == "==5.0.0" and str(claimed.specifier) == ">=5"

@@ -1,0 +1,167 @@
+"""The chapters as files (what is committed) and as executed by the book's build (what came out)."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from IPython.core.inputtransformer2 import TransformerManager
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+EXECUTED = ROOT / "_build" / "jupyter_execute" / "notebooks"
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+ADDRESS = CONFIG["repository"]["url"]
+DIRECTIVE = re.compile(r"^\s*(`{3,}|:{3,})\{|\{[a-z:]+\}`", flags=re.M)
+FENCED = re.compile(r"^```(?:python)?\n(.*?)^```", flags=re.S | re.M)
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)\s]+)\)")
+
+every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+
+
+def cells(path: Path, kind: str) -> list:
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
+
+
+def test_every_chapter_is_in_the_table_of_contents():
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
+    listed = {
+        Path(page["file"]).stem
+        for part in toc["parts"]
+        for page in part["chapters"]
+        if page["file"].startswith("notebooks/")
+    }
+    assert listed == {path.stem for path in CHAPTERS} and listed
+
+
+def test_the_readmes_example_runs():
+    """The Python block of README.md, as it stands, on the shipped pair."""
+    example = re.search(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), flags=re.S
+    )[1]
+    names: dict = {}
+    exec(compile(example, "README.md", "exec"), names)
+    assert len(names["out"].tokens) == 64
+
+
+@every_chapter
+def test_is_valid_and_stripped(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert "widgets" not in notebook.metadata
+    assert [
+        c.id
+        for c in notebook.cells
+        if c.cell_type == "code" and (c.outputs or c.execution_count is not None)
+    ] == []
+
+
+@every_chapter
+def test_reads_in_jupyterlab_and_colab(path: Path):
+    """No MyST directive or role; relative links lead to files of the repository."""
+    for cell in cells(path, "markdown"):
+        assert not DIRECTIVE.search(cell.source), cell.source[:80]
+        for target in LINK.findall(cell.source):
+            assert (path.parent / target.split("#")[0]).exists(), target
+
+
+@every_chapter
+def test_code_cells_are_short(path: Path):
+    lengths = [len(cell.source.splitlines()) for cell in cells(path, "code")]
+    assert max(lengths) <= 25
+    assert sorted(lengths)[len(lengths) // 2] <= 12
+
+
+@every_chapter
+def test_code_fits_the_page(path: Path):
+    """A page 1280 pixels wide shows 95 columns; what is longer would be cut off and have to be
+    scrolled.
+    """
+    shown = [(cell.id, cell.source) for cell in cells(path, "code")]
+    shown += [
+        (cell.id, block)
+        for cell in cells(path, "markdown")
+        for block in FENCED.findall(cell.source)
+    ]
+    assert [
+        (name, line) for name, text in shown for line in text.splitlines() if len(line) > 92
+    ] == []
+
+
+@every_chapter
+def test_first_cell_installs_only_where_the_library_is_missing(path: Path):
+    first = cells(path, "code")[0].source
+    tree = ast.parse(TransformerManager().transform_cell(first))
+    guarded = [node for node in tree.body if isinstance(node, ast.Try)]
+    assert guarded and "import specdec_lite" in ast.unparse(guarded[0].body[0])
+    handler = ast.unparse(guarded[0].handlers[0])
+    assert handler.startswith("except ImportError") and f"git+{ADDRESS}" in handler
+    assert "pip install" not in first.replace(f"%pip install -q git+{ADDRESS}", "")
+    assert "manual_seed" in first and "__version__" in first and "device" in first
+
+
+@every_chapter
+def test_opens_in_colab_from_its_title(path: Path):
+    github = ADDRESS.removeprefix("https://github.com/")
+    link = f"{CONFIG['launch_buttons']['colab_url']}/github/{github}/blob/{CONFIG['repository']['branch']}/notebooks/{path.name}"
+    assert f"[open in Colab]({link})" in cells(path, "markdown")[0].source
+
+
+@pytest.mark.parametrize("name", ["README.md", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_one_repository_address(name: str):
+    """Wherever the repository's address stands, it is the one of _config.yml."""
+    host_and_owner = ADDRESS.rsplit("/", 2)[0]
+    pattern = re.escape(host_and_owner) + r"/[\w.-]+/specdec-lite"
+    found = set(re.findall(pattern, (ROOT / name).read_text("utf-8")))
+    assert found <= {ADDRESS}
+    if name in ("CITATION.cff", "CONTRIBUTING.md"):
+        assert found
+
+
+def test_versions_agree():
+    import specdec_lite
+
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert specdec_lite.__version__ == version
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))["version"] == version
+
+
+@every_chapter
+def test_quizzes_are_whole(path: Path):
+    """Each question has one explanation per option, and the right one begins with "Right"."""
+    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    quizzes = re.findall(
+        r'<div class="sdl-quiz" data-answer="([a-e])">(.*?)</div>', text, flags=re.S
+    )
+    assert len(quizzes) == text.count("sdl-quiz") >= 3
+    for answer, body in quizzes:
+        options, reasons = body.split("<details>")
+        asked, explained = (
+            re.findall(r"^- \(([a-e])\) (\S+)", part, flags=re.M) for part in (options, reasons)
+        )
+        letters = "abcde"[: len(asked)]
+        assert "**Question" in options
+        assert (
+            "".join(letter for letter, _ in asked)
+            == "".join(letter for letter, _ in explained)
+            == letters
+        )
+        assert answer in letters and [word for letter, word in explained if letter == answer][
+            0
+        ].startswith("Right")
+
+
+@every_chapter
+def test_ran_to_its_end(path: Path):
+    """The book's build executed every code cell, in order, and none raised."""
+    executed = EXECUTED / path.name
+    assert executed.exists(), "build the book first: make book"
+    source, result = cells(path, "code"), cells(executed, "code")
+    assert [cell.source for cell in source] == [cell.source for cell in result]
+    assert [cell.execution_count for cell in result] == list(range(1, len(result) + 1))
+    errors = [out.ename for cell in result for out in cell.outputs if out.output_type == "error"]
+    assert errors == []

@@ -1,0 +1,381 @@
+"""The invariants that every drafter must keep, over every family that can be cut back."""
+
+import broken
+import pytest
+import torch
+from broken import grow
+from caches import Watched, contents, watched_caches
+from models_zoo import (
+    COMMON,
+    FAMILIES,
+    PROMPT,
+    VOCABULARY,
+    WINDOW,
+    TreeDrafter,
+    build,
+    hugging_face,
+    native,
+    perturbed,
+)
+from text_laws import NATIVE, SAMPLINGS, TINY, distance, exact_text_law, model_named, own_text_law
+
+from specdec_lite import CausalLM, generate, stream
+from specdec_lite.acceptance import block_verification, sample_and_match, speculative_sampling
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters.model import fit
+from specdec_lite.sampling import Sampling, SeededRng
+from specdec_lite.speculation import Context
+
+
+@pytest.fixture(scope="module", params=[*NATIVE, *FAMILIES])
+def target(request):
+    return model_named(request.param)
+
+
+@pytest.fixture(scope="module")
+def draft(target):
+    return perturbed(target)
+
+
+# 1. Temperature 0: the target's own greedy text -----------------------------------------------------------------------
+
+
+def test_greedy_text_is_the_targets_own(target, draft):
+    plain = generate(target, PROMPT, max_new_tokens=18).tokens
+    assert plain.unique().numel() > 3, "a text this plain would hide mistakes"
+    accepted = rejected = 0
+    for gamma in range(1, 9):
+        out = generate(target, PROMPT, ModelDrafter(draft, gamma), max_new_tokens=18)
+        assert torch.equal(out.tokens, plain), gamma
+        accepted += out.stats.accepted
+        rejected += sum(step.kind == "recovered" for step in out.steps)
+    assert accepted and rejected
+
+
+def test_greedy_text_from_trees_is_the_targets_own(target, draft, monkeypatch):
+    plain = generate(target, PROMPT, max_new_tokens=24).tokens
+    made, committed = watched_caches(target, monkeypatch), list(PROMPT)
+    for step in stream(target, PROMPT, TreeDrafter(draft, grow(broken.chosen(2)), depth=3), 24):
+        committed += step.tokens
+        assert made[0].length == len(committed) - 1
+    assert committed == PROMPT + plain.tolist()
+    fresh = target.new_cache()
+    target.score(committed[:-1], fresh)
+    assert all((a - b).abs().max() < 1e-5 for a, b in zip(contents(made[0]), contents(fresh)))
+
+
+@pytest.mark.parametrize(
+    "rule", [speculative_sampling, block_verification, sample_and_match], ids=lambda rule: rule.name
+)
+def test_greedy_text_under_the_sampling_rules_too(rule):
+    target = native()
+    plain = generate(target, PROMPT, max_new_tokens=24).tokens
+    for gamma in (1, 3, 8):
+        assert torch.equal(
+            generate(target, PROMPT, ModelDrafter(perturbed(target), gamma), 24, rule=rule).tokens,
+            plain,
+        )
+
+
+def test_an_unrelated_draft_changes_nothing():
+    target, other = native(), native(seed=99, num_layers=1)
+    plain = generate(target, PROMPT, max_new_tokens=40).tokens
+    assert torch.equal(generate(target, PROMPT, ModelDrafter(other, 4), 40).tokens, plain)
+    for first, second in (
+        (hugging_face("GPT2"), native()),
+        (native(), hugging_face("Bloom")),
+        (hugging_face("Gemma3"), hugging_face("Falcon")),
+    ):
+        assert torch.equal(
+            generate(first, PROMPT, ModelDrafter(second, 3), 20).tokens,
+            generate(first, PROMPT, max_new_tokens=20).tokens,
+        )
+
+
+# 2. Sampling: the exact law of real rounds, by running the engine under the enumerating rng ------------------------------
+
+WIDTHS = {
+    "equal vocabularies": (3, 3),
+    "the draft's is padded": (3, 5),
+    "the target's is padded": (4, 3),
+}
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("ours, theirs", WIDTHS.values(), ids=WIDTHS)
+def test_the_exact_law_of_the_text_is_the_targets(ours, theirs, sampling):
+    target = native(seed=5, vocab_size=ours, **TINY)
+    drafter = ModelDrafter(native(seed=6, vocab_size=theirs, **TINY), 2)
+    assert (
+        distance(exact_text_law(target, drafter, sampling, 3), own_text_law(target, sampling, 3))
+        < 1e-12
+    )
+
+
+@pytest.mark.parametrize("rule", [block_verification, sample_and_match], ids=lambda rule: rule.name)
+def test_the_exact_law_under_the_other_lossless_rules(rule):
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafter = ModelDrafter(native(seed=6, vocab_size=3, **TINY), 2)
+    assert (
+        distance(
+            exact_text_law(target, drafter, Sampling(), 3, rule),
+            own_text_law(target, Sampling(), 3),
+        )
+        < 1e-12
+    )
+
+
+TREES = {
+    "two levels, chosen": (grow(broken.chosen(2)), 2, 3),
+    "drawn, equal nodes merged": (grow(broken.with_replacement(2), merge="nodes"), 1, 2),
+    "drawn without replacement": (grow(broken.without_replacement(2)), 1, 2),
+    "drawn, then chosen": (grow(broken.mixed(2)), 1, 2),
+}
+
+
+@pytest.mark.parametrize("grown, depth, length", TREES.values(), ids=TREES)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.7, top_p=0.8)], ids=str)
+def test_the_exact_law_of_text_drafted_as_a_tree(grown, depth, length, sampling):
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafter = TreeDrafter(native(seed=6, vocab_size=3, **TINY), grown, depth)
+    assert (
+        distance(
+            exact_text_law(target, drafter, sampling, length),
+            own_text_law(target, sampling, length),
+        )
+        < 1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    "grown",
+    [
+        grow(broken.chosen(2, soft=True)),
+        grow(broken.sorted_by_q(2)),
+        grow(broken.without_replacement(2, honest=False)),
+    ],
+)
+def test_the_same_check_rejects_broken_trees(grown):
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafters = [
+        TreeDrafter(native(seed=seed, vocab_size=3, **TINY), grown, 1) for seed in (6, 7, 8)
+    ]
+    assert (
+        max(
+            distance(
+                exact_text_law(target, drafter, Sampling(), 2), own_text_law(target, Sampling(), 2)
+            )
+            for drafter in drafters
+        )
+        > 0.01
+    )
+
+
+@pytest.mark.parametrize("rule", [broken.recovered_from_p, broken.bonus_by_argmax])
+def test_the_same_check_rejects_broken_rules(rule):
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafter = ModelDrafter(native(seed=6, vocab_size=3, **TINY), 2)
+    assert (
+        distance(
+            exact_text_law(target, drafter, Sampling(), 3, rule),
+            own_text_law(target, Sampling(), 3),
+        )
+        > 0.01
+    )
+
+
+class WrongRow(ModelDrafter):
+    """Draws from the adjusted q and reports the raw one."""
+
+    def start(self, context):
+        session = super().start(context)
+        propose = session.propose
+
+        def lie(context):
+            proposal = propose(context)
+            if proposal.probs is not None:
+                object.__setattr__(
+                    proposal,
+                    "probs",
+                    (proposal.probs**0.5) / (proposal.probs**0.5).sum(-1, keepdim=True),
+                )
+            return proposal
+
+        session.propose = lie
+        return session
+
+
+def test_the_same_check_rejects_a_drafter_that_reports_another_q():
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafter = WrongRow(native(seed=6, vocab_size=3, **TINY), 2)
+    assert (
+        distance(
+            exact_text_law(target, drafter, Sampling(0.5), 3),
+            own_text_law(target, Sampling(0.5), 3),
+        )
+        > 0.01
+    )
+
+
+# 3. Draft == target: everything is accepted, and the caches are what they should be --------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [1, 2, 5])
+@pytest.mark.parametrize("window", [None, WINDOW])
+def test_a_perfect_draft_is_always_accepted_for_300_rounds(gamma, window):
+    model = native(window=window, max_positions=4096)
+    out = generate(
+        model, PROMPT, ModelDrafter(model, gamma), 300 * (gamma + 1), temperature=1.0, seed=gamma
+    )
+    assert (
+        out.stats.acceptance_rate == 1.0 == out.stats.drafted_acceptance
+        and out.stats.target_passes == 300
+    )
+    assert all(step.kind == "bonus" and step.accepted == gamma for step in out.steps)
+
+
+def test_a_perfect_draft_is_always_accepted_in_every_family(target):
+    out = generate(target, PROMPT, ModelDrafter(target, 5), 180, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0 and out.stats.tested == 150
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_perfect_draft_is_always_accepted_for_300_rounds_in_every_family(family):
+    room = {
+        name: 1024 if size == 512 else size for name, size in (COMMON | FAMILIES[family]).items()
+    }
+    model = CausalLM(build(family, room).double())
+    out = generate(model, PROMPT, ModelDrafter(model, 2), 900, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0 and (out.stats.target_passes, out.stats.tested) == (
+        300,
+        600,
+    )
+
+
+def check_caches(target, draft, monkeypatch, temperature):
+    made, drafter = watched_caches(target, monkeypatch), Watched(draft, 3)
+    committed, kinds = list(PROMPT), set()
+    for step in stream(target, PROMPT, drafter, 24, temperature, seed=1):
+        committed += step.tokens
+        kinds.add(step.kind)
+        assert made[0].length == len(committed) - 1
+        if len(step.tree):
+            full = step.accepted == len(step.tree)
+            assert drafter.session.cache.length == len(committed) - (2 if full else 1)
+    fresh = target.new_cache()
+    target.score(committed[:-1], fresh)
+    context = Context(
+        torch.tensor(committed), None, Sampling(temperature), SeededRng(0), 8, target.vocab_size
+    )
+    session = ModelDrafter(draft, 3).start(context)
+    for ours, theirs in ((made[0], fresh), (drafter.session.cache, session.cache)):
+        for a, b in zip(contents(ours), contents(theirs)):
+            length = min(a.shape[-2], b.shape[-2])
+            assert (
+                length >= len(committed) - 5
+                and (a[..., :length, :] - b[..., :length, :]).abs().max() < 1e-5
+            )
+    return kinds
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_caches_hold_the_committed_text_after_every_round(target, draft, temperature, monkeypatch):
+    kinds = check_caches(target, draft, monkeypatch, temperature)
+    assert temperature or "recovered" in kinds
+
+
+def test_the_draft_is_fed_two_tokens_after_a_full_block_and_counts_its_passes():
+    model, fed = native(), []
+    score = model.score
+
+    class Counted(CausalLM):
+        def score(self, tokens, *args, **options):
+            fed.append(len(tokens))
+            return score(tokens, *args, **options)
+
+    draft = Counted(model.model)
+    out = generate(model, PROMPT, ModelDrafter(draft, 2), 9)
+    assert fed == [len(PROMPT) - 1, 1, 1, 2, 1, 2, 1] and out.stats.draft_passes == 6
+
+
+def test_a_draft_cache_left_short_is_seen_by_this_invariant():
+    """The published bug: output right, acceptance silently lower."""
+
+    class Short(ModelDrafter):
+        def start(self, context):
+            session = super().start(context)
+            propose = session.propose
+
+            def skip(context):
+                session.cache.length = (
+                    len(context.tokens) - 1
+                )  # takes the last drafted token for fed, although it was not
+                return propose(context)
+
+            session.propose = skip
+            return session
+
+    model = native()
+    out = generate(model, PROMPT, Short(model, 3), 60)
+    assert torch.equal(out.tokens, generate(model, PROMPT, max_new_tokens=60).tokens)
+    assert out.stats.acceptance_rate < 0.9
+
+
+# Padded vocabularies, limits, bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [VOCABULARY - 16, VOCABULARY + 16])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_vocabularies_padded_to_other_sizes(width, temperature):
+    target, draft = native(), native(seed=8, vocab_size=width)
+    out = generate(target, PROMPT, ModelDrafter(draft, 3), 40, temperature, seed=0)
+    assert int(out.tokens.max()) > 40 and all(
+        step.tree.tokens.max() < VOCABULARY for step in out.steps if len(step.tree)
+    )
+    assert temperature or torch.equal(
+        out.tokens, generate(target, PROMPT, max_new_tokens=40).tokens
+    )
+
+
+def test_fit_cuts_or_fills_before_any_temperature():
+    logits = torch.tensor([1.0, 2.0, 9.0])
+    assert (
+        fit(logits, 2).tolist() == [1, 2]
+        and fit(logits, 3) is not None
+        and fit(logits, 5).tolist() == [1, 2, 9, float("-inf"), float("-inf")]
+    )
+    assert Sampling(2.0)(fit(logits, 2)).sum().item() == pytest.approx(1) and Sampling(0)(
+        fit(logits, 5)
+    ).tolist() == [0, 0, 1, 0, 0]
+
+
+def test_drafts_are_no_longer_than_what_may_still_be_emitted():
+    model = native()
+    lengths = [len(step.tree) for step in stream(model, PROMPT, ModelDrafter(model, 8), 13)]
+    assert lengths == [8, 3] and [
+        len(s.tree) for s in stream(model, PROMPT, ModelDrafter(model, 8), 1)
+    ] == [0]
+
+
+@pytest.mark.parametrize("gamma", [0, -1, 2.0, "4", None, True])
+def test_bad_gammas_are_refused(gamma):
+    with pytest.raises(ValueError, match="gamma=.*must be a whole number ≥ 1"):
+        ModelDrafter(native(), gamma)
+
+
+def test_a_bare_module_is_refused():
+    with pytest.raises(TypeError, match="model is a Transformer: must be a CausalLM"):
+        ModelDrafter(native().model)
+
+
+def test_a_draft_with_nan_logits_is_flagged_when_it_draws():
+    draft = native(seed=3)
+    with torch.no_grad():
+        draft.model.head.weight.fill_(float("nan"))
+    with pytest.raises(ValueError, match="NaN"):
+        generate(native(), PROMPT, ModelDrafter(draft, 2), 8, temperature=1.0)
+    plain = generate(native(), PROMPT, max_new_tokens=8).tokens
+    assert torch.equal(
+        generate(native(), PROMPT, ModelDrafter(draft, 2), 8).tokens, plain
+    )  # greedy: a useless draft, harmless

@@ -1,0 +1,130 @@
+"""Every causal language model type of transformers: decoded exactly, or refused with the reason.
+The recorded table is held against it.
+"""
+
+import pytest
+import torch
+import transformers
+from architectures import COMPOSITE, OPTIONS, TYPES, Finding, examine, tiny
+from broken import chosen, grow
+from matrix import ARCHITECTURES, RESULTS, recorded
+from models_zoo import PROMPT, TreeDrafter, perturbed
+
+from specdec_lite import CausalLM, generate
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.engine.hugging_face import REFUSED
+
+TABLE = {row["kind"]: Finding(**row) for row in recorded()["architectures"]}
+EXACT = [kind for kind, finding in TABLE.items() if finding.outcome == "exact"]
+# A slice for every day: latent attention, mixtures of experts, windows, ALiBi, a decoder without
+# position ids, chunks, and one type for each refusal.
+EVERY_DAY = [
+    "llama",
+    "deepseek_v2",
+    "minicpm3",
+    "olmoe",
+    "ministral",
+    "modernbert-decoder",
+    "cohere_compass_text",
+    "bart",
+    "whisper",
+    "llama4_text",
+    "gemma4_text",
+    "xglm",
+    "mamba",
+    "lfm2_moe",
+    "xlstm",
+    "roberta",
+    "xlnet",
+    "openai-gpt",
+    "reformer",
+    "glm_moe_dsa",
+    "moshi",
+]
+
+
+def test_the_recorded_table_has_every_type_of_this_version_of_transformers():
+    assert recorded()["versions"]["transformers"] == transformers.__version__, (
+        f"run `python tests/matrix.py` to renew {RESULTS.name}"
+    )
+    assert (
+        set(TABLE) == set(TYPES)
+        and set(OPTIONS) | set(COMPOSITE) <= set(TYPES)
+        and set(COMPOSITE) == {k for k, f in TABLE.items() if f.outcome == "not tried"}
+    )
+    assert {f.outcome for f in TABLE.values()} == set(ARCHITECTURES) and len(EXACT) > 100
+
+
+@pytest.mark.parametrize("kind", EVERY_DAY)
+def test_a_type_does_what_the_table_says(kind):
+    assert examine(kind) == TABLE[kind]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", [kind for kind in TYPES if kind not in EVERY_DAY])
+def test_every_type_does_what_the_table_says(kind):
+    assert examine(kind) == TABLE[kind]
+
+
+def test_every_refusal_says_why():
+    refused = {kind: f.reason for kind, f in TABLE.items() if f.outcome == "refused"}
+    assert all(
+        "cut back" in reason or "cannot be decoded speculatively" in reason
+        for reason in refused.values()
+    )
+    assert set(REFUSED) - set(COMPOSITE) <= set(refused)
+
+
+def test_the_check_sees_what_it_is_there_for(monkeypatch):
+    """A refused type let through, trees by mask where positions are not taken, a stale row kept:
+    each is caught.
+    """
+    monkeypatch.setattr("specdec_lite.engine.hugging_face.REFUSED", {})
+    with pytest.raises(AssertionError, match="roberta is taken, but its logits are off"):
+        examine("roberta")
+    backend = "specdec_lite.engine.hugging_face.HuggingFaceBackend"
+    init = CausalLM.__init__
+
+    def by_mask(self, model):
+        init(self, model)
+        self.backend.by_path = False
+
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="bart is taken"):
+        patch.setattr(CausalLM, "__init__", by_mask)
+        examine("bart")
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="llama is taken"):
+        patch.setattr(f"{backend}._mask", lambda *a: None)
+        examine("llama")
+
+
+# The long matrix: `make test-all` -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def target(request):
+    return CausalLM(tiny(request.param))
+
+
+DEEP = pytest.mark.parametrize("target", EXACT, indirect=True)
+
+
+@pytest.mark.matrix
+@DEEP
+def test_greedy_text_of_every_type_for_gamma_one_to_eight_and_trees(target):
+    draft, plain = perturbed(target), generate(target, PROMPT, max_new_tokens=18).tokens
+    for drafter in [
+        *(ModelDrafter(draft, gamma) for gamma in range(1, 9)),
+        TreeDrafter(draft, grow(chosen(2)), depth=3),
+    ]:
+        assert torch.equal(generate(target, PROMPT, drafter, 18).tokens, plain)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", EXACT)
+def test_a_perfect_draft_of_every_type_is_accepted_for_300_rounds(kind):
+    target = CausalLM(tiny(kind, positions=1024))
+    out = generate(target, PROMPT, ModelDrafter(target, 2), 900, temperature=1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0 and (out.stats.target_passes, out.stats.tested) == (
+        300,
+        600,
+    )

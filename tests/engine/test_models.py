@@ -1,0 +1,661 @@
+"""One call over every family: prefill, step, block and tree passes, and a cache that is cut back to
+any accepted path.
+"""
+
+import pytest
+import torch
+from architectures import SMALL, tiny
+from models_zoo import (
+    COMMON,
+    FAMILIES,
+    PROMPT,
+    STATEFUL,
+    VOCABULARY,
+    WINDOW,
+    build,
+    hugging_face,
+    logits_of,
+    native,
+)
+
+from specdec_lite import CausalLM, generate
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.engine.cache import Scores, additive, tree_positions, visible
+from specdec_lite.tree import TokenTree
+
+NATIVE = {
+    "native": {},
+    "native with a window": dict(window=WINDOW),
+    "native, grouped otherwise": dict(num_kv_heads=1, qkv_bias=True, qk_norm=True),
+}
+EVERY = [*NATIVE, *FAMILIES]
+# Float64 throughout; families that compute rotary angles, ALiBi slopes or soft caps in float32
+# differ by its rounding.
+CLOSE = 1e-5
+TREE = TokenTree(
+    [20, 21, 22, 23, 24, 25, 26], [-1, -1, 0, 0, 1, 2, 4]
+)  # two roots, three leaves, unequal depths
+
+
+def model_named(name):
+    return native(**NATIVE[name]) if name in NATIVE else hugging_face(name)
+
+
+@pytest.fixture(params=EVERY)
+def model(request):
+    return model_named(request.param)
+
+
+def apart(ours, theirs):
+    return (ours - theirs).abs().max().item()
+
+
+def reference(model, tokens, last):
+    """The last rows of one pass over the whole text: by the bare module, or for a native window,
+    fed token by token.
+    """
+    if isinstance(model.backend, type(native().backend)) and model.model.config.window:
+        cache = model.new_cache()
+        return torch.cat([model.score([token], cache).logits[0] for token in tokens])[-last:]
+    return logits_of(model, tokens)[-last:]
+
+
+def test_prefill_steps_and_blocks_give_the_logits_of_one_pass(model):
+    cache, rest = model.new_cache(capacity=4), [20, 30, 40, 1, 2, 3]
+    expected = reference(model, PROMPT + rest, 7)
+    prefill = model.score(PROMPT, cache, last=True).logits
+    assert prefill.shape == (1, 1, VOCABULARY) and cache.length == len(PROMPT)
+    rows = [
+        prefill[0],
+        *(model.score([token], cache).logits[0] for token in rest[:2]),
+        model.score(rest[2:], cache).logits[0],
+    ]
+    assert apart(torch.cat(rows), expected) < CLOSE and cache.length == len(PROMPT) + 6
+    assert expected.argmax(-1).unique().numel() > 1
+
+
+def test_a_tree_pass_equals_a_pass_per_path(model):
+    cache = model.new_cache()
+    model.score(PROMPT, cache, last=True)
+    logits = model.score([19, *TREE.tokens.tolist()], cache, TREE).logits[0]
+    assert logits.shape == (8, VOCABULARY) and cache.length == len(PROMPT) + 8
+    for path in TREE.paths():
+        text = TREE.tokens[list(path)].tolist()
+        assert (
+            apart(
+                logits[[0, *(node + 1 for node in path)]],
+                reference(model, [*PROMPT, 19, *text], len(path) + 1),
+            )
+            < CLOSE
+        )
+
+
+@pytest.mark.parametrize("path", [(), (1,), (1, 4, 6), (0, 3), (0, 2, 5)])
+def test_keeping_a_path_leaves_the_cache_as_if_only_it_had_been_run(model, path):
+    cache = model.new_cache()
+    model.score(PROMPT, cache, last=True)
+    model.score([19, *TREE.tokens.tolist()], cache, TREE)
+    cache.keep((0, *(node + 1 for node in path)))
+    text = [*PROMPT, 19, *TREE.tokens[list(path)].tolist()]
+    assert cache.length == len(text)
+    assert apart(model.score([5, 6], cache).logits[0], reference(model, [*text, 5, 6], 2)) < CLOSE
+
+
+def test_cropping_forgets_and_what_follows_is_unharmed(model):
+    cache = model.new_cache()
+    model.score([*PROMPT, 40, 41, 42], cache)
+    cache.crop(len(PROMPT))
+    assert apart(model.score([7, 8], cache).logits[0], reference(model, [*PROMPT, 7, 8], 2)) < CLOSE
+    cache.crop(0)
+    assert (
+        cache.length == 0
+        and apart(model.score(PROMPT, cache).logits[0], reference(model, PROMPT, len(PROMPT)))
+        < CLOSE
+    )
+
+
+@pytest.mark.parametrize("family", STATEFUL)
+def test_state_that_cannot_be_cut_back_is_refused(family):
+    with pytest.raises(ValueError, match="recurrent state"):
+        CausalLM(build(family, STATEFUL[family]))
+
+
+def test_encoder_decoders_and_other_objects_are_refused():
+    from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
+
+    t5 = T5ForConditionalGeneration(
+        T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+    )
+    with pytest.raises(ValueError, match="encoder"):
+        CausalLM(t5)
+    headless = hugging_face("Llama").model.model
+    masked = BertForMaskedLM(
+        BertConfig(
+            vocab_size=32,
+            hidden_size=16,
+            intermediate_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+        )
+    )
+    for other in (torch.nn.Linear(2, 2), headless, masked):
+        with pytest.raises(TypeError, match=f"{type(other).__name__}: must be .* head included"):
+            CausalLM(other)
+
+
+def test_only_the_last_row_is_given_where_only_it_is_wanted():
+    """Whisper's decoder, for one, takes no notice of `logits_to_keep`."""
+    from architectures import tiny
+
+    model = CausalLM(tiny("whisper"))
+    assert model.score(PROMPT, model.new_cache(), last=True).logits.shape == (1, 1, VOCABULARY)
+
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_a_prefill_computes_the_logits_of_its_last_row_alone(name):
+    """The logits of a long prompt would need more memory than its keys and values."""
+    model, rows = model_named(name), []
+    watching = model.backend.head.register_forward_pre_hook(
+        lambda head, given: rows.append(given[0].shape[-2])
+    )
+    model.score(PROMPT, model.new_cache(), last=True)
+    model.score(PROMPT, model.new_cache())
+    watching.remove()
+    assert rows == [1, len(PROMPT)]
+
+
+@pytest.mark.parametrize(
+    "kind, reason",
+    [
+        ("roberta", "counts positions from its padding id"),
+        ("xlnet", "looks at later tokens too"),
+        ("openai-gpt", "keeps no cache"),
+        ("glm_moe_dsa", "an index of its own for sparse attention"),
+    ],
+)
+def test_types_that_a_plain_cache_cannot_continue_are_refused_with_the_reason(kind, reason):
+    from architectures import tiny
+
+    with pytest.raises(ValueError, match=f"{reason}.*cannot be decoded speculatively"):
+        CausalLM(tiny(kind))
+
+
+@pytest.mark.parametrize("kind", ["xlstm", "rwkv"])
+def test_state_that_no_layer_type_tells_of_is_refused_too(kind):
+    from architectures import tiny
+
+    with pytest.raises(ValueError, match="recurrent state"):
+        CausalLM(tiny(kind))
+
+
+@pytest.mark.parametrize(
+    "family, config, window",
+    [
+        ("Llama", dict(sliding_window=WINDOW), None),
+        ("Granite", dict(sliding_window=WINDOW), None),
+        ("Mistral", dict(sliding_window=WINDOW, use_sliding_window=False), WINDOW),
+        ("Starcoder2", dict(sliding_window=WINDOW, use_sliding_window=False), WINDOW),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_a_window_is_what_the_models_code_reads_and_not_what_its_config_says(
+    family, config, window
+):
+    """A setting that no code reads is no window, and one that switches off what the code does not
+    ask for switches nothing off.
+    """
+    from architectures import largest_error
+
+    model = CausalLM(build(family, FAMILIES[family] | config).double())
+    whole = model.model(torch.tensor([PROMPT]), use_cache=False).logits
+    assert model.backend.windowed == window and len(PROMPT) > WINDOW
+    assert (model.score(PROMPT, model.new_cache()).logits - whole).abs().max() < CLOSE
+    assert largest_error(model) < CLOSE
+
+
+def test_a_model_put_back_into_training_is_refused_until_it_evaluates():
+    model = CausalLM(build("GPT2", FAMILIES["GPT2"]))
+    model.model.train()
+    with pytest.raises(ValueError, match="training mode.*eval"):
+        generate(model, PROMPT, max_new_tokens=2)
+    model.model.eval()
+    assert len(generate(model, PROMPT, max_new_tokens=2).tokens) == 2
+
+
+def test_models_without_position_ids_verify_a_tree_path_by_path():
+    from architectures import largest_error, tiny
+
+    model = CausalLM(tiny("bart"))
+    assert (
+        not model.backend.takes_positions and model.backend.by_path and largest_error(model) < CLOSE
+    )
+
+
+# Cache --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_cache_bad_inputs(name):
+    model = model_named(name)
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+    model.score([4, 5], cache)
+    for indices in ([2], [-1], [1, 0], [0, 0]):
+        with pytest.raises(ValueError, match="indices="):
+            cache.keep(indices)
+    for length in (6, -1):
+        with pytest.raises(ValueError, match=f"length={length}"):
+            cache.crop(length)
+    assert cache.length == 5
+    cache.keep([])
+    assert cache.length == 3 == cache.before_last_pass
+    with pytest.raises(ValueError, match="0 tokens"):
+        cache.keep([0])
+
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_an_empty_cache_keeps_nothing(name):
+    cache = model_named(name).new_cache()
+    cache.keep([])
+    assert cache.length == 0 == cache.before_last_pass
+
+
+def test_a_model_may_be_given_another_dtype_between_two_texts():
+    model = native()
+    first = model.score(PROMPT, model.new_cache()).logits
+    model.model.to(torch.float32)
+    second = model.score(PROMPT, model.new_cache()).logits
+    assert (
+        second.dtype == torch.float32
+        and apart(first, second) < 1e-3
+        and model.backend.triangle.dtype == torch.float32
+    )
+
+
+@pytest.mark.parametrize("name", ["native", "Llama"])
+def test_score_bad_inputs(name):
+    model = model_named(name)
+    cache = model.new_cache()
+    for tokens in ([], [[1], [2]], torch.zeros(1, 1, 1, dtype=torch.long)):
+        with pytest.raises(ValueError, match="tokens has shape"):
+            model.score(tokens, cache)
+    with pytest.raises(ValueError, match="must be fed too"):
+        model.score([1, 2], cache, TokenTree([1, 2], [-1, -1]))
+    with pytest.raises(ValueError, match="hidden_layers="):
+        model.score([1, 2], cache, hidden_layers=(7,))
+    with pytest.raises(ValueError, match="context length of 512"):
+        model.score([1] * 513, cache)
+    assert cache.length == 0
+    model.score([1] * 509, cache)
+    for tree in (TokenTree.chain([1, 2, 3]), TokenTree([1, 2, 3, 4], [-1, -1, 0, 2])):
+        with pytest.raises(
+            ValueError, match="4 positions after 509 exceed the model's context length of 512"
+        ):
+            model.score([1, *tree.tokens], cache, tree)
+    model.score(
+        [1, *TREE.prune(range(4))[0].tokens], cache, TREE.prune(range(4))[0]
+    )  # five tokens, but only two levels
+    assert cache.length == 514
+
+
+def test_native_storage_grows_by_doubling_and_keeps_what_it_held():
+    model, cache = native(), native().new_cache(capacity=3)
+    expected = logits_of(model, PROMPT)
+    rows, sizes = [], set()
+    for token in PROMPT:
+        rows.append(model.score([token], cache).logits[0])
+        sizes.add(cache.storage.tensors.capacity)
+    assert apart(torch.cat(rows), expected) < 1e-10 and sizes == {3, 6, 12}
+
+
+def test_one_model_serves_many_caches_at_once():
+    model = native()
+    first, second = model.new_cache(), model.new_cache()
+    model.score([1, 2, 3], first)
+    model.score([9, 8], second)
+    ours = model.score([4], first).logits[0]
+    assert apart(ours, logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
+
+
+def test_a_view_exits_early_on_the_same_storage():
+    model = native(num_layers=3)
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    view = cache.view(layers=1)
+    early = model.score([7], view).logits
+    assert (cache.length, view.length) == (len(PROMPT), len(PROMPT) + 1)
+    hidden = model.score([7], cache, hidden_layers=(1,)).hidden[1]
+    assert apart(early, model.head(model.model.norm(hidden))) < 1e-10
+    assert apart(model.score([8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-1:]) < 1e-10
+    with pytest.raises(
+        ValueError, match=r"hidden_layers=\[2\]: \[2\] are none of 0 .embedding., 1 … 1"
+    ):
+        model.score([8], view, hidden_layers=(2,))
+    with pytest.raises(ValueError, match="native"):
+        hugging_face("Llama").new_cache().view(1)
+
+
+@pytest.mark.parametrize("layers", [0, -1, 4, True, 1.5])
+def test_a_view_of_layers_that_are_not_there_is_refused(layers):
+    with pytest.raises(ValueError, match=f"layers={layers}: must be a whole number from 1 to 3"):
+        native(num_layers=3).new_cache().view(layers)
+
+
+def test_a_refused_layer_leaves_the_cache_as_it_was():
+    model = hugging_face("Llama")
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+    with pytest.raises(
+        ValueError,
+        match='Hugging Face models give "final" in place of the state after the last block',
+    ):
+        model.score([4], cache, hidden_layers=(model.num_layers,))
+    assert apart(model.score([4], cache).logits[0], logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "model",
+    [native, lambda: hugging_face("Llama"), lambda: hugging_face("Bloom")],
+    ids=["native", "one pass", "path by path"],
+)
+def test_the_last_row_of_a_tree_alone(model):
+    model, tree = model(), TokenTree([5, 6, 7], [-1, -1, 0])
+    last, whole = (
+        model.score([3, *tree.tokens.tolist()], model.new_cache(), tree, last=last).logits
+        for last in (True, False)
+    )
+    assert last.shape[1] == 1 and apart(last[0], whole[0, -1:]) < 1e-10
+
+
+# Hidden states ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["native", "Llama", "GPT2", "Gemma2", "Qwen3"])
+def test_hidden_states_carry_their_names(name):
+    model = model_named(name)
+    cache, layers = model.new_cache(), (0, 1, "final")
+    scores = model.score(PROMPT, cache, hidden_layers=layers)
+    assert set(scores.hidden) == set(layers) and all(
+        h.shape == (1, len(PROMPT), model.hidden_size) for h in scores.hidden.values()
+    )
+    if name not in ("Gemma2", "GPT2"):  # these scale the embedding, or add positions to it
+        assert apart(scores.hidden[0], model.embed(torch.tensor([PROMPT]))) < 1e-10
+    assert apart(model.head(scores.hidden["final"]), scores.logits) < (
+        1e-10 if name != "Gemma2" else CLOSE
+    )
+    cache = model.new_cache()
+    tree = model.score([1, *TREE.tokens.tolist()], cache, TREE, layers)
+    along = tree.along((1, 4))
+    assert torch.equal(along.logits, tree.logits[:, [0, 2, 5]]) and torch.equal(
+        along.hidden[1], tree.hidden[1][:, [0, 2, 5]]
+    )
+
+
+@pytest.mark.parametrize(
+    "family, change",
+    [
+        ("Cohere", dict(logit_scale=0.06)),
+        ("Granite", dict(logits_scaling=8.0)),
+        ("Gemma2", dict(final_logit_softcapping=0.5)),
+        ("HyperCLOVAX", dict(logits_scaling=0.25)),
+    ],
+)
+def test_the_head_does_what_a_type_does_to_its_logits(family, change):
+    model = CausalLM(build(family, FAMILIES.get(family, {}) | change).double())
+    scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
+    assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
+    with torch.inference_mode():
+        assert apart(model.backend.head(scores.hidden["final"]), scores.logits) > 0.1
+
+
+def test_a_head_of_another_width_is_refused_by_name():
+    model = CausalLM(
+        tiny("rembert")
+    )  # between its last state and its head lies a layer that makes it narrower
+    with pytest.raises(ValueError, match="RemBertForCausalLM does something to its logits"):
+        model.head(torch.randn(1, model.hidden_size, dtype=model.dtype))
+
+
+def test_a_setting_that_transformers_does_not_use_changes_nothing():
+    model = CausalLM(build("Mpt", FAMILIES["Mpt"] | dict(logit_scale=8.0)).double())
+    scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
+    assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_head_that_gives_other_logits_than_a_pass_is_refused(dtype):
+    usual, scaled = (CausalLM(build("Llama", FAMILIES["Llama"]).to(dtype)) for _ in range(2))
+    hidden = torch.randn(3, usual.hidden_size, dtype=dtype)
+    assert usual.head(hidden).shape == (3, usual.vocab_size)
+
+    def halve(module, given, out):
+        out.logits = out.logits / 2
+        return out
+
+    scaled.model.register_forward_hook(halve)
+    with pytest.raises(ValueError, match="LlamaForCausalLM does something to its logits"):
+        scaled.head(hidden)
+
+
+def test_kernels_that_take_no_mask_verify_a_tree_path_by_path():
+    plain, other = (build("Mistral", FAMILIES["Mistral"]) for _ in range(2))
+    other.config._attn_implementation = "flash_attention_2"
+    assert CausalLM(other).backend.by_path and not CausalLM(plain).backend.by_path
+
+
+def test_the_state_after_the_last_block_is_native_only():
+    model = native()
+    assert set(model.score([1], model.new_cache(), hidden_layers=(2, "final")).hidden) == {
+        2,
+        "final",
+    }
+    with pytest.raises(ValueError, match="final"):
+        hugging_face("Llama").score([1], hugging_face("Llama").new_cache(), hidden_layers=(2,))
+
+
+def test_trees_verified_path_by_path_give_hidden_states_too():
+    model = hugging_face("Bloom")
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    tree = model.score([19, *TREE.tokens.tolist()], cache, TREE, ("final",))
+    assert apart(model.head(tree.hidden["final"]), tree.logits) < 1e-10
+
+
+def test_visible_by_hand():
+    tree = TokenTree([1, 2, 3], [-1, -1, 0])
+    mask = visible(2, 4, tree, None, torch.tensor([2, 3, 3, 4]))
+    assert mask.int().tolist() == [
+        [1, 1, 1, 0, 0, 0],
+        [1, 1, 1, 1, 0, 0],
+        [1, 1, 1, 0, 1, 0],
+        [1, 1, 1, 1, 0, 1],
+    ]
+    windowed = visible(2, 4, tree, 2, torch.tensor([2, 3, 3, 4]))
+    assert windowed.int().tolist() == [
+        [0, 1, 1, 0, 0, 0],
+        [0, 0, 1, 1, 0, 0],
+        [0, 0, 1, 0, 1, 0],
+        [0, 0, 0, 1, 0, 1],
+    ]
+
+
+def test_a_tree_takes_one_pass_wherever_the_family_allows_it():
+    by_path = {
+        "Bloom": True,
+        "Mpt": True,
+        "GPTNeo": True,
+        "FalconAlibi": True,
+        "Llama4": True,
+    } | dict.fromkeys(("Falcon", "Llama", "Mistral", "Qwen2", "Gemma2"), False)
+    assert {name: hugging_face(name).backend.by_path for name in by_path} == by_path
+
+
+@pytest.mark.parametrize(
+    "path, rows",
+    [((), [0]), ((0,), [0, 1]), ((0, 1), [0, 1, 2]), ((1, 3), [0, 2, 4]), ((0, 2), [0, 1, 3])],
+)
+def test_scores_along_a_path_are_those_of_the_root_and_of_its_nodes(path, rows):
+    numbers = torch.arange(5.0)[None, :, None]
+    along = Scores(numbers, {1: -numbers}).along(path)
+    assert along.logits.flatten().tolist() == rows and (along.hidden[1] == -along.logits).all()
+
+
+def test_masks_and_positions_are_made_on_the_device_that_is_asked_for():
+    """The meta device, which every machine has, stands for a GPU."""
+    for tree in (None, TREE):
+        positions = tree_positions(2, 8, tree, torch.device("meta"))
+        mask = visible(2, 8, tree, WINDOW, positions)
+        assert {
+            positions.device.type,
+            mask.device.type,
+            additive(mask, torch.float16).device.type,
+        } == {"meta"}
+
+
+def test_a_prompt_is_read_without_a_mask(monkeypatch):
+    """One that is n × n, and copied for every query head that shares a key head, would be larger
+    than the model.
+    """
+    model, made = native(num_kv_heads=1), []
+    monkeypatch.setattr(
+        type(model.backend), "_causal", lambda *a: made.append(a) or pytest.fail("a mask was made")
+    )
+    cache = model.new_cache()
+    assert (
+        apart(model.score(PROMPT, cache).logits[0], logits_of(model, PROMPT)) < CLOSE and not made
+    )
+
+
+def test_a_text_longer_than_the_stored_triangle(monkeypatch):
+    monkeypatch.setattr("specdec_lite.engine.native.TRIANGLE", 8)
+    model = native()
+    cache, expected = model.new_cache(), logits_of(model, PROMPT)
+    rows = [
+        model.score(PROMPT[start:end], cache).logits[0] for start, end in ((0, 5), (5, 8), (8, 10))
+    ]
+    assert apart(torch.cat(rows), expected) < 1e-10 and model.backend.triangle.shape == (8, 8)
+
+
+def test_a_config_that_was_saved_without_a_cache_is_given_one():
+    """As a fine-tuning with gradient checkpoints leaves it."""
+    model = CausalLM(build("Llama", dict(use_cache=False)).double())
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    assert (
+        apart(model.score([7, 8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-2:]) < CLOSE
+    )
+
+
+def test_the_context_length_is_read_from_any_of_its_names_or_there_is_none():
+    from architectures import tiny
+
+    assert {kind: CausalLM(tiny(kind)).max_positions for kind in ("llama", "mpt", "whisper")} == {
+        "llama": 512,
+        "mpt": 512,
+        "whisper": 512,
+    }
+    assert CausalLM(tiny("bloom")).max_positions == 1 << 30
+
+
+def test_attributes():
+    model = native()
+    assert (
+        model.vocab_size,
+        model.num_layers,
+        model.max_positions,
+        model.hidden_size,
+        model.dtype,
+    ) == (VOCABULARY, 2, 512, 32, torch.float64)
+    other = hugging_face("GPT2")
+    assert (other.vocab_size, other.num_layers, other.max_positions, other.hidden_size) == (
+        VOCABULARY,
+        2,
+        COMMON["max_position_embeddings"],
+        32,
+    )
+    assert hugging_face("Mpt").max_positions == 512 == hugging_face("Mistral").max_positions
+    assert (
+        hugging_face("Mistral").backend.windowed == WINDOW
+        and hugging_face("Qwen2").backend.windowed is None
+    )
+    assert "CausalLM(Transformer, 1.3M parameters" in repr(
+        native(hidden_size=256, intermediate_size=512, num_heads=4, num_kv_heads=4, head_size=64)
+    )
+    assert "2 layers" in repr(model) and "GPT2LMHeadModel" in repr(other)
+
+
+# Context ------------------------------------------------------------------------------------------
+
+
+def test_long_rope_is_read_no_further_than_its_first_context():
+    """Beyond it one pass over more tokens turns all of them by other angles: there greedy text
+    would depend on the draft's length.
+    """
+    rope = dict(
+        rope_type="longrope",
+        short_factor=[1.0] * 4,
+        long_factor=[4.0] * 4,
+        rope_theta=1e4,
+        original_max_position_embeddings=24,
+    )
+    model = CausalLM(
+        build(
+            "Phi3",
+            FAMILIES["Phi3"]
+            | dict(original_max_position_embeddings=24, rope_parameters=rope, sliding_window=None),
+        ).double()
+    )
+    assert (
+        model.max_positions == 24 and CausalLM(build("Phi3", FAMILIES["Phi3"])).max_positions == 512
+    )
+    plain = generate(model, PROMPT[:4], max_new_tokens=20).tokens
+    assert all(
+        torch.equal(generate(model, PROMPT[:4], ModelDrafter(model, gamma), 20).tokens, plain)
+        for gamma in (1, 3, 6)
+    )
+    with pytest.raises(ValueError, match="context length of 24"):
+        generate(model, PROMPT[:4], max_new_tokens=21)
+    model.max_positions = 512  # what the refusal is for
+    plain = generate(model, PROMPT[:4], max_new_tokens=40).tokens
+    assert any(
+        not torch.equal(generate(model, PROMPT[:4], ModelDrafter(model, gamma), 40).tokens, plain)
+        for gamma in (1, 3, 6)
+    )
+
+
+@pytest.mark.parametrize("kind", ["bert", "roformer"])
+def test_models_that_look_both_ways_are_refused(kind, monkeypatch):
+    CausalLM(tiny(kind))
+    monkeypatch.setitem(SMALL, "is_decoder", False)
+    with pytest.raises(
+        ValueError, match="looks at later tokens too unless its config says is_decoder=True"
+    ):
+        CausalLM(tiny(kind))
+
+
+def test_what_is_no_model_and_tokens_that_are_no_ids_are_refused_by_name():
+    for other in ("gpt2", native(), None):
+        with pytest.raises(TypeError, match=f"model is a {type(other).__name__}: must be"):
+            CausalLM(other)
+    for ids, dtype in (([1.7, 2.9], "float32"), ([True, False], "bool")):
+        with pytest.raises(
+            TypeError, match=f"tokens has dtype torch.{dtype}: must be whole numbers"
+        ):
+            native().score(ids, native().new_cache())
+    with pytest.raises(ValueError, match="tokens holds 1 ids for a tree of 3 nodes"):
+        native().score([5], native().new_cache(), TokenTree.chain([1, 2, 3]))
+
+
+@pytest.mark.parametrize("model", [native, lambda: hugging_face("Qwen2")])
+@pytest.mark.parametrize("ids", [[3, 48], [-1, 2]])
+def test_ids_that_the_model_does_not_know_are_refused_and_leave_the_cache_as_it_was(model, ids):
+    model = model()
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+    with pytest.raises(
+        ValueError, match=f"tokens holds ids from {min(ids)} to {max(ids)}: must be 0 … 47"
+    ):
+        model.score(ids, cache)
+    assert cache.length == 3
+    fresh = model.score([1, 2, 3, 4], model.new_cache(), last=True).logits
+    assert torch.allclose(model.score([4], cache).logits, fresh, atol=1e-5)

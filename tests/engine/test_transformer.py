@@ -1,0 +1,195 @@
+"""Our transformer against Hugging Face's: the same weights, the same logits, in every kind of pass."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models_zoo import PROMPT, WINDOW, build, native
+
+from specdec_lite import CausalLM, generate
+from specdec_lite.engine.native import NativeBackend
+from specdec_lite.engine.transformer import Transformer, attend, from_hf_state, rotate, to_hf_state
+from specdec_lite.loading.pairs import load_model
+from specdec_lite.tree import TokenTree
+
+SHAPES = {
+    "Llama, grouped": ("Llama", {}),
+    "Llama, one head per group": ("Llama", dict(num_key_value_heads=4)),
+    "Llama, one group": ("Llama", dict(num_key_value_heads=1)),
+    "Llama, tied": ("Llama", dict(tie_word_embeddings=True)),
+    "Llama, head size apart": ("Llama", dict(head_dim=16)),
+    "Llama, other base": ("Llama", dict(rope_theta=500.0)),
+    "Qwen2, biases": ("Qwen2", {}),
+    "Qwen2, tied, one head per group": (
+        "Qwen2",
+        dict(tie_word_embeddings=True, num_key_value_heads=4),
+    ),
+    "Qwen2, window": (
+        "Qwen2",
+        dict(use_sliding_window=True, sliding_window=WINDOW, max_window_layers=0),
+    ),
+    "Qwen2, window on no layer": (
+        "Qwen2",
+        dict(use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2),
+    ),
+    "Qwen3, norms": ("Qwen3", dict(head_dim=8)),
+    "Qwen3, norms, tied": ("Qwen3", dict(head_dim=8, tie_word_embeddings=True)),
+    "Mistral, window": ("Mistral", dict(sliding_window=WINDOW)),
+    "Mistral, no window": ("Mistral", dict(sliding_window=None)),
+}
+ELSEWHERE = {
+    "Llama, biases everywhere": ("Llama", dict(attention_bias=True)),
+    "Llama, MLP biases": ("Llama", dict(mlp_bias=True)),
+    "Llama, another activation": ("Llama", dict(hidden_act="gelu")),
+    "Qwen3, biases": ("Qwen3", dict(head_dim=8, attention_bias=True)),
+    "Qwen2, window on some layers": (
+        "Qwen2",
+        dict(use_sliding_window=True, sliding_window=WINDOW, max_window_layers=1),
+    ),
+    "Llama, stretched positions": (
+        "Llama",
+        dict(rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=10000.0)),
+    ),
+}
+TREE = TokenTree([20, 21, 22, 23, 24], [-1, -1, 0, 1, 2])
+
+
+def randomised(family, options):
+    """A Hugging Face model whose biases and norms are random too, so that dropping one would show."""
+    model = build(family, dict(initializer_range=0.2) | options)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 1:
+                weight += 0.3 * torch.randn(weight.shape, generator=generator)
+    return model
+
+
+@pytest.mark.parametrize(
+    "family, options", [*SHAPES.values(), *ELSEWHERE.values()], ids=[*SHAPES, *ELSEWHERE]
+)
+def test_loaded_weights_give_hugging_faces_logits(family, options, tmp_path):
+    theirs = randomised(family, options)
+    theirs.save_pretrained(tmp_path)
+    ours = load_model(tmp_path)
+    assert (
+        isinstance(ours.backend, NativeBackend) == ((family, options) in SHAPES.values())
+        and ours.dtype == torch.float32
+    )
+    rest = [30, 31, 32]
+    with torch.no_grad():
+        expected = theirs(torch.tensor([PROMPT + rest])).logits[0]
+    cache = ours.new_cache()
+    rows = [
+        ours.score(PROMPT, cache).logits[0],
+        ours.score(rest[:1], cache).logits[0],
+        ours.score(rest[1:], cache).logits[0],
+    ]
+    assert (torch.cat(rows) - expected).abs().max() < 1e-4
+    logits = ours.score([19, *TREE.tokens.tolist()], cache, TREE).logits[0]
+    for path in TREE.paths():
+        with torch.no_grad():
+            expected = theirs(
+                torch.tensor([PROMPT + rest + [19] + TREE.tokens[list(path)].tolist()])
+            ).logits[0, -len(path) - 1 :]
+        assert (logits[[0, *(node + 1 for node in path)]] - expected).abs().max() < 1e-4
+
+
+def test_translation_there_and_back_is_the_identity():
+    for family, options in (("Llama", {}), ("Qwen2", {}), ("Qwen3", dict(head_dim=8))):
+        state = {k: v for k, v in build(family, options).state_dict().items()}
+        shape = dict(qkv_bias=family == "Qwen2", qk_norm=family == "Qwen3", tied=False)
+        model = native(dtype=torch.float32, **shape).model
+        model.load_state_dict(from_hf_state(dict(state), model.config))
+        again = to_hf_state(model)
+        assert set(again) == set(state) and all(torch.equal(again[k], state[k]) for k in state)
+
+
+def test_without_a_cache_attention_is_causal():
+    model = native().model
+    logits = model(torch.tensor([PROMPT]))
+    assert torch.allclose(model(torch.tensor([PROMPT[:4]]))[0], logits[0, :4]) and model(
+        torch.tensor([PROMPT]), last=True
+    ).shape == (1, 1, 48)
+    assert torch.allclose(model(torch.tensor([PROMPT]), last=True)[0, 0], logits[0, -1])
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_query_heads_read_the_key_head_of_their_group(masked):
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(2, heads, n, 4, generator=draw, dtype=torch.float64)
+        for heads, n in ((6, 3), (2, 7), (2, 7))
+    )
+    bias = torch.randn(3, 7, generator=draw, dtype=torch.float64) if masked else None
+    plain = lambda k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    found = attend(q, k, v, bias, causal=False)
+    assert torch.allclose(
+        found, plain(k.repeat_interleave(3, 1), v.repeat_interleave(3, 1)), atol=1e-12
+    )
+    assert not torch.allclose(
+        found, plain(k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)), atol=0.01
+    )  # the groups interleaved
+
+
+def test_batches_are_rows_of_their_own():
+    model = native()
+    rows = torch.tensor([PROMPT, PROMPT[::-1]])
+    cache = model.new_cache(batch=2)
+    both = model.score(rows, cache).logits
+    for row in range(2):
+        assert torch.allclose(both[row], model.score(rows[row], model.new_cache()).logits[0])
+    with pytest.raises(ValueError, match=r"must be \[2, n\]"):
+        model.score([1, 2], cache)
+
+
+def test_half_precision_turns_by_angles_that_were_computed_in_float32():
+    model = native(max_positions=4096).model
+    exact = model.rotary(torch.device("cpu"), torch.float32)
+    half = model.rotary(torch.device("cpu"), torch.bfloat16)
+    assert all((a - b.float()).abs().max() < 2**-8 for a, b in zip(exact, half))
+    frequencies = 1.0 / 10000.0 ** (torch.arange(0, 8, 2).bfloat16() / 8)
+    trap = torch.outer(torch.arange(4096).bfloat16(), frequencies.bfloat16()).repeat(1, 2).cos()
+    assert (
+        trap.float() - exact[0]
+    ).abs().max() > 0.5  # the same table, angles in bf16: wrong turns
+
+
+def test_rotation_depends_on_distance_alone():
+    model = native().model
+    cos, sin = model.rotary(torch.device("cpu"), torch.float64)
+    q, k = torch.randn(
+        2, 1, 1, 1, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    product = lambda i, j: (
+        rotate(q, cos[i : i + 1], sin[i : i + 1]) * rotate(k, cos[j : j + 1], sin[j : j + 1])
+    ).sum()
+    assert (
+        product(7, 3) == pytest.approx(product(104, 100).item(), abs=1e-5)
+        and abs(product(7, 3) - product(7, 4)) > 1e-3
+    )
+
+
+@pytest.mark.parametrize("shape", [{}, dict(window=WINDOW)], ids=["full", "window"])
+def test_a_model_at_once_equals_itself_in_float32(shape):
+    exact, single = native(**shape), native(dtype=torch.float32, **shape)
+    cache, other = exact.new_cache(), single.new_cache()
+    assert (
+        exact.score(PROMPT, cache).logits - single.score(PROMPT, other).logits
+    ).abs().max() < 1e-3
+
+
+def test_config_is_frozen_and_models_of_one_config_differ_by_weights_only():
+    config = native().model.config
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.window = 3
+    assert CausalLM(Transformer(config)).num_layers == 2
+
+
+def test_a_model_that_has_decoded_can_be_trained():
+    model = native(dtype=torch.float32)
+    generate(model, PROMPT, max_new_tokens=2)
+    model.model.requires_grad_(True)
+    model.model(torch.tensor([PROMPT])).logsumexp(-1).sum().backward()
+    assert all(weight.grad is not None for weight in model.model.parameters())

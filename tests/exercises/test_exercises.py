@@ -1,0 +1,97 @@
+"""Every exercise of every chapter: its stub fails and says why, its solution passes, and known
+mistakes are named.
+"""
+
+import inspect
+import json
+import re
+from functools import partial
+from importlib import import_module
+
+import pytest
+from conftest import ROOT
+from mistakes import LIBRARYS, MISTAKES
+from solutions import CHAPTERS, exercises
+
+MODULES = [
+    import_module(f"specdec_lite.exercises.{path.stem}")
+    for path in sorted((ROOT / "specdec_lite" / "exercises").glob("*.py"))
+    if path.stem not in ("__init__", "check")
+]
+CHECKS = [
+    check
+    for module in MODULES
+    for name, check in inspect.getmembers(module, inspect.isfunction)
+    if name.startswith("check_") and check.__module__ == module.__name__
+]
+RIGHT = LIBRARYS | {exercise.check: exercise.solution for exercise in exercises()}
+
+called = lambda check: f"{check.__module__.rsplit('.', 1)[1]}.{check.__name__}"
+every_exercise = pytest.mark.parametrize("exercise", exercises(), ids=str)
+every_check = pytest.mark.parametrize("check", CHECKS, ids=called)
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_chapter_asks_for_three(path):
+    """A line, a function, an open one."""
+    assert len([exercise for exercise in exercises() if exercise.chapter == path.stem]) == 3
+
+
+@every_exercise
+def test_stub_fails_and_is_told_why(exercise):
+    outcome = exercise.check(exercise.stub)
+    assert not outcome and outcome.message and repr(outcome).startswith("✗")
+
+
+@every_exercise
+def test_solution_passes(exercise):
+    outcome = exercise.check(exercise.solution)
+    assert outcome and repr(outcome).startswith("✓"), outcome
+
+
+@every_check
+def test_right_answer_passes_and_has_a_known_mistake(check):
+    assert check(RIGHT[check]), check(RIGHT[check])
+    assert any(wrong[0] is check for wrong in MISTAKES)
+
+
+@every_check
+@pytest.mark.parametrize("answer, said", [(None, "None"), (..., "Ellipsis"), ("three", "three")])
+def test_unwritten_answer_is_told(check, answer, said):
+    outcome = check(lambda *case: answer)
+    assert not outcome and said in outcome.message
+
+
+@every_check
+@pytest.mark.parametrize(
+    "broken, said", [(lambda *case: 1 / 0, "ZeroDivisionError"), (lambda: 1, "TypeError")]
+)
+def test_error_in_the_answer_is_shown_and_not_raised(check, broken, said):
+    outcome = check(broken)
+    assert not outcome and said in outcome.message
+
+
+@pytest.mark.parametrize(
+    "check, wrong, said", MISTAKES, ids=[f"{called(check)}-{said}" for check, _, said in MISTAKES]
+)
+def test_known_mistake_is_named(check, wrong, said):
+    outcome = check(partial(wrong, RIGHT[check]))
+    assert not outcome and said in outcome.message, outcome
+
+
+def test_claim_the_notebooks_tables_are_the_published_ones():
+    published = json.loads((ROOT / "results" / "published.json").read_text(encoding="utf-8"))
+    notebook = json.loads((ROOT / "notebooks" / "07_how_fast.ipynb").read_text(encoding="utf-8"))
+    cells = {cell["id"]: "".join(cell["source"]) for cell in notebook["cells"]}
+    scope: dict = {}
+    for cell, name in (("table-1", "table_1"), ("table-2", "table_2")):
+        exec(
+            re.search(rf"^{name} = \[.*?\]$|^{name} = \[.*?\)\]$", cells[cell], re.S | re.M)[0],
+            scope,
+        )
+    assert [list(row) for row in scope["table_1"]] == published["leviathan2023_table1"]["rows"]
+    given = [
+        (f"t5-{draft}", gamma, alpha, c, expected, measured)
+        for draft, gamma, alpha, c, expected, measured in scope["table_2"]
+    ]
+    assert given == [(row[1], *row[3:]) for row in published["leviathan2023_table2"]["rows"]]

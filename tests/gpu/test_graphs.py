@@ -1,0 +1,322 @@
+"""Passes of fixed shape give what growing ones give; what needs a GPU is one function."""
+
+import inspect
+
+import pytest
+import torch
+from models_zoo import PROMPT, native, perturbed
+
+from specdec_lite import CausalLM, TokenTree, generate, load_pair, timing
+from specdec_lite.drafters import MedusaDrafter, ModelDrafter
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.gpu import graphs
+from specdec_lite.gpu.graphs import SIZES, StaticLM
+
+SHAPES = [
+    dict(),
+    dict(window=6),
+    dict(qk_norm=True, num_kv_heads=4),
+    dict(qkv_bias=True, tied=True),
+]
+TREE = TokenTree([4, 5, 6, 7, 8], [-1, -1, 0, 1, 1])
+
+
+def both(capacity=96, sizes=(1, 2, 5, 9), **shape):
+    model = native(dtype=torch.float32, scale=0.25, **shape)
+    return model, StaticLM(model, capacity, sizes)
+
+
+def steps(models, passes, **options):
+    """Largest difference of the logits over passes on one cache each; a pass: (tokens, tree, what
+    to keep of it).
+    """
+    caches, worst = [model.new_cache() for model in models], 0.0
+    for tokens, tree, kept in passes:
+        growing, static = (
+            model.score(tokens, cache, tree, **options) for model, cache in zip(models, caches)
+        )
+        assert (
+            growing.logits.shape == static.logits.shape
+            and growing.hidden.keys() == static.hidden.keys()
+        )
+        pairs = [
+            (growing.logits, static.logits),
+            *((growing.hidden[x], static.hidden[x]) for x in growing.hidden),
+        ]
+        worst = max(worst, *((a - b).abs().max().item() for a, b in pairs))
+        for cache in caches:
+            cache.keep(range(len(tokens)) if kept is None else kept)
+    assert caches[0].length == caches[1].length
+    return worst
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "options", [dict(), dict(last=True), dict(hidden_layers=(0, 1, "final"))], ids=str
+)
+def test_static_passes_equal_growing_ones(shape, options):
+    """Every captured length, padded ones, trees with a gap in what is kept, and a prompt that is
+    longer than any program.
+    """
+    passes = [
+        (PROMPT, None, None),
+        ([3], None, None),
+        ([4, 5], None, None),
+        ([9, 8, 7], None, [0, 1]),
+        ([1, *TREE.tokens], TREE, [0, 2, 4]),
+        ([2, 1, *TREE.tokens], TREE, [0, 1, 3]),
+        ([11], None, None),
+        ([*range(9)], None, [0]),
+    ]
+    assert steps(both(**shape), passes, **options) < 1e-5
+
+
+def test_the_shipped_pair_in_static_shapes():
+    pair = load_pair(device="cpu", dtype="float32")
+    ids = pair.tokenizer.encode("def main():\n    for line in")
+    for model in (pair.target, pair.draft):
+        assert (
+            steps(
+                (model, StaticLM(model, 128)),
+                [(ids, None, None), ([7], None, None), ([5, 6, 7, 8, 9], None, [0, 1])],
+            )
+            < 1e-4
+        )
+    static = [StaticLM(model, 192) for model in (pair.target, pair.draft)]
+    for temperature in (0.0, 1.0):
+        plain = generate(pair.target, ids, ModelDrafter(pair.draft, 4), 60, temperature, seed=3)
+        assert torch.equal(
+            generate(static[0], ids, ModelDrafter(static[1], 4), 60, temperature, seed=3).tokens,
+            plain.tokens,
+        )
+
+
+def test_batches_and_float64():
+    model = native()
+    static = StaticLM(model, 64, (1, 5))
+    rows = torch.tensor([PROMPT, PROMPT[::-1]])
+    caches = [m.new_cache(2) for m in (model, static)]
+    for tokens in (rows, rows[:, :3], rows[:, :1]):
+        growing, fixed = (
+            m.score(tokens, cache).logits for m, cache in zip((model, static), caches)
+        )
+        assert (growing - fixed).abs().max() < 1e-12
+
+
+def test_the_masks_are_the_growing_ones():
+    """The device's mask against `visible`, for a chain, a padded tree and a window, at every length
+    of the cache.
+    """
+    from specdec_lite.engine.cache import tree_positions, visible
+
+    for window in (None, 4):
+        static = StaticLM(native(window=window), 32, (7,))
+        program = static.new_cache().storage.slot.program(7, ())
+        for length in range(0, 24, 3):
+            for count, tree in ((7, None), (3, None), (6, TREE), (7, TREE)):
+                program(torch.zeros(1, count, dtype=torch.long), length, tree)
+                expected = visible(
+                    length, count, tree, window, tree_positions(length, count, tree, "cpu")
+                )
+                seen = program.bias() == 0
+                assert (
+                    torch.equal(seen[:count, : length + count], expected)
+                    and not seen[:count, length + count :].any()
+                )
+
+
+def test_one_program_for_each_length_and_one_slot_for_all_generations():
+    model, static = both()
+    draft = StaticLM(perturbed(model), 128)
+    first = generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens
+    made = next(iter(static.backend.free.values()))[0]
+    assert [made] == [slot for slots in static.backend.free.values() for slot in slots] and set(
+        made.programs
+    ) <= {(size, ()) for size in (1, 2, 5, 9)}
+    assert torch.equal(generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens, first) and list(
+        static.backend.free.values()
+    ) == [[made]]
+    one, two = static.new_cache(), static.new_cache()
+    assert one.storage.slot is not two.storage.slot and one.view(1).storage is one.storage
+
+
+def test_a_text_that_held_nan_does_not_spoil_the_next():
+    model, static = both()
+    cache = static.new_cache()
+    static.score(PROMPT, cache)
+    cache.storage.tensors.values.fill_(float("nan"))
+    cache.storage.tensors.keys.fill_(float("nan"))
+    del cache
+    assert steps((model, static), [(PROMPT[:3], None, None), ([3], None, None)]) < 1e-5
+
+
+def test_a_cache_made_in_inference_mode_is_used_again_outside_it():
+    _, static = both()
+    with torch.inference_mode():
+        cache = static.new_cache()
+        static.score([1, 2], cache)
+        del cache
+    cache = static.new_cache()
+    assert static.score([1, 2], cache).logits.isfinite().all()
+
+
+def replayed(run, device):
+    """What a captured graph does, on any device: every replay writes where the first run wrote."""
+    logits, hidden = run()
+    out = logits.clone(), {layer: states.clone() for layer, states in hidden.items()}
+
+    def replay():
+        logits, hidden = run()
+        out[0].copy_(logits)
+        for layer, states in hidden.items():
+            out[1][layer].copy_(states)
+
+    return replay, out
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """A static model whose passes are replayed."""
+    monkeypatch.setattr(graphs, "_capture", replayed)
+    static = both()[1]
+    static.backend.capture = True
+    return static
+
+
+def test_logits_stay_when_the_buffers_are_used_again(captured):
+    static = captured
+    cache = static.new_cache()
+    first = static.score([3], cache).logits
+    copy = first.clone()
+    static.score([4], cache)
+    assert torch.equal(first, copy)
+
+
+def test_hidden_states_stay_too(captured):
+    static = captured
+    cache = static.new_cache()
+    first = static.score([3], cache, hidden_layers=(1,)).hidden[1]
+    copy = first.clone()
+    static.score([4], cache, hidden_layers=(1,))
+    assert torch.equal(first, copy)
+
+
+def test_an_early_exit_runs_the_first_layers_only():
+    logits = []
+    for model in both():
+        cache = model.new_cache()
+        model.score(PROMPT, cache)
+        logits.append(model.score([7], cache.view(layers=1)).logits)
+        whole = model.score([7], cache).logits
+    assert (logits[0] - logits[1]).abs().max() < 1e-5 < (logits[1] - whole).abs().max()
+
+
+def test_a_model_may_be_given_another_dtype_between_two_texts():
+    model, static = both()
+    before = generate(static, PROMPT, max_new_tokens=12).tokens
+    model.model.double()
+    assert torch.equal(generate(static, PROMPT, max_new_tokens=12).tokens, before)
+
+
+def test_timing_takes_a_static_model():
+    found = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
+    assert set(found.target) == {1, 5} and min(found.target.values()) > 0
+
+
+def test_a_tree_longer_than_the_longest_pass_is_refused_before_it_runs(monkeypatch):
+    model, static = both(sizes=(1, 2, 5))
+    monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
+    with pytest.raises(
+        ValueError, match="tree has 5 nodes: .* longest pass, 5; give StaticLM larger sizes"
+    ):
+        generate(
+            static,
+            PROMPT,
+            MedusaDrafter(
+                static,
+                Heads(static.hidden_size, 3).to(static.dtype),
+                TokenTree([0, 1, 0, 0, 1], [-1, -1, 0, 1, 1]),
+            ),
+            20,
+        )
+
+
+def test_what_does_not_fit_is_refused_before_it_runs():
+    model, static = both(capacity=40)
+    assert static.max_positions == 31
+    with pytest.raises(ValueError, match="context length of 31"):
+        generate(static, PROMPT, max_new_tokens=30)
+    with pytest.raises(ValueError, match="exceed the model's context length"):
+        static.score([1] * 41, static.new_cache())
+    for capacity, sizes, named in (
+        (9, (1, 9), "capacity=9"),
+        (1000, SIZES, "capacity=1000"),
+        (40, (), "sizes="),
+        (40, (0, 1), "sizes="),
+        (40, (1.5, 4), "sizes="),
+        (40.5, (1,), "capacity=40.5"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            StaticLM(model, capacity, sizes)
+    with pytest.raises(ValueError, match="CUDA graphs need a CUDA device"):
+        StaticLM(model, 40, (1,), capture=True)
+    with pytest.raises(TypeError, match="of our own transformers"):
+        StaticLM(model.model)
+
+
+def test_cuda_only_code_is_one_function(monkeypatch):
+    """Every word that needs a GPU stands in `_capture`; everything around it runs here, with a
+    stand-in for the capture.
+    """
+    outside = inspect.getsource(graphs).replace(inspect.getsource(graphs._capture), "")
+    assert "torch.cuda" not in outside and isinstance(both()[1], CausalLM)
+    captured = []
+
+    def stand_in(run, device):
+        captured.append(run)
+        out = run()
+
+        def replay():
+            for static, fresh in zip(
+                (out[0], *out[1].values()), (lambda r: (r[0], *r[1].values()))(run())
+            ):
+                static.copy_(fresh)
+
+        return replay, out
+
+    monkeypatch.setattr(graphs, "_capture", stand_in)
+    model, static = both()
+    static.backend.capture = True
+    assert (
+        steps(
+            (model, static),
+            [
+                (PROMPT, None, None),
+                ([3], None, None),
+                ([4], None, None),
+                ([1, *TREE.tokens], TREE, [0, 2]),
+                ([4, 5, 6], None, None),
+            ],
+        )
+        < 1e-5
+    )
+    assert len(captured) == 3  # lengths 9 (a tree of 5 padded), 1, and 5 (three padded)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_captured_graphs_on_a_gpu():
+    model = CausalLM(native(dtype=torch.float32).model.cuda())
+    static = StaticLM(model, 96, (1, 2, 5, 9))
+    assert (
+        static.backend.capture
+        and steps(
+            (model, static),
+            [
+                (PROMPT, None, None),
+                ([3], None, None),
+                ([1, *TREE.tokens], TREE, [0, 2]),
+                ([4, 5], None, None),
+            ],
+        )
+        < 1e-4
+    )

@@ -1,0 +1,45 @@
+"""Extra heads for the tests: random ones, and ones that know a text by heart."""
+
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from models_zoo import PROMPT
+from text_laws import model_named
+
+from specdec_lite import generate
+from specdec_lite.drafters.heads import Heads
+
+
+def random_heads(target, count=3, seed=0, scale=0.3):
+    torch.manual_seed(seed)
+    heads = Heads(target.hidden_size, count).to(target.dtype)
+    torch.nn.init.normal_(heads.down, std=scale)
+    return heads.requires_grad_(False)
+
+
+@cache
+def taught_heads(name, count=3, length=36):
+    """Heads that know two thirds of the greedy continuation of PROMPT by heart."""
+    target = model_named(name)
+    text = PROMPT + generate(target, PROMPT, max_new_tokens=length).tokens.tolist()
+    known = len(PROMPT) + 2 * length // 3
+    scores = target.score(text, target.new_cache(), hidden_layers=("final",))
+    hidden, labels = scores.hidden["final"][0].clone(), torch.tensor(text)
+    torch.manual_seed(0)
+    heads = Heads(target.hidden_size, count, 4 * target.hidden_size).to(target.dtype)
+    head = target.backend.head.weight.detach().clone().to(target.dtype)
+    optimizer = torch.optim.Adam(heads.parameters(), lr=0.01)
+    for _ in range(2000):
+        logits = heads(hidden) @ head.T
+        if all(
+            bool((logits[: known - i - 2, i].argmax(-1) == labels[i + 2 : known]).all())
+            for i in range(count)
+        ):
+            return heads.requires_grad_(False)
+        optimizer.zero_grad()
+        sum(
+            F.cross_entropy(logits[: known - i - 2, i], labels[i + 2 : known]) for i in range(count)
+        ).backward()
+        optimizer.step()
+    raise AssertionError("these heads do not learn the text by heart")

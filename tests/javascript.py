@@ -1,0 +1,27 @@
+"""Formulas of the interactives' modules, computed by node."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from specdec_lite.viz.interactive import STATIC
+
+ROOT = Path(__file__).parents[1]
+
+
+def evaluate(module: str, calls: list[dict]) -> list:
+    """The results of a module's own formulas, computed by node."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed")
+    run = subprocess.run(
+        ["node", str(ROOT / "tests" / "js" / "evaluate.mjs"), str(STATIC / f"{module}.js")],
+        input=json.dumps(calls),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)

@@ -1,0 +1,25 @@
+"""A tiny model of letters and its tokenizer, for interactives that show text."""
+
+import torch
+
+from specdec_lite import CausalLM
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+
+
+class Letters:
+    """A tokenizer of one character a token, over 24 letters."""
+
+    def encode(self, text):
+        return [ord(letter) % 24 for letter in text]
+
+    def decode(self, ids):
+        return "".join(chr(97 + i) for i in ids)
+
+
+def tiny(seed: int, noise: float = 0.0) -> CausalLM:
+    torch.manual_seed(seed)
+    model = Transformer(TransformerConfig(24, 32, 48, 2, 2, 2, 16, max_positions=512)).double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += noise * torch.randn_like(weight)
+    return CausalLM(model.requires_grad_(False))

@@ -1,0 +1,325 @@
+"""Before a pair is loaded: sizes from shapes, what is free, what is said where it does not fit; and
+the hub's route.
+"""
+
+import json
+import re
+
+import pytest
+import torch
+from models_zoo import build, native
+
+from specdec_lite import generate, hub, load_pair, memory
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.loading import pairs
+from specdec_lite.loading.memory import ADVICE, MARGIN, advise, check_room, free_bytes, gigabytes
+from specdec_lite.loading.pairs import INDEX, SHIPPED, load_model, model_size, save_model
+from specdec_lite.training import train_tokenizer
+
+GPT2 = dict(
+    n_embd=32,
+    n_layer=2,
+    n_head=4,
+    max_position_embeddings=64,
+    vocab_size=280,
+    num_key_value_heads=4,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(
+        ["def f(x):\n    return x\n", "It was 25 °C in Zürich"] * 20, vocabulary=280
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, tokenizer):
+    """A native target and a GPT-2 draft, as their hub repositories would hold them."""
+    save_model(
+        tmp_path / "large", native(dtype=torch.float32, vocab_size=280, tied=True).model, tokenizer
+    )
+    build("GPT2", GPT2).save_pretrained(tmp_path / "small")
+    tokenizer.save_pretrained(tmp_path / "small")
+    return tmp_path
+
+
+@pytest.fixture
+def snapshots(monkeypatch, folder):
+    """The hub, played by local folders: every call is recorded as (repository, kinds of files)."""
+    calls = []
+
+    def snapshot_download(repository, allow_patterns, ignore_patterns):
+        assert ignore_patterns == ["*/*"]
+        calls.append((repository, tuple(allow_patterns)))
+        return str(folder / repository.split("/")[1])
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    return calls
+
+
+def test_sizes_are_those_of_the_loaded_models(folder):
+    for name in ("large", "small"):
+        model, size = load_model(folder / name, dtype="float32"), model_size(folder / name)
+        assert (
+            size.parameters == sum(weight.numel() for weight in model.model.parameters())
+            and size.positions == model.max_positions
+        )
+    cache = load_model(folder / "large").new_cache(capacity=10).storage.tensors
+    assert model_size(folder / "large").cache * 10 == cache.keys.numel() + cache.values.numel()
+    assert model_size(folder / "small").cache == 2 * 2 * 32 and model_size(folder / "small").bytes(
+        torch.float16, 3
+    ) == 2 * (model_size(folder / "small").parameters + 384)
+
+
+def test_quantised_weights_are_counted_as_they_are_stored(folder):
+    described, plain = folder / "large" / "config.json", model_size(folder / "large")
+    described.write_text(
+        json.dumps(
+            json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}
+        )
+    )
+    on_disk = sum(file.stat().st_size for file in (folder / "large").glob("*.safetensors"))
+    assert model_size(folder / "large").bytes(torch.float32, 3) == on_disk + 3 * 4 * plain.cache
+    (folder / "large" / INDEX).write_text(
+        json.dumps({"metadata": {"total_size": 1234}, "weight_map": {}})
+    )  # fetched before any weight
+    assert model_size(folder / "large").bytes(torch.float16, 3) == 1234 + 3 * 2 * plain.cache
+
+
+def test_quantised_weights_that_no_index_tells_of_are_checked_once_they_are_fetched(
+    folder, snapshots, monkeypatch
+):
+    described, weights = folder / "small" / "config.json", folder / "small" / "model.safetensors"
+    described.write_text(
+        json.dumps(
+            json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}
+        )
+    )
+    checked, there = [], weights.read_bytes()
+    weights.unlink()
+
+    def fetched(*_, allow_patterns, **__):
+        if "*.safetensors" in allow_patterns:
+            weights.write_bytes(there)
+        return str(folder / "small")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetched)
+    monkeypatch.setattr(
+        pairs, "check_room", lambda needs, device, room: checked.append(needs["draft"])
+    )
+    monkeypatch.setattr(pairs, "load_model", lambda *_, **__: native())
+    load_pair("somebody/small", "somebody/small", device="cpu", dtype="float32")
+    assert len(checked) == 2 and checked[1] - checked[0] == len(there)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        dict(),
+        dict(qkv_bias=True),
+        dict(qk_norm=True, tied=True),
+        dict(num_kv_heads=4, head_size=16),
+    ],
+    ids=str,
+)
+def test_native_sizes_are_counted_right(shape):
+    model = native(**shape)
+    assert memory.native_size(model.model.config).parameters == sum(
+        weight.numel() for weight in model.model.parameters()
+    )
+
+
+def test_a_pair_from_the_hub_is_described_before_its_weights_are_fetched(snapshots):
+    pair = load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32")
+    assert [name for name, _ in snapshots] == ["somebody/large", "somebody/small"] * 2
+    assert not any("safetensors" in kind for _, kinds in snapshots[:2] for kind in kinds)
+    assert [[kind for kind in kinds if "safetensors" in kind] for _, kinds in snapshots[2:]] == [
+        ["*.safetensors"]
+    ] * 2
+    assert all(
+        not any(kind.endswith((".bin", ".py", ".pt")) for kind in kinds)
+        for _, kinds in snapshots[2:]
+    )
+    prompt = pair.tokenizer.encode("def f(x):")
+    plain = generate(pair.target, prompt, max_new_tokens=10).tokens
+    assert torch.equal(generate(pair.target, prompt, ModelDrafter(pair.draft, 3), 10).tokens, plain)
+
+
+def test_only_the_shards_that_the_index_names_are_fetched(snapshots, folder, tokenizer):
+    save_model(
+        folder / "large",
+        native(dtype=torch.float32, vocab_size=280, tied=True).model,
+        tokenizer,
+        20_000,
+    )
+    (folder / "large" / "model.safetensors").rename(folder / "large" / "consolidated.safetensors")
+    load_pair("somebody/large", "somebody/large", device="cpu")
+    named = [kind for kind in snapshots[2][1] if kind.endswith(".safetensors")]
+    assert len(named) > 1 and named == sorted(
+        file.name for file in (folder / "large").glob("model-*.safetensors")
+    )
+
+
+def test_what_does_not_fit_is_said_before_any_weight_is_fetched(snapshots, monkeypatch, folder):
+    free = (
+        int(
+            MARGIN
+            * sum(model_size(folder / name).bytes(torch.float32, 64) for name in ("large", "small"))
+        )
+        - 1000
+    )
+    monkeypatch.setattr(memory, "free_bytes", lambda device: free)
+    with pytest.raises(
+        MemoryError,
+        match=(
+            r"are needed on cpu and .* are free: target .* draft .* caches for 64 tokens.*smaller"
+            r" pair.*device_map"
+        ),
+    ):
+        load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32")
+    assert len(snapshots) == 2
+    load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32", context=8)
+    load_pair("somebody/large", "somebody/small", device="cpu", dtype="float16")
+
+
+@pytest.mark.parametrize("context", [0, 65, 1.5, True])
+def test_a_context_that_a_model_cannot_read_is_refused(folder, context):
+    with pytest.raises(
+        ValueError,
+        match=rf"context={context}: must be .* both models can read .target 512, draft 64 tokens",
+    ):
+        load_pair(folder / "large", folder / "small", device="cpu", context=context)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu:x", 1.5])
+def test_a_device_that_is_none_is_refused_by_name(folder, device):
+    with pytest.raises(
+        ValueError, match=f"device={device!r}: must be 'auto', or what torch.device takes"
+    ):
+        load_pair(folder / "large", folder / "small", device=device)
+
+
+def test_room_is_left_for_4096_tokens_unless_more_are_asked_for(folder, monkeypatch):
+    rooms = []
+    monkeypatch.setattr(pairs, "model_size", lambda path: memory.Size(1, 1, 131072))
+    monkeypatch.setattr(pairs, "check_room", lambda needs, device, room: rooms.append(room))
+    for context in (None, 60000):
+        load_pair(folder / "large", folder / "small", device="cpu", context=context)
+    assert rooms == [4096, 60000]
+
+
+def test_room_is_reported_in_numbers():
+    needs = {"target": 15_231_000_000, "draft": 988_000_000}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "free_bytes", lambda device: 16_000_000_000)
+        with pytest.raises(MemoryError) as error:
+            check_room(needs, "cuda", 4096)
+        patch.setattr(memory, "free_bytes", lambda device: 18_000_000_000)
+        check_room(needs, "cuda", 4096)
+        patch.setattr(memory, "free_bytes", lambda device: None)
+        check_room(needs, "mps", 4096)
+    assert str(error.value).startswith(
+        "17.8 GB are needed on cuda and 16.0 GB are free: target 15.2 GB, draft 1.0 GB,"
+    ) and ADVICE in str(error.value)
+    assert gigabytes(2_500_000) == "2.5 MB" and free_bytes("meta") is None
+    assert free_bytes("cpu") is None or free_bytes("cpu") > 1e6
+
+
+def test_running_out_of_memory_gives_advice_not_a_wall(folder, monkeypatch):
+    def full(*args, **kwargs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.00 GiB. GPU 0 has …")
+
+    monkeypatch.setattr(pairs, "load_file", full)
+    with pytest.raises(
+        MemoryError, match="memory ran out while loading the target: choose a smaller pair"
+    ) as error:
+        load_pair(folder / "large", folder / "large", device="cpu")
+    assert error.value.__suppress_context__ and "Tried to allocate" not in str(error.value)
+    with pytest.raises(RuntimeError, match="something else"), advise("decoding"):
+        raise RuntimeError("something else")
+
+
+def test_a_target_larger_than_a_card_is_passed_on_to_transformers(folder, monkeypatch):
+    asked = []
+
+    def from_pretrained(path, **options):
+        asked.append(options)
+        return build("Llama", dict(vocab_size=280)), {"missing_keys": set()}
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", from_pretrained)
+    monkeypatch.setattr(memory, "free_bytes", lambda device: 400_000)  # room for the draft alone
+    for split in (dict(device_map="auto"), dict(tp_plan="auto")):
+        pair = load_pair(folder / "large", folder / "large", device="cpu", dtype="float32", **split)
+        given = asked.pop()
+        assert (
+            given.items() >= split.items()
+            and given["trust_remote_code"] is False
+            and given["use_safetensors"] is True
+        )
+        assert not asked and pair.draft.device == pair.target.device
+
+
+@pytest.mark.parametrize(
+    "asked, found",
+    [("auto", torch.float16), ("float16", torch.float16), ("float32", torch.float32)],
+)
+def test_a_card_without_bfloat16(monkeypatch, asked, found):
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation
+    )
+    assert pairs._dtype(asked, "bfloat16", "cuda") == found
+    assert pairs._dtype("auto", "bfloat16", "cpu") == torch.bfloat16
+    with pytest.raises(ValueError, match="this card computes no bfloat16"):
+        pairs._dtype("bfloat16", "float32", "cuda")
+
+
+def test_models_that_cannot_be_cut_back_are_still_refused_by_name(tmp_path, tokenizer):
+    from models_zoo import STATEFUL
+
+    build("Mamba", STATEFUL["Mamba"] | dict(vocab_size=280)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="recurrent state"):
+        load_pair(tmp_path, tmp_path, device="cpu")
+
+
+# The list of pairs -----------------------------------------------------------------------------------------------------
+
+
+def test_the_listed_pairs_hold_together():
+    listed = json.loads((SHIPPED.parents[1] / "loading" / "hub_pairs.json").read_text())
+    assert "Not verified here" in listed["about"] and set(sum(listed["pairs"], [])) == set(
+        listed["models"]
+    )
+    for pair in hub.hub_pairs():
+        assert not pair.verified and pair.licences == ("Apache-2.0", "Apache-2.0")
+        assert pair.sizes[0].parameters > 2.5 * pair.sizes[1].parameters and pair.card in hub.CARDS
+        for name, size in zip(
+            (pair.target, pair.draft), pair.sizes
+        ):  # the number in a model's name is its parameters, rounded
+            number, unit = re.search(r"-([\d.]+)([BM])\b", name).groups()
+            assert size.parameters == pytest.approx(
+                float(number) * {"B": 1e9, "M": 1e6}[unit], rel=0.09
+            )
+    assert {pair.card for pair in hub.hub_pairs()} == set(hub.CARDS)
+
+
+def test_published_parameter_counts():
+    """As the model cards of Qwen2.5 state them, in billions: 0.49, 1.54, 7.61, 32.5."""
+    counts = {
+        name: size.parameters / 1e9
+        for pair in hub.hub_pairs()
+        for name, size in zip((pair.target, pair.draft), pair.sizes)
+    }
+    for size, published in (("0.5B", 0.49), ("1.5B", 1.54), ("7B", 7.61), ("32B", 32.5)):
+        assert counts[f"Qwen/Qwen2.5-{size}-Instruct"] == pytest.approx(published, rel=0.01)
+
+
+def test_the_largest_that_fits():
+    assert hub.largest_that_fits(10**9) is None
+    chosen = [hub.largest_that_fits(int(card * 1e9)).card for card in hub.CARDS]
+    assert chosen == list(hub.CARDS)
+    assert all(
+        hub.largest_that_fits(pair.bytes()).sizes[0].parameters >= pair.sizes[0].parameters
+        for pair in hub.hub_pairs()
+    )

@@ -1,0 +1,87 @@
+"""A profiled pass: every operation in order, the weights' products counted, gaps and shares adding
+up.
+"""
+
+import pytest
+import torch
+from models_zoo import native
+
+from specdec_lite import load_pair, timeline
+from specdec_lite.engine.linear import is_packed
+
+
+def passes(**shape):
+    model = native(dtype=torch.float32, **shape)
+    cache = model.new_cache()
+    model.score([1, 2, 3], cache)
+
+    def job():
+        model.score([5], cache)
+        cache.crop(3)
+
+    return timeline.operations(job)
+
+
+def test_a_layer_has_four_products_and_one_attention():
+    for layers in (1, 3):
+        found = passes(num_layers=layers)
+        kinds = [item.kind for item in found]
+        assert kinds.count("weights") == 4 * layers + 1 and kinds.count("attention") == layers
+        starts = [item.start for item in found]
+        assert (
+            starts[0] == 0 and starts == sorted(starts) and min(item.seconds for item in found) >= 0
+        )
+
+
+def test_packed_products_count_as_products():
+    target = load_pair(dtype="float32").target
+    cache = target.new_cache()
+    found = timeline.operations(lambda: (target.score([5], cache), cache.crop(0)))
+    assert [item.kind for item in found].count("weights") == 4 * 8 + 1
+    assert any(item.name.startswith("mkldnn::") for item in found) == is_packed(target.model)
+
+
+def test_operations_go_with_layers_not_with_width():
+    assert (
+        len(passes(num_layers=2))
+        == len(passes(num_layers=2, hidden_size=64))
+        < len(passes(num_layers=4))
+    )
+
+
+def test_shares_add_up():
+    found = passes()
+    shares = timeline.shares(found)
+    assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
+    assert list(shares) == [*timeline.KINDS, "gap"] and {item.kind for item in found} == set(
+        timeline.KINDS
+    )
+    assert all(timeline.share(found, kind) == part for kind, part in shares.items())
+
+
+def test_without_a_gpu_there_are_no_kernels():
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert timeline.kernels(lambda: torch.ones(2) + 1) == []
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("void gemv2T_kernel_val<int, int, float>", "weights"),
+        ("ampere_bf16_s16816gemm_bf16_128x64", "weights"),
+        ("nvjet_tst_64x8_64x16", "weights"),
+        ("void cutlass::Kernel2<cutlass_80_tensorop>", "weights"),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "attention"),
+        ("void pytorch_flash::flash_fwd_splitkv_kernel<>", "attention"),
+        ("void at::native::vectorized_elementwise_kernel<4>", "other"),
+        ("Memcpy DtoD", "other"),
+    ],
+)
+def test_gpu_kernels_are_told_apart_by_name(name, kind):
+    assert timeline.kind_of(name) == kind
+
+
+def test_nothing_has_no_share():
+    assert timeline.share([], "gap") == timeline.share([], "weights") == timeline.span([]) == 0
+    assert set(timeline.shares([]).values()) == {0.0}

@@ -1,0 +1,189 @@
+"""Clocks: medians of jobs that take turns. No test here says how long anything takes."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from models_zoo import native, perturbed
+
+from specdec_lite import CausalLM, speculation, timing
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
+
+CPU = torch.device("cpu")
+
+
+def test_jobs_take_turns_and_the_warm_up_is_thrown_away(monkeypatch):
+    clock, order = [0.0], []
+    monkeypatch.setattr(speculation, "perf_counter", lambda: clock[0])
+
+    def job(name, seconds):
+        def work():
+            order.append(name)
+            clock[0] += seconds.pop(0)
+
+        return work
+
+    taken = interleaved(
+        {"a": job("a", [99.0, 1.0, 5.0, 2.0]), "b": job("b", [99.0, 10.0, 30.0, 20.0])},
+        CPU,
+        repeats=3,
+        warmup=1,
+    )
+    assert taken == {"a": 2.0, "b": 20.0} and order == ["a", "b"] * 4
+
+
+def test_costs_are_seconds_by_number_of_tokens():
+    target = native(dtype=torch.float32)
+    alone = measure_costs(target, ks=(1, 3), context=8)
+    assert (
+        set(alone.target) == {1, 3} and alone.draft is alone.draft_in_loop is alone.overhead is None
+    )
+    costs = measure_costs(
+        target, ModelDrafter(perturbed(target), 2), ks=(1, 3, 9), context=4, new_tokens=8
+    )
+    assert isinstance(costs, Costs) and set(costs.target) == {1, 3, 9}
+    assert all(
+        math.isfinite(s) and s > 0
+        for s in (*costs.target.values(), costs.draft, costs.draft_in_loop, costs.overhead)
+    )
+
+
+def test_every_cost_is_the_one_it_is_called(monkeypatch):
+    """Each clocked job makes the passes that its figure is named after; a draft pass in the loop is
+    a share of a round's drafting.
+    """
+    target = native(dtype=torch.float32)
+    draft = native(dtype=torch.float32, num_layers=1)
+    passes = {}
+    decoded = []
+    score = CausalLM.score
+
+    def clocked(jobs, device):
+        for name, job in jobs.items():
+            seen = passes.setdefault(name, [])
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    CausalLM,
+                    "score",
+                    lambda self, tokens, *others, **options: (
+                        seen.append((self, tokens.shape[-1]))
+                        or score(self, tokens, *others, **options)
+                    ),
+                )
+                job()
+        return {1: 10.0, 5: 12.0, "draft": 2.0}
+
+    def decode(model, prompt, drafter, new_tokens, temperature, seed):
+        decoded.append((model, prompt.tolist(), new_tokens, temperature))
+        rounds = [
+            SimpleNamespace(drafting=12.0, draft_passes=4, other=1.0, seconds=25.0),
+            SimpleNamespace(drafting=5.0, draft_passes=1, other=3.0, seconds=20.0),
+            SimpleNamespace(drafting=0.0, draft_passes=0, other=1.0, seconds=11.0),
+        ]
+        return SimpleNamespace(steps=rounds)
+
+    monkeypatch.setattr(timing, "interleaved", clocked)
+    monkeypatch.setattr(timing, "generate", decode)
+    costs = measure_costs(
+        target,
+        ModelDrafter(draft, 4),
+        ks=(1, 5),
+        context=8,
+        prompt=[3, 1, 4],
+        temperature=0.5,
+        new_tokens=24,
+    )
+    assert passes == {1: [(target, 1)], 5: [(target, 5)], "draft": [(draft, 1)]}
+    assert costs == Costs({1: 10.0, 5: 12.0}, draft=2.0, draft_in_loop=4.0, overhead=1.0)
+    assert decoded[1:] == [(target, [3, 1, 4], 24, 0.5)] * 3
+
+
+def test_costs_with_a_draft_of_a_smaller_vocabulary_and_a_given_prompt():
+    costs = measure_costs(
+        native(),
+        ModelDrafter(native(vocab_size=32), 2),
+        ks=(1,),
+        context=8,
+        prompt=[1, 2, 3],
+        new_tokens=8,
+    )
+    assert costs.draft > 0 and costs.draft_in_loop > 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [dict(ks=()), dict(ks=(0,)), dict(ks=(1,), context=0), dict(ks=(1.5,)), dict(context=4.0)],
+    ids=str,
+)
+def test_bad_costs_are_refused(arguments):
+    with pytest.raises(ValueError, match="ks=.*context=.*must be whole numbers ≥ 1"):
+        measure_costs(native(), **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (dict(temperature=-1.0), "temperature"),
+        (dict(prompt=[]), "prompt"),
+        (dict(prompt=[999]), "prompt"),
+        (dict(prompt=[1.5]), "prompt"),
+        (dict(new_tokens=0), "new_tokens"),
+        (dict(context=100), "context=100.*drafter"),
+    ],
+    ids=str,
+)
+def test_what_the_loop_cannot_use_is_refused_before_anything_is_timed(
+    monkeypatch, arguments, named
+):
+    monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
+    with pytest.raises((ValueError, TypeError), match=named):
+        measure_costs(
+            native(),
+            ModelDrafter(native(num_layers=1, max_positions=64), 2),
+            **dict(ks=iter((1, 2)), context=8, prompt=[1, 2, 3], new_tokens=4) | arguments,
+        )
+
+
+def test_a_model_to_time_is_a_causal_lm():
+    with pytest.raises(TypeError, match="must be a CausalLM"):
+        measure_costs("x")
+
+
+def test_a_loop_that_does_not_fit_is_refused_before_anything_is_timed(monkeypatch):
+    monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
+    for options, named in (
+        (dict(new_tokens=0), "new_tokens=0: must be"),
+        (dict(new_tokens=2.5), "new_tokens=2.5: must be"),
+        (dict(new_tokens=2000), "the target has"),
+        (dict(ks=5), "ks=5: must be"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            measure_costs(native(), ModelDrafter(native(), 2), context=8, **{"ks": (1,)} | options)
+    with pytest.raises(ValueError, match="the drafter has 32"):
+        measure_costs(native(), ModelDrafter(native(max_positions=32), 2), ks=(1,), context=8)
+
+
+def test_a_machine_profile_is_measured_and_complete(monkeypatch):
+    monkeypatch.setattr(timing, "_bandwidth", lambda device: 1e9)
+    profile = machine_profile("cpu")
+    assert {"device", "threads", "cores", "bandwidth", "throughput", "versions"} <= set(profile)
+    assert (
+        isinstance(profile["device"], str)
+        and profile["device"]
+        and profile["versions"]["torch"] == torch.__version__
+    )
+    assert set(profile["throughput"]) == {"float32", "bfloat16"} and all(
+        rate > 0 for rate in profile["throughput"].values()
+    )
+
+
+def test_rates_are_work_over_seconds(monkeypatch):
+    monkeypatch.setattr(
+        timing, "interleaved", lambda jobs, device, repeats: {name: 0.5 for name in jobs}
+    )
+    assert (
+        timing.read_bandwidth([32 << 20, 1 << 20]) == {32 << 20: 64 << 20, 1 << 20: 32 << 20}
+        and timing._throughput(CPU, torch.float32, 8) == 4 * 8**3
+    )

@@ -1,0 +1,462 @@
+"""Training: resumable step for step, measured on text that was never trained on."""
+
+import argparse
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from models_zoo import native
+
+from specdec_lite import corpus, theory, training
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.training import (
+    Plan,
+    batches,
+    distillation_loss,
+    held_out_logits,
+    initialise,
+    measure,
+    next_token_loss,
+    pair,
+    tokenize,
+    train,
+    train_tokenizer,
+)
+from specdec_lite.training.loop import optimizers
+
+SHAPE = TransformerConfig(
+    vocab_size=300,
+    hidden_size=16,
+    intermediate_size=24,
+    num_layers=1,
+    num_heads=2,
+    num_kv_heads=2,
+    head_size=8,
+)
+PLAN = Plan(steps=12, learning_rate=1e-2, batch=2, context=16, long_context=32, warmup=2)
+STREAMS = {
+    name: np.random.default_rng(i).integers(0, 300, 400).astype(np.uint16)
+    for i, name in enumerate(training.MIXTURE)
+}
+
+
+class Interrupted(Exception):
+    pass
+
+
+def run(folder, interrupt_at=None, monkeypatch=None):
+    """Weights after the plan, or Interrupted before step `interrupt_at`, with a checkpoint written
+    after every step.
+    """
+    model = initialise(Transformer(SHAPE))
+    loss, count = next_token_loss(model), iter(range(100))
+
+    def counted(rows):
+        if next(count) == interrupt_at:
+            raise Interrupted
+        return loss(rows)
+
+    train(model, counted, STREAMS, PLAN, folder / "model.pt")
+    return model.state_dict()
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(
+        time, "monotonic", lambda: next(clock)
+    )  # every step is long enough ago to save
+    (tmp_path / "whole").mkdir(), (tmp_path / "parts").mkdir()
+    whole = run(tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", interrupt_at=5)
+    with pytest.raises(Interrupted):
+        run(tmp_path / "parts", interrupt_at=4)
+    parts = run(tmp_path / "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert not torch.equal(
+        whole["embedding.weight"], initialise(Transformer(SHAPE)).state_dict()["embedding.weight"]
+    )
+    finished = run(tmp_path / "parts")  # nothing left to do
+    assert all(torch.equal(whole[name], finished[name]) for name in whole)
+
+
+def test_the_seconds_of_earlier_parts_count(tmp_path, monkeypatch):
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    with pytest.raises(Interrupted):
+        run(tmp_path, interrupt_at=5)
+    earlier = torch.load(tmp_path / "model.pt", weights_only=True)["seconds"]
+    run(tmp_path)
+    assert (
+        torch.load(tmp_path / "model.pt", weights_only=True)["seconds"]
+        > earlier + 1000 * (PLAN.steps - 6)
+        > 0
+    )
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_only_matrices_decay(optimizer):
+    model = Transformer(SHAPE)
+    groups = [
+        group
+        for one in optimizers(model, replace(PLAN, optimizer=optimizer))
+        for group in one.param_groups
+    ]
+    decay = {id(weight): group["weight_decay"] for group in groups for weight in group["params"]}
+    assert {(weight.dim(), decay[id(weight)]) for weight in model.parameters()} == {
+        (2, PLAN.weight_decay),
+        (1, 0.0),
+    }
+
+
+def test_what_a_later_stage_refuses_is_refused_before_the_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(pair, "prepare", lambda *_: pytest.fail("it began"))
+    parser = argparse.ArgumentParser()
+    pair.add_arguments(parser)
+    for words, message in (
+        ("--distil-decay-from 1.5", "decay_from=1.5"),
+        ("--seed -1", "seed=-1"),
+        ("--target-steps -5", "steps=-5"),
+        ("--device banana", "device='banana'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pair.run(parser.parse_args([*words.split(), "--work", str(tmp_path)]))
+
+
+def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+    run(tmp_path)
+    for plan, seed in (
+        (Plan(steps=12, learning_rate=2e-2, batch=2, context=16, long_context=32, warmup=2), 0),
+        (PLAN, 1),
+    ):
+        model = initialise(Transformer(SHAPE), seed)
+        with pytest.raises(
+            ValueError,
+            match="model.pt is the checkpoint of another run .* choose another --work folder",
+        ):
+            train(model, next_token_loss(model), STREAMS, plan, tmp_path / "model.pt")
+    other = {name: stream[:-1] for name, stream in STREAMS.items()}
+    with pytest.raises(ValueError, match="model.pt is the checkpoint of another run"):
+        train(
+            initialise(Transformer(SHAPE)),
+            next_token_loss(initialise(Transformer(SHAPE))),
+            other,
+            PLAN,
+            tmp_path / "model.pt",
+        )
+
+
+def test_training_learns(tmp_path):
+    """A text that repeats with period 4 is learnt: loss below that of guessing."""
+    model = initialise(Transformer(SHAPE))
+    streams = {
+        name: np.tile(np.array([3, 1, 4, 1], dtype=np.uint16), 100) for name in training.MIXTURE
+    }
+    train(
+        model,
+        next_token_loss(model),
+        streams,
+        Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5),
+        tmp_path / "m.pt",
+    )
+    assert not model.training and next_token_loss(model)(
+        torch.tensor([[3, 1, 4, 1] * 8])
+    ).item() < 2 < math.log(300)
+
+
+def test_batches_depend_on_seed_and_step_alone():
+    whole = list(batches(STREAMS, PLAN))
+    assert (
+        all(torch.equal(a, b) for a, b in zip(whole[7:], batches(STREAMS, PLAN, first=7)))
+        and len(whole) == 12
+    )
+    assert [tuple(rows.shape) for rows in whole] == [(2, 17)] * 11 + [
+        (1, 33)
+    ]  # the last tenth: longer rows, as many tokens
+    assert not torch.equal(whole[0], next(batches(STREAMS, Plan(12, 1e-2, 2, 16, 32, seed=1))))
+
+
+def test_the_learning_rate_warms_up_stays_and_falls_to_zero():
+    plan = Plan(steps=1000, learning_rate=2.0, warmup=100, decay_from=0.3)
+    assert plan.rate(0) == pytest.approx(0.02) and plan.rate(99) == plan.rate(300) == 2.0
+    assert plan.rate(650) == pytest.approx(1.0) and 0 < plan.rate(999) < 0.01
+    assert plan.window(899) == (8, 512) and plan.window(900) == (4, 1024)
+
+
+def test_the_distillation_loss_is_the_rejection_rate_plus_a_little_divergence():
+    target, draft = (native(seed=s, dtype=torch.float32).model for s in (1, 2))
+    rows = torch.tensor([[5, 17, 3, 41, 9]])
+    p, q = (model(rows[:, :-1]).softmax(-1) for model in (target, draft))
+    rejected = 1 - theory.acceptance_rate(p, q).mean()
+    divergence = F.kl_div(q.log(), p, reduction="none").sum(-1).mean()
+    assert distillation_loss(draft, target)(rows).item() == pytest.approx(
+        (rejected + 0.1 * divergence).item(), rel=1e-4
+    )
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
+def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
+    model = initialise(Transformer(SHAPE))
+    adamw, muon = training.optimizers(model, Plan(10, 1e-2, optimizer="muon"))
+    names = {id(w): name for name, w in model.named_parameters()}
+    taken = [
+        {names[id(w)] for group in optimizer.param_groups for w in group["params"]}
+        for optimizer in (adamw, muon)
+    ]
+    assert (
+        taken[0] == {name for name in names.values() if "norm" in name or "embedding" in name}
+        and taken[1] == set(names.values()) - taken[0]
+    )
+    streams = {
+        name: np.tile(np.array([3, 1, 4, 1], dtype=np.uint16), 100) for name in training.MIXTURE
+    }
+    train(
+        model,
+        next_token_loss(model),
+        streams,
+        Plan(60, 1e-2, batch=4, context=32, long_context=64, warmup=5, optimizer="muon"),
+        tmp_path / "m.pt",
+    )
+    assert next_token_loss(model)(torch.tensor([[3, 1, 4, 1] * 8])).item() < 2 < math.log(300)
+
+
+def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
+    with pytest.raises(ValueError, match="optimizer='sgd': must be one of adamw, muon"):
+        Plan(1, 1.0, optimizer="sgd")
+    for wrong, message in (
+        ({"seed": -1}, "seed=-1: must be 0 or more"),
+        ({"warmup": 0}, "warmup=0: must be 1 or more"),
+        ({"decay_from": 30.0}, "decay_from=30.0: must be at least 0 and below 1"),
+        ({"decay_from": 1}, "decay_from=1: must"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Plan(1, 1.0, **wrong)
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ValueError, match="optimizer='muon' needs torch 2.9"):
+        training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
+
+
+def test_frozen_weights_are_left_alone(tmp_path):
+    model = initialise(Transformer(SHAPE))
+    model.blocks.requires_grad_(False)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    train(model, next_token_loss(model), STREAMS, PLAN, tmp_path / "m.pt")
+    changed = {
+        name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])
+    }
+    assert changed and not any(name.startswith("blocks") for name in changed)
+
+
+def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeypatch):
+    read = []
+    texts = lambda packages=False: (
+        read.append(1)
+        or {name: TEXTS for name in training.MIXTURE if packages or name != "packages"}
+    )
+    monkeypatch.setattr(training.text, "training_text", texts)
+    _, streams = training.prepare(tmp_path)
+    reads = len(read)
+    _, again = training.prepare(tmp_path)
+    assert (
+        set(streams) == {"library", "tests", "docs"}
+        and len(read) == reads
+        and all(np.array_equal(streams[n], again[n]) for n in streams)
+    )
+    train_tokenizer(TEXTS, vocabulary=260).save_pretrained(tmp_path / "other" / "target")
+    _, other = training.prepare(tmp_path, start=tmp_path / "other")
+    assert len(other["docs"]) > len(streams["docs"])
+    cut = len(read)
+    training.prepare(tmp_path, start=tmp_path / "other")
+    assert len(read) == cut
+    train_tokenizer(TEXTS, vocabulary=300).save_pretrained(tmp_path / "third" / "target")
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(training.text, "tokenize", lambda *_: (_ for _ in ()).throw(Interrupted))
+        training.prepare(tmp_path, start=tmp_path / "third")
+    _, third = training.prepare(
+        tmp_path, start=tmp_path / "third"
+    )  # not the streams of the tokenizer before
+    assert len(third["docs"]) < len(other["docs"])
+    training.prepare(tmp_path, start=tmp_path / "other")
+    _, more = training.prepare(tmp_path, start=tmp_path / "other", packages=True)
+    assert set(more) == set(training.MIXTURE) and np.array_equal(more["docs"], other["docs"])
+
+
+@pytest.mark.parametrize(
+    "extra, printed",
+    [
+        ("", ""),
+        ("--optimizer muon --target-rate 0.002 --target-decay-from 0.1",) * 2,
+        ("--draft-decay-from 0.2 --distil-decay-from 0.0",) * 2,
+        ("--packages --seed 7",) * 2,
+    ],
+)
+def test_the_recorded_command_repeats_the_run(extra, printed):
+    parser = argparse.ArgumentParser()
+    training.pair.add_arguments(parser)
+    line = training.pair.command_line(parser.parse_args(extra.split()))
+    assert line.startswith(
+        "python -m specdec_lite.training pair --device cpu --target-steps 3000"
+    ) and all(word in line for word in printed.split())
+    assert parser.parse_args(line.split()[4:]) == parser.parse_args(extra.split())
+    assert " --start PAIR" in training.pair.command_line(
+        parser.parse_args([*extra.split(), "--start", "/somewhere/pair"])
+    )
+
+
+@pytest.mark.parametrize("packages", [False, True])
+def test_the_card_names_all_that_was_trained_on_and_its_licence(packages, tmp_path):
+    figures = dict(bits_per_byte=1.4, alpha=0.7, argmax_agreement=0.6)
+    streams = {"library": 3_000_000, "tests": 7_000_000, "docs": 130_000} | (
+        {"packages": 39_000_000} if packages else {}
+    )
+    report = {domain: figures for domain in (*corpus.DOMAINS, "all")} | {
+        "training": dict(
+            target_steps=1,
+            draft_steps=2,
+            distil_steps=3,
+            seconds=7200,
+            stream_tokens=streams,
+            date="2026-01-01",
+            machine="m",
+            python="3.11",
+            torch="2",
+            command="c",
+            note="n",
+        )
+    }
+    training.pair.write_card(tmp_path, report)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "2.0 hours. n" in card and "'docs': 0.06" in card
+    assert all(
+        (word in card) == packages
+        for word in ("sqlalchemy", "(39 M)", "'packages': 1.0", "MIT-CMU")
+    )
+
+
+# Tokenizer and held-out text -------------------------------------------------------------------------------------------
+
+TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
+
+
+def test_the_tokenizer_loses_nothing():
+    tokenizer = train_tokenizer(TEXTS, vocabulary=280)
+    for text in (*TEXTS[:2], "\r\n\t  spaces ", "never seen: ñ\x00"):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    ids = tokenize(tokenizer, TEXTS[:2])
+    assert (
+        ids.dtype == np.uint16 and ids[-1] == 0 == tokenizer.eos_token_id and (ids == 0).sum() == 2
+    )
+
+
+@pytest.fixture(scope="module")
+def trained_on():
+    return corpus.training_text()
+
+
+def test_held_out_documents_are_not_trained_on(trained_on):
+    documents = {text for texts in trained_on.values() for text in texts}
+    held_out = corpus.held_out_text()
+    assert set(held_out) == set(corpus.HELD_OUT) and [len(v) for v in held_out.values()] == [
+        len(v) for v in corpus.HELD_OUT.values()
+    ]
+    assert documents.isdisjoint(text for texts in held_out.values() for text in texts)
+    lines = {line for text in documents for line in text.splitlines()}
+    for domain, texts in held_out.items():  # nor in pieces: most of its longer lines occur nowhere
+        own = {line for text in texts for line in text.splitlines() if len(line.strip()) > 40}
+        assert len(own & lines) < 0.05 * len(own), domain
+
+
+def test_tests_of_held_out_modules_are_left_out_too(trained_on):
+    assert not any(
+        "import graphlib\n" in text or "import fractions\n" in text and "class FractionTest" in text
+        for text in trained_on["tests"]
+    )
+    assert all(len(texts) > 10 for texts in trained_on.values())
+
+
+def test_packages_bring_no_held_out_text_and_no_tests(tmp_path, monkeypatch):
+    library, package = corpus.held_out_text()["code"], tmp_path / "borrower"
+    for name, text in {
+        "__init__": "",
+        "copied": library[0],
+        "own": "x = 1\n",
+        "tests/test_own": "assert True\n",
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(corpus, "PACKAGES", ("borrower",))
+    assert sorted(corpus.training_text(packages=True)["packages"]) == ["", "x = 1\n"]
+    monkeypatch.setattr(corpus, "PACKAGES", ("borrower", "not_there"))
+    with pytest.raises(
+        ModuleNotFoundError, match="packages=True reads .* not installed: not_there"
+    ):
+        corpus.training_text(packages=True)
+
+
+def test_the_named_packages_are_pinned():
+    pinned = {
+        line.split("==")[0].lower().replace("-", "_")
+        for line in (Path(__file__).parents[2] / "requirements.txt").read_text().splitlines()
+        if "==" in line
+    }
+    assert {{"PIL": "pillow"}.get(name, name.lower()) for name in corpus.PACKAGES} <= pinned
+
+
+# Measurement -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_held_out_token_is_scored_once_with_its_full_context_where_that_fits():
+    model = native(dtype=torch.float32).model
+    tokens = torch.randint(48, (37,), generator=torch.Generator().manual_seed(0))
+    pieces = list(held_out_logits(model, tokens, context=16))
+    assert torch.equal(torch.cat([following for _, following in pieces]), tokens[1:])
+    assert len(torch.cat([logits for logits, _ in pieces])) == 36
+    one = torch.cat([logits for logits, _ in held_out_logits(model, tokens, context=64)])
+    assert torch.allclose(one, model(tokens[None, :-1])[0], atol=1e-4)
+    for at in range(
+        16, 36
+    ):  # later windows: exactly the logits of the last `context` tokens they were given
+        start = 8 * ((at - 16) // 8 + 1)
+        assert torch.allclose(
+            torch.cat([l for l, _ in pieces])[at],
+            model(tokens[None, start : at + 1])[0, -1],
+            atol=1e-4,
+        )
+
+
+def test_measure_counts_bytes_and_overlap(monkeypatch):
+    tokenizer = train_tokenizer(TEXTS, vocabulary=280)
+    monkeypatch.setattr(
+        training.pair,
+        "held_out_text",
+        lambda: {domain: ["def f(x):\n    return x\n" * 3, "Zürich"] for domain in corpus.HELD_OUT},
+    )
+    target, draft = (
+        native(seed=s, dtype=torch.float32, vocab_size=len(tokenizer)).model for s in (1, 2)
+    )
+    same = measure(target, tokenizer, target)["all"]
+    assert same["alpha"] == pytest.approx(1, abs=1e-5) and same["argmax_agreement"] == 1
+    report = measure(target, tokenizer, draft)
+    assert set(report) == {*corpus.HELD_OUT, "all"} and set(report["all"]) == {
+        "bits_per_byte",
+        "tokens",
+        "bytes",
+        "alpha",
+        "argmax_agreement",
+    }
+    assert (
+        0 < report["all"]["alpha"] < 1 and report["all"]["tokens"] == 3 * report["code"]["tokens"]
+    )
+    flat = initialise(Transformer(SHAPE))
+    with torch.no_grad():
+        flat.embedding.weight.zero_()  # a uniform model: log2(300) bits a token
+    uniform = measure(flat, tokenizer)["all"]
+    assert uniform["bits_per_byte"] == pytest.approx(
+        uniform["tokens"] * math.log2(300) / uniform["bytes"], rel=1e-4
+    )

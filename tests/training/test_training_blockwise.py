@@ -1,0 +1,261 @@
+"""Training the heads: the right labels, every head learns, and what is recorded is what was
+measured.
+"""
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from models_zoo import native
+
+from specdec_lite import generate, results
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.corpus import HELD_OUT
+from specdec_lite.training import MIXTURE, Plan, blockwise, train, train_tokenizer
+from specdec_lite.training.blockwise import (
+    asked_for,
+    block_sizes,
+    differences,
+    head_loss,
+    heads_loss,
+    held_out,
+    own_words,
+    record,
+    recorded,
+    train_regime,
+)
+
+STREAMS = {
+    name: np.random.default_rng(i).integers(0, 48, 400).astype(np.uint16)
+    for i, name in enumerate(MIXTURE)
+}
+
+
+def target():
+    return native(dtype=torch.float32)
+
+
+def some_heads(model, count=3):
+    torch.manual_seed(0)
+    heads = Heads(model.hidden_size, count)
+    torch.nn.init.normal_(heads.down, std=0.1)
+    return heads
+
+
+def test_head_i_is_scored_on_the_token_i_plus_two_further_on():
+    model, rows = target(), torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0))
+    heads, hidden = some_heads(model), blockwise.final_states(model.model, rows[:, :-1])
+    for index in (-1, 0, 2):
+        terms = []
+        for b in range(2):
+            for j in range(12):
+                if j + index + 2 <= 12:
+                    state = hidden[b, j] if index < 0 else heads(hidden[b, j])[index]
+                    terms.append(F.cross_entropy(model.head(state), rows[b, j + index + 2]))
+        assert len(terms) == 2 * (11 - index) and head_loss(
+            model.model, heads, hidden, rows, index
+        ).item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
+
+
+def test_the_mean_loss_is_the_mean_and_the_random_one_is_one_of_them_drawn_from_the_batch():
+    model = target()
+    heads, drawn = some_heads(model), set()
+    for seed in range(40):
+        rows = torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(seed))
+        hidden = blockwise.final_states(model.model, rows[:, :-1])
+        each = [head_loss(model.model, heads, hidden, rows, i).item() for i in range(3)]
+        assert heads_loss(model.model, heads, "mean")(rows).item() == pytest.approx(
+            sum(each) / 3, rel=1e-5
+        )
+        value = heads_loss(model.model, heads, "random")(rows).item()
+        assert value == heads_loss(model.model, heads, "random")(rows).item()
+        drawn.add(int(np.argmin(np.abs(np.array(each) - value))))
+        assert min(abs(x - value) for x in each) < 1e-6
+    assert drawn == {0, 1, 2}
+
+
+def test_a_frozen_backbone_gets_no_gradient_and_a_trained_one_also_scores_its_own_head():
+    model, rows = target(), torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0))
+    heads = some_heads(model)
+    heads_loss(model.model, heads, "mean")(rows).backward()
+    assert heads.up.grad is not None and all(w.grad is None for w in model.model.parameters())
+    model.model.requires_grad_(True)
+    loss = heads_loss(model.model, heads, "mean", backbone=True)(rows)
+    loss.backward()
+    assert all(w.grad is not None for w in model.model.parameters())
+    hidden = blockwise.final_states(model.model, rows[:, :-1])
+    assert loss.item() == pytest.approx(
+        sum(head_loss(model.model, heads, hidden, rows, i).item() for i in range(-1, 3)) / 4,
+        rel=1e-5,
+    )
+
+
+@pytest.mark.parametrize("kind", ["random", "mean"])
+def test_training_lowers_the_loss_of_every_head(kind, tmp_path):
+    model = target()
+    streams = {name: np.tile(np.array([3, 1, 4, 1, 5, 9], dtype=np.uint16), 80) for name in MIXTURE}
+    heads, rows = Heads(model.hidden_size, 3), torch.tensor([[3, 1, 4, 1, 5, 9] * 6])
+    hidden = blockwise.final_states(model.model, rows[:, :-1])
+    each = lambda: [head_loss(model.model, heads, hidden, rows, i).item() for i in range(3)]
+    before, weights = each(), {n: w.clone() for n, w in model.model.state_dict().items()}
+    train(
+        heads,
+        heads_loss(model.model, heads, kind),
+        streams,
+        Plan(90, 0.02, batch=2, context=24, long_context=24, warmup=5),
+        tmp_path / "h.pt",
+    )
+    assert all(after < 0.5 * first for first, after in zip(before, each()))
+    assert all(torch.equal(w, weights[n]) for n, w in model.model.state_dict().items())
+
+
+def test_own_words_are_the_targets_greedy_continuations():
+    model = target()
+    streams = own_words(model, STREAMS, pieces=8, prompt=6, new=10, batch=4)
+    assert set(streams) <= set(MIXTURE) and sum(map(len, streams.values())) == 8 * 16
+    for name, stream in streams.items():
+        source = STREAMS[name].astype(int).tolist()
+        for piece in stream.reshape(-1, 16).astype(int).tolist():
+            assert any(source[i : i + 6] == piece[:6] for i in range(len(source)))
+            assert generate(model, piece[:6], max_new_tokens=10).tokens.tolist() == piece[6:]
+
+
+# What is measured ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A tokenizer, a target for it, and held-out text and prompts that are short."""
+    tokenizer = train_tokenizer(["def f(x):\n    return x\n", "It was 25 °C"] * 20, vocabulary=280)
+    monkeypatch.setattr(
+        blockwise,
+        "held_out_text",
+        lambda: {domain: ["def f(x):\n    return x\n" * 9, "It was"] for domain in HELD_OUT},
+    )
+    monkeypatch.setattr(
+        blockwise,
+        "evaluation_prompts",
+        lambda: {domain: [{"text": "def f(x):"}, {"text": "It"}] for domain in HELD_OUT},
+    )
+    return tokenizer, native(dtype=torch.float32, vocab_size=len(tokenizer))
+
+
+def test_held_out_counts_every_label_once(small):
+    tokenizer, model = small
+    heads = some_heads(model, 2)
+    found = held_out(model, heads, tokenizer, window=16)
+    loss, right, count = np.zeros(3), np.zeros(3), np.zeros(3)
+    for text in ["def f(x):\n    return x\n" * 9, "It was"] * len(HELD_OUT):
+        tokens = torch.tensor(tokenizer.encode(text))
+        for start in range(0, len(tokens) - 4, 16):
+            window = tokens[start : start + 17]
+            hidden = blockwise.final_states(model.model, window[None, :-1])[0]
+            for j, state in enumerate(hidden):
+                for index, s in enumerate([state, *heads(state)]):
+                    if j + index + 1 < len(window):
+                        logits, label = model.head(s), window[j + index + 1]
+                        loss[index] += F.cross_entropy(logits, label).item()
+                        right[index] += int(logits.argmax() == label)
+                        count[index] += 1
+    assert (
+        found["tokens"] == count[0]
+        and np.allclose(found["loss"], loss / count, rtol=1e-4)
+        and np.allclose(found["accuracy"], right / count)
+    )
+
+
+def test_block_sizes_are_tokens_over_passes_and_identity_is_counted(small):
+    tokenizer, model = small
+    found, texts = block_sizes(model, some_heads(model, 2), tokenizer, (1, 2, 3), new_tokens=12)
+    assert (
+        found["k"] == [1, 2, 3]
+        and found["all"][0] == 1.0
+        and found["prompts"] == 2 * len(HELD_OUT) == len(texts)
+    )
+    assert found["identical_to_greedy"] == [found["prompts"]] * 3 and all(
+        1 <= size <= k for k, size in zip((1, 2, 3), found["all"])
+    )
+    assert (
+        texts[0]
+        == generate(model, tokenizer.encode("def f(x):"), max_new_tokens=12).tokens.tolist()
+    )
+
+
+def test_differences_say_how_much_text_stayed():
+    assert differences([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 4], [5, 6, 0, 8]]) == {
+        "texts_changed": 0.5,
+        "tokens_before_the_change": 0.75,
+    }
+
+
+@pytest.mark.parametrize(
+    "regime, loss, expected",
+    [
+        (
+            "all",
+            None,
+            [
+                ("frozen", "random"),
+                ("frozen", "mean"),
+                ("distilled", "mean"),
+                ("finetuned", "mean"),
+            ],
+        ),
+        ("frozen", None, [("frozen", "random"), ("frozen", "mean")]),
+        ("frozen", "random", [("frozen", "random")]),
+        ("finetuned", None, [("frozen", "mean"), ("finetuned", "mean")]),
+        ("distilled", "random", [("frozen", "random"), ("distilled", "random")]),
+    ],
+)
+def test_the_frozen_regime_comes_before_those_that_start_from_it(regime, loss, expected):
+    assert asked_for(regime, loss) == expected
+
+
+def test_a_recording_replaces_its_own_entry_and_forgets_another_target(tmp_path):
+    path = tmp_path / "b.json"
+    model = target()
+    entry = lambda regime, steps: {"regime": regime, "loss_kind": "mean", "steps": steps}
+    for regime, steps in (("frozen", 1), ("distilled", 2), ("frozen", 3)):
+        record(path, model, {"loss": [1.0]}, entry(regime, steps))
+    found = json.loads(path.read_text())
+    results.validate(path.name, found)
+    assert [(run["regime"], run["steps"]) for run in found["runs"]] == [
+        ("distilled", 2),
+        ("frozen", 3),
+    ]
+    assert recorded(path, model)["untrained"] == {"loss": [1.0]} and recorded(
+        path, native(seed=1)
+    ) == {"untrained": None, "runs": []}
+    record(path, native(seed=1), {"loss": [1.0]}, entry("finetuned", 4))
+    assert [run["steps"] for run in json.loads(path.read_text())["runs"]] == [4]
+
+
+def test_fine_tuning_trains_a_copy(tmp_path, monkeypatch):
+    model, options = target(), argparse.ArgumentParser()
+    blockwise.add_arguments(options)
+    chosen = options.parse_args(
+        ["--work", str(tmp_path), "--frozen-steps", "2", "--finetuned-steps", "2"]
+    )
+    monkeypatch.setattr(
+        blockwise,
+        "Plan",
+        lambda steps, rate, batch, **other: Plan(
+            steps, rate, batch=1, context=16, long_context=16, **other
+        ),
+    )
+    same, heads, _ = train_regime("frozen", "mean", model, None, STREAMS, chosen)
+    tuned, on, plan = train_regime("finetuned", "mean", model, heads, STREAMS, chosen)
+    assert isinstance(tuned, CausalLM) and same.model is model.model and plan["steps"] == 2
+    weights = lambda m: m.model.state_dict()["embedding.weight"]
+    assert torch.equal(weights(model), weights(native(dtype=torch.float32))) and not torch.equal(
+        weights(tuned), weights(model)
+    )
+    assert not torch.equal(on.down, heads.down) and not any(
+        w.requires_grad for w in (*heads.parameters(), *tuned.model.parameters())
+    )
+    line = blockwise.command_line(chosen, "finetuned", "mean")
+    assert options.parse_args(line.split()[4:]).finetuned_steps == 2

@@ -1,0 +1,292 @@
+"""The block stepper: the recording against the run, its counters against the engine's, and its use
+by keyboard, mouse and clock.
+"""
+
+import json
+
+import pytest
+from browsing import accessibility_faults
+from javascript import evaluate
+from letters import Letters, tiny
+from mounting import bare_page, says
+
+from specdec_lite import generate
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.proposal import Proposal
+from specdec_lite.tree import TokenTree
+from specdec_lite.viz.block_stepper import BlockStepper, recorded_blocks
+from specdec_lite.viz.interactive import MIME
+
+PROMPT = Letters().encode("hello")
+TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
+
+
+class Script:
+    """A drafter that proposes what a function of the committed tokens says."""
+
+    hidden_layers = ()
+    passes = 0
+
+    def __init__(self, propose):
+        self._propose = propose
+
+    def start(self, context):
+        return self
+
+    def propose(self, context):
+        return self._propose(context)
+
+    def observe(self, verdict, scores):
+        """Nothing is remembered."""
+
+
+@pytest.fixture(scope="module")
+def run():
+    output = generate(TARGET, PROMPT, ModelDrafter(DRAFT, 3), max_new_tokens=60)
+    assert {step.accepted for step in output.steps} >= {0, 1, 3}, (
+        "the run must hold whole blocks, parts and rejections at once"
+    )
+    return output
+
+
+@pytest.fixture(scope="module")
+def recorded(run):
+    return BlockStepper.record(run, Letters(), PROMPT, k=4)
+
+
+def moments_of(rounds: list[dict]) -> list[dict]:
+    return evaluate("block_stepper", [{"name": "moments", "args": [rounds]}])[0]
+
+
+def counts_of(rounds: list[dict]) -> list[dict]:
+    count = len(moments_of(rounds))
+    return evaluate(
+        "block_stepper", [{"name": "counts", "args": [rounds, at]} for at in range(count)]
+    )
+
+
+def final_counts(output) -> dict:
+    return counts_of(recorded_blocks(output, Letters(), PROMPT))[-1]
+
+
+def test_blocks_are_the_run_and_the_run_is_greedy_decoding(run, recorded):
+    plain = generate(TARGET, PROMPT, max_new_tokens=60)
+    emitted = [
+        text
+        for block in recorded.rounds
+        for text in (*block["drafts"][: block["accepted"]], block["token"])
+    ]
+    assert (
+        "".join(emitted)
+        == Letters().decode(run.tokens.tolist())
+        == Letters().decode(plain.tokens.tolist())
+    )
+    roots = [block["root"] for block in recorded.rounds]
+    assert roots == [
+        Letters().decode(PROMPT[-1:]),
+        *(block["token"] for block in recorded.rounds[:-1]),
+    ]
+    assert [block["context"] for block in recorded.rounds] == [
+        len(PROMPT) + sum(len(s.tokens) for s in run.steps[:i]) for i in range(len(run.steps))
+    ]
+    text, whole = Letters().decode(PROMPT), Letters().decode([*PROMPT, *run.tokens.tolist()])
+    for block in (
+        recorded.rounds
+    ):  # a rejected proposal really differs from the text that greedy decoding writes
+        at = block["context"]
+        agrees = [whole[at + i : at + i + 1] == draft for i, draft in enumerate(block["drafts"])]
+        assert block["accepted"] == (agrees.index(False) if False in agrees else len(agrees))
+    assert whole.startswith(text)
+
+
+def test_every_moment_counts_what_was_done_by_then(run, recorded):
+    moments, counts = moments_of(recorded.rounds), counts_of(recorded.rounds)
+    assert [m["kind"] for m in moments] == [
+        "predict",
+        *["verify", "accept", "reuse"] * len(run.steps),
+    ]
+    tokens = verified = predicted = 0
+    for moment, count in zip(moments, counts, strict=True):
+        block = recorded.rounds[moment["round"]]
+        verified += moment["kind"] == "verify"
+        predicted += moment["kind"] == "reuse"
+        tokens += {"accept": block["accepted"], "reuse": 1}.get(moment["kind"], 0)
+        assert count == {"merged": verified, "twoPass": verified + predicted, "plain": tokens}
+    assert counts[-1] == {
+        "merged": run.stats.target_passes,
+        "twoPass": 2 * run.stats.target_passes,
+        "plain": run.stats.tokens,
+    }
+
+
+@pytest.mark.parametrize("k", [1, 2, 4, 6])
+def test_ideal_and_hopeless_blocks_need_the_formulas_passes(k):
+    """m tokens: m/k merged passes (and the prompt's) with an oracle, 2m/k in the two-pass form; m
+    and 2m with nothing ever right.
+    """
+    m = 24
+    oracle = generate(
+        TARGET, PROMPT, ModelDrafter(TARGET, k - 1) if k > 1 else None, max_new_tokens=m
+    )
+    assert final_counts(oracle) == {"merged": m // k, "twoPass": 2 * m // k, "plain": m}
+    text = [*PROMPT, *generate(TARGET, PROMPT, max_new_tokens=m).tokens.tolist()]
+    wrong = lambda context: Proposal(
+        TokenTree.chain([(text[len(context.tokens)] + 1) % 24] * min(k - 1, context.wanted - 1))
+    )
+    assert final_counts(generate(TARGET, PROMPT, Script(wrong), max_new_tokens=m)) == {
+        "merged": m,
+        "twoPass": 2 * m,
+        "plain": m,
+    }
+
+
+def test_a_drafted_stop_token_ends_the_last_block(run):
+    whole = next(i for i, step in enumerate(run.steps) if step.accepted == 3)
+    stop = run.steps[whole].tokens[1]
+    stopped = generate(
+        TARGET, PROMPT, ModelDrafter(DRAFT, 3), max_new_tokens=60, stop_token_ids=[stop]
+    )
+    rounds = recorded_blocks(stopped, Letters(), PROMPT)
+    if stopped.steps[-1].kind is not None:
+        pytest.fail("this run was to end inside a block: choose another stop token")
+    assert rounds[-1]["token"] is None and moments_of(rounds)[-1] == {
+        "round": len(rounds) - 1,
+        "kind": "accept",
+    }
+    assert counts_of(rounds)[-1]["plain"] == stopped.stats.tokens == len(stopped.tokens)
+
+
+def test_fates_follow_the_accepted_prefix():
+    block = {"drafts": ["a", "b", "c"], "accepted": 1, "token": "x"}
+    ask = lambda kind, block: evaluate(
+        "block_stepper", [{"name": "fate", "args": [block, kind, i]} for i in range(3)]
+    )
+    assert ask("verify", block) == ["drafted"] * 3
+    assert ask("accept", block) == ask("reuse", block) == ["accepted", "rejected", "unused"]
+    assert ask("accept", block | {"token": None}) == ["accepted", "unused", "unused"], (
+        "behind a stop token nothing was rejected"
+    )
+
+
+def test_bad_recordings_are_refused(run):
+    record = lambda output, ids=PROMPT, k=None: BlockStepper.record(output, Letters(), ids, k)
+    with pytest.raises(TypeError, match="output is a list"):
+        record(run.steps)
+    with pytest.raises(ValueError, match="prompt_ids is empty"):
+        record(run, [])
+    with pytest.raises(ValueError, match="k=3.*at least 4"):
+        record(run, k=3)
+    with pytest.raises(ValueError, match="sampled"):
+        record(
+            generate(
+                TARGET, PROMPT, ModelDrafter(DRAFT, 3), max_new_tokens=20, temperature=1.0, seed=0
+            )
+        )
+    fork = Script(
+        lambda context: Proposal(
+            TokenTree([1, 2], [-1, -1]) if context.wanted > 1 else TokenTree([], [])
+        )
+    )
+    with pytest.raises(ValueError, match="drafted a tree"):
+        record(generate(TARGET, PROMPT, fork, max_new_tokens=8))
+
+
+def test_widget_carries_its_recording(run, recorded):
+    state = recorded._repr_mimebundle_()[0][MIME]
+    assert (
+        state["module"] == "block_stepper"
+        and json.loads(json.dumps(state["state"])) == state["state"]
+    )
+    assert set(state["state"]) == {"prompt", "k", "rounds", "moment"} and state["state"]["k"] == 4
+    assert BlockStepper.record(run, Letters(), PROMPT).k == 4, (
+        "k is read from the run when it is not given"
+    )
+    assert len(BlockStepper.record(run, Letters(), PROMPT * 100).prompt) < 250
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):
+    page = mounted(recorded, width, theme)
+    moments = moments_of(recorded.rounds)
+    solving = next(
+        i
+        for i, m in enumerate(moments)
+        if m["kind"] == "reuse" and recorded.rounds[m["round"]]["accepted"] == 3
+    )
+    says(page, ".sdl-summary", "Predict.")
+    page.get_by_label("Moment").focus()
+    for _ in range(solving - 1):
+        page.keyboard.press("ArrowRight")
+    says(page, ".sdl-summary", "All 3 proposals agree")
+    page.get_by_role("button", name="step").click()
+    says(page, ".sdl-task-state", "Solved")
+    says(page, ".sdl-summary", "Next prediction reused.")
+    assert (
+        page.get_by_label("Moment").input_value() == str(solving + 1)
+        and page.evaluate("model.get('moment')") == solving
+    )
+    assert page.locator("tr[aria-current]").inner_text().count("◆ row read") == 1
+    counts = counts_of(recorded.rounds)[solving]
+    shown = page.locator("svg[role=img]").get_attribute("aria-label")
+    assert all(
+        f": {counts[form]}" in part
+        for form, part in zip(
+            ("plain", "twoPass", "merged"), shown.split("far. ")[1].split(". "), strict=True
+        )
+    )
+    assert (
+        page.evaluate("document.documentElement.scrollWidth") <= width
+        and accessibility_faults(page) == []
+    )
+    page.get_by_role("button", name="◀◀ block").press("Enter")
+    says(page, ".sdl-summary", "Verify.")
+    assert "ArrowRight" not in page.evaluate("heard")
+
+
+@pytest.mark.browser
+def test_fates_are_told_without_colour(mounted):
+    block = {"context": 1, "root": "a", "drafts": ["b", "c", "d"], "accepted": 1, "token": "x"}
+    page = mounted(BlockStepper(prompt="a", k=4, rounds=[block], moment=2))
+    words = page.locator(".sdl-verdict").all_inner_texts()
+    assert words[:4] == ["certain", "✓ accepted", "✗ rejected", "– not looked at"]
+    lines = page.evaluate(
+        """[...document.querySelectorAll('.sdl-legend .sdl-token')].map((t) => { const s = getComputedStyle(t);
+      return [s.borderBottomStyle, s.borderBottomWidth, s.textDecorationLine, getComputedStyle(t, '::before').content].join(); })"""
+    )
+    assert len(lines) == len(set(lines)) == 5
+    assert (
+        page.locator("del.sdl-rejected").count() >= 2
+        and page.locator("del.sdl-unused").count() >= 2
+    )
+
+
+@pytest.mark.browser
+def test_plays_and_pauses(recorded, new_page):
+    page = new_page()
+    page.clock.install()
+    page.set_content(bare_page(recorded, "light"))
+    at = "model.get('moment')"
+    page.get_by_role("button", name="Play").click()
+    page.clock.run_for(5000)
+    assert page.evaluate(at) >= 2
+    page.get_by_role("button", name="Pause").click()
+    stopped = page.evaluate(at)
+    page.clock.run_for(5000)
+    assert page.evaluate(at) == stopped and page.get_by_role("button", name="Play").is_visible()
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="back").click()
+    assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops the clock"
+    page.evaluate(f"model.set('moment', {len(moments_of(recorded.rounds)) - 1})")
+    page.get_by_role("button", name="Play").click()
+    page.clock.run_for(5000)
+    page.get_by_role("button", name="Play").wait_for()
+
+
+@pytest.mark.browser
+def test_does_not_play_for_those_who_ask_for_less_motion(recorded, mounted):
+    page = mounted(recorded, reduced_motion="reduce")
+    assert (
+        page.get_by_role("button", name="step").is_visible()
+        and page.get_by_role("button", name="Play").count() == 0
+    )

@@ -1,0 +1,181 @@
+"""The token trace: every drafted token shown once, with the fate that its step records, told by
+more than colour.
+"""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+from specdec_lite.decoding import Output
+from specdec_lite.speculation import Step
+from specdec_lite.tree import TokenTree
+from specdec_lite.viz.interactive import STATIC
+from specdec_lite.viz.trace import KINDS, THROWN_AWAY, Piece, trace
+
+
+class Letters:
+    """A tokenizer of one character a token."""
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+def step(tree: TokenTree, path=(), token="!", kind="recovered", tests=()) -> Step:
+    token = None if token is None else ord(token)
+    emitted = (*tree.tokens[list(path)].tolist(), *([] if token is None else [token]))
+    count = len(tree)
+    return Step(
+        emitted,
+        tree,
+        tuple(path),
+        token,
+        kind,
+        tuple(tests),
+        (0.5,) * count,
+        (0.5,) * count,
+        count,
+        0.0,
+        0.0,
+        0.0,
+    )
+
+
+def chain(text: str) -> TokenTree:
+    return TokenTree.chain([ord(letter) for letter in text])
+
+
+def kinds(row) -> list[tuple[str, str]]:
+    return [(piece.kind, piece.text) for piece in row]
+
+
+REJECTED_SECOND = step(chain("abcd"), path=(0,), token="x", tests=(1, 1))
+ALL_ACCEPTED = step(chain("ab"), path=(0, 1), token="y", kind="bonus", tests=(1, 1))
+STOPPED = step(chain("abc"), path=(0, 1), token=None, kind=None, tests=(1, 1))
+PLAIN = step(TokenTree((), ()), token="z", kind="sampled")
+
+
+def test_pieces_of_a_rejection():
+    assert kinds(trace([REJECTED_SECOND], Letters()).passes[0]) == [
+        ("accepted", "a"),
+        ("rejected", "b"),
+        ("unused", "c"),
+        ("unused", "d"),
+        ("recovered", "x"),
+    ]
+
+
+def test_pieces_of_a_bonus_a_stop_token_and_a_plain_step():
+    rows = trace([ALL_ACCEPTED, STOPPED, PLAIN], Letters()).passes
+    assert kinds(rows[0]) == [("accepted", "a"), ("accepted", "b"), ("bonus", "y")]
+    assert kinds(rows[1]) == [("accepted", "a"), ("accepted", "b"), ("unused", "c")]
+    assert kinds(rows[2]) == [("sampled", "z")]
+
+
+def test_tree_siblings_before_the_accepted_one_are_rejected_and_those_behind_unused():
+    tree = TokenTree([ord(letter) for letter in "abcde"], [-1, -1, -1, 1, 1])
+    row = trace([step(tree, path=(1,), token="x", tests=(2, 2))], Letters()).passes[0]
+    assert kinds(row) == [
+        ("accepted", "b"),
+        ("rejected", "a"),
+        ("rejected", "d"),
+        ("rejected", "e"),
+        ("unused", "c"),
+        ("recovered", "x"),
+    ]
+
+
+def test_kept_pieces_spell_the_output():
+    steps = [REJECTED_SECOND, ALL_ACCEPTED, STOPPED]
+    shown = trace(Output(torch.tensor([t for s in steps for t in s.tokens]), steps), Letters())
+    kept = "".join(p.text for row in shown.passes for p in row if p.kind not in THROWN_AWAY)
+    assert kept == Letters().decode([t for s in steps for t in s.tokens])
+    assert shown.count("accepted") == shown.stats.accepted
+    assert sum(len(row) for row in shown.passes) == sum(
+        len(s.tree) + (s.token is not None) for s in steps
+    )
+
+
+class Reader(HTMLParser):
+    """What a screen reader is given, and whether the tags nest."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+        self.text = ""
+        self.quiet = 0
+        self.style = False
+
+    def handle_starttag(self, tag, attributes):
+        if tag in ("input", "br"):
+            return
+        self.open.append((tag, dict(attributes).get("aria-hidden") == "true"))
+        self.quiet += self.open[-1][1]
+
+    def handle_endtag(self, tag):
+        opened, hidden = self.open.pop()
+        assert opened == tag
+        self.quiet -= hidden
+
+    def handle_data(self, data):
+        if not self.quiet and not any(tag == "style" for tag, _ in self.open):
+            self.text += data
+
+
+def read(html: str) -> str:
+    reader = Reader()
+    reader.feed(html)
+    reader.close()
+    assert not reader.open
+    return reader.text
+
+
+def test_screen_reader_hears_the_kind_of_every_run():
+    heard = read(trace([REJECTED_SECOND, ALL_ACCEPTED], Letters(), prompt="go")._repr_html_())
+    assert "go accepted: a rejected: b unused: cd recovered: x accepted: ab bonus: y" in heard
+
+
+def test_every_kind_differs_by_more_than_colour():
+    css = (STATIC / "interactive.css").read_text()
+    looks = {}
+    for kind in set(KINDS) - {"sampled"}:
+        rules = " ".join(re.findall(rf"\.sdl-{kind}(?:::before)? \{{([^}}]*)\}}", css))
+        looks[kind] = (
+            re.findall(r"\b(solid|double|dotted|dashed|line-through)\b", rules),
+            re.findall(r'content: "([^"])";', rules),
+        )
+    assert len({json.dumps(look) for look in looks.values()}) == len(looks), looks
+
+
+def test_markup_in_tokens_is_text():
+    html = trace(
+        [step(chain("<&"), path=(0, 1), token='"', kind="bonus", tests=(1, 1))],
+        Letters(),
+        prompt="<script>",
+    )._repr_html_()
+    assert "<script>" not in html
+    assert '<script> accepted: <& bonus: "' in read(html)
+
+
+def test_newlines_of_thrown_away_tokens_do_not_break_the_line():
+    html = trace([step(chain("\n\n"), path=(0,), token="x", tests=(1, 1))], Letters())._repr_html_()
+    assert re.search(r"⏎</span>\n</span>", html) and re.search(r"⏎</span></del>", html)
+
+
+def test_long_prompt_is_cut_to_its_end_and_ids_are_decoded():
+    assert trace([PLAIN], Letters(), prompt="a" * 1000 + "end").prompt.endswith("aaaend")
+    assert len(trace([PLAIN], Letters(), prompt="a" * 1000).prompt) < 500
+    assert trace([PLAIN], Letters(), prompt=torch.tensor([104, 105])).prompt == "hi"
+
+
+def test_plain_decoding_has_no_switch_and_no_acceptance_counts():
+    shown = trace([PLAIN], Letters())
+    assert "checkbox" not in shown._repr_html_() and "accepted" not in shown.summary
+    assert Piece("sampled", "z") in shown.passes[0] and 'pass 1: sampled "z"' in repr(shown)
+
+
+def test_anything_else_is_refused():
+    with pytest.raises(TypeError, match="output_or_steps holds a str"):
+        trace(["text"], Letters())

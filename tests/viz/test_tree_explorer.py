@@ -1,0 +1,415 @@
+"""The tree-mask explorer: its JavaScript against `TokenTree` and against a search of every tree,
+and its use in a browser.
+"""
+
+import json
+import math
+import random
+from functools import cache
+
+import pytest
+import traitlets
+from browsing import accessibility_faults
+from javascript import evaluate
+from mounting import says
+
+from specdec_lite.tree import TokenTree
+from specdec_lite.viz import TreeExplorer
+from specdec_lite.viz.interactive import MIME
+from specdec_lite.viz.tree_explorer import SAMPLE
+
+HEADS = [
+    SAMPLE["accuracies"],
+    [[0.9], [0.9], [0.9], [0.9]],
+    [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]],
+    [[0.34, 0.33, 0.33]],
+    [[0.2, 0.2, 0.2, 0.2, 0.2], [0.95, 0.05], [0.01, 0.0]],
+    [[0.7, 0.1, 0.1, 0.05, 0.02], [0.5, 0.2, 0.1, 0.1], [0.4, 0.2]],
+]
+
+
+def random_parents(rng: random.Random, count: int) -> list[int]:
+    return [rng.randrange(-1, node) for node in range(count)]
+
+
+def trees() -> list[list[int]]:
+    rng = random.Random(0)
+    return [
+        [],
+        [-1],
+        [-1, 0, 1, 2],
+        [-1, -1, -1],
+        [-1, -1, 0, 0, 0, 1, 1, 1],
+        *(random_parents(rng, rng.randint(1, 16)) for _ in range(200)),
+    ]
+
+
+def of(parents: list[int]) -> TokenTree:
+    return TokenTree([0] * len(parents), parents)
+
+
+def value(parents: list[int], accuracies: list[list[float]]) -> float:
+    """Expected tokens a pass, from `TokenTree`'s own paths and children."""
+    tree = of(parents)
+    rank = {
+        child: r for node in range(-1, len(tree)) for r, child in enumerate(tree.children(node))
+    }
+    return 1 + sum(
+        math.prod(accuracies[depth][rank[above]] for depth, above in enumerate(tree.path(node)))
+        for node in range(len(tree))
+    )
+
+
+def fits(parents: list[int], accuracies: list[list[float]]) -> bool:
+    tree, depth = of(parents), of(parents).depth.tolist()
+    return all(d < len(accuracies) for d in depth) and all(
+        len(tree.children(node)) <= (len(accuracies[level]) if level < len(accuracies) else 0)
+        for node, level in [(-1, 0), *((n, d + 1) for n, d in enumerate(depth))]
+    )
+
+
+def test_tree_formulas_equal_pythons():
+    shapes = trees()
+    calls = [
+        {"name": name, "args": [parents]}
+        for name in ("depth", "mask", "paths", "leaks")
+        for parents in shapes
+    ]
+    given = evaluate("tree_explorer", calls)
+    depths, masks, paths, leaks = (given[i * len(shapes) : (i + 1) * len(shapes)] for i in range(4))
+    for parents, depth, mask, path, leak in zip(shapes, depths, masks, paths, leaks, strict=True):
+        tree = of(parents)
+        assert depth == tree.depth.tolist() and mask == tree.mask.tolist()
+        assert [tuple(p) for p in path] == tree.paths()
+        assert leak == [[i, j] for i in range(len(tree)) for j in range(i) if not tree.mask[i, j]]
+
+
+def test_causal_mask_opens_the_leaks_and_closes_nothing():
+    shapes = trees()
+    causal = evaluate(
+        "tree_explorer", [{"name": "mask", "args": [parents, "causal"]} for parents in shapes]
+    )
+    for parents, mask in zip(shapes, causal, strict=True):
+        assert mask == [[j <= i for j in range(len(parents))] for i in range(len(parents))]
+        assert all(mask[i][j] for i, j in of(parents).mask.nonzero().tolist())
+
+
+def test_removing_a_node_removes_what_is_below_it_and_keeps_the_rest():
+    rng = random.Random(1)
+    cases = [(parents, rng.randrange(len(parents))) for parents in trees() if parents]
+    given = evaluate("tree_explorer", [{"name": "remove", "args": list(case)} for case in cases])
+    for (parents, node), left in zip(cases, given, strict=True):
+        tree = of(parents)
+        kept = [i for i in range(len(tree)) if not tree.mask[i, node]]
+        names = lambda t, old: sorted(tuple(old[i] for i in t.path(leaf)) for leaf in range(len(t)))
+        assert names(of(left), kept) == sorted(tree.path(i) for i in kept)
+
+
+@pytest.mark.parametrize(
+    "i, j, word",
+    [
+        (5, 1, "its parent"),
+        (8, 1, "its ancestor"),
+        (1, 8, "its descendant"),
+        (4, 3, "its sibling"),
+        (5, 4, "its cousin"),
+        (8, 2, "a node of another branch"),
+        (3, 3, "itself"),
+    ],
+)
+def test_relations_are_named(i, j, word):
+    assert evaluate(
+        "tree_explorer", [{"name": "relation", "args": [[-1, -1, 0, 0, 0, 1, 1, 1, 5], i, j]}]
+    ) == [word]
+
+
+def test_expected_tokens_equal_pythons():
+    cases = [
+        (parents, accuracies)
+        for accuracies in HEADS
+        for parents in trees()
+        if fits(parents, accuracies)
+    ]
+    assert len(cases) > 60
+    given = evaluate(
+        "tree_explorer", [{"name": "expectedTokens", "args": list(case)} for case in cases]
+    )
+    assert given == pytest.approx([value(*case) for case in cases], rel=1e-12)
+    assert evaluate(
+        "tree_explorer", [{"name": "expectedTokens", "args": [[-1, 0, 1, 2], HEADS[1]]}]
+    ) == pytest.approx([sum(0.9**i for i in range(5))])
+
+
+@cache
+def every_tree(count: int) -> list[tuple[int, ...]]:
+    return (
+        [()]
+        if count == 0
+        else [
+            (*parents, last) for parents in every_tree(count - 1) for last in range(-1, count - 1)
+        ]
+    )
+
+
+@pytest.mark.parametrize("accuracies", HEADS)
+def test_best_tree_is_the_best_of_all(accuracies):
+    budgets = range(1, 7)
+    given = evaluate(
+        "tree_explorer", [{"name": "bestTree", "args": [accuracies, budget]} for budget in budgets]
+    )
+    for budget, parents in zip(budgets, given, strict=True):
+        candidates = [
+            list(p)
+            for count in range(budget + 1)
+            for p in every_tree(count)
+            if fits(list(p), accuracies)
+        ]
+        assert fits(parents, accuracies) and len(parents) <= budget
+        assert value(parents, accuracies) == pytest.approx(
+            max(value(p, accuracies) for p in candidates), rel=1e-12
+        )
+
+
+def test_no_random_tree_of_the_task_beats_the_best():
+    rng, accuracies = random.Random(2), SAMPLE["accuracies"]
+    (best,) = evaluate("tree_explorer", [{"name": "bestTree", "args": [accuracies, 8]}])
+    others = [p for p in (random_parents(rng, 8) for _ in range(4000)) if fits(p, accuracies)]
+    assert (
+        len(others) > 500
+        and max(value(p, accuracies) for p in others) <= value(best, accuracies) + 1e-12
+    )
+    assert value([-1, -1, 0, 0, 0, 1, 1, 1], accuracies) < value(best, accuracies), (
+        "the tree of the start must leave something to find"
+    )
+
+
+def test_widget_carries_its_state():
+    data, _ = TreeExplorer()._repr_mimebundle_()
+    assert (
+        data[MIME]["module"] == "tree_explorer"
+        and json.loads(json.dumps(data[MIME]["state"])) == data[MIME]["state"]
+    )
+    assert set(data[MIME]["state"]) == {
+        "parents",
+        "accuracies",
+        "budget",
+        "mask_kind",
+        "guesses",
+        "context",
+    }
+    own = TreeExplorer(parents=[-1, 0], accuracies=[[0.5], [0.5]], budget=2)
+    assert own.guesses == [] and own.context == "", (
+        "sample words belong to the sample's heads alone"
+    )
+    own.parents = [-1]
+    assert own.state()["parents"] == [-1]
+
+
+@pytest.mark.parametrize(
+    "bad, named",
+    [
+        ({"parents": [0]}, r"parents\[0\]=0"),
+        ({"parents": [-1, 1]}, r"parents\[1\]=1"),
+        ({"parents": [-1, -2]}, r"parents\[1\]=-2"),
+        ({"parents": [-1] * 17}, "parents has 17"),
+        ({"parents": [-1, 0, 1, 2, 3]}, "parents puts node 4 at depth 4"),
+        ({"parents": [-1] * 5}, "parents gives node -1 5 children"),
+        ({"parents": [-1, 0, 0], "accuracies": [[0.5], [0.5]]}, "parents gives node 0 2 children"),
+        ({"accuracies": []}, "accuracies"),
+        ({"accuracies": [[0.5], []]}, r"accuracies\[1\]"),
+        ({"accuracies": [[0.2, 0.3]]}, r"accuracies\[0\]"),
+        ({"accuracies": [[0.6, 0.6]]}, r"accuracies\[0\]"),
+        ({"accuracies": [[1.2]]}, "accuracies"),
+        ({"accuracies": [[0.5]] * 7}, "accuracies"),
+        ({"budget": 0}, "budget"),
+        ({"budget": 17}, "budget"),
+        ({"mask_kind": "none"}, "mask_kind"),
+    ],
+)
+def test_bad_input_is_named(bad, named):
+    with pytest.raises(traitlets.TraitError, match=named):
+        TreeExplorer(**{"parents": []} | bad)
+
+
+@pytest.mark.browser
+def test_task_is_solved_by_keyboard_alone(mounted):
+    """From the dense tree: everything pruned, then the best tree grown, with undo on the way."""
+    page = mounted(TreeExplorer())
+    page.get_by_role("tree").get_by_role("treeitem", selected=True).focus()
+    for key in ("Home", "ArrowRight", "Delete", "ArrowRight", "Delete"):
+        page.keyboard.press(key)
+    assert page.evaluate("model.get('parents')") == []
+    says(page, ".sdl-task-state", "8 more may be added")
+    page.keyboard.press("Delete")
+    says(page, ".sdl-summary", "The root is")
+    for key in (
+        "Enter",
+        "Enter",
+        "Enter",
+        "ArrowRight",
+        "Enter",
+        "Enter",
+        "Enter",
+        "ArrowRight",
+        "Enter",
+    ):
+        page.keyboard.press(key)
+    says(page, ".sdl-task-state", "1 more may be added")
+    assert page.evaluate("document.activeElement.textContent").startswith("node 3")
+    for key in (
+        "ArrowLeft",
+        "ArrowLeft",
+        "End",
+        "ArrowUp",
+        "Enter",
+    ):  # the end is node 2, above it stands node 1
+        page.keyboard.press(key)
+    assert page.evaluate("model.get('parents')") == [-1, -1, -1, 0, 0, 0, 3, 1]
+    says(page, ".sdl-task-state", "Solved")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    says(page, ".sdl-task-state", "over the budget")
+    page.get_by_role("button", name="Undo").press("Enter")
+    says(page, ".sdl-task-state", "Solved")
+    assert not {"ArrowLeft", "ArrowUp", "Home", "End", "Delete"} & set(page.evaluate("heard")), (
+        "the notebook must not hear the tree's keys"
+    )
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_tree_grows_and_shrinks_by_mouse(mounted, width):
+    page = mounted(TreeExplorer(), width)
+    nodes = page.get_by_role("treeitem")
+    nodes.nth(2).click()
+    assert nodes.nth(2).get_attribute("aria-selected") == "true"
+    page.locator(".sdl-ghost").click()
+    assert (
+        page.evaluate("model.get('parents')") == [-1, -1, 0, 0, 0, 1, 1, 1, 2]
+        and nodes.count() == 10
+    )
+    says(page, ".sdl-summary", "Added under node 2. Node 8")
+    page.get_by_role("button", name="Remove").click()
+    assert page.evaluate("model.get('parents')") == [-1, -1, 0, 0, 1, 1, 1], (
+        "node 2 and its new child are gone"
+    )
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Undo").click()
+    assert page.evaluate("model.get('parents')") == TreeExplorer().parents
+    page.get_by_role("button", name="Show the best tree").click()
+    says(page, ".sdl-task-state", "you asked to see")
+    assert (
+        f"{value(page.evaluate('''model.get('parents')'''), SAMPLE['accuracies']):.3f}"
+        in page.locator("dl").inner_text()
+    )
+    page.get_by_role("button", name="Reset").click()
+    says(page, ".sdl-task-state", "worth more")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
+    page = mounted(TreeExplorer())
+    fates = lambda: [
+        element.get_attribute("class").split("sdl-")[-1]
+        for element in page.get_by_role("treeitem").all()
+    ]
+    at = lambda *nodes: [(f"node {n}" if n >= 0 else "root") for n in nodes]
+    page.get_by_role("treeitem").filter(has_text="node 5").hover()
+    says(
+        page,
+        ".sdl-summary",
+        "Node 5 “girl”, position +2, may see the context, node 1 above it and itself",
+    )
+    order = [
+        element.inner_text().split()[0] if i else "root"
+        for i, element in enumerate(page.get_by_role("treeitem").all())
+    ]
+    assert order[0] == at(-1)[0] and fates() == [
+        "seen",
+        "hidden-from",
+        "hidden-from",
+        "hidden-from",
+        "hidden-from",
+        "seen",
+        "shown",
+        "hidden-from",
+        "hidden-from",
+    ]
+    assert page.locator(".sdl-cell-leak").count() == 0
+    page.get_by_role("button", name="Naive causal mask").click()
+    page.get_by_role("treeitem").filter(has_text="node 5").hover()
+    says(page, ".sdl-summary", "node 5 sees node 4, its cousin")
+    assert fates() == [
+        "seen",
+        "leaked",
+        "leaked",
+        "leaked",
+        "leaked",
+        "seen",
+        "shown",
+        "hidden-from",
+        "hidden-from",
+    ]
+    leaks = sum(
+        j < i and not TokenTree([0] * 8, TreeExplorer().parents).mask[i, j]
+        for i in range(8)
+        for j in range(8)
+    )
+    assert (
+        page.locator(".sdl-cell-leak").count()
+        == leaks
+        == page.locator(".sdl-cell-leak text").count()
+    ), "told by a mark, not by colour alone"
+    assert page.evaluate("model.get('mask_kind')") == "causal"
+    page.evaluate("model.set('parents', [-1, 0, 1])")
+    says(page, ".sdl-summary", "Nothing leaks")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):
+    full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
+    page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert accessibility_faults(page) == []
+    page.get_by_text("The tree as numbers").click()
+    assert page.locator("details tbody tr").count() == 16 and accessibility_faults(page) == []
+    boxes = [element.bounding_box() for element in page.get_by_role("treeitem").all()]
+    assert all(box["width"] >= 44 and box["height"] >= 24 for box in boxes)
+    clash = [
+        (a, b)
+        for i, a in enumerate(boxes)
+        for b in boxes[:i]
+        if a["x"] < b["x"] + b["width"]
+        and b["x"] < a["x"] + a["width"]
+        and a["y"] < b["y"] + b["height"]
+        and b["y"] < a["y"] + a["height"]
+    ]
+    assert clash == []
+    page.get_by_role("button", name="Add child").click()
+    says(page, ".sdl-summary", "Nothing added")
+
+
+@pytest.mark.browser
+def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
+    """Six heads on a narrow phone: the page does not scroll sideways, and the node in focus comes
+    into view whole.
+    """
+    page = mounted(
+        TreeExplorer(parents=[-1, 0, 1, 2, 3, 4], accuracies=[[0.6, 0.2]] * 6, budget=6), 340
+    )
+    page.get_by_role("treeitem").first.focus()
+    page.keyboard.press("End")
+    says(page, ".sdl-summary", "Node 5, position +6")
+    box = page.get_by_role("treeitem").last.bounding_box()
+    assert box["width"] >= 40 and box["x"] + box["width"] <= 340
+    assert (
+        page.evaluate("document.documentElement.scrollWidth") <= 340
+        and accessibility_faults(page) == []
+    )
+    assert page.evaluate(
+        "[...document.querySelectorAll('.sdl-node small')].every((text) => text.scrollWidth <="
+        " text.clientWidth)"
+    )
