@@ -32,7 +32,7 @@ from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.loading.pairs import SHIPPED, Pair, save_model
 from specdec_lite.measure.results import published
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context, judge
+from specdec_lite.speculation import Context, verify
 from specdec_lite.training import (
     Plan,
     distillation_loss,
@@ -416,13 +416,12 @@ def phases(bench: Bench, temperature: float = 1.0) -> dict:
         tokens = bench.prompts[0].to(target.device)
         cache = target.new_cache(capacity=bench.scale.capacity // 2)
         target.score(tokens[:-1], cache)
-        context = Context(
-            tokens, None, Sampling(temperature), SeededRng(0), gamma + 1, target.vocab_size
-        )
+        sampling = Sampling(temperature)
+        context = Context(tokens, None, sampling, SeededRng(0), gamma + 1, target.vocab_size, cache)
         session = drafter.start(context)
         proposal = session.propose(context)
         fed = torch.cat((tokens[-1:], proposal.tree.tokens.to(tokens.device)))
-        logits = target.score(fed, cache).logits[0]
+        scores = target.score(fed, cache)
         cache.crop(len(tokens) - 1)
 
         def drafting():
@@ -436,7 +435,7 @@ def phases(bench: Bench, temperature: float = 1.0) -> dict:
         jobs = {
             "draft": drafting,
             "verify": verifying,
-            "judge": lambda: judge(rule, proposal, logits, context),
+            "judge": lambda: verify(rule, proposal, scores, context),
             "one": lambda: verifying(1),
         }
         rows.append({"mode": mode, **timing.interleaved(jobs, target.device, bench.scale.repeats)})

@@ -1,4 +1,4 @@
-"""What an argument must be, one line a check. Every error names the argument, its value and what is allowed."""
+"""What an argument must be, one line a check. An error names the argument and what is allowed."""
 
 import math
 from numbers import Integral, Real
@@ -36,8 +36,19 @@ def unit(name: str, value) -> float:
 
 
 def model(name: str, value):
-    """`value` itself. TypeError where it cannot be scored: it must be a `CausalLM`."""
+    """`value` itself. TypeError where it is no `CausalLM`."""
     if not hasattr(value, "score") or not hasattr(value, "new_cache"):
-        hint = f"; wrap it as CausalLM({name})" if hasattr(value, "forward") else ""
-        raise TypeError(f"{name} is a {type(value).__name__}: must be a CausalLM{hint}")
+        raise TypeError(
+            f"{name} is a {type(value).__name__}: must be a CausalLM; wrap the model as"
+            " CausalLM(model)"
+        )
     return value
+
+
+def same_device(name: str, value, target) -> None:
+    """ValueError where a model and the target are on different devices."""
+    if value.device != target.device:
+        raise ValueError(
+            f"{name} runs on {value.device} and target on {target.device}: both must be on one"
+            " device"
+        )

@@ -5,18 +5,18 @@ the round (`speculation`), where drafts come from (`drafters`), who accepts them
 """
 
 import inspect
-import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from specdec_lite.acceptance import Rule, exact_match, speculative_sampling
-from specdec_lite.checks import is_whole
+from specdec_lite.acceptance import exact_match, speculative_sampling
+from specdec_lite.acceptance.rule import RuleFunction
+from specdec_lite.checks import model, whole
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.sampling import Rng, Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter, Step, speculate
+from specdec_lite.speculation import Context, Drafter, Plain, Step, Verifier, speculate
 from specdec_lite.tree import is_whole_dtype
 
 
@@ -58,17 +58,16 @@ class Stats:
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> "Stats":
-        total = lambda get: sum(map(get, steps))
         return cls(
-            total(lambda s: len(s.tokens)),
-            total(lambda s: s.accepted),
-            total(lambda s: s.tested),
-            total(lambda s: s.drafted),
-            len(steps),
-            total(lambda s: s.draft_passes),
-            total(lambda s: s.seconds),
-            total(lambda s: s.drafting),
-            total(lambda s: s.verifying),
+            tokens=sum(len(step.tokens) for step in steps),
+            accepted=sum(step.accepted for step in steps),
+            tested=sum(step.tested for step in steps),
+            drafted=sum(step.drafted for step in steps),
+            target_passes=len(steps),
+            draft_passes=sum(step.draft_passes for step in steps),
+            seconds=sum(step.seconds for step in steps),
+            drafting=sum(step.drafting for step in steps),
+            verifying=sum(step.verifying for step in steps),
         )
 
 
@@ -115,11 +114,7 @@ def _check_range(name: str, ids: Tensor, vocab_size: int) -> None:
 
 
 def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
-    if not isinstance(target, CausalLM):
-        raise TypeError(
-            f"target is a {type(target).__name__}: must be a CausalLM; wrap the model as"
-            " CausalLM(model)"
-        )
+    model("target", target)
     tokens = _ids("prompt_ids", prompt_ids)
     if tokens.dim() == 2 and tokens.shape[0] == 1:
         tokens = tokens[0]
@@ -129,8 +124,7 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
         )
     if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
-    if not is_whole(max_new_tokens) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
+    whole("max_new_tokens", max_new_tokens, 1)
     tokens = tokens.long()
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
@@ -141,41 +135,25 @@ def _check(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     return tokens.to(target.device)
 
 
-def _check_drafter(drafter: Drafter, target: CausalLM, needed: int) -> None:
-    if not hasattr(drafter, "start") or isinstance(drafter, type):
+def _check_drafter(drafter: Drafter, target: CausalLM, positions: int) -> None:
+    if not isinstance(drafter, Drafter):
         raise TypeError(
             f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as"
-            " ModelDrafter(model, gamma=4)"
+            " ModelDrafter(model, gamma=4), made from a subclass of specdec_lite.drafters.Drafter"
         )
-    for model in (getattr(drafter, "model", None), getattr(drafter, "target", None)):
-        device = getattr(model, "device", target.device)
-        if device != target.device:
-            raise ValueError(
-                f"drafter runs on {device} and target on {target.device}: both must be on one"
-                " device"
-            )
-    nodes = len(getattr(drafter, "tree", ()))
-    longest = getattr(target, "longest_pass", math.inf)
-    if nodes >= longest:
+    target.check_layers(drafter.hidden_layers)
+    shape = drafter.shape()
+    if shape is not None and shape.nodes >= target.longest_pass:
         raise ValueError(
-            f"drafter's tree has {nodes} nodes: with the token before it that exceeds target's"
-            f" longest pass, {longest}; give StaticLM larger sizes"
+            f"drafter's tree has {shape.nodes} nodes: with the token before it that exceeds"
+            f" target's longest pass, {target.longest_pass}; give StaticLM larger sizes"
         )
-    own = getattr(drafter, "target", target)
-    if own.hidden_size != target.hidden_size:
-        raise ValueError(
-            f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has"
-            f" {target.hidden_size}: give the target they were trained on"
-        )
-    limit = getattr(getattr(drafter, "model", None), "max_positions", needed)
-    if needed > limit:
-        raise ValueError(
-            f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's"
-            f" context length of {limit}"
-        )
+    drafter.check(target, positions)
 
 
-def _check_rule(rule: Rule, sampling: Sampling) -> None:
+def _check_rule(rule: RuleFunction | Verifier, sampling: Sampling) -> None:
+    if isinstance(rule, Verifier):
+        return
     try:
         inspect.signature(rule).bind("proposal", "target_probs", "rng")
     except (TypeError, ValueError):
@@ -192,49 +170,6 @@ def _check_rule(rule: Rule, sampling: Sampling) -> None:
         )
 
 
-REFUSED = {
-    name: reason
-    for reason, names in {
-        "its penalties depend on the text of each path, and the target scores all paths of a draft at once": (
-            "logits_processor",
-            "repetition_penalty",
-            "no_repeat_ngram_size",
-            "presence_penalty",
-            "frequency_penalty",
-            "encoder_repetition_penalty",
-        ),
-        "a constraint would have to be followed along every drafted path, which is not built": (
-            "grammar",
-            "prefix_allowed_tokens_fn",
-            "bad_words_ids",
-            "force_words_ids",
-        ),
-        "one text is decoded at a time": ("attention_mask", "num_return_sequences"),
-        "beams keep several texts, a round keeps one": ("num_beams",),
-        "temperature=0 is greedy, anything above samples": ("do_sample",),
-        "say drafter=ModelDrafter(model, gamma=…)": (
-            "assistant_model",
-            "num_assistant_tokens",
-            "gamma",
-        ),
-        "an ending must be token ids: say stop_token_ids": (
-            "eos_token_id",
-            "stopping_criteria",
-            "stop_strings",
-        ),
-        "say max_new_tokens": ("max_length",),
-    }.items()
-    for name in names
-}
-
-
-def _refuse(arguments: dict) -> None:
-    for name, value in arguments.items():
-        raise TypeError(
-            f"{name}={value!r} is not supported: {REFUSED.get(name, 'there is no such argument')}"
-        )
-
-
 def stream(
     target: CausalLM,
     prompt_ids,
@@ -243,11 +178,10 @@ def stream(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    rule: Rule | None = None,
+    rule: RuleFunction | Verifier | None = None,
     stop_token_ids: Collection[int] = (),
     seed: int | None = None,
     rng: Rng | None = None,
-    **refused,
 ) -> Iterator[Step]:
     """Decode and yield a `Step` per target pass, as it is decided. The arguments are those of
     `generate`.
@@ -255,7 +189,6 @@ def stream(
     Arguments are checked at the call, before any model runs. rng: a source of chance to use in
     place of `seed`.
     """
-    _refuse(refused)
     tokens = _check(target, prompt_ids, max_new_tokens)
     stops = _stops(stop_token_ids, target.vocab_size)
     if drafter is not None:
@@ -271,42 +204,23 @@ def stream(
     if rule is None:
         rule = exact_match if sampling.greedy else speculative_sampling
     _check_rule(rule, sampling)
-    return _rounds(
-        target,
-        tokens,
-        drafter,
-        max_new_tokens,
-        sampling,
-        rule,
-        stops,
-        SeededRng(seed) if rng is None else rng,
-    )
+    rng = SeededRng(seed) if rng is None else rng
+    return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, rng)
 
 
-def _rounds(
-    target, tokens, drafter, max_new_tokens, sampling, rule, stop_token_ids, rng
-) -> Iterator[Step]:
+def _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, rng) -> Iterator[Step]:
     layers = () if drafter is None else tuple(drafter.hidden_layers)
     cache = target.new_cache(capacity=len(tokens) + max_new_tokens + 64)
-    prefill = (
-        target.score(tokens[:-1], cache, hidden_layers=layers, last=True)
-        if len(tokens) > 1
-        else None
-    )
-    context = Context(tokens, prefill, sampling, rng, max_new_tokens, target.vocab_size)
-    session = None if drafter is None else drafter.start(context)
+    prefill = None
+    if len(tokens) > 1:
+        prefill = target.score(tokens[:-1], cache, hidden_layers=layers, last=True)
+    context = Context(tokens, prefill, sampling, rng, max_new_tokens, target.vocab_size, cache)
+    session = Plain() if drafter is None else drafter.start(context)
     while context.wanted > 0:
-        step, scores = speculate(target, cache, session, context, rule, layers, stop_token_ids)
+        step, context = speculate(target, session, context, rule, layers, stops)
         yield step
-        if step.tokens[-1] in stop_token_ids:
+        if step.tokens[-1] in stops:
             return
-        new = torch.tensor(step.tokens, dtype=torch.long, device=context.tokens.device)
-        context = replace(
-            context,
-            tokens=torch.cat((context.tokens, new)),
-            scores=scores,
-            wanted=context.wanted - len(step.tokens),
-        )
 
 
 def generate(
@@ -317,22 +231,28 @@ def generate(
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
-    rule: Rule | None = None,
+    rule: RuleFunction | Verifier | None = None,
     stop_token_ids: Collection[int] = (),
     seed: int | None = None,
-    **refused,
 ) -> Output:
     """Decode up to max_new_tokens tokens after prompt_ids; with a drafter, speculatively.
 
-    target: a `CausalLM`. prompt_ids: ids [n] (or [1, n], or a list), n ≥ 1. drafter: None is plain
-    autoregressive decoding. temperature: 0 is greedy. top_k, top_p: as in `Sampling`. rule: None is
-    `exact_match` when greedy, else `speculative_sampling`. stop_token_ids: decoding ends with the
-    first of them, which is kept. seed: makes a run repeatable on one machine, dtype and γ (another
-    γ draws its chance in another order). refused: anything else that other libraries know (logit
-    processors, grammars, beams) is refused by name, with the reason. Raises ValueError or
-    TypeError, naming the argument, before any model runs.
+    Args:
+        target: a `CausalLM`.
+        prompt_ids: ids [n] (or [1, n], or a list), n ≥ 1.
+        drafter: None is plain autoregressive decoding.
+        max_new_tokens: ≥ 1; with the prompt at most the target's context length.
+        temperature: 0 is greedy.
+        top_k, top_p: as in `Sampling`.
+        rule: None is `exact_match` when greedy, else `speculative_sampling`.
+        stop_token_ids: decoding ends with the first of them, which is kept.
+        seed: makes a run repeatable on one machine, dtype and γ (another γ draws its chance in
+            another order).
+
+    There are no logit processors, grammars or beams: the target scores all drafted paths of a round
+    at once, and what depends on the text of each path would have to follow every one of them.
+    Raises ValueError or TypeError, naming the argument, before any model runs.
     """
-    _refuse(refused)
     steps = list(
         stream(
             target,
@@ -347,6 +267,5 @@ def generate(
             seed,
         )
     )
-    return Output(
-        torch.tensor([token for step in steps for token in step.tokens], dtype=torch.long), steps
-    )
+    tokens = [token for step in steps for token in step.tokens]
+    return Output(torch.tensor(tokens, dtype=torch.long), steps)

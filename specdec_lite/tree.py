@@ -11,12 +11,13 @@ and `fill` puts the guessed tokens in their place.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import product
 from numbers import Integral
 from operator import index
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,36 +25,6 @@ from torch import Tensor
 def is_whole_dtype(dtype: torch.dtype) -> bool:
     """Whether tensors of this dtype may hold token ids."""
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
-
-
-@lru_cache(maxsize=1024)
-def _depth(parents: tuple[int, ...]) -> Tensor:
-    depth: list[int] = []
-    for parent in parents:
-        depth.append(0 if parent < 0 else depth[parent] + 1)
-    return torch.tensor(depth, dtype=torch.long)
-
-
-@lru_cache(maxsize=1024)
-def _mask(parents: tuple[int, ...]) -> Tensor:
-    """By doubling: who sees its 2ᵏ nearest ancestors also sees theirs. One row more than there are
-    nodes: the root, which is none.
-    """
-    root = len(parents)
-    mask = torch.eye(root + 1, root, dtype=torch.bool)
-    above = torch.tensor([*parents, root]) % (root + 1)  # −1 becomes the root's row
-    while bool((above < root).any()):
-        mask |= mask[above]
-        above = above[above]
-    return mask[:root]
-
-
-@lru_cache(maxsize=1024)
-def _children(parents: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    children: list[list[int]] = [[] for _ in range(len(parents) + 1)]
-    for node, parent in enumerate(parents):
-        children[parent + 1].append(node)
-    return tuple(map(tuple, children))
 
 
 def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
@@ -76,13 +47,10 @@ class TokenTree:
     numbers. The number of nodes is `len(tree)`; an empty tree is legal.
     """
 
-    __slots__ = ("tokens", "parents")
-
     def __init__(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]):
         try:
-            self.tokens = torch.as_tensor(
-                tokens
-            ).clone()  # a drafter may write its next draft where this one stands
+            # A copy: a drafter may write its next draft where this one stands.
+            self.tokens = torch.as_tensor(tokens).clone()
         except (TypeError, ValueError, RuntimeError):
             raise TypeError(f"tokens={tokens!r}: must be whole numbers") from None
         if self.tokens.numel() and not is_whole_dtype(self.tokens.dtype):
@@ -117,25 +85,48 @@ class TokenTree:
     def __repr__(self) -> str:
         return f"TokenTree(tokens={self.tokens.tolist()}, parents={list(self.parents)})"
 
+    @cached_property
+    def _depths(self) -> list[int]:
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(0 if parent < 0 else depths[parent] + 1)
+        return depths
+
     @property
     def depth(self) -> Tensor:
         """[n] long: 0 for children of the root. A node's position id is the root's plus depth plus
         one.
         """
-        return _depth(self.parents).clone()
+        return torch.tensor(self._depths, dtype=torch.long)
+
+    @property
+    def levels(self) -> int:
+        """How many levels of nodes there are; 0 for an empty tree."""
+        return max(self._depths, default=-1) + 1
 
     @property
     def mask(self) -> Tensor:
         """[n, n] bool: mask[i, j] is True iff j is i or an ancestor of i."""
-        return _mask(self.parents).clone()
+        mask = np.eye(len(self), dtype=bool)
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                mask[node] |= mask[parent]
+        return torch.from_numpy(mask)
 
     @property
     def is_chain(self) -> bool:
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
+    @cached_property
+    def _children(self) -> list[tuple[int, ...]]:
+        children: list[list[int]] = [[] for _ in range(len(self) + 1)]
+        for node, parent in enumerate(self.parents):
+            children[parent + 1].append(node)
+        return [tuple(nodes) for nodes in children]
+
     def children(self, node: int) -> tuple[int, ...]:
         """The children of a node in sibling order; node -1 is the root."""
-        return _children(self.parents)[node + 1]
+        return self._children[node + 1]
 
     def path(self, node: int) -> tuple[int, ...]:
         """The nodes from below the root down to `node`, inclusive."""
@@ -216,7 +207,7 @@ class TokenTree:
 
         ValueError where the shape asks for a level or a rank that there is not.
         """
-        depth = _depth(self.parents)
+        depth = self.depth
         if len(self) and (
             guesses.dim() != 2
             or int(depth.max()) >= guesses.shape[0]
@@ -238,7 +229,7 @@ class TokenTree:
         a round. ValueError where the shape asks for a level or a rank that there is not.
         """
         table = _accuracy_table(accuracies)
-        depth = _depth(self.parents).tolist()
+        depth = self._depths
         worth = []
         for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
             if not (level < len(table) and 0 <= rank < len(table[level])):

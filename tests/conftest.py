@@ -16,6 +16,8 @@ if (
 ):  # before torch is imported: several processes with a thread for every core wait for each other
     os.environ["OMP_NUM_THREADS"] = "1"
 
+os.environ["SPECDEC_CHECK"] = "1"  # every row of every proposal is looked at
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from mounting import bare_page, settle  # noqa: E402

@@ -14,6 +14,7 @@ from specdec_lite import CausalLM, load_pair
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
+from specdec_lite.speculation import Drafter, Session
 
 VOCABULARY = 48
 WINDOW = 6
@@ -183,15 +184,30 @@ def logits_of(model: CausalLM, tokens: list[int]) -> torch.Tensor:
     )
 
 
-class TreeDrafter:
+class Wrapped(Drafter):
+    """A drafter around another one."""
+
+    def __init__(self, inner: Drafter):
+        self.inner = inner
+        self.hidden_layers = inner.hidden_layers
+
+    def start(self, context):
+        return self.inner.start(context)
+
+    def check(self, target, positions):
+        self.inner.check(target, positions)
+
+    def shape(self):
+        return self.inner.shape()
+
+
+class TreeDrafter(Drafter, Session):
     """A drafter of trees without a cache of its own: `grow` of broken.py on the law that `model`
     gives after the text.
 
     At temperature 0 the law is the one at temperature 1, so that the likeliest tokens can be chosen
     from it.
     """
-
-    hidden_layers, passes = (), 0
 
     def __init__(self, model, grown, depth):
         self.model, self.grown, self.depth = model, grown, depth
@@ -208,6 +224,3 @@ class TreeDrafter:
             if context.wanted > 1
             else NOTHING
         )
-
-    def observe(self, verdict, scores):
-        pass

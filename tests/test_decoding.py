@@ -5,13 +5,13 @@ the target's.
 import copy
 import math
 from time import perf_counter
-from types import SimpleNamespace
 
 import broken
 import numpy as np
 import pytest
 import torch
-from models_zoo import PROMPT, hugging_face, native, perturbed
+from heads_zoo import random_heads
+from models_zoo import PROMPT, Wrapped, hugging_face, native, perturbed
 from scipy import stats
 
 from specdec_lite import CausalLM, generate, stream
@@ -23,11 +23,11 @@ from specdec_lite.acceptance import (
     typical,
 )
 from specdec_lite.decoding import Stats
-from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters import BlockwiseDrafter, ModelDrafter
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import RecordingRng, Sampling, SeededRng
-from specdec_lite.speculation import token_probabilities
+from specdec_lite.speculation import Drafter, Session, node_probabilities
 from specdec_lite.tree import TokenTree
 
 TARGET = native()
@@ -477,25 +477,8 @@ BAD = [
     (dict(max_new_tokens=2.5), ValueError, "max_new_tokens=2.5: must be"),
     (dict(max_new_tokens=True), ValueError, "max_new_tokens=True: must be"),
     (dict(temperature=True), ValueError, "temperature=True: must be"),
-    (
-        dict(repetition_penalty=1.1),
-        TypeError,
-        "repetition_penalty=1.1 is not supported: its penalties depend on the text of each path",
-    ),
-    (
-        dict(prefix_allowed_tokens_fn=len),
-        TypeError,
-        (
-            "prefix_allowed_tokens_fn=.* a constraint would have to be followed along every drafted"
-            " path"
-        ),
-    ),
-    (
-        dict(assistant_model=DRAFT),
-        TypeError,
-        r"assistant_model=.* say drafter=ModelDrafter\(model, gamma=…\)",
-    ),
-    (dict(temprature=1.0), TypeError, "temprature=1.0 is not supported: there is no such argument"),
+    (dict(repetition_penalty=1.1), TypeError, "unexpected keyword argument 'repetition_penalty'"),
+    (dict(temprature=1.0), TypeError, "unexpected keyword argument 'temprature'"),
     (dict(max_new_tokens=503), ValueError, "prompt_ids has 10 tokens and max_new_tokens=503.*512"),
     (dict(temperature=-1), ValueError, "temperature=-1: must be"),
     (dict(top_p=0), ValueError, "top_p=0: must be"),
@@ -519,27 +502,46 @@ BAD = [
 ]
 
 
-HERE = dict(device=torch.device("cpu"), hidden_size=32, max_positions=512)
+def misplaced(model):
+    """A model that says it is elsewhere."""
+    model.device = torch.device("meta")
+    return model
+
+
+def with_heads(target):
+    return BlockwiseDrafter(target, random_heads(target), 3)
+
+
 MISFITS = [
-    (
-        dict(model=HERE | dict(device=torch.device("meta"))),
-        "drafter runs on meta and target on cpu",
-    ),
-    (
-        dict(target=HERE | dict(device=torch.device("meta"))),
-        "drafter runs on meta and target on cpu",
-    ),
-    (dict(target=HERE | dict(hidden_size=48)), "hidden size 48, target has 32"),
-    (dict(model=HERE | dict(max_positions=73)), "need 74 positions: .* context length of 73"),
+    (lambda: ModelDrafter(misplaced(native())), "drafter runs on meta and target on cpu"),
+    (lambda: misplaced_heads(), "drafter runs on meta and target on cpu"),
+    (lambda: with_heads(native(hidden_size=48)), "hidden size 48, target has 32"),
+    (lambda: ModelDrafter(native(max_positions=73)), "need 74 positions: .* context length of 73"),
+    (lambda: Sees("finl"), "hidden_layers=.*'finl'.* are none of 0"),
 ]
 
 
-@pytest.mark.parametrize("parts, message", MISFITS)
-def test_a_drafter_that_does_not_fit_the_target_is_refused_before_it_starts(parts, message):
-    drafter = SimpleNamespace(
-        start=lambda context: pytest.fail("it started"),
-        **{name: SimpleNamespace(**part) for name, part in parts.items()},
-    )
+def misplaced_heads():
+    drafter = with_heads(native())
+    misplaced(drafter.target)
+    return drafter
+
+
+class Sees(Wrapped):
+    """A drafter that asks for one hidden state."""
+
+    def __init__(self, layer):
+        super().__init__(ModelDrafter(DRAFT))
+        self.hidden_layers = (layer,)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("build, message", MISFITS)
+def test_a_drafter_that_does_not_fit_the_target_is_refused_before_it_starts(
+    build, message, wrapped, monkeypatch
+):
+    drafter = Wrapped(build()) if wrapped else build()
+    monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
     with pytest.raises(ValueError, match=message):
         stream(TARGET, PROMPT, drafter)
 
@@ -580,11 +582,8 @@ def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():
     )
 
 
-class Scripted:
+class Scripted(Drafter, Session):
     """A drafter that proposes the same thing every round."""
-
-    hidden_layers = ()
-    passes = 0
 
     def __init__(self, proposal):
         self.proposal = proposal
@@ -595,12 +594,8 @@ class Scripted:
     def propose(self, context):
         return self.proposal
 
-    def observe(self, verdict, scores):
-        pass
-
 
 FAULTS = [
-    (Proposal(TokenTree.chain([1, 2, 3, 4])), "4 levels with 4 tokens wanted"),
     (Proposal(TokenTree.chain([48])), "proposed token 48"),
     (Proposal(TokenTree.chain([-1])), "proposed token -1"),
     (
@@ -617,6 +612,65 @@ FAULTS = [
     ),
     (Proposal(TokenTree.chain([48]), candidates=frozenset()), "proposed token 48"),
 ]
+
+
+def test_a_draft_deeper_than_wanted_is_cut_and_its_rows_with_it():
+    """The last rounds of every drafter that does not look at `wanted`."""
+    chain = Proposal(TokenTree.chain([1, 2, 3, 4]), torch.full((4, 48), 1 / 48))
+    cut = chain.trimmed(2)
+    assert cut.tree == TokenTree.chain([1, 2]) and cut.probs.shape == (2, 48)
+    assert chain.trimmed(4) is chain and len(chain.trimmed(0).tree) == 0
+    tree = TokenTree([1, 2, 3, 4, 5], [-1, 0, 1, 0, -1])  # depth first
+    rows = torch.eye(48)[[1, 2, 3, 4, 5, 5]]
+    states = (1, torch.arange(6.0)[None, :, None])
+    merged = Proposal(tree, rows, [0, 1, 2, 3, 4, 4], frozenset({0, 1, 4}), states).trimmed(2)
+    assert merged.tree == TokenTree([1, 2, 4, 5], [-1, 0, 0, -1])
+    assert merged.nodes == [0, 1, 2, 3, 3] and merged.candidates == {0, 1, 3}
+    assert torch.equal(merged.probs, rows[[0, 1, 3, 4, 5]])
+    assert merged.states[0] == 1 and merged.states[1].flatten().tolist() == [0, 1, 2, 4, 5]
+    plain = generate(TARGET, PROMPT, max_new_tokens=6).tokens
+    proposal = Proposal(TokenTree.chain([1, 2, 3, 4]))
+    steps = list(stream(TARGET, PROMPT, Scripted(proposal), 6))
+    assert [t for step in steps for t in step.tokens] == plain.tolist()
+    assert [len(step.tree) for step in steps][-1] < 4
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nodes_that_may_not_be_accepted_are_neither_drafted_nor_tested(temperature):
+    nothing_counts = Proposal(TokenTree.chain([1, 2, 3]), candidates=frozenset())
+    out = generate(TARGET, PROMPT, Scripted(nothing_counts), 12, temperature, seed=0)
+    assert {step.kind for step in out.steps} == {"sampled"}
+    assert (out.stats.drafted, out.stats.tested, out.stats.accepted) == (0, 0, 0)
+    one = Proposal(TokenTree([1, 2, 3], [-1, -1, 0]), candidates=frozenset({0}))
+    out = generate(TARGET, PROMPT, Scripted(one), 12, temperature, seed=0)
+    full = [step for step in out.steps if len(step.tree)]
+    assert full and all(step.drafted == 1 == step.tested for step in full)
+    assert all(step.kind == ("bonus" if step.path else "recovered") for step in full)
+
+
+def test_rows_that_are_no_distributions_are_looked_for_only_when_asked(monkeypatch):
+    wrong = Scripted(Proposal(TokenTree.chain([1]), torch.full((1, 48), 0.2)))
+    with pytest.raises(ValueError, match="sum to 1"):
+        generate(TARGET, PROMPT, wrong, 4, temperature=1.0)
+    monkeypatch.delenv("SPECDEC_CHECK")
+    generate(TARGET, PROMPT, wrong, 4, temperature=1.0)
+
+
+def test_what_a_session_hears_can_be_learnt_from():
+    """Scores are inference tensors; `detached` gives ordinary ones."""
+    heard = []
+
+    class Hears(Scripted):
+        def observe(self, verdict, scores):
+            heard.append(scores)
+
+    generate(TARGET, PROMPT, Hears(Proposal(TokenTree.chain([1]))), 4)
+    weights = torch.ones(48, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(RuntimeError, match="[Ii]nference"):
+        (heard[0].logits * weights).sum().backward()
+    loss = (heard[0].detached().logits * weights).sum()
+    loss.backward()
+    assert weights.grad is not None
 
 
 @pytest.mark.parametrize("proposal, message", FAULTS)
@@ -675,10 +729,8 @@ def test_merged_draws_count_as_often_as_they_were_made():
 def test_of_merged_draws_the_first_ones_row_is_told():
     rows = torch.tensor([[0.1, 0.9, 0.0], [0.3, 0.3, 0.4]])
     merged = Proposal(TokenTree.chain([1]), rows, nodes=[0, 0])
-    assert token_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2)) == (
-        pytest.approx((0.5,)),
-        pytest.approx((0.9,)),
-    )
+    p, q = node_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2))
+    assert p.tolist() == pytest.approx([0.5]) and q.tolist() == pytest.approx([0.9])
 
 
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():
@@ -751,7 +803,7 @@ def test_a_window_model_far_beyond_its_window():
 
 
 def test_a_source_of_chance_belongs_to_stream():
-    with pytest.raises(TypeError, match="rng=.* is not supported: there is no such argument"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'rng'"):
         generate(native(), PROMPT, max_new_tokens=2, rng=SeededRng(0))
 
 

@@ -23,6 +23,7 @@ from specdec_lite.decoding import Stats
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import RecordingRng, SeededRng
+from specdec_lite.speculation import Drafter, Session
 
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=12)
 VOCABULARIES = st.sampled_from([3, 17, VOCABULARY])
@@ -43,12 +44,10 @@ def draft(kind, vocabulary):
     )
 
 
-class Grown:
+class Grown(Drafter, Session):
     """A drafter that chooses one and the same tree in every round, cut to the levels that may be
     drafted.
     """
-
-    hidden_layers, passes = (), 0
 
     def __init__(self, tree):
         self.tree = tree
@@ -63,9 +62,6 @@ class Grown:
             if level < context.wanted - 1
         ]
         return Proposal(self.tree.prune(shallow)[0]) if shallow else NOTHING
-
-    def observe(self, verdict, scores):
-        pass
 
 
 class Replay(SeededRng):

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec_lite.checks import is_whole
-from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.acceptance.rule import RuleFunction
+from specdec_lite.checks import whole
+from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Rng, outcomes
 from specdec_lite.tree import TokenTree
 
 Law = Callable[[tuple[int, ...]], Tensor]
-Judge = Callable[[Proposal, Tensor, Rng], Verdict]
 
 
 def _check_law(name: str, probs) -> Tensor:
@@ -30,7 +30,7 @@ def _check_law(name: str, probs) -> Tensor:
     return probs
 
 
-def output_law(p, q, rule: Judge) -> Tensor:
+def output_law(p, q, rule: RuleFunction) -> Tensor:
     """The exact law [V], float64, of the first emitted token when one token is drafted from q and
     judged against p.
 
@@ -102,7 +102,7 @@ def joint_law(target: Law, length: int) -> Tensor:
 
 
 def block_law(
-    target: Law, drafter_law: Law, rule: Judge, gamma: int, propose=draw_chain
+    target: Law, drafter_law: Law, rule: RuleFunction, gamma: int, propose=draw_chain
 ) -> BlockLaw:
     """The exact law of the block that one round emits, chains and trees, by running `rule` over
     every outcome.
@@ -111,8 +111,7 @@ def block_law(
     1: draft length. propose(drafter_law, gamma, rng) → Proposal: how the draft is made; the default
     draws a chain, others make trees.
     """
-    if not is_whole(gamma) or gamma < 1:
-        raise ValueError(f"gamma={gamma!r}: must be a whole number ≥ 1")
+    whole("gamma", gamma, 1)
 
     def experiment(rng: Rng) -> tuple[int, ...]:
         proposal = propose(drafter_law, gamma, rng)

@@ -1,7 +1,22 @@
-"""Sources of proposals: one file, one class per method."""
+"""Sources of proposals: one file, one class per method; and what they are made of."""
 
 from specdec_lite.drafters.blockwise import BlockwiseDrafter
+from specdec_lite.drafters.chain import draft_chain
+from specdec_lite.drafters.grow import grow
+from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.medusa import MedusaDrafter
 from specdec_lite.drafters.model import ModelDrafter
+from specdec_lite.speculation import Context, Drafter, Session, Shape
 
-__all__ = ["BlockwiseDrafter", "MedusaDrafter", "ModelDrafter"]
+__all__ = [
+    "BlockwiseDrafter",
+    "Context",
+    "Drafter",
+    "Length",
+    "MedusaDrafter",
+    "ModelDrafter",
+    "Session",
+    "Shape",
+    "draft_chain",
+    "grow",
+]

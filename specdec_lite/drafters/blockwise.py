@@ -8,18 +8,17 @@ from pathlib import Path
 import torch
 
 from specdec_lite.checks import is_number, is_whole
-from specdec_lite.drafters.heads import Heads, check_heads, load_heads
-from specdec_lite.engine.cache import Scores
+from specdec_lite.drafters.heads import Heads, check_heads, check_target, load_heads
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import Context
+from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "blockwise"
 
 
-class BlockwiseDrafter:
+class BlockwiseDrafter(Drafter):
     """Predict a block of k tokens at once: the first by the target's own head, which is the round's
     last token, the others by k−1 extra heads.
 
@@ -72,8 +71,14 @@ class BlockwiseDrafter:
     def start(self, context: Context) -> "BlockwiseSession":
         return BlockwiseSession(self)
 
+    def check(self, target: CausalLM, positions: int) -> None:
+        check_target(self.target, target)
 
-class BlockwiseSession:
+    def shape(self) -> Shape:
+        return Shape(self.k - 1, self.k - 1)
+
+
+class BlockwiseSession(Session):
     """Has no state but a count: all it needs is in the scores of the last round.
 
     Tokens t_0 … t_{n−1} are committed and t_{n−1} has not been fed, so the last row of
@@ -82,11 +87,12 @@ class BlockwiseSession:
     """
 
     def __init__(self, drafter: BlockwiseDrafter):
-        self.drafter, self.passes = drafter, 0
+        self.drafter = drafter
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        drafter, count = self.drafter, min(self.drafter.k, context.wanted) - 1
+        drafter = self.drafter
+        count = min(drafter.k, context.wanted) - 1
         if count < 1 or context.scores is None:
             return NOTHING
         states = context.scores.hidden["final"][0, -1]
@@ -97,6 +103,3 @@ class BlockwiseSession:
             return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
         probs = sampling(logits)
         return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        """Nothing to undo: rejected drafts left no trace here."""

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from specdec_lite.checks import model, same_device
 from specdec_lite.engine.models import CausalLM
 
 FILE = "heads.safetensors"
@@ -70,8 +71,7 @@ def check_heads(heads: Heads, target: CausalLM) -> None:
     """TypeError where these are not heads on a target, ValueError where they cannot read its hidden
     states.
     """
-    if not isinstance(target, CausalLM):
-        raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
+    model("target", target)
     if not isinstance(heads, Heads):
         raise TypeError(
             f"heads is a {type(heads).__name__}: must be specdec_lite.drafters.heads.Heads, or use"
@@ -86,6 +86,16 @@ def check_heads(heads: Heads, target: CausalLM) -> None:
         raise ValueError(
             f"heads are {heads.up.dtype} on {heads.up.device}, the target is {target.dtype} on"
             f" {target.device}: bring them there with heads.to(target.device, target.dtype)"
+        )
+
+
+def check_target(own: CausalLM, target: CausalLM) -> None:
+    """ValueError where heads of the target `own` are to draft for another kind of target."""
+    same_device("drafter", own, target)
+    if own.hidden_size != target.hidden_size:
+        raise ValueError(
+            f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has"
+            f" {target.hidden_size}: give the target they were trained on"
         )
 
 

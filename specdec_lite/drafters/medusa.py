@@ -18,11 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.heads import Heads, check_heads, load_heads
-from specdec_lite.engine.cache import Scores
+from specdec_lite.drafters.heads import Heads, check_heads, check_target, load_heads
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.speculation import Context
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
 
 SHIPPED = Path(__file__).parent.parent / "weights" / "medusa"
@@ -40,7 +39,7 @@ def load_report(folder: str | Path = SHIPPED) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-class MedusaDrafter:
+class MedusaDrafter(Drafter):
     """Draft a tree of the heads' likeliest tokens, of the same shape in every round.
 
     target: the model that decodes; its vocabulary projection is shared by all heads. heads: trained
@@ -73,10 +72,6 @@ class MedusaDrafter:
                 f" {target.vocab_size - 1}"
             )
         self.hidden_layers = ("final",) if len(tree) else ()
-        self.shapes = [
-            tree.prune([node for node, level in enumerate(depth) if level < levels])[0]
-            for levels in range(self.levels + 1)
-        ]
 
     @classmethod
     def from_pretrained(
@@ -107,30 +102,28 @@ class MedusaDrafter:
     def start(self, context: Context) -> "MedusaSession":
         return MedusaSession(self)
 
+    def check(self, target: CausalLM, positions: int) -> None:
+        check_target(self.target, target)
 
-class MedusaSession:
+    def shape(self) -> Shape:
+        return Shape(self.levels, len(self.tree))
+
+
+class MedusaSession(Session):
     """Holds nothing but a count: what the heads read is the last row of the scores that the
     target's last pass left.
     """
 
     def __init__(self, drafter: MedusaDrafter):
-        self.drafter, self.passes = drafter, 0
+        self.drafter = drafter
 
     def propose(self, context: Context) -> Proposal:
         """Nothing after a prompt of one token: no token has been scored then, so there is no hidden
         state to read.
         """
         drafter = self.drafter
-        levels = min(self.drafter.levels, context.wanted - 1)
-        if levels < 1 or context.scores is None:
+        if drafter.levels < 1 or context.scores is None:
             return NOTHING
         self.passes += 1
-        guesses = (
-            drafter.logits(context.scores.hidden["final"][0, -1], levels)
-            .topk(drafter.ranks)
-            .indices
-        )
-        return Proposal(drafter.shapes[levels].fill(guesses))
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        """Nothing to undo: rejected branches left no trace here."""
+        logits = drafter.logits(context.scores.hidden["final"][0, -1], drafter.levels)
+        return Proposal(drafter.tree.fill(logits.topk(drafter.ranks).indices))

@@ -6,11 +6,13 @@ lives here: the call, and what it checks before anything runs. What does not: ho
 model makes its pass (`native`, `hugging_face`).
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
+from specdec_lite.checks import whole
 from specdec_lite.engine.cache import Cache, Layer, Scores
 from specdec_lite.engine.hugging_face import HuggingFaceBackend
 from specdec_lite.engine.native import NativeBackend
@@ -23,10 +25,13 @@ class CausalLM:
     causal LM.
 
     Attributes: model, vocab_size, num_layers, max_positions (context length), hidden_size, device,
-    dtype. Raises TypeError for anything else, and ValueError for a model that cannot be decoded
-    speculatively: encoder–decoders, models with recurrent state, and the types named in
-    `hugging_face.REFUSED` and `BIDIRECTIONAL`.
+    dtype, longest_pass (tokens that one pass can take; infinite but for passes of fixed shape).
+    Raises TypeError for anything else, and ValueError for a model that cannot be decoded
+    speculatively: encoder–decoders, models with recurrent state, and those of Hugging Face that
+    fail the self-test which is run when they are wrapped.
     """
+
+    longest_pass: float = math.inf
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -40,10 +45,13 @@ class CausalLM:
                 " Hugging Face causal language model, head included"
             )
         model.eval()
-        for name in ("vocab_size", "num_layers", "max_positions", "hidden_size"):
-            setattr(self, name, getattr(self.backend, name))
+        self.vocab_size: int = self.backend.vocab_size
+        self.num_layers: int = self.backend.num_layers
+        self.max_positions: int = self.backend.max_positions
+        self.hidden_size: int = self.backend.hidden_size
         weight = next(model.parameters())
-        self.device, self.dtype = weight.device, weight.dtype
+        self.device = weight.device
+        self.dtype = weight.dtype
 
     def __repr__(self) -> str:
         size = sum(weight.numel() for weight in self.model.parameters())
@@ -64,41 +72,91 @@ class CausalLM:
         tree: TokenTree | None = None,
         hidden_layers: Sequence[Layer] = (),
         last: bool = False,
+        *,
+        cached: int = 0,
+        states: tuple[int, Tensor] | None = None,
     ) -> Scores:
         """Feed tokens after what the cache holds and extend the cache by them.
 
-        tokens: [B, n] ids (or [n], or a list, for B = 1). tree: the last len(tree) tokens are its
-        nodes, hanging from the token before them; None: a chain. last: only the last row of logits
-        is wanted (a prefill). ValueError for what does not fit, ids that the model does not know
-        among it (on a CPU; a GPU stops with its own error).
+        Args:
+            tokens: [B, n] ids (or [n], or a list, for B = 1).
+            cache: of this model; it is extended by the n tokens.
+            tree: the last tokens are its nodes, hanging from the token before them; None: a chain.
+            hidden_layers: the states to return besides the logits: 0 (embedding), b (after block
+                b), "final".
+            last: only the last row of logits is wanted (a prefill).
+            cached: so many of the tree's first nodes are in the cache already, and only the others
+                are fed; the tree's root may be there already too (then no token comes before it).
+            states: (b, rows [B, n, d]): begin behind block b with these rows, whose keys up to
+                block b are stored already; b = 0 stands in for the embedding. Native models only.
+
+        ValueError for what does not fit, ids that the model does not know among it (on a CPU; a GPU
+        stops with its own error).
         """
+        tokens = self._rows(tokens, cache.batch)
+        root = self._place(tokens.shape[1], cache, tree, cached)
+        self.check_layers(hidden_layers, cache.layers)
+        if states is not None:
+            self._check_states(states, tokens, hidden_layers)
+        options = {}
+        if cached:
+            options["cached"] = cached
+        if states is not None:
+            options["states"] = states
+        plain = tree is None or tree.is_chain and not cached and root >= cache.length
+        scores = self.backend.score(
+            tokens, cache, None if plain else tree, hidden_layers, last, **options
+        )
+        cache.root = root
+        cache.length += tokens.shape[1]
+        return scores
+
+    def _rows(self, tokens: Tensor | Sequence[int], batch: int) -> Tensor:
         tokens = torch.as_tensor(tokens, device=self.device)
         tokens = tokens[None] if tokens.dim() == 1 else tokens
-        if tokens.dim() != 2 or tokens.shape[0] != cache.batch or tokens.shape[1] == 0:
+        if tokens.dim() != 2 or tokens.shape[0] != batch or tokens.shape[1] == 0:
             raise ValueError(
-                f"tokens has shape {tuple(tokens.shape)}: must be [{cache.batch}, n] with n ≥ 1"
+                f"tokens has shape {tuple(tokens.shape)}: must be [{batch}, n] with n ≥ 1"
             )
         if not is_whole_dtype(tokens.dtype):
             raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
         tokens = tokens.long()
-        if tree is not None and len(tree) >= tokens.shape[1]:
+        if self.device.type == "cpu":  # a GPU would have to be waited for
+            known = len(self.backend.embedding.weight)
+            least, most = (int(x) for x in tokens.aminmax())
+            if least < 0 or most >= known:
+                raise ValueError(
+                    f"tokens holds ids from {least} to {most}: must be 0 … {known - 1}"
+                )
+        return tokens
+
+    def _place(self, count: int, cache: Cache, tree: TokenTree | None, cached: int) -> int:
+        """The slot of the root: of the token before the tree, or of the first one fed."""
+        reach = count
+        root = cache.length
+        if tree is None and cached:
+            raise ValueError(f"cached={cached} without a tree: say which nodes are in the cache")
+        if tree is not None and len(tree):
+            whole("cached", cached, 0, len(tree) - 1)
+            before = count - (len(tree) - cached)
+            root = cache.length + before - cached - 1
+            if before < 0 or root < 0 or cached and before:
+                raise ValueError(
+                    f"tokens holds {count} ids for a tree of {len(tree)} nodes, {cached} of them in"
+                    f" the cache, which holds {cache.length} tokens: the token before the tree must"
+                    " be fed too, unless it is in the cache"
+                )
+            reach = root + 2 + int(tree.depth.max()) - cache.length
+        if cache.shift + cache.length + reach > self.max_positions:
             raise ValueError(
-                f"tokens holds {tokens.shape[1]} ids for a tree of {len(tree)} nodes: the token"
-                " before the tree must be fed too"
+                f"tokens: {reach} positions after {cache.shift + cache.length} exceed the model's"
+                f" context length of {self.max_positions}"
             )
-        if tree is not None and tree.is_chain:
-            tree = None
-        reach = (
-            tokens.shape[1]
-            if tree is None
-            else tokens.shape[1] - len(tree) + int(tree.depth.max()) + 1
-        )
-        if cache.length + reach > self.max_positions:
-            raise ValueError(
-                f"tokens: {reach} positions after {cache.length} exceed the model's context length"
-                f" of {self.max_positions}"
-            )
-        depth = self.num_layers if cache.layers is None else cache.layers
+        return root
+
+    def check_layers(self, hidden_layers: Sequence[Layer], layers: int | None = None) -> None:
+        """ValueError for the name of a hidden state that a pass (of `layers` layers) has not."""
+        depth = self.num_layers if layers is None else layers
         unknown = [
             layer for layer in hidden_layers if layer != "final" and layer not in range(depth + 1)
         ]
@@ -107,21 +165,21 @@ class CausalLM:
                 f"hidden_layers={list(hidden_layers)}: {unknown} are none of 0 (embedding), 1 …"
                 f" {depth} (after that block), 'final'"
             )
-        try:
-            scores = self.backend.score(tokens, cache, tree, hidden_layers, last)
-        except (
-            IndexError
-        ):  # asked only now: to look at the ids before every pass would make a GPU wait
-            known = len(self.backend.embedding.weight)
-            if tokens.min() < 0 or tokens.max() >= known:
-                raise ValueError(
-                    f"tokens holds ids from {int(tokens.min())} to {int(tokens.max())}: must be 0 …"
-                    f" {known - 1}"
-                ) from None
-            raise
-        cache.before_last_pass = cache.length
-        cache.length += tokens.shape[1]
-        return scores
+
+    def _check_states(self, states: tuple, tokens: Tensor, hidden_layers: Sequence[Layer]) -> None:
+        block, rows = states
+        whole("states' block", block, 0, self.num_layers)
+        if rows.shape != (*tokens.shape, self.hidden_size):
+            raise ValueError(
+                f"states has rows {tuple(rows.shape)}: must be"
+                f" {(*tokens.shape, self.hidden_size)}, one for every token fed"
+            )
+        early = [layer for layer in hidden_layers if layer != "final" and layer < block]
+        if early:
+            raise ValueError(
+                f"hidden_layers={list(hidden_layers)}: a pass that begins behind block {block} does"
+                f" not compute {early}"
+            )
 
     def embed(self, ids: Tensor) -> Tensor:
         """Input embeddings: ids [...] → [..., d]."""

@@ -21,9 +21,13 @@ class NativeStorage:
     by_layer = True  # its first layers can be read and written alone
 
     def __init__(self, model: Transformer, batch: int, capacity: int):
-        weight = model.embedding.weight
-        self.make = lambda size: Storage(model.config, batch, size, weight.device, weight.dtype)
+        self.model = model
+        self.batch = batch
         self.tensors = self.make(capacity)
+
+    def make(self, capacity: int) -> Storage:
+        weight = self.model.embedding.weight
+        return Storage(self.model.config, self.batch, capacity, weight.device, weight.dtype)
 
     def reserve(self, capacity: int) -> None:
         if capacity > self.tensors.capacity:
@@ -38,6 +42,14 @@ class NativeStorage:
             tensor[..., start : start + len(rows), :] = tensor[
                 ..., start + rows.to(tensor.device), :
             ]
+
+    def copy(self, slots: Sequence[int], room: int) -> "NativeStorage":
+        """These entries alone, with room for more behind them."""
+        other = NativeStorage(self.model, self.batch, max(1, len(slots) + room))
+        rows = torch.tensor(slots, dtype=torch.long, device=self.tensors.keys.device)
+        other.tensors.keys[..., : len(slots), :] = self.tensors.keys[..., rows, :]
+        other.tensors.values[..., : len(slots), :] = self.tensors.values[..., rows, :]
+        return other
 
     def cut(self, length: int) -> None:
         """Nothing to do: what lies beyond the length is overwritten."""
@@ -90,20 +102,36 @@ class NativeBackend:
         tree: TokenTree | None,
         hidden_layers: Sequence[Layer],
         last: bool,
+        cached: int = 0,
+        states: tuple[int, Tensor] | None = None,
     ) -> Scores:
         count = tokens.shape[1]
         length = cache.length
+        shift = cache.shift
         weight = self.embedding.weight
         window = self.model.config.window
         cache.storage.reserve(length + count)
         positions = bias = None
-        if tree is not None or (window is not None and length + count > window):
-            positions = tree_positions(length, count, tree, weight.device)
-            bias = additive(visible(length, count, tree, window, positions), weight.dtype)
+        masked = window is not None and length + shift + count > window
+        if tree is not None or masked or shift:
+            positions = tree_positions(length, count, tree, weight.device, cached, shift)
+        if tree is not None or masked:
+            stored = cache.positions() if masked else None
+            mask = visible(length, count, tree, window, positions, cached, stored)
+            bias = additive(mask, weight.dtype)
         elif count > 1 and length:
             bias = self._causal(length, count, weight)
         hidden = dict.fromkeys(hidden_layers)
         logits = self.model(
-            tokens, cache.storage.tensors, length, positions, bias, cache.layers, hidden, last
+            tokens,
+            cache.storage.tensors,
+            length,
+            positions,
+            bias,
+            cache.layers,
+            hidden,
+            last,
+            states=states,
+            skip=cache.skip,
         )
         return Scores(logits, hidden)

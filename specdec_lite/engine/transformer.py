@@ -7,6 +7,7 @@ translation to and from Hugging Face weights. What does not: sampling, caches th
 query heads, G key/value heads, h head size.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 
@@ -124,7 +125,7 @@ class Block(nn.Module):
             (Norm(config.head_size, config.norm_eps) if config.qk_norm else None) for _ in range(2)
         )
 
-    def forward(
+    def attention(
         self,
         x: Tensor,
         cos: Tensor,
@@ -149,9 +150,12 @@ class Block(nn.Module):
         if past is not None:
             k, v = store(past, k, v, start)
         seen = attend(q, k, v, bias, causal=bias is None and n > 1)
-        x = x + self.out(seen.transpose(1, 2).reshape(batch, n, -1))
+        return self.out(seen.transpose(1, 2).reshape(batch, n, -1))
+
+    def mlp(self, x: Tensor) -> Tensor:
+        """x: [B, n, d] → [B, n, d]."""
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
-        return x + self.down(F.silu(gate) * up)
+        return self.down(F.silu(gate) * up)
 
 
 class Transformer(nn.Module):
@@ -175,10 +179,8 @@ class Transformer(nn.Module):
         angles are wrong angles.
         """
         if (device, dtype) not in self._tables:
-            with (
-                torch.inference_mode(False),
-                torch.no_grad(),
-            ):  # a pass that trains may need them later
+            # A pass that trains may need them later.
+            with torch.inference_mode(False), torch.no_grad():
                 size = self.config.head_size
                 steps = torch.arange(self.config.max_positions, device=device).float()
                 frequencies = 1.0 / self.config.rope_theta ** (
@@ -198,33 +200,43 @@ class Transformer(nn.Module):
         layers: int | None = None,
         keep: dict | None = None,
         last: bool = False,
+        *,
+        states: tuple[int, Tensor] | None = None,
+        skip: Collection[tuple[int, str]] = (),
     ) -> Tensor:
         """tokens [B, n] → logits [B, n, V] (or [B, 1, V] with `last`: a prefill needs only its last
         row).
 
-        storage: where keys and values live, written at `start` (a number, or slots [n] with
-        positions and bias: see `store`); None: plain causal attention over `tokens` alone.
-        positions: [n] position ids, default start … start+n-1. bias: additive attention mask [n,
-        start+n], needed for several tokens after stored ones. layers: stop after that many blocks
-        (early exit). keep: a dict whose keys (0 = embedding, b = after block b, "final" = after the
-        final norm) are filled with hidden states [B, n, d].
+        Args:
+            storage: where keys and values live, written at `start` (a number, or slots [n] with
+                positions and bias: see `store`); None: plain causal attention over `tokens` alone.
+            positions: [n] position ids, default start … start+n-1.
+            bias: additive attention mask [n, start+n], needed for several tokens after stored ones.
+            layers: stop after that many blocks (early exit).
+            keep: a dict whose keys (0 = embedding, b = after block b, "final" = after the final
+                norm) are filled with hidden states [B, n, d].
+            states: (b, rows [B, n, d]): begin behind block b with these rows; b = 0 stands in for
+                the embedding.
+            skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
         """
-        x = self.embedding(tokens)
+        first, x = (0, self.embedding(tokens)) if states is None else states
         cos, sin = self.rotary(x.device, x.dtype)
         cos, sin = (
             t[start : start + tokens.shape[1]] if positions is None else t[positions]
             for t in (cos, sin)
         )
         keep = {} if keep is None else keep
-        if 0 in keep:
-            keep[0] = x
-        for index, block in enumerate(
-            islice(self.blocks, layers), start=1
-        ):  # a slice would build a module, at every pass
-            past = None if storage is None else (storage.keys[index - 1], storage.values[index - 1])
-            x = block(x, cos, sin, bias, past, start)
-            if index in keep:
-                keep[index] = x
+        if first in keep:
+            keep[first] = x
+        # A slice of the list would build a module, at every pass.
+        for index, block in enumerate(islice(self.blocks, first, layers), start=first):
+            past = None if storage is None else (storage.keys[index], storage.values[index])
+            if (index, "attention") not in skip:
+                x = x + block.attention(x, cos, sin, bias, past, start)
+            if (index, "mlp") not in skip:
+                x = x + block.mlp(x)
+            if index + 1 in keep:
+                keep[index + 1] = x
         x = self.norm(x)
         if "final" in keep:
             keep["final"] = x

@@ -67,12 +67,15 @@ class StaticLM(CausalLM):
                 f"capture=True: the model is on {self.device}, and CUDA graphs need a CUDA device"
             )
         self.backend = StaticBackend(model.model, capacity, sizes, capture)
-        self.max_positions, self.longest_pass = capacity - sizes[-1], sizes[-1]
+        self.max_positions = capacity - sizes[-1]
+        self.longest_pass = sizes[-1]
 
 
 class StaticBackend(NativeBackend):
     """Chooses the program of a pass. Slots (storage with its programs) are used again when a cache
-    is gone: capture once.
+    is gone: capture once. A captured graph reads the addresses that it was captured with, so slots
+    serve only the weights that they were made for: after a change of dtype or
+    `load_state_dict(assign=True)` new ones are made, and the old ones are forgotten.
     """
 
     def __init__(self, model: Transformer, capacity: int, sizes: tuple[int, ...], capture: bool):
@@ -80,11 +83,15 @@ class StaticBackend(NativeBackend):
         self.capacity = capacity
         self.sizes = sizes
         self.capture = capture
-        self.free: dict[tuple, list[Slot]] = {}
+        self.weights: tuple = ()
+        self.free: dict[int, list[Slot]] = {}
 
     def storage(self, batch: int, capacity: int) -> "StaticStorage":
-        weight = self.embedding.weight
-        free = self.free.setdefault((batch, weight.device, weight.dtype), [])
+        weights = tuple((w.data_ptr(), w.dtype, w.device) for w in self.model.parameters())
+        if weights != self.weights:
+            self.weights = weights
+            self.free = {}
+        free = self.free.setdefault(batch, [])
         slot = free.pop() if free else Slot(self.model, batch, self.capacity, self.capture)
         storage = StaticStorage(slot)
         weakref.finalize(storage, free.append, slot)
@@ -97,19 +104,20 @@ class StaticBackend(NativeBackend):
         tree: TokenTree | None,
         hidden_layers: Sequence[Layer],
         last: bool,
+        cached: int = 0,
+        states: tuple[int, Tensor] | None = None,
     ) -> Scores:
         count = tokens.shape[1]
         size = next((size for size in self.sizes if size >= count), None)
-        if size is None or cache.layers is not None or cache.length + size > self.capacity:
-            return super().score(tokens, cache, tree, hidden_layers, last)
-        logits, hidden = cache.storage.slot.program(size, tuple(hidden_layers))(
-            tokens, cache.length, tree
-        )
+        whole = cache.layers is None and not cache.skip and not cache.shift and states is None
+        fed = tree is None or len(tree) < count  # the root too
+        if size is None or not whole or not fed or cache.length + size > self.capacity:
+            return super().score(tokens, cache, tree, hidden_layers, last, cached, states)
+        program = cache.storage.slot.program(size, tuple(hidden_layers))
+        logits, hidden = program(tokens, cache.length, tree)
         rows = slice(count - 1, count) if last else slice(0, count)
-        return Scores(
-            logits[:, rows].clone(),
-            {layer: states[:, :count].clone() for layer, states in hidden.items()},
-        )
+        hidden = {layer: states[:, :count].clone() for layer, states in hidden.items()}
+        return Scores(logits[:, rows].clone(), hidden)
 
 
 class StaticStorage(NativeStorage):
@@ -118,7 +126,10 @@ class StaticStorage(NativeStorage):
     """
 
     def __init__(self, slot: "Slot"):
-        self.slot, self.tensors = slot, slot.tensors
+        self.slot = slot
+        self.model = slot.model
+        self.batch = slot.batch
+        self.tensors = slot.tensors
         with torch.inference_mode():  # allowed for tensors made in any mode
             self.tensors.keys.zero_()
             self.tensors.values.zero_()

@@ -9,15 +9,20 @@ ones, and passes of fixed shape (`graphs`). Chance comes from the same uniforms 
 in the plain path, so one seed gives one text on both; nothing here needs a GPU.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from specdec_lite.acceptance.rule import kind_of
+from specdec_lite.checks import whole
 from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
+from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Rng, SeededRng, precise
-from specdec_lite.speculation import Context, Judged, not_finite
+from specdec_lite.speculation import Context, Verifier, not_finite
 from specdec_lite.tree import TokenTree
 
 
@@ -61,9 +66,8 @@ def invert(probs: Tensor, uniform: Tensor) -> Tensor:
     total = cumulative[-1:]
     aim = (uniform * total.double()).to(cumulative.dtype)
     first = torch.searchsorted(cumulative, aim, right=True)
-    return torch.minimum(first, torch.searchsorted(cumulative, total)).clamp(
-        max=len(probs) - 1
-    )  # aim rounded up to the total itself
+    # The aim may be rounded up to the total itself.
+    return torch.minimum(first, torch.searchsorted(cumulative, total)).clamp(max=len(probs) - 1)
 
 
 def judge_sampled(
@@ -104,14 +108,20 @@ def judge_greedy(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OnDevice:
+def read(**parts: Tensor) -> dict[str, list[float]]:
+    """Tensors [n_i] as lists on the host, by one copy: a round's only wait."""
+    numbers = torch.cat([part.double() for part in parts.values()]).tolist()
+    ends = list(accumulate(len(part) for part in parts.values()))
+    return {name: numbers[end - len(part) : end] for (name, part), end in zip(parts.items(), ends)}
+
+
+class OnDevice(Verifier):
     """The rule for chains that is judged on the device: exact match at temperature 0, speculative
     sampling above.
     """
 
-    name: str = "on_device"
-    lossless: bool = True
+    name = "on_device"
+    lossless = True
 
     def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         """Judge as any rule does, from the distributions [n+1, V]; used where rules are compared
@@ -127,40 +137,33 @@ class OnDevice:
         _check_drawn(q.tolist(), int(accepted))
         return _verdict(rng, count, int(accepted), int(token))
 
-    def read(self, proposal: Proposal, logits: Tensor, context: Context) -> Judged:
-        """Judge the target's logits [n+1, V] and read everything a step reports with one copy to
-        the host.
-        """
+    def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
+        """Judge the target's logits and read everything a step reports with one copy to the host."""
         _check(proposal)
-        tree = proposal.tree
+        logits = scores.logits[0]
         count = len(proposal.tree)
-        greedy = context.sampling.greedy
-        tokens = tree.tokens.to(logits.device)
-        if greedy and proposal.probs is None:
-            judged = judge_greedy(tokens, logits)
+        tokens = proposal.tree.tokens.to(logits.device)
+        rng = context.rng
+        if context.sampling.greedy and proposal.probs is None:
+            rng = None
+            accepted, token, p, q = judge_greedy(tokens, logits)
         else:
             probs = context.sampling(logits)
-            judged = judge_sampled(
-                tokens,
-                _rows(proposal, probs),
-                probs,
-                upload(upcoming(context.rng, count + 1), logits.device),
-            )
-        finite = logits.amax(-1).isfinite().all().double()[None]
-        found = torch.cat(
-            [part.double() for part in (finite, *judged, tokens)]
-        ).tolist()  # the round's only wait
-        sound = bool(found[0])
-        accepted = int(found[1])
-        token = int(found[2])
-        p, q, drafted = (found[3 + i * count : 3 + (i + 1) * count] for i in range(3))
-        if not sound:
+            uniforms = upload(upcoming(rng, count + 1), logits.device)
+            rows = _rows(proposal, probs)
+            accepted, token, p, q = judge_sampled(tokens, rows, probs, uniforms)
+        finite = logits.amax(-1).isfinite().all()[None]
+        host = read(finite=finite, accepted=accepted, token=token, p=p, q=q, tokens=tokens)
+        if not host["finite"][0]:
             raise not_finite(context, logits.dtype)
-        _check_drawn(q, accepted)
-        verdict = _verdict(
-            None if greedy and proposal.probs is None else context.rng, count, accepted, token
+        taken = int(host["accepted"][0])
+        _check_drawn(host["q"], taken)
+        return replace(
+            _verdict(rng, count, taken, int(host["token"][0])),
+            tokens=tuple(int(token) for token in host["tokens"]),
+            p=tuple(host["p"]),
+            q=tuple(host["q"]),
         )
-        return verdict, TokenTree([int(x) for x in drafted], tree.parents), tuple(p), tuple(q)
 
 
 on_device = OnDevice()
@@ -198,16 +201,21 @@ def _verdict(rng: Rng | None, count: int, accepted: int, token: int) -> Verdict:
     tested = min(accepted + 1, count)
     for _ in range(0 if rng is None else tested + 1):
         rng.uniform()
-    kind = "sampled" if not count else "recovered" if accepted < count else "bonus"
-    return Verdict(tuple(range(accepted)), token, kind, (1,) * tested)
+    path = tuple(range(accepted))
+    kind = kind_of(path, rejected=accepted < count)
+    return Verdict(path, token, kind, (1,) * tested)
 
 
 class DeviceDrafter(ModelDrafter):
     """`ModelDrafter` whose tokens stay on the device until the verdict; use it with
     `rule=on_device`.
 
-    With a draft of fixed shapes (`graphs.StaticLM`) a whole round is queued without a wait.
+    With a draft of fixed shapes (`graphs.StaticLM`) a whole round is queued without a wait. gamma:
+    a number; a policy that looks at the draft would have to wait for it.
     """
+
+    def __init__(self, model: CausalLM, gamma: int = 4):
+        super().__init__(model, whole("gamma", gamma, 1))
 
     def start(self, context: Context) -> "DeviceSession":
         return DeviceSession(self.model, self.gamma, context)
@@ -218,19 +226,18 @@ class DeviceSession(ModelSession):
 
     def propose(self, context: Context) -> Proposal:
         self.root = len(context.tokens)
-        gamma = min(self.gamma, context.wanted - 1)
+        gamma = min(self.length.gamma, context.wanted - 1)
         if gamma < 1:
             return NOTHING
-        rng, greedy = _seeded(context.rng), context.sampling.greedy
+        rng = _seeded(context.rng)
+        greedy = context.sampling.greedy
         fed = context.tokens[self.cache.length :]
-        tokens = []
-        rows = []
-        uniforms = (
-            None if greedy else upload([rng.uniform() for _ in range(gamma)], context.tokens.device)
-        )
+        tokens: list[Tensor] = []
+        rows: list[Tensor] = []
+        chance = [] if greedy else [rng.uniform() for _ in range(gamma)]
+        uniforms = upload(chance, context.tokens.device)
         for i in range(gamma):
             logits = fit(self._score(fed).logits[0, -1], context.vocab_size)
-            self.passes += 1
             if greedy:
                 fed = logits.argmax(-1, keepdim=True)
             else:

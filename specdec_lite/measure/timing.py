@@ -21,7 +21,7 @@ from specdec_lite.decoding import generate, stream
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.memory import device_named, has_bfloat16
 from specdec_lite.measure.results import machine_name
-from specdec_lite.speculation import Drafter, between, moment
+from specdec_lite.speculation import Drafter, elapsed, now
 
 WARM = 16  # tokens decoded once before the loop is timed
 
@@ -60,11 +60,11 @@ def _seconds(job: Callable[[], object], device: torch.device) -> float:
     included.
     """
     synchronise(device)
-    began = moment(device)
+    began = now(device)
     job()
-    ended = moment(device)
+    ended = now(device)
     synchronise(device)
-    return between(began, ended)
+    return elapsed(began, ended)
 
 
 def samples(

@@ -248,7 +248,7 @@ def test_cache_bad_inputs(name):
             cache.crop(length)
     assert cache.length == 5
     cache.keep([])
-    assert cache.length == 3 == cache.before_last_pass
+    assert cache.length == 3 == cache.root
     with pytest.raises(ValueError, match="0 tokens"):
         cache.keep([0])
 
@@ -257,7 +257,7 @@ def test_cache_bad_inputs(name):
 def test_an_empty_cache_keeps_nothing(name):
     cache = model_named(name).new_cache()
     cache.keep([])
-    assert cache.length == 0 == cache.before_last_pass
+    assert cache.length == 0 == cache.root
 
 
 def test_a_model_may_be_given_another_dtype_between_two_texts():
@@ -337,7 +337,7 @@ def test_a_view_exits_early_on_the_same_storage():
 
 @pytest.mark.parametrize("layers", [0, -1, 4, True, 1.5])
 def test_a_view_of_layers_that_are_not_there_is_refused(layers):
-    with pytest.raises(ValueError, match=f"layers={layers}: must be a whole number from 1 to 3"):
+    with pytest.raises(ValueError, match=f"layers={layers}: must be a whole number in 1 … 3"):
         native(num_layers=3).new_cache().view(layers)
 
 

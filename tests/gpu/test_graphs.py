@@ -218,6 +218,40 @@ def test_a_model_may_be_given_another_dtype_between_two_texts():
     assert torch.equal(generate(static, PROMPT, max_new_tokens=12).tokens, before)
 
 
+def addresses(model):
+    return [weight.data_ptr() for weight in model.parameters()]
+
+
+def remembered(run, device):
+    """What a captured graph does with weights: it reads where they lay when it was captured."""
+    there = addresses(run.__self__.model)
+
+    def replay():
+        assert there == addresses(run.__self__.model), "a replay would read weights that are gone"
+        out[0].copy_(run()[0])
+
+    out = run()
+    return replay, out
+
+
+@pytest.mark.parametrize("change", ["assign", "dtype and back"])
+def test_no_graph_outlives_the_weights_it_reads(monkeypatch, change):
+    monkeypatch.setattr(graphs, "_capture", remembered)
+    model, static = both()
+    static.backend.capture = True
+    before = generate(static, PROMPT, max_new_tokens=8).tokens
+    kept = [weight.detach() for weight in model.model.parameters()]  # their place stays taken
+    if change == "assign":
+        state = {name: weight.clone() for name, weight in model.model.state_dict().items()}
+        model.model.load_state_dict(state, assign=True)
+    else:
+        model.model.double()
+        model.model.float()
+    assert [weight.data_ptr() for weight in kept] != addresses(model.model)
+    assert torch.equal(generate(static, PROMPT, max_new_tokens=8).tokens, before)
+    assert sum(map(len, static.backend.free.values())) == 1, "slots of the old weights are gone"
+
+
 def test_timing_takes_a_static_model():
     found = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
     assert set(found.target) == {1, 5} and min(found.target.values()) > 0

@@ -8,7 +8,7 @@ from models_zoo import PROMPT, native, perturbed
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specdec_lite import generate, load_pair, speculation, stream
-from specdec_lite.acceptance import Proposal, exact_match, speculative_sampling
+from specdec_lite.acceptance import Proposal, exact_match, sample_and_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.model import ModelSession
 from specdec_lite.engine.models import CausalLM
@@ -222,7 +222,7 @@ class Reads(TorchDispatchMode):
         self.hosts_own(monkeypatch)
         for session in (ModelSession, DeviceSession):
             monkeypatch.setattr(session, "propose", self.starting(session.propose))
-        monkeypatch.setattr(speculation, "judge", self.ending(speculation.judge))
+        monkeypatch.setattr(speculation, "verify", self.ending(speculation.verify))
 
     def once(self, method):
         def call(*args, **kwargs):
@@ -271,6 +271,7 @@ class Reads(TorchDispatchMode):
 def reads_in_rounds(monkeypatch, target, drafter, rule, temperature):
     """Reads from the first drafted token to the verdict, per round of a full draft."""
     with monkeypatch.context() as patch, Reads(patch) as reads:
+        patch.delenv("SPECDEC_CHECK")
         counts, before = [], 0
         for step in stream(target, PROMPT, drafter, 40, temperature, rule=rule, seed=0):
             if step.draft_passes:
@@ -296,6 +297,31 @@ def test_one_read_a_round(monkeypatch, temperature, static):
     assert len(plain) > 4 and min(plain) > 4
 
 
+@pytest.mark.parametrize("rule", [speculative_sampling, sample_and_match], ids=lambda r: r.name)
+def test_a_plain_rule_reads_the_device_twice_a_test_at_most_and_twice_a_round(monkeypatch, rule):
+    """One read of the round's own, one for the token that ends it; `sample_and_match` draws a token
+    for each level, and needs no other."""
+    target = native(dtype=torch.float32)
+    verify = speculation.verify
+    reads_of_rounds = []
+    with monkeypatch.context() as patch, Reads(patch) as reads:
+        patch.delenv("SPECDEC_CHECK")
+
+        def counted(rule, proposal, scores, context):
+            reads.count, reads.on = 0, True
+            verdict = verify(rule, proposal, scores, context)
+            reads.on = False
+            reads_of_rounds.append((reads.count, verdict.tested, len(proposal.tree)))
+            return verdict
+
+        patch.setattr(speculation, "verify", counted)
+        draft = ModelDrafter(perturbed(target), 4)
+        generate(target, PROMPT, draft, 60, 1.0, rule=rule, seed=0)
+    assert any(nodes for _, _, nodes in reads_of_rounds)
+    own = 2  # the drafted tree's tokens, which lie on the host
+    assert all(count <= 2 * tested + 2 + own for count, tested, _ in reads_of_rounds)
+
+
 class Event:
     """Stands for a CUDA event: it can be read only when the host has waited, as it does when a
     round's verdict is read.
@@ -319,17 +345,17 @@ def test_phases_are_read_after_the_verdict_and_never_waited_for(monkeypatch, dra
     target = native(dtype=torch.float32)
     made = drafter and drafter(perturbed(target), 3)
     plain = [told(step) for step in stream(target, PROMPT, made, 20, 1.0, rule=rule, seed=0)]
-    judge = speculation.judge
+    verify = speculation.verify
 
     def judged(*args):
-        verdict = judge(*args)
+        verdict = verify(*args)
         for event in Event.made:
             event.passed = True
         return verdict
 
     monkeypatch.setattr(Event, "made", [])
-    monkeypatch.setattr(speculation, "moment", lambda device: Event())
-    monkeypatch.setattr(speculation, "judge", judged)
+    monkeypatch.setattr(speculation, "now", lambda device: Event())
+    monkeypatch.setattr(speculation, "verify", judged)
     steps = list(stream(target, PROMPT, made, 20, 1.0, rule=rule, seed=0))
     assert [told(step) for step in steps] == plain and len(Event.made) == 3 * len(steps)
     assert all(
@@ -364,7 +390,8 @@ def test_bad_use_is_refused():
         on_device(Proposal(TokenTree.chain([1])), torch.full((2, 4), 0.25), EnumeratingRng())
 
 
-def test_nan_logits_and_impossible_drafts_are_flagged():
+def test_nan_logits_and_impossible_drafts_are_flagged(monkeypatch):
+    monkeypatch.delenv("SPECDEC_CHECK")
     target = native(dtype=torch.float32)
     broken = native(seed=1, dtype=torch.float32)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from mounting import bare_page, says
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import Proposal
+from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
 from specdec_lite.viz.block_stepper import BlockStepper, recorded_blocks
 from specdec_lite.viz.interactive import MIME
@@ -21,11 +22,8 @@ PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
 
 
-class Script:
+class Script(Drafter, Session):
     """A drafter that proposes what a function of the committed tokens says."""
-
-    hidden_layers = ()
-    passes = 0
 
     def __init__(self, propose):
         self._propose = propose

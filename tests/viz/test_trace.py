@@ -28,18 +28,16 @@ def step(tree: TokenTree, path=(), token="!", kind="recovered", tests=()) -> Ste
     emitted = (*tree.tokens[list(path)].tolist(), *([] if token is None else [token]))
     count = len(tree)
     return Step(
-        emitted,
-        tree,
-        tuple(path),
-        token,
-        kind,
-        tuple(tests),
-        (0.5,) * count,
-        (0.5,) * count,
-        count,
-        0.0,
-        0.0,
-        0.0,
+        tokens=emitted,
+        tree=tree,
+        path=tuple(path),
+        token=token,
+        kind=kind,
+        tests=tuple(tests),
+        p=(0.5,) * count,
+        q=(0.5,) * count,
+        draws=(1,) * count,
+        draft_passes=count,
     )
 
 
