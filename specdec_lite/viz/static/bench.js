@@ -146,15 +146,6 @@ function summary(s, r, run) {
 
 // Drawing -------------------------------------------------------------------------------------------------------------
 
-const IN_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "defs", "pattern"]);
-function make(tag, attributes = {}, ...children) {
-  const space = IN_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 const ROW = 40;
 const colour = (name) => `var(--sdl-${name})`;
 const PART_COLOURS = { accepted: "accepted", recovered: "recovered", sampled: "line", bonus: "bonus" };
@@ -219,7 +210,7 @@ function drawTrace(svg, width, s, r, run) {
   const off = formulas.totalVariation(s.p, r.emitted);
   if (off > 1e-3) svg.append(make("line", { x1: box.left, x2: box.right, y1: y(off), y2: y(off), stroke: colour("rejected"), "stroke-width": 2, "stroke-dasharray": "7 4" }),
     make("text", { class: "sdl-halo", x: box.right, y: y(off) - 7, "text-anchor": "end" }, `this rule's law: ${off.toFixed(3)}`));
-  svg.append(make("path", { d: run.trace.map(([n, d], i) => `${i ? "L" : "M"}${x(n).toFixed(1)} ${y(d).toFixed(1)}`).join(""), fill: "none", stroke: colour("accent"), "stroke-width": 2.5 }));
+  svg.append(make("path", { d: pathOf(run.trace.map(([n, d]) => [x(n), y(d)])), fill: "none", stroke: colour("accent"), "stroke-width": 2.5 }));
   const last = run.trace.at(-1);
   if (last) svg.append(make("circle", { cx: x(last[0]), cy: y(last[1]), r: 5, fill: colour("accent") }));
 }
@@ -228,33 +219,24 @@ function numbersTable(s, r, run) {
   const head = ["token", "p", "q", "accepted if drawn", "rejected: drawn from", "emitted", "share of draws"];
   const rows = s.p.map((v, i) => [NAMES[i], v.toFixed(3), s.q[i].toFixed(3), r.drawn[i] > 0 ? r.accept[i].toFixed(3) : "never drawn",
     r.left[i].toFixed(3), r.emitted[i].toFixed(3), run.n ? (run.counts[i] / run.n).toFixed(4) : "–"]);
-  return [make("thead", {}, make("tr", {}, ...head.map((word) => make("th", { scope: "col" }, word)))),
+  return [columns(head),
     make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)))))];
 }
 
 // Putting it together -------------------------------------------------------------------------------------------------
 
-let instances = 0;
-const chart = (title, caption, size) => {
-  const svg = make("svg", { height: 160, role: "img", "aria-label": `${title}. The numbers stand in the table below.` });
-  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
-};
-const control = (id, words, node) => make("div", { class: "sdl-control" }, make("label", { for: id }, words), node);
-const option = (value, words) => make("option", { value }, words);
-
 function barSlider(name, i, id, onInput) {
-  const input = make("input", { type: "range", id, min: 0, max: 1, step: 0.01, "data-law": name, "data-token": i, style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}` });
-  const output = make("output", { for: id, "aria-live": "off" });
-  input.addEventListener("input", () => onInput(name, i, Number(input.value)));
+  const look = { min: 0, max: 1, step: 0.01, "data-law": name, "data-token": i, style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}` };
+  const { input, output } = slider(id, look, (value) => onInput(name, i, value));
   const show = (v) => { input.value = v; input.style.setProperty("--sdl-share", v); output.textContent = v.toFixed(3); };
   return { node: make("div", { class: "sdl-bar" }, make("label", { for: id }, `${name}(${NAMES[i]})`), input, output), show };
 }
 
 function render({ model, el }) {
-  const id = `sdl-bench-${++instances}`;
+  const id = newId("bench");
   const state = () => ({ p: model.get("p") ?? presets[0].p, q: model.get("q") ?? presets[0].q, rule: model.get("rule") ?? "exact", seed: model.get("seed") ?? 0 });
   const change = (values) => { Object.entries(values).forEach(([name, value]) => model.set(name, value)); model.save_changes(); };
-  let [run, sliders, announcing] = [null, [], 0];
+  let [run, sliders] = [null, []];
   const restart = () => {
     const s = state();
     if (s.p.length !== s.q.length) return;     // one of the two is about to follow
@@ -270,33 +252,36 @@ function render({ model, el }) {
     }
     draw();
   };
-  const preset = make("select", { id: `${id}-preset` }, option("", "your own p and q"), ...presets.map((pair, i) => option(i, pair.label)));
-  preset.addEventListener("change", () => preset.value !== "" && change({ p: [...presets[preset.value].p], q: [...presets[preset.value].q] }));
-  const ruleMenu = make("select", { id: `${id}-rule` }, ...[...new Set(RULES.map((r) => r.group))].map((group) =>
-    make("optgroup", { label: group }, ...RULES.filter((r) => r.group === group).map((r) => option(r.id, r.label)))));
-  ruleMenu.addEventListener("change", () => change({ rule: ruleMenu.value }));
-  const size = make("select", { id: `${id}-size` }, ...[3, 4, 5, 6, 7, 8].map((n) => option(n, `${n} tokens`)));
-  const resized = (law) => norm(Array.from({ length: Number(size.value) }, (_, i) => law[i] ?? 0.1), Array(Number(size.value)).fill(1 / size.value));
-  size.addEventListener("change", () => { const { p, q } = state(); change({ p: resized(p), q: resized(q) }); });
-  const button = (words, onClick) => { const node = make("button", { type: "button", class: "sdl-button" }, words); node.addEventListener("click", onClick); return node; };
+  const offered = [{ value: "", label: "your own p and q" }, ...presets.map(({ label }, i) => ({ value: i, label }))];
+  const preset = menu(`${id}-preset`, offered, (value) => value !== "" && change({ p: [...presets[value].p], q: [...presets[value].q] }));
+  const rules = RULES.map(({ id: value, label, group }) => ({ value, label, group }));
+  const ruleMenu = menu(`${id}-rule`, rules, (value) => change({ rule: value }));
+  const resized = (law, count) => norm(Array.from({ length: count }, (_, i) => law[i] ?? 0.1), Array(count).fill(1 / count));
+  const size = menu(`${id}-size`, [3, 4, 5, 6, 7, 8].map((n) => ({ value: n, label: `${n} tokens` })), (value) => {
+    const { p, q } = state();
+    change({ p: resized(p, Number(value)), q: resized(q, Number(value)) });
+  });
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Start again, new seed", () => change({ seed: state().seed + 1 }));
+  const plot = (title, caption, size) =>
+    chart(title, caption, size, { height: 160, "aria-label": `${title}. The numbers stand in the table below.` });
   const charts = {
-    round: chart("What the rule does with each token", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.", "sdl-half"),
-    counts: chart("What came out", `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`, "sdl-half"),
-    trace: chart("Distance of the draws from p (total variation)", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
+    round: plot("What the rule does with each token", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.", "sdl-half"),
+    counts: plot("What came out", `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`, "sdl-half"),
+    trace: plot("Distance of the draws from p (total variation)", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
   };
   const bars = make("div", { class: "sdl-bars" });
-  const task = make("span", { class: "sdl-task-state", "data-room": taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] }) });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  const words = "switch the rule to “Recovered from p” and find p and q that differ by at least 0.1, yet let this broken rule emit "
+    + "exactly p. (Hint: begin with draft = target.)";
+  const room = taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] });
+  const { task, spoken, announce, silence } = narration(words, room, 150);
   const table = make("table", { class: "sdl-numbers" });
   const root = make("section", { class: "sdl sdl-bench", "aria-label": "Rejection-sampling bench" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), "switch the rule to “Recovered from p” and find p and q that differ by at least 0.1, "
-      + "yet let this broken rule emit exactly p. (Hint: begin with draft = target.)", task),
-    make("div", { class: "sdl-controls" }, control(`${id}-preset`, "Start from", preset), control(`${id}-rule`, "Rule", ruleMenu), control(`${id}-size`, "Vocabulary", size)),
+    task,
+    make("div", { class: "sdl-controls" }, field(`${id}-preset`, "Start from", preset), field(`${id}-rule`, "Rule", ruleMenu), field(`${id}-size`, "Vocabulary", size)),
     make("div", { class: "sdl-frame" }, bars), make("div", { class: "sdl-row" }, ...draws, again),
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node))), spoken,
-    make("details", {}, make("summary", {}, "All numbers as a table"), make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": "All numbers as a table" }, table)));
+    make("details", {}, make("summary", {}, "All numbers as a table"), scroll("All numbers as a table", table)));
 
   function build(count) {
     const onInput = (name, i, value) => change({ [name]: formulas.setShare(state()[name], i, value) });
@@ -319,17 +304,15 @@ function render({ model, el }) {
     paint("counts", drawCounts, run, top);
     paint("trace", drawTrace, r, run);
     table.replaceChildren(...numbersTable(s, r, run));
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = summary(s, r, run); task.textContent = taskState(s, r); }, 150);
+    announce(() => [summary(s, r, run), taskState(s, r)]);
   }
-  root.addEventListener("keydown", (event) => { if (/^(Arrow|Home|End|Page)/.test(event.key)) event.stopPropagation(); });
-  const names = ["p", "q", "rule", "seed"].map((name) => `change:${name}`);
-  names.forEach((name) => model.on(name, restart));
-  el.append(root);
+  const listeners = Object.fromEntries(["p", "q", "rule", "seed"].map((name) => [`change:${name}`, restart]));
+  const detach = attach({ model, el }, root, listeners, draw);
   restart();
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
-  return () => { watcher.disconnect(); clearTimeout(announcing); names.forEach((name) => model.off(name, restart)); };
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas, presets };

@@ -1,10 +1,7 @@
 // The block stepper: a recorded run of blockwise parallel decoding. Every moment and counter follows from the recorded blocks.
 
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const SVG_TAGS = new Set(["svg", "rect", "text"]);
 const VERDICTS = { accepted: "✓ accepted", rejected: "✗ rejected", unused: "– not looked at" };
 const PACE = 1400; // milliseconds a moment stays when the run plays
-let instances = 0;
 
 const formulas = {
   // The first prediction, then per block: the pass, the accepted prefix, the next prediction (none after a drafted stop token).
@@ -27,15 +24,6 @@ const formulas = {
   },
 };
 
-function make(tag, attributes = {}, ...children) {
-  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;
 const listed = (texts) => texts.map(quoted).join(", ");
 const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
@@ -63,8 +51,6 @@ function sentence(rounds, { round: at, kind }) {
   return `Next prediction reused. The pass has computed the row of ${quoted(last)}, the last token that stayed: its own head says ${quoted(token)}, the first token of the next block, and ${ahead}`
     + `The two-pass form runs the target once more for this; the merged form reads what is there. The block gave ${plural(accepted + 1, "token")}.`;
 }
-
-const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
 
 function taskState(rounds, { round, kind }) {
   const most = Math.max(...rounds.map(({ accepted }) => accepted));
@@ -127,40 +113,30 @@ function drawCounts(svg, counts, total) {
   svg.setAttribute("aria-label", `Target passes so far. ${bars.map(([name, value]) => `${name}: ${value}`).join(". ")}.`);
 }
 
-function controls(id, count, go, toggle) {
-  const input = make("input", { type: "range", id, min: 1, max: count, step: 1 });
-  input.addEventListener("input", () => go(() => Number(input.value) - 1));
-  const button = (words, act) => {
-    const node = make("button", { type: "button", class: "sdl-button" }, words);
-    node.addEventListener("click", act);
-    return node;
-  };
-  return { input, output: make("output", { for: id, "aria-live": "off" }), move: (words, where) => button(words, () => go(where)), play: button("Play", toggle) };
-}
-
 // Plays on until the end, a touch of any control or a hidden page; readers who asked for less motion are not offered it.
-function player(own, isAtEnd, advance, show) {
-  const stop = () => { clearInterval(own.playing); own.playing = 0; show(false); };
+function player(isAtEnd, advance, show) {
+  let playing = 0;
+  const stop = () => {
+    clearInterval(playing);
+    playing = 0;
+    show(false);
+  };
   const toggle = () => {
-    if (own.playing) return stop();
-    own.playing = setInterval(() => (isAtEnd() || document.hidden ? stop() : advance()), PACE);
+    if (playing) return stop();
+    playing = setInterval(() => (isAtEnd() || document.hidden ? stop() : advance()), PACE);
     if (!isAtEnd()) advance();
     return show(true);
   };
   return { stop, toggle };
 }
 
-function layout(id, parts, control, moves, k) {
-  const heads = ["place", "block", "target writes", "verdict", "next block"].map((name) => make("th", { scope: "col" }, name));
+function layout(id, parts, moves) {
   const legend = [["drafted", "proposed"], ["accepted", "accepted"], ["rejected", "rejected"], ["unused", "not looked at"], ["own", "from the target's own head"]];
-  return make("section", { class: "sdl sdl-fates sdl-stepper sdl-blocks", "aria-label": "Block stepper" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), `the block size is ${k}. Find the block that gave the most tokens for its one pass.`, parts.task),
-    make("div", { class: "sdl-control" }, make("label", { for: id }, "Moment"), control.output, control.input),
-    make("div", { class: "sdl-row" }, ...moves), parts.spoken, parts.text,
+  const heads = columns(["place", "block", "target writes", "verdict", "next block"]);
+  return make("section", { class: "sdl sdl-fates sdl-stepper sdl-blocks", "aria-label": "Block stepper" }, parts.task,
+    field(id, "Moment", parts.output, parts.input), make("div", { class: "sdl-row" }, ...moves), parts.spoken, parts.text,
     make("ul", { class: "sdl-legend" }, ...legend.map(([kind, words]) => make("li", {}, token(kind, words)))), parts.title,
-    make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": "The block by position" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), parts.body)),
-    make("figure", { class: "sdl-chart" }, make("p", { class: "sdl-heading" }, "Target passes so far"), parts.svg,
-      make("figcaption", {}, "The pass over the prompt is counted in none of them; with it, m tokens in full blocks of k take m/k + 1 merged passes.")));
+    scroll("The block by position", make("table", {}, heads, parts.body)), parts.passes.node);
 }
 
 function render({ model, el }) {
@@ -170,44 +146,54 @@ function render({ model, el }) {
     el.append(make("p", { class: "sdl" }, "Nothing was recorded."));
     return () => {};
   }
-  const id = `sdl-blocks-${++instances}`;
-  const own = { playing: 0, announcing: 0 };
+  const id = newId("blocks");
   const last = moments.length - 1;
   const clamp = (at) => Math.min(last, Math.max(0, at));
   const now = () => clamp(model.get("moment") ?? 0);
   const set = (at) => { model.set("moment", clamp(at)); model.save_changes(); };
-  const parts = { task: make("span", { class: "sdl-task-state", "data-room": longest(moments.map((moment) => taskState(rounds, moment))) }), spoken: make("p", { class: "sdl-summary", "aria-live": "polite" }), body: make("tbody"), title: make("p", { class: "sdl-heading" }),
-    svg: make("svg", { height: 122, role: "img" }), text: make("div", { class: "sdl-text sdl-stepper-text", tabindex: 0, role: "region", "aria-label": "Text so far" }) };
-  const { stop, toggle } = player(own, () => now() === last, () => set(now() + 1), (isPlaying) => {
-    control.play.textContent = isPlaying ? "Pause" : "Play";
-    parts.spoken.ariaLive = isPlaying ? "off" : "polite";
+  const words = `the block size is ${model.get("k")}. Find the block that gave the most tokens for its one pass.`;
+  const { announce, silence, ...told } = narration(words, longest(moments.map((moment) => taskState(rounds, moment))), 100);
+  const { stop, toggle } = player(() => now() === last, () => set(now() + 1), (isPlaying) => {
+    play.textContent = isPlaying ? "Pause" : "Play";
+    told.spoken.ariaLive = isPlaying ? "off" : "polite";
   });
-  const control = controls(id, moments.length, (where) => { stop(); set(where(now())); }, toggle);
+  const go = (where) => {
+    stop();
+    set(where(now()));
+  };
+  const play = button("Play", toggle);
+  const move = (words, where) => button(words, () => go(where));
+  const parts = {
+    ...told,
+    ...slider(id, { min: 1, max: moments.length, step: 1 }, (place) => go(() => place - 1)),
+    text: make("div", { class: "sdl-text sdl-stepper-text", tabindex: 0, role: "region", "aria-label": "Text so far" }),
+    title: make("p", { class: "sdl-heading" }),
+    body: make("tbody"),
+    passes: chart("Target passes so far", "The pass over the prompt is counted in none of them; with it, m tokens in full blocks of k take m/k + 1 merged passes.", "", { height: 122 }),
+  };
   const starts = moments.flatMap(({ kind }, i) => (kind === "predict" || kind === "verify" ? [i] : []));
-  const { move } = control;
   const moves = [move("◀◀ block", (at) => starts.findLast((start) => start < at) ?? 0), move("◀ back", (at) => at - 1), move("step ▶", (at) => at + 1),
-    move("block ▶▶", (at) => starts.find((start) => start > at) ?? last), ...(matchMedia("(prefers-reduced-motion: reduce)").matches ? [] : [control.play])];
-  const root = layout(id, parts, control, moves, model.get("k"));
+    move("block ▶▶", (at) => starts.find((start) => start > at) ?? last), ...(matchMedia("(prefers-reduced-motion: reduce)").matches ? [] : [play])];
+  const root = layout(id, parts, moves);
   const draw = () => {
     const at = now();
     const moment = moments[at];
-    control.input.value = at + 1;
-    control.output.textContent = `${at + 1} of ${moments.length}`;
-    control.input.ariaValueText = `${at + 1} of ${moments.length}, block ${moment.round + 1}, ${moment.kind}`;
+    parts.input.value = at + 1;
+    parts.output.textContent = `${at + 1} of ${moments.length}`;
+    parts.input.ariaValueText = `${at + 1} of ${moments.length}, block ${moment.round + 1}, ${moment.kind}`;
     parts.title.textContent = `Block ${moment.round + 1} of ${rounds.length}: ${moment.kind === "reuse" ? "next prediction reused" : moment.kind}`;
     drawText(parts.text, model.get("prompt") ?? "", rounds, moment);
     drawTable(parts.body, rounds, moment);
-    drawCounts(parts.svg, formulas.counts(rounds, at), Math.max(...Object.values(formulas.counts(rounds, last))));
-    clearTimeout(own.announcing);
-    own.announcing = setTimeout(() => { parts.spoken.textContent = sentence(rounds, moment); parts.task.textContent = taskState(rounds, moment); }, 100);
+    drawCounts(parts.passes.svg, formulas.counts(rounds, at), Math.max(...Object.values(formulas.counts(rounds, last))));
+    announce(() => [sentence(rounds, moment), taskState(rounds, moment)]);
   };
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  model.on("change:moment", draw);
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   draw();
-  return () => { stop(); watcher.disconnect(); clearTimeout(own.announcing); model.off("change:moment", draw); };
+  return () => {
+    stop();
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas };

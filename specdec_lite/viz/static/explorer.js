@@ -50,19 +50,9 @@ const CORRECTIONS = [
   { name: "overhead", symbol: "o", note: "judging and bookkeeping, ÷ T(1)", min: 0, max: 0.5, step: 0.01, start: 0, digits: 2 },
   { name: "c_hat", symbol: "ĉ", note: "draft ÷ target, arithmetic", min: 0, max: MAX_C, step: 0.01, start: 0.1, digits: 2 },
 ];
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
 const TASK = { c: 0.2, speedup: 2 };
 const ROOM = "Solved: α = 0.00, with γ = 00. A draft that costs a fifth of the target must agree this often.";   // the task's longest answer
-let instances = 0;
 
-function make(tag, attributes = {}, ...children) {
-  const space = MAKE_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-const MAKE_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "defs", "pattern"]);
 const times = (x) => `${x.toFixed(2)}×`;
 
 // What follows from the sliders ----------------------------------------------------------------------------------
@@ -117,8 +107,6 @@ function axes(parent, box, x, y, xTicks, yTicks, xTitle, yTitle, yText = String)
     make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
     make("text", { x: box.left - 34, y: box.top - 10 }, yTitle));
 }
-
-const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 function drawCurve(svg, width, s, r) {
   const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
@@ -229,28 +217,11 @@ function drawTokens(svg, width, s) {
 
 // Putting it together --------------------------------------------------------------------------------------------
 
-function slider(spec, id, onInput) {
-  const input = make("input", { type: "range", id, min: spec.min, max: spec.max, step: spec.step, "data-name": spec.name });
-  const output = make("output", { for: id, "aria-live": "off" });
-  input.addEventListener("input", () => onInput({ [spec.name]: Number(input.value) }));
-  const label = make("label", { for: id }, `${spec.symbol} `, make("small", {}, spec.note));
-  const show = (value) => { input.value = value; output.textContent = value.toFixed(spec.digits); };
-  return { node: make("div", { class: "sdl-control" }, label, output, input), show };
-}
-
-function presetMenu(id, offered, onPick) {
-  const select = make("select", { id }, make("option", { value: "" }, "your own values"));
-  for (const group of new Set(offered.map((preset) => preset.group ?? "Measured"))) {
-    const members = offered.map((preset, i) => [preset, i]).filter(([preset]) => (preset.group ?? "Measured") === group);
-    select.append(make("optgroup", { label: group }, ...members.map(([preset, i]) => make("option", { value: i }, preset.label))));
-  }
-  select.addEventListener("change", () => onPick(offered[select.value] ?? null));
-  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, "Start from"), select), select };
-}
-
-function chart(title, caption, height, size) {
-  const svg = make("svg", { height, role: "img", "aria-label": title });
-  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
+function quantity(spec, id, onInput) {
+  const { name, symbol, note, digits, min, max, step } = spec;
+  const { input, output } = slider(id, { min, max, step, "data-name": name }, (value) => onInput({ [name]: value }));
+  const show = (value) => { input.value = value; output.textContent = value.toFixed(digits); };
+  return { node: field(id, [`${symbol} `, make("small", {}, note)], output, input), show };
 }
 
 function readouts(s, r, preset) {
@@ -266,15 +237,14 @@ function readouts(s, r, preset) {
   ];
   if (r.isCorrected) shown.splice(4, 0, ["best γ, corrected", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]);
   if (preset?.measured) shown.push(["measured there", times(preset.measured)]);
-  return shown.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)));
+  return definitions(shown);
 }
 
 function render({ model, el }) {
-  const id = `sdl-explorer-${++instances}`;
+  const id = newId("explorer");
   const specs = [...SLIDERS, ...CORRECTIONS];
   const offered = [...presets, ...(model.get("presets") ?? [])];
   let preset = null;
-  let announcing = 0;
   const points = (model.get("presets") ?? []).filter((given) => given.measured && given.gamma);
   const state = () => ({ points, ...Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start])) });
   const change = (values, from = null) => {
@@ -282,24 +252,25 @@ function render({ model, el }) {
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
   };
-  const sliders = Object.fromEntries(specs.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const menu = presetMenu(`${id}-preset`, offered, (picked) => {
+  const sliders = Object.fromEntries(specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]));
+  const options = offered.map(({ label, group = "Measured" }, i) => ({ value: i, label, group }));
+  const start = menu(`${id}-preset`, [{ value: "", label: "your own values" }, ...options], (value) => {
+    const picked = offered[value] ?? null;
     change(picked === null ? {} : { step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked);
     draw();   // two presets may have the same values, of which the model tells no change
   });
   const charts = {
-    curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.", 290, "sdl-wide"),
-    plane: chart("Where a draft can pay", "Lines: the best speedup any γ can give. Drag to set α and c.", 290, "sdl-narrow"),
-    tokens: chart("Will the i-th token of a pass be emitted?", "Chance αⁱ⁻¹ of each; together they are the tokens per pass.", 108, "sdl-half"),
-    round: chart("The same tokens, two ways", "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.", 108, "sdl-half"),
+    curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.", "sdl-wide", { height: 290 }),
+    plane: chart("Where a draft can pay", "Lines: the best speedup any γ can give. Drag to set α and c.", "sdl-narrow", { height: 290 }),
+    tokens: chart("Will the i-th token of a pass be emitted?", "Chance αⁱ⁻¹ of each; together they are the tokens per pass.", "sdl-half", { height: 108 }),
+    round: chart("The same tokens, two ways", "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.", "sdl-half", { height: 108 }),
   };
-  const task = make("span", { class: "sdl-task-state", "data-room": ROOM });
+  const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the least α at which some draft length still doubles the speed?`;
+  const { task, spoken, announce, silence } = narration(words, ROOM, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const root = make("section", { class: "sdl sdl-explorer", "aria-label": "Explorer of the speedup by α, γ and c" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the least α at which some draft length still doubles the speed?`, task),
-    make("div", { class: "sdl-controls" }, menu.node, ...SLIDERS.map(({ name }) => sliders[name].node)),
+    task,
+    make("div", { class: "sdl-controls" }, field(`${id}-preset`, "Start from", start), ...SLIDERS.map(({ name }) => sliders[name].node)),
     make("details", {}, make("summary", {}, "Measured costs and arithmetic: t, o, ĉ"),
       make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node))),
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node))),
@@ -309,7 +280,7 @@ function render({ model, el }) {
     const s = state();
     const r = consequences(s);
     for (const spec of specs) sliders[spec.name].show(s[spec.name]);
-    menu.select.value = preset ? String(offered.indexOf(preset)) : "";
+    start.value = preset ? String(offered.indexOf(preset)) : "";
     const paint = (name, how, ...rest) => {
       const svg = charts[name].svg;
       const width = Math.max(240, svg.clientWidth || 560);
@@ -321,30 +292,15 @@ function render({ model, el }) {
     paint("round", drawRound, s, r);
     paint("tokens", drawTokens, s);
     numbers.replaceChildren(...readouts(s, r, preset));
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = summary(s, r); task.textContent = taskState(s, r); }, 150);
+    announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  const names = specs.map(({ name }) => `change:${name}`);
-  names.forEach((name) => model.on(name, draw));
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach({ model, el }, root, Object.fromEntries(specs.map(({ name }) => [`change:${name}`, draw])), draw);
   draw();
-  return () => { watcher.disconnect(); clearTimeout(announcing); names.forEach((name) => model.off(name, draw)); };
-}
-
-function follow(svg, onMove) {
-  const send = (event, frame = svg.getBoundingClientRect()) => onMove(event.clientX - frame.left, event.clientY - frame.top);
-  svg.classList.add("sdl-drag");
-  let touch = null;   // a finger just put down: a tap, a drag, or the start of scrolling the page
-  const far = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
-  const begin = (event) => { svg.setPointerCapture(event.pointerId); if (event.pointerType === "touch") touch = event; else send(event); };
-  const move = (event) => { if (touch && far(event)[0] > 6 + far(event)[1]) touch = null; if (event.buttons & 1 && !touch) send(event); };
-  const end = (event) => { if (touch && Math.max(...far(event)) < 10) send(event); touch = null; };
-  const steps = { pointerdown: begin, pointermove: move, pointerup: end, pointercancel: () => { touch = null; } };
-  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas, presets };

@@ -50,18 +50,7 @@ const SLIDERS = [
 const WIDTHS = [[4, "4 bytes: float32"], [2, "2 bytes: bf16, fp16"], [1, "1 byte: int8, fp8"], [0.5, "½ byte: int4"]];
 const NAMES = [...SLIDERS.map(({ name }) => name), "bytes_per_weight"];
 const FREE = new Set(["tokens", "batch", "cache"]);
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const MAKE_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text"]);
 const TASK_BATCH = 8;
-let instances = 0;
-
-function make(tag, attributes = {}, ...children) {
-  const space = MAKE_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 // What follows from the sliders ----------------------------------------------------------------------------------
 
@@ -102,8 +91,6 @@ function taskState(s, r) {
 }
 
 // Drawing --------------------------------------------------------------------------------------------------------
-
-const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 function frame(svg, box, xTitle, yTitle) {
   svg.append(make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
@@ -172,39 +159,20 @@ function drawTimes(svg, width, s, r) {
 
 // Putting it together --------------------------------------------------------------------------------------------
 
-function slider(spec, id, onInput) {
+function quantity(spec, id, onInput) {
   const isLog = "low" in spec;
   const range = isLog ? { min: spec.low, max: spec.high, step: 0.01 } : { min: spec.min, max: spec.max, step: 1 };
-  const input = make("input", { type: "range", id, "data-name": spec.name, ...range });
-  const output = make("output", { for: id, "aria-live": "off" });
-  const valueOf = () => {
-    const place = Number(input.value);
+  const { input, output } = slider(id, { "data-name": spec.name, ...range }, (place) => onInput({ [spec.name]: valueOf(place) }));
+  const valueOf = (place) => {
     if (!isLog) return place;
     return spec.zero && place <= spec.low ? 0 : Number((10 ** place).toPrecision(3));
   };
-  input.addEventListener("input", () => onInput({ [spec.name]: valueOf() }));
   const show = (value) => {
     input.value = isLog ? (value > 0 ? Math.log10(value) : spec.low) : value;
     output.textContent = spec.show(value);
     input.setAttribute("aria-valuetext", output.textContent);
   };
-  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, `${spec.text} `, make("small", {}, spec.note)), output, input), show };
-}
-
-function menu(id, text, options, onPick) {
-  const select = make("select", { id });
-  for (const group of new Set(options.map((option) => option.group))) {
-    const members = options.map((option, i) => [option, i]).filter(([option]) => option.group === group)
-      .map(([option, i]) => make("option", { value: i }, option.label));
-    select.append(...(group ? [make("optgroup", { label: group }, ...members)] : members));
-  }
-  select.addEventListener("change", () => onPick(options[select.value]));
-  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, text), select), select };
-}
-
-function chart(title, caption) {
-  const svg = make("svg", { height: 290, role: "img", "aria-label": title, class: "sdl-drag" });
-  return { svg, node: make("figure", { class: "sdl-chart sdl-half" }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
+  return { node: field(id, [`${spec.text} `, make("small", {}, spec.note)], output, input), show };
 }
 
 function readouts(s, r) {
@@ -218,51 +186,50 @@ function readouts(s, r) {
     ["operations per byte", Number(r.intensity.toPrecision(3))],
     ["passes per second, at most", Number((1 / r.time).toPrecision(3))],
   ];
-  return shown.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
+  return definitions(shown);
 }
 
 function render({ model, el }) {
-  const id = `sdl-roofline-${++instances}`;
+  const id = newId("roofline");
   const measured = (model.get("machines") ?? []).map((machine) => ({ group: "Measured when this page was built", ...machine }));
   const offered = [{ label: "your own values" }, ...presets, ...measured];
   const defaults = { ...Object.fromEntries(SLIDERS.map(({ name, start }) => [name, start])), bytes_per_weight: 2 };
   const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name) ?? defaults[name]]));
   let preset = offered.find((one) => one.group && NAMES.every((name) => !(name in one) || one[name] === state()[name])) ?? null;
-  let announcing = 0;
   const change = (values, from = null) => {
     const keepsMachine = Object.keys(values).every((name) => FREE.has(name));
     preset = from ?? (keepsMachine ? preset : null);
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
   };
-  const sliders = Object.fromEntries(SLIDERS.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const start = menu(`${id}-preset`, "Start from", offered, (picked) => {
+  const sliders = Object.fromEntries(SLIDERS.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]));
+  const start = menu(`${id}-preset`, offered.map(({ label, group }, i) => ({ value: i, label, group })), (value) => {
+    const picked = offered[value];
     preset = null;
     change(!picked.group ? {} : { cache: 0, ...Object.fromEntries(NAMES.filter((name) => name in picked).map((name) => [name, picked[name]])) }, picked.group ? picked : null);
     draw();   // two presets may have the same values, of which the model tells no change
   });
-  const width = menu(`${id}-width`, "bytes per weight", WIDTHS.map(([value, label]) => ({ value, label })),
-    (picked) => change({ bytes_per_weight: picked.value }));
+  const width = menu(`${id}-width`, WIDTHS.map(([, label], i) => ({ value: i, label })), (value) => change({ bytes_per_weight: WIDTHS[value][0] }));
   const charts = {
-    roofs: chart("The roofline", "Blue: as fast as the memory feeds. Orange: as fast as the chip computes. Open circle: one token, batch 1. Drag to set tokens per pass."),
-    times: chart("Time of a pass by its tokens", "Dashed: reading. Dotted: arithmetic. Solid: the longer of the two. Drag to set tokens per pass."),
+    roofs: chart("The roofline", "Blue: as fast as the memory feeds. Orange: as fast as the chip computes. Open circle: one token, batch 1. Drag to set tokens per pass.", "sdl-half", { height: 290 }),
+    times: chart("Time of a pass by its tokens", "Dashed: reading. Dotted: arithmetic. Solid: the longer of the two. Drag to set tokens per pass.", "sdl-half", { height: 290 }),
   };
-  const task = make("span", { class: "sdl-task-state", "data-room": taskState({ ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH }, { isReading: true, free: 0 }) });
+  const words = `in the worked example, a batch of ${TASK_BATCH} sequences is decoded together. How many tokens of each can one pass verify before arithmetic binds?`;
+  const room = taskState({ ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH }, { isReading: true, free: 0 });
+  const { task, spoken, announce, silence } = narration(words, room, 150);
   const source = make("p", { class: "sdl-summary" });
   const numbers = make("dl", { class: "sdl-readouts" });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const root = make("section", { class: "sdl sdl-roofline", "aria-label": "Roofline explorer of one pass" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      `in the worked example, a batch of ${TASK_BATCH} sequences is decoded together. How many tokens of each can one pass verify before arithmetic binds?`, task),
-    make("div", { class: "sdl-controls" }, start.node, width.node, ...SLIDERS.map(({ name }) => sliders[name].node)), source,
+    task,
+    make("div", { class: "sdl-controls" }, field(`${id}-preset`, "Start from", start), field(`${id}-width`, "bytes per weight", width), ...SLIDERS.map(({ name }) => sliders[name].node)), source,
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.roofs.node, charts.times.node)), numbers, spoken);
   const picks = {};
   const draw = () => {
     const s = state();
     const r = consequences(s);
     for (const { name } of SLIDERS) sliders[name].show(s[name]);
-    start.select.value = String(Math.max(0, offered.indexOf(preset)));
-    width.select.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
+    start.value = String(Math.max(0, offered.indexOf(preset)));
+    width.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
     for (const [name, how] of [["roofs", drawRoofs], ["times", drawTimes]]) {
       const { svg } = charts[name];
       svg.replaceChildren();
@@ -271,28 +238,15 @@ function render({ model, el }) {
     source.hidden = !preset?.source;
     source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
     numbers.replaceChildren(...readouts(s, r));
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = summary(s, r); task.textContent = taskState(s, r); }, 150);
+    announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  NAMES.forEach((name) => model.on(`change:${name}`, draw));
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach({ model, el }, root, Object.fromEntries(NAMES.map((name) => [`change:${name}`, draw])), draw);
   draw();
-  return () => { watcher.disconnect(); clearTimeout(announcing); NAMES.forEach((name) => model.off(`change:${name}`, draw)); };
-}
-
-function follow(svg, onMove) {
-  const send = (event) => onMove(event.clientX - svg.getBoundingClientRect().left);
-  let touch = null;   // a finger just put down: a tap, a drag, or the start of scrolling the page
-  const far = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
-  const begin = (event) => { svg.setPointerCapture(event.pointerId); if (event.pointerType === "touch") touch = event; else send(event); };
-  const move = (event) => { if (touch && far(event)[0] > 6 + far(event)[1]) touch = null; if (event.buttons & 1 && !touch) send(event); };
-  const end = (event) => { if (touch && Math.max(...far(event)) < 10) send(event); touch = null; };
-  const steps = { pointerdown: begin, pointermove: move, pointerup: end, pointercancel: () => { touch = null; } };
-  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas, presets };

@@ -1,10 +1,7 @@
 // The round stepper: a recorded run, one moment at a time. What a round is made of follows from its numbers alone.
 
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const SVG_TAGS = new Set(["svg", "g", "rect", "line", "path", "text"]);
 const MARKS = { accepted: "✓", rejected: "✗", unused: "–", recovered: "↻", bonus: "+", sampled: "+" };
 const BEFORE = 3; // committed tokens that the drawing of the caches shows before the root
-let instances = 0;
 
 const formulas = {
   chance: (p, q) => Math.min(1, p / q),
@@ -37,16 +34,7 @@ const formulas = {
   },
 };
 
-function make(tag, attributes = {}, ...children) {
-  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 const digits = (x) => (x < 0.0005 ? "<.001" : x.toFixed(x < 0.0095 ? 3 : 2).replace(/^0/, ""));
-const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;
 const fullyAccepted = (round) => round.drafts.length > 0 && round.accepted === round.drafts.length;
 
 // Words -----------------------------------------------------------------------------------------------------------
@@ -84,8 +72,6 @@ function testSentence(round, i) {
   const odds = chance === 1 ? "p is at least q, so it always stays" : `p/q = ${digits(p)}/${digits(q)}, so it stays with probability ${digits(chance)}`;
   return `Draft ${i + 1}, ${quoted(text)}: ${odds}. The uniform is ${digits(tested)}: ${kept ? "accepted" : "rejected"}.`;
 }
-
-const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
 
 function taskState(rounds, moment) {
   if (!rounds.some(fullyAccepted)) return "This recording holds no such round: record one with another seed.";
@@ -200,18 +186,6 @@ function textsAround(rounds, at, moment) {
 
 // Putting it together ---------------------------------------------------------------------------------------------
 
-function controls(id, count, go) {
-  const input = make("input", { type: "range", id, min: 1, max: count, step: 1 });
-  const output = make("output", { for: id, "aria-live": "off" });
-  input.addEventListener("input", () => go(() => Number(input.value) - 1));
-  const button = (words, where) => {
-    const node = make("button", { type: "button", class: "sdl-button" }, words);
-    node.addEventListener("click", () => go(where));
-    return node;
-  };
-  return { input, output, button };
-}
-
 function render({ model, el }) {
   const rounds = model.get("rounds") ?? [];
   const moments = formulas.moments(rounds);
@@ -219,33 +193,31 @@ function render({ model, el }) {
     el.append(make("p", { class: "sdl" }, "Nothing was recorded."));
     return () => {};
   }
-  const id = `sdl-stepper-${++instances}`;
-  let announcing = 0;
+  const id = newId("stepper");
   const now = () => Math.min(moments.length - 1, Math.max(0, model.get("moment") ?? 0));
   const go = (where) => {
     model.set("moment", Math.min(moments.length - 1, Math.max(0, where(now()))));
     model.save_changes();
   };
   const starts = moments.flatMap((moment, i) => (i === 0 || moments[i - 1].round !== moment.round ? [i] : []));
-  const { input, output, button } = controls(id, moments.length, go);
+  const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (place) => go(() => place - 1));
+  const move = (words, where) => button(words, () => go(where));
   const text = make("div", { class: "sdl-text sdl-stepper-text", tabindex: 0, role: "region", "aria-label": "Text so far" });
   const body = make("tbody");
-  const heads = ["", "token", "q", "p", "stays if u < p/q"].map((name) => make("th", { scope: "col" }, name || make("span", { class: "sdl-hidden" }, "number")));
+  const heads = columns([hidden("number"), "token", "q", "p", "stays if u < p/q"]);
   const title = make("p", { class: "sdl-heading" });
-  const svg = make("svg", { height: 92, role: "img" });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const task = make("span", { class: "sdl-task-state", "data-room": longest(moments.map((moment) => taskState(rounds, moment))) });
+  const caches = chart("What the caches hold", "Left of the dotted line: committed text. Filled: held. Thick: just fed. Crossed out: just cut. Right: length.", "", { height: 92 });
+  const words = "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?";
+  const { task, spoken, announce, silence } = narration(words, longest(moments.map((moment) => taskState(rounds, moment))), 100);
   const root = make("section", { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?", task),
-    make("div", { class: "sdl-control" }, make("label", { for: id }, "Moment"), output, input),
+    task,
+    field(id, "Moment", output, input),
     make("div", { class: "sdl-row" },
-      button("◀◀ round", (at) => starts.findLast((start) => start < at) ?? 0), button("◀ back", (at) => at - 1),
-      button("step ▶", (at) => at + 1), button("round ▶▶", (at) => starts.find((start) => start > at) ?? moments.length - 1)),
+      move("◀◀ round", (at) => starts.findLast((start) => start < at) ?? 0), move("◀ back", (at) => at - 1),
+      move("step ▶", (at) => at + 1), move("round ▶▶", (at) => starts.find((start) => start > at) ?? moments.length - 1)),
     spoken, text, title,
-    make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": "This round's drafts" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
-    make("figure", { class: "sdl-chart" }, make("p", { class: "sdl-heading" }, "What the caches hold"), svg,
-      make("figcaption", {}, "Left of the dotted line: committed text. Filled: held. Thick: just fed. Crossed out: just cut. Right: length.")));
+    scroll("This round's drafts", make("table", {}, heads, body)),
+    caches.node);
   const draw = () => {
     const at = now();
     const moment = moments[at];
@@ -257,18 +229,16 @@ function render({ model, el }) {
     drawText(text, model.get("prompt") ?? "", rounds, moment);
     drawTable(body, round, moment);
     const start = { target: round.context - 1, draft: round.draft_cache };
-    drawCaches(svg, Math.max(260, svg.clientWidth || 560), textsAround(rounds, moment.round, moment), round, moment,
+    drawCaches(caches.svg, Math.max(260, caches.svg.clientWidth || 560), textsAround(rounds, moment.round, moment), round, moment,
       at > 0 && moments[at - 1].round === moment.round ? moments[at - 1] : start);
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = sentence(round, moment); task.textContent = taskState(rounds, moment); }, 100);
+    announce(() => [sentence(round, moment), taskState(rounds, moment)]);
   };
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  model.on("change:moment", draw);
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   draw();
-  return () => { watcher.disconnect(); clearTimeout(announcing); model.off("change:moment", draw); };
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas };

@@ -1,11 +1,8 @@
 // The tree-mask explorer. A tree is its list of parents, as in specdec_lite/tree.py; a test holds the two against each other.
 
 const MAX_NODES = 16;
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const SVG_TAGS = new Set(["svg", "g", "rect", "line", "path", "text", "title", "circle"]);
 const [ROW, PILL] = [46, 38];
 const DEFAULTS = { parents: [], accuracies: [[]], budget: 8, mask_kind: "tree", guesses: [], context: "" };
-let instances = 0;
 
 const formulas = {
   depth: (parents) => parents.map((_, i) => formulas.path(parents, i).length - 1),
@@ -46,14 +43,6 @@ const formulas = {
   },
   leaks: (parents) => parents.flatMap((_, i) => parents.flatMap((__, j) => (j < i && !formulas.path(parents, i).includes(j) ? [[i, j]] : []))),
 };
-
-function make(tag, attributes = {}, ...children) {
-  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 const digits = (x) => (x > 0 && x < 5e-4 ? "<.001" : x.toFixed(x < 0.0995 ? 3 : 2).replace(/^0/, ""));
 const named = (node) => (node < 0 ? "the root" : `node ${node}`);
@@ -175,20 +164,18 @@ function drawNumbers({ list, body }, s) {
 
 function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
   const best = formulas.expectedTokens(formulas.bestTree(accuracies, budget), accuracies);
-  return [["nodes, of the budget", `${parents.length} of ${budget}`], ["expected tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
+  return definitions([["nodes, of the budget", `${parents.length} of ${budget}`], ["expected tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
     [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "ask below"], ["paths, root to leaf", formulas.paths(parents).length],
-    ["open cells of the mask", `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`]]
-    .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)));
+    ["open cells of the mask", `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`]]);
 }
 
-const table = (caption, heads, body) => make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": caption },
-  make("table", { class: "sdl-numbers" }, make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))), body));
+const table = (caption, heads, body) => scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
 
 function accuracyTable({ accuracies, guesses }) {
   const ranks = Math.max(...accuracies.map((row) => row.length));
   const body = make("tbody", {}, ...accuracies.map((row, head) => make("tr", {}, make("th", { scope: "row" }, `head ${head + 1}`),
     ...Array.from({ length: ranks }, (_, r) => make("td", {}, r < row.length ? digits(row[r]) : "", make("small", {}, guesses[head]?.[r] ?? ""))))));
-  return table("Accuracy of each head by rank", ["", ...Array.from({ length: ranks }, (_, r) => `guess ${r + 1}`)].map((name) => name || make("span", { class: "sdl-hidden" }, "head")), body);
+  return table("Accuracy of each head by rank", [hidden("head"), ...Array.from({ length: ranks }, (_, r) => `guess ${r + 1}`)], body);
 }
 
 const legend = () => make("ul", { class: "sdl-legend" }, ...[["yes", "may see"], ["self", "itself"], ["context", "context, always seen"], ["leak", "leak: seen, though not on the path"], ["no", "hidden"]]
@@ -203,12 +190,11 @@ function treeView(instructions) {
 
 function rebuildItems(view, s, onFocus, onHover) {
   const depth = formulas.depth(s.parents);
-  const small = (text) => make("span", { class: "sdl-hidden" }, text);
   const itemOf = (node) => {
     const siblings = node < 0 ? [-1] : formulas.children(s.parents, s.parents[node]);
-    const words = node < 0 ? [make("b", {}, "root")] : [small("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
-    const below = node < 0 ? [s.context.split(/\s+/).at(-1), small(", the last committed token")]
-      : [small(", chance "), digits(formulas.chance(s.parents, node, s.accuracies)), small(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`)];
+    const words = node < 0 ? [make("b", {}, "root")] : [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
+    const below = node < 0 ? [s.context.split(/\s+/).at(-1), hidden(", the last committed token")]
+      : [hidden(", chance "), digits(formulas.chance(s.parents, node, s.accuracies)), hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`)];
     const item = make("div", { role: "treeitem", "aria-level": node < 0 ? 1 : depth[node] + 2, "aria-setsize": siblings.length, "aria-posinset": siblings.indexOf(node) + 1 },
       make("span", {}, ...words), make("small", {}, ...below));
     item.addEventListener("focus", () => onFocus(node));
@@ -224,30 +210,22 @@ const neighbours = (parents, node, order) => ({ Home: -1, End: order.at(-1), Arr
   ArrowDown: order[order.indexOf(node) + 1] ?? node, ArrowLeft: parents[node] ?? -1, ArrowRight: formulas.children(parents, node)[0] ?? node });
 
 function toolbar(id, actions) {
-  const button = (words, act) => {
-    const node = make("button", { type: "button", class: "sdl-button" }, words);
-    node.addEventListener("click", act);
-    return node;
-  };
   const masks = { tree: button("Tree mask", () => actions.flip("tree")), causal: button("Naive causal mask", () => actions.flip("causal")) };
-  const [input, output] = [make("input", { type: "range", id, step: 1 }), make("output", { for: id, "aria-live": "off" })];
-  input.addEventListener("input", () => actions.select(Number(input.value)));
+  const { input, output } = slider(id, { step: 1 }, actions.select);
   return { masks, input, output,
     edit: make("div", { class: "sdl-row" }, button("Add child", actions.grow), button("Remove", actions.prune), button("Undo", actions.undo), button("Reset", actions.reset)),
     flip: make("div", { class: "sdl-row", role: "group", "aria-label": "Mask" }, ...Object.values(masks)),
     best: button("Show the best tree", actions.best),
-    slider: make("div", { class: "sdl-control" }, make("label", { for: id }, "Row shown"), output, input) };
+    slider: field(id, "Row shown", output, input) };
 }
 
 function layout(s, id, view, parts, tools) {
-  const chart = (title, size, ...children) => make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...children);
   return make("section", { class: "sdl sdl-trees", "aria-label": "Tree-mask explorer" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads that are right this often:`, parts.task),
+    parts.task,
     accuracyTable(s),
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" },
-      chart("The tree", "sdl-wide", tools.edit, make("p", { id: `${id}-keys`, class: "sdl-note" }, "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted, which is the product along the path if the heads err independently."), view.canvas),
-      chart("Its mask", "sdl-narrow", tools.flip, make("p", { class: "sdl-note" }, "Row: a node, with its position after the root. Column: what it may see."), parts.svg, legend()))),
+      figure("The tree", "sdl-wide", tools.edit, make("p", { id: `${id}-keys`, class: "sdl-note" }, "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted, which is the product along the path if the heads err independently."), view.canvas),
+      figure("Its mask", "sdl-narrow", tools.flip, make("p", { class: "sdl-note" }, "Row: a node, with its position after the root. Column: what it may see."), parts.svg, legend()))),
     tools.slider, parts.spoken, parts.numbers, tools.best,
     make("details", {}, make("summary", {}, "The tree as numbers"), parts.list, table("Nodes", ["node", "word", "parent", "position", "chance", "sees"], parts.body)));
 }
@@ -284,7 +262,7 @@ function actionsOn(model, own, state, repaint) {
   };
 }
 
-function listen(view, parts, root, own, state, actions) {
+function listen(view, parts, own, state, actions) {
   const keys = { Enter: actions.grow, "+": actions.grow, Delete: actions.prune, Backspace: actions.prune, "-": actions.prune };
   view.tree.addEventListener("keydown", (event) => {
     const next = neighbours(state().parents, own.selected, [...view.items.keys()])[event.key];
@@ -299,21 +277,21 @@ function listen(view, parts, root, own, state, actions) {
   parts.svg.addEventListener("pointermove", (event) => actions.hover(rowUnder(event)));
   parts.svg.addEventListener("pointerleave", () => actions.hover(null));
   parts.svg.addEventListener("click", (event) => rowUnder(event) !== null && actions.select(rowUnder(event)));
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
 }
 
 function render({ model, el }) {
-  const id = `sdl-tree-${++instances}`;
+  const id = newId("tree");
   const state = () => Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, model.get(name) ?? value]));
   const s = state();
   const own = { selected: s.parents.findIndex((_, i) => i > 0 && formulas.relation(s.parents, i, i - 1) === "its cousin"), hovered: null, past: [], hasSeenBest: false, note: "" };
   const view = treeView(`${id}-keys`);
-  const parts = { task: make("span", { class: "sdl-task-state", "data-room": "These 16 nodes are worth 0.000 tokens a pass: the best tree of 16, which you asked to see." }), svg: make("svg", { role: "img" }), body: make("tbody"), numbers: make("dl", { class: "sdl-readouts" }),
-    spoken: make("p", { class: "sdl-summary", "aria-live": "polite" }), list: make("p", {}) };
+  const words = `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads that are right this often:`;
+  const room = "These 16 nodes are worth 0.000 tokens a pass: the best tree of 16, which you asked to see.";
+  const { announce, silence, ...told } = narration(words, room, 100);
+  const parts = { ...told, svg: make("svg", { role: "img" }), body: make("tbody"), numbers: make("dl", { class: "sdl-readouts" }), list: make("p", {}) };
   const actions = actionsOn(model, own, state, () => paint());
   const tools = toolbar(`${id}-row`, actions);
   const root = layout(s, id, view, parts, tools);
-  let announcing = 0;
   const paint = () => {
     const now = state();
     const shown = Math.min(own.hovered ?? own.selected, now.parents.length - 1);
@@ -324,11 +302,7 @@ function render({ model, el }) {
     for (const [kind, button] of Object.entries(tools.masks)) button.setAttribute("aria-pressed", String(kind === now.mask_kind));
     Object.assign(tools.input, { min: -1, max: now.parents.length - 1, value: own.selected });
     tools.input.ariaValueText = tools.output.textContent = named(own.selected);
-    clearTimeout(announcing);
-    announcing = setTimeout(() => {
-      parts.spoken.textContent = [own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" ");
-      parts.task.textContent = taskState(now, own.hasSeenBest);
-    }, 100);
+    announce(() => [[own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" "), taskState(now, own.hasSeenBest)]);
   };
   const rebuild = () => {
     const hadFocus = view.tree.contains(el.getRootNode().activeElement);
@@ -337,14 +311,13 @@ function render({ model, el }) {
     paint();
     if (hadFocus) view.items.get(own.selected).focus();
   };
-  listen(view, parts, root, own, state, actions);
-  model.on("change:parents", rebuild);
-  model.on("change:mask_kind", paint);
-  el.append(root);
-  const watcher = new ResizeObserver(paint);
-  watcher.observe(root);
+  listen(view, parts, own, state, actions);
+  const detach = attach({ model, el }, root, { "change:parents": rebuild, "change:mask_kind": paint }, paint);
   rebuild();
-  return () => { watcher.disconnect(); clearTimeout(announcing); model.off("change:parents", rebuild); model.off("change:mask_kind", paint); };
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas };
