@@ -1,7 +1,7 @@
-// What every interactive needs. Its text is put before a module's own, so that the two are one module without imports.
+// What every interactive needs. It stands before a module's own text, so that both are one module.
 
 const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title", "defs", "pattern"]);
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
+const KEPT_KEYS = /^(Arrow(Left|Right|Up|Down)|Home|End|Page(Up|Down))$/;
 
 let instances = 0;
 const newId = (name) => `sdl-${name}-${++instances}`;
@@ -37,7 +37,9 @@ function button(words, onClick) {
 function menu(id, options, onPick) {
   const select = make("select", { id });
   for (const group of new Set(options.map((option) => option.group))) {
-    const members = options.filter((option) => option.group === group).map(({ value, label }) => make("option", { value }, label));
+    const members = options
+      .filter((option) => option.group === group)
+      .map(({ value, label }) => make("option", { value }, label));
     select.append(...(group ? [make("optgroup", { label: group }, ...members)] : members));
   }
   select.addEventListener("change", () => onPick(select.value));
@@ -77,20 +79,25 @@ function follow(svg, onMove) {
 // Parts of the page.
 
 const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
-const columns = (heads) => make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
-const scroll = (label, ...nodes) => make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
-const definitions = (pairs) => pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
-const figure = (title, size, ...nodes) => make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
+const columns = (heads) =>
+  make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
+const scroll = (label, ...nodes) =>
+  make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
+const definitions = (pairs) =>
+  pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
+const figure = (title, size, ...nodes) =>
+  make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
 
 function chart(title, caption, size, attributes) {
   const svg = make("svg", { role: "img", "aria-label": title, ...attributes });
   return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
 }
 
-const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+const pathOf = (points) =>
+  points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
-// The task and the spoken sentence. announce(() => [sentence, state of the task]) sets both once a reader pauses.
-// room: the longest state, for which the page keeps its height.
+// The task, and the sentence that is spoken. announce(() => [sentence, state of the task]) sets both once a
+// reader pauses. room: the longest state, for which the page keeps its height.
 function narration(words, room, delay) {
   const state = make("span", { class: "sdl-task-state", "data-room": room });
   const task = make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), words, state);
@@ -106,12 +113,12 @@ function narration(words, room, delay) {
   return { task, spoken, announce, silence };
 }
 
-// Shows an interactive; `draw` is called when its width changes, and the listeners by the model's events. Returns what
-// takes them away again. Its keys do not move a notebook's cells.
+// Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
+// what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
   const watcher = new ResizeObserver(draw);
   root.addEventListener("keydown", (event) => {
-    if (KEPT_KEYS.has(event.key)) event.stopPropagation();
+    if (KEPT_KEYS.test(event.key)) event.stopPropagation();
   });
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
   el.append(root);
