@@ -4,16 +4,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 NICE ?=
 BOOK := _build/html
+SCRIPTS := 'specdec_lite/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs'
 PORT ?= 8000
 # One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
 WORKERS ?= logical
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help book test test-all mutate linkcheck lab serve bench bench-gpu clean
+.PHONY: help format book test test-all mutate linkcheck lab serve bench bench-gpu clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
-	@echo "make test   build it strictly and run the tests, in a real browser too"
+	@echo "make format lay out Python and JavaScript as make test wants them"
+	@echo "make test   check the format, build the book strictly and run the tests, in a real browser too"
 	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
 	@echo "make mutate change the library in small ways and count the changes that the tests notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
@@ -41,8 +43,16 @@ book: $(SETUP)
 	$(NICE) $(BIN)/jupyter-book build . -n --keep-going
 	@echo "Open file://$(CURDIR)/$(BOOK)/index.html"
 
+format: $(SETUP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	npx prettier --write $(SCRIPTS)
+
 test: $(SETUP)
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	npx prettier --check $(SCRIPTS)
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(PYTEST)
 

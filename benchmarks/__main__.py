@@ -1,8 +1,9 @@
 """Every shipped drafter against plain decoding, and the pair against Hugging Face: same prompts,
 dtype, machine, one run.
 
-    python -m benchmarks            # about forty minutes on two cores (--repeats 2: eighteen); writes results/speed-<machine>.json
+    python -m benchmarks    # about forty minutes on two cores (--repeats 2: eighteen)
 
+It writes results/speed-<machine>.json.
 All contenders take turns, prompt by prompt, so that a machine that slows down slows them all.
 Speeds are new tokens over the seconds of the whole call, prefill included; ratios are of medians
 over the repetitions, summed over the prompts; intervals are 95 % bootstrap intervals over prompts.

@@ -1,9 +1,10 @@
 """A GPU (or any device) measured in one run: trained pair, losslessness, passes, batches, phases,
 speed, launches.
 
-    python -m benchmarks.gpu                        # under ten minutes on a data-centre GPU; writes results/gpu-<machine>.json
+    python -m benchmarks.gpu                        # under ten minutes on a data-centre GPU
     python -m benchmarks.gpu --device cpu --tiny    # the whole script in tiny shapes, to see that it runs
 
+The first writes results/gpu-<machine>.json.
 Every part is kept in `--work` as soon as it is measured, and a run that was interrupted, or that
 reached `--budget`, goes on from there. Nothing is asserted: the figures are printed and recorded.
 """
@@ -254,10 +255,8 @@ def main(arguments: list[str] | None = None) -> Path | None:
     if refused:
         parser.error(refused)
     logging.set_verbosity_error()
-    work = (
-        chosen.work
-        / f"{'tiny' if chosen.tiny else 'full'}-{chosen.dtype}-{results.slug(timing.machine_name(chosen.device))}"
-    )
+    machine = results.slug(timing.machine_name(chosen.device))
+    work = chosen.work / f"{'tiny' if chosen.tiny else 'full'}-{chosen.dtype}-{machine}"
     work.mkdir(parents=True, exist_ok=True)
     console = Console(width=150)
     bench = Bench(chosen.device, chosen.dtype, TINY if chosen.tiny else FULL, work)

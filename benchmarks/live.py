@@ -22,9 +22,32 @@ from specdec_lite.loading.corpus import evaluation_prompts
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 60_000
-GAPS = """() => { let last = performance.now(); globalThis.sdlGap = 0; const channel = new MessageChannel();
-  channel.port1.onmessage = () => { const now = performance.now(); sdlGap = Math.max(sdlGap, now - last); last = now; setTimeout(() => channel.port2.postMessage(0), 4); };
-  channel.port2.postMessage(0); }"""
+GAPS = """() => {
+  let last = performance.now();
+  globalThis.sdlGap = 0;
+  const channel = new MessageChannel();
+  channel.port1.onmessage = () => {
+    const now = performance.now();
+    sdlGap = Math.max(sdlGap, now - last);
+    last = now;
+    setTimeout(() => channel.port2.postMessage(0), 4);
+  };
+  channel.port2.postMessage(0);
+}"""
+STOPWATCH = """() => {
+  const status = document.querySelector('.sdl-live-status');
+  const starts = { loaded: 'Decoding', all_decoded: 'Decoded', all_measured: 'Done' };
+  globalThis.sdlTimes = {};
+  const arrived = (name) => { sdlTimes[name] ??= performance.now() - sdlTimes.pressed; };
+  new MutationObserver(() => {
+    for (const [name, start] of Object.entries(starts))
+      if (status.textContent.startsWith(start)) arrived(name);
+  }).observe(status, { childList: true });
+  new MutationObserver(() => document.querySelector('.sdl-live .sdl-pass') && arrived('first_text'))
+    .observe(document.querySelector('.sdl-live'), { childList: true, subtree: true });
+  const press = () => { sdlTimes.pressed ??= performance.now(); };
+  document.querySelector('.sdl-live-run').addEventListener('click', press, { capture: true });
+}"""
 
 
 def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
@@ -46,14 +69,7 @@ def first_press(page, prompt: str) -> dict:
     text is there.
     """
     page.get_by_label("Prompt").fill(prompt)
-    page.evaluate(
-        """() => { const status = document.querySelector('.sdl-live-status'); globalThis.sdlTimes = {};
-      const arrived = (name) => { sdlTimes[name] ??= performance.now() - sdlTimes.pressed; };
-      new MutationObserver(() => { for (const [name, start] of [['loaded', 'Decoding'], ['all_decoded', 'Decoded'], ['all_measured', 'Done']])
-        if (status.textContent.startsWith(start)) arrived(name); }).observe(status, {childList: true});
-      new MutationObserver(() => document.querySelector('.sdl-live .sdl-pass') && arrived('first_text')).observe(document.querySelector('.sdl-live'), {childList: true, subtree: true});
-      document.querySelector('.sdl-live-run').addEventListener('click', () => { sdlTimes.pressed ??= performance.now(); }, {capture: true}); }"""
-    )
+    page.evaluate(STOPWATCH)
     page.evaluate(GAPS)
     page.locator(".sdl-live-run").click()
     page.wait_for_function("sdlTimes.all_measured", timeout=10 * MINUTES)

@@ -26,8 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 OPENINGS = 3
 STOPWATCH = """(() => {
   globalThis.sdlDrawn = 0;
-  new MutationObserver((changes) => { if (changes.some(({ target }) => target.dataset?.mounted)) sdlDrawn = performance.now(); })
-    .observe(document, { subtree: true, attributes: true, attributeFilter: ["data-mounted"] });
+  new MutationObserver((changes) => {
+    if (changes.some(({ target }) => target.dataset?.mounted)) sdlDrawn = performance.now();
+  }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-mounted"] });
 })()"""
 
 

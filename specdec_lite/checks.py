@@ -1,4 +1,4 @@
-"""What an argument must be, one line a check. An error names the argument and what is allowed."""
+"""What an argument must be, a line a check; errors name it, its value and what is allowed."""
 
 import math
 from numbers import Integral, Real

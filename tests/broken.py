@@ -11,7 +11,7 @@ from specdec_lite.acceptance import Proposal, Verdict, one_hot, ratio, speculati
 from specdec_lite.theory import residual
 from specdec_lite.tree import TokenTree
 
-# Ways to draft -----------------------------------------------------------------------------------------------------
+# Ways to draft ------------------------------------------------------------------------------------
 
 
 def with_replacement(count):
@@ -121,7 +121,7 @@ def stops_at_unsure(threshold, keep_it):
     return propose
 
 
-# Rules -------------------------------------------------------------------------------------------------------------
+# Rules --------------------------------------------------------------------------------------------
 
 recovered_from_p = walk(ratio, lambda p, q: p)
 

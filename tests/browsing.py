@@ -60,10 +60,15 @@ def scroll_through(page) -> None:
 def drawing_faults(page) -> list[str]:
     """Figures without a drawn trace, interactives without a picture, images that did not load."""
     return page.evaluate("""() => [
-      ...[...document.querySelectorAll('.sdl-plot')].filter((f) => !f.querySelector('.main-svg .trace, .main-svg image, .main-svg .hm'))
+      ...[...document.querySelectorAll('.sdl-plot')]
+        .filter((f) => !f.querySelector('.main-svg .trace, .main-svg image, .main-svg .hm'))
         .map((f) => `figure not drawn: ${f.ariaLabel}`),
-      ...[...document.querySelectorAll('.sdl-interactive')].filter((i) => !i.querySelector('svg')).map((i) => `interactive empty: ${i.dataset.module}`),
-      ...[...document.images].filter((i) => i.checkVisibility() && !(i.complete && i.naturalWidth)).map((i) => `image missing: ${i.src}`),
+      ...[...document.querySelectorAll('.sdl-interactive')]
+        .filter((i) => !i.querySelector('svg'))
+        .map((i) => `interactive empty: ${i.dataset.module}`),
+      ...[...document.images]
+        .filter((i) => i.checkVisibility() && !(i.complete && i.naturalWidth))
+        .map((i) => `image missing: ${i.src}`),
     ]""")
 
 
@@ -82,10 +87,18 @@ def figure_faults(page) -> list[str]:
     """
     return page.evaluate(
         """() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
-      const words = figure.querySelector('.sdl-plot').ariaLabel?.trim(), rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
-      const title = figure.querySelector('.gtitle')?.getBoundingClientRect(), legend = figure.querySelector('g.legend')?.getBoundingClientRect();
-      const free = !title || title.top >= figure.querySelector('.sdl-plot').getBoundingClientRect().top && !(legend && legend.top < title.bottom - 2);
-      return [...(free ? [] : [`title in the way: ${words}`]), ...(words ? [] : ['figure without words']), ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`])];
+      const plot = figure.querySelector('.sdl-plot');
+      const words = plot.ariaLabel?.trim();
+      const rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
+      const title = figure.querySelector('.gtitle')?.getBoundingClientRect();
+      const legend = figure.querySelector('g.legend')?.getBoundingClientRect();
+      const isUncut = !title || title.top >= plot.getBoundingClientRect().top;
+      const isFree = isUncut && !(title && legend && legend.top < title.bottom - 2);
+      return [
+        ...(isFree ? [] : [`title in the way: ${words}`]),
+        ...(words ? [] : ['figure without words']),
+        ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`]),
+      ];
     })"""
     )
 
@@ -121,8 +134,11 @@ def layout_faults(page) -> list[str]:
     """What makes the page scroll sideways."""
     return page.evaluate("""() => {
       if (document.documentElement.scrollWidth <= innerWidth) return [];
-      const wide = [...document.querySelectorAll('main *')].filter((e) => e.getBoundingClientRect().right > innerWidth + 1);
-      return [`${document.documentElement.scrollWidth} px wide in ${innerWidth}: ${wide.slice(0, 5).map((e) => e.outerHTML.slice(0, 80)).join(' | ')}`];
+      const wide = [...document.querySelectorAll('main *')]
+        .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+        .map((e) => e.outerHTML.slice(0, 80));
+      const { scrollWidth } = document.documentElement;
+      return [`${scrollWidth} px wide in ${innerWidth}: ${wide.slice(0, 5).join(' | ')}`];
     }""")
 
 
@@ -146,7 +162,8 @@ def unseen_focus(page, place) -> list[str]:
         if at is None:
             return faults + place.evaluate(
                 """(place, controls) => [...place.querySelectorAll(controls)]
-              .filter((control) => control.checkVisibility() && !place.reached.has(control)).map((control) => `no Tab leads to ${control.outerHTML.slice(0, 80)}`)""",
+              .filter((control) => control.checkVisibility() && !place.reached.has(control))
+              .map((control) => `no Tab leads to ${control.outerHTML.slice(0, 80)}`)""",
                 controls,
             )
         faults += [] if at[0] else [f"no outline: {at[1]}"]
@@ -170,8 +187,10 @@ def show(page, scheme: str) -> None:
     )
     page.evaluate("globalThis.stillFrames = 0")
     page.wait_for_function(
-        """() => {   // three frames: an inherited colour may begin to change only when its parent's has arrived
-        const moving = document.getAnimations().some((animation) => animation.playState === "running");   // finished ones may stay listed
+        """() => {
+        // three frames: an inherited colour may begin to change only when its parent's has arrived;
+        // finished animations may stay listed
+        const moving = document.getAnimations().some((animation) => animation.playState === "running");
         return (globalThis.stillFrames = moving ? 0 : globalThis.stillFrames + 1) > 2;
     }"""
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specdec_lite.viz.interactive import STATIC
+from specdec_lite.viz.interactive import source
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,8 +17,8 @@ def evaluate(module: str, calls: list[dict]) -> list:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     run = subprocess.run(
-        ["node", str(ROOT / "tests" / "js" / "evaluate.mjs"), str(STATIC / f"{module}.js")],
-        input=json.dumps(calls),
+        ["node", str(ROOT / "tests" / "js" / "evaluate.mjs")],
+        input=json.dumps({"source": source(module), "calls": calls}),
         capture_output=True,
         text=True,
         check=False,

@@ -4,12 +4,17 @@ page of the book is ready.
 
 import json
 
-PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><title>interactive</title><style>body {{ margin: 8px; background: {background} }} {css}</style>
+PAGE = """<!doctype html><html lang="en" data-theme="{theme}"><title>interactive</title>
+<style>body {{ margin: 8px; background: {background} }} {css}</style>
 <body><main><h1 style="color: gray">Interactive</h1><div id="place"></div></main><script>
 {module}
 const state = {state}, calls = {{}};
 window.model = {{ get: (name) => state[name], save_changes() {{}}, off() {{}},
-  set(name, value) {{ if (state[name] === value) return; state[name] = value; (calls["change:" + name] ?? []).forEach((call) => call()); }},
+  set(name, value) {{
+    if (state[name] === value) return;
+    state[name] = value;
+    (calls["change:" + name] ?? []).forEach((call) => call());
+  }},
   on(event, call) {{ calls[event] = [...(calls[event] ?? []), call]; }} }};
 window.heard = [];
 document.body.addEventListener("keydown", (event) => window.heard.push(event.key));

@@ -49,7 +49,7 @@ def test_plain_decoding_is_argmax_of_the_model():
     assert len(set(GREEDY)) > 8  # the text is varied enough for the tests below to fail
 
 
-# Stopping ------------------------------------------------------------------------------------------------------------
+# Stopping -----------------------------------------------------------------------------------------
 
 FIRSTS = [i for i, token in enumerate(GREEDY) if token not in GREEDY[:i]]
 
@@ -227,7 +227,7 @@ def test_a_drafter_is_given_long_ids_whatever_the_prompts_dtype():
         )
 
 
-# Stream, seeds, interleaving -----------------------------------------------------------------------------------------
+# Stream, seeds, interleaving ----------------------------------------------------------------------
 
 
 def test_stream_yields_the_kept_tokens_once_and_in_order():
@@ -341,7 +341,7 @@ def test_the_recorded_round_can_be_judged_by_hand():
     assert (*emitted, find(left / left.sum(), uniforms.pop(0))) == step.tokens and uniforms == []
 
 
-# Statistics ----------------------------------------------------------------------------------------------------------
+# Statistics ---------------------------------------------------------------------------------------
 
 
 def test_statistics_add_up():
@@ -395,7 +395,7 @@ def test_steps_record_p_and_q_of_every_drafted_token():
     assert set(greedy.q) == {1.0} and set(greedy.p) <= {0.0, 1.0}
 
 
-# The law, statistically ----------------------------------------------------------------------------------------------
+# The law, statistically ---------------------------------------------------------------------------
 
 SMALL = native(
     seed=2, vocab_size=5, hidden_size=16, num_heads=2, num_kv_heads=1, num_layers=1, scale=0.5
@@ -449,7 +449,7 @@ def test_a_broken_rule_fails_the_same_test():
     )
 
 
-# Bad input -----------------------------------------------------------------------------------------------------------
+# Bad input ----------------------------------------------------------------------------------------
 
 BAD = [
     (dict(target="gpt2"), TypeError, "target is a str.*CausalLM"),

@@ -74,7 +74,7 @@ class Replay(SeededRng):
         return self.left.pop(0)
 
 
-# A pass over a tree ---------------------------------------------------------------------------------------------------
+# A pass over a tree -------------------------------------------------------------------------------
 
 
 def apart(target, prompt, tree, fed_as):
@@ -112,7 +112,7 @@ def test_a_causal_mask_on_a_tree_fails_the_same_test(prompt, window):
     assert apart(model(window=window), prompt, TokenTree([1, 2, 3], [-1, -1, 0]), None) > 0.01
 
 
-# Greedy text ----------------------------------------------------------------------------------------------------------
+# Greedy text --------------------------------------------------------------------------------------
 
 
 def greedy_text(prompt, vocabulary, drafter, rule=None):
@@ -165,7 +165,7 @@ def test_a_rule_that_accepts_everything_fails_the_same_test(drafter):
     )
 
 
-# Counts, caches and chance ----------------------------------------------------------------------------------------------
+# Counts, caches and chance ------------------------------------------------------------------------
 
 
 @given(PROMPTS, VOCABULARIES, DRAFTS, st.integers(1, 8), TEMPERATURES, SEEDS, RULES)

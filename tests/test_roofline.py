@@ -72,13 +72,15 @@ def test_bounds_are_the_modules_own():
     source = (STATIC / "roofline.js").read_text(encoding="utf-8")
     constants = dict(re.findall(r"^const (MAX_\w+) = ([\d.]+);", source, re.M))
     for name in ("parameters", "bandwidth", "throughput", "cache"):
-        low, high = re.search(rf'name: "{name}".*?low: ([\d.]+), high: (\d+)', source).groups()
+        low, high = re.search(
+            rf'name: "{name}"[^}}]*?\blow: ([\d.]+),\s+high: (\d+)', source
+        ).groups()
         trait = Roofline.class_traits()[name]
         assert trait.max == 10 ** float(high) and (
             trait.min == 10 ** float(low) or (name == "cache" and trait.min == 0)
         )
     for name in ("tokens", "batch"):
-        low, high = re.search(rf'name: "{name}".*?min: (\d+), max: (\w+)', source).groups()
+        low, high = re.search(rf'name: "{name}"[^}}]*?\bmin: (\d+),\s+max: (\w+)', source).groups()
         trait = Roofline.class_traits()[name]
         assert (trait.min, trait.max) == (int(low), int(constants[high]))
     offered = re.findall(r"\[([\d.]+), \"[\d½] byte", source)

@@ -137,7 +137,7 @@ def test_bad_settings_are_refused_by_name_and_value(arguments, name):
     assert str(caught.value).startswith(f"{name}={arguments[name]!r}: must be")
 
 
-# Chance --------------------------------------------------------------------------------------------------------------
+# Chance -------------------------------------------------------------------------------------------
 
 
 @given(

@@ -116,7 +116,7 @@ def test_a_broken_rule_fails_the_same_test(sampling):
     assert not follows(first_token_p_value(broken.recovered_from_p, sampling))
 
 
-# Whole generations -------------------------------------------------------------------------------------------------------
+# Whole generations --------------------------------------------------------------------------------
 
 
 def row(which, sampling, ids):
@@ -195,7 +195,7 @@ def test_whole_generations_under_a_broken_rule_fail_the_same_test():
     )
 
 
-# The shrinking distance --------------------------------------------------------------------------------------------------
+# The shrinking distance ---------------------------------------------------------------------------
 
 
 def distance(counts):

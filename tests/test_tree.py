@@ -114,7 +114,7 @@ def test_repr_and_equality():
     assert eval(repr(tree)) == tree != TokenTree([1, 2], [-1, -1]) and tree != "tree"
 
 
-# Shapes: trees of ranks ------------------------------------------------------------------------------------------------
+# Shapes: trees of ranks ---------------------------------------------------------------------------
 
 
 @given(trees(20))

@@ -1,7 +1,9 @@
 // Byte-level byte-pair encoding, as GPT-2 and the book's own tokenizer do it. It imports nothing.
 
-// Words, numbers, other signs and white space, each with the space before it (the split of Hugging Face's ByteLevel).
-const SPLIT = /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
+// Words, numbers, other signs and white space, each with the space before it (the split of Hugging Face's
+// ByteLevel).
+const SPLIT =
+  /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
 /** The 256 printable characters that stand for bytes in the vocabulary. */
 function byteAlphabet() {
@@ -11,7 +13,8 @@ function byteAlphabet() {
 }
 
 export class Tokenizer {
-  /** pieces: the vocabulary in the order of its ids. merges: pairs of pieces, the earliest learnt first. special: {text: id}. */
+  /** pieces: the vocabulary in the order of its ids. merges: pairs of pieces, the earliest learnt first.
+   *  special: {text: id}. */
   constructor({ pieces, merges, special }) {
     this.alphabet = byteAlphabet();
     this.byteOf = new Map(this.alphabet.map((character, byte) => [character, byte]));
@@ -31,7 +34,9 @@ export class Tokenizer {
   #plain(text) {
     return (text.match(SPLIT) ?? []).flatMap((word) => {
       const bytes = new TextEncoder().encode(word);
-      return this.#merge(Array.from(bytes, (byte) => this.alphabet[byte])).map((piece) => this.ids.get(piece));
+      return this.#merge(Array.from(bytes, (byte) => this.alphabet[byte])).map((piece) =>
+        this.ids.get(piece),
+      );
     });
   }
 
@@ -42,8 +47,10 @@ export class Tokenizer {
       let best = 0;
       for (let i = 1; i < word.length - 1; i++) if (rank(i) < rank(best)) best = i;
       if (word.length < 2 || rank(best) === Infinity) return word;
-      const [left, right] = [word[best], word[best + 1]], joined = [];
-      for (let i = 0; i < word.length; i++) joined.push(word[i] === left && word[i + 1] === right ? word[i] + word[++i] : word[i]);
+      const [left, right] = [word[best], word[best + 1]],
+        joined = [];
+      for (let i = 0; i < word.length; i++)
+        joined.push(word[i] === left && word[i + 1] === right ? word[i] + word[++i] : word[i]);
       word = joined;
     }
   }

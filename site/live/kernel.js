@@ -1,6 +1,7 @@
-// Memory, and the loops of a pass: in WebAssembly SIMD (kernel.ts) where the browser has it, else in plain JavaScript
-// (scalar.js), which gives the same numbers several times more slowly. Everything lies in one growing memory; an address is
-// a byte offset, and a view is made anew at each use, because growing moves the memory.
+// Memory, and the loops of a pass: in WebAssembly SIMD (kernel.ts) where the browser has it, else in plain
+// JavaScript (scalar.js), which gives the same numbers several times more slowly. Everything lies in one
+// growing memory; an address is a byte offset, and a view is made anew at each use, because growing moves the
+// memory.
 
 import { scalarLoops } from "./scalar.js";
 
@@ -8,8 +9,9 @@ const PAGE = 65536;
 const WIDTH = 16;
 const MOST = 6; // rows of x that meet a weight at one loading of it
 
-/** A kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul and the loops that kernel.ts
- *  exports. compiled: {name: bytes}, the best first; the first that this browser can run is taken, and `name` says which. */
+/** A kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul and the
+ *  loops that kernel.ts exports. compiled: {name: bytes}, the best first; the first that this browser can
+ *  run is taken, and `name` says which. */
 export async function loadKernel(compiled) {
   const memory = new WebAssembly.Memory({ initial: 1 });
   let used = PAGE; // the first page is the compiled module's own
@@ -27,13 +29,18 @@ export async function loadKernel(compiled) {
   };
   const name = Object.keys(compiled).find((each) => WebAssembly.validate(compiled[each]));
   if (!name) return { ...kernel, ...scalarLoops(kernel), name: "scalar", simd: false };
-  const { instance: { exports } } = await WebAssembly.instantiate(compiled[name], { env: { memory } });
+  const {
+    instance: { exports },
+  } = await WebAssembly.instantiate(compiled[name], { env: { memory } });
   return { ...kernel, ...exports, matmul: inGroups(exports), name, simd: true };
 }
 
-/** matmul(x, w, scales, y, rows, inner, outer, small) for any number of rows, from the exports for 1 to MOST of them. */
+/** matmul(x, w, scales, y, rows, inner, outer, small) for any number of rows, from the exports for 1 to
+ *  MOST of them. */
 function inGroups(exports) {
-  const [floats, ints] = ["float", "int"].map((type) => Array.from({ length: MOST }, (_, i) => exports[type + (i + 1)]));
+  const [floats, ints] = ["float", "int"].map((type) =>
+    Array.from({ length: MOST }, (_, i) => exports[type + (i + 1)]),
+  );
   return (x, w, scales, y, rows, inner, outer, small) => {
     for (let row = 0; row < rows; row += MOST) {
       const multiply = (small ? ints : floats)[Math.min(MOST, rows - row) - 1];

@@ -1,29 +1,33 @@
-// A Llama-family decoder: the same network as specdec_lite/transformer.py. It imports nothing; it says what is computed, and
-// the kernel it is given (kernel.js) computes it. A weight is a whole number times its row's scale. The whole numbers stay
-// int8 in memory, or are widened to float32 when they are loaded: the arithmetic is the same, the bytes that every pass has
-// to read are not. A matrix lies in panels of LANES rows, as the kernel wants it: weight i of row r at (⌊r/LANES⌋, i, r mod LANES).
+// A Llama-family decoder: the same network as specdec_lite/transformer.py. It imports nothing; it says what
+// is computed, and the kernel it is given (kernel.js) computes it. A weight is a whole number times its row's
+// scale. The whole numbers stay int8 in memory, or are widened to float32 when they are loaded: the
+// arithmetic is the same, the bytes that every pass has to read are not. A matrix lies in panels of LANES
+// rows, as the kernel wants it: weight i of row r at (⌊r/LANES⌋, i, r mod LANES).
 
 const CHUNK = 18; // tokens fed at once; a longer prompt goes through in pieces
 const LANES = 8;
 
 export class Llama {
-  /** config, tensors: one model of the manifest. weights: the downloaded ArrayBuffer. format: "int8" or "float32".
-   *  capacity: how many positions the key/value cache holds, a multiple of 4. */
+  /** config, tensors: one model of the manifest. weights: the downloaded ArrayBuffer. format: "int8" or
+   *  "float32". capacity: how many positions the key/value cache holds, a multiple of 4. */
   constructor(kernel, { config, tensors }, weights, format, capacity) {
-    Object.assign(this, { kernel, config, capacity, length: 0 }); // length: positions stored; lowering it forgets the rest
+    // length: positions stored; lowering it forgets the rest
+    Object.assign(this, { kernel, config, capacity, length: 0 });
     const load = (name) => this.#load(tensors[name], weights, format === "int8");
     this.embedding = load("embedding");
     this.norm = load("norm");
     this.head = config.tied ? this.embedding : load("head");
     const names = ["norm1", "qkv", "out", "norm2", "gate_up", "down"];
-    this.blocks = Array.from({ length: config.layers }, (_, i) => Object.fromEntries(names.map((n) => [n, load(`blocks.${i}.${n}`)])));
+    this.blocks = Array.from({ length: config.layers }, (_, i) =>
+      Object.fromEntries(names.map((n) => [n, load(`blocks.${i}.${n}`)])),
+    );
     const floats = (count) => kernel.allocate(4 * count);
     const { hidden, inner, heads, kvHeads, headSize, layers, vocab } = config;
     this.headBytes = 4 * capacity * headSize; // of one head's keys, or values
     this.keys = floats(layers * kvHeads * capacity * headSize);
     this.values = floats(layers * kvHeads * capacity * headSize);
-    this.cos = floats(capacity * headSize / 2);
-    this.sin = floats(capacity * headSize / 2);
+    this.cos = floats((capacity * headSize) / 2);
+    this.sin = floats((capacity * headSize) / 2);
     this.stream = floats(CHUNK * hidden);
     this.normed = floats(CHUNK * Math.max(hidden, inner));
     this.wide = floats(CHUNK * Math.max((heads + 2 * kvHeads) * headSize, 2 * inner));
@@ -34,23 +38,42 @@ export class Llama {
     this.#rotary();
   }
 
-  /** Copies one tensor into the kernel's memory: {at, rows, cols}, for a matrix also {scales, small: is it int8?}. */
+  /** Copies one tensor into the kernel's memory: {at, rows, cols}, for a matrix also {scales, small: is it
+   *  int8?}. */
   #load({ offset, rows, cols, scales }, weights, small) {
-    const { kernel } = this, count = rows * cols;
-    const copy = (at, numbers) => { kernel.floats(at, numbers.length).set(numbers); return at; };
-    if (scales === undefined) return { at: copy(kernel.allocate(4 * count), new Float32Array(weights, offset, count)), rows, cols };
-    const numbers = new Int8Array(weights, offset, count), at = kernel.allocate(small ? count : 4 * count);
+    const { kernel } = this,
+      count = rows * cols;
+    const copy = (at, numbers) => {
+      kernel.floats(at, numbers.length).set(numbers);
+      return at;
+    };
+    if (scales === undefined)
+      return { at: copy(kernel.allocate(4 * count), new Float32Array(weights, offset, count)), rows, cols };
+    const numbers = new Int8Array(weights, offset, count),
+      at = kernel.allocate(small ? count : 4 * count);
     if (small) kernel.bytes(at, count).set(numbers);
     else copy(at, numbers);
-    return { at, rows, cols, small, scales: copy(kernel.allocate(4 * rows), new Float32Array(weights, scales, rows)) };
+    return {
+      at,
+      rows,
+      cols,
+      small,
+      scales: copy(kernel.allocate(4 * rows), new Float32Array(weights, scales, rows)),
+    };
   }
 
   /** cos and sin of every position's angles, [capacity, headSize / 2]. */
   #rotary() {
-    const { kernel, capacity, config: { headSize, theta } } = this, half = headSize / 2;
-    const cos = kernel.floats(this.cos, capacity * half), sin = kernel.floats(this.sin, capacity * half);
+    const {
+        kernel,
+        capacity,
+        config: { headSize, theta },
+      } = this,
+      half = headSize / 2;
+    const cos = kernel.floats(this.cos, capacity * half),
+      sin = kernel.floats(this.sin, capacity * half);
     for (let j = 0; j < half; j++) {
-      const frequency = Math.fround(1 / Math.fround(theta ** (2 * j / headSize)));
+      const frequency = Math.fround(1 / Math.fround(theta ** ((2 * j) / headSize)));
       for (let position = 0; position < capacity; position++) {
         const angle = Math.fround(position * frequency);
         cos[position * half + j] = Math.cos(angle);
@@ -59,13 +82,16 @@ export class Llama {
     }
   }
 
-  /** Feeds token ids after the `length` stored positions, stores their keys and values, and returns their logits: one
-   *  Float32Array [V] per token, or only the last one's with `last`. A row is valid until the next pass. */
+  /** Feeds token ids after the `length` stored positions, stores their keys and values, and returns their
+   *  logits: one Float32Array [V] per token, or only the last one's with `last`. A row is valid until the
+   *  next pass. */
   forward(tokens, last = false) {
-    if (this.length + tokens.length > this.capacity) throw new RangeError(`the cache holds ${this.capacity} positions`);
+    if (this.length + tokens.length > this.capacity)
+      throw new RangeError(`the cache holds ${this.capacity} positions`);
     const rows = [];
     for (let start = 0; start < tokens.length; start += CHUNK) {
-      const chunk = tokens.slice(start, start + CHUNK), ends = start + chunk.length === tokens.length;
+      const chunk = tokens.slice(start, start + CHUNK),
+        ends = start + chunk.length === tokens.length;
       this.#embed(chunk);
       this.blocks.forEach((block, layer) => this.#block(block, layer, chunk.length));
       this.length += chunk.length;
@@ -75,11 +101,16 @@ export class Llama {
   }
 
   #embed(tokens) {
-    const { kernel, embedding: { at, scales, small, rows, cols } } = this;
-    const stream = kernel.floats(this.stream, tokens.length * cols), scale = kernel.floats(scales, rows);
+    const {
+      kernel,
+      embedding: { at, scales, small, rows, cols },
+    } = this;
+    const stream = kernel.floats(this.stream, tokens.length * cols),
+      scale = kernel.floats(scales, rows);
     const matrix = small ? kernel.bytes(at, rows * cols) : kernel.floats(at, rows * cols);
     tokens.forEach((token, row) => {
-      const lane = token % LANES, first = (token - lane) * cols + lane;
+      const lane = token % LANES,
+        first = (token - lane) * cols + lane;
       for (let i = 0; i < cols; i++) stream[row * cols + i] = matrix[first + LANES * i] * scale[token];
     });
   }
@@ -94,7 +125,10 @@ export class Llama {
 
   /** One layer: attention, then a gated MLP, each added to the residual stream. */
   #block(block, layer, n) {
-    const { kernel, config: { hidden, inner } } = this;
+    const {
+      kernel,
+      config: { hidden, inner },
+    } = this;
     this.#normalise(block.norm1, n);
     this.#multiply(this.normed, block.qkv, this.wide, n);
     this.#attention(layer, n);
@@ -107,28 +141,50 @@ export class Llama {
     kernel.add(this.stream, this.added, n * hidden);
   }
 
-  /** Turns queries and keys by their positions, stores keys and values, and lets every token see what is stored up to it. */
+  /** Turns queries and keys by their positions, stores keys and values, and lets every token see what is
+   *  stored up to it. */
   #attention(layer, n) {
-    const { kernel, headBytes, config: { heads, kvHeads, headSize } } = this;
-    const head = 4 * headSize, line = (heads + 2 * kvHeads) * head, start = layer * kvHeads * headBytes; // all in bytes
+    const {
+      kernel,
+      headBytes,
+      config: { heads, kvHeads, headSize },
+    } = this;
+    const head = 4 * headSize,
+      line = (heads + 2 * kvHeads) * head,
+      start = layer * kvHeads * headBytes; // all in bytes
     for (let row = 0; row < n; row++) {
-      const position = this.length + row, angles = position * head / 2, to = start + position * head;
-      const queries = this.wide + row * line, keys = queries + heads * head, values = keys + kvHeads * head;
+      const position = this.length + row,
+        angles = (position * head) / 2,
+        to = start + position * head;
+      const queries = this.wide + row * line,
+        keys = queries + heads * head,
+        values = keys + kvHeads * head;
       kernel.turn(queries, this.cos + angles, this.sin + angles, heads + kvHeads, headSize);
       kernel.spread(keys, this.keys + to, kvHeads, headSize, headBytes);
       kernel.spread(values, this.values + to, kvHeads, headSize, headBytes);
     }
-    for (let h = 0; h < heads; h++) { // all rows of a head before the next: its keys and values are in the cache then
-      const shared = start + Math.floor(h * kvHeads / heads) * headBytes;
+    for (let h = 0; h < heads; h++) {
+      // all rows of a head before the next: its keys and values are in the cache then
+      const shared = start + Math.floor((h * kvHeads) / heads) * headBytes;
       for (let row = 0; row < n; row++)
-        kernel.attend(this.wide + row * line + h * head, this.keys + shared, this.values + shared, this.seen + (row * heads + h) * head,
-          this.scores, this.length + row + 1, headSize);
+        kernel.attend(
+          this.wide + row * line + h * head,
+          this.keys + shared,
+          this.values + shared,
+          this.seen + (row * heads + h) * head,
+          this.scores,
+          this.length + row + 1,
+          headSize,
+        );
     }
   }
 
   /** The final norm and the head. Rows are copied where another chunk would overwrite them. */
   #score(n, last, copy) {
-    const { kernel, config: { hidden, vocab } } = this;
+    const {
+      kernel,
+      config: { hidden, vocab },
+    } = this;
     this.#normalise(this.norm, n);
     const first = last ? n - 1 : 0;
     this.#multiply(this.normed + 4 * first * hidden, this.head, this.logits, n - first);

@@ -1,4 +1,5 @@
-// The replay: a run's passes one after another, every token with its fate, and plain decoding's pace beside them.
+// The replay: a run's passes one after another, every token with its fate, and plain decoding's pace beside
+// them.
 
 import { make } from "./charts.js";
 
@@ -15,14 +16,22 @@ const TICK = 220; // milliseconds a pass is shown while playing
 
 /** The pieces of one pass in the order in which they are shown: [kind, text]. */
 const pieces = ({ drafted, accepted, kind, token }) => [
-  ...drafted.map((text, i) => [i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused", text]),
+  ...drafted.map((text, i) => [
+    i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused",
+    text,
+  ]),
   ...(token === null ? [] : [[kind, token]]),
 ];
 
 function tokenNode(kind, text) {
-  const tag = TAGS[kind] ?? "span", node = make(tag, { class: `sdl-token sdl-${kind}` });
+  const tag = TAGS[kind] ?? "span",
+    node = make(tag, { class: `sdl-token sdl-${kind}` });
   text.split("\n").forEach((part, i) => {
-    if (i) node.append(make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"), tag === "del" ? "" : "\n");
+    if (i)
+      node.append(
+        make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
+        tag === "del" ? "" : "\n",
+      );
     node.append(part);
   });
   return node;
@@ -40,29 +49,62 @@ function passNode(step, number) {
 }
 
 const meter = (name) => {
-  const bar = make("div", { class: "sdl-live-bar", "aria-hidden": "true" }, make("div")), value = make("span");
-  return { node: make("div", { class: "sdl-live-pace" }, make("span", {}, name), bar, value), show(share, text) { bar.firstChild.style.width = `${100 * share}%`; value.textContent = text; } };
+  const bar = make("div", { class: "sdl-live-bar", "aria-hidden": "true" }, make("div")),
+    value = make("span");
+  return {
+    node: make("div", { class: "sdl-live-pace" }, make("span", {}, name), bar, value),
+    show(share, text) {
+      bar.firstChild.style.width = `${100 * share}%`;
+      value.textContent = text;
+    },
+  };
 };
 
 /** A replay panel: `begin` a run, `extend` it while it is decoded, and say at last what `time` it took. */
 export function replay(id) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": "Decoded text" });
-  const legend = make("ul", { class: "sdl-legend" }), scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
-  const output = make("output", { for: id, "aria-live": "off" }), play = make("button", { type: "button", class: "sdl-button" }, "Play");
+  const legend = make("ul", { class: "sdl-legend" }),
+    scrubber = make("input", { id, type: "range", min: 0, max: 1, step: 1, value: 0 });
+  const output = make("output", { for: id, "aria-live": "off" }),
+    play = make("button", { type: "button", class: "sdl-button" }, "Play");
   const paces = [meter("speculative"), meter("plain, in the same time")];
   const switched = make("input", { type: "checkbox", checked: true, class: "sdl-live-thrown" });
   const scrub = make("div", { class: "sdl-control" }, make("label", { for: id }, "Pass"), output, scrubber);
-  const node = make("div", { class: "sdl-live-replay" }, text, make("div", { class: "sdl-live-scrub" }, play, scrub), make("div", {}, ...paces.map((each) => each.node)),
-    legend, make("label", {}, switched, " show the drafts that were thrown away"));
-  let steps = [], passes = [], complete = true, pace = null, timer = 0;
+  const node = make(
+    "div",
+    { class: "sdl-live-replay" },
+    text,
+    make("div", { class: "sdl-live-scrub" }, play, scrub),
+    make("div", {}, ...paces.map((each) => each.node)),
+    legend,
+    make("label", {}, switched, " show the drafts that were thrown away"),
+  );
+  let steps = [],
+    passes = [],
+    complete = true,
+    pace = null,
+    timer = 0;
 
   function draw() {
-    const at = Number(scrubber.value), done = steps.slice(0, at);
-    passes.forEach((pass, i) => { pass.hidden = i >= at; pass.classList.toggle("sdl-live-current", i === at - 1); });
-    const [total, emitted] = [steps, done].map((some) => some.reduce((sum, step) => sum + step.emitted.length, 0));
+    const at = Number(scrubber.value),
+      done = steps.slice(0, at);
+    passes.forEach((pass, i) => {
+      pass.hidden = i >= at;
+      pass.classList.toggle("sdl-live-current", i === at - 1);
+    });
+    const [total, emitted] = [steps, done].map((some) =>
+      some.reduce((sum, step) => sum + step.emitted.length, 0),
+    );
     const elapsed = pace && pace.perPass.slice(0, at).reduce((sum, time) => sum + time, 0);
     output.textContent = `${at} of ${steps.length}`;
-    scrubber.setAttribute("aria-valuetext", at ? `pass ${at} of ${steps.length}: ${pieces(steps[at - 1]).map(([kind, token]) => `${kind} ${JSON.stringify(token)}`).join(", ")}` : "before the first pass");
+    scrubber.setAttribute(
+      "aria-valuetext",
+      at
+        ? `pass ${at} of ${steps.length}: ${pieces(steps[at - 1])
+            .map(([kind, token]) => `${kind} ${JSON.stringify(token)}`)
+            .join(", ")}`
+        : "before the first pass",
+    );
     paces[0].show(emitted / (total || 1), `${emitted} tokens`);
     const plain = pace && Math.min(total, Math.round(elapsed / pace.plain));
     paces[1].show(plain ? plain / total : 0, pace ? `${plain} tokens` : steps.length ? "being measured" : "");
@@ -88,7 +130,10 @@ export function replay(id) {
   }
 
   play.addEventListener("click", () => (timer ? stop() : start()));
-  scrubber.addEventListener("input", () => { stop(); draw(); });
+  scrubber.addEventListener("input", () => {
+    stop();
+    draw();
+  });
 
   /** A new run: nothing of it is there yet, so there is nothing to play. */
   function begin(prompt) {
@@ -102,12 +147,17 @@ export function replay(id) {
 
   /** More of the run; it starts to play with its first pass. last: there is no more to come. */
   function extend(news, last) {
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches, first = !steps.length;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches,
+      first = !steps.length;
     const added = news.map((step, i) => passNode(step, steps.length + i + 1));
     [steps, passes, complete] = [[...steps, ...news], [...passes, ...added], last];
     text.append(...added);
     const used = new Set(steps.flatMap((step) => pieces(step).map(([kind]) => kind)));
-    legend.replaceChildren(...Object.keys(KINDS).filter((kind) => used.has(kind)).map((kind) => make("li", {}, tokenNode(kind, kind), ` ${KINDS[kind]}`)));
+    legend.replaceChildren(
+      ...Object.keys(KINDS)
+        .filter((kind) => used.has(kind))
+        .map((kind) => make("li", {}, tokenNode(kind, kind), ` ${KINDS[kind]}`)),
+    );
     scrubber.max = steps.length;
     play.disabled = false;
     if (still || first) scrubber.value = still ? steps.length : 1;
@@ -115,7 +165,8 @@ export function replay(id) {
     if (first && !still) start();
   }
 
-  /** How long it all took, in milliseconds: plain decoding for a token, speculative decoding for each of its passes. */
+  /** How long it all took, in milliseconds: plain decoding for a token, speculative decoding for each of
+   *  its passes. */
   function time(plain, perPass) {
     pace = { plain, perPass };
     draw();

@@ -1,15 +1,24 @@
-// The loops of kernel.ts in plain JavaScript, for browsers without WebAssembly SIMD: the same arguments, the same meaning.
-// It imports nothing.
+// The loops of kernel.ts in plain JavaScript, for browsers without WebAssembly SIMD: the same arguments, the
+// same meaning. It imports nothing.
 
 const PANEL = 8; // rows of a matrix that lie together
 
 export function scalarLoops({ floats, bytes }) {
   function matmul(x, w, scales, y, rows, inner, outer, small) {
-    const from = floats(x, rows * inner), to = floats(y, rows * outer), scale = floats(scales, outer);
+    const from = floats(x, rows * inner),
+      to = floats(y, rows * outer),
+      scale = floats(scales, outer);
     const matrix = small ? bytes(w, inner * outer) : floats(w, inner * outer);
     for (let o = 0; o < outer; o += PANEL)
       for (let row = 0; row < rows; row++) {
-        let a = 0, b = 0, c = 0, d = 0, e = 0, f = 0, g = 0, h = 0;
+        let a = 0,
+          b = 0,
+          c = 0,
+          d = 0,
+          e = 0,
+          f = 0,
+          g = 0,
+          h = 0;
         for (let i = row * inner, at = o * inner, end = i + inner; i < end; i++, at += PANEL) {
           const v = from[i];
           a += v * matrix[at];
@@ -21,12 +30,16 @@ export function scalarLoops({ floats, bytes }) {
           g += v * matrix[at + 6];
           h += v * matrix[at + 7];
         }
-        [a, b, c, d, e, f, g, h].forEach((sum, lane) => { to[row * outer + o + lane] = sum * scale[o + lane]; });
+        [a, b, c, d, e, f, g, h].forEach((sum, lane) => {
+          to[row * outer + o + lane] = sum * scale[o + lane];
+        });
       }
   }
 
   function normalise(x, weight, y, rows, size, eps) {
-    const from = floats(x, rows * size), to = floats(y, rows * size), by = floats(weight, size);
+    const from = floats(x, rows * size),
+      to = floats(y, rows * size),
+      by = floats(weight, size);
     for (let start = 0; start < rows * size; start += size) {
       let squares = 0;
       for (let i = start; i < start + size; i++) squares += from[i] * from[i];
@@ -36,34 +49,46 @@ export function scalarLoops({ floats, bytes }) {
   }
 
   function add(x, y, count) {
-    const to = floats(x, count), from = floats(y, count);
+    const to = floats(x, count),
+      from = floats(y, count);
     for (let i = 0; i < count; i++) to[i] += from[i];
   }
 
   function gate(x, y, rows, size) {
-    const from = floats(x, 2 * rows * size), to = floats(y, rows * size);
+    const from = floats(x, 2 * rows * size),
+      to = floats(y, rows * size);
     for (let row = 0; row < rows; row++)
-      for (let i = 0, at = 2 * row * size; i < size; i++, at++) to[row * size + i] = from[at] / (1 + Math.exp(-from[at])) * from[at + size];
+      for (let i = 0, at = 2 * row * size; i < size; i++, at++)
+        to[row * size + i] = (from[at] / (1 + Math.exp(-from[at]))) * from[at + size];
   }
 
   function turn(x, cos, sin, heads, size) {
-    const half = size / 2, from = floats(x, heads * size), c = floats(cos, half), s = floats(sin, half);
+    const half = size / 2,
+      from = floats(x, heads * size),
+      c = floats(cos, half),
+      s = floats(sin, half);
     for (let start = 0; start < heads * size; start += size)
       for (let i = 0; i < half; i++) {
-        const first = from[start + i], second = from[start + half + i];
+        const first = from[start + i],
+          second = from[start + half + i];
         from[start + i] = first * c[i] - second * s[i];
         from[start + half + i] = second * c[i] + first * s[i];
       }
   }
 
   function spread(from, to, heads, size, pitch) {
-    for (let head = 0; head < heads; head++) floats(to + head * pitch, size).set(floats(from + 4 * head * size, size));
+    for (let head = 0; head < heads; head++)
+      floats(to + head * pitch, size).set(floats(from + 4 * head * size, size));
   }
 
   function attend(q, keys, values, out, scores, count, size) {
-    const query = floats(q, size), key = floats(keys, count * size), value = floats(values, count * size);
-    const weight = floats(scores, count), result = floats(out, size);
-    let largest = -Infinity, mass = 0;
+    const query = floats(q, size),
+      key = floats(keys, count * size),
+      value = floats(values, count * size);
+    const weight = floats(scores, count),
+      result = floats(out, size);
+    let largest = -Infinity,
+      mass = 0;
     for (let i = 0; i < count; i++) {
       let score = 0;
       for (let j = 0; j < size; j++) score += query[j] * key[i * size + j];

@@ -1,7 +1,9 @@
-// Speculative decoding: draft γ tokens, score them in one pass, judge, keep. Step by step what specdec_lite does with a
-// ModelDrafter (speculation.py, acceptance.py, sampling.py): with the same chance, the same tokens. It imports nothing.
+// Speculative decoding: draft γ tokens, score them in one pass, judge, keep. Step by step what specdec_lite
+// does with a ModelDrafter (speculation.py, acceptance.py, sampling.py): with the same chance, the same
+// tokens. It imports nothing.
 
-/** Logits → the distribution a token is drawn from. Temperature 0 is one-hot on the largest logit: greedy needs no second path. */
+/** Logits → the distribution a token is drawn from. Temperature 0 is one-hot on the largest logit: greedy
+ *  needs no second path. */
 export function distribution(logits, temperature) {
   const probs = new Float64Array(logits.length);
   let top = 0;
@@ -12,7 +14,8 @@ export function distribution(logits, temperature) {
     return probs;
   }
   let mass = 0;
-  for (let i = 0; i < logits.length; i++) mass += probs[i] = Math.exp((logits[i] - logits[top]) / temperature);
+  for (let i = 0; i < logits.length; i++)
+    mass += probs[i] = Math.exp((logits[i] - logits[top]) / temperature);
   for (let i = 0; i < logits.length; i++) probs[i] /= mass;
   return probs;
 }
@@ -30,7 +33,8 @@ export function chance(uniform) {
     flip: (prob) => uniform() < prob,
     draw(probs) {
       const aim = uniform() * massOf(probs);
-      let sum = 0, last = -1;
+      let sum = 0,
+        last = -1;
       for (let token = 0; token < probs.length; token++) {
         if (probs[token] > 0) last = token;
         sum += probs[token];
@@ -41,7 +45,8 @@ export function chance(uniform) {
   };
 }
 
-/** Uniforms from a seed (the small fast counting generator sfc32, 53 bits from two draws): a run can be repeated. */
+/** Uniforms from a seed (the small fast counting generator sfc32, 53 bits from two draws): a run can be
+ *  repeated. */
 export function seeded(seed) {
   let [a, b, c, weyl] = [seed ^ 0x9e3779b9, seed ^ 0x243f6a88, 0xb7e15162, 1];
   const draw = () => {
@@ -63,19 +68,27 @@ export function residual(p, q) {
   return mass > 0 ? excess.map((prob) => prob / mass) : p;
 }
 
-/** Speculative sampling. drafted: n tokens; q: the rows they were drawn from; row(i): the target's row after i of them, asked
- *  for only as far as it is needed. Returns how many were accepted, the token that follows, and what it is. Source: Leviathan et al. 2023, algorithm 1. */
+/** Speculative sampling. drafted: n tokens; q: the rows they were drawn from; row(i): the target's row
+ *  after i of them, asked for only as far as it is needed. Returns how many were accepted, the token that
+ *  follows, and what it is. Source: Leviathan et al. 2023, algorithm 1. */
 export function judge(drafted, q, row, rng) {
   for (let i = 0; i < drafted.length; i++) {
-    const token = drafted[i], p = row(i);
-    if (!rng.flip(p[token] / q[i][token])) return { accepted: i, token: rng.draw(residual(p, q[i])), kind: "recovered" };
+    const token = drafted[i],
+      p = row(i);
+    if (!rng.flip(p[token] / q[i][token]))
+      return { accepted: i, token: rng.draw(residual(p, q[i])), kind: "recovered" };
   }
-  return { accepted: drafted.length, token: rng.draw(row(drafted.length)), kind: drafted.length ? "bonus" : "sampled" };
+  return {
+    accepted: drafted.length,
+    token: rng.draw(row(drafted.length)),
+    kind: drafted.length ? "bonus" : "sampled",
+  };
 }
 
 /** One draft: γ tokens, and the rows they were drawn from. The draft is fed what it has not seen yet. */
 function propose(draft, tokens, gamma, temperature, rng) {
-  const drafted = [], q = [];
+  const drafted = [],
+    q = [];
   let fed = gamma ? tokens.slice(draft.length) : [];
   for (let i = 0; i < gamma; i++) {
     q.push(distribution(draft.forward(fed, true)[0], temperature));
@@ -85,9 +98,15 @@ function propose(draft, tokens, gamma, temperature, rng) {
   return { drafted, q };
 }
 
-/** Decodes `wanted` tokens after the prompt, one step a target pass. draft: null decodes plainly. stop: a token that ends
- *  the text. Steps hold milliseconds; reading the prompt is not counted in any. Both models' caches are taken over. */
-export function* decode(target, draft, prompt, { gamma, temperature, wanted, rng, stop = -1, clock = () => 0 }) {
+/** Decodes `wanted` tokens after the prompt, one step a target pass. draft: null decodes plainly. stop: a
+ *  token that ends the text. Steps hold milliseconds; reading the prompt is not counted in any. Both
+ *  models' caches are taken over. */
+export function* decode(
+  target,
+  draft,
+  prompt,
+  { gamma, temperature, wanted, rng, stop = -1, clock = () => 0 },
+) {
   const tokens = [...prompt];
   for (const model of draft ? [target, draft] : [target]) {
     model.length = 0;
@@ -116,15 +135,32 @@ export function* decode(target, draft, prompt, { gamma, temperature, wanted, rng
 function cutAt(stop, step) {
   const at = step.emitted.indexOf(stop);
   if (at < 0 || at >= step.accepted) return step;
-  return { ...step, accepted: at + 1, token: null, kind: null, drafted: step.drafted.slice(0, at + 1), emitted: step.emitted.slice(0, at + 1) };
+  return {
+    ...step,
+    accepted: at + 1,
+    token: null,
+    kind: null,
+    drafted: step.drafted.slice(0, at + 1),
+    emitted: step.emitted.slice(0, at + 1),
+  };
 }
 
 /** Counts of one generation, as specdec_lite's Stats names them. */
 export function count(steps) {
   const total = (get) => steps.reduce((sum, step) => sum + get(step), 0);
-  const tokens = total((s) => s.emitted.length), accepted = total((s) => s.accepted);
+  const tokens = total((s) => s.emitted.length),
+    accepted = total((s) => s.accepted);
   const tested = accepted + total((s) => Number(s.kind === "recovered"));
-  return { tokens, accepted, tested, passes: steps.length, draftPasses: total((s) => s.draftPasses), drafted: total((s) => s.drafted.length),
-    alpha: tested ? accepted / tested : NaN, tau: tokens / steps.length,
-    milliseconds: total((s) => s.drafting + s.verifying + s.other), drafting: total((s) => s.drafting) };
+  return {
+    tokens,
+    accepted,
+    tested,
+    passes: steps.length,
+    draftPasses: total((s) => s.draftPasses),
+    drafted: total((s) => s.drafted.length),
+    alpha: tested ? accepted / tested : NaN,
+    tau: tokens / steps.length,
+    milliseconds: total((s) => s.drafting + s.verifying + s.other),
+    drafting: total((s) => s.drafting),
+  };
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-from specdec_lite.viz import theme
+from specdec_lite.viz import interactive, theme
 
 from . import live
 
@@ -22,7 +22,6 @@ VENDORED = {
     "mathjax/es5/output/chtml/fonts/woff-v2": "mathjax/output/chtml/fonts/woff-v2",
     "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly.min.js",
 }
-INTERACTIVES = "specdec_lite/viz/static"
 
 
 def classic_script(name: str, module: str) -> str:
@@ -55,14 +54,13 @@ def copy_vendored(node_modules: Path, static: Path) -> None:
             shutil.copy2(origin, destination)
 
 
-def write_interactives(source: Path, static: Path) -> None:
+def write_interactives(static: Path) -> None:
     target = static / "interactives"
     target.mkdir(parents=True, exist_ok=True)
-    for module in sorted(source.glob("*.js")):
-        (target / module.name).write_text(
-            classic_script(module.stem, module.read_text("utf-8")), "utf-8"
-        )
-    for sheet in sorted(source.glob("*.css")):
+    for name in interactive.modules():
+        script = classic_script(name, interactive.source(name))
+        (target / f"{name}.js").write_text(script, "utf-8")
+    for sheet in sorted(interactive.STATIC.glob("*.css")):
         shutil.copy2(sheet, target / sheet.name)
 
 
@@ -70,7 +68,7 @@ def publish(app: Sphinx, error: Exception | None) -> None:
     if error is None and app.builder.format == "html":
         static = Path(app.outdir) / "_static"
         copy_vendored(Path(app.srcdir) / "node_modules", static)
-        write_interactives(Path(app.srcdir) / INTERACTIVES, static)
+        write_interactives(static)
         live.write(static, Path(app.srcdir) / "node_modules")
 
 

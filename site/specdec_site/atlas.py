@@ -148,8 +148,8 @@ def method_map(app: Sphinx, page: str) -> list[nodes.Node]:
         body.append(f'<tr><th scope="row">{html.escape(label)}</th>{"".join(cells)}</tr>')
     return raw(
         '<figure class="sdl-methods"><table><caption>Drafts come from … and are verified as'
-        f" …</caption><thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table><figcaption>A"
-        " link leads to the chapter. ≈ marks what was published with a rule that is not"
+        f" …</caption><thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        "<figcaption>A link leads to the chapter. ≈ marks what was published with a rule that is not"
         " exact.</figcaption></figure>"
     )
 

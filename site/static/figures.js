@@ -1,5 +1,6 @@
-// Plotly figures: the library is fetched only on pages that have one, each figure is drawn when it comes near the view, the others
-// when the page has nothing else to do (a printed page needs them), and all follow the page's light or dark mode.
+// Plotly figures: the library is fetched only on pages that have one, each figure is drawn when it comes near
+// the view, the others when the page has nothing else to do (a printed page needs them), and all follow the
+// page's light or dark mode.
 (() => {
   const page = document.documentElement;
   const places = [...document.querySelectorAll(".sdl-plot")];
@@ -7,16 +8,34 @@
 
   const [PHONE, PAPER] = [480, 640]; // px: up to this wide, and as wide as a printed page allows
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
-  const THEME = globalThis.sdlTheme; // light and dark page colours, written by the build from specdec_lite.viz.theme
-  const DARK_DATA = { // the palette's colours as the interactives show them in the dark
-    "#0072b2": "#4aa8e0", "#e69f00": "#f0b429", "#009e73": "#2fc79b", "#d55e00": "#f08a4b",
-    "#cc79a7": "#dd95bd", "#56b4e9": "#7cc7f2", "#767676": "#a6afba", "#000000": "#f0f0f0",
+  // light and dark page colours, written by the build from specdec_lite.viz.theme
+  const THEME = globalThis.sdlTheme;
+  const DARK_DATA = {
+    // the palette's colours as the interactives show them in the dark
+    "#0072b2": "#4aa8e0",
+    "#e69f00": "#f0b429",
+    "#009e73": "#2fc79b",
+    "#d55e00": "#f08a4b",
+    "#cc79a7": "#dd95bd",
+    "#56b4e9": "#7cc7f2",
+    "#767676": "#a6afba",
+    "#000000": "#f0f0f0",
   };
-  const DARK_SCALE = [[0, "#1b2733"], [0.5, "#2f6f9f"], [1, "#9bd4f7"]]; // where a heatmap's light one runs from pale to deep blue
-  const DARK = { ...DARK_DATA, ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])) };
-  const figures = new Map(places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]));
+  const DARK_SCALE = [
+    [0, "#1b2733"],
+    [0.5, "#2f6f9f"],
+    [1, "#9bd4f7"],
+  ]; // where a heatmap's light one runs from pale to deep blue
+  const DARK = {
+    ...DARK_DATA,
+    ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])),
+  };
+  const figures = new Map(
+    places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]),
+  );
   const [drawn, widths] = [new Set(), new Map()];
-  let library, printing = false;
+  let library,
+    printing = false;
 
   const mode = () => (!printing && page.dataset.theme === "dark" ? "dark" : "light");
 
@@ -32,43 +51,93 @@
   }
 
   const recoloured = (value, colours) =>
-    Array.isArray(value) ? value.map((item) => recoloured(item, colours))
-    : value && typeof value === "object"
-      ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recoloured(item, colours)]))
-    : typeof value === "string" ? colours[value.toLowerCase()] ?? value
-    : value;
+    Array.isArray(value)
+      ? value.map((item) => recoloured(item, colours))
+      : value && typeof value === "object"
+        ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recoloured(item, colours)]))
+        : typeof value === "string"
+          ? (colours[value.toLowerCase()] ?? value)
+          : value;
 
   function themed(figure, shade) {
     const { data, layout } = shade === "dark" ? recoloured(figure, DARK) : structuredClone(figure);
     const ink = THEME[shade];
     delete layout.width;
     if (shade === "dark")
-      for (const trace of data) if (trace.type === "heatmap" && trace.colorscale?.length > 4) trace.colorscale = DARK_SCALE;
-    const axes = new Set(["xaxis", "yaxis", ...Object.keys(layout).filter((key) => /^[xy]axis\d+$/.test(key))]);
+      for (const trace of data)
+        if (trace.type === "heatmap" && trace.colorscale?.length > 4) trace.colorscale = DARK_SCALE;
+    const axes = new Set([
+      "xaxis",
+      "yaxis",
+      ...Object.keys(layout).filter((key) => /^[xy]axis\d+$/.test(key)),
+    ]);
     for (const axis of axes)
-      layout[axis] = { gridcolor: ink.grid, zerolinecolor: ink.line, linecolor: ink.line, tickcolor: ink.line, ...layout[axis] };
+      layout[axis] = {
+        gridcolor: ink.grid,
+        zerolinecolor: ink.line,
+        linecolor: ink.line,
+        tickcolor: ink.line,
+        ...layout[axis],
+      };
     const clear = "rgba(0,0,0,0)";
-    return { data, layout: { ...layout, autosize: true, legend: { ...layout.legend, ...layout.template?.layout?.legend }, paper_bgcolor: clear, plot_bgcolor: clear,
-      font: { ...layout.font, color: ink.text },
-      hoverlabel: { bgcolor: ink.background, bordercolor: ink.line, font: { color: ink.text } } } };
+    return {
+      data,
+      layout: {
+        ...layout,
+        autosize: true,
+        legend: { ...layout.legend, ...layout.template?.layout?.legend },
+        paper_bgcolor: clear,
+        plot_bgcolor: clear,
+        font: { ...layout.font, color: ink.text },
+        hoverlabel: { bgcolor: ink.background, bordercolor: ink.line, font: { color: ink.text } },
+      },
+    };
   }
 
-  const wrapped = (text, room) => String(text).split(" ").reduce((lines, word) =>
-    (lines.at(-1).length + word.length < room ? [...lines.slice(0, -1), `${lines.at(-1)} ${word}`.trim()] : [...lines, word]), [""]).join("<br>");
+  const wrapped = (text, room) =>
+    String(text)
+      .split(" ")
+      .reduce(
+        (lines, word) =>
+          lines.at(-1).length + word.length < room
+            ? [...lines.slice(0, -1), `${lines.at(-1)} ${word}`.trim()]
+            : [...lines, word],
+        [""],
+      )
+      .join("<br>");
 
   // On a phone: smaller letters, long words in several lines, and a figure that grows by its legend's height.
   function narrowed({ data, layout }, width) {
     const room = width / 8;
-    const titled = (part, letters) => (part?.title?.text ? { ...part, title: { ...part.title, text: wrapped(part.title.text, room), font: { ...part.title.font, size: letters } } } : part);
-    const axes = Object.fromEntries(Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part, 13) : part]));
-    const full = titled({ ...layout, ...axes }, 14), lines = (full.title?.text ?? "").split("<br>").length;
+    const titled = (part, letters) =>
+      part?.title?.text
+        ? {
+            ...part,
+            title: {
+              ...part.title,
+              text: wrapped(part.title.text, room),
+              font: { ...part.title.font, size: letters },
+            },
+          }
+        : part;
+    const axes = Object.fromEntries(
+      Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part, 13) : part]),
+    );
+    const full = titled({ ...layout, ...axes }, 14),
+      lines = (full.title?.text ?? "").split("<br>").length;
     // Plotly lowers the first line of a title by its letters, but not of one in several lines.
-    if (full.title?.text) full.title = { ...full.title, y: 1, yref: "container", yanchor: "top", pad: { t: lines > 1 ? 16 : 6 } };
+    if (full.title?.text)
+      full.title = { ...full.title, y: 1, yref: "container", yanchor: "top", pad: { t: lines > 1 ? 16 : 6 } };
     const top = (layout.margin?.t ?? layout.template?.layout?.margin?.t ?? 72) + 18 * (lines - 1);
     const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
-      layout: { ...full, font: { ...layout.font, size: 12 }, height: layout.height + 18 * (lines - 1 + Math.max(0, named - 2)), margin: { ...layout.margin, t: top } },
+      layout: {
+        ...full,
+        font: { ...layout.font, size: 12 },
+        height: layout.height + 18 * (lines - 1 + Math.max(0, named - 2)),
+        margin: { ...layout.margin, t: top },
+      },
     };
   }
 
@@ -84,24 +153,45 @@
     place.dataset.drawn = shade;
   }
 
-  const near = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries)
-      if (isIntersecting) { near.unobserve(target); draw(target); }
-  }, { rootMargin: "600px 0px" });
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries)
+        if (isIntersecting) {
+          near.unobserve(target);
+          draw(target);
+        }
+    },
+    { rootMargin: "600px 0px" },
+  );
   places.forEach((place) => near.observe(place));
 
   async function drawTheRest() {
     for (const place of places) {
       await new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve));
-      if (!drawn.has(place)) { near.unobserve(place); await draw(place); }
+      if (!drawn.has(place)) {
+        near.unobserve(place);
+        await draw(place);
+      }
     }
   }
   if (!navigator.connection?.saveData) addEventListener("load", drawTheRest);
 
-  new MutationObserver(() => drawn.forEach((place) => draw(place)))
-    .observe(page, { attributes: true, attributeFilter: ["data-theme"] });
-  const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => drawn.has(target) && widths.get(target) !== target.clientWidth && draw(target)));
+  new MutationObserver(() => drawn.forEach((place) => draw(place))).observe(page, {
+    attributes: true,
+    attributeFilter: ["data-theme"],
+  });
+  const resized = new ResizeObserver((entries) =>
+    entries.forEach(
+      ({ target }) => drawn.has(target) && widths.get(target) !== target.clientWidth && draw(target),
+    ),
+  );
   places.forEach((place) => resized.observe(place));
-  for (const [event, value] of [["beforeprint", true], ["afterprint", false]])
-    addEventListener(event, () => { printing = value; places.forEach(draw); });
+  for (const [event, value] of [
+    ["beforeprint", true],
+    ["afterprint", false],
+  ])
+    addEventListener(event, () => {
+      printing = value;
+      places.forEach(draw);
+    });
 })();

@@ -1,4 +1,5 @@
-// Interactives without a kernel: the module that anywidget runs in JupyterLab is mounted here on a model that lives in the page.
+// Interactives without a kernel: the module that anywidget runs in JupyterLab is mounted here on a model that
+// lives in the page.
 (() => {
   const page = document.documentElement;
   const places = [...document.querySelectorAll(".sdl-interactive")];
@@ -16,7 +17,11 @@
       },
       save_changes() {},
       on: (event, callback) => listeners.set(event, [...(listeners.get(event) ?? []), callback]),
-      off: (event, callback) => listeners.set(event, (listeners.get(event) ?? []).filter((other) => callback && other !== callback)),
+      off: (event, callback) =>
+        listeners.set(
+          event,
+          (listeners.get(event) ?? []).filter((other) => callback && other !== callback),
+        ),
     };
   }
 
@@ -35,8 +40,10 @@
   for (const name of new Set(places.map((place) => place.dataset.module))) {
     const script = document.createElement("script");
     script.src = `${page.dataset.content_root}_static/interactives/${name}.js`;
-    script.onload = () => places.filter((place) => place.dataset.module === name)
-      .forEach((place) => mount(place, globalThis.sdlInteractives[name]));
+    script.onload = () =>
+      places
+        .filter((place) => place.dataset.module === name)
+        .forEach((place) => mount(place, globalThis.sdlInteractives[name]));
     document.head.append(script);
   }
 })();

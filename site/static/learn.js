@@ -1,5 +1,5 @@
-// Quizzes and predictions. Their source is plain Markdown (see CONTRIBUTING.md); without this script it reads as text with a
-// fold-out. Progress stays in this browser.
+// Quizzes and predictions. Their source is plain Markdown (see CONTRIBUTING.md); without this script it reads
+// as text with a fold-out. Progress stays in this browser.
 (() => {
   const page = location.pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
   const element = (tag, attributes = {}, ...children) => {
@@ -9,11 +9,24 @@
   };
 
   const progress = {
-    read() { try { return JSON.parse(localStorage.getItem("sdl-progress")) ?? {}; } catch { return {}; } },
+    read() {
+      try {
+        return JSON.parse(localStorage.getItem("sdl-progress")) ?? {};
+      } catch {
+        return {};
+      }
+    },
     solve(question, total) {
       const all = this.read();
       const solved = new Set(all[page]?.solved).add(question);
-      try { localStorage.setItem("sdl-progress", JSON.stringify({ ...all, [page]: { solved: [...solved], total } })); } catch { /* storage is off */ }
+      try {
+        localStorage.setItem(
+          "sdl-progress",
+          JSON.stringify({ ...all, [page]: { solved: [...solved], total } }),
+        );
+      } catch {
+        /* storage is off */
+      }
     },
   };
 
@@ -23,13 +36,29 @@
   function summary(place) {
     const all = progress.read();
     const asking = JSON.parse(place.dataset.pages);
-    const chapters = [...document.querySelectorAll(".sdl-routes ol a")].filter((link) => asking.includes(nameOf(link)));
+    const chapters = [...document.querySelectorAll(".sdl-routes ol a")].filter((link) =>
+      asking.includes(nameOf(link)),
+    );
     const open = chapters.filter((link) => !(all[nameOf(link)]?.solved.length >= all[nameOf(link)]?.total));
     place.hidden = !Object.keys(all).length;
-    const bar = element("progress", { max: chapters.length, value: chapters.length - open.length, ariaLabel: "Chapters whose quiz you solved" });
-    const words = element("p", {}, `You have solved the quizzes of ${chapters.length - open.length} of ${chapters.length} chapters`,
-      ...(open.length ? ["; continue with ", element("a", { href: open[0].href, textContent: open[0].textContent }), "."] : [". That is all of them."]));
-    const forget = element("button", { type: "button", className: "sdl-choice", textContent: "Forget my progress" });
+    const bar = element("progress", {
+      max: chapters.length,
+      value: chapters.length - open.length,
+      ariaLabel: "Chapters whose quiz you solved",
+    });
+    const words = element(
+      "p",
+      {},
+      `You have solved the quizzes of ${chapters.length - open.length} of ${chapters.length} chapters`,
+      ...(open.length
+        ? ["; continue with ", element("a", { href: open[0].href, textContent: open[0].textContent }), "."]
+        : [". That is all of them."]),
+    );
+    const forget = element("button", {
+      type: "button",
+      className: "sdl-choice",
+      textContent: "Forget my progress",
+    });
     forget.addEventListener("click", () => {
       localStorage.removeItem("sdl-progress");
       document.querySelectorAll(".sdl-done").forEach((tick) => tick.remove());
@@ -38,23 +67,34 @@
     place.replaceChildren(bar, words, forget);
   }
 
-  const inside = (item) => (item.children.length === 1 && item.firstElementChild.matches("p") ? item.firstElementChild : item).childNodes;
+  const inside = (item) =>
+    (item.children.length === 1 && item.firstElementChild.matches("p") ? item.firstElementChild : item)
+      .childNodes;
 
   function quiz(box, question, total) {
     const [options, reasons] = [box.querySelector(":scope > ul"), box.querySelector("details ul")];
     const answer = box.dataset.answer.charCodeAt(0) - "a".charCodeAt(0);
-    const whys = [...reasons.children].map((reason) => element("div", { className: "sdl-why", hidden: true }, ...inside(reason)));
+    const whys = [...reasons.children].map((reason) =>
+      element("div", { className: "sdl-why", hidden: true }, ...inside(reason)),
+    );
     [...options.children].forEach((option, index) => {
       const right = index === answer;
       const mark = element("span", { className: "sdl-mark", ariaHidden: "true" });
-      const button = element("button", { type: "button", className: "sdl-option", ariaPressed: "false" },
-        mark, element("span", {}, ...inside(option)));
+      const button = element(
+        "button",
+        { type: "button", className: "sdl-option", ariaPressed: "false" },
+        mark,
+        element("span", {}, ...inside(option)),
+      );
       button.addEventListener("click", () => {
         button.ariaPressed = "true";
         button.dataset.verdict = right ? "right" : "wrong";
         mark.textContent = right ? "✓" : "✗";
         whys[index].hidden = false;
-        if (right) { progress.solve(question, total); ticks(); }
+        if (right) {
+          progress.solve(question, total);
+          ticks();
+        }
       });
       option.replaceChildren(button, whys[index]);
     });
@@ -67,17 +107,35 @@
     const summary = details.querySelector("summary");
     const question = element("p", { className: "sdl-question" }, ...summary.childNodes);
     const said = element("p", { className: "sdl-said", hidden: true });
-    const buttons = (details.dataset.choices ?? "").split("|").filter(Boolean).map((choice) => {
-      const button = element("button", { type: "button", className: "sdl-choice", ariaPressed: "false", textContent: choice.trim() });
-      button.addEventListener("click", () => {
-        buttons.forEach((other) => { other.ariaPressed = String(other === button); });
-        said.replaceChildren("You predicted: ", element("strong", { textContent: button.textContent }), ".");
-        said.hidden = false;
-        details.open = true;
+    const buttons = (details.dataset.choices ?? "")
+      .split("|")
+      .filter(Boolean)
+      .map((choice) => {
+        const button = element("button", {
+          type: "button",
+          className: "sdl-choice",
+          ariaPressed: "false",
+          textContent: choice.trim(),
+        });
+        button.addEventListener("click", () => {
+          buttons.forEach((other) => {
+            other.ariaPressed = String(other === button);
+          });
+          said.replaceChildren(
+            "You predicted: ",
+            element("strong", { textContent: button.textContent }),
+            ".",
+          );
+          said.hidden = false;
+          details.open = true;
+        });
+        return button;
       });
-      return button;
-    });
-    const choices = element("div", { className: "sdl-choices", role: "group", ariaLabel: "Your prediction" }, ...buttons);
+    const choices = element(
+      "div",
+      { className: "sdl-choices", role: "group", ariaLabel: "Your prediction" },
+      ...buttons,
+    );
     const box = element("div", { className: "sdl-predict-box" });
     details.replaceWith(box);
     summary.textContent = buttons.length ? "Show the answer" : "Reveal";
@@ -87,12 +145,20 @@
 
   function ticks() {
     const all = progress.read();
-    for (const link of document.querySelectorAll(".bd-sidebar-primary nav a.reference.internal, .sdl-routes ol a")) {
+    for (const link of document.querySelectorAll(
+      ".bd-sidebar-primary nav a.reference.internal, .sdl-routes ol a",
+    )) {
       const name = nameOf(link);
       const done = all[name] && all[name].solved.length >= all[name].total;
       if (done && !link.querySelector(".sdl-done"))
-        link.append(element("span", { className: "sdl-done" }, element("span", { ariaHidden: "true", textContent: " ✓" }),
-          element("span", { className: "visually-hidden", textContent: " quiz solved" })));
+        link.append(
+          element(
+            "span",
+            { className: "sdl-done" },
+            element("span", { ariaHidden: "true", textContent: " ✓" }),
+            element("span", { className: "visually-hidden", textContent: " quiz solved" }),
+          ),
+        );
     }
   }
 

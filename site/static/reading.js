@@ -1,32 +1,43 @@
-// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page is light and shows what is folded in.
+// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page is light
+// and shows what is folded in.
 (() => {
   const reachable = (box) => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   };
-  const boxes = document.querySelectorAll("div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container");
+  const boxes = document.querySelectorAll(
+    "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container",
+  );
   const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
   addEventListener("load", async () => {
     await globalThis.MathJax?.startup?.promise;
     boxes.forEach((box) => watch.observe(box));
   });
 
-  let folded = [], shade;
+  let folded = [],
+    shade;
   addEventListener("beforeprint", () => {
     shade = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light"; // paper is white
-    folded = [...document.querySelectorAll("details:not([open], .sdl-data)")]; // a figure's data stay folded: the figure is on the paper
-    folded.forEach((details) => { details.open = true; });
+    // a figure's data stay folded: the figure is on the paper
+    folded = [...document.querySelectorAll("details:not([open], .sdl-data)")];
+    folded.forEach((details) => {
+      details.open = true;
+    });
   });
   addEventListener("afterprint", () => {
     document.documentElement.dataset.theme = shade;
-    folded.forEach((details) => { details.open = false; });
+    folded.forEach((details) => {
+      details.open = false;
+    });
   });
 
   // The contents of a page, unfolded over it on a phone, give way to the place that was chosen.
-  document.querySelectorAll("dialog").forEach((dialog) => dialog.addEventListener("click", ({ target }) => {
-    if (target.closest("a[href*='#']")) dialog.close();
-  }));
+  document.querySelectorAll("dialog").forEach((dialog) =>
+    dialog.addEventListener("click", ({ target }) => {
+      if (target.closest("a[href*='#']")) dialog.close();
+    }),
+  );
 
   // The excerpts under search results are of the text, not of the buttons and the contents beside it.
   addEventListener("DOMContentLoaded", () => {
@@ -39,5 +50,6 @@
   });
 
   // They are fetched, which browsers refuse to pages opened from a folder.
-  if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined")
+    DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 })();

@@ -32,7 +32,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A wrong answer worth recognising: a function with that mistake in it, and what to say of it."""
+    """A wrong answer worth recognising: a function with that mistake, and what to say of it."""
 
     formula: Callable[..., Any]
     message: str

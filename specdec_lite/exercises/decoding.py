@@ -122,7 +122,7 @@ def positions_scored(prompt: int, new: int, cached: bool) -> int:
 
 
 def check_positions_scored(fn: Callable[[int, int, bool], int]) -> Outcome:
-    """fn(prompt, new, cached) → positions computed to decode `new` tokens, with or without a cache."""
+    """fn(prompt, new, cached) → positions computed to decode `new` tokens, cached or not."""
     cases = [
         (10, 1, True),
         (10, 1, False),

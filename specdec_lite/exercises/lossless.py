@@ -33,7 +33,7 @@ def shy_residual(p: Sequence[float], q: Sequence[float], k: float) -> np.ndarray
 
 
 def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[float]]) -> Outcome:
-    """fn(p, q, k) → the distribution to recover from when drafts are accepted with k·min(1, p/q)."""
+    """fn(p, q, k) → the distribution to recover from, drafts being accepted with k·min(1, p/q)."""
     arrays = lambda p, q, k: fn(np.array(p), np.array(q), k)
     return check(
         arrays,

@@ -30,7 +30,7 @@ def free_tokens(bytes_per_weight: float, bandwidth: float, throughput: float, ba
 def crossover_context(
     parameters: float, bytes_per_weight: float, cache_bytes_per_token: float
 ) -> float:
-    """The context length at which one sequence's key/value cache is as many bytes as the weights."""
+    """The context length at which one sequence's key/value cache is as large as the weights."""
     return parameters * bytes_per_weight / cache_bytes_per_token
 
 

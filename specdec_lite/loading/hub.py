@@ -21,7 +21,7 @@ CARDS = (8, 16, 24, 80)
 
 @dataclass(frozen=True, slots=True)
 class HubPair:
-    """target, draft: hub ids. licences, sizes, layers: of both. verified: has this project run it?"""
+    """target, draft: hub ids. licences, sizes, layers: of both. verified: run by this project?"""
 
     target: str
     draft: str

@@ -48,7 +48,7 @@ def synchronise(device: torch.device) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Seconds: the median of the repetitions and their quartiles, between which half of them lie."""
+    """Seconds: the median of the repetitions and the quartiles, between which half of them lie."""
 
     median: float
     low: float

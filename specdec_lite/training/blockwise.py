@@ -301,7 +301,7 @@ def recorded(path: Path, target: CausalLM) -> dict:
 
 
 def record(path: Path, target: CausalLM, untrained: dict, entry: dict) -> None:
-    """Put one entry into the recording, in the place of an older one of the same regime and loss."""
+    """Put one entry into the recording, in place of an older one of the same regime and loss."""
     named = lambda run: (run["regime"], run["loss_kind"])
     runs = [run for run in recorded(path, target)["runs"] if named(run) != named(entry)]
     stamp = results.stamp(

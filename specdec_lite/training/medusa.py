@@ -172,7 +172,7 @@ def measure(
 
 @torch.inference_mode()
 def own_loss(target: CausalLM, rows: Tensor) -> float:
-    """Nats per token of the target's own head on rows [B, n]: what joint training must not raise."""
+    """Nats per token of the target's own head on rows [B, n]: joint training must not raise it."""
     parts = [
         F.cross_entropy(
             target.model(part[:, :-1]).float().flatten(0, 1), part[:, 1:].flatten(), reduction="sum"

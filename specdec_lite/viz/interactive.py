@@ -2,7 +2,8 @@
 on a static page.
 
 What lives here: how a module reaches each of the three. What does not: any drawing
-(`static/<module>.js`) and any formula (the module's own, tested against `specdec_lite.theory`).
+(`static/<module>.js`; what all of them need is `static/kit.js`) and any formula (the module's own,
+tested against `specdec_lite.theory`).
 """
 
 from pathlib import Path
@@ -12,6 +13,18 @@ import anywidget
 
 STATIC = Path(__file__).parent / "static"
 MIME = "application/vnd.specdec-lite.interactive+json"
+
+
+def modules() -> list[str]:
+    """The names of all interactives' modules, sorted."""
+    return sorted(path.stem for path in STATIC.glob("*.js") if path.stem != "kit")
+
+
+def source(module: str) -> str:
+    """The import-free ES module of an interactive: `kit.js`, then its own text."""
+    return "\n".join(
+        (STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", module)
+    )
 
 
 class Interactive(anywidget.AnyWidget):
@@ -27,10 +40,9 @@ class Interactive(anywidget.AnyWidget):
     label: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs):
-        if (
-            "module" in cls.__dict__
-        ):  # not the nameless subclass that traitlets makes of every instance
-            cls._esm = (STATIC / f"{cls.module}.js").read_text(encoding="utf-8")
+        # not the nameless subclass that traitlets makes of every instance
+        if "module" in cls.__dict__:
+            cls._esm = source(cls.module)
             cls._css = (STATIC / "interactive.css").read_text(encoding="utf-8")
         super().__init_subclass__(**kwargs)
 

@@ -114,9 +114,8 @@ class Trace:
             )
         return (
             '<details><summary>The same as a table, pass by pass</summary><div class="sdl-scroll"'
-            ' tabindex="0" role="group" '
-            'aria-label="Trace as a'
-            f' table"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>'
+            ' tabindex="0" role="group" aria-label="Trace as a table"><table>'
+            f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
         )
 
 

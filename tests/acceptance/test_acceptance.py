@@ -40,7 +40,7 @@ LOSSLESS = [speculative_sampling, sample_and_match, block_verification]
 P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.3, 0.5, 0.2])
 
 
-# Lossless rules ----------------------------------------------------------------------------------------------------
+# Lossless rules -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("zeros", [False, True])
@@ -256,7 +256,7 @@ def test_the_rule_agrees_with_the_one_inside_transformers(seed, monkeypatch):
     assert len(verdict.path) == matches and torch.allclose(*drawn_from, atol=1e-12)
 
 
-# Negative controls: each must be caught by the very same measure, and by how much it is off is stated ---------------
+# Negative controls: each is caught by the very same measure, and how far it is off is stated ------
 
 SHARPER = lambda q: q**2 / (q**2).sum()
 ONLY_BEST_TWO = lambda q: Sampling(top_k=2)(q.log())
@@ -372,7 +372,7 @@ def test_claim_accepting_where_q_is_zero_breaks_the_law_and_is_refused():
         bias(random_law(0), random_law(9), speculative_sampling, 1, draws_all_scores_few)
 
 
-# The syllabus's claims on one position and one block -----------------------------------------------------------------
+# The syllabus's claims on one position and one block ----------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -423,7 +423,7 @@ def test_claim_argmax_lenience_as_printed_would_refuse_the_argmax():
     assert kept == [0, 1] and printed == [2]
 
 
-# Rules that are not lossless, and what they promise instead ---------------------------------------------------------
+# Rules that are not lossless, and what they promise instead ---------------------------------------
 
 
 @pytest.mark.parametrize("rule", [lenient, lenient_scaled])
@@ -580,7 +580,7 @@ def test_chosen_children_are_accepted_with_exactly_their_mass(seed):
     assert accepted == pytest.approx(p[q.topk(2).indices].sum().item(), abs=1e-12)
 
 
-# Verdicts ------------------------------------------------------------------------------------------------------------
+# Verdicts -----------------------------------------------------------------------------------------
 
 ONE_HOT = torch.eye(5, dtype=torch.float64)
 

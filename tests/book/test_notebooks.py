@@ -107,7 +107,9 @@ def test_first_cell_installs_only_where_the_library_is_missing(path: Path):
 @every_chapter
 def test_opens_in_colab_from_its_title(path: Path):
     github = ADDRESS.removeprefix("https://github.com/")
-    link = f"{CONFIG['launch_buttons']['colab_url']}/github/{github}/blob/{CONFIG['repository']['branch']}/notebooks/{path.name}"
+    colab = CONFIG["launch_buttons"]["colab_url"]
+    branch = CONFIG["repository"]["branch"]
+    link = f"{colab}/github/{github}/blob/{branch}/notebooks/{path.name}"
     assert f"[open in Colab]({link})" in cells(path, "markdown")[0].source
 
 

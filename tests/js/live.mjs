@@ -13,19 +13,28 @@ const request = JSON.parse(readFileSync(0, "utf8"));
 
 /** kernel: the only one on offer; without it, all are, as on the page. */
 async function engine({ folder, format, kernel, capacity }) {
-  const manifest = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8")), file = readFileSync(`${folder}/weights.bin`);
+  const manifest = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8")),
+    file = readFileSync(`${folder}/weights.bin`);
   const weights = file.buffer.slice(file.byteOffset, file.byteOffset + file.length);
   const names = kernel ? [kernel] : ["relaxed", "simd"];
-  const kernels = Object.fromEntries(names.filter((name) => name !== "scalar").map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]));
+  const kernels = Object.fromEntries(
+    names
+      .filter((name) => name !== "scalar")
+      .map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]),
+  );
   if (!capacity) return build({ kernels, manifest, weights, format });
   const loaded = await loadKernel(kernels);
-  const [target, draft] = ["target", "draft"].map((name) => new Llama(loaded, manifest.models[name], weights, format, capacity));
+  const [target, draft] = ["target", "draft"].map(
+    (name) => new Llama(loaded, manifest.models[name], weights, format, capacity),
+  );
   return { kernel: loaded, target, draft };
 }
 
-const base64 = (rows) => Buffer.concat(rows.map((row) => Buffer.from(Float32Array.from(row).buffer))).toString("base64");
+const base64 = (rows) =>
+  Buffer.concat(rows.map((row) => Buffer.from(Float32Array.from(row).buffer))).toString("base64");
 
-/** Chance that walks every outcome: follows the given choices, then takes the first possible one and notes the others. */
+/** Chance that walks every outcome: follows the given choices, then takes the first possible one and notes
+ *  the others. */
 function enumerating(choices) {
   const state = { choices: [...choices], weight: 1, others: [], step: 0 };
   const choose = (probs) => {
@@ -38,7 +47,11 @@ function enumerating(choices) {
     state.weight *= probs[chosen];
     return chosen;
   };
-  return { state, flip: (prob) => choose([1 - Math.min(1, prob), Math.min(1, prob)]) === 1, draw: (probs) => choose([...probs]) };
+  return {
+    state,
+    flip: (prob) => choose([1 - Math.min(1, prob), Math.min(1, prob)]) === 1,
+    draw: (probs) => choose([...probs]),
+  };
 }
 
 function* outcomes(experiment) {
@@ -52,18 +65,27 @@ function* outcomes(experiment) {
 
 /** A model whose logits are looked up by the text so far: the toy of the exact laws. */
 const toy = (table, vocab) => ({
-  length: 0, text: [],
+  length: 0,
+  text: [],
   forward(tokens, last) {
     this.text = [...this.text.slice(0, this.length), ...tokens];
     this.length = this.text.length;
-    const rows = tokens.map((_, i) => table[this.text.slice(0, this.length - tokens.length + i + 1).reduce((hash, t) => (hash * vocab + t + 1) % table.length, 7)]);
+    const rows = tokens.map(
+      (_, i) =>
+        table[
+          this.text
+            .slice(0, this.length - tokens.length + i + 1)
+            .reduce((hash, t) => (hash * vocab + t + 1) % table.length, 7)
+        ],
+    );
     return last ? rows.slice(-1) : rows;
   },
 });
 
 const jobs = {
   async logits(r) {
-    const models = await engine(r), model = models[r.model];
+    const models = await engine(r),
+      model = models[r.model];
     const rows = r.passes.flatMap(({ start, tokens, last }) => {
       model.length = start;
       return model.forward(tokens, last).map((row) => row.slice());
@@ -72,22 +94,36 @@ const jobs = {
   },
   encode(r) {
     const tokenizer = new Tokenizer(JSON.parse(readFileSync(`${r.folder}/manifest.json`, "utf8")).tokenizer);
-    return r.texts.map((text) => { const ids = tokenizer.encode(text); return { ids, text: tokenizer.decode(ids) }; });
+    return r.texts.map((text) => {
+      const ids = tokenizer.encode(text);
+      return { ids, text: tokenizer.decode(ids) };
+    });
   },
   async decode(r) {
     const { target, draft } = await engine(r);
     return r.runs.map(({ prompt, gamma, temperature, wanted, uniforms, stop = -1, plain = false }) => {
       let used = 0;
       const rng = uniforms ? chance(() => uniforms[used++]) : seeded(1);
-      const steps = [...decode(target, plain ? null : draft, prompt, { gamma, temperature, wanted, rng, stop })];
+      const steps = [
+        ...decode(target, plain ? null : draft, prompt, { gamma, temperature, wanted, rng, stop }),
+      ];
       return { steps, used, stats: count(steps), lengths: [target.length, draft.length] };
     });
   },
   law(r) {
     const blocks = {};
     const readily = (rng) => (r.broken ? { ...rng, flip: (prob) => rng.flip(1.5 * prob) } : rng);
-    const lines = outcomes((rng) => [...decode(toy(r.target, r.vocab), r.plain ? null : toy(r.draft, r.vocab), r.prompt,
-      { gamma: r.gamma, temperature: r.temperature, wanted: r.wanted, rng: readily(rng), stop: r.stop ?? -1 })].flatMap((step) => step.emitted));
+    const lines = outcomes((rng) =>
+      [
+        ...decode(toy(r.target, r.vocab), r.plain ? null : toy(r.draft, r.vocab), r.prompt, {
+          gamma: r.gamma,
+          temperature: r.temperature,
+          wanted: r.wanted,
+          rng: readily(rng),
+          stop: r.stop ?? -1,
+        }),
+      ].flatMap((step) => step.emitted),
+    );
     for (const [tokens, weight] of lines) blocks[tokens] = (blocks[tokens] ?? 0) + weight;
     return { blocks };
   },
@@ -95,9 +131,13 @@ const jobs = {
     const rng = seeded(r.seed);
     return Array.from({ length: r.count }, () => rng.draw(r.probs));
   },
-  formulas: (r) => ({ tokens: r.points.map((point) => expectedTokens(...point)), intervals: r.counts.map((pair) => interval(...pair)) }),
+  formulas: (r) => ({
+    tokens: r.points.map((point) => expectedTokens(...point)),
+    intervals: r.counts.map((pair) => interval(...pair)),
+  }),
   async run(r) {
-    const messages = [], models = await engine(r);
+    const messages = [],
+      models = await engine(r);
     const result = run(models, r.options, (message) => messages.push(message));
     return { result, messages };
   },

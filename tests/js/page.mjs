@@ -1,4 +1,5 @@
-// node page.mjs < JSON: runs the live page's interface without a browser, on stubs of what one gives it. {job} → JSON on stdout.
+// node page.mjs < JSON: runs the live page's interface without a browser, on stubs of what one gives it.
+// {job} → JSON on stdout.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 
@@ -8,33 +9,85 @@ const pause = () => new Promise((resolve) => setTimeout(resolve, 1));
 class Element {
   constructor(tag) {
     const classes = new Set();
-    Object.assign(this, { tag, classes, attributes: {}, children: [], listeners: {}, style: {}, dataset: {}, text: "" });
-    this.classList = { add: (name) => classes.add(name), remove: (name) => classes.delete(name), toggle: (name, on) => classes[on ? "add" : "delete"](name) };
+    Object.assign(this, {
+      tag,
+      classes,
+      attributes: {},
+      children: [],
+      listeners: {},
+      style: {},
+      dataset: {},
+      text: "",
+    });
+    this.classList = {
+      add: (name) => classes.add(name),
+      remove: (name) => classes.delete(name),
+      toggle: (name, on) => classes[on ? "add" : "delete"](name),
+    };
   }
   setAttribute(name, value) {
     this.attributes[name] = String(value);
-    if (name === "class") String(value).split(" ").forEach((each) => this.classes.add(each));
+    if (name === "class")
+      String(value)
+        .split(" ")
+        .forEach((each) => this.classes.add(each));
     if (["value", "max", "src"].includes(name)) this[name] = value;
   }
-  getAttribute(name) { return this.attributes[name] ?? null; }
-  removeAttribute(name) { delete this.attributes[name]; }
-  append(...children) { this.children.push(...children); }
-  replaceChildren(...children) { this.children = children; }
-  contains() { return false; }
-  addEventListener(type, call) { (this.listeners[type] ??= []).push(call); }
-  fire(type) { if (!(this.disabled && type === "click")) this.listeners[type]?.forEach((call) => call({})); }
-  get firstChild() { return this.children[0]; }
-  get textContent() { return this.children.map((child) => child.textContent ?? child).join(""); }
-  set textContent(text) { this.children = [text]; }
-  get max() { return this.attributes.max; }
-  set max(most) { this.attributes.max = most; this.value = this.text; }
-  get value() { return this.text || (this.all((node) => node.tag === "option")[0]?.attributes.value ?? ""); }
-  set value(value) { this.text = String(this.attributes.type === "range" ? Math.min(value, this.max ?? 100) : value); }
-  all(wanted) { return this.children.filter((child) => child instanceof Element).flatMap((child) => [...(wanted(child) ? [child] : []), ...child.all(wanted)]); }
-  one(wanted) { return this.all(wanted)[0]; }
+  getAttribute(name) {
+    return this.attributes[name] ?? null;
+  }
+  removeAttribute(name) {
+    delete this.attributes[name];
+  }
+  append(...children) {
+    this.children.push(...children);
+  }
+  replaceChildren(...children) {
+    this.children = children;
+  }
+  contains() {
+    return false;
+  }
+  addEventListener(type, call) {
+    (this.listeners[type] ??= []).push(call);
+  }
+  fire(type) {
+    if (!(this.disabled && type === "click")) this.listeners[type]?.forEach((call) => call({}));
+  }
+  get firstChild() {
+    return this.children[0];
+  }
+  get textContent() {
+    return this.children.map((child) => child.textContent ?? child).join("");
+  }
+  set textContent(text) {
+    this.children = [text];
+  }
+  get max() {
+    return this.attributes.max;
+  }
+  set max(most) {
+    this.attributes.max = most;
+    this.value = this.text;
+  }
+  get value() {
+    return this.text || (this.all((node) => node.tag === "option")[0]?.attributes.value ?? "");
+  }
+  set value(value) {
+    this.text = String(this.attributes.type === "range" ? Math.min(value, this.max ?? 100) : value);
+  }
+  all(wanted) {
+    return this.children
+      .filter((child) => child instanceof Element)
+      .flatMap((child) => [...(wanted(child) ? [child] : []), ...child.all(wanted)]);
+  }
+  one(wanted) {
+    return this.all(wanted)[0];
+  }
 }
 
-/** Scripts, as a page that was opened from a folder loads them: what each does when it runs; an unknown one fails. */
+/** Scripts, as a page that was opened from a folder loads them: what each does when it runs; an unknown
+ *  one fails. */
 const scripts = {};
 async function load(script) {
   await pause();
@@ -44,48 +97,109 @@ async function load(script) {
 
 const timers = new Map();
 const tick = () => [...timers.values()].forEach((call) => call());
-Object.assign(Element.prototype, { remove() {}, clientHeight: 100, clientWidth: 400, offsetTop: 0, scrollTop: 0 });
+Object.assign(Element.prototype, {
+  remove() {},
+  clientHeight: 100,
+  clientWidth: 400,
+  offsetTop: 0,
+  scrollTop: 0,
+});
 Object.assign(globalThis, {
-  document: { createElement: (tag) => new Element(tag), createElementNS: (_, tag) => new Element(tag), documentElement: { dataset: { content_root: "./" } }, head: { append: load } },
+  document: {
+    createElement: (tag) => new Element(tag),
+    createElementNS: (_, tag) => new Element(tag),
+    documentElement: { dataset: { content_root: "./" } },
+    head: { append: load },
+  },
   location: { protocol: "file:", href: "file:///book/live.html" },
   matchMedia: () => ({ matches: false }),
-  ResizeObserver: class { observe() {} disconnect() {} },
-  setInterval: (call) => { const id = Math.max(0, ...timers.keys()) + 1; timers.set(id, call); return id; },
+  ResizeObserver: class {
+    observe() {}
+    disconnect() {}
+  },
+  setInterval: (call) => {
+    const id = Math.max(0, ...timers.keys()) + 1;
+    timers.set(id, call);
+    return id;
+  },
   clearInterval: (id) => timers.delete(id),
 });
 
-/** The worker's module in this process: what it posts comes to `hear`, and the function that is returned tells it something. */
+/** The worker's module in this process: what it posts comes to `hear`, and the function that is returned
+ *  tells it something. */
 async function engine(hear) {
   let tell;
-  Object.assign(globalThis, { WorkerGlobalScope: class {}, postMessage: hear, addEventListener: (_, call) => { tell = call; } });
+  Object.assign(globalThis, {
+    WorkerGlobalScope: class {},
+    postMessage: hear,
+    addEventListener: (_, call) => {
+      tell = call;
+    },
+  });
   await import("../../site/live/worker.js");
   return (data) => tell({ data });
 }
 
 /** A pair of one block each, of any weights: {data, manifest}. */
 function tinyPair() {
-  const size = 16, chunks = [];
+  const size = 16,
+    chunks = [];
   const add = (numbers) => {
     const at = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
     chunks.push(Buffer.from(numbers.buffer), Buffer.alloc(-numbers.byteLength & 15));
     return at;
   };
-  const matrix = (rows) => ({ offset: add(Int8Array.from({ length: rows * size }, (_, i) => (i * 7) % 11 - 5)), rows, cols: size, scales: add(new Float32Array(rows).fill(0.05)) });
+  const matrix = (rows) => ({
+    offset: add(Int8Array.from({ length: rows * size }, (_, i) => ((i * 7) % 11) - 5)),
+    rows,
+    cols: size,
+    scales: add(new Float32Array(rows).fill(0.05)),
+  });
   const vector = () => ({ offset: add(new Float32Array(size).fill(1)), rows: 1, cols: size });
   const model = () => ({
-    config: { hidden: size, inner: size, layers: 1, heads: 1, kvHeads: 1, headSize: size, vocab: size, theta: 1e4, eps: 1e-5, tied: true },
-    tensors: { embedding: matrix(size), norm: vector(), "blocks.0.norm1": vector(), "blocks.0.qkv": matrix(3 * size), "blocks.0.out": matrix(size),
-      "blocks.0.norm2": vector(), "blocks.0.gate_up": matrix(2 * size), "blocks.0.down": matrix(size) },
+    config: {
+      hidden: size,
+      inner: size,
+      layers: 1,
+      heads: 1,
+      kvHeads: 1,
+      headSize: size,
+      vocab: size,
+      theta: 1e4,
+      eps: 1e-5,
+      tied: true,
+    },
+    tensors: {
+      embedding: matrix(size),
+      norm: vector(),
+      "blocks.0.norm1": vector(),
+      "blocks.0.qkv": matrix(3 * size),
+      "blocks.0.out": matrix(size),
+      "blocks.0.norm2": vector(),
+      "blocks.0.gate_up": matrix(2 * size),
+      "blocks.0.down": matrix(size),
+    },
   });
-  const models = { target: model(), draft: model() }, data = Buffer.concat(chunks);
-  return { data, manifest: { bytes: data.length, sha256: createHash("sha256").update(data).digest("hex"), models, pieces: 1,
-    tokenizer: { pieces: [..."abcdefghijklmnop"], merges: [], special: {} } } };
+  const models = { target: model(), draft: model() },
+    data = Buffer.concat(chunks);
+  return {
+    data,
+    manifest: {
+      bytes: data.length,
+      sha256: createHash("sha256").update(data).digest("hex"),
+      models,
+      pieces: 1,
+      tokenizer: { pieces: [..."abcdefghijklmnop"], merges: [], special: {} },
+    },
+  };
 }
 
 /** While it lasts, no WebAssembly memory can grow: the device is full. */
 async function withoutMemory(act) {
   const { grow } = WebAssembly.Memory.prototype;
-  WebAssembly.Memory.prototype.grow = () => { throw new RangeError("out of memory"); };
+  WebAssembly.Memory.prototype.grow = () => {
+    throw new RangeError("out of memory");
+  };
   await act();
   WebAssembly.Memory.prototype.grow = grow;
 }
@@ -94,11 +208,27 @@ const jobs = {
   /** What the replay shows and how many timers it has, moment by moment. */
   async replay() {
     const { replay } = await import("../../site/live/replay.js");
-    const panel = replay("pass"), [play, output] = ["button", "output"].map((tag) => panel.node.one((node) => node.tag === tag));
+    const panel = replay("pass"),
+      [play, output] = ["button", "output"].map((tag) => panel.node.one((node) => node.tag === tag));
     const scrubber = panel.node.one((node) => node.attributes.type === "range");
-    const steps = (count) => Array.from({ length: count }, () => ({ drafted: ["a"], accepted: 1, kind: "bonus", token: "b", emitted: [0, 1] }));
+    const steps = (count) =>
+      Array.from({ length: count }, () => ({
+        drafted: ["a"],
+        accepted: 1,
+        kind: "bonus",
+        token: "b",
+        emitted: [0, 1],
+      }));
     const seen = {};
-    const note = (name) => { seen[name] = { shown: output.textContent, timers: timers.size, disabled: Boolean(play.disabled), says: play.textContent, width: panel.node.one((node) => node.style.width).style.width }; };
+    const note = (name) => {
+      seen[name] = {
+        shown: output.textContent,
+        timers: timers.size,
+        disabled: Boolean(play.disabled),
+        says: play.textContent,
+        width: panel.node.one((node) => node.style.width).style.width,
+      };
+    };
     panel.begin("one");
     panel.extend(steps(3), true);
     note("first");
@@ -122,38 +252,68 @@ const jobs = {
     return seen;
   },
 
-  /** The page and its worker together: a run, one that fails, one whose engine finds no memory, and one more. */
+  /** The page and its worker together: a run, one that fails, one whose engine finds no memory, and one
+   *  more. */
   async live() {
     const { data, manifest } = tinyPair();
     let worker;
-    const tell = await engine((message) => setTimeout(() => worker.onmessage({ data: structuredClone(message) })));
+    const tell = await engine((message) =>
+      setTimeout(() => worker.onmessage({ data: structuredClone(message) })),
+    );
     URL.createObjectURL = () => "blob:source";
-    globalThis.Worker = class { constructor() { worker = this; } addEventListener() {} postMessage(message) { tell(structuredClone(message)); } terminate() {} };
-    globalThis.sdlLive = { manifest, presets: [{ kind: "code", source: "a file", text: "abc" }], kernels: {}, worker: "" };
+    globalThis.Worker = class {
+      constructor() {
+        worker = this;
+      }
+      addEventListener() {}
+      postMessage(message) {
+        tell(structuredClone(message));
+      }
+      terminate() {}
+    };
+    globalThis.sdlLive = {
+      manifest,
+      presets: [{ kind: "code", source: "a file", text: "abc" }],
+      kernels: {},
+      worker: "",
+    };
     scripts["./_static/live/weights-0.js"] = () => globalThis.sdlWeights(data.toString("base64"));
     const { default: live } = await import("../../site/live/live.js");
-    const el = new Element("div"), has = (name) => (node) => node.classes.has(name);
+    const el = new Element("div"),
+      has = (name) => (node) => node.classes.has(name);
     live.render({ model: { get: () => false }, el });
     const [button, status] = ["sdl-live-run", "sdl-live-status"].map((name) => el.one(has(name)));
-    const measured = el.one((node) => node.children.some((child) => child.classes?.has("sdl-live-why"))), prompt = el.one((node) => node.tag === "textarea");
+    const measured = el.one((node) => node.children.some((child) => child.classes?.has("sdl-live-why"))),
+      prompt = el.one((node) => node.tag === "textarea");
     const seen = {};
     const run = async (name, text, format) => {
       prompt.value = text;
       el.one((node) => node.attributes.id?.endsWith("-format") && node.tag === "select").value = format;
       button.fire("click");
       while (button.getAttribute("aria-disabled")) await pause();
-      seen[name] = { old: measured.classes.has("sdl-live-old"), told: !measured.children[0].hidden, says: status.textContent, shown: el.one(has("sdl-live-replay")).one((node) => node.tag === "output").textContent };
+      seen[name] = {
+        old: measured.classes.has("sdl-live-old"),
+        told: !measured.children[0].hidden,
+        says: status.textContent,
+        shown: el.one(has("sdl-live-replay")).one((node) => node.tag === "output").textContent,
+      };
     };
     await run("first", "abc", "float32");
     await run("empty", "", "float32");
     await withoutMemory(() => run("full", "abc", "int8"));
     await run("last", "abc", "int8");
-    return { ...seen, outputs: el.all((node) => node.tag === "output").map((node) => node.getAttribute("aria-live")), statuses: el.all((node) => node.getAttribute("role") === "status").length };
+    return {
+      ...seen,
+      outputs: el.all((node) => node.tag === "output").map((node) => node.getAttribute("aria-live")),
+      statuses: el.all((node) => node.getAttribute("role") === "status").length,
+    };
   },
 
   /** The weights handed over twice: the worker keeps nothing of the first time's. */
   async pieces() {
-    const { data, manifest } = tinyPair(), heard = [], tell = await engine((message) => heard.push(message.text ?? message.type));
+    const { data, manifest } = tinyPair(),
+      heard = [],
+      tell = await engine((message) => heard.push(message.text ?? message.type));
     for (let time = 0; time < 2; time++) {
       await tell({ type: "piece", text: data.toString("base64") });
       await tell({ type: "load", kernels: {}, manifest, format: "int8", url: false });
@@ -164,22 +324,37 @@ const jobs = {
   /** Two copies that load at once, then one whose second script is missing. */
   async scripts() {
     const { fromScripts } = await import("../../site/live/download.js");
-    for (const name of ["a0", "a1", "b0", "b1", "c0"]) scripts[`${name[0]}/weights-${name[1]}.js`] = () => globalThis.sdlWeights(name);
-    const got = { a: [], b: [], c: [], again: [] }, start = (base, into) => fromScripts(`${base}/`, 2, (text) => got[into].push(text), () => {});
+    for (const name of ["a0", "a1", "b0", "b1", "c0"])
+      scripts[`${name[0]}/weights-${name[1]}.js`] = () => globalThis.sdlWeights(name);
+    const got = { a: [], b: [], c: [], again: [] },
+      start = (base, into) =>
+        fromScripts(
+          `${base}/`,
+          2,
+          (text) => got[into].push(text),
+          () => {},
+        );
     await Promise.all([start("a", "a"), start("b", "b")]);
-    const failed = await start("c", "c").catch((error) => error.message), left = "sdlWeights" in globalThis;
+    const failed = await start("c", "c").catch((error) => error.message),
+      left = "sdlWeights" in globalThis;
     await start("a", "again");
     return { got, failed, left };
   },
 
-  /** The addresses of a worker's source that were made, and those given back before and after it has spoken. */
+  /** The addresses of a worker's source that were made, and those given back before and after it has
+   *  spoken. */
   async source() {
     const { startWorker } = await import("../../site/live/download.js");
-    const made = [], revoked = [];
-    URL.createObjectURL = () => { made.push(`blob:${made.length}`); return made.at(-1); };
+    const made = [],
+      revoked = [];
+    URL.createObjectURL = () => {
+      made.push(`blob:${made.length}`);
+      return made.at(-1);
+    };
     URL.revokeObjectURL = (url) => revoked.push(url);
     globalThis.Worker = class extends EventTarget {};
-    const worker = startWorker(""), before = [...revoked];
+    const worker = startWorker(""),
+      before = [...revoked];
     for (let i = 0; i < 2; i++) worker.dispatchEvent(new Event("message"));
     return { made, before, after: revoked };
   },

@@ -57,7 +57,7 @@ def apart(model, other, ids):
     )
 
 
-# Saving and loading ----------------------------------------------------------------------------------------------------
+# Saving and loading -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [15 * MEGABYTE, 20_000], ids=["one file", "shards"])
@@ -201,7 +201,7 @@ def test_a_window_that_a_llama_cannot_have_is_not_lost_in_saving(tmp_path, token
     assert not (tmp_path / "there").exists()
 
 
-# Bad input -------------------------------------------------------------------------------------------------------------
+# Bad input ----------------------------------------------------------------------------------------
 
 
 def test_weights_that_have_no_place_in_the_model_are_refused(folder):
@@ -315,7 +315,7 @@ def test_one_vocabulary_cut_differently_is_refused(folder):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
-# The shipped pair ------------------------------------------------------------------------------------------------------
+# The shipped pair ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -469,7 +469,7 @@ def test_the_shipped_draft_is_accepted_as_often_as_reported(shipped, report):
     )
 
 
-# What is not as it says --------------------------------------------------------------------------------------------------
+# What is not as it says ---------------------------------------------------------------------------
 
 BARE = {
     "vocab_size": 40,

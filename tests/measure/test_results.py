@@ -287,7 +287,7 @@ def test_published_figures_name_their_source():
         results.published("table")
 
 
-# Numbers that are typed in prose ---------------------------------------------------------------------------------------
+# Numbers that are typed in prose ------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
 

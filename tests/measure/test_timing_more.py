@@ -108,7 +108,7 @@ def test_a_gpu_is_timed_by_its_own_events():
     assert timing.spreads({"product": lambda: a @ a}, a.device, repeats=3)["product"].median > 0
 
 
-# The closed forms ------------------------------------------------------------------------------------------------
+# The closed forms ---------------------------------------------------------------------------------
 
 
 def test_the_worked_example_of_seventy_billion():

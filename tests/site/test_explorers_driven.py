@@ -154,11 +154,18 @@ def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted,
         roofs = page.get_by_role("img", name="The roofline")
         outside, named, drawn = roofs.evaluate("""(svg) => {
           const frame = svg.closest(".sdl").getBoundingClientRect(), box = svg.getBoundingClientRect();
-          const beyond = (node, around) => { const r = node.getBoundingClientRect(); return r.left < around.left - 1 || r.right > around.right + 1 || r.top < around.top - 1 || r.bottom > around.bottom + 1; };
-          const words = [...svg.querySelectorAll("text")].filter((node) => beyond(node, frame)).map((node) => node.textContent);
-          const lines = [...svg.querySelectorAll("path, line")].filter((node) => beyond(node, { left: box.left + 60, right: box.right, top: box.top, bottom: box.top + 252 }));
+          const beyond = (node, around) => {
+            const r = node.getBoundingClientRect();
+            return r.left < around.left - 1 || r.right > around.right + 1
+              || r.top < around.top - 1 || r.bottom > around.bottom + 1;
+          };
+          const plane = { left: box.left + 60, right: box.right, top: box.top, bottom: box.top + 252 };
+          const texts = [...svg.querySelectorAll("text")];
+          const words = texts.filter((node) => beyond(node, frame)).map((node) => node.textContent);
+          const lines = [...svg.querySelectorAll("path, line")].filter((node) => beyond(node, plane));
+          const named = texts.map((t) => t.textContent).filter((t) => t.endsWith("roof"));
           const roofs = [...svg.querySelectorAll("path")].map((path) => path.getAttribute("stroke"));
-          return [[...words, ...lines.map((node) => node.outerHTML)], [...svg.querySelectorAll("text")].map((t) => t.textContent).filter((t) => t.endsWith("roof")), roofs];
+          return [[...words, ...lines.map((node) => node.outerHTML)], named, roofs];
         }""")
         assert outside == [], setting
         assert {
@@ -179,7 +186,7 @@ def fits(page, width: int) -> bool:
     return page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-# The speedup explorer ---------------------------------------------------------------------------------------------------
+# The speedup explorer -----------------------------------------------------------------------------
 
 
 @pytest.mark.browser
@@ -241,7 +248,7 @@ def test_the_explorers_charts_are_dragged(mounted, width):
     assert fits(page, width)
 
 
-# The roofline explorer --------------------------------------------------------------------------------------------------
+# The roofline explorer ----------------------------------------------------------------------------
 
 
 @pytest.mark.browser

@@ -116,7 +116,8 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
     page.get_by_text("Run All Cells", exact=True).click()
     page.wait_for_function(
         """() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
-        output.textContent.includes('kernel says') || output.dataset.mimeType === 'application/vnd.jupyter.error')""",
+        output.textContent.includes('kernel says')
+        || output.dataset.mimeType === 'application/vnd.jupyter.error')""",
         timeout=900_000,
     )
     assert (

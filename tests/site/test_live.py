@@ -90,7 +90,9 @@ def test_the_page_decodes_and_explains(open_page):
     assert sum("weights" in url for url in asked) == 1, "the weights were fetched twice"
 
 
-WRITTEN = """[...document.querySelectorAll('.sdl-live .sdl-pass > :not(del):not(.sdl-hidden)')].map((token) => {
+WRITTEN = """[
+  ...document.querySelectorAll('.sdl-live .sdl-pass > :not(del):not(.sdl-hidden)')
+].map((token) => {
   const own = token.cloneNode(true);
   own.querySelectorAll('.sdl-newline, .sdl-hidden').forEach((mark) => mark.remove());
   return own.textContent;
@@ -178,8 +180,13 @@ def test_it_can_stand_shut_behind_a_button(open_page):
     page = open_page(LIVE)
     page.wait_for_selector(".sdl-live")
     page.evaluate(
-        """() => { const el = document.createElement('div'); document.querySelector('article, main').append(el);
-      globalThis.sdlLive = undefined; el.id = 'shut'; sdlInteractives.live.render({ model: { get: (name) => name === 'closed' }, el }); }"""
+        """() => {
+      const el = document.createElement('div');
+      document.querySelector('article, main').append(el);
+      globalThis.sdlLive = undefined;
+      el.id = 'shut';
+      sdlInteractives.live.render({ model: { get: (name) => name === 'closed' }, el });
+    }"""
     )
     assert (
         page.locator("#shut svg").count() == 1

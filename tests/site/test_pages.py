@@ -103,7 +103,8 @@ def test_print_shows_the_text_alone(open_page):
     )
     page.wait_for_function(
         """[...document.querySelectorAll('.sdl-plot')].every((place) =>
-        place.dataset.drawn === 'light' && place.querySelector('.main-svg').getBoundingClientRect().width <= 640)"""
+        place.dataset.drawn === 'light'
+        && place.querySelector('.main-svg').getBoundingClientRect().width <= 640)"""
     )
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
@@ -139,13 +140,17 @@ def test_on_a_phone_no_formula_is_cut_and_none_in_the_text_parts_from_its_full_s
     )
     assert (
         page.evaluate("""() => [...document.querySelectorAll('article span.math')]
-        .filter((formula) => formula.querySelector('mjx-math')?.getBoundingClientRect().right > formula.getBoundingClientRect().right + 2)
+        .filter((formula) => {
+          const set = formula.querySelector('mjx-math')?.getBoundingClientRect();
+          return set?.right > formula.getBoundingClientRect().right + 2;
+        })
         .map((formula) => formula.innerText)""")
         == []
     )
     assert (
         page.evaluate(
-            """() => [...document.querySelectorAll('article .sdl-nobreak')].filter((kept) => kept.offsetParent).filter((kept) => {
+            """() => [...document.querySelectorAll('article .sdl-nobreak')].filter((kept) => {
+        if (!kept.offsetParent) return false;
         const words = document.createRange();
         words.selectNode(kept.lastChild);
         return words.getBoundingClientRect().top > kept.firstChild.getBoundingClientRect().bottom;
@@ -197,7 +202,8 @@ def test_less_motion_for_those_who_ask(open_page):
     page.emulate_media(reduced_motion="reduce")
     slow = page.evaluate("""() => [...document.querySelectorAll('*')].filter((element) => {
       const style = getComputedStyle(element);
-      return [style.transitionDuration, style.animationDuration].some((all) => all.split(',').some((one) => parseFloat(one) > 0.01));
+      return [style.transitionDuration, style.animationDuration]
+        .some((all) => all.split(',').some((one) => parseFloat(one) > 0.01));
     }).map((element) => element.outerHTML.slice(0, 80))""")
     assert slow == []
 

@@ -124,7 +124,7 @@ def test_own_words_are_the_targets_greedy_continuations():
             assert generate(model, piece[:6], max_new_tokens=10).tokens.tolist() == piece[6:]
 
 
-# What is measured ------------------------------------------------------------------------------------------------------
+# What is measured ---------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -209,7 +209,8 @@ def test_bench_refuses(bad, named):
         Bench(**bad)
 
 
-PAGE = """<!doctype html><html data-theme="dark"><style>body {{ margin: 8px }} {css}</style><body><div id="place"></div><script>
+PAGE = """<!doctype html><html data-theme="dark"><style>body {{ margin: 8px }} {css}</style>
+<body><div id="place"></div><script>
 {module}
 const state = {state}, calls = {{}};
 window.model = {{ get: (name) => state[name], save_changes() {{}}, off() {{}},

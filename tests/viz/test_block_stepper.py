@@ -249,8 +249,11 @@ def test_fates_are_told_without_colour(mounted):
     words = page.locator(".sdl-verdict").all_inner_texts()
     assert words[:4] == ["certain", "✓ accepted", "✗ rejected", "– not looked at"]
     lines = page.evaluate(
-        """[...document.querySelectorAll('.sdl-legend .sdl-token')].map((t) => { const s = getComputedStyle(t);
-      return [s.borderBottomStyle, s.borderBottomWidth, s.textDecorationLine, getComputedStyle(t, '::before').content].join(); })"""
+        """[...document.querySelectorAll('.sdl-legend .sdl-token')].map((token) => {
+      const style = getComputedStyle(token);
+      const { content } = getComputedStyle(token, '::before');
+      return [style.borderBottomStyle, style.borderBottomWidth, style.textDecorationLine, content].join();
+    })"""
     )
     assert len(lines) == len(set(lines)) == 5
     assert (

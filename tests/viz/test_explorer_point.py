@@ -12,7 +12,10 @@ def shown(mounted, presets):
         " +box.getAttribute('y') + 6])"
     )
     you = page.evaluate(
-        """(() => { const dots = [...document.querySelectorAll('circle[r="6.5"]')]; return [+dots[0].getAttribute('cx'), +dots[0].getAttribute('cy')]; })()"""
+        """(() => {
+      const dot = document.querySelector('circle[r="6.5"]');
+      return [+dot.getAttribute('cx'), +dot.getAttribute('cy')];
+    })()"""
     )
     return found, you, page.locator("[aria-live=polite]").inner_text()
 

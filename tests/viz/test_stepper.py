@@ -3,12 +3,10 @@ by keyboard and mouse.
 """
 
 import json
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 from browsing import accessibility_faults
+from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
@@ -16,10 +14,9 @@ from specdec_lite import CausalLM
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.sampling import RecordingRng
-from specdec_lite.viz.interactive import MIME, STATIC
+from specdec_lite.viz.interactive import MIME
 from specdec_lite.viz.stepper import Stepper, recorded_rounds
 
-ROOT = Path(__file__).parents[2]
 PROMPT = "hello"
 
 
@@ -56,17 +53,7 @@ def run():
 
 
 def moments(rounds: list[dict]) -> list[dict]:
-    if shutil.which("node") is None:
-        pytest.skip("node is not installed")
-    node = subprocess.run(
-        ["node", str(ROOT / "tests" / "js" / "evaluate.mjs"), str(STATIC / "stepper.js")],
-        input=json.dumps([{"name": "moments", "args": [rounds]}]),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert node.returncode == 0, node.stderr
-    return json.loads(node.stdout)[0]
+    return evaluate("stepper", [{"name": "moments", "args": [rounds]}])[0]
 
 
 def test_uniforms_decide_what_was_recorded(run):

@@ -14,11 +14,11 @@ from javascript import evaluate
 
 from specdec_lite import theory
 from specdec_lite.viz import Explorer, Interactive, figure, theme
-from specdec_lite.viz.interactive import MIME, STATIC
+from specdec_lite.viz.interactive import MIME, STATIC, modules, source
 from specdec_lite.viz.trace import KINDS
 
 ROOT = Path(__file__).parents[2]
-MODULES = sorted(path.stem for path in STATIC.glob("*.js"))
+MODULES = modules()
 
 
 GRID = list(
@@ -91,16 +91,18 @@ def test_explorer_presets_are_the_published_figures():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_stand_alone(module):
-    source = (STATIC / f"{module}.js").read_text(encoding="utf-8")
-    assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org)", source, re.M)
-    assert len(re.findall(r"^export\b", source, re.M)) == 1 and re.search(
-        r"^export default \{", source, re.M
+    text = source(module)
+    assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org)", text, re.M)
+    assert len(re.findall(r"^export\b", text, re.M)) == 1 and re.search(
+        r"^export default \{", text, re.M
     )
-    assert not re.search(r"[\"' ]sd-", source), "sd- belongs to sphinx-design"
-    assert source.count('make("output"') == source.count(
+    assert not re.search(r"[\"' ]sd-", text), "sd- belongs to sphinx-design"
+    assert text.count('make("output"') == text.count(
         'make("output", { for: id, "aria-live": "off" })'
     ), "a slider says its value itself"
-    assert len(source.splitlines()) <= 350
+    own = (STATIC / f"{module}.js").read_text(encoding="utf-8")
+    assert len("".join(own.split())) <= 20_000, "too long to read at one sitting"
+    assert evaluate(module, []) == [], "the kit and the module declare no name twice"
 
 
 def test_explorer_carries_its_state_in_the_books_mime():
@@ -127,7 +129,7 @@ def test_explorer_refuses_values_off_its_sliders(bad):
 
 
 def test_explorer_bounds_are_the_modules_own():
-    source = (STATIC / "explorer.js").read_text(encoding="utf-8")
+    text = source("explorer")
     limits = {
         "alpha": (0, 1),
         "gamma": (1, 24),
@@ -136,9 +138,11 @@ def test_explorer_bounds_are_the_modules_own():
         "step_cost": (0, 0.2),
         "overhead": (0, 0.5),
     }
-    constants = dict(re.findall(r"^const (MAX_\w+) = ([\d.]+);", source, re.M))
+    constants = dict(re.findall(r"^const (MAX_\w+) = ([\d.]+);", text, re.M))
     for name, (low, high) in limits.items():
-        least, most = re.search(rf'name: "{name}".*?min: ([\d.]+), max: ([\w.]+),', source).groups()
+        least, most = re.search(
+            rf'name: "{name}"[^}}]*?\bmin: ([\d.]+),\s+max: ([\w.]+),', text
+        ).groups()
         assert (float(least), float(constants.get(most, most))) == (low, high)
         trait = Explorer.class_traits()[name]
         assert (trait.min, trait.max) == (low, high)
@@ -146,7 +150,8 @@ def test_explorer_bounds_are_the_modules_own():
 
 def test_a_module_is_read_for_every_interactive():
     assert Explorer.module in MODULES
-    assert Explorer._esm == (STATIC / "explorer.js").read_text(encoding="utf-8")
+    kit, own = [(STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", "explorer")]
+    assert Explorer._esm == f"{kit}\n{own}"
     assert "color-scheme: dark" in Interactive.__subclasses__()[0]._css
 
 

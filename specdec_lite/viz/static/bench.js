@@ -1,21 +1,29 @@
-// The rejection-sampling bench. Every rule is four small parts; its exact law and its draws are both made from them,
-// and a test holds the law against specdec_lite/acceptance.py on a grid.
+// The rejection-sampling bench. Every rule is four small parts; its exact law and its draws are both made
+// from them, and a test holds the law against specdec_lite/acceptance.py on a grid.
 
 const NAMES = "ABCDEFGH";
 const MOST_DRAWS = 1e6;
 const CERTAINTY = 0.99;
-const FLOOR = 0.25;      // the confidence below which the rule "dropped" forgets a token
+const FLOOR = 0.25; // the confidence below which the rule "dropped" forgets a token
 
 const sum = (xs) => xs.reduce((total, x) => total + x, 0);
 const norm = (xs, otherwise) => (sum(xs) > 0 ? xs.map((x) => x / sum(xs)) : otherwise);
 const oneHot = (xs) => xs.map((_, i) => (i === xs.indexOf(Math.max(...xs)) ? 1 : 0));
-const residual = (p, q) => norm(p.map((v, i) => Math.max(0, v - q[i])), p);
+const residual = (p, q) =>
+  norm(
+    p.map((v, i) => Math.max(0, v - q[i])),
+    p,
+  );
 const topTwo = (q) => {
-  const kept = q.map((_, i) => i).sort((i, j) => q[j] - q[i] || i - j).slice(0, 2);
+  const kept = q
+    .map((_, i) => i)
+    .sort((i, j) => q[j] - q[i] || i - j)
+    .slice(0, 2);
   return norm(q.map((v, i) => (kept.includes(i) ? v : 0)));
 };
 
-// drawn: what the draft really draws from. tested: the row that the test divides by. left: what a rejection draws from.
+// drawn: what the draft really draws from. tested: the row that the test divides by. left: what a rejection
+// draws from.
 const SOUND = {
   drawn: (p, q) => q,
   tested: (p, q) => q,
@@ -28,17 +36,32 @@ const rule = (id, group, label, parts = {}) => ({ ...SOUND, id, group, label, ..
 const RULES = [
   rule("exact", "Exact", "Speculative sampling"),
   rule("match", "Exact", "Sample and match", {
-    accept: (p, t, i) => p[i], left: (p, t) => norm(p.map((v, i) => v * (1 - t[i])), p) }),
+    accept: (p, t, i) => p[i],
+    left: (p, t) =>
+      norm(
+        p.map((v, i) => v * (1 - t[i])),
+        p,
+      ),
+  }),
   rule("once", "Exact where q covers p", "Rejection sampling, one try", {
-    accept: (p, t, i) => (t[i] > 0 && p[i] > 0 ? p[i] / t[i] / Math.max(...p.map((v, j) => (t[j] > 0 ? v / t[j] : 0))) : 0), left: (p) => p }),
-  rule("lenient", "Lossy on purpose", "Lenience l = 0.5", { accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / (0.5 * t[i])) : 0) }),
+    accept: (p, t, i) =>
+      t[i] > 0 && p[i] > 0 ? p[i] / t[i] / Math.max(...p.map((v, j) => (t[j] > 0 ? v / t[j] : 0))) : 0,
+    left: (p) => p,
+  }),
+  rule("lenient", "Lossy on purpose", "Lenience l = 0.5", {
+    accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / (0.5 * t[i])) : 0),
+  }),
   rule("from_q", "Broken", "No residual: replaced from q", { left: (p, t) => t }),
   rule("from_p", "Broken", "Recovered from p", { left: (p) => p }),
   rule("bonus_argmax", "Broken", "Bonus by argmax (bonus tokens counted too)", { bonus: oneHot }),
   rule("soft_argmax", "Broken", "Soft q for a drafted argmax", { drawn: (p, q) => oneHot(q) }),
-  rule("before_temperature", "Broken", "q before temperature (drawn at T = 0.5)", { drawn: (p, q) => norm(q.map((v) => v * v)) }),
+  rule("before_temperature", "Broken", "q before temperature (drawn at T = 0.5)", {
+    drawn: (p, q) => norm(q.map((v) => v * v)),
+  }),
   rule("accept_zero", "Broken", "Accept when q = 0 (row cut to its top 2)", {
-    tested: (p, q) => topTwo(q), accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / t[i]) : 1) }),
+    tested: (p, q) => topTwo(q),
+    accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / t[i]) : 1),
+  }),
   rule("dropped", "Broken", `Dropped when q is below ${FLOOR}`, { stays: (q, i) => q[i] >= FLOOR }),
 ];
 const ruleOf = (id) => RULES.find((r) => r.id === id) ?? RULES[0];
@@ -49,7 +72,11 @@ const presets = [
   { label: "draft = target", p: [0.5, 0.3, 0.2], q: [0.5, 0.3, 0.2] },
   { label: "a draft that misses a token", p: [0.3, 0.25, 0.25, 0.2], q: [0.5, 0.3, 0.2, 0] },
   { label: "little in common", p: [0.5, 0.4, 0.1, 0], q: [0, 0.1, 0.4, 0.5] },
-  { label: "eight tokens", p: [0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04], q: [0.1, 0.35, 0.05, 0.2, 0.1, 0.1, 0.02, 0.08] },
+  {
+    label: "eight tokens",
+    p: [0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04],
+    q: [0.1, 0.35, 0.05, 0.2, 0.1, 0.1, 0.02, 0.08],
+  },
 ];
 
 function mulberry32(seed) {
@@ -65,12 +92,15 @@ function mulberry32(seed) {
 const formulas = {
   rules: () => RULES.map(({ id }) => id),
   totalVariation: (p, q) => sum(p.map((v, i) => Math.abs(v - q[i]))) / 2,
-  // Half the width of a band that holds all frequencies of n draws from p at once, at least CERTAINTY of the time (Hoeffding).
+  // Half the width of a band that holds all frequencies of n draws from p at once, at least CERTAINTY of the
+  // time (Hoeffding).
   band: (tokens, n) => Math.sqrt(Math.log((2 * tokens) / (1 - CERTAINTY)) / (2 * n)),
   noise: (p, n) => sum(p.map((v) => Math.sqrt((v * (1 - v)) / n))) / 2,
   setShare(law, i, value) {
     const rest = 1 - law[i];
-    return law.map((v, j) => (j === i ? value : rest > 1e-12 ? (v / rest) * (1 - value) : (1 - value) / (law.length - 1)));
+    return law.map((v, j) =>
+      j === i ? value : rest > 1e-12 ? (v / rest) * (1 - value) : (1 - value) / (law.length - 1),
+    );
   },
   judged(id, p, q) {
     const r = ruleOf(id);
@@ -106,7 +136,10 @@ const formulas = {
     };
     let waiting = false;
     return () => {
-      if (waiting) { waiting = false; return draw(bonus(p)); }
+      if (waiting) {
+        waiting = false;
+        return draw(bonus(p));
+      }
       const token = draw(drawn);
       if (!stays(tested, token)) return draw(p);
       const isKept = random() < accept[token];
@@ -122,14 +155,15 @@ const formulas = {
   },
 };
 
-// The task: a pair that hides a broken rule --------------------------------------------------------------------------
+// The task: a pair that hides a broken rule -------------------------------------------------------
 
 function taskState(s, r) {
   const apart = formulas.totalVariation(s.p, s.q);
   const off = formulas.totalVariation(s.p, r.emitted);
   if (s.rule !== "from_p") return "Set the rule to “Recovered from p” first.";
   if (apart < 0.1) return `p and q are only ${apart.toFixed(3)} apart: make them differ by at least 0.1.`;
-  if (off > 0.005) return `Not yet: with this pair the rule is caught, ${off.toFixed(3)} away from p. Which tokens should the surplus of q stand on?`;
+  if (off > 0.005)
+    return `Not yet: with this pair the rule is caught, ${off.toFixed(3)} away from p. Which tokens should the surplus of q stand on?`;
   return `Solved: p and q are ${apart.toFixed(2)} apart and the broken rule emits p (within 0.005). Here q is, nearly, a share of p plus mass on tokens that p hardly emits. One pair is not a test.`;
 }
 
@@ -140,20 +174,15 @@ function summary(s, r, run) {
   if (run.n === 0) return `${start}Nothing drawn yet.`;
   const worst = Math.max(...s.p.map((v, i) => Math.abs(run.counts[i] / run.n - v)));
   const band = formulas.band(s.p.length, run.n);
-  return `${start}After ${run.n.toLocaleString("en")} ${run.n === 1 ? "draw" : "draws"} a token's frequency differs from p by up to ${worst.toFixed(3)}, `
-    + (worst <= band ? `inside the band of ± ${Math.min(1, band).toFixed(3)}.` : `outside the band of ± ${band.toFixed(3)}: a rule that emits p would be there at most once in a hundred times.`);
+  return (
+    `${start}After ${run.n.toLocaleString("en")} ${run.n === 1 ? "draw" : "draws"} a token's frequency differs from p by up to ${worst.toFixed(3)}, ` +
+    (worst <= band
+      ? `inside the band of ± ${Math.min(1, band).toFixed(3)}.`
+      : `outside the band of ± ${band.toFixed(3)}: a rule that emits p would be there at most once in a hundred times.`)
+  );
 }
 
-// Drawing -------------------------------------------------------------------------------------------------------------
-
-const IN_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "defs", "pattern"]);
-function make(tag, attributes = {}, ...children) {
-  const space = IN_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
+// Drawing -----------------------------------------------------------------------------------------
 
 const ROW = 40;
 const colour = (name) => `var(--sdl-${name})`;
@@ -164,25 +193,67 @@ function frame(svg, width, s, top) {
   const x = (v) => box.left + (v / top) * (box.right - box.left);
   svg.setAttribute("height", box.bottom + 22);
   for (let k = 0; k <= 4; k++) {
-    svg.append(make("line", { class: "sdl-grid", x1: x((k * top) / 4), x2: x((k * top) / 4), y1: 0, y2: box.bottom }),
-      make("text", { class: "sdl-faint", x: x((k * top) / 4), y: box.bottom + 16, "text-anchor": "middle" }, ((k * top) / 4).toFixed(2)));
+    svg.append(
+      make("line", { class: "sdl-grid", x1: x((k * top) / 4), x2: x((k * top) / 4), y1: 0, y2: box.bottom }),
+      make(
+        "text",
+        { class: "sdl-faint", x: x((k * top) / 4), y: box.bottom + 16, "text-anchor": "middle" },
+        ((k * top) / 4).toFixed(2),
+      ),
+    );
   }
   s.p.forEach((_, i) => svg.append(make("text", { x: 2, y: i * ROW + 26, "font-weight": 600 }, NAMES[i])));
-  return { box, x, tick: (i) => svg.append(make("line", { x1: x(s.p[i]), x2: x(s.p[i]), y1: i * ROW + 3, y2: i * ROW + 39, stroke: colour("target"), "stroke-width": 3 })) };
+  return {
+    box,
+    x,
+    tick: (i) =>
+      svg.append(
+        make("line", {
+          x1: x(s.p[i]),
+          x2: x(s.p[i]),
+          y1: i * ROW + 3,
+          y2: i * ROW + 39,
+          stroke: colour("target"),
+          "stroke-width": 3,
+        }),
+      ),
+  };
 }
 
 function drawRound(svg, width, s, r, top, id) {
-  svg.append(make("defs", {}, make("pattern", { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-    make("line", { x1: 0, x2: 0, y1: 0, y2: 6, stroke: colour("rejected"), "stroke-width": 3 }))));
+  svg.append(
+    make(
+      "defs",
+      {},
+      make(
+        "pattern",
+        { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+        make("line", { x1: 0, x2: 0, y1: 0, y2: 6, stroke: colour("rejected"), "stroke-width": 3 }),
+      ),
+    ),
+  );
   const { box, x, tick } = frame(svg, width, s, top);
-  const bar = (from, length, y, fill) => svg.append(make("rect", { x: x(from), y, width: Math.max(0, x(length) - x(0)), height: 15, fill, stroke: colour("surface") }));
+  const bar = (from, length, y, fill) =>
+    svg.append(
+      make("rect", {
+        x: x(from),
+        y,
+        width: Math.max(0, x(length) - x(0)),
+        height: 15,
+        fill,
+        stroke: colour("surface"),
+      }),
+    );
   s.p.forEach((_, i) => {
     const y = i * ROW + 5;
     bar(0, r.kept[i], y, colour("accepted"));
     bar(r.kept[i], r.rejected[i], y, `url(#${id})`);
     bar(r.stays[i], r.drawn[i] - r.stays[i], y, colour("line"));
     let from = 0;
-    for (const [part, name] of Object.entries(PART_COLOURS)) { bar(from, r.parts[part][i], y + 17, colour(name)); from += r.parts[part][i]; }
+    for (const [part, name] of Object.entries(PART_COLOURS)) {
+      bar(from, r.parts[part][i], y + 17, colour(name));
+      from += r.parts[part][i];
+    }
     tick(i);
     svg.append(make("text", { x: box.right + 46, y: y + 30, "text-anchor": "end" }, r.emitted[i].toFixed(3)));
   });
@@ -195,11 +266,33 @@ function drawCounts(svg, width, s, run, top) {
     tick(i);
     if (!run.n) return;
     const [low, high] = [Math.max(0, v - half), Math.min(top, v + half)];
-    svg.append(make("rect", { x: x(low), y: i * ROW + 9, width: x(high) - x(low), height: 24, fill: colour("target"), opacity: 0.25 }));
+    svg.append(
+      make("rect", {
+        x: x(low),
+        y: i * ROW + 9,
+        width: x(high) - x(low),
+        height: 24,
+        fill: colour("target"),
+        opacity: 0.25,
+      }),
+    );
     const share = run.counts[i] / run.n;
     const isOut = Math.abs(share - v) > half;
-    svg.append(make("circle", { cx: x(Math.min(share, top)), cy: i * ROW + 21, r: 6, fill: colour(isOut ? "rejected" : "accepted"), stroke: colour("ink"), "stroke-width": 1.5 }),
-      make("text", { x: box.right + 46, y: i * ROW + 26, "text-anchor": "end", "font-weight": isOut ? 700 : 400 }, share.toFixed(3) + (isOut ? " ✗" : "")));
+    svg.append(
+      make("circle", {
+        cx: x(Math.min(share, top)),
+        cy: i * ROW + 21,
+        r: 6,
+        fill: colour(isOut ? "rejected" : "accepted"),
+        stroke: colour("ink"),
+        "stroke-width": 1.5,
+      }),
+      make(
+        "text",
+        { x: box.right + 46, y: i * ROW + 26, "text-anchor": "end", "font-weight": isOut ? 700 : 400 },
+        share.toFixed(3) + (isOut ? " ✗" : ""),
+      ),
+    );
   });
 }
 
@@ -209,55 +302,138 @@ function drawTrace(svg, width, s, r, run) {
   const y = (d) => box.top - (Math.log10(Math.min(1, Math.max(1e-3, d))) / 3) * (box.bottom - box.top);
   svg.setAttribute("height", box.bottom + 40);
   for (const d of [1, 0.1, 0.01, 0.001]) {
-    svg.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(d), y2: y(d) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(d) + 4, "text-anchor": "end" }, String(d)));
+    svg.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(d), y2: y(d) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(d) + 4, "text-anchor": "end" }, String(d)),
+    );
   }
-  ["1", "10", "100", "1k", "10k", "", "1M"].forEach((word, k) => (width > 480 || k % 2 === 0) && svg.append(
-    make("text", { class: "sdl-faint", x: x(10 ** k), y: box.bottom + 17, "text-anchor": k === 6 ? "end" : "middle" }, word)));
-  svg.append(make("text", { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" }, "tokens drawn"),
-    make("path", { d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MOST_DRAWS)} ${y(formulas.noise(s.p, MOST_DRAWS))}`, fill: "none", stroke: colour("muted"), "stroke-dasharray": "2 4" }));
+  ["1", "10", "100", "1k", "10k", "", "1M"].forEach(
+    (word, k) =>
+      (width > 480 || k % 2 === 0) &&
+      svg.append(
+        make(
+          "text",
+          {
+            class: "sdl-faint",
+            x: x(10 ** k),
+            y: box.bottom + 17,
+            "text-anchor": k === 6 ? "end" : "middle",
+          },
+          word,
+        ),
+      ),
+  );
+  svg.append(
+    make(
+      "text",
+      { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" },
+      "tokens drawn",
+    ),
+    make("path", {
+      d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MOST_DRAWS)} ${y(formulas.noise(s.p, MOST_DRAWS))}`,
+      fill: "none",
+      stroke: colour("muted"),
+      "stroke-dasharray": "2 4",
+    }),
+  );
   const off = formulas.totalVariation(s.p, r.emitted);
-  if (off > 1e-3) svg.append(make("line", { x1: box.left, x2: box.right, y1: y(off), y2: y(off), stroke: colour("rejected"), "stroke-width": 2, "stroke-dasharray": "7 4" }),
-    make("text", { class: "sdl-halo", x: box.right, y: y(off) - 7, "text-anchor": "end" }, `this rule's law: ${off.toFixed(3)}`));
-  svg.append(make("path", { d: run.trace.map(([n, d], i) => `${i ? "L" : "M"}${x(n).toFixed(1)} ${y(d).toFixed(1)}`).join(""), fill: "none", stroke: colour("accent"), "stroke-width": 2.5 }));
+  if (off > 1e-3)
+    svg.append(
+      make("line", {
+        x1: box.left,
+        x2: box.right,
+        y1: y(off),
+        y2: y(off),
+        stroke: colour("rejected"),
+        "stroke-width": 2,
+        "stroke-dasharray": "7 4",
+      }),
+      make(
+        "text",
+        { class: "sdl-halo", x: box.right, y: y(off) - 7, "text-anchor": "end" },
+        `this rule's law: ${off.toFixed(3)}`,
+      ),
+    );
+  svg.append(
+    make("path", {
+      d: pathOf(run.trace.map(([n, d]) => [x(n), y(d)])),
+      fill: "none",
+      stroke: colour("accent"),
+      "stroke-width": 2.5,
+    }),
+  );
   const last = run.trace.at(-1);
   if (last) svg.append(make("circle", { cx: x(last[0]), cy: y(last[1]), r: 5, fill: colour("accent") }));
 }
 
 function numbersTable(s, r, run) {
   const head = ["token", "p", "q", "accepted if drawn", "rejected: drawn from", "emitted", "share of draws"];
-  const rows = s.p.map((v, i) => [NAMES[i], v.toFixed(3), s.q[i].toFixed(3), r.drawn[i] > 0 ? r.accept[i].toFixed(3) : "never drawn",
-    r.left[i].toFixed(3), r.emitted[i].toFixed(3), run.n ? (run.counts[i] / run.n).toFixed(4) : "–"]);
-  return [make("thead", {}, make("tr", {}, ...head.map((word) => make("th", { scope: "col" }, word)))),
-    make("tbody", {}, ...rows.map(([name, ...cells]) => make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell)))))];
+  const rows = s.p.map((v, i) => [
+    NAMES[i],
+    v.toFixed(3),
+    s.q[i].toFixed(3),
+    r.drawn[i] > 0 ? r.accept[i].toFixed(3) : "never drawn",
+    r.left[i].toFixed(3),
+    r.emitted[i].toFixed(3),
+    run.n ? (run.counts[i] / run.n).toFixed(4) : "–",
+  ]);
+  return [
+    columns(head),
+    make(
+      "tbody",
+      {},
+      ...rows.map(([name, ...cells]) =>
+        make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell))),
+      ),
+    ),
+  ];
 }
 
-// Putting it together -------------------------------------------------------------------------------------------------
-
-let instances = 0;
-const chart = (title, caption, size) => {
-  const svg = make("svg", { height: 160, role: "img", "aria-label": `${title}. The numbers stand in the table below.` });
-  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
-};
-const control = (id, words, node) => make("div", { class: "sdl-control" }, make("label", { for: id }, words), node);
-const option = (value, words) => make("option", { value }, words);
+// Putting it together -----------------------------------------------------------------------------
 
 function barSlider(name, i, id, onInput) {
-  const input = make("input", { type: "range", id, min: 0, max: 1, step: 0.01, "data-law": name, "data-token": i, style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}` });
-  const output = make("output", { for: id, "aria-live": "off" });
-  input.addEventListener("input", () => onInput(name, i, Number(input.value)));
-  const show = (v) => { input.value = v; input.style.setProperty("--sdl-share", v); output.textContent = v.toFixed(3); };
-  return { node: make("div", { class: "sdl-bar" }, make("label", { for: id }, `${name}(${NAMES[i]})`), input, output), show };
+  const look = {
+    min: 0,
+    max: 1,
+    step: 0.01,
+    "data-law": name,
+    "data-token": i,
+    style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}`,
+  };
+  const { input, output } = slider(id, look, (value) => onInput(name, i, value));
+  const show = (v) => {
+    input.value = v;
+    input.style.setProperty("--sdl-share", v);
+    output.textContent = v.toFixed(3);
+  };
+  return {
+    node: make(
+      "div",
+      { class: "sdl-bar" },
+      make("label", { for: id }, `${name}(${NAMES[i]})`),
+      input,
+      output,
+    ),
+    show,
+  };
 }
 
 function render({ model, el }) {
-  const id = `sdl-bench-${++instances}`;
-  const state = () => ({ p: model.get("p") ?? presets[0].p, q: model.get("q") ?? presets[0].q, rule: model.get("rule") ?? "exact", seed: model.get("seed") ?? 0 });
-  const change = (values) => { Object.entries(values).forEach(([name, value]) => model.set(name, value)); model.save_changes(); };
-  let [run, sliders, announcing] = [null, [], 0];
+  const id = newId("bench");
+  const state = () => ({
+    p: model.get("p") ?? presets[0].p,
+    q: model.get("q") ?? presets[0].q,
+    rule: model.get("rule") ?? "exact",
+    seed: model.get("seed") ?? 0,
+  });
+  const change = (values) => {
+    Object.entries(values).forEach(([name, value]) => model.set(name, value));
+    model.save_changes();
+  };
+  let [run, sliders] = [null, []];
   const restart = () => {
     const s = state();
-    if (s.p.length !== s.q.length) return;     // one of the two is about to follow
+    if (s.p.length !== s.q.length) return; // one of the two is about to follow
     run = { n: 0, counts: s.p.map(() => 0), trace: [], next: formulas.sampler(s.rule, s.p, s.q, s.seed) };
     draw();
   };
@@ -266,70 +442,144 @@ function render({ model, el }) {
     for (let k = 0; k < count && run.n < MOST_DRAWS; k++) {
       run.counts[run.next()] += 1;
       run.n += 1;
-      if (k === count - 1 || run.n >= 1.12 * (run.trace.at(-1)?.[0] ?? 0)) run.trace.push([run.n, formulas.totalVariation(p, run.counts.map((c) => c / run.n))]);
+      if (k === count - 1 || run.n >= 1.12 * (run.trace.at(-1)?.[0] ?? 0))
+        run.trace.push([
+          run.n,
+          formulas.totalVariation(
+            p,
+            run.counts.map((c) => c / run.n),
+          ),
+        ]);
     }
     draw();
   };
-  const preset = make("select", { id: `${id}-preset` }, option("", "your own p and q"), ...presets.map((pair, i) => option(i, pair.label)));
-  preset.addEventListener("change", () => preset.value !== "" && change({ p: [...presets[preset.value].p], q: [...presets[preset.value].q] }));
-  const ruleMenu = make("select", { id: `${id}-rule` }, ...[...new Set(RULES.map((r) => r.group))].map((group) =>
-    make("optgroup", { label: group }, ...RULES.filter((r) => r.group === group).map((r) => option(r.id, r.label)))));
-  ruleMenu.addEventListener("change", () => change({ rule: ruleMenu.value }));
-  const size = make("select", { id: `${id}-size` }, ...[3, 4, 5, 6, 7, 8].map((n) => option(n, `${n} tokens`)));
-  const resized = (law) => norm(Array.from({ length: Number(size.value) }, (_, i) => law[i] ?? 0.1), Array(Number(size.value)).fill(1 / size.value));
-  size.addEventListener("change", () => { const { p, q } = state(); change({ p: resized(p), q: resized(q) }); });
-  const button = (words, onClick) => { const node = make("button", { type: "button", class: "sdl-button" }, words); node.addEventListener("click", onClick); return node; };
+  const offered = [
+    { value: "", label: "your own p and q" },
+    ...presets.map(({ label }, i) => ({ value: i, label })),
+  ];
+  const preset = menu(
+    `${id}-preset`,
+    offered,
+    (value) => value !== "" && change({ p: [...presets[value].p], q: [...presets[value].q] }),
+  );
+  const rules = RULES.map(({ id: value, label, group }) => ({ value, label, group }));
+  const ruleMenu = menu(`${id}-rule`, rules, (value) => change({ rule: value }));
+  const resized = (law, count) =>
+    norm(
+      Array.from({ length: count }, (_, i) => law[i] ?? 0.1),
+      Array(count).fill(1 / count),
+    );
+  const size = menu(
+    `${id}-size`,
+    [3, 4, 5, 6, 7, 8].map((n) => ({ value: n, label: `${n} tokens` })),
+    (value) => {
+      const { p, q } = state();
+      change({ p: resized(p, Number(value)), q: resized(q, Number(value)) });
+    },
+  );
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Start again, new seed", () => change({ seed: state().seed + 1 }));
+  const plot = (title, caption, size) =>
+    chart(title, caption, size, {
+      height: 160,
+      "aria-label": `${title}. The numbers stand in the table below.`,
+    });
   const charts = {
-    round: chart("What the rule does with each token", "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.", "sdl-half"),
-    counts: chart("What came out", `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`, "sdl-half"),
-    trace: chart("Distance of the draws from p (total variation)", "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.", ""),
+    round: plot(
+      "What the rule does with each token",
+      "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.",
+      "sdl-half",
+    ),
+    counts: plot(
+      "What came out",
+      `Dots: the draws. Band: where an exact rule's dots all lie, at least ${100 * CERTAINTY} % of the time. Blue line: p.`,
+      "sdl-half",
+    ),
+    trace: plot(
+      "Distance of the draws from p (total variation)",
+      "Dotted: about the noise of so many draws from p. Where a rule emits another law, the curve stops falling at the dashed line.",
+      "",
+    ),
   };
   const bars = make("div", { class: "sdl-bars" });
-  const task = make("span", { class: "sdl-task-state", "data-room": taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] }) });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  const words =
+    "switch the rule to “Recovered from p” and find p and q that differ by at least 0.1, yet let this broken rule emit " +
+    "exactly p. (Hint: begin with draft = target.)";
+  const room = taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] });
+  const { task, spoken, announce, silence } = narration(words, room, 150);
   const table = make("table", { class: "sdl-numbers" });
-  const root = make("section", { class: "sdl sdl-bench", "aria-label": "Rejection-sampling bench" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), "switch the rule to “Recovered from p” and find p and q that differ by at least 0.1, "
-      + "yet let this broken rule emit exactly p. (Hint: begin with draft = target.)", task),
-    make("div", { class: "sdl-controls" }, control(`${id}-preset`, "Start from", preset), control(`${id}-rule`, "Rule", ruleMenu), control(`${id}-size`, "Vocabulary", size)),
-    make("div", { class: "sdl-frame" }, bars), make("div", { class: "sdl-row" }, ...draws, again),
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node))), spoken,
-    make("details", {}, make("summary", {}, "All numbers as a table"), make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": "All numbers as a table" }, table)));
+  const root = make(
+    "section",
+    { class: "sdl sdl-bench", "aria-label": "Rejection-sampling bench" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-preset`, "Start from", preset),
+      field(`${id}-rule`, "Rule", ruleMenu),
+      field(`${id}-size`, "Vocabulary", size),
+    ),
+    make("div", { class: "sdl-frame" }, bars),
+    make("div", { class: "sdl-row" }, ...draws, again),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node)),
+    ),
+    spoken,
+    make(
+      "details",
+      {},
+      make("summary", {}, "All numbers as a table"),
+      scroll("All numbers as a table", table),
+    ),
+  );
 
   function build(count) {
     const onInput = (name, i, value) => change({ [name]: formulas.setShare(state()[name], i, value) });
-    sliders = Array.from({ length: count }, (_, i) => ["p", "q"].map((name) => barSlider(name, i, `${id}-${name}-${i}`, onInput)));
+    sliders = Array.from({ length: count }, (_, i) =>
+      ["p", "q"].map((name) => barSlider(name, i, `${id}-${name}-${i}`, onInput)),
+    );
     bars.replaceChildren(...sliders.flat().map(({ node }) => node));
   }
   function draw() {
     const s = state();
     const r = formulas.judged(s.rule, s.p, s.q);
     if (sliders.length !== s.p.length) build(s.p.length);
-    sliders.forEach(([p, q], i) => { p.show(s.p[i]); q.show(s.q[i]); });
+    sliders.forEach(([p, q], i) => {
+      p.show(s.p[i]);
+      q.show(s.q[i]);
+    });
     const same = (a, b) => a.length === b.length && a.every((v, i) => Math.abs(v - b[i]) < 1e-9);
-    preset.value = String(presets.findIndex((pair) => same(pair.p, s.p) && same(pair.q, s.q))).replace("-1", "");
+    preset.value = String(presets.findIndex((pair) => same(pair.p, s.p) && same(pair.q, s.q))).replace(
+      "-1",
+      "",
+    );
     ruleMenu.value = s.rule;
     size.value = s.p.length;
-    draws.forEach((node) => { node.disabled = run.n >= MOST_DRAWS; });
-    const top = [0.4, 0.6, 0.8, 1].find((limit) => limit >= Math.max(...s.p, ...r.drawn, ...r.emitted) - 1e-9) ?? 1;
-    const paint = (name, how, ...rest) => { const { svg } = charts[name]; svg.replaceChildren(); how(svg, Math.max(240, svg.clientWidth || 560), s, ...rest); };
+    draws.forEach((node) => {
+      node.disabled = run.n >= MOST_DRAWS;
+    });
+    const top =
+      [0.4, 0.6, 0.8, 1].find((limit) => limit >= Math.max(...s.p, ...r.drawn, ...r.emitted) - 1e-9) ?? 1;
+    const paint = (name, how, ...rest) => {
+      const { svg } = charts[name];
+      svg.replaceChildren();
+      how(svg, Math.max(240, svg.clientWidth || 560), s, ...rest);
+    };
     paint("round", drawRound, r, top, `${id}-hatch`);
     paint("counts", drawCounts, run, top);
     paint("trace", drawTrace, r, run);
     table.replaceChildren(...numbersTable(s, r, run));
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = summary(s, r, run); task.textContent = taskState(s, r); }, 150);
+    announce(() => [summary(s, r, run), taskState(s, r)]);
   }
-  root.addEventListener("keydown", (event) => { if (/^(Arrow|Home|End|Page)/.test(event.key)) event.stopPropagation(); });
-  const names = ["p", "q", "rule", "seed"].map((name) => `change:${name}`);
-  names.forEach((name) => model.on(name, restart));
-  el.append(root);
+  const listeners = Object.fromEntries(["p", "q", "rule", "seed"].map((name) => [`change:${name}`, restart]));
+  const detach = attach({ model, el }, root, listeners, draw);
   restart();
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
-  return () => { watcher.disconnect(); clearTimeout(announcing); names.forEach((name) => model.off(name, restart)); };
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas, presets };

@@ -1,4 +1,5 @@
-// The α–γ–c explorer. The formulas are those of specdec_lite/theory.py; a test holds the two against each other on a grid.
+// The α–γ–c explorer. The formulas are those of specdec_lite/theory.py; a test holds the two against each
+// other on a grid.
 
 const MAX_GAMMA = 24;
 const MAX_C = 1.2;
@@ -9,10 +10,12 @@ const formulas = {
     for (let i = 0, chance = 1; i <= gamma; i++, chance *= alpha) tokens += chance;
     return tokens;
   },
-  correctedImprovement: (tokens, gamma, c, verify = 1, overhead = 0) => tokens / (verify + gamma * c + overhead),
+  correctedImprovement: (tokens, gamma, c, verify = 1, overhead = 0) =>
+    tokens / (verify + gamma * c + overhead),
   walltimeImprovement: (alpha, gamma, c) => formulas.expectedTokens(alpha, gamma) / (1 + gamma * c),
   guaranteedImprovement: (alpha, c) => (alpha > c ? (1 + alpha) / (1 + c) : 1),
-  operationsFactor: (alpha, gamma, cHat) => (gamma * cHat + gamma + 1) / formulas.expectedTokens(alpha, gamma),
+  operationsFactor: (alpha, gamma, cHat) =>
+    (gamma * cHat + gamma + 1) / formulas.expectedTokens(alpha, gamma),
   draftedAcceptance: (alpha, gamma) => (formulas.expectedTokens(alpha, gamma) - 1) / gamma,
   draftingShare: (gamma, c, verify = 1, overhead = 0) => (gamma * c) / (verify + gamma * c + overhead),
   optimalGamma(alpha, c, maxGamma = 64) {
@@ -27,55 +30,105 @@ const formulas = {
 
 const T5 = "T5-XXL, published (Leviathan et al. 2023, table 2)";
 const LENIENT = "Lenience l, T5-XXL EnDe T=1 (quoted at second hand)";
-const t5 = (task, draft, temperature, gamma, alpha, c, measured) =>
-  ({ group: T5, label: `${task}, ${draft}, T=${temperature}`, alpha, gamma, c, measured });
+const t5 = (task, draft, temperature, gamma, alpha, c, measured) => ({
+  group: T5,
+  label: `${task}, ${draft}, T=${temperature}`,
+  alpha,
+  gamma,
+  c,
+  measured,
+});
 const lenient = (l, alpha) => ({ group: LENIENT, label: `t5-small, l = ${l}`, alpha, gamma: 7, c: 0.02 });
 const presets = [
-  t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4), t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
-  t5("EnDe", "t5-large", 0, 7, 0.82, 0.11, 1.7), t5("EnDe", "t5-small", 1, 7, 0.62, 0.02, 2.6),
-  t5("EnDe", "t5-base", 1, 5, 0.68, 0.04, 2.4), t5("EnDe", "t5-large", 1, 3, 0.71, 0.11, 1.4),
-  t5("CNNDM", "t5-small", 0, 5, 0.65, 0.02, 3.1), t5("CNNDM", "t5-base", 0, 5, 0.73, 0.04, 3.0),
-  t5("CNNDM", "t5-large", 0, 3, 0.74, 0.11, 2.2), t5("CNNDM", "t5-small", 1, 5, 0.53, 0.02, 2.3),
-  t5("CNNDM", "t5-base", 1, 3, 0.55, 0.04, 2.2), t5("CNNDM", "t5-large", 1, 3, 0.56, 0.11, 1.7),
-  lenient(1, 0.62), lenient(0.5, 0.71), lenient(0.3, 0.76), lenient(0.1, 0.84),
+  t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4),
+  t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
+  t5("EnDe", "t5-large", 0, 7, 0.82, 0.11, 1.7),
+  t5("EnDe", "t5-small", 1, 7, 0.62, 0.02, 2.6),
+  t5("EnDe", "t5-base", 1, 5, 0.68, 0.04, 2.4),
+  t5("EnDe", "t5-large", 1, 3, 0.71, 0.11, 1.4),
+  t5("CNNDM", "t5-small", 0, 5, 0.65, 0.02, 3.1),
+  t5("CNNDM", "t5-base", 0, 5, 0.73, 0.04, 3.0),
+  t5("CNNDM", "t5-large", 0, 3, 0.74, 0.11, 2.2),
+  t5("CNNDM", "t5-small", 1, 5, 0.53, 0.02, 2.3),
+  t5("CNNDM", "t5-base", 1, 3, 0.55, 0.04, 2.2),
+  t5("CNNDM", "t5-large", 1, 3, 0.56, 0.11, 1.7),
+  lenient(1, 0.62),
+  lenient(0.5, 0.71),
+  lenient(0.3, 0.76),
+  lenient(0.1, 0.84),
 ];
 
 const SLIDERS = [
   { name: "alpha", symbol: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, start: 0.8, digits: 2 },
   { name: "gamma", symbol: "γ", note: "draft length", min: 1, max: MAX_GAMMA, step: 1, start: 4, digits: 0 },
-  { name: "c", symbol: "c", note: "draft pass ÷ target pass, time", min: 0, max: MAX_C, step: 0.01, start: 0.1, digits: 2 },
+  {
+    name: "c",
+    symbol: "c",
+    note: "draft pass ÷ target pass, time",
+    min: 0,
+    max: MAX_C,
+    step: 0.01,
+    start: 0.1,
+    digits: 2,
+  },
 ];
 const CORRECTIONS = [
-  { name: "step_cost", symbol: "t", note: "extra time per verified token, ÷ T(1)", min: 0, max: 0.2, step: 0.005, start: 0, digits: 3 },
-  { name: "overhead", symbol: "o", note: "judging and bookkeeping, ÷ T(1)", min: 0, max: 0.5, step: 0.01, start: 0, digits: 2 },
-  { name: "c_hat", symbol: "ĉ", note: "draft ÷ target, arithmetic", min: 0, max: MAX_C, step: 0.01, start: 0.1, digits: 2 },
+  {
+    name: "step_cost",
+    symbol: "t",
+    note: "extra time per verified token, ÷ T(1)",
+    min: 0,
+    max: 0.2,
+    step: 0.005,
+    start: 0,
+    digits: 3,
+  },
+  {
+    name: "overhead",
+    symbol: "o",
+    note: "judging and bookkeeping, ÷ T(1)",
+    min: 0,
+    max: 0.5,
+    step: 0.01,
+    start: 0,
+    digits: 2,
+  },
+  {
+    name: "c_hat",
+    symbol: "ĉ",
+    note: "draft ÷ target, arithmetic",
+    min: 0,
+    max: MAX_C,
+    step: 0.01,
+    start: 0.1,
+    digits: 2,
+  },
 ];
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
 const TASK = { c: 0.2, speedup: 2 };
-const ROOM = "Solved: α = 0.00, with γ = 00. A draft that costs a fifth of the target must agree this often.";   // the task's longest answer
-let instances = 0;
+// the task's longest answer
+const ROOM = "Solved: α = 0.00, with γ = 00. A draft that costs a fifth of the target must agree this often.";
 
-function make(tag, attributes = {}, ...children) {
-  const space = MAKE_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-const MAKE_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "defs", "pattern"]);
 const times = (x) => `${x.toFixed(2)}×`;
 
-// What follows from the sliders ----------------------------------------------------------------------------------
+// What follows from the sliders -------------------------------------------------------------------
 
 function consequences(s) {
   const tokens = formulas.expectedTokens(s.alpha, s.gamma);
   const verify = (gamma) => 1 + s.step_cost * gamma;
   const corrected = (gamma) =>
-    formulas.correctedImprovement(formulas.expectedTokens(s.alpha, gamma), gamma, s.c, verify(gamma), s.overhead);
+    formulas.correctedImprovement(
+      formulas.expectedTokens(s.alpha, gamma),
+      gamma,
+      s.c,
+      verify(gamma),
+      s.overhead,
+    );
   const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
   const [bestGamma, best] = formulas.optimalGamma(s.alpha, s.c, MAX_GAMMA);
   return {
-    tokens, bestGamma, best,
+    tokens,
+    bestGamma,
+    best,
     correctedGamma: gammas.reduce((winner, gamma) => (corrected(gamma) > corrected(winner) ? gamma : winner)),
     isCorrected: s.step_cost > 0 || s.overhead > 0,
     plain: gammas.map((gamma) => formulas.walltimeImprovement(s.alpha, gamma, s.c)),
@@ -91,81 +144,212 @@ function consequences(s) {
 function summary(s, r) {
   const start = `At α ${s.alpha.toFixed(2)}, γ ${s.gamma} and c ${s.c.toFixed(2)} a target pass emits ${r.tokens.toFixed(2)} tokens on average, `;
   const now = `and the speedup is ${times(r.plain[s.gamma - 1])}`;
-  const corrected = r.isCorrected ? `, or ${times(r.corrected[s.gamma - 1])} with the measured costs. ` : ". ";
-  const best = r.bestGamma === 0 ? "As α is not above c, no draft length pays: drafting nothing is best."
-    : `The best draft length is ${r.bestGamma}, for ${times(r.best)}.`;
-  return start + now + corrected + best + s.points.map((p) => ` Measured, ${p.label}: ${times(p.measured)} at γ ${p.gamma}.`).join("");
+  const corrected = r.isCorrected
+    ? `, or ${times(r.corrected[s.gamma - 1])} with the measured costs. `
+    : ". ";
+  const best =
+    r.bestGamma === 0
+      ? "As α is not above c, no draft length pays: drafting nothing is best."
+      : `The best draft length is ${r.bestGamma}, for ${times(r.best)}.`;
+  return (
+    start +
+    now +
+    corrected +
+    best +
+    s.points.map((p) => ` Measured, ${p.label}: ${times(p.measured)} at γ ${p.gamma}.`).join("")
+  );
 }
 
 function taskState(s, r) {
   if (Math.abs(s.c - TASK.c) > 1e-9) return `Set c to ${TASK.c.toFixed(2)} first.`;
-  if (r.best < TASK.speedup) return `Not yet: at this α the best draft length, ${r.bestGamma}, gives ${times(r.best)}.`;
+  if (r.best < TASK.speedup)
+    return `Not yet: at this α the best draft length, ${r.bestGamma}, gives ${times(r.best)}.`;
   const [, below] = formulas.optimalGamma(s.alpha - 0.01, s.c, MAX_GAMMA);
-  if (below >= TASK.speedup) return `${times(r.best)} is enough, but a smaller α still reaches ${TASK.speedup}×.`;
+  if (below >= TASK.speedup)
+    return `${times(r.best)} is enough, but a smaller α still reaches ${TASK.speedup}×.`;
   return `Solved: α = ${s.alpha.toFixed(2)}, with γ = ${r.bestGamma}. A draft that costs a fifth of the target must agree this often.`;
 }
 
-// Drawing --------------------------------------------------------------------------------------------------------
+// Drawing -----------------------------------------------------------------------------------------
 
 function axes(parent, box, x, y, xTicks, yTicks, xTitle, yTitle, yText = String) {
   for (const v of yTicks) {
-    parent.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, yText(v)));
+    parent.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, yText(v)),
+    );
   }
-  for (const v of xTicks) parent.append(make("text", { class: "sdl-faint", x: x(v), y: box.bottom + 17, "text-anchor": "middle" }, String(v)));
-  parent.append(make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
+  for (const v of xTicks)
+    parent.append(
+      make("text", { class: "sdl-faint", x: x(v), y: box.bottom + 17, "text-anchor": "middle" }, String(v)),
+    );
+  parent.append(
+    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
     make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
-    make("text", { x: box.left - 34, y: box.top - 10 }, yTitle));
+    make("text", { x: box.left - 34, y: box.top - 10 }, yTitle),
+  );
 }
-
-const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 function drawCurve(svg, width, s, r) {
   const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
-  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected, ...s.points.map((p) => p.measured)) + 0.25));
+  const top = Math.max(
+    2,
+    Math.ceil(Math.max(...r.plain, ...r.corrected, ...s.points.map((p) => p.measured)) + 0.25),
+  );
   const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
   const y = (speedup) => box.bottom - (speedup / top) * (box.bottom - box.top);
   const yStep = Math.ceil(top / 6);
-  axes(svg, box, x, y, [1, 4, 8, 12, 16, 20, 24], Array.from({ length: Math.floor(top / yStep) + 1 }, (_, i) => i * yStep),
-    "draft length γ", "speedup", (v) => `${v}×`);
-  svg.append(make("rect", { x: box.left, width: box.right - box.left, y: y(1), height: y(0) - y(1), fill: "var(--sdl-rejected)", opacity: 0.1 }),
-    make("line", { x1: box.left, x2: box.right, y1: y(1), y2: y(1), stroke: "var(--sdl-rejected)", "stroke-dasharray": "2 3" }),
-    ...(y(0) - y(1) < 18 ? [] : [make("text", { class: "sdl-faint", x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4, y: y(0) - 8, "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end" }, "slower than plain decoding")]));
-  const line = (values, colour, dash) => svg.append(make("path", {
-    d: pathOf(values.map((v, i) => [x(i + 1), y(v)])), fill: "none", stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dash }));
+  axes(
+    svg,
+    box,
+    x,
+    y,
+    [1, 4, 8, 12, 16, 20, 24],
+    Array.from({ length: Math.floor(top / yStep) + 1 }, (_, i) => i * yStep),
+    "draft length γ",
+    "speedup",
+    (v) => `${v}×`,
+  );
+  svg.append(
+    make("rect", {
+      x: box.left,
+      width: box.right - box.left,
+      y: y(1),
+      height: y(0) - y(1),
+      fill: "var(--sdl-rejected)",
+      opacity: 0.1,
+    }),
+    make("line", {
+      x1: box.left,
+      x2: box.right,
+      y1: y(1),
+      y2: y(1),
+      stroke: "var(--sdl-rejected)",
+      "stroke-dasharray": "2 3",
+    }),
+    ...(y(0) - y(1) < 18
+      ? []
+      : [
+          make(
+            "text",
+            {
+              class: "sdl-faint",
+              x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4,
+              y: y(0) - 8,
+              "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end",
+            },
+            "slower than plain decoding",
+          ),
+        ]),
+  );
+  const line = (values, colour, dash) =>
+    svg.append(
+      make("path", {
+        d: pathOf(values.map((v, i) => [x(i + 1), y(v)])),
+        fill: "none",
+        stroke: colour,
+        "stroke-width": 2.5,
+        "stroke-dasharray": dash,
+      }),
+    );
   line(r.plain, "var(--sdl-target)", "none");
-  r.plain.forEach((v, i) => svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: "var(--sdl-target)" })));
+  r.plain.forEach((v, i) =>
+    svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: "var(--sdl-target)" })),
+  );
   if (r.isCorrected) line(r.corrected, "var(--sdl-recovered)", "6 4");
-  if (r.isCorrected) svg.append(make("circle", { cx: x(s.gamma), cy: y(r.corrected[s.gamma - 1]), r: 5, fill: "var(--sdl-recovered)" }));
-  s.points.forEach((p) => drawMeasured(svg, box, x(p.gamma), y(p.measured), `measured: ${times(p.measured)}`));
+  if (r.isCorrected)
+    svg.append(
+      make("circle", { cx: x(s.gamma), cy: y(r.corrected[s.gamma - 1]), r: 5, fill: "var(--sdl-recovered)" }),
+    );
+  s.points.forEach((p) =>
+    drawMeasured(svg, box, x(p.gamma), y(p.measured), `measured: ${times(p.measured)}`),
+  );
   marks(svg, box, x, y, s, r);
-  return (px) => ({ gamma: Math.min(MAX_GAMMA, Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5))) });
+  return (px) => ({
+    gamma: Math.min(
+      MAX_GAMMA,
+      Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5)),
+    ),
+  });
 }
 
-const width = (words) => 7.2 * words.length;   // about, at the charts' size of letters
+const width = (words) => 7.2 * words.length; // about, at the charts' size of letters
 
 function drawMeasured(svg, box, px, py, words) {
-  svg.append(make("rect", { class: "sdl-measured", x: px - 6, y: py - 6, width: 12, height: 12, fill: "var(--sdl-surface)", stroke: "var(--sdl-ink)", "stroke-width": 2.5 }),
-    make("text", { class: "sdl-halo", ...(px + 12 + width(words) < box.right + 12 ? { x: px + 12 } : { x: px - 12, "text-anchor": "end" }), y: py + 4 }, words));
+  svg.append(
+    make("rect", {
+      class: "sdl-measured",
+      x: px - 6,
+      y: py - 6,
+      width: 12,
+      height: 12,
+      fill: "var(--sdl-surface)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 2.5,
+    }),
+    make(
+      "text",
+      {
+        class: "sdl-halo",
+        ...(px + 12 + width(words) < box.right + 12 ? { x: px + 12 } : { x: px - 12, "text-anchor": "end" }),
+        y: py + 4,
+      },
+      words,
+    ),
+  );
 }
 
 function marks(svg, box, x, y, s, r) {
   const now = r.plain[s.gamma - 1];
-  const label = (gamma, at, words) => svg.append(make("text", {
-    class: "sdl-halo", x: Math.min(box.right + 10 - width(words) / 2, Math.max(box.left + width(words) / 2, x(gamma))), y: at, "text-anchor": "middle", "font-weight": 600 }, words));
+  const label = (gamma, at, words) =>
+    svg.append(
+      make(
+        "text",
+        {
+          class: "sdl-halo",
+          x: Math.min(box.right + 10 - width(words) / 2, Math.max(box.left + width(words) / 2, x(gamma))),
+          y: at,
+          "text-anchor": "middle",
+          "font-weight": 600,
+        },
+        words,
+      ),
+    );
   const isBest = r.bestGamma === s.gamma;
   if (r.bestGamma > 0) {
     const [bx, by] = [x(r.bestGamma), y(r.best)];
-    svg.append(make("path", { d: `M${bx} ${by - 10}L${bx + 10} ${by}L${bx} ${by + 10}L${bx - 10} ${by}Z`, fill: "none", stroke: "var(--sdl-accepted)", "stroke-width": 2.5 }));
-    const taken = s.points.filter((p) => Math.abs(p.gamma - r.bestGamma) < 10).map((p) => y(p.measured));   // by words beside a square
+    svg.append(
+      make("path", {
+        d: `M${bx} ${by - 10}L${bx + 10} ${by}L${bx} ${by + 10}L${bx - 10} ${by}Z`,
+        fill: "none",
+        stroke: "var(--sdl-accepted)",
+        "stroke-width": 2.5,
+      }),
+    );
+    // by words beside a square
+    const taken = s.points.filter((p) => Math.abs(p.gamma - r.bestGamma) < 10).map((p) => y(p.measured));
     let at = by - 16;
     while (at > 14 && taken.some((other) => Math.abs(other - at + 4) < 20)) at -= 4;
-    label(r.bestGamma, at, isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`);
+    label(
+      r.bestGamma,
+      at,
+      isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`,
+    );
   }
-  svg.append(make("circle", { cx: x(s.gamma), cy: y(now), r: 6.5, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }));
+  svg.append(
+    make("circle", {
+      cx: x(s.gamma),
+      cy: y(now),
+      r: 6.5,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+  );
   if (isBest) return;
-  const beside = s.points.filter((p) => Math.abs(p.gamma - s.gamma) < 4).map((p) => y(p.measured));   // whose words stand here too
-  const lowest = Math.max(y(now), ...r.isCorrected ? [y(r.corrected[s.gamma - 1])] : []);
+  // whose words stand here too
+  const beside = s.points.filter((p) => Math.abs(p.gamma - s.gamma) < 4).map((p) => y(p.measured));
+  const lowest = Math.max(y(now), ...(r.isCorrected ? [y(r.corrected[s.gamma - 1])] : []));
   const below = 24 + Math.max(lowest, ...beside.filter((at) => Math.abs(at - lowest - 20) < 40));
   label(s.gamma, below < box.bottom ? below : y(now) - 14, `you: ${times(now)}`);
 }
@@ -177,7 +361,8 @@ function contour(level) {
     let [low, high] = [c, 1];
     for (let i = 0; i < 20; i++) {
       const middle = (low + high) / 2;
-      if (formulas.optimalGamma(middle, c, MAX_GAMMA)[1] < level) low = middle; else high = middle;
+      if (formulas.optimalGamma(middle, c, MAX_GAMMA)[1] < level) low = middle;
+      else high = middle;
     }
     points.push([c, high]);
   }
@@ -189,25 +374,87 @@ function drawPlane(svg, width, s, id) {
   const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
   const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
   const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
-  svg.append(make("defs", {}, make("pattern", { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-    make("line", { x1: 0, x2: 0, y1: 0, y2: 8, stroke: "var(--sdl-rejected)", "stroke-width": 2, opacity: 0.45 }))));
+  svg.append(
+    make(
+      "defs",
+      {},
+      make(
+        "pattern",
+        { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+        make("line", {
+          x1: 0,
+          x2: 0,
+          y1: 0,
+          y2: 8,
+          stroke: "var(--sdl-rejected)",
+          "stroke-width": 2,
+          opacity: 0.45,
+        }),
+      ),
+    ),
+  );
   axes(svg, box, x, y, [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.25, 0.5, 0.75, 1], "c, cost of a draft pass", "α");
-  svg.append(make("path", { d: pathOf([[x(0), y(0)], [x(1), y(1)], [x(MAX_C), y(1)], [x(MAX_C), y(0)]]) + "Z", fill: `url(#${id})` }),
-    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"));
+  svg.append(
+    make("path", {
+      d:
+        pathOf([
+          [x(0), y(0)],
+          [x(1), y(1)],
+          [x(MAX_C), y(1)],
+          [x(MAX_C), y(0)],
+        ]) + "Z",
+      fill: `url(#${id})`,
+    }),
+    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"),
+  );
   for (const { level, points } of CONTOURS) {
-    svg.append(make("path", { d: pathOf(points.map(([c, alpha]) => [x(c), y(alpha)])), fill: "none", stroke: "var(--sdl-target)", "stroke-width": 1.5 }));
-    svg.append(make("text", { class: "sdl-faint", x: x(points.at(-1)[0]), y: y(1) - 6, "text-anchor": "middle" }, `${level}×`));
+    svg.append(
+      make("path", {
+        d: pathOf(points.map(([c, alpha]) => [x(c), y(alpha)])),
+        fill: "none",
+        stroke: "var(--sdl-target)",
+        "stroke-width": 1.5,
+      }),
+    );
+    svg.append(
+      make(
+        "text",
+        { class: "sdl-faint", x: x(points.at(-1)[0]), y: y(1) - 6, "text-anchor": "middle" },
+        `${level}×`,
+      ),
+    );
   }
-  svg.append(make("circle", { cx: x(s.c), cy: y(s.alpha), r: 6.5, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }));
+  svg.append(
+    make("circle", {
+      cx: x(s.c),
+      cy: y(s.alpha),
+      r: 6.5,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+  );
   const clamp = (v, max) => Math.round(Math.min(max, Math.max(0, v)) * 100) / 100;
-  return (px, py) => ({ c: clamp(((px - box.left) / (box.right - box.left)) * MAX_C, MAX_C), alpha: clamp((box.bottom - py) / (box.bottom - box.top), 1) });
+  return (px, py) => ({
+    c: clamp(((px - box.left) / (box.right - box.left)) * MAX_C, MAX_C),
+    alpha: clamp((box.bottom - py) / (box.bottom - box.top), 1),
+  });
 }
 
 function drawRound(svg, width, s, r) {
   const spent = s.gamma * s.c + r.verify + s.overhead;
   const unit = (width - 4) / Math.max(spent, r.tokens);
-  const bar = (start, length, colour, row) => svg.append(make("rect", {
-    x: 2 + start * unit, y: row, width: Math.max(0, length * unit), height: 26, fill: colour, stroke: "var(--sdl-surface)" }));
+  const bar = (start, length, colour, row) =>
+    svg.append(
+      make("rect", {
+        x: 2 + start * unit,
+        y: row,
+        width: Math.max(0, length * unit),
+        height: 26,
+        fill: colour,
+        stroke: "var(--sdl-surface)",
+      }),
+    );
   svg.append(make("text", { x: 2, y: 14 }, `speculative: ${s.gamma} drafts, one verification`));
   for (let i = 0; i < s.gamma; i++) bar(i * s.c, s.c, "var(--sdl-draft)", 20);
   bar(s.gamma * s.c, r.verify, "var(--sdl-target)", 20);
@@ -220,37 +467,54 @@ function drawTokens(svg, width, s) {
   const step = (width - 4) / (s.gamma + 1);
   for (let i = 0; i <= s.gamma; i++) {
     const chance = s.alpha ** i;
-    svg.append(make("rect", { x: 2 + i * step + 1, y: 6, width: step - 2, height: 80, fill: "none", stroke: "var(--sdl-line)" }),
-      make("rect", { x: 2 + i * step + 1, y: 86 - 80 * chance, width: step - 2, height: 80 * chance, fill: "var(--sdl-accepted)" }));
-    if (step > 36) svg.append(make("text", { class: "sdl-halo", x: 2 + (i + 0.5) * step, y: 78, "text-anchor": "middle" }, chance.toFixed(2)));
-    if (step > 16 || i % 4 === 0) svg.append(make("text", { class: "sdl-faint", x: 2 + (i + 0.5) * step, y: 103, "text-anchor": "middle" }, String(i + 1)));
+    svg.append(
+      make("rect", {
+        x: 2 + i * step + 1,
+        y: 6,
+        width: step - 2,
+        height: 80,
+        fill: "none",
+        stroke: "var(--sdl-line)",
+      }),
+      make("rect", {
+        x: 2 + i * step + 1,
+        y: 86 - 80 * chance,
+        width: step - 2,
+        height: 80 * chance,
+        fill: "var(--sdl-accepted)",
+      }),
+    );
+    if (step > 36)
+      svg.append(
+        make(
+          "text",
+          { class: "sdl-halo", x: 2 + (i + 0.5) * step, y: 78, "text-anchor": "middle" },
+          chance.toFixed(2),
+        ),
+      );
+    if (step > 16 || i % 4 === 0)
+      svg.append(
+        make(
+          "text",
+          { class: "sdl-faint", x: 2 + (i + 0.5) * step, y: 103, "text-anchor": "middle" },
+          String(i + 1),
+        ),
+      );
   }
 }
 
-// Putting it together --------------------------------------------------------------------------------------------
+// Putting it together -----------------------------------------------------------------------------
 
-function slider(spec, id, onInput) {
-  const input = make("input", { type: "range", id, min: spec.min, max: spec.max, step: spec.step, "data-name": spec.name });
-  const output = make("output", { for: id, "aria-live": "off" });
-  input.addEventListener("input", () => onInput({ [spec.name]: Number(input.value) }));
-  const label = make("label", { for: id }, `${spec.symbol} `, make("small", {}, spec.note));
-  const show = (value) => { input.value = value; output.textContent = value.toFixed(spec.digits); };
-  return { node: make("div", { class: "sdl-control" }, label, output, input), show };
-}
-
-function presetMenu(id, offered, onPick) {
-  const select = make("select", { id }, make("option", { value: "" }, "your own values"));
-  for (const group of new Set(offered.map((preset) => preset.group ?? "Measured"))) {
-    const members = offered.map((preset, i) => [preset, i]).filter(([preset]) => (preset.group ?? "Measured") === group);
-    select.append(make("optgroup", { label: group }, ...members.map(([preset, i]) => make("option", { value: i }, preset.label))));
-  }
-  select.addEventListener("change", () => onPick(offered[select.value] ?? null));
-  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, "Start from"), select), select };
-}
-
-function chart(title, caption, height, size) {
-  const svg = make("svg", { height, role: "img", "aria-label": title });
-  return { svg, node: make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
+function quantity(spec, id, onInput) {
+  const { name, symbol, note, digits, min, max, step } = spec;
+  const { input, output } = slider(id, { min, max, step, "data-name": name }, (value) =>
+    onInput({ [name]: value }),
+  );
+  const show = (value) => {
+    input.value = value;
+    output.textContent = value.toFixed(digits);
+  };
+  return { node: field(id, [`${symbol} `, make("small", {}, note)], output, input), show };
 }
 
 function readouts(s, r, preset) {
@@ -264,52 +528,109 @@ function readouts(s, r, preset) {
     ["accepted ÷ drafted", r.drafted.toFixed(3)],
     ["arithmetic per token", times(r.operations)],
   ];
-  if (r.isCorrected) shown.splice(4, 0, ["best γ, corrected", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]);
+  if (r.isCorrected)
+    shown.splice(4, 0, [
+      "best γ, corrected",
+      `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`,
+    ]);
   if (preset?.measured) shown.push(["measured there", times(preset.measured)]);
-  return shown.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)));
+  return definitions(shown);
 }
 
 function render({ model, el }) {
-  const id = `sdl-explorer-${++instances}`;
+  const id = newId("explorer");
   const specs = [...SLIDERS, ...CORRECTIONS];
   const offered = [...presets, ...(model.get("presets") ?? [])];
   let preset = null;
-  let announcing = 0;
   const points = (model.get("presets") ?? []).filter((given) => given.measured && given.gamma);
-  const state = () => ({ points, ...Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start])) });
+  const state = () => ({
+    points,
+    ...Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start])),
+  });
   const change = (values, from = null) => {
     preset = from;
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
   };
-  const sliders = Object.fromEntries(specs.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const menu = presetMenu(`${id}-preset`, offered, (picked) => {
-    change(picked === null ? {} : { step_cost: 0, overhead: 0, ...Object.fromEntries(specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]])) }, picked);
-    draw();   // two presets may have the same values, of which the model tells no change
+  const sliders = Object.fromEntries(
+    specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
+  );
+  const options = offered.map(({ label, group = "Measured" }, i) => ({ value: i, label, group }));
+  const start = menu(`${id}-preset`, [{ value: "", label: "your own values" }, ...options], (value) => {
+    const picked = offered[value] ?? null;
+    change(
+      picked === null
+        ? {}
+        : {
+            step_cost: 0,
+            overhead: 0,
+            ...Object.fromEntries(
+              specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]]),
+            ),
+          },
+      picked,
+    );
+    draw(); // two presets may have the same values, of which the model tells no change
   });
   const charts = {
-    curve: chart("Speedup by draft length", "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.", 290, "sdl-wide"),
-    plane: chart("Where a draft can pay", "Lines: the best speedup any γ can give. Drag to set α and c.", 290, "sdl-narrow"),
-    tokens: chart("Will the i-th token of a pass be emitted?", "Chance αⁱ⁻¹ of each; together they are the tokens per pass.", 108, "sdl-half"),
-    round: chart("The same tokens, two ways", "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.", 108, "sdl-half"),
+    curve: chart(
+      "Speedup by draft length",
+      "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.",
+      "sdl-wide",
+      { height: 290 },
+    ),
+    plane: chart(
+      "Where a draft can pay",
+      "Lines: the best speedup any γ can give. Drag to set α and c.",
+      "sdl-narrow",
+      { height: 290 },
+    ),
+    tokens: chart(
+      "Will the i-th token of a pass be emitted?",
+      "Chance αⁱ⁻¹ of each; together they are the tokens per pass.",
+      "sdl-half",
+      { height: 108 },
+    ),
+    round: chart(
+      "The same tokens, two ways",
+      "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.",
+      "sdl-half",
+      { height: 108 },
+    ),
   };
-  const task = make("span", { class: "sdl-task-state", "data-room": ROOM });
+  const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the least α at which some draft length still doubles the speed?`;
+  const { task, spoken, announce, silence } = narration(words, ROOM, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const root = make("section", { class: "sdl sdl-explorer", "aria-label": "Explorer of the speedup by α, γ and c" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the least α at which some draft length still doubles the speed?`, task),
-    make("div", { class: "sdl-controls" }, menu.node, ...SLIDERS.map(({ name }) => sliders[name].node)),
-    make("details", {}, make("summary", {}, "Measured costs and arithmetic: t, o, ĉ"),
-      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node))),
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node))),
-    numbers, spoken);
+  const root = make(
+    "section",
+    { class: "sdl sdl-explorer", "aria-label": "Explorer of the speedup by α, γ and c" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-preset`, "Start from", start),
+      ...SLIDERS.map(({ name }) => sliders[name].node),
+    ),
+    make(
+      "details",
+      {},
+      make("summary", {}, "Measured costs and arithmetic: t, o, ĉ"),
+      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node)),
+    ),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node)),
+    ),
+    numbers,
+    spoken,
+  );
   const picks = {};
   const draw = () => {
     const s = state();
     const r = consequences(s);
     for (const spec of specs) sliders[spec.name].show(s[spec.name]);
-    menu.select.value = preset ? String(offered.indexOf(preset)) : "";
+    start.value = preset ? String(offered.indexOf(preset)) : "";
     const paint = (name, how, ...rest) => {
       const svg = charts[name].svg;
       const width = Math.max(240, svg.clientWidth || 560);
@@ -321,30 +642,20 @@ function render({ model, el }) {
     paint("round", drawRound, s, r);
     paint("tokens", drawTokens, s);
     numbers.replaceChildren(...readouts(s, r, preset));
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = summary(s, r); task.textContent = taskState(s, r); }, 150);
+    announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  const names = specs.map(({ name }) => `change:${name}`);
-  names.forEach((name) => model.on(name, draw));
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach(
+    { model, el },
+    root,
+    Object.fromEntries(specs.map(({ name }) => [`change:${name}`, draw])),
+    draw,
+  );
   draw();
-  return () => { watcher.disconnect(); clearTimeout(announcing); names.forEach((name) => model.off(name, draw)); };
-}
-
-function follow(svg, onMove) {
-  const send = (event, frame = svg.getBoundingClientRect()) => onMove(event.clientX - frame.left, event.clientY - frame.top);
-  svg.classList.add("sdl-drag");
-  let touch = null;   // a finger just put down: a tap, a drag, or the start of scrolling the page
-  const far = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
-  const begin = (event) => { svg.setPointerCapture(event.pointerId); if (event.pointerType === "touch") touch = event; else send(event); };
-  const move = (event) => { if (touch && far(event)[0] > 6 + far(event)[1]) touch = null; if (event.buttons & 1 && !touch) send(event); };
-  const end = (event) => { if (touch && Math.max(...far(event)) < 10) send(event); touch = null; };
-  const steps = { pointerdown: begin, pointermove: move, pointerup: end, pointercancel: () => { touch = null; } };
-  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas, presets };

@@ -1,10 +1,12 @@
-// The roofline explorer. The formulas are those of specdec_lite/roofline.py; a test holds the two against each other on a grid.
+// The roofline explorer. The formulas are those of specdec_lite/roofline.py; a test holds the two against
+// each other on a grid.
 
 const MAX_TOKENS = 32;
 const MAX_BATCH = 256;
 
 const formulas = {
-  passBytes: (parameters, bytesPerWeight, batch = 1, cacheBytes = 0) => parameters * bytesPerWeight + batch * cacheBytes,
+  passBytes: (parameters, bytesPerWeight, batch = 1, cacheBytes = 0) =>
+    parameters * bytesPerWeight + batch * cacheBytes,
   passOperations: (parameters, tokens = 1, batch = 1) => 2 * parameters * tokens * batch,
   arithmeticIntensity: (bytesPerWeight, tokens = 1, batch = 1) => (2 * tokens * batch) / bytesPerWeight,
   passSeconds: (parameters, bytesPerWeight, bandwidth, throughput, tokens = 1, batch = 1, cacheBytes = 0) => [
@@ -18,52 +20,138 @@ const EXAMPLE = { bytes_per_weight: 2, bandwidth: 2e12, throughput: 312e12 };
 const DATASHEET = "Datasheet figures, bf16 (the maker's peak, not a measurement)";
 const QUOTED = "Datasheet figures as quoted elsewhere, dense (a peak, not a measurement)";
 const presets = [
-  { group: "The chapter's worked example", label: "70B, 2 TB/s, 312 TFLOP/s", parameters: 70e9, batch: 1, tokens: 1, cache: 0, ...EXAMPLE },
-  { group: DATASHEET, label: "Google TPU v5e, one chip", bandwidth: 819e9, throughput: 197e12, bytes_per_weight: 2, source: "cloud.google.com/tpu/docs/v5e" },
-  { group: DATASHEET, label: "Google TPU v4, one chip", bandwidth: 1200e9, throughput: 275e12, bytes_per_weight: 2, source: "cloud.google.com/tpu/docs/v4" },
-  { group: QUOTED, label: "NVIDIA T4, fp16", bandwidth: 320e9, throughput: 65e12, bytes_per_weight: 2, source: "hmc-tech.com/gpu/nvidia-l4-vs-nvidia-t4 and topcpu.net/en/gpu-c/tesla-t4-vs-geforce-rtx-4090" },
-  { group: QUOTED, label: "NVIDIA A100 80 GB SXM, bf16", bandwidth: 2039e9, throughput: 312e12, bytes_per_weight: 2, source: "glennklockwood.com/garden/processors/A100" },
-  { group: QUOTED, label: "NVIDIA H100 SXM, bf16", bandwidth: 3350e9, throughput: 989e12, bytes_per_weight: 2, source: "glennklockwood.com/garden/processors/h100" },
+  {
+    group: "The chapter's worked example",
+    label: "70B, 2 TB/s, 312 TFLOP/s",
+    parameters: 70e9,
+    batch: 1,
+    tokens: 1,
+    cache: 0,
+    ...EXAMPLE,
+  },
+  {
+    group: DATASHEET,
+    label: "Google TPU v5e, one chip",
+    bandwidth: 819e9,
+    throughput: 197e12,
+    bytes_per_weight: 2,
+    source: "cloud.google.com/tpu/docs/v5e",
+  },
+  {
+    group: DATASHEET,
+    label: "Google TPU v4, one chip",
+    bandwidth: 1200e9,
+    throughput: 275e12,
+    bytes_per_weight: 2,
+    source: "cloud.google.com/tpu/docs/v4",
+  },
+  {
+    group: QUOTED,
+    label: "NVIDIA T4, fp16",
+    bandwidth: 320e9,
+    throughput: 65e12,
+    bytes_per_weight: 2,
+    source: "hmc-tech.com/gpu/nvidia-l4-vs-nvidia-t4 and topcpu.net/en/gpu-c/tesla-t4-vs-geforce-rtx-4090",
+  },
+  {
+    group: QUOTED,
+    label: "NVIDIA A100 80 GB SXM, bf16",
+    bandwidth: 2039e9,
+    throughput: 312e12,
+    bytes_per_weight: 2,
+    source: "glennklockwood.com/garden/processors/A100",
+  },
+  {
+    group: QUOTED,
+    label: "NVIDIA H100 SXM, bf16",
+    bandwidth: 3350e9,
+    throughput: 989e12,
+    bytes_per_weight: 2,
+    source: "glennklockwood.com/garden/processors/h100",
+  },
 ];
 
-const UNITS = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+const UNITS = [
+  [1e15, "P"],
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+  [1, ""],
+];
 function si(x, unit) {
   const [size, prefix] = UNITS.find(([least]) => x >= least * 0.9995) ?? UNITS.at(-1);
   return `${Number((x / size).toPrecision(3))} ${prefix}${unit}`;
 }
 function seconds(t) {
-  const [size, unit] = [[86400, "d"], [3600, "h"], [1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]].find(([least]) => t >= least) ?? [1e-9, "ns"];
+  const [size, unit] = [
+    [86400, "d"],
+    [3600, "h"],
+    [1, "s"],
+    [1e-3, "ms"],
+    [1e-6, "µs"],
+    [1e-9, "ns"],
+  ].find(([least]) => t >= least) ?? [1e-9, "ns"];
   return `${Number((t / size).toPrecision(3))} ${unit}`;
 }
-const weights = (x) => (x >= 1e9 ? `${Number((x / 1e9).toPrecision(3))} billion` : `${Number((x / 1e6).toPrecision(3))} million`);
+const weights = (x) =>
+  x >= 1e9 ? `${Number((x / 1e9).toPrecision(3))} billion` : `${Number((x / 1e6).toPrecision(3))} million`;
 const percent = (x) => `${(100 * x).toFixed(x > 0.99 && x < 1 ? 2 : 1)} %`;
 
-// A slider on a logarithmic scale moves in hundredths of a power of ten; with `zero` its left end means none at all.
+// A slider on a logarithmic scale moves in hundredths of a power of ten; with `zero` its left end means none
+// at all.
 const SLIDERS = [
   { name: "parameters", text: "model size", note: "weights", low: 6, high: 12, start: 70e9, show: weights },
-  { name: "tokens", text: "tokens per pass", note: "of one sequence", min: 1, max: MAX_TOKENS, start: 1, show: String },
+  {
+    name: "tokens",
+    text: "tokens per pass",
+    note: "of one sequence",
+    min: 1,
+    max: MAX_TOKENS,
+    start: 1,
+    show: String,
+  },
   { name: "batch", text: "batch", note: "sequences", min: 1, max: MAX_BATCH, start: 1, show: String },
-  { name: "bandwidth", text: "bandwidth", note: "bytes read per second", low: 9, high: 13, start: 2e12, show: (x) => si(x, "B/s") },
-  { name: "throughput", text: "throughput", note: "operations per second", low: 10, high: 16, start: 312e12, show: (x) => si(x, "FLOP/s") },
-  { name: "cache", text: "KV cache", note: "bytes per sequence", low: 4.99, high: 11, zero: true, start: 0, show: (x) => (x ? si(x, "B") : "left out") },
+  {
+    name: "bandwidth",
+    text: "bandwidth",
+    note: "bytes read per second",
+    low: 9,
+    high: 13,
+    start: 2e12,
+    show: (x) => si(x, "B/s"),
+  },
+  {
+    name: "throughput",
+    text: "throughput",
+    note: "operations per second",
+    low: 10,
+    high: 16,
+    start: 312e12,
+    show: (x) => si(x, "FLOP/s"),
+  },
+  {
+    name: "cache",
+    text: "KV cache",
+    note: "bytes per sequence",
+    low: 4.99,
+    high: 11,
+    zero: true,
+    start: 0,
+    show: (x) => (x ? si(x, "B") : "left out"),
+  },
 ];
-const WIDTHS = [[4, "4 bytes: float32"], [2, "2 bytes: bf16, fp16"], [1, "1 byte: int8, fp8"], [0.5, "½ byte: int4"]];
+const WIDTHS = [
+  [4, "4 bytes: float32"],
+  [2, "2 bytes: bf16, fp16"],
+  [1, "1 byte: int8, fp8"],
+  [0.5, "½ byte: int4"],
+];
 const NAMES = [...SLIDERS.map(({ name }) => name), "bytes_per_weight"];
 const FREE = new Set(["tokens", "batch", "cache"]);
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const MAKE_SVG = new Set(["svg", "g", "path", "line", "rect", "circle", "text"]);
 const TASK_BATCH = 8;
-let instances = 0;
 
-function make(tag, attributes = {}, ...children) {
-  const space = MAKE_SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-// What follows from the sliders ----------------------------------------------------------------------------------
+// What follows from the sliders -------------------------------------------------------------------
 
 function consequences(s) {
   const times = (tokens, batch = s.batch) =>
@@ -72,7 +160,10 @@ function consequences(s) {
   const time = Math.max(reading, computing);
   const operations = formulas.passOperations(s.parameters, s.tokens, s.batch);
   return {
-    reading, computing, time, times,
+    reading,
+    computing,
+    time,
+    times,
     size: s.parameters * s.bytes_per_weight,
     intensity: operations / formulas.passBytes(s.parameters, s.bytes_per_weight, s.batch, s.cache),
     reached: operations / time,
@@ -85,15 +176,19 @@ function consequences(s) {
 function summary(s, r) {
   const what = `A pass over ${s.tokens} token${s.tokens > 1 ? "s" : ""}${s.batch > 1 ? ` of each of ${s.batch} sequences` : ""} `;
   const parts = `takes at least ${seconds(r.time)}: ${seconds(r.reading)} to read, ${seconds(r.computing)} to compute. `;
-  const roof = r.isReading ? `Reading binds, and the arithmetic units idle ${percent(1 - r.computing / r.time)} of the time. `
+  const roof = r.isReading
+    ? `Reading binds, and the arithmetic units idle ${percent(1 - r.computing / r.time)} of the time. `
     : `Arithmetic binds, and the memory idles ${percent(1 - r.reading / r.time)} of the time. `;
-  const free = r.free < 1 ? "With this batch even one token per pass is limited by arithmetic."
-    : `Up to ${r.free < 1e6 ? r.free : weights(r.free)} token${r.free > 1 ? "s" : ""} per pass cost${r.free > 1 ? "" : "s"} no more than one.`;
+  const free =
+    r.free < 1
+      ? "With this batch even one token per pass is limited by arithmetic."
+      : `Up to ${r.free < 1e6 ? r.free : weights(r.free)} token${r.free > 1 ? "s" : ""} per pass cost${r.free > 1 ? "" : "s"} no more than one.`;
   return what + parts + roof + free;
 }
 
 function taskState(s, r) {
-  if (Object.entries(EXAMPLE).some(([name, value]) => s[name] !== value)) return "Start from the worked example first.";
+  if (Object.entries(EXAMPLE).some(([name, value]) => s[name] !== value))
+    return "Start from the worked example first.";
   if (s.cache > 0) return "Leave the KV cache out for this one.";
   if (s.batch !== TASK_BATCH) return `Set the batch to ${TASK_BATCH}.`;
   if (!r.isReading) return "Too many: arithmetic binds.";
@@ -101,19 +196,30 @@ function taskState(s, r) {
   return `Solved: ${s.tokens}. Alone, the same sequence had room for ${Math.floor(formulas.ridgeTokens(2, 2e12, 312e12))}: a batch spends the slack that speculation lives on.`;
 }
 
-// Drawing --------------------------------------------------------------------------------------------------------
-
-const pathOf = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+// Drawing -----------------------------------------------------------------------------------------
 
 function frame(svg, box, xTitle, yTitle) {
-  svg.append(make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
+  svg.append(
+    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
     make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
-    make("text", { x: 0, y: box.top - 12 }, yTitle));
+    make("text", { x: 0, y: box.top - 12 }, yTitle),
+  );
 }
 
 function tick(svg, box, x, y, text) {
   if (y !== null) svg.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y, y2: y }));
-  svg.append(make("text", { class: "sdl-faint", x: y === null ? x : box.left - 6, y: y === null ? box.bottom + 17 : y + 4, "text-anchor": y === null ? "middle" : "end" }, text));
+  svg.append(
+    make(
+      "text",
+      {
+        class: "sdl-faint",
+        x: y === null ? x : box.left - 6,
+        y: y === null ? box.bottom + 17 : y + 4,
+        "text-anchor": y === null ? "middle" : "end",
+      },
+      text,
+    ),
+  );
 }
 
 function drawRoofs(svg, width, s, r) {
@@ -128,21 +234,96 @@ function drawRoofs(svg, width, s, r) {
   frame(svg, box, "operations per byte read", "operations per second");
   const ridge = s.throughput / s.bandwidth;
   const low = Math.max(10 ** x0, 10 ** bottom / s.bandwidth);
-  const line = (points, colour) => svg.append(make("path", { d: pathOf(points.map(([a, b]) => [x(a), y(b)])), fill: "none", stroke: colour, "stroke-width": 3 }));
-  const [left, right] = [Math.max(ridge, 10 ** x0), Math.min(ridge, 10 ** x1)];   // where the flat roof begins and the slanted one ends
-  if (right > low) line([[low, low * s.bandwidth], [right, right * s.bandwidth]], "var(--sdl-target)");
-  if (left < 10 ** x1) line([[left, s.throughput], [10 ** x1, s.throughput]], "var(--sdl-rejected)");
+  const line = (points, colour) =>
+    svg.append(
+      make("path", {
+        d: pathOf(points.map(([a, b]) => [x(a), y(b)])),
+        fill: "none",
+        stroke: colour,
+        "stroke-width": 3,
+      }),
+    );
+  // where the flat roof begins and the slanted one ends
+  const [left, right] = [Math.max(ridge, 10 ** x0), Math.min(ridge, 10 ** x1)];
+  if (right > low)
+    line(
+      [
+        [low, low * s.bandwidth],
+        [right, right * s.bandwidth],
+      ],
+      "var(--sdl-target)",
+    );
+  if (left < 10 ** x1)
+    line(
+      [
+        [left, s.throughput],
+        [10 ** x1, s.throughput],
+      ],
+      "var(--sdl-rejected)",
+    );
   const clampX = (px) => Math.min(box.right, Math.max(box.left, px));
-  const first = formulas.passOperations(s.parameters) / formulas.passBytes(s.parameters, s.bytes_per_weight, 1, s.cache);
+  const first =
+    formulas.passOperations(s.parameters) / formulas.passBytes(s.parameters, s.bytes_per_weight, 1, s.cache);
   const from = [clampX(x(first)), y(Math.min(first * s.bandwidth, s.throughput))];
   const now = [clampX(x(r.intensity)), y(r.reached)];
-  svg.append(make("line", { x1: now[0], x2: now[0], y1: Math.min(now[1], box.bottom), y2: box.bottom, stroke: "var(--sdl-muted)", "stroke-dasharray": "3 3" }),
-    make("circle", { cx: from[0], cy: Math.min(from[1], box.bottom), r: 5, fill: "var(--sdl-surface)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }),
-    make("circle", { cx: now[0], cy: Math.min(now[1], box.bottom), r: 7, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }),
-    make("text", { class: "sdl-halo", x: Math.min(now[0] + 12, box.right - 40), y: Math.min(now[1] + 22, box.bottom - 6), "font-weight": 600 }, "you"));
-  if (left < 10 ** x1) svg.append(make("text", { class: "sdl-halo", x: box.right, y: y(s.throughput) - 8, "text-anchor": "end" }, "arithmetic roof"));
+  svg.append(
+    make("line", {
+      x1: now[0],
+      x2: now[0],
+      y1: Math.min(now[1], box.bottom),
+      y2: box.bottom,
+      stroke: "var(--sdl-muted)",
+      "stroke-dasharray": "3 3",
+    }),
+    make("circle", {
+      cx: from[0],
+      cy: Math.min(from[1], box.bottom),
+      r: 5,
+      fill: "var(--sdl-surface)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    make("circle", {
+      cx: now[0],
+      cy: Math.min(now[1], box.bottom),
+      r: 7,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    make(
+      "text",
+      {
+        class: "sdl-halo",
+        x: Math.min(now[0] + 12, box.right - 40),
+        y: Math.min(now[1] + 22, box.bottom - 6),
+        "font-weight": 600,
+      },
+      "you",
+    ),
+  );
+  if (left < 10 ** x1)
+    svg.append(
+      make(
+        "text",
+        { class: "sdl-halo", x: box.right, y: y(s.throughput) - 8, "text-anchor": "end" },
+        "arithmetic roof",
+      ),
+    );
   const sign = [x(right / 12), y((right / 12) * s.bandwidth)];
-  if (right / 12 > low) svg.append(make("text", { class: "sdl-halo", x: sign[0] - 10, y: sign[1], "text-anchor": sign[0] > box.left + 100 ? "end" : "start" }, "memory roof"));
+  if (right / 12 > low)
+    svg.append(
+      make(
+        "text",
+        {
+          class: "sdl-halo",
+          x: sign[0] - 10,
+          y: sign[1],
+          "text-anchor": sign[0] > box.left + 100 ? "end" : "start",
+        },
+        "memory roof",
+      ),
+    );
   return (px) => {
     const wanted = 10 ** (x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0));
     return { tokens: clampTokens((wanted / r.intensity) * s.tokens) };
@@ -157,54 +338,67 @@ function drawTimes(svg, width, s, r) {
   const most = Math.max(...r.times(MAX_TOKENS), 1.6 * r.reading);
   const x = (k) => box.left + ((k - 0.5) / MAX_TOKENS) * (box.right - box.left);
   const y = (t) => box.bottom - (t / (1.06 * most)) * (box.bottom - box.top);
-  for (const part of [0, 0.25, 0.5, 0.75, 1]) tick(svg, box, 0, y(part * most), part ? seconds(part * most) : "0");
+  for (const part of [0, 0.25, 0.5, 0.75, 1])
+    tick(svg, box, 0, y(part * most), part ? seconds(part * most) : "0");
   for (const k of [1, 8, 16, 24, 32]) tick(svg, box, x(k), null, String(k));
   frame(svg, box, "tokens per pass", "least time of a pass");
-  const line = (value, colour, thick, dash) => svg.append(make("path", {
-    d: pathOf(ks.map((k) => [x(k), y(value(k))])), fill: "none", stroke: colour, "stroke-width": thick, "stroke-dasharray": dash }));
+  const line = (value, colour, thick, dash) =>
+    svg.append(
+      make("path", {
+        d: pathOf(ks.map((k) => [x(k), y(value(k))])),
+        fill: "none",
+        stroke: colour,
+        "stroke-width": thick,
+        "stroke-dasharray": dash,
+      }),
+    );
   line((k) => r.times(k)[0], "var(--sdl-target)", 2, "6 4");
   line((k) => r.times(k)[1], "var(--sdl-rejected)", 2, "2 4");
   line((k) => Math.max(...r.times(k)), "var(--sdl-ink)", 2.5, "none");
-  svg.append(make("circle", { cx: x(s.tokens), cy: y(r.time), r: 7, fill: "var(--sdl-draft)", stroke: "var(--sdl-ink)", "stroke-width": 1.5 }),
-    make("text", { class: "sdl-halo", x: Math.min(box.right - 62, Math.max(box.left + 30, x(s.tokens))), y: y(r.time) - 14, "text-anchor": "middle", "font-weight": 600 }, seconds(r.time)));
+  svg.append(
+    make("circle", {
+      cx: x(s.tokens),
+      cy: y(r.time),
+      r: 7,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    make(
+      "text",
+      {
+        class: "sdl-halo",
+        x: Math.min(box.right - 62, Math.max(box.left + 30, x(s.tokens))),
+        y: y(r.time) - 14,
+        "text-anchor": "middle",
+        "font-weight": 600,
+      },
+      seconds(r.time),
+    ),
+  );
   return (px) => ({ tokens: clampTokens(((px - box.left) / (box.right - box.left)) * MAX_TOKENS + 0.5) });
 }
 
-// Putting it together --------------------------------------------------------------------------------------------
+// Putting it together -----------------------------------------------------------------------------
 
-function slider(spec, id, onInput) {
+function quantity(spec, id, onInput) {
   const isLog = "low" in spec;
-  const range = isLog ? { min: spec.low, max: spec.high, step: 0.01 } : { min: spec.min, max: spec.max, step: 1 };
-  const input = make("input", { type: "range", id, "data-name": spec.name, ...range });
-  const output = make("output", { for: id, "aria-live": "off" });
-  const valueOf = () => {
-    const place = Number(input.value);
+  const range = isLog
+    ? { min: spec.low, max: spec.high, step: 0.01 }
+    : { min: spec.min, max: spec.max, step: 1 };
+  const { input, output } = slider(id, { "data-name": spec.name, ...range }, (place) =>
+    onInput({ [spec.name]: valueOf(place) }),
+  );
+  const valueOf = (place) => {
     if (!isLog) return place;
     return spec.zero && place <= spec.low ? 0 : Number((10 ** place).toPrecision(3));
   };
-  input.addEventListener("input", () => onInput({ [spec.name]: valueOf() }));
   const show = (value) => {
     input.value = isLog ? (value > 0 ? Math.log10(value) : spec.low) : value;
     output.textContent = spec.show(value);
     input.setAttribute("aria-valuetext", output.textContent);
   };
-  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, `${spec.text} `, make("small", {}, spec.note)), output, input), show };
-}
-
-function menu(id, text, options, onPick) {
-  const select = make("select", { id });
-  for (const group of new Set(options.map((option) => option.group))) {
-    const members = options.map((option, i) => [option, i]).filter(([option]) => option.group === group)
-      .map(([option, i]) => make("option", { value: i }, option.label));
-    select.append(...(group ? [make("optgroup", { label: group }, ...members)] : members));
-  }
-  select.addEventListener("change", () => onPick(options[select.value]));
-  return { node: make("div", { class: "sdl-control" }, make("label", { for: id }, text), select), select };
-}
-
-function chart(title, caption) {
-  const svg = make("svg", { height: 290, role: "img", "aria-label": title, class: "sdl-drag" });
-  return { svg, node: make("figure", { class: "sdl-chart sdl-half" }, make("p", { class: "sdl-heading" }, title), svg, make("figcaption", {}, caption)) };
+  return { node: field(id, [`${spec.text} `, make("small", {}, spec.note)], output, input), show };
 }
 
 function readouts(s, r) {
@@ -213,57 +407,120 @@ function readouts(s, r) {
     ["the roof that binds", r.isReading ? "memory" : "arithmetic"],
     ["arithmetic units idle", percent(1 - r.computing / r.time)],
     ["against one token", `${r.growth.toFixed(2)}×`],
-    ["tokens that cost no more than one", r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free)],
+    [
+      "tokens that cost no more than one",
+      r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free),
+    ],
     ["weights", si(r.size, "B")],
     ["operations per byte", Number(r.intensity.toPrecision(3))],
     ["passes per second, at most", Number((1 / r.time).toPrecision(3))],
   ];
-  return shown.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
+  return definitions(shown);
 }
 
 function render({ model, el }) {
-  const id = `sdl-roofline-${++instances}`;
-  const measured = (model.get("machines") ?? []).map((machine) => ({ group: "Measured when this page was built", ...machine }));
+  const id = newId("roofline");
+  const measured = (model.get("machines") ?? []).map((machine) => ({
+    group: "Measured when this page was built",
+    ...machine,
+  }));
   const offered = [{ label: "your own values" }, ...presets, ...measured];
-  const defaults = { ...Object.fromEntries(SLIDERS.map(({ name, start }) => [name, start])), bytes_per_weight: 2 };
+  const defaults = {
+    ...Object.fromEntries(SLIDERS.map(({ name, start }) => [name, start])),
+    bytes_per_weight: 2,
+  };
   const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name) ?? defaults[name]]));
-  let preset = offered.find((one) => one.group && NAMES.every((name) => !(name in one) || one[name] === state()[name])) ?? null;
-  let announcing = 0;
+  let preset =
+    offered.find(
+      (one) => one.group && NAMES.every((name) => !(name in one) || one[name] === state()[name]),
+    ) ?? null;
   const change = (values, from = null) => {
     const keepsMachine = Object.keys(values).every((name) => FREE.has(name));
     preset = from ?? (keepsMachine ? preset : null);
     for (const [name, value] of Object.entries(values)) model.set(name, value);
     model.save_changes();
   };
-  const sliders = Object.fromEntries(SLIDERS.map((spec) => [spec.name, slider(spec, `${id}-${spec.name}`, change)]));
-  const start = menu(`${id}-preset`, "Start from", offered, (picked) => {
-    preset = null;
-    change(!picked.group ? {} : { cache: 0, ...Object.fromEntries(NAMES.filter((name) => name in picked).map((name) => [name, picked[name]])) }, picked.group ? picked : null);
-    draw();   // two presets may have the same values, of which the model tells no change
-  });
-  const width = menu(`${id}-width`, "bytes per weight", WIDTHS.map(([value, label]) => ({ value, label })),
-    (picked) => change({ bytes_per_weight: picked.value }));
+  const sliders = Object.fromEntries(
+    SLIDERS.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
+  );
+  const start = menu(
+    `${id}-preset`,
+    offered.map(({ label, group }, i) => ({ value: i, label, group })),
+    (value) => {
+      const picked = offered[value];
+      preset = null;
+      change(
+        !picked.group
+          ? {}
+          : {
+              cache: 0,
+              ...Object.fromEntries(
+                NAMES.filter((name) => name in picked).map((name) => [name, picked[name]]),
+              ),
+            },
+        picked.group ? picked : null,
+      );
+      draw(); // two presets may have the same values, of which the model tells no change
+    },
+  );
+  const width = menu(
+    `${id}-width`,
+    WIDTHS.map(([, label], i) => ({ value: i, label })),
+    (value) => change({ bytes_per_weight: WIDTHS[value][0] }),
+  );
   const charts = {
-    roofs: chart("The roofline", "Blue: as fast as the memory feeds. Orange: as fast as the chip computes. Open circle: one token, batch 1. Drag to set tokens per pass."),
-    times: chart("Time of a pass by its tokens", "Dashed: reading. Dotted: arithmetic. Solid: the longer of the two. Drag to set tokens per pass."),
+    roofs: chart(
+      "The roofline",
+      "Blue: as fast as the memory feeds. Orange: as fast as the chip computes. Open circle: one token, batch 1. Drag to set tokens per pass.",
+      "sdl-half",
+      { height: 290 },
+    ),
+    times: chart(
+      "Time of a pass by its tokens",
+      "Dashed: reading. Dotted: arithmetic. Solid: the longer of the two. Drag to set tokens per pass.",
+      "sdl-half",
+      { height: 290 },
+    ),
   };
-  const task = make("span", { class: "sdl-task-state", "data-room": taskState({ ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH }, { isReading: true, free: 0 }) });
+  const words = `in the worked example, a batch of ${TASK_BATCH} sequences is decoded together. How many tokens of each can one pass verify before arithmetic binds?`;
+  const room = taskState(
+    { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH },
+    { isReading: true, free: 0 },
+  );
+  const { task, spoken, announce, silence } = narration(words, room, 150);
   const source = make("p", { class: "sdl-summary" });
   const numbers = make("dl", { class: "sdl-readouts" });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const root = make("section", { class: "sdl sdl-roofline", "aria-label": "Roofline explorer of one pass" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      `in the worked example, a batch of ${TASK_BATCH} sequences is decoded together. How many tokens of each can one pass verify before arithmetic binds?`, task),
-    make("div", { class: "sdl-controls" }, start.node, width.node, ...SLIDERS.map(({ name }) => sliders[name].node)), source,
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.roofs.node, charts.times.node)), numbers, spoken);
+  const root = make(
+    "section",
+    { class: "sdl sdl-roofline", "aria-label": "Roofline explorer of one pass" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-preset`, "Start from", start),
+      field(`${id}-width`, "bytes per weight", width),
+      ...SLIDERS.map(({ name }) => sliders[name].node),
+    ),
+    source,
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, charts.roofs.node, charts.times.node),
+    ),
+    numbers,
+    spoken,
+  );
   const picks = {};
   const draw = () => {
     const s = state();
     const r = consequences(s);
     for (const { name } of SLIDERS) sliders[name].show(s[name]);
-    start.select.value = String(Math.max(0, offered.indexOf(preset)));
-    width.select.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
-    for (const [name, how] of [["roofs", drawRoofs], ["times", drawTimes]]) {
+    start.value = String(Math.max(0, offered.indexOf(preset)));
+    width.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
+    for (const [name, how] of [
+      ["roofs", drawRoofs],
+      ["times", drawTimes],
+    ]) {
       const { svg } = charts[name];
       svg.replaceChildren();
       picks[name] = how(svg, Math.max(240, svg.clientWidth || 560), s, r);
@@ -271,28 +528,20 @@ function render({ model, el }) {
     source.hidden = !preset?.source;
     source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
     numbers.replaceChildren(...readouts(s, r));
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = summary(s, r); task.textContent = taskState(s, r); }, 150);
+    announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  NAMES.forEach((name) => model.on(`change:${name}`, draw));
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach(
+    { model, el },
+    root,
+    Object.fromEntries(NAMES.map((name) => [`change:${name}`, draw])),
+    draw,
+  );
   draw();
-  return () => { watcher.disconnect(); clearTimeout(announcing); NAMES.forEach((name) => model.off(`change:${name}`, draw)); };
-}
-
-function follow(svg, onMove) {
-  const send = (event) => onMove(event.clientX - svg.getBoundingClientRect().left);
-  let touch = null;   // a finger just put down: a tap, a drag, or the start of scrolling the page
-  const far = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
-  const begin = (event) => { svg.setPointerCapture(event.pointerId); if (event.pointerType === "touch") touch = event; else send(event); };
-  const move = (event) => { if (touch && far(event)[0] > 6 + far(event)[1]) touch = null; if (event.buttons & 1 && !touch) send(event); };
-  const end = (event) => { if (touch && Math.max(...far(event)) < 10) send(event); touch = null; };
-  const steps = { pointerdown: begin, pointermove: move, pointerup: end, pointercancel: () => { touch = null; } };
-  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas, presets };

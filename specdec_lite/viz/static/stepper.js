@@ -1,15 +1,14 @@
-// The round stepper: a recorded run, one moment at a time. What a round is made of follows from its numbers alone.
+// The round stepper: a recorded run, one moment at a time. What a round is made of follows from its numbers
+// alone.
 
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const SVG_TAGS = new Set(["svg", "g", "rect", "line", "path", "text"]);
 const MARKS = { accepted: "✓", rejected: "✗", unused: "–", recovered: "↻", bonus: "+", sampled: "+" };
 const BEFORE = 3; // committed tokens that the drawing of the caches shows before the root
-let instances = 0;
 
 const formulas = {
   chance: (p, q) => Math.min(1, p / q),
 
-  // Every moment of the run with the lengths of both caches: drafting, the target's pass, tests, the added token, the cut.
+  // Every moment of the run with the lengths of both caches: drafting, the target's pass, tests, the added
+  // token, the cut.
   moments(rounds) {
     return rounds.flatMap((round, at) => {
       const { context, accepted } = round;
@@ -37,28 +36,25 @@ const formulas = {
   },
 };
 
-function make(tag, attributes = {}, ...children) {
-  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
 const digits = (x) => (x < 0.0005 ? "<.001" : x.toFixed(x < 0.0095 ? 3 : 2).replace(/^0/, ""));
-const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;
 const fullyAccepted = (round) => round.drafts.length > 0 && round.accepted === round.drafts.length;
 
-// Words -----------------------------------------------------------------------------------------------------------
+// Words -------------------------------------------------------------------------------------------
 
 function sentence(round, moment) {
   const { kind, index, target, draft } = moment;
   const caches = `Caches: target ${target}, draft ${draft} tokens.`;
   if (kind === "draft") {
     const fed = round.context - round.draft_cache;
-    const first = index === 0 ? ` This pass feeds the draft ${fed === 1 ? "the last committed token" : `${fed} tokens, since its cache was behind`}.` : "";
+    const first =
+      index === 0
+        ? ` This pass feeds the draft ${fed === 1 ? "the last committed token" : `${fed} tokens, since its cache was behind`}.`
+        : "";
     const { text, q, drawn } = round.drafts[index];
-    const how = drawn === null ? "It is the draft's likeliest token" : `It is drawn with the uniform ${digits(drawn)} and has q = ${digits(q)}`;
+    const how =
+      drawn === null
+        ? "It is the draft's likeliest token"
+        : `It is drawn with the uniform ${digits(drawn)} and has q = ${digits(q)}`;
     return `Draft pass ${index + 1} proposes ${quoted(text)}. ${how}.${first} ${caches}`;
   }
   if (kind === "verify") {
@@ -68,40 +64,53 @@ function sentence(round, moment) {
   if (kind === "test") return `${testSentence(round, index)} ${caches}`;
   const { text, kind: what, drawn } = round.token;
   const by = drawn === null ? "" : `, drawn with the uniform ${digits(drawn)}`;
-  const from = { recovered: "from the residual of p − q, in place of the rejected draft", bonus: "from the distribution behind the last draft",
-    sampled: "from p: nothing was drafted" }[what];
+  const from = {
+    recovered: "from the residual of p − q, in place of the rejected draft",
+    bonus: "from the distribution behind the last draft",
+    sampled: "from p: nothing was drafted",
+  }[what];
   if (kind === "token") return `The target adds the ${what} token ${quoted(text)}${by}, ${from}. ${caches}`;
   const emitted = `The round emits ${round.accepted + 1} token${round.accepted > 0 ? "s" : ""}.`;
-  const cut = fullyAccepted(round) ? "Every draft stayed, so nothing is cut" : "Both caches are cut back to the text that stayed";
+  const cut = fullyAccepted(round)
+    ? "Every draft stayed, so nothing is cut"
+    : "Both caches are cut back to the text that stayed";
   return `${emitted} ${round.drafts.length ? cut : "Nothing was drafted"}: target ${target}, draft ${draft} tokens.`;
 }
 
 function testSentence(round, i) {
   const { text, q, p, tested } = round.drafts[i];
   const kept = i < round.accepted;
-  if (tested === null) return `Draft ${i + 1}, ${quoted(text)}, ${kept ? "is the target's likeliest token: accepted" : "is not the target's likeliest token: rejected"}.`;
+  if (tested === null)
+    return `Draft ${i + 1}, ${quoted(text)}, ${kept ? "is the target's likeliest token: accepted" : "is not the target's likeliest token: rejected"}.`;
   const chance = formulas.chance(p, q);
-  const odds = chance === 1 ? "p is at least q, so it always stays" : `p/q = ${digits(p)}/${digits(q)}, so it stays with probability ${digits(chance)}`;
+  const odds =
+    chance === 1
+      ? "p is at least q, so it always stays"
+      : `p/q = ${digits(p)}/${digits(q)}, so it stays with probability ${digits(chance)}`;
   return `Draft ${i + 1}, ${quoted(text)}: ${odds}. The uniform is ${digits(tested)}: ${kept ? "accepted" : "rejected"}.`;
 }
 
-const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
-
 function taskState(rounds, moment) {
   if (!rounds.some(fullyAccepted)) return "This recording holds no such round: record one with another seed.";
-  if (moment.kind !== "cut") return `Here the target's cache holds ${moment.target} tokens, the draft's ${moment.draft}.`;
-  if (!fullyAccepted(rounds[moment.round])) return `A draft was rejected in this round: both caches hold ${moment.target} tokens.`;
+  if (moment.kind !== "cut")
+    return `Here the target's cache holds ${moment.target} tokens, the draft's ${moment.draft}.`;
+  if (!fullyAccepted(rounds[moment.round]))
+    return `A draft was rejected in this round: both caches hold ${moment.target} tokens.`;
   return `Solved: target ${moment.target}, draft ${moment.draft}. The last draft was accepted, but no draft pass was ever fed it, so the next round feeds the draft two tokens at once.`;
 }
 
-// Drawing ---------------------------------------------------------------------------------------------------------
+// Drawing -----------------------------------------------------------------------------------------
 
 function token(kind, text, isFlat = false) {
   const gone = kind === "rejected" || kind === "unused";
   const tag = gone ? "del" : kind === "recovered" || kind === "bonus" ? "ins" : "span";
   const node = make(tag, { class: `sdl-token sdl-${kind}` });
   text.split("\n").forEach((line, i) => {
-    if (i > 0) node.append(make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"), isFlat || gone || kind === "drafted" ? "" : "\n");
+    if (i > 0)
+      node.append(
+        make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
+        isFlat || gone || kind === "drafted" ? "" : "\n",
+      );
     node.append(line);
   });
   return node;
@@ -109,21 +118,71 @@ function token(kind, text, isFlat = false) {
 
 function drawText(box, prompt, rounds, moment) {
   const now = rounds[moment.round];
-  const before = rounds.slice(0, moment.round).flatMap((round) => [
-    ...round.drafts.slice(0, round.accepted).map((draft) => token("accepted", draft.text)), token(round.token.kind, round.token.text)]);
-  const current = now.drafts.map((draft, i) => [formulas.fate(now, moment, i), draft.text])
-    .filter(([fate]) => fate !== "none" && !(moment.kind === "cut" && (fate === "rejected" || fate === "unused")))
+  const before = rounds
+    .slice(0, moment.round)
+    .flatMap((round) => [
+      ...round.drafts.slice(0, round.accepted).map((draft) => token("accepted", draft.text)),
+      token(round.token.kind, round.token.text),
+    ]);
+  const current = now.drafts
+    .map((draft, i) => [formulas.fate(now, moment, i), draft.text])
+    .filter(
+      ([fate]) => fate !== "none" && !(moment.kind === "cut" && (fate === "rejected" || fate === "unused")),
+    )
     .map(([fate, text]) => token(fate, text));
-  const added = moment.kind === "token" || moment.kind === "cut" ? [token(now.token.kind, now.token.text)] : [];
-  box.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...before, make("span", { class: "sdl-pass" }, ...current, ...added));
+  const added =
+    moment.kind === "token" || moment.kind === "cut" ? [token(now.token.kind, now.token.text)] : [];
+  box.replaceChildren(
+    make("span", { class: "sdl-prompt" }, prompt),
+    ...before,
+    make("span", { class: "sdl-pass" }, ...current, ...added),
+  );
   box.scrollTop = box.scrollHeight;
 }
 
 function gauge({ p, q, tested }, isKnown, isTested) {
-  const svg = make("svg", { class: "sdl-gauge", viewBox: "0 0 100 22", preserveAspectRatio: "none", height: 22, "aria-hidden": "true" },
-    make("rect", { x: 0, y: 5, width: 100, height: 12, fill: "var(--sdl-raised)", stroke: "var(--sdl-line)", "vector-effect": "non-scaling-stroke" }));
-  if (isKnown) svg.append(make("rect", { x: 0, y: 5, width: 100 * formulas.chance(p, q), height: 12, fill: "var(--sdl-accepted)", opacity: 0.55 }));
-  if (isTested && tested !== null) svg.append(make("line", { x1: 100 * tested, x2: 100 * tested, y1: 0, y2: 22, stroke: "var(--sdl-ink)", "stroke-width": 3, "vector-effect": "non-scaling-stroke" }));
+  const svg = make(
+    "svg",
+    {
+      class: "sdl-gauge",
+      viewBox: "0 0 100 22",
+      preserveAspectRatio: "none",
+      height: 22,
+      "aria-hidden": "true",
+    },
+    make("rect", {
+      x: 0,
+      y: 5,
+      width: 100,
+      height: 12,
+      fill: "var(--sdl-raised)",
+      stroke: "var(--sdl-line)",
+      "vector-effect": "non-scaling-stroke",
+    }),
+  );
+  if (isKnown)
+    svg.append(
+      make("rect", {
+        x: 0,
+        y: 5,
+        width: 100 * formulas.chance(p, q),
+        height: 12,
+        fill: "var(--sdl-accepted)",
+        opacity: 0.55,
+      }),
+    );
+  if (isTested && tested !== null)
+    svg.append(
+      make("line", {
+        x1: 100 * tested,
+        x2: 100 * tested,
+        y1: 0,
+        y2: 22,
+        stroke: "var(--sdl-ink)",
+        "stroke-width": 3,
+        "vector-effect": "non-scaling-stroke",
+      }),
+    );
   return svg;
 }
 
@@ -133,20 +192,39 @@ function draftRow(round, moment, i) {
   const isKnown = moment.kind !== "draft";
   const isTested = fate === "accepted" || fate === "rejected";
   const isNow = (moment.kind === "draft" || moment.kind === "test") && moment.index === i;
-  const odds = isTested && draft.tested !== null ? `: u ${digits(draft.tested)} ${fate === "accepted" ? "<" : "≥"} ${digits(formulas.chance(draft.p, draft.q))}` : "";
-  return make("tr", isNow ? { "aria-current": "step" } : {}, make("th", { scope: "row" }, String(i + 1)),
+  const odds =
+    isTested && draft.tested !== null
+      ? `: u ${digits(draft.tested)} ${fate === "accepted" ? "<" : "≥"} ${digits(formulas.chance(draft.p, draft.q))}`
+      : "";
+  return make(
+    "tr",
+    isNow ? { "aria-current": "step" } : {},
+    make("th", { scope: "row" }, String(i + 1)),
     make("td", {}, fate === "none" ? "" : token(fate, draft.text, true)),
-    make("td", {}, fate === "none" ? "" : digits(draft.q)), make("td", {}, isKnown ? digits(draft.p) : ""),
-    make("td", { class: "sdl-wide-cell" }, gauge(draft, isKnown, isTested), make("small", {}, fate in MARKS ? `${MARKS[fate]} ${fate}${odds}` : "\u00a0")));
+    make("td", {}, fate === "none" ? "" : digits(draft.q)),
+    make("td", {}, isKnown ? digits(draft.p) : ""),
+    make(
+      "td",
+      { class: "sdl-wide-cell" },
+      gauge(draft, isKnown, isTested),
+      make("small", {}, fate in MARKS ? `${MARKS[fate]} ${fate}${odds}` : "\u00a0"),
+    ),
+  );
 }
 
 function drawTable(body, round, moment) {
   const added = moment.kind === "token" || moment.kind === "cut";
   const { text, kind, drawn } = round.token;
   const how = `the target's own: ${MARKS[kind]} ${kind}${drawn === null ? "" : `, drawn with u ${digits(drawn)}`}`;
-  const last = make("tr", moment.kind === "token" ? { "aria-current": "step" } : {}, make("th", { scope: "row" }, "+1"),
-    make("td", {}, added ? token(kind, text, true) : ""), make("td", {}), make("td", {}),
-    make("td", { class: "sdl-wide-cell" }, make("small", {}, added ? how : "the target's own token")));
+  const last = make(
+    "tr",
+    moment.kind === "token" ? { "aria-current": "step" } : {},
+    make("th", { scope: "row" }, "+1"),
+    make("td", {}, added ? token(kind, text, true) : ""),
+    make("td", {}),
+    make("td", {}),
+    make("td", { class: "sdl-wide-cell" }, make("small", {}, added ? how : "the target's own token")),
+  );
   body.replaceChildren(...round.drafts.map((_, i) => draftRow(round, moment, i)), last);
 }
 
@@ -164,53 +242,96 @@ function drawCaches(svg, width, texts, round, moment, previous) {
   };
   svg.replaceChildren();
   for (let position = first; position < first + count; position++) {
-    svg.append(make("text", { x: x(position) + cell / 2, y: 14, "text-anchor": "middle", class: position < round.context ? "" : "sdl-faint" }, label(position)));
+    svg.append(
+      make(
+        "text",
+        {
+          x: x(position) + cell / 2,
+          y: 14,
+          "text-anchor": "middle",
+          class: position < round.context ? "" : "sdl-faint",
+        },
+        label(position),
+      ),
+    );
   }
-  [["target", "var(--sdl-target)"], ["draft", "var(--sdl-draft)"]].forEach(([name, colour], row) => {
+  [
+    ["target", "var(--sdl-target)"],
+    ["draft", "var(--sdl-draft)"],
+  ].forEach(([name, colour], row) => {
     const y = top + row * (high + 8);
     svg.append(make("text", { x: 0, y: y + 18 }, name));
     for (let position = first; position < first + count; position++) {
       const isHeld = position < moment[name];
       const isNew = isHeld && position >= previous[name];
       const isCut = !isHeld && position < previous[name];
-      svg.append(make("rect", { x: x(position) + 1.5, y, width: Math.max(2, cell - 3), height: high, rx: 3, fill: isHeld ? colour : "none",
-        "fill-opacity": isNew ? 0.9 : 0.45, stroke: isHeld ? colour : "var(--sdl-line)", "stroke-width": isNew ? 2.5 : 1, "stroke-dasharray": isHeld ? "none" : "3 3" }));
-      if (isCut) svg.append(make("path", { d: `M${x(position) + 4} ${y + 4}L${x(position) + cell - 4} ${y + high - 4}M${x(position) + cell - 4} ${y + 4}L${x(position) + 4} ${y + high - 4}`, stroke: "var(--sdl-rejected)", "stroke-width": 2 }));
+      svg.append(
+        make("rect", {
+          x: x(position) + 1.5,
+          y,
+          width: Math.max(2, cell - 3),
+          height: high,
+          rx: 3,
+          fill: isHeld ? colour : "none",
+          "fill-opacity": isNew ? 0.9 : 0.45,
+          stroke: isHeld ? colour : "var(--sdl-line)",
+          "stroke-width": isNew ? 2.5 : 1,
+          "stroke-dasharray": isHeld ? "none" : "3 3",
+        }),
+      );
+      if (isCut)
+        svg.append(
+          make("path", {
+            d: `M${x(position) + 4} ${y + 4}L${x(position) + cell - 4} ${y + high - 4}M${x(position) + cell - 4} ${y + 4}L${x(position) + 4} ${y + high - 4}`,
+            stroke: "var(--sdl-rejected)",
+            "stroke-width": 2,
+          }),
+        );
     }
-    svg.append(make("text", { x: width, y: y + 18, "text-anchor": "end", "font-weight": 600 }, String(moment[name])));
+    svg.append(
+      make("text", { x: width, y: y + 18, "text-anchor": "end", "font-weight": 600 }, String(moment[name])),
+    );
   });
   const edge = x(round.context);
-  svg.append(make("line", { x1: edge, x2: edge, y1: 2, y2: top + 2 * high + 12, stroke: "var(--sdl-ink)", "stroke-dasharray": "2 3" }));
-  svg.setAttribute("aria-label", `Caches by position. Target: ${moment.target} tokens. Draft: ${moment.draft} tokens. Committed before this round: ${round.context}.`);
+  svg.append(
+    make("line", {
+      x1: edge,
+      x2: edge,
+      y1: 2,
+      y2: top + 2 * high + 12,
+      stroke: "var(--sdl-ink)",
+      "stroke-dasharray": "2 3",
+    }),
+  );
+  svg.setAttribute(
+    "aria-label",
+    `Caches by position. Target: ${moment.target} tokens. Draft: ${moment.draft} tokens. Committed before this round: ${round.context}.`,
+  );
 }
 
-// The texts of the positions that the drawing needs: committed tokens of earlier rounds, then this round's drafts.
+// The texts of the positions that the drawing needs: committed tokens of earlier rounds, then this round's
+// drafts.
 function textsAround(rounds, at, moment) {
   const texts = {};
   for (const round of rounds.slice(Math.max(0, at - BEFORE - 1), at)) {
-    round.drafts.slice(0, round.accepted).forEach((draft, i) => { texts[round.context + i] = draft.text; });
+    round.drafts.slice(0, round.accepted).forEach((draft, i) => {
+      texts[round.context + i] = draft.text;
+    });
     texts[round.context + round.accepted] = round.token.text;
   }
   const now = rounds[at];
-  now.drafts.forEach((draft, i) => { if (formulas.fate(now, moment, i) !== "none") texts[now.context + i] = draft.text; });
+  now.drafts.forEach((draft, i) => {
+    if (formulas.fate(now, moment, i) !== "none") texts[now.context + i] = draft.text;
+  });
   if (moment.kind === "cut" || moment.kind === "token") texts[now.context + now.accepted] = now.token.text;
-  if (moment.kind === "cut") now.drafts.forEach((_, i) => { if (i > now.accepted) delete texts[now.context + i]; });
+  if (moment.kind === "cut")
+    now.drafts.forEach((_, i) => {
+      if (i > now.accepted) delete texts[now.context + i];
+    });
   return texts;
 }
 
-// Putting it together ---------------------------------------------------------------------------------------------
-
-function controls(id, count, go) {
-  const input = make("input", { type: "range", id, min: 1, max: count, step: 1 });
-  const output = make("output", { for: id, "aria-live": "off" });
-  input.addEventListener("input", () => go(() => Number(input.value) - 1));
-  const button = (words, where) => {
-    const node = make("button", { type: "button", class: "sdl-button" }, words);
-    node.addEventListener("click", () => go(where));
-    return node;
-  };
-  return { input, output, button };
-}
+// Putting it together -----------------------------------------------------------------------------
 
 function render({ model, el }) {
   const rounds = model.get("rounds") ?? [];
@@ -219,33 +340,60 @@ function render({ model, el }) {
     el.append(make("p", { class: "sdl" }, "Nothing was recorded."));
     return () => {};
   }
-  const id = `sdl-stepper-${++instances}`;
-  let announcing = 0;
+  const id = newId("stepper");
   const now = () => Math.min(moments.length - 1, Math.max(0, model.get("moment") ?? 0));
   const go = (where) => {
     model.set("moment", Math.min(moments.length - 1, Math.max(0, where(now()))));
     model.save_changes();
   };
-  const starts = moments.flatMap((moment, i) => (i === 0 || moments[i - 1].round !== moment.round ? [i] : []));
-  const { input, output, button } = controls(id, moments.length, go);
-  const text = make("div", { class: "sdl-text sdl-stepper-text", tabindex: 0, role: "region", "aria-label": "Text so far" });
+  const starts = moments.flatMap((moment, i) =>
+    i === 0 || moments[i - 1].round !== moment.round ? [i] : [],
+  );
+  const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (place) =>
+    go(() => place - 1),
+  );
+  const move = (words, where) => button(words, () => go(where));
+  const text = make("div", {
+    class: "sdl-text sdl-stepper-text",
+    tabindex: 0,
+    role: "region",
+    "aria-label": "Text so far",
+  });
   const body = make("tbody");
-  const heads = ["", "token", "q", "p", "stays if u < p/q"].map((name) => make("th", { scope: "col" }, name || make("span", { class: "sdl-hidden" }, "number")));
+  const heads = columns([hidden("number"), "token", "q", "p", "stays if u < p/q"]);
   const title = make("p", { class: "sdl-heading" });
-  const svg = make("svg", { height: 92, role: "img" });
-  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
-  const task = make("span", { class: "sdl-task-state", "data-room": longest(moments.map((moment) => taskState(rounds, moment))) });
-  const root = make("section", { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?", task),
-    make("div", { class: "sdl-control" }, make("label", { for: id }, "Moment"), output, input),
-    make("div", { class: "sdl-row" },
-      button("◀◀ round", (at) => starts.findLast((start) => start < at) ?? 0), button("◀ back", (at) => at - 1),
-      button("step ▶", (at) => at + 1), button("round ▶▶", (at) => starts.find((start) => start > at) ?? moments.length - 1)),
-    spoken, text, title,
-    make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": "This round's drafts" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
-    make("figure", { class: "sdl-chart" }, make("p", { class: "sdl-heading" }, "What the caches hold"), svg,
-      make("figcaption", {}, "Left of the dotted line: committed text. Filled: held. Thick: just fed. Crossed out: just cut. Right: length.")));
+  const caches = chart(
+    "What the caches hold",
+    "Left of the dotted line: committed text. Filled: held. Thick: just fed. Crossed out: just cut. Right: length.",
+    "",
+    { height: 92 },
+  );
+  const words =
+    "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?";
+  const { task, spoken, announce, silence } = narration(
+    words,
+    longest(moments.map((moment) => taskState(rounds, moment))),
+    100,
+  );
+  const root = make(
+    "section",
+    { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
+    task,
+    field(id, "Moment", output, input),
+    make(
+      "div",
+      { class: "sdl-row" },
+      move("◀◀ round", (at) => starts.findLast((start) => start < at) ?? 0),
+      move("◀ back", (at) => at - 1),
+      move("step ▶", (at) => at + 1),
+      move("round ▶▶", (at) => starts.find((start) => start > at) ?? moments.length - 1),
+    ),
+    spoken,
+    text,
+    title,
+    scroll("This round's drafts", make("table", {}, heads, body)),
+    caches.node,
+  );
   const draw = () => {
     const at = now();
     const moment = moments[at];
@@ -257,18 +405,22 @@ function render({ model, el }) {
     drawText(text, model.get("prompt") ?? "", rounds, moment);
     drawTable(body, round, moment);
     const start = { target: round.context - 1, draft: round.draft_cache };
-    drawCaches(svg, Math.max(260, svg.clientWidth || 560), textsAround(rounds, moment.round, moment), round, moment,
-      at > 0 && moments[at - 1].round === moment.round ? moments[at - 1] : start);
-    clearTimeout(announcing);
-    announcing = setTimeout(() => { spoken.textContent = sentence(round, moment); task.textContent = taskState(rounds, moment); }, 100);
+    drawCaches(
+      caches.svg,
+      Math.max(260, caches.svg.clientWidth || 560),
+      textsAround(rounds, moment.round, moment),
+      round,
+      moment,
+      at > 0 && moments[at - 1].round === moment.round ? moments[at - 1] : start,
+    );
+    announce(() => [sentence(round, moment), taskState(rounds, moment)]);
   };
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
-  model.on("change:moment", draw);
-  el.append(root);
-  const watcher = new ResizeObserver(draw);
-  watcher.observe(root);
+  const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   draw();
-  return () => { watcher.disconnect(); clearTimeout(announcing); model.off("change:moment", draw); };
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas };

@@ -1,27 +1,35 @@
-// The tree-mask explorer. A tree is its list of parents, as in specdec_lite/tree.py; a test holds the two against each other.
+// The tree-mask explorer. A tree is its list of parents, as in specdec_lite/tree.py; a test holds the two
+// against each other.
 
 const MAX_NODES = 16;
-const KEPT_KEYS = new Set(["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"]);
-const SVG_TAGS = new Set(["svg", "g", "rect", "line", "path", "text", "title", "circle"]);
 const [ROW, PILL] = [46, 38];
 const DEFAULTS = { parents: [], accuracies: [[]], budget: 8, mask_kind: "tree", guesses: [], context: "" };
-let instances = 0;
 
 const formulas = {
   depth: (parents) => parents.map((_, i) => formulas.path(parents, i).length - 1),
-  mask: (parents, kind = "tree") => parents.map((_, i) => parents.map((__, j) => (kind === "causal" ? j <= i : formulas.path(parents, i).includes(j)))),
+  mask: (parents, kind = "tree") =>
+    parents.map((_, i) =>
+      parents.map((__, j) => (kind === "causal" ? j <= i : formulas.path(parents, i).includes(j))),
+    ),
   children: (parents, node) => parents.flatMap((parent, i) => (parent === node ? [i] : [])),
   path: (parents, node) => (node < 0 ? [] : [...formulas.path(parents, parents[node]), node]),
   paths: (parents) => parents.flatMap((_, i) => (parents.includes(i) ? [] : [formulas.path(parents, i)])),
   rank: (parents, node) => formulas.children(parents, parents[node]).indexOf(node),
-  // Nodes, a parent before its children and a subtree before the next sibling: the order in which the tree is read.
-  order: (parents, node = -1) => formulas.children(parents, node).flatMap((child) => [child, ...formulas.order(parents, child)]),
+  // Nodes, a parent before its children and a subtree before the next sibling: the order in which the tree is
+  // read.
+  order: (parents, node = -1) =>
+    formulas.children(parents, node).flatMap((child) => [child, ...formulas.order(parents, child)]),
   // The heads' accuracies along a node's path, whose product is the chance that the node is accepted.
-  factors: (parents, node, accuracies) => formulas.path(parents, node).map((above, depth) => accuracies[depth][formulas.rank(parents, above)]),
-  chance: (parents, node, accuracies) => formulas.factors(parents, node, accuracies).reduce((product, factor) => product * factor, 1),
-  expectedTokens: (parents, accuracies) => parents.reduce((sum, _, node) => sum + formulas.chance(parents, node, accuracies), 1),
-  hasRoom: (parents, node, accuracies) => formulas.children(parents, node).length < (accuracies[formulas.path(parents, node).length]?.length ?? 0),
-  // A child's chance is at most its parent's and at most an earlier sibling's, so taking the likeliest next node is optimal.
+  factors: (parents, node, accuracies) =>
+    formulas.path(parents, node).map((above, depth) => accuracies[depth][formulas.rank(parents, above)]),
+  chance: (parents, node, accuracies) =>
+    formulas.factors(parents, node, accuracies).reduce((product, factor) => product * factor, 1),
+  expectedTokens: (parents, accuracies) =>
+    parents.reduce((sum, _, node) => sum + formulas.chance(parents, node, accuracies), 1),
+  hasRoom: (parents, node, accuracies) =>
+    formulas.children(parents, node).length < (accuracies[formulas.path(parents, node).length]?.length ?? 0),
+  // A child's chance is at most its parent's and at most an earlier sibling's, so taking the likeliest next
+  // node is optimal.
   bestTree(accuracies, budget) {
     let parents = [];
     while (parents.length < budget) {
@@ -42,33 +50,37 @@ const formulas = {
     if (isAbove(other, node)) return parents[node] === other ? "its parent" : "its ancestor";
     if (isAbove(node, other)) return "its descendant";
     if (parents[node] === parents[other]) return "its sibling";
-    return formulas.path(parents, node).length === formulas.path(parents, other).length ? "its cousin" : "a node of another branch";
+    return formulas.path(parents, node).length === formulas.path(parents, other).length
+      ? "its cousin"
+      : "a node of another branch";
   },
-  leaks: (parents) => parents.flatMap((_, i) => parents.flatMap((__, j) => (j < i && !formulas.path(parents, i).includes(j) ? [[i, j]] : []))),
+  leaks: (parents) =>
+    parents.flatMap((_, i) =>
+      parents.flatMap((__, j) => (j < i && !formulas.path(parents, i).includes(j) ? [[i, j]] : [])),
+    ),
 };
-
-function make(tag, attributes = {}, ...children) {
-  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
-  const node = document.createElementNS(space, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 const digits = (x) => (x > 0 && x < 5e-4 ? "<.001" : x.toFixed(x < 0.0995 ? 3 : 2).replace(/^0/, ""));
 const named = (node) => (node < 0 ? "the root" : `node ${node}`);
-const listed = (nodes) => (nodes.length < 2 ? nodes.join("") : `${nodes.slice(0, -1).join(", ")} and ${nodes.at(-1)}`);
-const wordOf = ({ parents, guesses }, node) => (node < 0 ? "" : guesses[formulas.depth(parents)[node]]?.[formulas.rank(parents, node)] ?? "");
+const listed = (nodes) =>
+  nodes.length < 2 ? nodes.join("") : `${nodes.slice(0, -1).join(", ")} and ${nodes.at(-1)}`;
+const wordOf = ({ parents, guesses }, node) =>
+  node < 0 ? "" : (guesses[formulas.depth(parents)[node]]?.[formulas.rank(parents, node)] ?? "");
 
 function rowSentence(s, node) {
-  if (node < 0) return "The root is the last committed token: it sees the context before it and no drafted token.";
+  if (node < 0)
+    return "The root is the last committed token: it sees the context before it and no drafted token.";
   const above = formulas.path(s.parents, node).slice(0, -1);
-  const seen = above.length ? `node${above.length > 1 ? "s" : ""} ${listed(above)} above it` : "no other drafted token";
+  const seen = above.length
+    ? `node${above.length > 1 ? "s" : ""} ${listed(above)} above it`
+    : "no other drafted token";
   const factors = formulas.factors(s.parents, node, s.accuracies);
   const product = factors.length > 1 ? `${factors.map(digits).join(" × ")} = ` : "";
   const word = wordOf(s, node) && ` “${wordOf(s, node)}”`;
-  return `Node ${node}${word}, position +${above.length + 1}, may see the context, ${seen} and itself. `
-    + `Chance of being accepted: ${product}${digits(formulas.chance(s.parents, node, s.accuracies))}.`;
+  return (
+    `Node ${node}${word}, position +${above.length + 1}, may see the context, ${seen} and itself. ` +
+    `Chance of being accepted: ${product}${digits(formulas.chance(s.parents, node, s.accuracies))}.`
+  );
 }
 
 function leakSentence(s, node) {
@@ -76,17 +88,26 @@ function leakSentence(s, node) {
   const leaks = formulas.leaks(s.parents);
   if (leaks.length === 0) return "Nothing leaks: in a chain the causal mask and the tree mask are the same.";
   const [i, j] = leaks.findLast(([row]) => row === node) ?? leaks[0];
-  return `The causal mask opens ${leaks.length} ${leaks.length === 1 ? "cell" : "cells"} too many. For example, node ${i} sees node ${j}, `
-    + `${formulas.relation(s.parents, i, j)}, so its logits depend on a token that is not on its path.`;
+  return (
+    `The causal mask opens ${leaks.length} ${leaks.length === 1 ? "cell" : "cells"} too many. For example, node ${i} sees node ${j}, ` +
+    `${formulas.relation(s.parents, i, j)}, so its logits depend on a token that is not on its path.`
+  );
 }
 
 function taskState(s, hasSeenBest) {
-  const [score, best] = [s.parents, formulas.bestTree(s.accuracies, s.budget)].map((parents) => formulas.expectedTokens(parents, s.accuracies));
+  const [score, best] = [s.parents, formulas.bestTree(s.accuracies, s.budget)].map((parents) =>
+    formulas.expectedTokens(parents, s.accuracies),
+  );
   const [count, over] = [s.parents.length, s.parents.length - s.budget];
   const worth = `${count} ${count === 1 ? "node is" : "nodes are"} worth ${score.toFixed(3)} tokens a pass`;
   if (over > 0) return `Your ${worth}, but that is ${over} over the budget: remove ${over}.`;
-  if (score >= best - 1e-9) return hasSeenBest ? `These ${worth}: the best tree of ${s.budget}, which you asked to see.` : `Solved: your ${worth}, and no tree of ${s.budget} does better.`;
-  return over < 0 ? `Your ${worth}; ${-over} more may be added.` : `Your ${worth}. Another tree of ${s.budget} is worth more.`;
+  if (score >= best - 1e-9)
+    return hasSeenBest
+      ? `These ${worth}: the best tree of ${s.budget}, which you asked to see.`
+      : `Solved: your ${worth}, and no tree of ${s.budget} does better.`;
+  return over < 0
+    ? `Your ${worth}; ${-over} more may be added.`
+    : `Your ${worth}. Another tree of ${s.budget} is worth more.`;
 }
 
 // Where the nodes stand: columns by depth, a first child beside its parent. -1 is the root.
@@ -95,10 +116,17 @@ function placement(parents) {
   let row = 0;
   const put = (node, column) => {
     places.set(node, { column, row });
-    formulas.children(parents, node).forEach((child, i) => { row += i > 0; put(child, column + 1); });
+    formulas.children(parents, node).forEach((child, i) => {
+      row += i > 0;
+      put(child, column + 1);
+    });
   };
   put(-1, 0);
-  return { places, rows: row + 1, columns: 1 + Math.max(...[...places.values()].map(({ column }) => column)) };
+  return {
+    places,
+    rows: row + 1,
+    columns: 1 + Math.max(...[...places.values()].map(({ column }) => column)),
+  };
 }
 
 function fateOf(s, shown, node) {
@@ -107,7 +135,8 @@ function fateOf(s, shown, node) {
   return s.mask_kind === "causal" && node < shown ? "leaked" : "hidden-from";
 }
 
-// The tree with one child more than it has, where the selected node has room: the ghost that a click turns into a node.
+// The tree with one child more than it has, where the selected node has room: the ghost that a click turns
+// into a node.
 function drawTree(view, s, selected, shown) {
   const ghost = s.parents.length;
   const hasGhost = ghost < MAX_NODES && formulas.hasRoom(s.parents, selected, s.accuracies);
@@ -117,12 +146,28 @@ function drawTree(view, s, selected, shown) {
   const step = Math.max(52, Math.min(132, width / columns));
   const pill = Math.min(112, step - 12);
   const at = (node) => ({ x: places.get(node).column * step, y: places.get(node).row * ROW + 4 });
-  const place = (element, node) => Object.assign(element.style, { left: `${at(node).x}px`, top: `${at(node).y}px`, width: `${pill}px`, height: `${PILL}px` });
+  const place = (element, node) =>
+    Object.assign(element.style, {
+      left: `${at(node).x}px`,
+      top: `${at(node).y}px`,
+      width: `${pill}px`,
+      height: `${PILL}px`,
+    });
   const onPath = formulas.path(s.parents, shown);
-  const links = larger.parents.map((parent, node) => make("path", { class: `sdl-edge sdl-edge-${node === ghost ? "ghost" : onPath.includes(node) ? "seen" : "quiet"}`,
-    d: `M${at(parent).x + pill} ${at(parent).y + PILL / 2}H${at(node).x - 7}V${at(node).y + PILL / 2}H${at(node).x}` }));
-  Object.assign(view.canvas.style, { height: `${rows * ROW + 4}px`, overflowX: step * columns > width + 12 ? "auto" : "visible" });
-  view.edges.replaceChildren(...links.filter((_, node) => !onPath.includes(node)), ...onPath.map((node) => links[node]));
+  const links = larger.parents.map((parent, node) =>
+    make("path", {
+      class: `sdl-edge sdl-edge-${node === ghost ? "ghost" : onPath.includes(node) ? "seen" : "quiet"}`,
+      d: `M${at(parent).x + pill} ${at(parent).y + PILL / 2}H${at(node).x - 7}V${at(node).y + PILL / 2}H${at(node).x}`,
+    }),
+  );
+  Object.assign(view.canvas.style, {
+    height: `${rows * ROW + 4}px`,
+    overflowX: step * columns > width + 12 ? "auto" : "visible",
+  });
+  view.edges.replaceChildren(
+    ...links.filter((_, node) => !onPath.includes(node)),
+    ...onPath.map((node) => links[node]),
+  );
   for (const [node, element] of view.items) {
     place(element, node);
     element.className = `sdl-node sdl-${fateOf(s, shown, node)}`;
@@ -132,85 +177,214 @@ function drawTree(view, s, selected, shown) {
   view.ghost.hidden = !hasGhost;
   if (!hasGhost) return;
   place(view.ghost, ghost);
-  view.ghost.replaceChildren(make("span", {}, make("b", {}, "+"), ` ${wordOf(larger, ghost)}`), make("small", {}, digits(formulas.chance(larger.parents, ghost, s.accuracies))));
+  view.ghost.replaceChildren(
+    make("span", {}, make("b", {}, "+"), ` ${wordOf(larger, ghost)}`),
+    make("small", {}, digits(formulas.chance(larger.parents, ghost, s.accuracies))),
+  );
 }
 
 function cell(kind, x, y, size) {
   const middle = size / 2;
-  const box = (extra) => make("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 2, ...extra });
+  const box = (extra) =>
+    make("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 2, ...extra });
   if (kind === "no") return [box({ fill: "none", stroke: "var(--sdl-grid)" })];
-  if (kind === "leak") return [box({ fill: "none", stroke: "var(--sdl-rejected)", "stroke-width": 2, "stroke-dasharray": "3 2" }),
-    make("text", { x: x + middle, y: y + middle + 5, "text-anchor": "middle", "font-weight": 700 }, "!")];
-  return [box({ fill: kind === "context" ? "var(--sdl-muted)" : "var(--sdl-target)" }),
-    ...(kind === "self" ? [make("circle", { cx: x + middle, cy: y + middle, r: size / 5, fill: "var(--sdl-surface)" })] : [])];
+  if (kind === "leak")
+    return [
+      box({ fill: "none", stroke: "var(--sdl-rejected)", "stroke-width": 2, "stroke-dasharray": "3 2" }),
+      make("text", { x: x + middle, y: y + middle + 5, "text-anchor": "middle", "font-weight": 700 }, "!"),
+    ];
+  return [
+    box({ fill: kind === "context" ? "var(--sdl-muted)" : "var(--sdl-target)" }),
+    ...(kind === "self"
+      ? [make("circle", { cx: x + middle, cy: y + middle, r: size / 5, fill: "var(--sdl-surface)" })]
+      : []),
+  ];
 }
 
 function drawMask(svg, s, shown) {
   const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
   const size = Math.min(30, ((svg.clientWidth || 320) - left - 2) / (count + 1));
   const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
-  const words = (text, x, y, extra = {}) => make("text", { x, y, "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}`, ...extra }, text);
+  const words = (text, x, y, extra = {}) =>
+    make(
+      "text",
+      { x, y, "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}`, ...extra },
+      text,
+    );
   svg.setAttribute("height", top + size * count + 6);
-  svg.replaceChildren(words("ctx", left + size / 2 - 2, 13), ...s.parents.map((_, j) => words(String(j), left + size * (j + 1.5), 13)));
+  svg.replaceChildren(
+    words("ctx", left + size / 2 - 2, 13),
+    ...s.parents.map((_, j) => words(String(j), left + size * (j + 1.5), 13)),
+  );
   s.parents.forEach((_, i) => {
     const y = top + size * i;
-    svg.append(words(String(i), 12, y + size / 2 + 4, { "font-weight": i === shown ? 700 : 400 }), words(`+${depth[i] + 1}`, 34, y + size / 2 + 4), ...cell("context", left, y, size));
+    svg.append(
+      words(String(i), 12, y + size / 2 + 4, { "font-weight": i === shown ? 700 : 400 }),
+      words(`+${depth[i] + 1}`, 34, y + size / 2 + 4),
+      ...cell("context", left, y, size),
+    );
     s.parents.forEach((__, j) => {
       const kind = i === j ? "self" : allowed[i][j] ? "yes" : rule[i][j] ? "leak" : "no";
-      svg.append(make("g", { class: `sdl-cell-${kind}` }, make("title", {}, `node ${i} ${{ leak: "wrongly sees", no: "does not see" }[kind] ?? "sees"} node ${j}, ${formulas.relation(s.parents, i, j)}`), ...cell(kind, left + size * (j + 1), y, size)));
+      svg.append(
+        make(
+          "g",
+          { class: `sdl-cell-${kind}` },
+          make(
+            "title",
+            {},
+            `node ${i} ${{ leak: "wrongly sees", no: "does not see" }[kind] ?? "sees"} node ${j}, ${formulas.relation(s.parents, i, j)}`,
+          ),
+          ...cell(kind, left + size * (j + 1), y, size),
+        ),
+      );
     });
   });
-  if (shown >= 0) svg.append(make("rect", { x: 1, y: top + size * shown - 1, width: left + size * (count + 1), height: size + 2, rx: 3, fill: "none", stroke: "var(--sdl-ink)", "stroke-width": 2 }));
-  svg.setAttribute("aria-label", `${s.mask_kind === "tree" ? "Tree" : "Naive causal"} mask of ${count} nodes; row by row in the table below.`);
+  if (shown >= 0)
+    svg.append(
+      make("rect", {
+        x: 1,
+        y: top + size * shown - 1,
+        width: left + size * (count + 1),
+        height: size + 2,
+        rx: 3,
+        fill: "none",
+        stroke: "var(--sdl-ink)",
+        "stroke-width": 2,
+      }),
+    );
+  svg.setAttribute(
+    "aria-label",
+    `${s.mask_kind === "tree" ? "Tree" : "Naive causal"} mask of ${count} nodes; row by row in the table below.`,
+  );
   return (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
 }
 
 function drawNumbers({ list, body }, s) {
   const mask = formulas.mask(s.parents, s.mask_kind);
-  list.textContent = `parents = [${s.parents.join(", ")}]; paths: ${formulas.paths(s.parents).map((path) => path.join("→")).join(", ") || "none"}.`;
-  body.replaceChildren(...s.parents.map((parent, node) => make("tr", {}, make("th", { scope: "row" }, String(node)),
-    ...[wordOf(s, node), String(parent), `+${formulas.path(s.parents, node).length}`, digits(formulas.chance(s.parents, node, s.accuracies)),
-      `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`].map((text) => make("td", {}, text)))));
+  list.textContent = `parents = [${s.parents.join(", ")}]; paths: ${
+    formulas
+      .paths(s.parents)
+      .map((path) => path.join("→"))
+      .join(", ") || "none"
+  }.`;
+  body.replaceChildren(
+    ...s.parents.map((parent, node) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, String(node)),
+        ...[
+          wordOf(s, node),
+          String(parent),
+          `+${formulas.path(s.parents, node).length}`,
+          digits(formulas.chance(s.parents, node, s.accuracies)),
+          `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
+        ].map((text) => make("td", {}, text)),
+      ),
+    ),
+  );
 }
 
 function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
   const best = formulas.expectedTokens(formulas.bestTree(accuracies, budget), accuracies);
-  return [["nodes, of the budget", `${parents.length} of ${budget}`], ["expected tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
-    [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "ask below"], ["paths, root to leaf", formulas.paths(parents).length],
-    ["open cells of the mask", `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`]]
-    .map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)));
+  return definitions([
+    ["nodes, of the budget", `${parents.length} of ${budget}`],
+    ["expected tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
+    [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "ask below"],
+    ["paths, root to leaf", formulas.paths(parents).length],
+    [
+      "open cells of the mask",
+      `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`,
+    ],
+  ]);
 }
 
-const table = (caption, heads, body) => make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": caption },
-  make("table", { class: "sdl-numbers" }, make("thead", {}, make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)))), body));
+const table = (caption, heads, body) =>
+  scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
 
 function accuracyTable({ accuracies, guesses }) {
   const ranks = Math.max(...accuracies.map((row) => row.length));
-  const body = make("tbody", {}, ...accuracies.map((row, head) => make("tr", {}, make("th", { scope: "row" }, `head ${head + 1}`),
-    ...Array.from({ length: ranks }, (_, r) => make("td", {}, r < row.length ? digits(row[r]) : "", make("small", {}, guesses[head]?.[r] ?? ""))))));
-  return table("Accuracy of each head by rank", ["", ...Array.from({ length: ranks }, (_, r) => `guess ${r + 1}`)].map((name) => name || make("span", { class: "sdl-hidden" }, "head")), body);
+  const body = make(
+    "tbody",
+    {},
+    ...accuracies.map((row, head) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, `head ${head + 1}`),
+        ...Array.from({ length: ranks }, (_, r) =>
+          make("td", {}, r < row.length ? digits(row[r]) : "", make("small", {}, guesses[head]?.[r] ?? "")),
+        ),
+      ),
+    ),
+  );
+  return table(
+    "Accuracy of each head by rank",
+    [hidden("head"), ...Array.from({ length: ranks }, (_, r) => `guess ${r + 1}`)],
+    body,
+  );
 }
 
-const legend = () => make("ul", { class: "sdl-legend" }, ...[["yes", "may see"], ["self", "itself"], ["context", "context, always seen"], ["leak", "leak: seen, though not on the path"], ["no", "hidden"]]
-  .map(([kind, text]) => make("li", {}, make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18)), text)));
+const legend = () =>
+  make(
+    "ul",
+    { class: "sdl-legend" },
+    ...[
+      ["yes", "may see"],
+      ["self", "itself"],
+      ["context", "context, always seen"],
+      ["leak", "leak: seen, though not on the path"],
+      ["no", "hidden"],
+    ].map(([kind, text]) =>
+      make(
+        "li",
+        {},
+        make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18)),
+        text,
+      ),
+    ),
+  );
 
 function treeView(instructions) {
   const edges = make("svg", { "aria-hidden": "true" });
   const tree = make("div", { role: "tree", "aria-label": "Token tree", "aria-describedby": instructions });
   const ghost = make("div", { class: "sdl-node sdl-ghost", "aria-hidden": "true", title: "Add this child" });
-  return { edges, tree, ghost, items: new Map(), canvas: make("div", { class: "sdl-canvas" }, edges, tree, ghost) };
+  return {
+    edges,
+    tree,
+    ghost,
+    items: new Map(),
+    canvas: make("div", { class: "sdl-canvas" }, edges, tree, ghost),
+  };
 }
 
 function rebuildItems(view, s, onFocus, onHover) {
   const depth = formulas.depth(s.parents);
-  const small = (text) => make("span", { class: "sdl-hidden" }, text);
   const itemOf = (node) => {
     const siblings = node < 0 ? [-1] : formulas.children(s.parents, s.parents[node]);
-    const words = node < 0 ? [make("b", {}, "root")] : [small("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
-    const below = node < 0 ? [s.context.split(/\s+/).at(-1), small(", the last committed token")]
-      : [small(", chance "), digits(formulas.chance(s.parents, node, s.accuracies)), small(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`)];
-    const item = make("div", { role: "treeitem", "aria-level": node < 0 ? 1 : depth[node] + 2, "aria-setsize": siblings.length, "aria-posinset": siblings.indexOf(node) + 1 },
-      make("span", {}, ...words), make("small", {}, ...below));
+    const words =
+      node < 0
+        ? [make("b", {}, "root")]
+        : [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
+    const below =
+      node < 0
+        ? [s.context.split(/\s+/).at(-1), hidden(", the last committed token")]
+        : [
+            hidden(", chance "),
+            digits(formulas.chance(s.parents, node, s.accuracies)),
+            hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`),
+          ];
+    const item = make(
+      "div",
+      {
+        role: "treeitem",
+        "aria-level": node < 0 ? 1 : depth[node] + 2,
+        "aria-setsize": siblings.length,
+        "aria-posinset": siblings.indexOf(node) + 1,
+      },
+      make("span", {}, ...words),
+      make("small", {}, ...below),
+    );
     item.addEventListener("focus", () => onFocus(node));
     item.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && onHover(node));
     item.addEventListener("pointerleave", () => onHover(null));
@@ -220,42 +394,97 @@ function rebuildItems(view, s, onFocus, onHover) {
   view.tree.replaceChildren(...view.items.values());
 }
 
-const neighbours = (parents, node, order) => ({ Home: -1, End: order.at(-1), ArrowUp: order[Math.max(0, order.indexOf(node) - 1)],
-  ArrowDown: order[order.indexOf(node) + 1] ?? node, ArrowLeft: parents[node] ?? -1, ArrowRight: formulas.children(parents, node)[0] ?? node });
+const neighbours = (parents, node, order) => ({
+  Home: -1,
+  End: order.at(-1),
+  ArrowUp: order[Math.max(0, order.indexOf(node) - 1)],
+  ArrowDown: order[order.indexOf(node) + 1] ?? node,
+  ArrowLeft: parents[node] ?? -1,
+  ArrowRight: formulas.children(parents, node)[0] ?? node,
+});
 
 function toolbar(id, actions) {
-  const button = (words, act) => {
-    const node = make("button", { type: "button", class: "sdl-button" }, words);
-    node.addEventListener("click", act);
-    return node;
+  const masks = {
+    tree: button("Tree mask", () => actions.flip("tree")),
+    causal: button("Naive causal mask", () => actions.flip("causal")),
   };
-  const masks = { tree: button("Tree mask", () => actions.flip("tree")), causal: button("Naive causal mask", () => actions.flip("causal")) };
-  const [input, output] = [make("input", { type: "range", id, step: 1 }), make("output", { for: id, "aria-live": "off" })];
-  input.addEventListener("input", () => actions.select(Number(input.value)));
-  return { masks, input, output,
-    edit: make("div", { class: "sdl-row" }, button("Add child", actions.grow), button("Remove", actions.prune), button("Undo", actions.undo), button("Reset", actions.reset)),
+  const { input, output } = slider(id, { step: 1 }, actions.select);
+  return {
+    masks,
+    input,
+    output,
+    edit: make(
+      "div",
+      { class: "sdl-row" },
+      button("Add child", actions.grow),
+      button("Remove", actions.prune),
+      button("Undo", actions.undo),
+      button("Reset", actions.reset),
+    ),
     flip: make("div", { class: "sdl-row", role: "group", "aria-label": "Mask" }, ...Object.values(masks)),
     best: button("Show the best tree", actions.best),
-    slider: make("div", { class: "sdl-control" }, make("label", { for: id }, "Row shown"), output, input) };
+    slider: field(id, "Row shown", output, input),
+  };
 }
 
 function layout(s, id, view, parts, tools) {
-  const chart = (title, size, ...children) => make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...children);
-  return make("section", { class: "sdl sdl-trees", "aria-label": "Tree-mask explorer" },
-    make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "),
-      `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads that are right this often:`, parts.task),
+  return make(
+    "section",
+    { class: "sdl sdl-trees", "aria-label": "Tree-mask explorer" },
+    parts.task,
     accuracyTable(s),
-    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" },
-      chart("The tree", "sdl-wide", tools.edit, make("p", { id: `${id}-keys`, class: "sdl-note" }, "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted, which is the product along the path if the heads err independently."), view.canvas),
-      chart("Its mask", "sdl-narrow", tools.flip, make("p", { class: "sdl-note" }, "Row: a node, with its position after the root. Column: what it may see."), parts.svg, legend()))),
-    tools.slider, parts.spoken, parts.numbers, tools.best,
-    make("details", {}, make("summary", {}, "The tree as numbers"), parts.list, table("Nodes", ["node", "word", "parent", "position", "chance", "sees"], parts.body)));
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make(
+        "div",
+        { class: "sdl-charts" },
+        figure(
+          "The tree",
+          "sdl-wide",
+          tools.edit,
+          make(
+            "p",
+            { id: `${id}-keys`, class: "sdl-note" },
+            "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted, which is the product along the path if the heads err independently.",
+          ),
+          view.canvas,
+        ),
+        figure(
+          "Its mask",
+          "sdl-narrow",
+          tools.flip,
+          make(
+            "p",
+            { class: "sdl-note" },
+            "Row: a node, with its position after the root. Column: what it may see.",
+          ),
+          parts.svg,
+          legend(),
+        ),
+      ),
+    ),
+    tools.slider,
+    parts.spoken,
+    parts.numbers,
+    tools.best,
+    make(
+      "details",
+      {},
+      make("summary", {}, "The tree as numbers"),
+      parts.list,
+      table("Nodes", ["node", "word", "parent", "position", "chance", "sees"], parts.body),
+    ),
+  );
 }
 
 // What a reader can do. own: what is the view's alone; repaint: for actions that leave the tree as it is.
 function actionsOn(model, own, state, repaint) {
   const start = state().parents;
-  const say = (note, changes = {}) => { Object.assign(own, { note }, changes); repaint(); };
+  const say = (note, changes = {}) => {
+    Object.assign(own, { note }, changes);
+    repaint();
+  };
   const commit = (parents, note, changes = {}) => {
     Object.assign(own, { note, past: [...own.past, state().parents], hovered: null }, changes);
     model.set("parents", parents);
@@ -267,31 +496,57 @@ function actionsOn(model, own, state, repaint) {
     grow() {
       const { parents, accuracies } = state();
       if (parents.length >= MAX_NODES) return say(`Nothing added: ${MAX_NODES} nodes are all that fit.`);
-      if (!formulas.hasRoom(parents, own.selected, accuracies)) return say(`Nothing added: the heads have no further guess under ${named(own.selected)}.`);
-      return commit([...parents, own.selected], `Added under ${named(own.selected)}.`, { hovered: parents.length });
+      if (!formulas.hasRoom(parents, own.selected, accuracies))
+        return say(`Nothing added: the heads have no further guess under ${named(own.selected)}.`);
+      return commit([...parents, own.selected], `Added under ${named(own.selected)}.`, {
+        hovered: parents.length,
+      });
     },
     prune() {
       const { parents } = state();
       if (own.selected < 0) return say("Nothing removed: the root is text already. Choose a node.");
       const left = formulas.remove(parents, own.selected);
       const below = parents.length - left.length - 1;
-      return commit(left, `Removed node ${own.selected}${below ? ` and ${below} below it` : ""}; later nodes are renumbered.`, { selected: parents[own.selected] });
+      return commit(
+        left,
+        `Removed node ${own.selected}${below ? ` and ${below} below it` : ""}; later nodes are renumbered.`,
+        { selected: parents[own.selected] },
+      );
     },
-    undo: () => (own.past.length ? commit(own.past.at(-1), "Undone.", { past: own.past.slice(0, -1) }) : say("Nothing to undo.")),
+    undo: () =>
+      own.past.length
+        ? commit(own.past.at(-1), "Undone.", { past: own.past.slice(0, -1) })
+        : say("Nothing to undo."),
     reset: () => commit(start, "Back at the tree of the start."),
-    best: () => commit(formulas.bestTree(state().accuracies, state().budget), `This is a best tree of ${state().budget}, numbered from the likeliest node to the least likely.`, { hasSeenBest: true }),
-    flip(kind) { own.note = ""; model.set("mask_kind", kind); model.save_changes(); },
+    best: () =>
+      commit(
+        formulas.bestTree(state().accuracies, state().budget),
+        `This is a best tree of ${state().budget}, numbered from the likeliest node to the least likely.`,
+        { hasSeenBest: true },
+      ),
+    flip(kind) {
+      own.note = "";
+      model.set("mask_kind", kind);
+      model.save_changes();
+    },
   };
 }
 
-function listen(view, parts, root, own, state, actions) {
-  const keys = { Enter: actions.grow, "+": actions.grow, Delete: actions.prune, Backspace: actions.prune, "-": actions.prune };
+function listen(view, parts, own, state, actions) {
+  const keys = {
+    Enter: actions.grow,
+    "+": actions.grow,
+    Delete: actions.prune,
+    Backspace: actions.prune,
+    "-": actions.prune,
+  };
   view.tree.addEventListener("keydown", (event) => {
     const next = neighbours(state().parents, own.selected, [...view.items.keys()])[event.key];
     if (event.ctrlKey || event.metaKey || event.altKey || !(keys[event.key] || next !== undefined)) return;
     event.preventDefault();
     event.stopPropagation();
-    if (keys[event.key]) keys[event.key](); else view.items.get(next).focus();
+    if (keys[event.key]) keys[event.key]();
+    else view.items.get(next).focus();
   });
   view.ghost.addEventListener("mousedown", (event) => event.preventDefault());
   view.ghost.addEventListener("click", actions.grow);
@@ -299,21 +554,34 @@ function listen(view, parts, root, own, state, actions) {
   parts.svg.addEventListener("pointermove", (event) => actions.hover(rowUnder(event)));
   parts.svg.addEventListener("pointerleave", () => actions.hover(null));
   parts.svg.addEventListener("click", (event) => rowUnder(event) !== null && actions.select(rowUnder(event)));
-  root.addEventListener("keydown", (event) => { if (KEPT_KEYS.has(event.key)) event.stopPropagation(); });
 }
 
 function render({ model, el }) {
-  const id = `sdl-tree-${++instances}`;
-  const state = () => Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, model.get(name) ?? value]));
+  const id = newId("tree");
+  const state = () =>
+    Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, model.get(name) ?? value]));
   const s = state();
-  const own = { selected: s.parents.findIndex((_, i) => i > 0 && formulas.relation(s.parents, i, i - 1) === "its cousin"), hovered: null, past: [], hasSeenBest: false, note: "" };
+  const own = {
+    selected: s.parents.findIndex((_, i) => i > 0 && formulas.relation(s.parents, i, i - 1) === "its cousin"),
+    hovered: null,
+    past: [],
+    hasSeenBest: false,
+    note: "",
+  };
   const view = treeView(`${id}-keys`);
-  const parts = { task: make("span", { class: "sdl-task-state", "data-room": "These 16 nodes are worth 0.000 tokens a pass: the best tree of 16, which you asked to see." }), svg: make("svg", { role: "img" }), body: make("tbody"), numbers: make("dl", { class: "sdl-readouts" }),
-    spoken: make("p", { class: "sdl-summary", "aria-live": "polite" }), list: make("p", {}) };
+  const words = `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads that are right this often:`;
+  const room = "These 16 nodes are worth 0.000 tokens a pass: the best tree of 16, which you asked to see.";
+  const { announce, silence, ...told } = narration(words, room, 100);
+  const parts = {
+    ...told,
+    svg: make("svg", { role: "img" }),
+    body: make("tbody"),
+    numbers: make("dl", { class: "sdl-readouts" }),
+    list: make("p", {}),
+  };
   const actions = actionsOn(model, own, state, () => paint());
   const tools = toolbar(`${id}-row`, actions);
   const root = layout(s, id, view, parts, tools);
-  let announcing = 0;
   const paint = () => {
     const now = state();
     const shown = Math.min(own.hovered ?? own.selected, now.parents.length - 1);
@@ -321,14 +589,14 @@ function render({ model, el }) {
     own.rowAt = drawMask(parts.svg, now, shown);
     drawNumbers(parts, now);
     parts.numbers.replaceChildren(...readouts(now, own.hasSeenBest));
-    for (const [kind, button] of Object.entries(tools.masks)) button.setAttribute("aria-pressed", String(kind === now.mask_kind));
+    for (const [kind, button] of Object.entries(tools.masks))
+      button.setAttribute("aria-pressed", String(kind === now.mask_kind));
     Object.assign(tools.input, { min: -1, max: now.parents.length - 1, value: own.selected });
     tools.input.ariaValueText = tools.output.textContent = named(own.selected);
-    clearTimeout(announcing);
-    announcing = setTimeout(() => {
-      parts.spoken.textContent = [own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" ");
-      parts.task.textContent = taskState(now, own.hasSeenBest);
-    }, 100);
+    announce(() => [
+      [own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" "),
+      taskState(now, own.hasSeenBest),
+    ]);
   };
   const rebuild = () => {
     const hadFocus = view.tree.contains(el.getRootNode().activeElement);
@@ -337,14 +605,13 @@ function render({ model, el }) {
     paint();
     if (hadFocus) view.items.get(own.selected).focus();
   };
-  listen(view, parts, root, own, state, actions);
-  model.on("change:parents", rebuild);
-  model.on("change:mask_kind", paint);
-  el.append(root);
-  const watcher = new ResizeObserver(paint);
-  watcher.observe(root);
+  listen(view, parts, own, state, actions);
+  const detach = attach({ model, el }, root, { "change:parents": rebuild, "change:mask_kind": paint }, paint);
   rebuild();
-  return () => { watcher.disconnect(); clearTimeout(announcing); model.off("change:parents", rebuild); model.off("change:mask_kind", paint); };
+  return () => {
+    detach();
+    silence();
+  };
 }
 
 export default { render, formulas };

@@ -1,0 +1,135 @@
+// What every interactive needs. It stands before a module's own text, so that both are one module.
+
+const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title", "defs", "pattern"]);
+const KEPT_KEYS = /^(Arrow(Left|Right|Up|Down)|Home|End|Page(Up|Down))$/;
+
+let instances = 0;
+const newId = (name) => `sdl-${name}-${++instances}`;
+
+function make(tag, attributes = {}, ...children) {
+  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
+  const node = document.createElementNS(space, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+// Controls: each returns its nodes, and `field` puts them under a label.
+
+function field(id, label, ...nodes) {
+  return make("div", { class: "sdl-control" }, make("label", { for: id }, ...[label].flat()), ...nodes);
+}
+
+function slider(id, attributes, onInput) {
+  const input = make("input", { type: "range", id, ...attributes });
+  const output = make("output", { for: id, "aria-live": "off" });
+  input.addEventListener("input", () => onInput(Number(input.value)));
+  return { input, output };
+}
+
+function button(words, onClick) {
+  const node = make("button", { type: "button", class: "sdl-button" }, words);
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+// options: [{ value, label, group }]; those of a group stand together under its name.
+function menu(id, options, onPick) {
+  const select = make("select", { id });
+  for (const group of new Set(options.map((option) => option.group))) {
+    const members = options
+      .filter((option) => option.group === group)
+      .map(({ value, label }) => make("option", { value }, label));
+    select.append(...(group ? [make("optgroup", { label: group }, ...members)] : members));
+  }
+  select.addEventListener("change", () => onPick(select.value));
+  return select;
+}
+
+// onMove(x, y) for every place in the drawing that a pointer is pressed on or dragged to.
+function follow(svg, onMove) {
+  let touch = null; // a finger just put down: a tap, a drag, or the start of scrolling the page
+  const send = (event) => {
+    const frame = svg.getBoundingClientRect();
+    onMove(event.clientX - frame.left, event.clientY - frame.top);
+  };
+  const moved = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
+  const steps = {
+    pointerdown(event) {
+      svg.setPointerCapture(event.pointerId);
+      if (event.pointerType === "touch") touch = event;
+      else send(event);
+    },
+    pointermove(event) {
+      if (touch && moved(event)[0] > 6 + moved(event)[1]) touch = null;
+      if (event.buttons & 1 && !touch) send(event);
+    },
+    pointerup(event) {
+      if (touch && Math.max(...moved(event)) < 10) send(event);
+      touch = null;
+    },
+    pointercancel() {
+      touch = null;
+    },
+  };
+  svg.classList.add("sdl-drag");
+  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
+}
+
+// Parts of the page.
+
+const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
+const columns = (heads) =>
+  make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
+const scroll = (label, ...nodes) =>
+  make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
+const definitions = (pairs) =>
+  pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
+const figure = (title, size, ...nodes) =>
+  make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
+
+function chart(title, caption, size, attributes) {
+  const svg = make("svg", { role: "img", "aria-label": title, ...attributes });
+  return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
+}
+
+const pathOf = (points) =>
+  points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+
+// The task, and the sentence that is spoken. announce(() => [sentence, state of the task]) sets both once a
+// reader pauses. room: the longest state, for which the page keeps its height.
+function narration(words, room, delay) {
+  const state = make("span", { class: "sdl-task-state", "data-room": room });
+  const task = make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), words, state);
+  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  let timer = 0;
+  const silence = () => clearTimeout(timer);
+  const announce = (say) => {
+    silence();
+    timer = setTimeout(() => {
+      [spoken.textContent, state.textContent] = say();
+    }, delay);
+  };
+  return { task, spoken, announce, silence };
+}
+
+// Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
+// what takes them away again. Its keys do not move a notebook's cells.
+function attach({ model, el }, root, listeners, draw) {
+  const watcher = new ResizeObserver(draw);
+  root.addEventListener("keydown", (event) => {
+    if (KEPT_KEYS.test(event.key)) event.stopPropagation();
+  });
+  for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  el.append(root);
+  watcher.observe(root);
+  return () => {
+    watcher.disconnect();
+    for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
+  };
+}
+
+// Words of the steppers.
+
+const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;
+const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));
