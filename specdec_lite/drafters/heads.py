@@ -5,7 +5,6 @@ drafting with them (`drafters`), training them (`training`). Shapes: d hidden si
 of a head's hidden layer.
 """
 
-import hashlib
 from pathlib import Path
 
 import torch
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import fingerprint
 
 FILE = "heads.safetensors"
 
@@ -47,23 +47,6 @@ class Heads(nn.Module):
         """hidden [..., d] → [..., K, d], or only the heads of `which`."""
         inner = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
         return hidden[..., None, :] + torch.einsum("...ke,ked->...kd", inner, self.down[which])
-
-
-def fingerprint(target: CausalLM) -> str:
-    """Sixteen hexadecimal digits that tell one trained target from another, whatever the dtype it
-    was loaded in.
-
-    A hash of the shape and of the first 4,096 entries of every weight, rounded to bfloat16 and then
-    to 1/1024. (A target stored in float32 and loaded in float16 is rounded twice, and may then pass
-    for another one.)
-    """
-    digest = hashlib.sha256(
-        f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode()
-    )
-    for _, weight in sorted(target.model.named_parameters()):
-        few = weight.detach().flatten()[:4096].bfloat16().float() * 1024
-        digest.update(few.round().to(torch.int32).cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def check_heads(heads: Heads, target: CausalLM) -> None:
