@@ -18,9 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.heads import Heads, check_heads, load_heads
+from specdec_lite.drafters.heads import Heads, check_heads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import load
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
@@ -91,10 +92,9 @@ class MedusaDrafter:
         if not isinstance(target, CausalLM):
             raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
         folder = SHIPPED if path is None else path
+        heads = load(folder, target, Heads)
         return cls(
-            target,
-            load_heads(folder, target),
-            TokenTree(**load_report(folder)["tree"]) if tree is None else tree,
+            target, heads, TokenTree(**load_report(folder)["tree"]) if tree is None else tree
         )
 
     @torch.inference_mode()

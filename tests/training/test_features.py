@@ -1,5 +1,7 @@
 """Features: what the target says, stored once, and never another target's or text's."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from models_zoo import hugging_face, native
@@ -57,14 +59,14 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch)
     target = native()
     straight = Features(target, tmp_path / "straight")(WINDOWS)["final"]
 
-    def interrupted(tensors, path, metadata):
-        path.write_bytes(b"half")
+    def interrupted(self, data):
+        self.open("wb").write(data[:99])
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr("specdec_lite.loading.weights.save_file", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            Features(target, tmp_path / "cut")(WINDOWS)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_bytes", interrupted)
+        Features(target, tmp_path / "cut")(WINDOWS)
+    assert len(list((tmp_path / "cut").iterdir())) == 1
     assert Features(target, tmp_path / "cut")(WINDOWS)["final"].equal(straight)
 
 
