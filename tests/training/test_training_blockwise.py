@@ -5,6 +5,7 @@ measured.
 import argparse
 import json
 from functools import partial
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,10 +14,13 @@ import torch.nn.functional as F
 from models_zoo import native
 
 from specdec_lite import generate, results
+from specdec_lite.drafters import BlockwiseDrafter
 from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.corpus import HELD_OUT
-from specdec_lite.training import MIXTURE, Plan, blockwise, train, train_tokenizer
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.loading.weights import FILE, load
+from specdec_lite.training import MIXTURE, Plan, blockwise, loop, train, train_tokenizer
 from specdec_lite.training.blockwise import (
     asked_for,
     block_sizes,
@@ -29,6 +33,7 @@ from specdec_lite.training.blockwise import (
     recorded,
     train_regime,
 )
+from specdec_lite.training.features import Features
 from specdec_lite.training.losses import final_states, head_loss
 
 STREAMS = {
@@ -265,3 +270,73 @@ def test_fine_tuning_trains_a_copy(tmp_path, monkeypatch):
     )
     line = blockwise.command_line(chosen, "finetuned", "mean")
     assert options.parse_args(line.split()[4:]).finetuned_steps == 2
+
+
+@pytest.fixture
+def small_run(small, tmp_path, monkeypatch):
+    """run(*words): the whole command on the small target, in `tmp_path`; returns the recorded runs."""
+    tokenizer, model = small
+    streams = {name: np.tile(np.arange(48, dtype=np.uint16), 20) for name in MIXTURE}
+    pieces = dict(pieces=4, prompt=6, new=42, batch=2)
+    monkeypatch.setattr(blockwise, "load_pair", lambda **options: Pair(model, None, tokenizer))
+    monkeypatch.setattr(blockwise, "prepare", lambda work, start: (tokenizer, streams))
+    monkeypatch.setattr(blockwise, "own_words", partial(blockwise.own_words, **pieces))
+    small_plan = dict(batch=1, context=16, long_context=32)
+    plan = lambda steps, rate, batch, **other: Plan(steps, rate, **small_plan, **other)
+    monkeypatch.setattr(blockwise, "Plan", plan)
+    parser = argparse.ArgumentParser()
+    blockwise.add_arguments(parser)
+    (tmp_path / "work").mkdir()
+    places = [f"--{name}={tmp_path / name}" for name in ("out", "work")]
+    places += [f"--record={tmp_path / 'blockwise.json'}"]
+    steps = [f"--{regime}-steps={steps}" for regime, steps in (("frozen", 8), ("distilled", 4))]
+
+    def run(*words):
+        blockwise.run(parser.parse_args([*places, *steps, "--finetuned-steps=3", *words]))
+        return json.loads((tmp_path / "blockwise.json").read_text())["runs"]
+
+    return run
+
+
+def test_a_whole_run_stores_records_and_is_not_made_twice(small, small_run, tmp_path, monkeypatch):
+    runs = small_run()
+    made = [("frozen", "random"), ("frozen", "mean"), ("distilled", "mean"), ("finetuned", "mean")]
+    assert [(run["regime"], run["loss_kind"]) for run in runs] == made
+    assert [run["steps"] for run in runs] == [8, 8, 4, 3]
+    drafter = BlockwiseDrafter.from_pretrained(small[1], tmp_path / "out", k=8)
+    assert drafter.heads.count == blockwise.COUNT and drafter.heads.down.abs().max() > 0
+    stored = sorted(path.name for path in (tmp_path / "work" / "features").iterdir())
+    assert len(stored) == 8 + 4, "both losses of the frozen regime read the same features"
+    assert len(list((tmp_path / "work" / "own-text").iterdir())) == 2
+    monkeypatch.setattr(blockwise, "Features", lambda *args: pytest.fail)
+    again = small_run()
+    assert [run["held_out"] for run in again] == [run["held_out"] for run in runs]
+
+
+def test_a_run_that_was_interrupted_ends_as_a_straight_one(small, small_run, tmp_path, monkeypatch):
+    small_run("--regime=frozen", "--loss=mean")
+    weights = (tmp_path / "out" / FILE).read_bytes()
+    (tmp_path / "work").rename(tmp_path / "straight")
+    (tmp_path / "work").mkdir()
+    times = count(1000.0, 200.0)  # a checkpoint after every step
+    calls = []
+
+    class Interrupted(Features):
+        def __call__(self, tokens):
+            calls.append(tokens)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return super().__call__(tokens)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(blockwise, "Features", Interrupted)
+        patch.setattr(loop.time, "monotonic", lambda: next(times))
+        small_run("--regime=frozen", "--loss=mean")
+    (tmp_path / "out" / FILE).unlink()
+    monkeypatch.setattr(blockwise, "Features", Interrupted)
+    small_run("--regime=frozen", "--loss=mean")
+    assert len(calls) == 4 + 5, "three of eight steps were done"
+    again = load(tmp_path / "out", small[1], Heads)
+    (tmp_path / "out" / FILE).write_bytes(weights)
+    straight = load(tmp_path / "out", small[1], Heads)
+    assert again.down.equal(straight.down) and again.up.equal(straight.up)
