@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 
 from specdec_lite.checks import is_number, is_whole
-from specdec_lite.drafters.heads import Heads, check_heads, check_target, load_heads
+from specdec_lite.drafters.heads import Heads, check_heads, check_target
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context, Drafter, Session, Shape
@@ -64,9 +65,8 @@ class BlockwiseDrafter(Drafter):
         """
         if not isinstance(target, CausalLM):
             raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
-        return cls(
-            target, load_heads(SHIPPED if path is None else path, target), k, draft_temperature
-        )
+        heads = load(SHIPPED if path is None else path, target, Heads)
+        return cls(target, heads, k, draft_temperature)
 
     def start(self, context: Context) -> "BlockwiseSession":
         return BlockwiseSession(self)

@@ -1,23 +1,16 @@
-"""Extra prediction heads on a target's last hidden state: the module, and its file.
+"""Extra prediction heads on a target's last hidden state.
 
-What lives here: `Heads`, saving and loading them beside the target they belong to. What does not:
-drafting with them (`drafters`), training them (`training`). Shapes: d hidden size, K heads, e width
+What lives here: the module `Heads`. What does not: drafting with them (`blockwise`, `medusa`),
+training them (`training`), their file (`loading.weights`). Shapes: d hidden size, K heads, e width
 of a head's hidden layer.
 """
 
-import hashlib
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from specdec_lite.checks import model, same_device
 from specdec_lite.engine.models import CausalLM
-
-FILE = "heads.safetensors"
 
 
 class Heads(nn.Module):
@@ -44,27 +37,15 @@ class Heads(nn.Module):
     def hidden_size(self) -> int:
         return self.up.shape[1]
 
+    @property
+    def config(self) -> dict[str, int]:
+        """What heads of these sizes are built with."""
+        return {"hidden_size": self.hidden_size, "count": self.count, "width": self.up.shape[2]}
+
     def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
         """hidden [..., d] → [..., K, d], or only the heads of `which`."""
         inner = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
         return hidden[..., None, :] + torch.einsum("...ke,ked->...kd", inner, self.down[which])
-
-
-def fingerprint(target: CausalLM) -> str:
-    """Sixteen hexadecimal digits that tell one trained target from another, whatever the dtype it
-    was loaded in.
-
-    A hash of the shape and of the first 4,096 entries of every weight, rounded to bfloat16 and then
-    to 1/1024. (A target stored in float32 and loaded in float16 is rounded twice, and may then pass
-    for another one.)
-    """
-    digest = hashlib.sha256(
-        f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode()
-    )
-    for _, weight in sorted(target.model.named_parameters()):
-        few = weight.detach().flatten()[:4096].bfloat16().float() * 1024
-        digest.update(few.round().to(torch.int32).cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def check_heads(heads: Heads, target: CausalLM) -> None:
@@ -97,52 +78,3 @@ def check_target(own: CausalLM, target: CausalLM) -> None:
             f"drafter's heads belong to a target of hidden size {own.hidden_size}, target has"
             f" {target.hidden_size}: give the target they were trained on"
         )
-
-
-def save_heads(folder: Path, heads: Heads, target: CausalLM) -> Path:
-    """Write the heads to folder/heads.safetensors in bfloat16, with the fingerprint of their
-    target.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {
-        name: weight.detach().cpu().to(torch.bfloat16).contiguous()
-        for name, weight in heads.state_dict().items()
-    }
-    save_file(weights, folder / FILE, {"format": "pt", "target": fingerprint(target)})
-    return folder / FILE
-
-
-def load_heads(path: str | Path, target: CausalLM) -> Heads:
-    """Heads from a safetensors file, or from the folder that holds heads.safetensors, on the
-    target's device and in its dtype.
-
-    Raises ValueError where there is no such file, where it holds something else, and for the heads
-    of another target.
-    """
-    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    if not file.is_file():
-        raise ValueError(f"path={str(path)!r}: must be a folder that holds {FILE}, or such a file")
-    try:
-        with safe_open(file, "pt") as opened:
-            found = opened.metadata() or {}
-            weights = {name: opened.get_tensor(name) for name in opened.keys()}
-    except SafetensorError as error:
-        raise ValueError(f"path={str(path)!r}: not a safetensors file ({error})") from None
-    if set(weights) != {"up", "down"} or "target" not in found:
-        raise ValueError(
-            f"path={str(path)!r}: holds {sorted(weights)}, not the weights of heads ('down', 'up')"
-            " with the fingerprint of their target"
-        )
-    if found["target"] != fingerprint(target):
-        raise ValueError(
-            f"path={str(path)!r}: these heads were trained on another target (fingerprint"
-            f" {found['target']}, this target's is {fingerprint(target)}): train them on this one"
-            " with `python -m specdec_lite.training`"
-        )
-    with torch.device("meta"):
-        heads = Heads(weights["up"].shape[1], *weights["up"].shape[::2])
-    heads.load_state_dict(
-        {name: weight.to(target.device, target.dtype) for name, weight in weights.items()},
-        assign=True,
-    )
-    return heads.requires_grad_(False).eval()

@@ -18,8 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.heads import Heads, check_heads, check_target, load_heads
+from specdec_lite.drafters.heads import Heads, check_heads, check_target
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
@@ -86,10 +87,9 @@ class MedusaDrafter(Drafter):
         if not isinstance(target, CausalLM):
             raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
         folder = SHIPPED if path is None else path
+        heads = load(folder, target, Heads)
         return cls(
-            target,
-            load_heads(folder, target),
-            TokenTree(**load_report(folder)["tree"]) if tree is None else tree,
+            target, heads, TokenTree(**load_report(folder)["tree"]) if tree is None else tree
         )
 
     @torch.inference_mode()

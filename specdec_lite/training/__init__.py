@@ -2,9 +2,10 @@
 
     python -m specdec_lite.training pair --out specdec_lite/weights/pair
 
-`text`: tokenizer and token streams. `loop`: plan, batches, optimisers, the resumable loop. One
-module per product beside them: its losses, its measurements, and the options of its command.
-Interrupt a run at any time: it resumes from `--work`.
+`text`: tokenizer and token streams. `loop`: plan, batches, optimisers, the resumable loop. For heads
+on a target: `own_text`, what it writes itself; `features`, its hidden states, stored once; `losses`.
+One module per product beside them: its own losses, its measurements, and the options of its
+command. Interrupt a run at any time: it resumes from `--work`.
 """
 
 from specdec_lite.training.loop import Plan, batches, initialise, next_token_loss, optimizers, train

@@ -3,7 +3,7 @@
 import argparse
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -14,14 +14,18 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from specdec_lite import results
-from specdec_lite.decoding import generate
+from specdec_lite.decoding import Output, generate
 from specdec_lite.drafters.blockwise import SHIPPED, BlockwiseDrafter
-from specdec_lite.drafters.heads import Heads, fingerprint, save_heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
-from specdec_lite.training.loop import Plan, train, windows
+from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.training.features import Features
+from specdec_lite.training.loop import Plan, given, train, windows
+from specdec_lite.training.losses import final_states, head_logits, head_loss
+from specdec_lite.training.own_text import own_text
 from specdec_lite.training.text import prepare
 
 COUNT = 7
@@ -33,52 +37,52 @@ BATCH = 4
 RATES = {"frozen": 3e-3, "distilled": 1e-3, "finetuned": 3e-4}
 
 
-def final_states(model: Transformer, tokens: Tensor) -> Tensor:
-    """tokens [B, n] → the hidden states [B, n, d] that enter the vocabulary projection."""
-    kept: dict = {"final": None}
-    model(tokens, keep=kept, last=True)
-    return kept["final"]
+def chosen_loss(
+    model: Transformer,
+    heads: Heads,
+    hidden: Tensor,
+    rows: Tensor,
+    kind: str,
+    indices: Sequence[int],
+) -> Tensor:
+    """The loss of one head of `indices`, drawn at random ("random", the paper's), or the mean over
+    all of them ("mean").
 
-
-def head_logits(model: Transformer, heads: Heads, hidden: Tensor, index: int) -> Tensor:
-    """hidden [..., d] → logits [..., V] of extra head `index`; −1 is the model's own head."""
-    return model.head(hidden if index < 0 else heads(hidden, slice(index, index + 1))[..., 0, :])
-
-
-def head_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, index: int) -> Tensor:
-    """Mean cross-entropy in nats of head `index` over windows rows [B, n+1], whose first n tokens
-    gave hidden [B, n, d].
-
-    The row of token t_j is scored on t_{j+index+2}; the last rows of a window have no such token
-    and are left out.
+    The draw is a function of the batch, so that a resumed run draws alike. Source: Stern et al.
+    2018, section 6 (the mean did not fit into their memory).
     """
-    logits = head_logits(model, heads, hidden[:, : hidden.shape[1] - index - 1], index)
-    return F.cross_entropy(logits.float().flatten(0, 1), rows[:, index + 2 :].flatten())
+    if kind == "random":
+        rng = np.random.default_rng(rows[0].tolist())
+        indices = [int(rng.choice(indices))]
+    losses = [head_loss(model, heads, hidden, rows, index) for index in indices]
+    return torch.stack(losses).mean()
 
 
-def heads_loss(
-    model: Transformer, heads: Heads, kind: str, backbone: bool = False, compiled: bool = False
+def frozen_loss(
+    model: Transformer, heads: Heads, kind: str, states: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
-    """The loss of a batch: of one head drawn at random ("random", the paper's), or the mean over
-    all heads ("mean").
-
-    backbone: the model is trained too, and its own head is one of the heads. The draw is a function
-    of the batch, so that a resumed run draws alike. Source: Stern et al. 2018, section 6 (the mean
-    did not fit into their memory).
+    """The heads learn, the model does not: its hidden states are those of `states`, tokens [B, n] →
+    [B, n, d].
     """
-    indices = range(-1 if backbone else 0, heads.count)
+
+    def loss(rows: Tensor) -> Tensor:
+        with torch.no_grad():
+            hidden = states(rows[:, :-1])
+        return chosen_loss(model, heads, hidden, rows, kind, range(heads.count))
+
+    return loss
+
+
+def finetuned_loss(
+    model: Transformer, heads: Heads, kind: str, compiled: bool = False
+) -> Callable[[Tensor], Tensor]:
+    """Model and heads learn, and the model's own head is one of the heads."""
     model.rotary(next(model.parameters()).device, torch.float32)
     states = torch.compile(final_states, dynamic=False) if compiled else final_states
 
     def loss(rows: Tensor) -> Tensor:
-        with torch.set_grad_enabled(backbone):
-            hidden = states(model, rows[:, :-1])
-        chosen = indices
-        if kind == "random":
-            chosen = [int(np.random.default_rng(rows[0].tolist()).choice(indices))]
-        return torch.stack(
-            [head_loss(model, heads, hidden, rows, index) for index in chosen]
-        ).mean()
+        hidden = states(model, rows[:, :-1])
+        return chosen_loss(model, heads, hidden, rows, kind, range(-1, heads.count))
 
     return loss
 
@@ -86,58 +90,59 @@ def heads_loss(
 def own_words(
     target: CausalLM,
     streams: dict,
+    folder: Path,
     pieces: int = 1024,
     prompt: int = 96,
     new: int = 160,
     batch: int = 256,
-) -> dict:
+) -> dict[str, np.ndarray]:
     """Streams of the same names, made of the target's own greedy continuations: `pieces` times
-    `prompt` tokens of text and `new` of its own.
+    `prompt` tokens of text and `new` of its own, kept in `folder` as far as they were made.
 
     Source: Stern et al. 2018, section 6 (there by beam search, with a teacher of another seed; Kim
     and Rush 2016).
     """
-    rng, made = np.random.default_rng(0), {name: [] for name in streams}
-    for _ in tqdm(range(0, pieces, batch), desc="own words", mininterval=5):
-        names, rows = windows(streams, rng, batch, prompt)
-        cache = target.new_cache(batch, prompt + new)
-        fed = rows
-        text = [rows]
-        for _ in range(new):
-            fed = target.score(fed, cache, last=True).logits[:, -1:].argmax(-1)
-            text.append(fed.cpu())
-        for name, piece in zip(names, torch.cat(text, 1).numpy().astype(np.uint16)):
-            made[name].append(piece)
-    return {name: np.concatenate(parts) for name, parts in made.items() if parts}
+    rng = np.random.default_rng(0)
+    drawn = [windows(streams, rng, batch, prompt) for _ in range(0, pieces, batch)]
+    names = [name for part, _ in drawn for name in part]
+    texts = own_text(target, torch.cat([rows for _, rows in drawn]), new, folder, batch)
+    return {
+        name: np.concatenate(
+            [text.numpy().astype(np.uint16) for text, its in zip(texts, names) if its == name]
+        )
+        for name in streams
+        if name in names
+    }
+
+
+def held_out_windows(tokenizer, window: int, longest: int, beyond: int) -> Iterator[Tensor]:
+    """The first `longest` tokens of each held-out text, in rows [1, ≤ window + 1] that share one
+    token; rests that are too short for a head that looks `beyond` tokens ahead are left out.
+    """
+    for text in (text for domain in DOMAINS for text in held_out_text()[domain]):
+        tokens = torch.tensor(tokenizer.encode(text)[:longest])
+        for start in range(0, len(tokens) - beyond, window):
+            yield tokens[None, start : start + window + 1]
 
 
 @torch.no_grad()
 def held_out(
     target: CausalLM, heads: Heads, tokenizer, window: int = 512, longest: int = 4096
 ) -> dict[str, list[float]]:
-    """Loss in nats and accuracy of the target's own head and of every extra one: the first
-    `longest` tokens of each held-out text, in windows.
-    """
-    loss, right, count = (torch.zeros(heads.count + 1, dtype=torch.float64) for _ in range(3))
-    texts = [text for domain in DOMAINS for text in held_out_text()[domain]]
-    for tokens in (
-        torch.tensor(tokenizer.encode(text)[:longest], device=target.device) for text in texts
-    ):
-        for start in range(0, len(tokens) - heads.count - 2, window):
-            rows = tokens[None, start : start + window + 1]
-            hidden = final_states(target.model, rows[:, :-1])
-            for index in range(-1, heads.count):
-                logits = head_logits(
-                    target.model, heads, hidden[0, : hidden.shape[1] - index - 1], index
-                ).float()
-                following = rows[0, index + 2 :]
-                loss[index + 1] += (
-                    F.cross_entropy(logits, following, reduction="sum").item()
-                    if len(following)
-                    else 0.0
-                )
-                right[index + 1] += (logits.argmax(-1) == following).sum().item()
-                count[index + 1] += len(following)
+    """Loss in nats and accuracy of the target's own head and of every extra one on held-out text."""
+    loss = torch.zeros(heads.count + 1, dtype=torch.float64)
+    right = torch.zeros_like(loss)
+    count = torch.zeros_like(loss)
+    for rows in held_out_windows(tokenizer, window, longest, heads.count + 2):
+        rows = rows.to(target.device)
+        hidden = final_states(target.model, rows[:, :-1])[0]
+        for index in range(-1, heads.count):
+            following = rows[0, index + 2 :]
+            read = hidden[: len(following)]
+            logits = head_logits(target.model, heads, read, index).float()
+            loss[index + 1] += F.cross_entropy(logits, following, reduction="sum").item()
+            right[index + 1] += (logits.argmax(-1) == following).sum().item()
+            count[index + 1] += len(following)
     return {
         "loss": (loss / count).tolist(),
         "accuracy": (right / count).tolist(),
@@ -154,48 +159,51 @@ def block_sizes(
 ) -> tuple[dict, list[list[int]]]:
     """Mean accepted block size τ by k, greedy, over all evaluation prompts and by domain; and the
     texts that k = 1 writes.
-
-    A block is the target's own token and the drafts accepted with it: τ is tokens ÷ target passes,
-    1 at k = 1.
     """
     prompts = [
         (domain, tokenizer.encode(item["text"]))
         for domain, items in evaluation_prompts().items()
         for item in items
     ]
-    runs = {
-        k: [
-            generate(target, ids, BlockwiseDrafter(target, heads, k), new_tokens)
-            for _, ids in prompts
-        ]
-        for k in tqdm(blocks, desc="block sizes")
-    }
-    texts = {k: [out.tokens.tolist() for out in outs] for k, outs in runs.items()}
-    found: dict = {"k": list(blocks), "new_tokens": new_tokens, "prompts": len(prompts)}
+    runs = {}
+    for k in tqdm(blocks, desc="block sizes"):
+        drafter = BlockwiseDrafter(target, heads, k)
+        runs[k] = [generate(target, ids, drafter, new_tokens) for _, ids in prompts]
+    texts = {k: [run.tokens.tolist() for run in of_k] for k, of_k in runs.items()}
+    sizes: dict = {"k": list(blocks), "new_tokens": new_tokens, "prompts": len(prompts)}
     for name in ("all", *DOMAINS):
-        chosen = {
-            k: [out.stats for out, (domain, _) in zip(outs, prompts) if name in ("all", domain)]
-            for k, outs in runs.items()
-        }
-        found[name] = [
-            sum(s.tokens for s in stats) / sum(s.target_passes for s in stats)
-            for stats in chosen.values()
-        ]
-    found["identical_to_greedy"] = [sum(a == b for a, b in zip(texts[k], texts[1])) for k in blocks]
-    return found, texts[1]
+        rows = [row for row, (domain, _) in enumerate(prompts) if name in ("all", domain)]
+        sizes[name] = [mean_block([runs[k][row] for row in rows]) for k in blocks]
+    sizes["identical_to_greedy"] = [
+        sum(text == plain for text, plain in zip(texts[k], texts[1])) for k in blocks
+    ]
+    return sizes, texts[1]
+
+
+def mean_block(runs: Sequence[Output]) -> float:
+    """Tokens ÷ target passes, 1 at k = 1: a block is the target's own token and the drafts accepted
+    with it.
+    """
+    tokens = sum(run.stats.tokens for run in runs)
+    return tokens / sum(run.stats.target_passes for run in runs)
+
+
+def same_share(text: list[int], original: list[int]) -> float:
+    """The share of a text's tokens before its first difference from the original."""
+    for place, (token, before) in enumerate(zip(text, original)):
+        if token != before:
+            return place / len(text)
+    return 1.0
 
 
 def differences(texts: list[list[int]], originals: list[list[int]]) -> dict[str, float]:
     """How greedy texts changed: share of prompts whose text differs at all, and mean share of
     tokens before the first difference.
     """
-    before = [
-        next((i for i, (a, b) in enumerate(zip(text, original)) if a != b), len(text)) / len(text)
-        for text, original in zip(texts, originals)
-    ]
+    shares = [same_share(text, original) for text, original in zip(texts, originals)]
     return {
-        "texts_changed": sum(share < 1 for share in before) / len(before),
-        "tokens_before_the_change": sum(before) / len(before),
+        "texts_changed": sum(share < 1 for share in shares) / len(shares),
+        "tokens_before_the_change": sum(shares) / len(shares),
     }
 
 
@@ -211,23 +219,25 @@ def train_regime(
     was trained), the heads, and the plan.
     """
     steps = getattr(chosen, f"{regime}_steps")
-    rate = RATES[regime]
-    tuned = regime == "finetuned"
+    plan = Plan(steps, RATES[regime], BATCH, warmup=max(1, steps // 10))
+    path = chosen.work / f"{regime}-{kind}-{steps}-{fingerprint(target)}.pt"
     torch.manual_seed(0)
     heads = copy.deepcopy(start) if start else Heads(target.hidden_size, COUNT).to(target.device)
     heads.requires_grad_(True)
-    model = copy.deepcopy(target.model).requires_grad_(True) if tuned else target.model
-    trained = nn.ModuleDict({"backbone": model, "heads": heads}) if tuned else heads
-    loss = heads_loss(model, heads, kind, tuned, chosen.compile)
-    path = chosen.work / f"{regime}-{kind}-{steps}-{fingerprint(target)}.pt"
-    seconds = train(
-        trained, loss, streams, Plan(steps, rate, BATCH, warmup=max(1, steps // 10)), path
-    )
-    return (
-        CausalLM(model.requires_grad_(False)),
-        heads.requires_grad_(False),
-        {"steps": steps, "batch": BATCH, "learning_rate": rate, "seconds": seconds},
-    )
+    if regime == "finetuned":
+        model = copy.deepcopy(target.model).requires_grad_(True)
+        trained = nn.ModuleDict({"backbone": model, "heads": heads})
+        loss = finetuned_loss(model, heads, kind, chosen.compile)
+    else:
+        model = target.model
+        trained = heads
+        features = Features(target, chosen.work / "features")
+        loss = frozen_loss(model, heads, kind, lambda tokens: features(tokens)["final"])
+    seconds = train(trained, loss, streams, plan, path)
+    model.requires_grad_(False)
+    heads.requires_grad_(False)
+    made = {"steps": steps, "batch": BATCH, "learning_rate": plan.learning_rate, "seconds": seconds}
+    return CausalLM(model), heads, made
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -261,31 +271,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--work",
         type=Path,
         default=Path(".work/blockwise"),
-        help="folder for checkpoints and token streams",
+        help="folder for checkpoints, token streams, the target's own text and features (2 GB)",
     )
     parser.add_argument("--device", default="cpu")
     for regime in REGIMES:
         parser.add_argument(f"--{regime}-steps", type=int, default=STEPS[regime])
     parser.add_argument(
-        "--compile", action="store_true", help="torch.compile the target: needs a C++ compiler"
+        "--compile",
+        action="store_true",
+        help="torch.compile the target where it is trained: needs a C++ compiler",
     )
 
 
 def command_line(chosen: argparse.Namespace, regime: str, kind: str) -> str:
     """What to type to train one entry of the recording again."""
-    words = ["python -m specdec_lite.training blockwise", f"--regime {regime}", f"--loss {kind}"]
-    words += [
-        f"--{name}-steps {steps}"
-        for name in REGIMES
-        if (steps := getattr(chosen, f"{name}_steps")) != STEPS[name]
-    ]
-    return " ".join(
-        [
-            *words,
-            *[f"--device {chosen.device}"] * (chosen.device != "cpu"),
-            *["--compile"] * chosen.compile,
-        ]
-    )
+    usual = {f"{name}-steps": STEPS[name] for name in REGIMES} | {"device": "cpu", "compile": False}
+    words = [f"python -m specdec_lite.training blockwise --regime {regime} --loss {kind}"]
+    return " ".join([*words, *given(chosen, usual)])
 
 
 def recorded(path: Path, target: CausalLM) -> dict:
@@ -301,28 +303,38 @@ def recorded(path: Path, target: CausalLM) -> dict:
 
 
 def record(path: Path, target: CausalLM, untrained: dict, entry: dict) -> None:
-    """Put one entry into the recording, in place of an older one of the same regime and loss."""
-    named = lambda run: (run["regime"], run["loss_kind"])
-    runs = [run for run in recorded(path, target)["runs"] if named(run) != named(entry)]
+    """Put one entry into the recording, in the place of an older one of the same regime and loss."""
+    runs = [
+        run
+        for run in recorded(path, target)["runs"]
+        if (run["regime"], run["loss_kind"]) != (entry["regime"], entry["loss_kind"])
+    ]
     stamp = results.stamp(
         "heads for blockwise parallel decoding on the shipped target",
         "python -m specdec_lite.training blockwise",
         target.device.type,
     )
-    results.save(
-        path, stamp, {"target": fingerprint(target), "untrained": untrained, "runs": [*runs, entry]}
-    )
+    data = {"target": fingerprint(target), "untrained": untrained, "runs": [*runs, entry]}
+    results.save(path, stamp, data)
 
 
 def asked_for(regime: str, loss: str | None) -> list[tuple[str, str]]:
     """(regime, loss) of every training to do, in order: the frozen one comes first, since the
     others start from its heads.
     """
-    if loss is None:
-        return [("frozen", "random")] * (regime in ("all", "frozen")) + [
-            (name, "mean") for name in REGIMES if regime in ("all", name) or name == "frozen"
-        ]
-    return [(name, loss) for name in REGIMES if regime in ("all", name) or name == "frozen"]
+    regimes = [name for name in REGIMES if regime in ("all", name) or name == "frozen"]
+    runs = [(name, loss or "mean") for name in regimes]
+    if loss is None and regime in ("all", "frozen"):
+        runs.insert(0, ("frozen", "random"))
+    return runs
+
+
+def text_of(regime: str, streams: dict, chosen: argparse.Namespace) -> dict:
+    """What a regime trains on: the streams, or what the target writes after pieces of them."""
+    if regime != "distilled":
+        return streams
+    writer = load_pair(device=chosen.device, dtype="bfloat16").target
+    return own_words(writer, streams, chosen.work / "own-text")
 
 
 def run(chosen: argparse.Namespace) -> None:
@@ -334,34 +346,25 @@ def run(chosen: argparse.Namespace) -> None:
     _, streams = prepare(chosen.work, PAIR)
     fresh = Heads(target.hidden_size, COUNT).to(target.device)
     untrained = recorded(chosen.record, target)["untrained"] or held_out(target, fresh, tokenizer)
-    frozen, originals = None, None
+    _, originals = block_sizes(target, fresh, tokenizer, blocks=(1,))
+    frozen = None
     for regime, kind in asked_for(chosen.regime, chosen.loss):
-        text = (
-            own_words(load_pair(device=chosen.device, dtype="bfloat16").target, streams)
-            if regime == "distilled"
-            else streams
-        )
-        model, heads, plan = train_regime(
-            regime, kind, target, frozen if regime != "frozen" else None, text, chosen
-        )
-        frozen = heads if regime == "frozen" else frozen
+        text = text_of(regime, streams, chosen)
+        start = None if regime == "frozen" else frozen
+        model, heads, plan = train_regime(regime, kind, target, start, text, chosen)
+        if regime == "frozen":
+            frozen = heads
         if (regime, kind) == ("frozen", "mean"):
-            save_heads(chosen.out, heads, target)
+            save(chosen.out, heads, target, heads.config)
         if chosen.regime not in ("all", regime):
             continue
         sizes, texts = block_sizes(model, heads, tokenizer)
-        originals = originals or (
-            texts
-            if regime != "finetuned"
-            else block_sizes(target, fresh, tokenizer, blocks=(1,))[1]
-        )
         entry = {
             "regime": regime,
             "loss_kind": kind,
             "date": date.today().isoformat(),
             "command": command_line(chosen, regime, kind),
-        } | plan
-        entry |= {
+            **plan,
             "held_out": held_out(model, heads, tokenizer),
             "blocks": sizes,
             "change": differences(texts, originals),

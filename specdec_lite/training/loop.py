@@ -5,6 +5,7 @@ What lives here: everything that does not care which model is trained. What does
 (`text`), and the losses of the drafts and heads, which stand with what they train.
 """
 
+import argparse
 import hashlib
 import math
 import time
@@ -87,15 +88,13 @@ def windows(
     streams.
     """
     weights = np.array([MIXTURE[name] for name in streams])
-    chosen = [
-        list(streams)[i] for i in rng.choice(len(streams), size=rows, p=weights / weights.sum())
-    ]
-    starts = [rng.integers(len(streams[name]) - length) for name in chosen]
-    return chosen, torch.from_numpy(
-        np.stack([streams[name][s : s + length] for name, s in zip(chosen, starts)]).astype(
-            np.int64
-        )
-    )
+    drawn = rng.choice(len(streams), size=rows, p=weights / weights.sum())
+    names = [list(streams)[number] for number in drawn]
+    pieces = []
+    for name in names:
+        start = rng.integers(len(streams[name]) - length)
+        pieces.append(streams[name][start : start + length])
+    return names, torch.from_numpy(np.stack(pieces).astype(np.int64))
 
 
 def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
@@ -131,44 +130,36 @@ def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
     serves both. Source: Loshchilov and Hutter 2019; Jordan et al. 2024 (Muon), with the scale of
     Liu et al. 2025.
     """
-    trained = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-    by_muon = plan.optimizer == "muon"
-    hidden = [
-        w
-        for name, w in trained
-        if by_muon and w.dim() == 2 and not {"embedding", "head"} & set(name.split("."))
-    ]
-    if hidden and not hasattr(torch.optim, "Muon"):
+    by_muon = []
+    matrices = []
+    vectors = []
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        inner = weight.dim() == 2 and not {"embedding", "head"} & set(name.split("."))
+        if plan.optimizer == "muon" and inner:
+            by_muon.append(weight)
+        elif weight.dim() >= 2:
+            matrices.append(weight)
+        else:
+            vectors.append(weight)
+    if by_muon and not hasattr(torch.optim, "Muon"):
         raise ValueError(
             f"optimizer='muon' needs torch 2.9 or later, this is {torch.__version__}: use 'adamw'"
         )
-    taken = {id(w) for w in hidden}
-    matrices = [w for _, w in trained if w.dim() >= 2 and id(w) not in taken]
-    vectors = [w for _, w in trained if w.dim() < 2]
     groups = [
-        {"params": matrices, "weight_decay": plan.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": weights, "weight_decay": decay}
+        for weights, decay in ((matrices, plan.weight_decay), (vectors, 0.0))
+        if weights
     ]
-    made = (
-        [
-            torch.optim.AdamW(
-                [g for g in groups if g["params"]],
-                lr=plan.learning_rate,
-                betas=(0.9, 0.98),
-                fused=True,
-            )
-        ]
-        if matrices or vectors
-        else []
-    )
-    if hidden:
+    rate = plan.learning_rate
+    made: list[torch.optim.Optimizer] = []
+    if groups:
+        made.append(torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True))
+    if by_muon:
+        decay = plan.weight_decay
         made.append(
-            torch.optim.Muon(
-                hidden,
-                lr=plan.learning_rate,
-                weight_decay=plan.weight_decay,
-                adjust_lr_fn="match_rms_adamw",
-            )
+            torch.optim.Muon(by_muon, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
         )
     return made
 
@@ -179,6 +170,16 @@ def digest(model: nn.Module) -> str:
     for _, weight in sorted(model.named_parameters()):
         found.update(weight.detach().float().cpu().numpy().tobytes())
     return found.hexdigest()
+
+
+def given(chosen: argparse.Namespace, usual: dict) -> list[str]:
+    """The options of a command that are not as `usual`, as they are typed; True stands for a flag."""
+    words = []
+    for name, value in usual.items():
+        own = getattr(chosen, name.replace("-", "_"))
+        if own != value:
+            words.append(f"--{name}" if own is True else f"--{name} {own}")
+    return words
 
 
 class Checkpoint:
@@ -259,29 +260,38 @@ def train(
         if isinstance(part, Transformer):
             part.rotary(device, torch.float32)
     step_loss = torch.compile(loss, dynamic=False) if compiled else loss
-    bar = tqdm(
-        batches(streams, plan, first),
-        initial=first,
-        total=plan.steps,
-        mininterval=5,
-        desc=path.stem,
-    )
-    smooth, saved_at = None, time.monotonic()
+    windows_left = batches(streams, plan, first)
+    bar = tqdm(windows_left, initial=first, total=plan.steps, mininterval=5, desc=path.stem)
+    smooth = None
+    saved_at = time.monotonic()
     began = saved_at - spent
     for step, rows in enumerate(bar, start=first):
-        for group in (group for optimizer in optimisers for group in optimizer.param_groups):
-            group["lr"] = plan.rate(step)
-        with torch.autocast(device.type, torch.bfloat16):
-            value = step_loss(rows.to(device))
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimisers:
-            optimizer.step()
-            optimizer.zero_grad()
-        smooth = value.item() if smooth is None else 0.98 * smooth + 0.02 * value.item()
+        value = one_step(model, step_loss, rows.to(device), optimisers, plan.rate(step))
+        smooth = value if smooth is None else 0.98 * smooth + 0.02 * value
         bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
         if step + 1 == plan.steps or time.monotonic() - saved_at > 120:
             saved_at = time.monotonic()
             checkpoint.save(step + 1, saved_at - began)
     model.eval()
     return time.monotonic() - began
+
+
+def one_step(
+    model: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    rows: Tensor,
+    optimisers: list[torch.optim.Optimizer],
+    rate: float,
+) -> float:
+    """One batch: loss, gradients, clipping, one step of every optimiser. Returns the loss."""
+    for optimizer in optimisers:
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+    with torch.autocast(rows.device.type, torch.bfloat16):
+        value = loss(rows)
+    value.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimisers:
+        optimizer.step()
+        optimizer.zero_grad()
+    return value.item()

@@ -13,15 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite import results
-from specdec_lite.drafters.heads import Heads, fingerprint, save_heads
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.medusa import SHIPPED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
-from specdec_lite.sampling import Sampling
-from specdec_lite.training.blockwise import final_states, head_loss
-from specdec_lite.training.loop import Plan, train
+from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.training.features import Features
+from specdec_lite.training.loop import Plan, given, train
+from specdec_lite.training.losses import final_states, head_loss
+from specdec_lite.training.own_text import continued
 from specdec_lite.training.text import prepare
 from specdec_lite.tree import TokenTree
 
@@ -45,20 +47,23 @@ def weighted_loss(
     Head k at the row of token t_j is scored on t_{j+k+1}: labels shifted by one more than its
     number. Source: Cai et al. 2024, equation 1.
     """
-    return torch.stack(
-        [
-            decay ** (index + 1) * head_loss(model, heads, hidden, rows, index)
-            for index in range(heads.count)
-        ]
-    ).sum()
+    losses = [
+        decay ** (index + 1) * head_loss(model, heads, hidden, rows, index)
+        for index in range(heads.count)
+    ]
+    return torch.stack(losses).sum()
 
 
-def frozen_loss(model: Transformer, heads: Heads) -> Callable[[Tensor], Tensor]:
-    """Medusa-1: the heads learn, the target does not."""
+def frozen_loss(
+    model: Transformer, heads: Heads, states: Callable[[Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    """Medusa-1: the heads learn, the target does not; its hidden states are those of `states`,
+    tokens [B, n] → [B, n, d].
+    """
 
     def loss(rows: Tensor) -> Tensor:
         with torch.no_grad():
-            hidden = final_states(model, rows[:, :-1])
+            hidden = states(rows[:, :-1])
         return weighted_loss(model, heads, hidden, rows)
 
     return loss
@@ -73,9 +78,8 @@ def joint_loss(
 
     def loss(rows: Tensor) -> Tensor:
         hidden = final_states(model, rows[:, :-1])
-        return head_loss(model, heads, hidden, rows, -1) + weight * weighted_loss(
-            model, heads, hidden, rows
-        )
+        own = head_loss(model, heads, hidden, rows, -1)
+        return own + weight * weighted_loss(model, heads, hidden, rows)
 
     return loss
 
@@ -88,11 +92,10 @@ def hit_ranks(target: CausalLM, heads: Heads, ids: Tensor, first: int = 2) -> Te
     ids: [B, n]. One row for every position from which all K heads point inside the text, at tokens
     from number `first` on.
     """
-    hidden = target.score(
-        ids, target.new_cache(len(ids), ids.shape[1]), hidden_layers=("final",), last=True
-    ).hidden["final"]
-    count, length = heads.count, ids.shape[1]
-    logits = target.head(heads(hidden[:, first - 2 : length - count - 1])).float()
+    cache = target.new_cache(*ids.shape)
+    hidden = target.score(ids, cache, hidden_layers=("final",), last=True).hidden["final"]
+    count = heads.count
+    logits = target.head(heads(hidden[:, first - 2 : ids.shape[1] - count - 1])).float()
     came = ids[:, first:].unfold(1, count, 1)[:, : logits.shape[1], :, None]
     return (logits > logits.gather(-1, came)).sum(-1).flatten(0, 1)
 
@@ -122,26 +125,6 @@ def calibration_prompts(tokenizer, length: int = 96) -> Tensor:
     return torch.tensor([row for row in rows if len(row) == length])
 
 
-@torch.inference_mode()
-def continuations(
-    target: CausalLM, prompts: Tensor, new: int, temperature: float, seed: int = 0
-) -> Tensor:
-    """prompts [B, n] → [B, n + new]: each followed by the target's own text, all rows decoded
-    together.
-    """
-    adjust = Sampling(temperature)
-    generator = torch.Generator(target.device).manual_seed(seed)
-    cache = target.new_cache(len(prompts), prompts.shape[1] + new)
-    fed = prompts.to(target.device)
-    text = [prompts.to(target.device)]
-    for _ in range(new):
-        fed = torch.multinomial(
-            adjust(target.score(fed, cache, last=True).logits[:, -1]), 1, generator=generator
-        )
-        text.append(fed)
-    return torch.cat(text, 1)
-
-
 def held_out_rows(tokenizer, length: int = 256) -> Tensor:
     """Held-out text [B, length], cut into windows that do not overlap."""
     texts = [
@@ -159,27 +142,27 @@ def measure(
     it sampled at temperature 1.
     """
     prompts = calibration_prompts(tokenizer)
-    texts = {"text": (held_out_rows(tokenizer).to(target.device), 2)}
+    table = {"text": rank_table(target, heads, held_out_rows(tokenizer), 2)}
     for name, temperature in OWN_TEXT.items():
-        texts[name] = continuations(target, prompts, new, temperature), prompts.shape[1]
-    return {
-        name: accuracies(
-            torch.cat([hit_ranks(target, heads, rows, first) for rows in ids.split(32)])
-        )
-        for name, (ids, first) in texts.items()
-    }
+        text = continued(target, prompts, new, temperature)
+        table[name] = rank_table(target, heads, text, prompts.shape[1])
+    return table
+
+
+def rank_table(target: CausalLM, heads: Heads, ids: Tensor, first: int) -> list[list[float]]:
+    """Accuracies [levels][ranks] on ids [B, n], at tokens from number `first` on."""
+    parts = ids.to(target.device).split(32)
+    return accuracies(torch.cat([hit_ranks(target, heads, rows, first) for rows in parts]))
 
 
 @torch.inference_mode()
 def own_loss(target: CausalLM, rows: Tensor) -> float:
-    """Nats per token of the target's own head on rows [B, n]: joint training must not raise it."""
-    parts = [
-        F.cross_entropy(
-            target.model(part[:, :-1]).float().flatten(0, 1), part[:, 1:].flatten(), reduction="sum"
-        ).item()
-        for part in rows.to(target.device).split(8)
-    ]
-    return sum(parts) / (len(rows) * (rows.shape[1] - 1))
+    """Nats per token of the target's own head on rows [B, n]: what joint training must not raise."""
+    nats = 0.0
+    for part in rows.to(target.device).split(8):
+        logits = target.model(part[:, :-1]).float().flatten(0, 1)
+        nats += F.cross_entropy(logits, part[:, 1:].flatten(), reduction="sum").item()
+    return nats / (len(rows) * (rows.shape[1] - 1))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +186,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--work",
         type=Path,
         default=Path(".work/medusa"),
-        help="folder for checkpoints and token streams",
+        help="folder for checkpoints, token streams and the target's features (2 GB)",
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument(
@@ -215,17 +198,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def command_line(chosen: argparse.Namespace) -> str:
     """What to type to train the same way again."""
-    steps = [f"--{regime}-steps {getattr(chosen, f'{regime}_steps')}" for regime in REGIMES]
-    regime = [f"--regime {chosen.regime}"] * (chosen.regime != "all")
-    return " ".join(
-        [
-            "python -m specdec_lite.training medusa",
-            *regime,
-            *steps,
-            f"--nodes {chosen.nodes}",
-            *[f"--device {chosen.device}"] * (chosen.device != "cpu"),
-        ]
-    )
+    words = ["python -m specdec_lite.training medusa", *given(chosen, {"regime": "all"})]
+    words += [f"--{regime}-steps {getattr(chosen, f'{regime}_steps')}" for regime in REGIMES]
+    words.append(f"--nodes {chosen.nodes}")
+    return " ".join([*words, *given(chosen, {"device": "cpu"})])
 
 
 def plan(regime: str, steps: int) -> Plan:
@@ -267,50 +243,60 @@ def entry(
     }
 
 
+def train_frozen(
+    target: CausalLM, streams: dict, chosen: argparse.Namespace
+) -> tuple[Heads, float]:
+    """Fresh heads, trained on the target as it is: (heads, seconds)."""
+    torch.manual_seed(0)
+    heads = Heads(target.hidden_size, COUNT).to(target.device)
+    features = Features(target, chosen.work / "features")
+    loss = frozen_loss(target.model, heads, lambda tokens: features(tokens)["final"])
+    path = checkpoint("frozen", target, chosen)
+    return heads, train(heads, loss, streams, plan("frozen", chosen.frozen_steps), path)
+
+
 def train_joint(
     target: CausalLM, heads: Heads, streams: dict, chosen: argparse.Namespace
 ) -> tuple[CausalLM, Heads, float]:
     """A copy of target and heads, trained together from where the frozen regime ended (its
     warm-up): (target, heads, seconds).
     """
-    both = nn.ModuleDict(
-        {"model": copy.deepcopy(target.model), "heads": copy.deepcopy(heads)}
-    ).requires_grad_(True)
-    loss = joint_loss(both["model"], both["heads"])
-    seconds = train(
-        both, loss, streams, plan("joint", chosen.joint_steps), checkpoint("joint", target, chosen)
-    )
-    return CausalLM(both["model"]), both["heads"], seconds
+    model = copy.deepcopy(target.model)
+    tuned = copy.deepcopy(heads)
+    both = nn.ModuleDict({"model": model, "heads": tuned}).requires_grad_(True)
+    path = checkpoint("joint", target, chosen)
+    loss = joint_loss(model, tuned)
+    seconds = train(both, loss, streams, plan("joint", chosen.joint_steps), path)
+    return CausalLM(model), tuned, seconds
+
+
+def store(
+    folder: Path, target: CausalLM, heads: Heads, measured: dict, chosen: argparse.Namespace
+) -> None:
+    """Write the heads, and beside them what was measured and the tree chosen from their accuracies
+    on greedy text.
+    """
+    save(folder, heads, target, heads.config)
+    shape = TokenTree.best(measured["greedy"], chosen.nodes)
+    report = {
+        "accuracies": measured,
+        "tree": {"tokens": shape.tokens.tolist(), "parents": list(shape.parents)},
+        "target": fingerprint(target),
+        "command": command_line(chosen),
+    }
+    (folder / "report.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
 
 
 def run(chosen: argparse.Namespace) -> None:
-    """Train the frozen heads, store them with the tree chosen from their accuracies on greedy text,
-    and record; then the joint regime.
-    """
+    """Train the frozen heads, store them with their tree, and record; then the joint regime."""
     TokenTree.best([[0.5]], chosen.nodes)  # refuses what is no number of nodes, before the hours
     pair = load_pair(device=chosen.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer
     target.model.requires_grad_(False)
     _, streams = prepare(chosen.work, PAIR)
-    torch.manual_seed(0)
-    heads = Heads(target.hidden_size, COUNT).to(target.device)
-    seconds = train(
-        heads,
-        frozen_loss(target.model, heads),
-        streams,
-        plan("frozen", chosen.frozen_steps),
-        checkpoint("frozen", target, chosen),
-    )
+    heads, seconds = train_frozen(target, streams, chosen)
     runs = [entry("frozen", target, heads, tokenizer, chosen.frozen_steps, seconds)]
-    shape = TokenTree.best(runs[0]["accuracies"]["greedy"], chosen.nodes)
-    save_heads(chosen.out, heads, target)
-    report = {
-        "accuracies": runs[0]["accuracies"],
-        "tree": {"tokens": shape.tokens.tolist(), "parents": list(shape.parents)},
-        "target": fingerprint(target),
-        "command": command_line(chosen),
-    }
-    (chosen.out / "report.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
+    store(chosen.out, target, heads, runs[0]["accuracies"], chosen)
     if chosen.regime != "frozen":
         tuned, its_heads, seconds = train_joint(target, heads, streams, chosen)
         runs.append(entry("joint", tuned, its_heads, tokenizer, chosen.joint_steps, seconds))
@@ -319,8 +305,5 @@ def run(chosen: argparse.Namespace) -> None:
         command_line(chosen),
         chosen.device,
     )
-    results.save(
-        chosen.record,
-        stamp,
-        {"target": fingerprint(target), "decay": DECAY, "weight": WEIGHT, "runs": runs},
-    )
+    data = {"target": fingerprint(target), "decay": DECAY, "weight": WEIGHT, "runs": runs}
+    results.save(chosen.record, stamp, data)

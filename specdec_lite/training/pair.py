@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -24,6 +25,7 @@ from specdec_lite.training.loop import (
     OPTIMIZERS,
     Plan,
     digest,
+    given,
     initialise,
     next_token_loss,
     train,
@@ -94,40 +96,39 @@ def measure(
     """Held-out figures by domain: bits_per_byte of the target; with a draft, alpha = mean Σ min(p,
     q) at T=1 and argmax agreement.
     """
-    report = {}
+    sums = {"all": Counter()}
     for domain, texts in held_out_text().items():
-        nats = 0.0
-        alpha = 0.0
-        agree = 0.0
-        count = 0
-        size = 0
+        sums[domain] = Counter()
         for text in texts:
-            tokens = torch.tensor(tokenizer.encode(text))
-            size += len(tokenizer.decode(tokens[1:]).encode())
-            pieces = zip(held_out_logits(target, tokens), held_out_logits(draft or target, tokens))
-            for (logits, following), (draft_logits, _) in pieces:
-                nats += F.cross_entropy(logits, following, reduction="sum").item()
-                alpha += torch.minimum(logits.softmax(-1), draft_logits.softmax(-1)).sum().item()
-                agree += (logits.argmax(-1) == draft_logits.argmax(-1)).sum().item()
-                count += len(following)
-        report[domain] = {
-            "bits_per_byte": nats / math.log(2) / size,
-            "tokens": count,
-            "bytes": size,
-        }
-        if draft is not None:
-            report[domain] |= {"alpha": alpha / count, "argmax_agreement": agree / count}
-    totals = {key: sum(report[d][key] for d in DOMAINS) for key in ("tokens", "bytes")}
-    report["all"] = totals | {
-        "bits_per_byte": (
-            sum(report[d]["bits_per_byte"] * report[d]["bytes"] for d in DOMAINS) / totals["bytes"]
-        )
+            sums[domain].update(counts(target, tokenizer, draft, text))
+        sums["all"].update(sums[domain])
+    return {domain: figures(counted, draft is not None) for domain, counted in sums.items()}
+
+
+def counts(target: Transformer, tokenizer, draft: Transformer | None, text: str) -> Counter:
+    """Sums over one text: tokens, bytes, nats of the target, Σ min(p, q), equal argmaxes."""
+    tokens = torch.tensor(tokenizer.encode(text))
+    counted = Counter(bytes=len(tokenizer.decode(tokens[1:]).encode()))
+    pieces = zip(held_out_logits(target, tokens), held_out_logits(draft or target, tokens))
+    for (logits, following), (draft_logits, _) in pieces:
+        overlap = torch.minimum(logits.softmax(-1), draft_logits.softmax(-1)).sum()
+        counted["nats"] += F.cross_entropy(logits, following, reduction="sum").item()
+        counted["alpha"] += overlap.item()
+        counted["agree"] += (logits.argmax(-1) == draft_logits.argmax(-1)).sum().item()
+        counted["tokens"] += len(following)
+    return counted
+
+
+def figures(counted: Counter, with_draft: bool) -> dict[str, float]:
+    """What the report says of one domain."""
+    report = {
+        "bits_per_byte": counted["nats"] / math.log(2) / counted["bytes"],
+        "tokens": counted["tokens"],
+        "bytes": counted["bytes"],
     }
-    if draft is not None:
-        report["all"] |= {
-            k: sum(report[d][k] * report[d]["tokens"] for d in DOMAINS) / totals["tokens"]
-            for k in ("alpha", "argmax_agreement")
-        }
+    if with_draft:
+        report["alpha"] = counted["alpha"] / counted["tokens"]
+        report["argmax_agreement"] = counted["agree"] / counted["tokens"]
     return report
 
 
@@ -153,7 +154,7 @@ Held-out figures (report.json holds all of them). α is the mean of Σ min(p, q)
 - **Measured.** Every held-out token once, in windows of 1,024 that advance by 512, so with at least 512 tokens before it where the document has them.
 - **Command.** `{command}`, {date}, {machine}, torch {torch}, {hours:.1f} hours. {note}
 - **Licence.** The weights: Apache-2.0, as this project. The text they were trained on: the Python Software Foundation License 2.0{licences}.
-"""
+"""  # noqa: E501
 
 
 def write_card(folder: Path, report: dict) -> None:
@@ -271,74 +272,72 @@ def command_line(chosen: argparse.Namespace) -> str:
     """What to type to train the same way again: no folders of the machine it ran on. PAIR: the
     saved pair that it began from.
     """
-    words = [
-        "python -m specdec_lite.training pair",
-        f"--device {chosen.device}",
-        *(f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS),
+    usual = {f"{stage}-rate": RATES[stage] for stage in RATES}
+    usual |= {f"{stage}-decay-from": DECAY_FROM for stage in STEPS}
+    usual |= {"optimizer": "adamw", "seed": 0, "packages": False, "compile": False}
+    words = [f"python -m specdec_lite.training pair --device {chosen.device}"]
+    words += [f"--{stage}-steps {getattr(chosen, f'{stage}_steps')}" for stage in STEPS]
+    if chosen.start:
+        words.append("--start PAIR")
+    return " ".join([*words, *given(chosen, usual)])
+
+
+def plans(chosen: argparse.Namespace) -> list[Plan]:
+    """One for each stage, all of them before the first: what they refuse, they refuse before the
+    hours.
+    """
+    return [
+        Plan(
+            getattr(chosen, f"{stage}_steps"),
+            getattr(chosen, f"{stage}_rate"),
+            optimizer=chosen.optimizer,
+            decay_from=getattr(chosen, f"{stage}_decay_from"),
+            seed=chosen.seed + later,
+        )
+        for later, stage in enumerate(STEPS)
     ]
-    words += ["--start PAIR"] * bool(chosen.start)
-    words += [
-        f"--{stage}-rate {rate}"
-        for stage in RATES
-        if (rate := getattr(chosen, f"{stage}_rate")) != RATES[stage]
-    ]
-    words += [
-        f"--{stage}-decay-from {share}"
-        for stage in STEPS
-        if (share := getattr(chosen, f"{stage}_decay_from")) != DECAY_FROM
-    ]
-    words += [f"--optimizer {chosen.optimizer}"] * (chosen.optimizer != "adamw")
-    words += [f"--seed {chosen.seed}"] * (chosen.seed != 0)
-    return " ".join([*words, *["--packages"] * chosen.packages, *["--compile"] * chosen.compile])
+
+
+def models(chosen: argparse.Namespace) -> tuple[Transformer, Transformer]:
+    """Target and draft, fresh, or those of the saved pair to go on from."""
+    torch.manual_seed(0)
+    made = {}
+    for name, config in (("target", TARGET), ("draft", DRAFT)):
+        made[name] = initialise(Transformer(config)).to(chosen.device)
+        if chosen.start:
+            saved = load_model(chosen.start / name, chosen.device, "float32").model
+            made[name].load_state_dict(saved.state_dict())
+    return made["target"], made["draft"]
+
+
+def trained(
+    target: Transformer, draft: Transformer, streams: dict, chosen: argparse.Namespace
+) -> float:
+    """Train the target on text, then the draft on text and on the target's distributions. Returns
+    the seconds.
+    """
+    first, second, third = plans(chosen)
+    work = chosen.work
+    compiled = chosen.compile
+    on_text = next_token_loss(target)
+    seconds = train(target, on_text, streams, first, work / "target.pt", compiled)
+    on_text = next_token_loss(draft)
+    seconds += train(draft, on_text, streams, second, work / "draft.pt", compiled)
+    # In the name: a draft distilled on another target must not pass for this one's.
+    path = work / f"distilled-{digest(target)[:16]}.pt"
+    on_target = distillation_loss(draft, target)
+    return seconds + train(draft, on_target, streams, third, path, compiled)
 
 
 def run(chosen: argparse.Namespace) -> None:
     """Train target and draft, measure them on held-out text, and write weights, report, card and
     prompts to `--out`.
     """
-    plan = lambda stage, later: Plan(
-        getattr(chosen, f"{stage}_steps"),
-        getattr(chosen, f"{stage}_rate"),
-        optimizer=chosen.optimizer,
-        decay_from=getattr(chosen, f"{stage}_decay_from"),
-        seed=chosen.seed + later,
-    )
-    plans = [
-        plan(stage, later) for later, stage in enumerate(STEPS)
-    ]  # all of them now: what they refuse, they refuse before the hours
+    plans(chosen)
     device_named(chosen.device)
-    torch.manual_seed(0)
     tokenizer, streams = prepare(chosen.work, chosen.start, chosen.packages)
-    target, draft = (
-        initialise(Transformer(config)).to(chosen.device) for config in (TARGET, DRAFT)
-    )
-    if chosen.start:
-        for model, name in ((target, "target"), (draft, "draft")):
-            model.load_state_dict(
-                load_model(chosen.start / name, chosen.device, "float32").model.state_dict()
-            )
-    seconds = train(
-        target,
-        next_token_loss(target),
-        streams,
-        plans[0],
-        chosen.work / "target.pt",
-        chosen.compile,
-    )
-    seconds += train(
-        draft, next_token_loss(draft), streams, plans[1], chosen.work / "draft.pt", chosen.compile
-    )
-    teacher = digest(target)[
-        :16
-    ]  # in the name: a draft distilled on another target must not pass for this one's
-    seconds += train(
-        draft,
-        distillation_loss(draft, target),
-        streams,
-        plans[2],
-        chosen.work / f"distilled-{teacher}.pt",
-        chosen.compile,
-    )
+    target, draft = models(chosen)
+    seconds = trained(target, draft, streams, chosen)
     report = measure(target.cpu(), tokenizer, draft.cpu())
     report["training"] = {
         "target_steps": chosen.target_steps,
@@ -355,7 +354,6 @@ def run(chosen: argparse.Namespace) -> None:
     }
     save_pair(chosen.out, target, draft, tokenizer, report)
     write_card(chosen.out, report)
-    (chosen.out.parent / "prompts.json").write_text(
-        json.dumps(make_prompts(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
+    prompts = json.dumps(make_prompts(), indent=1, ensure_ascii=False)
+    (chosen.out.parent / "prompts.json").write_text(prompts + "\n", encoding="utf-8")
     print(json.dumps(report, indent=1))

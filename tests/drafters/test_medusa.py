@@ -1,5 +1,5 @@
-"""Medusa: which head speaks for which token, trees of its guesses, the law of what it writes, and
-the shipped heads.
+"""Medusa, beyond what the registry runs for every drafter: which head speaks for which token,
+accepted branches, other shapes of tree, and the shipped heads.
 """
 
 import json
@@ -13,24 +13,24 @@ from models_zoo import FAMILIES, PROMPT, VOCABULARY, build, logits_of, native, s
 from text_laws import NATIVE, SAMPLINGS, TINY, distance, exact_text_law, model_named, own_text_law
 
 from specdec_lite import CausalLM, TokenTree, generate, stream
-from specdec_lite.acceptance import sample_and_match, speculative_sampling, typical
+from specdec_lite.acceptance import speculative_sampling, typical
 from specdec_lite.drafters import MedusaDrafter
-from specdec_lite.drafters.heads import Heads, fingerprint, load_heads, save_heads
-from specdec_lite.drafters.medusa import SHIPPED, MedusaSession, load_report
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.medusa import SHIPPED, load_report
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.corpus import evaluation_prompts
+from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling, outcomes
-from specdec_lite.training.blockwise import final_states, head_logits
+from specdec_lite.training.losses import final_states, head_logits
 
-SPARSE = TokenTree(
-    [0, 1, 0, 2, 1, 0, 0], [-1, -1, 0, -1, 0, 1, 2]
-)  # three levels, unequal branches
+# Three levels, unequal branches.
+SPARSE = TokenTree([0, 1, 0, 2, 1, 0, 0], [-1, -1, 0, -1, 0, 1, 2])
 WIDE = TokenTree.cartesian([range(6), range(3)])
 FIVE = ["native", "Llama", "GPT2", "Gemma2", "Qwen3"]
 
 
-# Which head speaks for which token ------------------------------------------------------------------------------------
+# Which head speaks for which token --------------------------------------------------------------
 
 
 class Counting(CausalLM):
@@ -69,24 +69,16 @@ def counting_heads(target, shifts):
 def test_head_k_speaks_for_the_token_k_places_after_the_root():
     """With heads that are right by construction everything is accepted; one place off, nothing is."""
     target = Counting()
-    right = generate(
-        target,
-        [3, 4, 5],
-        MedusaDrafter(target, counting_heads(target, (1, 2, 3)), TokenTree.chain([0] * 3)),
-        16,
-    )
-    assert (
-        right.tokens.tolist() == [(6 + i) % 24 for i in range(16)]
-        and right.stats.acceptance_rate == 1
-        and right.stats.target_passes == 4
-    )
-    for shifts in ((0, 1, 2), (2, 3, 4)):
-        off = generate(
-            target,
-            [3, 4, 5],
-            MedusaDrafter(target, counting_heads(target, shifts), TokenTree.chain([0] * 3)),
-            16,
-        )
+
+    def counted(*shifts):
+        heads = counting_heads(target, shifts)
+        drafter = MedusaDrafter(target, heads, TokenTree.chain([0] * 3))
+        return generate(target, [3, 4, 5], drafter, 16)
+
+    right = counted(1, 2, 3)
+    assert right.tokens.tolist() == [(6 + i) % 24 for i in range(16)]
+    assert right.stats.acceptance_rate == 1 and right.stats.target_passes == 4
+    for off in (counted(0, 1, 2), counted(2, 3, 4)):
         assert torch.equal(off.tokens, right.tokens) and off.stats.accepted == 0
 
 
@@ -94,14 +86,14 @@ class Watched(MedusaDrafter):
     """Notes (committed tokens, the logits its heads gave) of every round."""
 
     def start(self, context):
-        self.seen, session = [], MedusaSession(self)
+        self.seen = []
+        session = super().start(context)
         propose = session.propose
 
         def noted(context):
             if context.scores is not None:
-                self.seen.append(
-                    (context.tokens.tolist(), self.logits(context.scores.hidden["final"][0, -1]))
-                )
+                hidden = context.scores.hidden["final"][0, -1]
+                self.seen.append((context.tokens.tolist(), self.logits(hidden)))
             return propose(context)
 
         session.propose = noted
@@ -112,28 +104,20 @@ class Watched(MedusaDrafter):
 def test_drafting_reads_what_training_taught(name):
     """The training forward over the whole text, at the row of t_{m-2}, equals the session's logits."""
     target = model_named(name)
-    drafter = Watched(
-        target, taught_heads("native") if name == "native" else random_heads(target), SPARSE
-    )
+    heads = taught_heads("native") if name == "native" else random_heads(target)
+    drafter = Watched(target, heads, SPARSE)
     text = torch.tensor([PROMPT + generate(target, PROMPT, drafter, 30).tokens.tolist()])
-    hidden = (
-        target.score(text, target.new_cache(), hidden_layers=("final",)).hidden["final"]
-        if name != "native"
-        else final_states(target.model, text)
-    )
-    lengths = {len(committed) for committed, _ in drafter.seen}
+    if name == "native":
+        hidden = final_states(target.model, text)
+    else:
+        scores = target.score(text, target.new_cache(), hidden_layers=("final",))
+        hidden = scores.hidden["final"]
+    trained = [head_logits(target.model, heads, hidden, index)[0] for index in range(3)]
     for committed, logits in drafter.seen:
-        trained = torch.stack(
-            [
-                head_logits(target.model, drafter.heads, hidden, index)[0, len(committed) - 2]
-                for index in range(3)
-            ]
-        )
-        assert (
-            committed == text[0, : len(committed)].tolist()
-            and (trained - logits).abs().max() < 1e-5
-        )
-    assert len(lengths) > 5
+        rows = torch.stack([of_head[len(committed) - 2] for of_head in trained])
+        assert committed == text[0, : len(committed)].tolist()
+        assert (rows - logits).abs().max() < 1e-5
+    assert len({len(committed) for committed, _ in drafter.seen}) > 5
 
 
 def test_the_tree_holds_the_likeliest_guesses_of_its_heads():
@@ -144,20 +128,16 @@ def test_the_tree_holds_the_likeliest_guesses_of_its_heads():
         order = logits.argsort(-1, descending=True)
         if len(step.tree) == len(SPARSE):
             assert step.tree.parents == SPARSE.parents
-            assert step.tree.tokens.tolist() == [
-                int(order[level, rank])
-                for level, rank in zip(SPARSE.depth.tolist(), SPARSE.tokens.tolist())
-            ]
-    assert len(steps[0].tree) == len(SPARSE) and sum(step.draft_passes for step in steps) == sum(
-        len(step.tree) > 0 for step in steps
-    )
+            assert step.tree.tokens.equal(order[SPARSE.depth, SPARSE.tokens])
+    assert len(steps[0].tree) == len(SPARSE)
+    assert [step.draft_passes for step in steps] == [len(step.tree) > 0 for step in steps]
 
 
-# Greedy: the target's own text -------------------------------------------------------------------------------------------
+# Greedy: accepted branches, and one pass for a tree ---------------------------------------------
 
 
 @pytest.mark.parametrize("name", [*NATIVE, *FAMILIES])
-def test_greedy_text_is_the_targets_own(name, monkeypatch):
+def test_branches_that_are_accepted_leave_greedy_text_and_cache_as_they_are(name, monkeypatch):
     target, heads = model_named(name), taught_heads(name)
     plain = generate(target, PROMPT, max_new_tokens=36).tokens
     made, committed, branches = watched_caches(target, monkeypatch), list(PROMPT), set()
@@ -170,67 +150,51 @@ def test_greedy_text_is_the_targets_own(name, monkeypatch):
     target.score(committed[:-1], fresh)
     assert all((a - b).abs().max() < 1e-5 for a, b in zip(contents(made[0]), contents(fresh)))
     out = generate(target, PROMPT, MedusaDrafter(target, random_heads(target), WIDE), 36)
-    assert (
-        torch.equal(out.tokens, plain)
-        and out.stats.accepted
-        and any(step.kind == "recovered" for step in out.steps)
-    )
+    assert torch.equal(out.tokens, plain) and out.stats.accepted
+    assert any(step.kind == "recovered" for step in out.steps)
 
 
-@pytest.mark.parametrize(
-    "rule", [speculative_sampling, sample_and_match, typical()], ids=lambda rule: rule.name
-)
-def test_greedy_text_under_other_rules_too(rule):
+def test_greedy_text_under_typical_acceptance_too():
     target = native()
-    out = generate(
-        target, PROMPT, MedusaDrafter(target, taught_heads("native"), SPARSE), 36, rule=rule
-    )
-    assert (
-        torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=36).tokens)
-        and out.stats.accepted
-    )
+    drafter = MedusaDrafter(target, taught_heads("native"), SPARSE)
+    out = generate(target, PROMPT, drafter, 36, rule=typical())
+    assert torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=36).tokens)
+    assert out.stats.accepted
 
 
 @pytest.mark.parametrize("name", FIVE)
 def test_one_tree_pass_in_float32_equals_a_pass_per_path_and_keeps_the_right_rows(name):
-    target = (
-        native(dtype=torch.float32) if name == "native" else CausalLM(build(name, FAMILIES[name]))
-    )
-    tree = TokenTree(
-        TokenTree.best([[0.5, 0.2, 0.1]] * 3, 16).tokens + 20,
-        TokenTree.best([[0.5, 0.2, 0.1]] * 3, 16).parents,
-    )
+    in_float32 = name == "native"
+    target = native(dtype=torch.float32) if in_float32 else CausalLM(build(name, FAMILIES[name]))
+    best = TokenTree.best([[0.5, 0.2, 0.1]] * 3, 16)
+    tree = TokenTree(best.tokens + 20, best.parents)
     for path in [(), *tree.paths()]:
         cache, fresh = target.new_cache(), target.new_cache()
         target.score(PROMPT[:-1], cache)
         logits = target.score([PROMPT[-1], *tree.tokens.tolist()], cache, tree).logits[0]
         text = PROMPT + tree.tokens[list(path)].tolist()
         alone = logits_of(target, text)[len(PROMPT) - 1 :]
-        assert (logits[[0, *(node + 1 for node in path)]] - alone).abs().max() < 1e-4
-        cache.keep((0, *(node + 1 for node in path)))
+        rows = (0, *(node + 1 for node in path))
+        assert (logits[list(rows)] - alone).abs().max() < 1e-4
+        cache.keep(rows)
         target.score(text, fresh)
-        assert cache.length == fresh.length and all(
-            (a - b).abs().max() < 1e-4 for a, b in zip(contents(cache), contents(fresh))
-        )
+        assert cache.length == fresh.length
+        assert all((a - b).abs().max() < 1e-4 for a, b in zip(contents(cache), contents(fresh)))
 
 
-@pytest.mark.parametrize(
-    "mask",
-    [lambda n: torch.ones(n, n, dtype=torch.bool).tril(), lambda n: torch.eye(n, dtype=torch.bool)],
-    ids=["causal", "itself only"],
-)
-def test_a_wrong_mask_is_seen_by_that_check(mask, monkeypatch):
+def test_a_mask_of_each_node_alone_is_seen_by_that_check(monkeypatch):
     target, tree = native(), TokenTree(WIDE.tokens + 20, WIDE.parents)
-    right = target.score([*PROMPT, *tree.tokens.tolist()], target.new_cache(), tree).logits
-    monkeypatch.setattr(TokenTree, "mask", property(lambda self: mask(len(self))))
-    assert (
-        target.score([*PROMPT, *tree.tokens.tolist()], target.new_cache(), tree).logits - right
-    ).abs().max() > 0.1
+    fed = [*PROMPT, *tree.tokens.tolist()]
+    right = target.score(fed, target.new_cache(), tree).logits
+    alone = property(lambda self: torch.eye(len(self), dtype=torch.bool))
+    monkeypatch.setattr(TokenTree, "mask", alone)
+    assert (target.score(fed, target.new_cache(), tree).logits - right).abs().max() > 0.1
 
 
-# Sampling: the law is the target's, and its broken relatives' is not ---------------------------------------------------------
+# Sampling: the law is the target's, and its broken relatives' is not ----------------------------
 
 TWO_LEVELS = TokenTree([0, 1, 0, 1], [-1, -1, 0, 0])
+WHOLE = TokenTree.cartesian([range(2), range(2)])
 
 
 def tiny(seed, size=4):
@@ -240,20 +204,11 @@ def tiny(seed, size=4):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-@pytest.mark.parametrize(
-    "shape",
-    [TWO_LEVELS, TokenTree.cartesian([range(2), range(2)]), TokenTree.chain([0, 0])],
-    ids=["sparse", "dense", "chain"],
-)
-def test_the_exact_law_of_text_sampled_with_a_tree(shape, sampling):
+@pytest.mark.parametrize("shape", [WHOLE, TokenTree.chain([0, 0])], ids=["dense", "chain"])
+def test_the_exact_law_of_text_sampled_with_other_shapes(shape, sampling):
     target, heads = tiny(0)
-    assert (
-        distance(
-            exact_text_law(target, MedusaDrafter(target, heads, shape), sampling, 3),
-            own_text_law(target, sampling, 3),
-        )
-        < 1e-12
-    )
+    law = exact_text_law(target, MedusaDrafter(target, heads, shape), sampling, 3)
+    assert distance(law, own_text_law(target, sampling, 3)) < 1e-12
 
 
 class Reported(MedusaDrafter):
@@ -264,7 +219,7 @@ class Reported(MedusaDrafter):
     soft = False
 
     def start(self, context):
-        session = MedusaSession(self)
+        session = super().start(context)
         propose = session.propose
 
         def report(context):
@@ -273,9 +228,8 @@ class Reported(MedusaDrafter):
                 return proposal
             rows = torch.eye(self.target.vocab_size, dtype=torch.float64)[proposal.tree.tokens]
             if self.soft:
-                rows = self.logits(context.scores.hidden["final"][0, -1]).softmax(-1)[
-                    proposal.tree.depth
-                ]
+                laws = self.logits(context.scores.hidden["final"][0, -1]).softmax(-1)
+                rows = laws[proposal.tree.depth]
             return Proposal(proposal.tree, rows)
 
         session.propose = report
@@ -288,16 +242,12 @@ class Soft(Reported):
 
 def worst(kind, rule=None):
     """The largest distance from the target's law over a few heads."""
-    found = []
+    apart = []
     for seed in range(3):
         target, heads = tiny(seed, 3)
-        found.append(
-            distance(
-                exact_text_law(target, kind(target, heads, TWO_LEVELS), Sampling(), 3, rule),
-                own_text_law(target, Sampling(), 3),
-            )
-        )
-    return max(found)
+        law = exact_text_law(target, kind(target, heads, TWO_LEVELS), Sampling(), 3, rule)
+        apart.append(distance(law, own_text_law(target, Sampling(), 3)))
+    return max(apart)
 
 
 def test_chosen_children_may_be_reported_as_one_hot_rows():
@@ -309,9 +259,8 @@ def test_top_k_children_with_a_soft_q_are_caught():
 
 
 def longest_of_independent_paths(proposal, target_probs, rng):
-    return (broken.longest_of_independent_paths if len(proposal.tree) else speculative_sampling)(
-        proposal, target_probs, rng
-    )
+    rule = broken.longest_of_independent_paths if len(proposal.tree) else speculative_sampling
+    return rule(proposal, target_probs, rng)
 
 
 def test_independent_paths_of_which_the_longest_is_kept_are_caught():
@@ -325,17 +274,12 @@ def test_typical_acceptance_is_caught_and_says_so_itself():
 def test_the_first_level_is_accepted_with_the_mass_of_its_children():
     target, heads = tiny(1, 7)
     drafter = MedusaDrafter(target, heads, TokenTree([0, 1], [-1, -1]))
-    first = [
-        (step, weight)
-        for step, weight in outcomes(
-            lambda rng: next(stream(target, [1, 2], drafter, 3, 1.0, rng=rng))
-        )
-    ]
+    first = list(outcomes(lambda rng: next(stream(target, [1, 2], drafter, 3, 1.0, rng=rng))))
     accepted = sum(weight for step, weight in first if step.path)
     assert accepted == pytest.approx(sum(first[0][0].p), abs=1e-12) and 0.02 < accepted < 0.98
 
 
-# What it takes and refuses ---------------------------------------------------------------------------------------------
+# What it takes and refuses ----------------------------------------------------------------------
 
 
 def test_drafts_fit_into_what_may_still_be_emitted_and_a_prompt_of_one_token_waits_a_round():
@@ -346,9 +290,8 @@ def test_drafts_fit_into_what_may_still_be_emitted_and_a_prompt_of_one_token_wai
         assert first.tree.parents == drafter.shapes[min(3, wanted - 1)].parents
     steps = list(stream(target, PROMPT[:1], drafter, 8))
     assert len(steps[0].tree) == 0 and len(steps[1].tree) > 0
-    empty = generate(
-        target, PROMPT, MedusaDrafter(target, random_heads(target), TokenTree([], [])), 8
-    )
+    nothing = MedusaDrafter(target, random_heads(target), TokenTree([], []))
+    empty = generate(target, PROMPT, nothing, 8)
     assert empty.stats.target_passes == 8 and empty.stats.drafted == 0
 
 
@@ -384,7 +327,8 @@ def test_other_objects_are_refused():
 
 def test_heads_from_a_folder(tmp_path):
     target = native()
-    save_heads(tmp_path, random_heads(target), target)
+    heads = random_heads(target)
+    save(tmp_path, heads, target, heads.config)
     with pytest.raises(ValueError, match="must be a folder that holds report.json"):
         MedusaDrafter.from_pretrained(target, tmp_path)
     (tmp_path / "report.json").write_text(
@@ -396,7 +340,7 @@ def test_heads_from_a_folder(tmp_path):
         MedusaDrafter.from_pretrained(native(seed=3), tmp_path)
 
 
-# The shipped heads -----------------------------------------------------------------------------------------------------
+# The shipped heads ------------------------------------------------------------------------------
 
 
 def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
@@ -411,19 +355,13 @@ def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
 
 
 def test_the_shipped_tree_pays_and_no_more_than_its_guesses_do():
+    target = shipped().target
     ids = [shipped().tokenizer.encode(items[0]["text"]) for items in evaluation_prompts().values()]
-    chain = TokenTree.chain([0] * load_heads(SHIPPED, shipped().target).count)
+    sparse = MedusaDrafter.from_pretrained(target)
+    chain = MedusaDrafter(target, sparse.heads, TokenTree.chain([0] * sparse.heads.count))
     tau = {}
-    for name, shape in (("sparse", None), ("chain", chain)):
-        runs = [
-            generate(
-                shipped().target,
-                prompt,
-                MedusaDrafter.from_pretrained(shipped().target, tree=shape),
-                64,
-            ).stats
-            for prompt in ids
-        ]
+    for name, drafter in (("sparse", sparse), ("chain", chain)):
+        runs = [generate(target, prompt, drafter, 64).stats for prompt in ids]
         tau[name] = sum(s.tokens for s in runs) / sum(s.target_passes for s in runs)
     assert tau["sparse"] > tau["chain"] > 1.05
 

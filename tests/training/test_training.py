@@ -338,7 +338,7 @@ def test_the_card_names_all_that_was_trained_on_and_its_licence(packages, tmp_pa
     )
 
 
-# Tokenizer and held-out text ----------------------------------------------------------------------
+# Tokenizer and held-out text ---------------------------------------------------------------------
 
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
 
@@ -408,7 +408,7 @@ def test_the_named_packages_are_pinned():
     assert {{"PIL": "pillow"}.get(name, name.lower()) for name in corpus.PACKAGES} <= pinned
 
 
-# Measurement --------------------------------------------------------------------------------------
+# Measurement ----------------------------------------
 
 
 def test_every_held_out_token_is_scored_once_with_its_full_context_where_that_fits():

@@ -4,6 +4,8 @@ measured.
 
 import argparse
 import json
+from functools import partial
+from itertools import count
 
 import numpy as np
 import pytest
@@ -12,22 +14,27 @@ import torch.nn.functional as F
 from models_zoo import native
 
 from specdec_lite import generate, results
+from specdec_lite.drafters import BlockwiseDrafter
 from specdec_lite.drafters.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.corpus import HELD_OUT
-from specdec_lite.training import MIXTURE, Plan, blockwise, train, train_tokenizer
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.loading.weights import FILE, load
+from specdec_lite.training import MIXTURE, Plan, blockwise, loop, train, train_tokenizer
 from specdec_lite.training.blockwise import (
     asked_for,
     block_sizes,
     differences,
-    head_loss,
-    heads_loss,
+    finetuned_loss,
+    frozen_loss,
     held_out,
     own_words,
     record,
     recorded,
     train_regime,
 )
+from specdec_lite.training.features import Features
+from specdec_lite.training.losses import final_states, head_loss
 
 STREAMS = {
     name: np.random.default_rng(i).integers(0, 48, 400).astype(np.uint16)
@@ -46,9 +53,13 @@ def some_heads(model, count=3):
     return heads
 
 
+def states(model):
+    return partial(final_states, model.model)
+
+
 def test_head_i_is_scored_on_the_token_i_plus_two_further_on():
     model, rows = target(), torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0))
-    heads, hidden = some_heads(model), blockwise.final_states(model.model, rows[:, :-1])
+    heads, hidden = some_heads(model), final_states(model.model, rows[:, :-1])
     for index in (-1, 0, 2):
         terms = []
         for b in range(2):
@@ -66,13 +77,13 @@ def test_the_mean_loss_is_the_mean_and_the_random_one_is_one_of_them_drawn_from_
     heads, drawn = some_heads(model), set()
     for seed in range(40):
         rows = torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(seed))
-        hidden = blockwise.final_states(model.model, rows[:, :-1])
+        hidden = final_states(model.model, rows[:, :-1])
         each = [head_loss(model.model, heads, hidden, rows, i).item() for i in range(3)]
-        assert heads_loss(model.model, heads, "mean")(rows).item() == pytest.approx(
+        assert frozen_loss(model.model, heads, "mean", states(model))(rows).item() == pytest.approx(
             sum(each) / 3, rel=1e-5
         )
-        value = heads_loss(model.model, heads, "random")(rows).item()
-        assert value == heads_loss(model.model, heads, "random")(rows).item()
+        value = frozen_loss(model.model, heads, "random", states(model))(rows).item()
+        assert value == frozen_loss(model.model, heads, "random", states(model))(rows).item()
         drawn.add(int(np.argmin(np.abs(np.array(each) - value))))
         assert min(abs(x - value) for x in each) < 1e-6
     assert drawn == {0, 1, 2}
@@ -81,13 +92,13 @@ def test_the_mean_loss_is_the_mean_and_the_random_one_is_one_of_them_drawn_from_
 def test_a_frozen_backbone_gets_no_gradient_and_a_trained_one_also_scores_its_own_head():
     model, rows = target(), torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0))
     heads = some_heads(model)
-    heads_loss(model.model, heads, "mean")(rows).backward()
+    frozen_loss(model.model, heads, "mean", states(model))(rows).backward()
     assert heads.up.grad is not None and all(w.grad is None for w in model.model.parameters())
     model.model.requires_grad_(True)
-    loss = heads_loss(model.model, heads, "mean", backbone=True)(rows)
+    loss = finetuned_loss(model.model, heads, "mean")(rows)
     loss.backward()
     assert all(w.grad is not None for w in model.model.parameters())
-    hidden = blockwise.final_states(model.model, rows[:, :-1])
+    hidden = final_states(model.model, rows[:, :-1])
     assert loss.item() == pytest.approx(
         sum(head_loss(model.model, heads, hidden, rows, i).item() for i in range(-1, 3)) / 4,
         rel=1e-5,
@@ -99,12 +110,12 @@ def test_training_lowers_the_loss_of_every_head(kind, tmp_path):
     model = target()
     streams = {name: np.tile(np.array([3, 1, 4, 1, 5, 9], dtype=np.uint16), 80) for name in MIXTURE}
     heads, rows = Heads(model.hidden_size, 3), torch.tensor([[3, 1, 4, 1, 5, 9] * 6])
-    hidden = blockwise.final_states(model.model, rows[:, :-1])
+    hidden = final_states(model.model, rows[:, :-1])
     each = lambda: [head_loss(model.model, heads, hidden, rows, i).item() for i in range(3)]
     before, weights = each(), {n: w.clone() for n, w in model.model.state_dict().items()}
     train(
         heads,
-        heads_loss(model.model, heads, kind),
+        frozen_loss(model.model, heads, kind, states(model)),
         streams,
         Plan(90, 0.02, batch=2, context=24, long_context=24, warmup=5),
         tmp_path / "h.pt",
@@ -113,9 +124,9 @@ def test_training_lowers_the_loss_of_every_head(kind, tmp_path):
     assert all(torch.equal(w, weights[n]) for n, w in model.model.state_dict().items())
 
 
-def test_own_words_are_the_targets_greedy_continuations():
+def test_own_words_are_the_targets_greedy_continuations(tmp_path):
     model = target()
-    streams = own_words(model, STREAMS, pieces=8, prompt=6, new=10, batch=4)
+    streams = own_words(model, STREAMS, tmp_path, pieces=8, prompt=6, new=10, batch=4)
     assert set(streams) <= set(MIXTURE) and sum(map(len, streams.values())) == 8 * 16
     for name, stream in streams.items():
         source = STREAMS[name].astype(int).tolist()
@@ -124,7 +135,7 @@ def test_own_words_are_the_targets_greedy_continuations():
             assert generate(model, piece[:6], max_new_tokens=10).tokens.tolist() == piece[6:]
 
 
-# What is measured ---------------------------------------------------------------------------------
+# What is measured ----------------------------------------
 
 
 @pytest.fixture
@@ -153,7 +164,7 @@ def test_held_out_counts_every_label_once(small):
         tokens = torch.tensor(tokenizer.encode(text))
         for start in range(0, len(tokens) - 4, 16):
             window = tokens[start : start + 17]
-            hidden = blockwise.final_states(model.model, window[None, :-1])[0]
+            hidden = final_states(model.model, window[None, :-1])[0]
             for j, state in enumerate(hidden):
                 for index, s in enumerate([state, *heads(state)]):
                     if j + index + 1 < len(window):
@@ -259,3 +270,73 @@ def test_fine_tuning_trains_a_copy(tmp_path, monkeypatch):
     )
     line = blockwise.command_line(chosen, "finetuned", "mean")
     assert options.parse_args(line.split()[4:]).finetuned_steps == 2
+
+
+@pytest.fixture
+def small_run(small, tmp_path, monkeypatch):
+    """run(*words): the whole command on the small target, in `tmp_path`; returns the recorded runs."""
+    tokenizer, model = small
+    streams = {name: np.tile(np.arange(48, dtype=np.uint16), 20) for name in MIXTURE}
+    pieces = dict(pieces=4, prompt=6, new=42, batch=2)
+    monkeypatch.setattr(blockwise, "load_pair", lambda **options: Pair(model, None, tokenizer))
+    monkeypatch.setattr(blockwise, "prepare", lambda work, start: (tokenizer, streams))
+    monkeypatch.setattr(blockwise, "own_words", partial(blockwise.own_words, **pieces))
+    small_plan = dict(batch=1, context=16, long_context=32)
+    plan = lambda steps, rate, batch, **other: Plan(steps, rate, **small_plan, **other)
+    monkeypatch.setattr(blockwise, "Plan", plan)
+    parser = argparse.ArgumentParser()
+    blockwise.add_arguments(parser)
+    (tmp_path / "work").mkdir()
+    places = [f"--{name}={tmp_path / name}" for name in ("out", "work")]
+    places += [f"--record={tmp_path / 'blockwise.json'}"]
+    steps = [f"--{regime}-steps={steps}" for regime, steps in (("frozen", 8), ("distilled", 4))]
+
+    def run(*words):
+        blockwise.run(parser.parse_args([*places, *steps, "--finetuned-steps=3", *words]))
+        return json.loads((tmp_path / "blockwise.json").read_text())["runs"]
+
+    return run
+
+
+def test_a_whole_run_stores_records_and_is_not_made_twice(small, small_run, tmp_path, monkeypatch):
+    runs = small_run()
+    made = [("frozen", "random"), ("frozen", "mean"), ("distilled", "mean"), ("finetuned", "mean")]
+    assert [(run["regime"], run["loss_kind"]) for run in runs] == made
+    assert [run["steps"] for run in runs] == [8, 8, 4, 3]
+    drafter = BlockwiseDrafter.from_pretrained(small[1], tmp_path / "out", k=8)
+    assert drafter.heads.count == blockwise.COUNT and drafter.heads.down.abs().max() > 0
+    stored = sorted(path.name for path in (tmp_path / "work" / "features").iterdir())
+    assert len(stored) == 8 + 4, "both losses of the frozen regime read the same features"
+    assert len(list((tmp_path / "work" / "own-text").iterdir())) == 2
+    monkeypatch.setattr(blockwise, "Features", lambda *args: pytest.fail)
+    again = small_run()
+    assert [run["held_out"] for run in again] == [run["held_out"] for run in runs]
+
+
+def test_a_run_that_was_interrupted_ends_as_a_straight_one(small, small_run, tmp_path, monkeypatch):
+    small_run("--regime=frozen", "--loss=mean")
+    weights = (tmp_path / "out" / FILE).read_bytes()
+    (tmp_path / "work").rename(tmp_path / "straight")
+    (tmp_path / "work").mkdir()
+    times = count(1000.0, 200.0)  # a checkpoint after every step
+    calls = []
+
+    class Interrupted(Features):
+        def __call__(self, tokens):
+            calls.append(tokens)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+            return super().__call__(tokens)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(blockwise, "Features", Interrupted)
+        patch.setattr(loop.time, "monotonic", lambda: next(times))
+        small_run("--regime=frozen", "--loss=mean")
+    (tmp_path / "out" / FILE).unlink()
+    monkeypatch.setattr(blockwise, "Features", Interrupted)
+    small_run("--regime=frozen", "--loss=mean")
+    assert len(calls) == 4 + 5, "three of eight steps were done"
+    again = load(tmp_path / "out", small[1], Heads)
+    (tmp_path / "out" / FILE).write_bytes(weights)
+    straight = load(tmp_path / "out", small[1], Heads)
+    assert again.down.equal(straight.down) and again.up.equal(straight.up)

@@ -1,0 +1,149 @@
+"""One file for every trained drafter: its weights, what it is built with, and whose it is.
+
+What lives here: saving and loading any module beside the target it was trained on, and the target's
+fingerprint. What does not: the modules (`drafters`), training them (`training`).
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialised
+from torch import Tensor, nn
+
+from specdec_lite.engine.models import CausalLM
+
+FILE = "weights.safetensors"
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def fingerprint(target: CausalLM) -> str:
+    """Sixteen hexadecimal digits that tell one trained target from another, whatever the dtype it
+    was loaded in.
+
+    A hash of the shape and of the first 4,096 entries of every weight, rounded to bfloat16 and then
+    to 1/1024. (A target stored in float32 and loaded in float16 is rounded twice, and may then pass
+    for another one.)
+    """
+    digest = hashlib.sha256(
+        f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode()
+    )
+    for _, weight in sorted(target.model.named_parameters()):
+        few = weight.detach().flatten()[:4096].bfloat16().float() * 1024
+        digest.update(few.round().to(torch.int32).cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
+    """Write a safetensors file whole or not at all: interrupted, it leaves the file that was there.
+
+    Args:
+        path: the file; its folder is made where it is missing.
+        tensors: what to store, by name, on any device.
+        metadata: texts that are stored with it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    part.write_bytes(serialised(stored, {"format": "pt"} | metadata))
+    part.replace(path)
+    return path
+
+
+def save(
+    folder: str | Path,
+    module: nn.Module,
+    target: CausalLM,
+    config: dict,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Path:
+    """Write a trained module to folder/weights.safetensors, whole or not at all.
+
+    Args:
+        folder: made where it is missing.
+        module: any module; its sub-modules' weights are stored too.
+        target: whose fingerprint is stored.
+        config: what the module is built with again: arguments by name, as JSON can hold them.
+        dtype: of the stored floating-point numbers; whole numbers stay as they are.
+    """
+    weights = {name: cast(weight.detach(), dtype) for name, weight in module.state_dict().items()}
+    metadata = {"config": json.dumps(config), "target": fingerprint(target)}
+    return write(Path(folder) / FILE, weights, metadata)
+
+
+def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Module:
+    """The module that was saved in a file, or in the folder that holds weights.safetensors: frozen,
+    on the target's device and in its dtype.
+
+    Args:
+        path: folder or file.
+        target: the model that the module was trained on.
+        build: the stored config by name → a module to hold the weights.
+
+    Raises ValueError where there is no such file, where it holds something else, and for what was
+    trained on another target.
+    """
+    named = f"path={str(path)!r}"
+    file = Path(path) / FILE if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise ValueError(f"{named}: must be a folder that holds {FILE}, or such a file")
+    try:
+        with safe_open(file, "pt") as opened:
+            metadata = opened.metadata() or {}
+            weights = {name: opened.get_tensor(name) for name in opened.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"{named}: not a safetensors file ({error})") from None
+    if not {"config", "target"} <= set(metadata):
+        raise ValueError(
+            f"{named}: holds {sorted(weights)} without config and fingerprint of their target: not"
+            " the file of a trained drafter"
+        )
+    if metadata["target"] != fingerprint(target):
+        raise ValueError(
+            f"{named}: trained on another target (fingerprint {metadata['target']}, this target's"
+            f" is {fingerprint(target)}): train it on this one with"
+            " `python -m specdec_lite.training`"
+        )
+    module = built(build, json.loads(metadata["config"]), named)
+    check_weights(weights, module.state_dict(), named)
+    ready = {name: cast(weight, target.dtype) for name, weight in weights.items()}
+    module.load_state_dict(ready, assign=True)
+    return module.to(target.device).requires_grad_(False).eval()
+
+
+def built(build: Callable[..., Module], config: dict, named: str) -> Module:
+    """A module of this config; the numbers it is begun with take nothing from the global chance."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return build(**config)
+    except TypeError as error:
+        raise ValueError(
+            f"{named}: stored with config {config}, which is not one of"
+            f" {getattr(build, '__qualname__', build)} ({error})"
+        ) from None
+
+
+def check_weights(weights: dict[str, Tensor], wanted: dict[str, Tensor], named: str) -> None:
+    """ValueError where the stored weights are not, name by name and shape by shape, those wanted."""
+    missing = sorted(set(wanted) - set(weights))
+    left_over = sorted(set(weights) - set(wanted))
+    if missing or left_over:
+        raise ValueError(
+            f"{named}: other weights than this drafter's: missing {missing}, left over {left_over}"
+        )
+    for name, weight in weights.items():
+        if weight.shape != wanted[name].shape:
+            raise ValueError(
+                f"{named}: {name} has shape {tuple(weight.shape)}, this drafter's has"
+                f" {tuple(wanted[name].shape)}"
+            )
+
+
+def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy in `dtype`, or as it is where it holds whole numbers."""
+    return weight.to(dtype if weight.is_floating_point() else weight.dtype, copy=True)

@@ -1,0 +1,150 @@
+"""The file of a trained drafter: what is saved is loaded, and everything else is refused by name."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from heads_zoo import random_heads
+from models_zoo import hugging_face, native, shipped
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from specdec_lite.drafters import blockwise, medusa
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import FILE, fingerprint, load, save, write
+
+
+class Deep(nn.Module):
+    """A drafter with sub-modules, whole numbers, and a buffer that is not stored."""
+
+    def __init__(self, size: int, layers: int = 2):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(size, size) for _ in range(layers))
+        self.dropout = nn.Dropout(0.5)
+        self.register_buffer("ids", torch.arange(5000) + layers)
+        self.register_buffer("angles", torch.arange(4) / 3, persistent=False)
+
+
+def saved(folder, dtype=torch.bfloat16):
+    target, module = native(), Deep(8)
+    return target, module, save(folder, module, target, {"size": 8}, dtype)
+
+
+def test_a_module_with_parts_comes_back_as_it_was(tmp_path):
+    target, module, path = saved(tmp_path / "new" / "folder", torch.float32)
+    assert path == tmp_path / "new" / "folder" / FILE
+    chance = torch.get_rng_state()
+    for place in (path, path.parent, str(path.parent)):
+        again = load(place, target, Deep)
+        assert not again.training and not any(w.requires_grad for w in again.parameters())
+        assert set(again.state_dict()) == set(module.state_dict())
+        for name, weight in module.state_dict().items():
+            wanted = target.dtype if weight.is_floating_point() else weight.dtype
+            assert again.state_dict()[name].equal(weight.to(wanted))
+        assert again.angles.equal(module.angles)
+    assert torch.get_rng_state().equal(chance), "loading takes nothing from the global chance"
+    assert module.training and module.blocks[0].weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_heads_are_stored_in_bfloat16_and_loaded_in_the_targets_dtype(dtype, tmp_path):
+    stored = native(dtype=torch.bfloat16)
+    target = CausalLM(copy.deepcopy(stored.model).to(dtype))
+    heads = random_heads(native(dtype=torch.float32), 4)
+    path = save(tmp_path, heads, stored, heads.config)
+    again = load(tmp_path, target, Heads)
+    assert again.count == 4 and again.up.dtype == again.down.dtype == dtype
+    assert again.up.equal(heads.up.bfloat16().to(dtype))
+    with safe_open(path, "pt") as opened:
+        assert {opened.get_tensor(name).dtype for name in opened.keys()} == {torch.bfloat16}
+        assert json.loads(opened.metadata()["config"]) == heads.config
+
+
+@pytest.mark.parametrize("folder, count", [(blockwise.SHIPPED, 7), (medusa.SHIPPED, 4)])
+def test_the_shipped_heads_are_such_files(folder, count):
+    heads = load(folder, shipped().target, Heads)
+    assert heads.config == {"hidden_size": 320, "count": count, "width": 320}
+    with safe_open(folder / FILE, "pt") as opened:
+        assert opened.get_tensor("up").to(heads.up.dtype).equal(heads.up)
+
+
+def test_what_is_no_file_of_a_trained_drafter_is_refused(tmp_path):
+    target = native()
+    for place in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ValueError, match=f"path='.*': must be a folder that holds {FILE}, or"):
+            load(place, target, Deep)
+    (tmp_path / "pickle").write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(ValueError, match="pickle': not a safetensors file"):
+        load(tmp_path / "pickle", target, Deep)
+    save_file({"weight": torch.zeros(2)}, tmp_path / "plain")
+    with pytest.raises(ValueError, match=r"holds \['weight'\] without config and fingerprint"):
+        load(tmp_path / "plain", target, Deep)
+
+
+def test_another_target_is_refused_with_both_fingerprints(tmp_path):
+    target, _, path = saved(tmp_path)
+    other = native(seed=1)
+    told = (
+        f"another target .fingerprint {fingerprint(target)}, this target's is {fingerprint(other)}"
+    )
+    with pytest.raises(ValueError, match=told):
+        load(path, other, Deep)
+
+
+def test_another_config_or_other_weights_are_refused_by_name(tmp_path):
+    target, module, path = saved(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"config \{'size': 8\}, which is not one of Heads \(.*size"
+    ):
+        load(path, target, Heads)
+    with pytest.raises(
+        ValueError, match=r"missing \['blocks.2.bias', 'blocks.2.weight'\], left over \[\]"
+    ):
+        load(path, target, lambda size: Deep(size, 3))
+    with pytest.raises(
+        ValueError, match=r"missing \[\], left over \['blocks.1.bias', 'blocks.1.weight'\]"
+    ):
+        load(path, target, lambda size: Deep(size, 1))
+    with pytest.raises(
+        ValueError, match=r"blocks.0.bias has shape \(8,\), this drafter's has \(9,\)"
+    ):
+        load(path, target, lambda size: Deep(size + 1))
+
+
+def test_an_interrupted_writing_leaves_the_file_that_was_there(tmp_path, monkeypatch):
+    target, module, path = saved(tmp_path)
+    before = path.read_bytes()
+
+    def interrupted(self, data):
+        self.open("wb").write(data[:99])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "write_bytes", interrupted)
+        save(tmp_path, Deep(8), target, {"size": 8})
+    assert path.read_bytes() == before
+    shared = torch.zeros(3)
+    assert write(tmp_path / FILE, {"a": shared}, {"of": "x"}).stat().st_mode & 0o077 == (
+        Path(tmp_path / "plain").touch() or (tmp_path / "plain").stat().st_mode & 0o077
+    ), "readable by those who may read any new file here"
+
+
+def test_the_fingerprint_tells_targets_apart_and_dtypes_not():
+    stored = native(dtype=torch.bfloat16, scale=0.02)
+    dtypes = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    marks = {fingerprint(CausalLM(stored.model.to(dtype))) for dtype in dtypes}
+    assert len(marks) == 1
+    assert marks.isdisjoint({fingerprint(native(seed=1)), fingerprint(native(num_layers=3))})
+    assert fingerprint(hugging_face("Llama")) == fingerprint(hugging_face("Llama"))
+    stored = native(dtype=torch.float32)
+    dtypes = (torch.bfloat16, torch.float32, torch.float64)
+    copies = [CausalLM(copy.deepcopy(stored.model).to(dtype)) for dtype in dtypes]
+    assert len({fingerprint(target) for target in copies}) == 1
+    merged = copy.deepcopy(stored.model)
+    # A fine-tuning that leaves the embeddings alone.
+    merged.blocks[1].down.weight.data += 0.01 * torch.ones(32, 1) @ torch.ones(1, 48)
+    assert fingerprint(CausalLM(merged)) != fingerprint(stored)
