@@ -18,7 +18,6 @@ from text_laws import TINY, distance, exact_text_law, own_text_law, random_law
 
 from specdec_lite import CausalLM, acceptance as a, generate, results
 from specdec_lite.acceptance import block_law, joint_law
-from specdec_lite.decoding import REFUSED
 from specdec_lite.sampling import Sampling
 
 EXACT = 1e-12
@@ -160,7 +159,6 @@ REFUSALS = {
         temperature=1.0,
     ),
     "several prompts at once": lambda: generate(native(), [[1], [2]]),
-    **{f"`{name}`": _decode(**{name: 2}) for name in REFUSED},
 }
 
 

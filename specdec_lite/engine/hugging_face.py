@@ -250,10 +250,12 @@ class HuggingFaceBackend:
         tolerance = ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float16).eps)
         for part, error in zip(PARTS, deviations(pairs)):
             if error > tolerance:
+                both = getattr(self.config, "is_decoder", None) is False
+                hint = "; its config says is_decoder=False" * both
                 return part, (
                     f"gives other logits for {part} than in one pass over the whole text: it cannot"
                     f" be decoded speculatively (off by {error:.0%} of their spread; rounding to"
-                    f" {dtype} explains {tolerance:.0%} at most)"
+                    f" {dtype} explains {tolerance:.0%} at most{hint})"
                 )
         return None, ""
 
