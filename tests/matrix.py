@@ -39,7 +39,7 @@ def recorded() -> dict:
     return {"versions": found.versions, **found.data}
 
 
-# Rules: exact laws -----------------------------------------------------------------------------------------------------
+# Rules: exact laws --------------------------------------------------------------------------------
 
 
 def adjusted(law, sampling: Sampling):
@@ -82,7 +82,7 @@ def law_of_rule(name: str, way: str) -> dict:
     }
 
 
-# Drafters: exact laws of real rounds -----------------------------------------------------------------------------------
+# Drafters: exact laws of real rounds --------------------------------------------------------------
 
 JUDGES = (
     "speculative_sampling",
@@ -123,7 +123,7 @@ def law_of_drafter(name: str, judge: str) -> dict:
     }
 
 
-# Refusals --------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 def _decode(**options):

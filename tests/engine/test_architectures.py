@@ -99,7 +99,7 @@ def test_the_check_sees_what_it_is_there_for(monkeypatch):
         examine("llama")
 
 
-# The long matrix: `make test-all`, and every week -----------------------------------------------------------------
+# The long matrix: `make test-all`, and every week -------------------------------------------------
 
 
 @pytest.fixture(scope="module")

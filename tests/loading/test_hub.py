@@ -297,7 +297,7 @@ def test_models_that_cannot_be_cut_back_are_still_refused_by_name(tmp_path, toke
         load_pair(tmp_path, tmp_path, device="cpu")
 
 
-# The list of pairs -----------------------------------------------------------------------------------------------------
+# The list of pairs --------------------------------------------------------------------------------
 
 
 def test_the_listed_pairs_hold_together():
