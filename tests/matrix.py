@@ -18,7 +18,6 @@ from text_laws import TINY, distance, exact_text_law, own_text_law, random_law
 
 from specdec_lite import CausalLM, acceptance as a, generate, results
 from specdec_lite.acceptance import block_law, joint_law
-from specdec_lite.decoding import REFUSED
 from specdec_lite.sampling import Sampling
 
 EXACT = 1e-12
@@ -40,7 +39,7 @@ def recorded() -> dict:
     return {"versions": found.versions, **found.data}
 
 
-# Rules: exact laws -----------------------------------------------------------------------------------------------------
+# Rules: exact laws --------------------------------------------------------------------------------
 
 
 def adjusted(law, sampling: Sampling):
@@ -83,7 +82,7 @@ def law_of_rule(name: str, way: str) -> dict:
     }
 
 
-# Drafters: exact laws of real rounds -----------------------------------------------------------------------------------
+# Drafters: exact laws of real rounds --------------------------------------------------------------
 
 JUDGES = (
     "speculative_sampling",
@@ -124,7 +123,7 @@ def law_of_drafter(name: str, judge: str) -> dict:
     }
 
 
-# Refusals --------------------------------------------------------------------------------------------------------------
+# Refusals -----------------------------------------------------------------------------------------
 
 
 def _decode(**options):
@@ -160,7 +159,6 @@ REFUSALS = {
         temperature=1.0,
     ),
     "several prompts at once": lambda: generate(native(), [[1], [2]]),
-    **{f"`{name}`": _decode(**{name: 2}) for name in REFUSED},
 }
 
 

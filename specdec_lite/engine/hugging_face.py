@@ -1,11 +1,12 @@
 """Passes of any Hugging Face causal language model.
 
-What lives here: what the types need (masks, positions, scales), and which of them cannot be decoded
-speculatively. What does not: loading (`pairs`), and checks that hold for every model (`models`).
+What lives here: what the types need (masks, positions, scales), and the self-test that finds out
+whether a model can be decoded speculatively. What does not: loading (`pairs`), and checks that hold
+for every model (`models`).
 """
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -47,62 +48,6 @@ class HuggingFaceStorage:
 
 # Layers whose state is not a list of keys and values, so that it cannot be cut back: refused.
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
-# Models that refuse a tree mask or count distances in rows, not in positions (ALiBi, local
-# attention). They verify a tree path by path, as do layers unknown here, models that take no
-# positions, and attention kernels that take no mask of their own for every row (FlashAttention).
-MASKLESS = {"bloom", "mpt", "gpt_neo"}
-# Model types whose text cannot be continued from a plain cache of keys and values, and why. Found
-# by running every type.
-REFUSED = {
-    kind: reason
-    for reason, kinds in {
-        "counts positions from its padding id, not from the start of the text": (
-            "camembert",
-            "data2vec-text",
-            "roberta",
-            "roberta-prelayernorm",
-            "xlm-roberta",
-            "xlm-roberta-xl",
-            "xmod",
-        ),
-        "looks at later tokens too, so its logits change when text is added": (
-            "cpmant",
-            "prophetnet",
-            "xlm",
-            "xlnet",
-        ),
-        "keeps no cache": ("openai-gpt",),
-        "keeps hashed buckets in place of keys and values": ("reformer",),
-        "keeps an index of its own for sparse attention besides keys and values": (
-            "axk2",
-            "deepseek_v32",
-            "dots3_note",
-            "dots3_note_text",
-            "glm_moe_dsa",
-            "hy_v4",
-        ),
-        "mixes neighbouring tokens by convolutions whose state cannot be cut back": (
-            "inkling_text",
-            "inkling2_text",
-        ),
-        "decodes sound and text in step": ("moshi", "musicgen", "musicgen_melody"),
-    }.items()
-    for kind in kinds
-}
-
-
-# Types that are decoders only where their config says so, which is not its default.
-BIDIRECTIONAL = {
-    "bert",
-    "bert-generation",
-    "big_bird",
-    "electra",
-    "ernie",
-    "megatron-bert",
-    "rembert",
-    "roc_bert",
-    "roformer",
-}
 
 
 def context_length(config) -> int:
@@ -126,19 +71,86 @@ def context_length(config) -> int:
     return limit
 
 
-# By how much a type multiplies its logits after the projection. (MPT has such a setting too, which
-# transformers does not use.)
-SCALED = {
-    "cohere": lambda config: config.logit_scale or 1.0,
-    "granite": lambda config: 1 / config.logits_scaling,
-    "minicpm3": lambda config: 1 / config.logits_scaling,
-    "hyperclovax": lambda config: config.logits_scaling,
-}
+# The self-test: what it looks at, in order, and the tree that it feeds (two paths, interleaved).
+PARTS = (
+    "a prompt",
+    "a block of tokens",
+    "a token after its cache was cut back",
+    "a tree",
+    "what follows a kept path",
+)
+PARENTS = (-1, -1, 0, 1, 2, 3)
+TEXT = 11
+ATTEMPTS = 3
+ROUNDINGS = 20
+"""Errors of so many units of rounding are none: models of 32 layers, each module of which was made
+to round at random, came to 7 (and to 7 where a mixture of experts sent tokens elsewhere, which is
+why another text is tried); those that cannot be decoded, trained or random, to 30 and more even in
+bfloat16. No dtype counts as finer than float16, since GPUs may multiply float32 in TF32.
+"""
+
+
+def in_pieces(
+    backend: "HuggingFaceBackend", prompt: Tensor, tree: TokenTree
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """For each of PARTS the logits [n, V] of a model that reads in pieces, and those of one plain
+    pass over the whole text.
+
+    Args:
+        prompt: [n ≥ 2] ids of a text; the last of them is the tree's root.
+        tree: what may follow; its last path is kept.
+    """
+    root, nodes = prompt[-1:], tree.tokens.to(prompt.device)
+    start = len(prompt) - 1
+    paths = [list(path) for path in tree.paths()]
+    texts = [torch.cat((prompt, nodes[path], root)) for path in paths]
+    whole = [backend.model(input_ids=text[None]).logits[0] for text in texts]
+    cache = Cache(backend.storage(1, 0))
+
+    def feed(tokens: Tensor, tree: TokenTree | None = None) -> Tensor:
+        logits = backend.score(tokens[None], cache, tree, (), False).logits[0]
+        cache.length += len(tokens)
+        return logits
+
+    yield feed(prompt[:-1]), whole[0][:start]
+    if not cache.storage.snapshot():
+        raise ValueError("it puts no keys and values in the cache that it is given")
+    yield feed(texts[0][start:]), whole[0][start:]
+    cache.crop(start)
+    yield feed(root), whole[0][start : start + 1]
+    cache.crop(start)
+    logits = feed(torch.cat((root, nodes)), tree)
+    rows = [[0, *(node + 1 for node in path)] for path in paths]
+    yield logits[sum(rows, [])], torch.cat([theirs[start:-1] for theirs in whole])
+    cache.storage.move(start, torch.tensor(rows[-1]))
+    cache.crop(start + len(rows[-1]))
+    yield feed(root), whole[-1][-1:]
+
+
+def deviations(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
+    """The largest error of a row in each pair of logits [n, V], as a share of the spread of all.
+
+    What the second of a pair leaves out (NaN, infinities, the number that masks tokens) counts in
+    neither.
+    """
+    theirs = torch.cat([rows for _, rows in pairs])
+    seen = theirs.isfinite() & (theirs > torch.finfo(theirs.dtype).min / 2)
+    rows = theirs.float().where(seen, torch.tensor(torch.nan))
+    spread = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).nanmean().sqrt()
+    floor = rows.square().nanmean().sqrt() / ROUNDINGS  # logits themselves are rounded
+    apart = torch.cat([ours for ours, _ in pairs]).float() - rows
+    apart = apart.nan_to_num(torch.inf).where(seen, torch.tensor(torch.nan)).square().nanmean(-1)
+    errors = (apart.sqrt() / torch.maximum(spread, floor)).nan_to_num(0.0, torch.inf)
+    return [part.max().item() for part in errors.split([len(rows) for rows, _ in pairs])]
 
 
 class HuggingFaceBackend:
     """Any Hugging Face causal LM. Masks are additive float 4-D tensors; models that refuse them
     verify a tree path by path.
+
+    One self-test decides whether a model can be decoded speculatively, and how it takes trees. What
+    a short text cannot show is read from the config: windows, chunks, local attention, the reach of
+    "longrope". ValueError for a model whose logits in pieces are not those of one pass.
     """
 
     def __init__(self, model: nn.Module):
@@ -154,16 +166,8 @@ class HuggingFaceBackend:
                 f"{name} carries recurrent state, which cannot be cut back to an earlier token"
                 " after a rejection"
             )
-        if config.model_type in REFUSED:
-            raise ValueError(
-                f"{name} {REFUSED[config.model_type]}: it cannot be decoded speculatively"
-            )
-        if config.model_type in BIDIRECTIONAL and not config.is_decoder:
-            raise ValueError(
-                f"{name} looks at later tokens too unless its config says is_decoder=True: it"
-                " cannot be decoded speculatively"
-            )
         self.model = model
+        self.config = config
         self.vocab_size = model.get_output_embeddings().weight.shape[0]
         self.num_layers = config.num_hidden_layers
         self.hidden_size = config.hidden_size
@@ -171,23 +175,89 @@ class HuggingFaceBackend:
         self.embedding = model.get_input_embeddings()
         self.head = model.get_output_embeddings()
         self.takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+        kinds = self.layer_types | set(getattr(config, "attention_layers", ()))
         self.by_path = (
             not self.takes_positions
-            or getattr(config, "alibi", False)
-            or config.model_type in MASKLESS
             or getattr(config, "_attn_implementation", None) not in (None, "eager", "sdpa")
-            or bool(self.layer_types - {"full_attention", "sliding_attention"})
+            or bool(kinds - {"full_attention", "sliding_attention", "global"})
         )
         knows_windows = hasattr(
             inspect.getmodule(type(model)), "create_sliding_window_causal_mask"
         )  # a setting that no code reads is none
         self.windowed = getattr(config, "sliding_window", None) if knows_windows else None
-        self.scale = next(
-            (scale(config) for kind, scale in SCALED.items() if config.model_type.startswith(kind)),
-            1.0,
-        )
+        self.scale = None
         self.cap = getattr(config, "final_logit_softcapping", None)
-        self.compared = False
+        self._judge()
+
+    def _judge(self) -> None:
+        """The self-test: raises ValueError for a model that fails it. One that cannot run here (its
+        weights are on the meta device, its kernels not installed), or reads less than the test, is
+        not judged, and takes trees path by path. Leaves the model and the global random numbers as
+        they were.
+        """
+        device = next(self.model.parameters()).device
+        if device.type == "meta" or self.max_positions in range(TEXT):
+            self.by_path = True
+            return
+        modes = {module: module.training for module in self.model.modules()}
+        self.model.eval()
+        try:
+            with torch.no_grad(), torch.random.fork_rng([device] * (device.type == "cuda")):
+                part, fault = self._fault(device)
+                if part in PARTS[3:] and not self.by_path:
+                    self.by_path = True
+                    part, fault = self._fault(device)
+        except ImportError:
+            self.by_path, part = True, None
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+        if part is not None:
+            raise ValueError(f"{type(self.model).__name__} {fault}")
+
+    def _fault(self, device: torch.device) -> tuple[str | None, str]:
+        """The first of PARTS that goes wrong with the last of ATTEMPTS texts, and how; (None, "")
+        as soon as one text goes well.
+        """
+        known = min(self.vocab_size, len(self.embedding.weight))
+        padding = getattr(self.config, "pad_token_id", None)
+        spaced = torch.arange(1, TEXT + 1, device=device) * known // (TEXT + 2)
+        part, fault = None, ""
+        for attempt in range(ATTEMPTS):
+            text = (spaced + attempt) % known
+            text = text if padding is None else (text + (text == padding)) % known
+            nodes = text[-len(PARENTS) :]
+            part, fault = self._difference(text[: -len(PARENTS)], TokenTree(nodes.cpu(), PARENTS))
+            if part is None:
+                break
+        return part, fault
+
+    def _difference(self, prompt: Tensor, tree: TokenTree) -> tuple[str | None, str]:
+        """The same for one text."""
+        pairs: list[tuple[Tensor, Tensor]] = []
+        try:
+            for ours, theirs in in_pieces(self, prompt, tree):
+                if len(ours) != len(theirs):
+                    raise ValueError(f"it gives {len(ours)} rows for {len(theirs)} tokens")
+                pairs.append((ours, theirs))
+        except (ImportError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            part = PARTS[len(pairs)]
+            told = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+            return part, f"fails on {part}: it cannot be decoded speculatively ({told})"
+        dtype = pairs[0][1].dtype
+        tolerance = ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float16).eps)
+        for part, error in zip(PARTS, deviations(pairs)):
+            if error > tolerance:
+                both = getattr(self.config, "is_decoder", None) is False
+                hint = "; its config says is_decoder=False" * both
+                return part, (
+                    f"gives other logits for {part} than in one pass over the whole text: it cannot"
+                    f" be decoded speculatively (off by {error:.0%} of their spread; rounding to"
+                    f" {dtype} explains {tolerance:.0%} at most{hint})"
+                )
+        return None, ""
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
         return HuggingFaceStorage()
@@ -196,32 +266,42 @@ class HuggingFaceBackend:
         """The vocabulary projection, and what some types do after it. ValueError, at the first
         call, where a pass gives other logits.
         """
-        if not self.compared:
-            self._compare()
-        return self._project(hidden)
+        if self.scale is None:
+            self.scale = self._learn_scale()
+        return self._project(hidden, self.scale)
 
-    def _project(self, hidden: Tensor) -> Tensor:
-        """With the type's scale of the logits (SCALED) and Gemma's soft cap."""
-        logits = self.head(hidden) * self.scale
+    def _project(self, hidden: Tensor, scale: float) -> Tensor:
+        """With a scale of the logits, and Gemma's soft cap."""
+        logits = self.head(hidden) * scale
         return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
     @torch.inference_mode()
-    def _compare(self) -> None:
-        """Read a few tokens (a padding one says nothing: its state may be zero) and hold `_project`
-        against the pass's own logits.
+    def _learn_scale(self) -> float:
+        """Of what the config names as the logits' scale, which some types multiply by, some divide
+        by and some ignore, the one that gives a pass's own logits for a few tokens (more than one:
+        a padding token's state may be zero).
         """
+        names = ("logit_scale", "logits_scaling")
+        named = [getattr(self.config, name, None) for name in names]
+        numbers = [float(value) for value in named if isinstance(value, int | float) and value]
         tokens = torch.arange(min(8, self.vocab_size), device=self.head.weight.device)[None]
         scores = self._forward(tokens, self.storage(1, 8).cache, {}, ("final",), last=False)
+
+        def error(scale: float) -> float:
+            ours = self._project(scores.hidden["final"], scale)
+            return (ours - scores.logits).abs().max().item()
+
         try:
-            apart = self._project(scores.hidden["final"]) - scores.logits
+            scale = min((1.0, *numbers, *(1 / number for number in numbers)), key=error)
+            fits = error(scale) <= 0.02 * scores.logits.abs().max().item()
         except RuntimeError:  # of another width
-            apart = scores.logits
-        if apart.abs().max() > 0.02 * scores.logits.abs().max():
+            fits = False
+        if not fits:
             raise ValueError(
                 f"{type(self.model).__name__} does something to its logits after the vocabulary"
                 " projection that is not known here: heads cannot draft for it"
             )
-        self.compared = True
+        return scale
 
     def score(
         self,
@@ -230,7 +310,23 @@ class HuggingFaceBackend:
         tree: TokenTree | None,
         hidden_layers: Sequence[Layer],
         last: bool,
+        cached: int = 0,
+        states: tuple[int, Tensor] | None = None,
     ) -> Scores:
+        """The pass behind `CausalLM.score`. ValueError for `states`, and for `cached` where a tree
+        is verified path by path.
+        """
+        name = type(self.model).__name__
+        if states is not None:
+            raise ValueError(
+                f"states begins behind block {states[0]}: {name} always runs all its layers; only"
+                " native models take states"
+            )
+        if cached and self.by_path:
+            raise ValueError(
+                f"cached={cached}: {name} verifies a tree path by path; cut the cache back to the"
+                " tree's root and feed the whole tree again"
+            )
         if self.num_layers in hidden_layers:
             raise ValueError(
                 f'hidden_layers={list(hidden_layers)}: Hugging Face models give "final" in place of'
@@ -241,20 +337,22 @@ class HuggingFaceBackend:
             return Scores(scores.logits[:, -1:], scores.hidden) if last else scores
         count, length = tokens.shape[1], cache.length
         options: dict = {}
-        positions = tree_positions(length, count, tree, tokens.device)
+        part = {"cached": cached} if cached else {}
+        positions = tree_positions(length, count, tree, tokens.device, **part)
         if self.takes_positions:
             options["position_ids"] = positions.expand(len(tokens), -1)
         if tree is not None:
-            options["attention_mask"] = self._mask(length, count, tree, positions, len(tokens))
+            options["attention_mask"] = self._mask(
+                lambda window: visible(length, count, tree, window, positions, **part), len(tokens)
+            )
         return self._forward(tokens, cache.storage.cache, options, hidden_layers, last)
 
-    def _mask(self, length: int, count: int, tree, positions: Tensor, batch: int):
+    def _mask(self, seen: Callable[[int | None], Tensor], batch: int):
+        """Of what is `seen` through a window (None: there is none) the mask of each type of layer."""
         dtype = next(self.model.parameters()).dtype
 
         def build(window: int | None) -> Tensor:
-            return additive(visible(length, count, tree, window, positions), dtype).expand(
-                batch, 1, -1, -1
-            )
+            return additive(seen(window), dtype).expand(batch, 1, -1, -1)
 
         if not self.layer_types:
             return build(self.windowed)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 
 from specdec_lite.engine.hugging_face import context_length
@@ -113,24 +114,13 @@ def has_bfloat16(device: str | torch.device) -> bool:
 
 
 def free_bytes(device: str | torch.device) -> int | None:
-    """Memory that is free on a GPU, or available on this machine; None where the system does not
-    say.
+    """Memory that is free on a GPU, or available on this machine; None for other devices, which do
+    not say.
     """
     where = torch.device(device)
     if where.type == "cuda":
         return _free_on_gpu(where)
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next(
-        (
-            int(line.split()[1]) * 1024
-            for line in lines
-            if line.startswith("MemAvailable") and where.type == "cpu"
-        ),
-        None,
-    )
+    return psutil.virtual_memory().available if where.type == "cpu" else None
 
 
 def _free_on_gpu(device: torch.device) -> int:

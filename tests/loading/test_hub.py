@@ -4,6 +4,7 @@ the hub's route.
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -223,7 +224,20 @@ def test_room_is_reported_in_numbers():
         "17.8 GB are needed on cuda and 16.0 GB are free: target 15.2 GB, draft 1.0 GB,"
     ) and ADVICE in str(error.value)
     assert gigabytes(2_500_000) == "2.5 MB" and free_bytes("meta") is None
-    assert free_bytes("cpu") is None or free_bytes("cpu") > 1e6
+    assert free_bytes("cpu") > 1e6
+
+
+def test_free_memory_is_known_on_every_system(monkeypatch):
+    """Without the files that only Linux has."""
+
+    def absent(path, *args, **options):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr("pathlib.Path.read_text", absent)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=5_000_000))
+    assert free_bytes("cpu") == 5_000_000
+    with pytest.raises(MemoryError, match="6.6 MB are needed on cpu and 5.0 MB are free"):
+        check_room({"target": 6_000_000}, "cpu", 64)
 
 
 def test_running_out_of_memory_gives_advice_not_a_wall(folder, monkeypatch):
