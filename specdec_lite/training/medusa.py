@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite import results
 from specdec_lite.drafters.heads import Heads, fingerprint, save_heads
 from specdec_lite.drafters.medusa import SHIPPED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
+from specdec_lite.measure import results
 from specdec_lite.sampling import Sampling
 from specdec_lite.training.blockwise import final_states, head_loss
 from specdec_lite.training.loop import Plan, train
