@@ -122,6 +122,7 @@ def test_rows_are_adjusted_one_by_one_and_half_precision_is_lifted():
     rows = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0))
     sampling = Sampling(0.7, 4, 0.8)
     assert torch.equal(sampling(rows)[1, 2], sampling(rows[1, 2]))
+    assert torch.equal(Sampling(0)(rows)[1, 2], Sampling(0)(rows[1, 2]))
     assert sampling(rows.bfloat16()).dtype == torch.float32 == sampling(rows.half()).dtype
     assert sampling(torch.tensor([0.0, -math.inf, 1.0]))[1] == 0
 
