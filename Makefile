@@ -17,7 +17,7 @@ help:
 	@echo "make format lay out Python and JavaScript as make test wants them"
 	@echo "make test   check the format, build the book strictly and run the tests, in a real browser too"
 	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
-	@echo "make mutate change the library in small ways and count the changes that the tests notice (about an hour)"
+	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"

@@ -36,7 +36,7 @@ def pairs(draw, size=None):
 LENIENCE = st.floats(0.01, 1)
 
 
-# Distributions ---------------------------------------------------------------------------------------------------
+# Distributions -----------------------------------------------------------------------------------
 
 
 @given(pairs())
@@ -123,9 +123,9 @@ def test_the_two_simpler_rules_agree_less_often_than_a_joint_law_can():
 
 def test_residual_of_equal_distributions_is_the_target():
     p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
-    assert theory.residual(p, p.clone()).equal(p)
+    assert np.array_equal(theory.residual(p, p.clone()), p)
     mixed = theory.residual(p, torch.tensor([[0.5, 0.3, 0.2], [0.7, 0.2, 0.1]]))
-    assert mixed[0].equal(p[0]) and mixed[1].tolist() == [0, 0, 1]
+    assert np.array_equal(mixed[0], p[0]) and mixed[1].tolist() == [0, 0, 1]
 
 
 @given(pairs())
@@ -195,7 +195,7 @@ def test_lenient_distance_of_the_scaled_residual_is_larger_somewhere():
 
 
 @given(pairs(size=4))
-def test_torch_and_numpy_agree_and_torch_stays_torch(pair):
+def test_tensors_are_read_as_arrays_and_numpy_comes_back(pair):
     p, q = pair
     a, b = torch.tensor(np.stack([p, q])), torch.tensor(np.stack([q, q]))
     for function in (
@@ -207,11 +207,30 @@ def test_torch_and_numpy_agree_and_torch_stays_torch(pair):
         lambda x, y: theory.lenient_acceptance_rate(x, y, 0.5),
     ):
         tensor, array = function(a, b), function(a.numpy(), b.numpy())
-        assert isinstance(tensor, torch.Tensor) and isinstance(array, np.ndarray)
-        np.testing.assert_allclose(tensor.numpy(), array, atol=1e-12)
+        assert isinstance(tensor, np.ndarray) and isinstance(array, np.ndarray)
+        np.testing.assert_array_equal(tensor, array)
+        np.testing.assert_array_equal(function(a.clone().requires_grad_(), b.numpy()), array)
+        assert function(a[0], b[0]) == pytest.approx(array[0], abs=1e-12)
 
 
-# Tokens, time, arithmetic ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("function", [theory.acceptance_rate, theory.total_variation])
+def test_one_pair_gives_a_float_that_knows_what_a_tensor_knew(function):
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.25, 0.5, 0.25]).bfloat16()
+    rate = function(p, q)
+    assert isinstance(rate, float) and rate.item() == rate == rate.mean()
+
+
+def test_rows_may_miss_one_by_the_rounding_of_a_float32_softmax_and_by_no_more():
+    size = 262_208  # the largest vocabulary in use
+    torch.manual_seed(0)
+    flat = (torch.randn(2, size) / 100).softmax(-1)
+    assert 0 < theory.acceptance_rate(*flat) < 1
+    for wrong in (1 - 3e-5, 1 + 3e-5):
+        with pytest.raises(ValueError, match="sum to 1"):
+            theory.total_variation([0.5, 0.5], [0.5 * wrong, 0.5 * wrong])
+
+
+# Tokens, time, arithmetic ------------------------------------------------------------------------
 
 
 @given(ALPHA, GAMMA)
@@ -401,7 +420,7 @@ def test_bad_input_is_refused_by_name(case):
         BAD[case]()
 
 
-# What was published ----------------------------------------------------------------------------------------------
+# What was published ------------------------------------------------------------------------------
 
 
 def test_claim_leviathan_table_1_to_the_printed_digits():
@@ -520,6 +539,5 @@ def test_what_is_no_number_is_refused_by_name(wrong):
         "profile": lambda: theory.tokens_from_profile(wrong),
         "p": lambda: theory.acceptance_rate(wrong, [0.5, 0.5]),
     }.items():
-        if name != "p" or not isinstance(wrong, torch.Tensor):
-            with pytest.raises(TypeError, match=rf"^{name}=.*must be a number"):
-                call()
+        with pytest.raises(TypeError, match=rf"^{name}=.*must be a number"):
+            call()

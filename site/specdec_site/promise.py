@@ -2,7 +2,7 @@
 against a fresh run, the book shows both.
 """
 
-from collections import Counter
+import re
 from collections.abc import Callable, Iterable
 
 from docutils import nodes
@@ -123,8 +123,8 @@ def refusals(data: dict) -> nodes.table:
 
 
 def mutants(data: dict) -> nodes.container:
-    """One row for each module: how many changes were killed, survived, or are reached by no test of
-    the fast part; then why some survived.
+    """One row for each module: how many changes were killed, survived, or are reached by no test;
+    then the survivors.
     """
     heads = ("killed", "survived", "untested", "timed out")
     counted = table(
@@ -134,18 +134,13 @@ def mutants(data: dict) -> nodes.container:
             for module, counts in data["modules"].items()
         ),
     )
-    reasons = Counter(
-        survivor["harmless"] or "something that a test should notice"
-        for survivor in data["survivors"]
+    bare = re.compile(r"^specdec_lite\.|__mutmut_\d+$|(?<=\.)x(?:_|ǁ)")  # mutmut's own marks
+    function = lambda name: bare.sub("", name).replace("ǁ", ".")
+    survivors = (
+        (nodes.literal("", function(row["name"])), nodes.literal("", row["change"]))
+        for row in data["survivors"]
     )
-    return nodes.container(
-        "",
-        counted,
-        table(
-            ("what the survivors change", "changes"),
-            ((reason, str(count)) for reason, count in reasons.most_common()),
-        ),
-    )
+    return nodes.container("", counted, table(("function", "a change that survived"), survivors))
 
 
 def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
@@ -154,8 +149,8 @@ def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
             return [nodes.paragraph(text=f"Nothing is recorded in results/{name}.json yet.")]
         found = results.load(name)
         note = (
-            f" {found.data['run']} of {found.data['mutants']} changes were run; the tests noticed"
-            f" {found.data['score']:.0%} of them."
+            f" {found.data['run']} changes were run; the tests noticed {found.data['score']:.0%} of"
+            " them."
             if "score" in found.data
             else ""
         )

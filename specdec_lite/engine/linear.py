@@ -1,16 +1,15 @@
-"""A linear layer whose weights can be laid out once for the processor that multiplies by them.
+"""Linear layers whose weights are laid out once for the processor that multiplies by them.
 
 A product with few rows of input spends much of its time on bringing the weights into an order that
 suits the processor, anew in every pass. oneDNN can keep a copy in that order. What lives here: the
-copy, and when it may be used. What does not: the models that are made of such layers
-(`transformer`). Packed and plain products agree to within rounding.
+layer that holds such a copy, and `pack` and `unpack`, which put it in and out of a model. What does
+not: the models (`transformer`). Packed and plain products agree to within rounding.
 """
 
 import platform
 from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROWS = 8
@@ -25,75 +24,58 @@ OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_sup
 """What PyTorch's own compiler calls for the same purpose. Their names are no promise of PyTorch's:
 where one is missing, nothing is packed.
 """
+COPY = ("packed", "source", "version")
 
 
-class Linear(nn.Linear):
-    """`nn.Linear` that multiplies by a packed copy of its weights once `pack` has made one.
+class PackedLinear(nn.Linear):
+    """A frozen `nn.Linear` that multiplies by a packed copy of its weights in inference mode.
 
-    The copy serves inference mode only, and only while the weights are those it was made of:
-    weights that are trained (`requires_grad`), changed or loaded, autocast and a move to another
-    device or dtype take the plain product. Changes that PyTorch does not count, through
-    `weight.data` or `weight.numpy()`, go unnoticed: `pack` again after `unpack`.
+    Elsewhere the product is the plain one: gradients reach the input, and compilers and counters of
+    operations see what they know. `pack` makes such a layer of an `nn.Linear` in place, as PyTorch's
+    lazy layers become plain ones, so `weight` and whatever refers to the layer stay what they are.
+    Once the weights are others than those packed (changed, loaded, replaced, moved), the layer is
+    the plain one again. Deep copies and pickles are plain too. Changes through `weight.data` in
+    place and `weight.numpy()`, which PyTorch does not count, go unnoticed. RuntimeError where the
+    weights are to be trained: some optimisers change them without counting it either.
     """
 
-    packed: Tensor | None = None
-    source: Tensor | None = (
-        None  # held while the copy is, so that no other weights can come to lie at its address
-    )
-    version: int = -1
-    trained: bool = False
+    packed: Tensor
+    source: Tensor  # holds the memory that was packed: no other weights can come to lie there
+    version: int
 
-    def pack(self) -> None:
-        """Copy the weights into oneDNN's order where that can be done and is worth it; do nothing
-        elsewhere.
-        """
-        if worth_packing(self.weight) and not self._is_current():
-            self.source = self.weight.detach()
-            self.version = self.weight._version
-            self.trained = False
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.source, ROWS)
-
-    def unpack(self) -> None:
-        """Give the copy up."""
-        self.packed = self.source = None
-
-    def _is_current(self) -> bool:
+    def is_current(self) -> bool:
+        """Whether the weights are those that were packed."""
         weight = self.weight
         return (
-            self.packed is not None
-            and not (self.trained or weight.requires_grad or weight.is_inference())
-            and self.version == weight._version
+            not (weight.requires_grad or weight.is_inference())
+            and weight.device == self.source.device
+            and weight._version == self.version
             and self.source.is_set_to(weight)
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in] → [..., out]."""
         if torch.is_grad_enabled() and self.weight.requires_grad:
-            self.trained = (
-                True  # told here, since fused optimisers change weights without counting it
+            raise RuntimeError(
+                "the weights of this layer are packed: call specdec_lite.engine.linear.unpack(model)"
+                " before the model is trained"
             )
-        elif (
-            not torch.compiler.is_compiling()
-            and torch.is_inference_mode_enabled()
-            and self._is_current()
-            and x.shape[-1:] == self.weight.shape[1:]
-            and x.dtype == self.weight.dtype
-            and not torch.is_autocast_enabled("cpu")
+        if (
+            torch.compiler.is_compiling()  # first: compilers do not know what is asked next
+            or not torch.is_inference_mode_enabled()
+            or torch.is_autocast_enabled("cpu")
+            or x.dtype != self.weight.dtype
+            or x.shape[-1] != self.in_features
         ):
-            return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-        return F.linear(x, self.weight, self.bias)
+            return super().forward(x)
+        if not self.is_current():
+            unpack(self)
+            return self.forward(x)
+        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
-    def _apply(self, fn, recurse: bool = True) -> "Linear":
-        super()._apply(fn, recurse)
-        if self.weight.device.type != "cpu" or not self._is_current():  # another device or dtype
-            self.unpack()
-        return self
-
-    def __getstate__(self) -> dict:
-        return self.__dict__ | {
-            "packed": None,
-            "source": None,
-        }  # a copy and a pickle are packed where they are wrapped
+    def __reduce__(self) -> tuple:
+        state = {name: value for name, value in self.__dict__.items() if name not in COPY}
+        return object.__new__, (nn.Linear,), state
 
 
 @cache
@@ -123,23 +105,31 @@ def worth_packing(weight: Tensor) -> bool:
     return weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def layers(model: nn.Module) -> list[Linear]:
-    return [layer for layer in model.modules() if isinstance(layer, Linear)]
-
-
 def pack(model: nn.Module) -> None:
-    """Pack every layer of a model that takes no more than LIMIT."""
-    if sum(weight.nbytes for weight in model.parameters()) <= LIMIT:
-        for layer in layers(model):
-            layer.pack()
+    """Pack the frozen linear layers of a model that takes no more than LIMIT, where that can be
+    done and is worth it; do nothing elsewhere. Copies that still hold are kept.
+    """
+    if sum(weight.nbytes for weight in model.parameters()) > LIMIT:
+        return
+    for layer in model.modules():
+        if type(layer) is PackedLinear and not layer.is_current():
+            unpack(layer)
+        if type(layer) is nn.Linear and worth_packing(layer.weight):
+            layer.source = layer.weight.detach()
+            layer.version = layer.weight._version
+            layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.source, ROWS)
+            layer.__class__ = PackedLinear
 
 
 def is_packed(model: nn.Module) -> bool:
-    """Whether any layer has a packed copy."""
-    return any(layer.packed is not None for layer in layers(model))
+    """Whether any layer has a packed copy of its weights."""
+    return any(type(layer) is PackedLinear and layer.is_current() for layer in model.modules())
 
 
 def unpack(model: nn.Module) -> None:
-    """Give the copies up: every product is the plain one again."""
-    for layer in layers(model):
-        layer.unpack()
+    """Give the copies up: every layer is the `nn.Linear` that it was."""
+    for layer in model.modules():
+        if type(layer) is PackedLinear:
+            layer.__class__ = nn.Linear
+            for name in COPY:
+                delattr(layer, name)

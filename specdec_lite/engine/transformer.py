@@ -15,8 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.engine.linear import Linear
-
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
@@ -117,10 +115,10 @@ class Block(nn.Module):
         self.head_size = config.head_size
         self.norm1, self.norm2 = (Norm(config.hidden_size, config.norm_eps) for _ in range(2))
         width = (config.num_heads + 2 * config.num_kv_heads) * config.head_size
-        self.qkv = Linear(config.hidden_size, width, bias=config.qkv_bias)
-        self.out = Linear(config.num_heads * config.head_size, config.hidden_size, bias=False)
-        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
-        self.down = Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.qkv = nn.Linear(config.hidden_size, width, bias=config.qkv_bias)
+        self.out = nn.Linear(config.num_heads * config.head_size, config.hidden_size, bias=False)
+        self.gate_up = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         self.q_norm, self.k_norm = (
             (Norm(config.head_size, config.norm_eps) if config.qk_norm else None) for _ in range(2)
         )
@@ -169,7 +167,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.hidden_size)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.num_layers))
         self.norm = Norm(config.hidden_size, config.norm_eps)
-        self.head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight
         self._tables: dict = {}

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from specdec_lite import results
 from specdec_lite.decoding import Output, generate
 from specdec_lite.drafters.blockwise import SHIPPED, BlockwiseDrafter
 from specdec_lite.drafters.heads import Heads
@@ -22,6 +21,7 @@ from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
 from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.measure import results
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, given, train, windows
 from specdec_lite.training.losses import final_states, head_logits, head_loss

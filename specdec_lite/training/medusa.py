@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite import results
 from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.medusa import SHIPPED
 from specdec_lite.engine.models import CausalLM
@@ -20,6 +19,7 @@ from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
 from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.measure import results
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, given, train
 from specdec_lite.training.losses import final_states, head_loss

@@ -1,12 +1,14 @@
 """Packed weights: the same products, and never those of weights that have changed since."""
 
 import copy
+import operator
 import pickle
 
 import pytest
 import torch
 import torch.nn.functional as F
 from models_zoo import PROMPT, native
+from torch import nn
 
 from specdec_lite import CausalLM, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
@@ -14,10 +16,9 @@ from specdec_lite.engine import linear
 from specdec_lite.engine.linear import (
     LIMIT,
     SMALL,
-    Linear,
+    PackedLinear,
     can_pack,
     is_packed,
-    layers,
     pack,
     unpack,
     worth_packing,
@@ -33,9 +34,16 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def layer(dtype=torch.float32, bias=False, rows=BIG) -> Linear:
+def layer(dtype=torch.float32, bias=False, rows=BIG) -> nn.Linear:
     torch.manual_seed(0)
-    return Linear(512, rows, bias=bias).to(dtype).requires_grad_(False)
+    return nn.Linear(512, rows, bias=bias).to(dtype).requires_grad_(False)
+
+
+def packed_layer(dtype=torch.float32, bias=False) -> PackedLinear:
+    ours = layer(dtype, bias)
+    pack(ours)
+    assert type(ours) is PackedLinear and is_packed(ours)
+    return ours
 
 
 def wide() -> CausalLM:
@@ -57,11 +65,11 @@ def wide() -> CausalLM:
 
 
 @torch.inference_mode()
-def decoded(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+def decoded(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     return layer(x)
 
 
-def plain(layer: Linear, x: torch.Tensor) -> torch.Tensor:
+def plain(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     return F.linear(x, layer.weight, layer.bias)
 
 
@@ -73,23 +81,19 @@ def plain(layer: Linear, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_a_packed_product_is_the_plain_one_to_within_rounding(dtype, bias, shape):
-    ours = layer(dtype, bias)
-    if not worth_packing(ours.weight):
+    if not worth_packing(layer(dtype).weight):
         pytest.skip("a processor without bfloat16")
-    ours.pack()
+    ours = packed_layer(dtype, bias)
     x = torch.randn(shape).to(dtype)
     found, expected = decoded(ours, x), plain(ours, x)
-    assert (
-        ours.packed is not None and found.dtype == expected.dtype and found.shape == expected.shape
-    )
+    assert is_packed(ours) and found.dtype == expected.dtype and found.shape == expected.shape
     assert (
         not x.numel() or (found - expected).abs().max() <= 4 * FORMATS[dtype] * expected.abs().max()
     )
 
 
 def test_rows_cut_from_a_longer_block_are_multiplied_as_they_stand():
-    ours, x = layer(), torch.randn(1, 6, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 6, 512)
     torch.testing.assert_close(decoded(ours, x[:, -1:]), plain(ours, x)[:, -1:])
     torch.testing.assert_close(
         decoded(ours, x.expand(2, 6, 512).transpose(0, 1)),
@@ -98,91 +102,128 @@ def test_rows_cut_from_a_longer_block_are_multiplied_as_they_stand():
 
 
 def test_the_copy_is_read_in_inference_mode_and_nowhere_else():
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 512)
     ours.packed = torch.ops.mkldnn._reorder_linear_weight(
         2 * ours.weight.detach(), 8
     )  # another matrix, so that it shows
     torch.testing.assert_close(decoded(ours, x), 2 * plain(ours, x))
     with torch.no_grad():
         assert torch.equal(ours(x), plain(ours, x))
+    x.requires_grad_(True)
+    ours(x).sum().backward()
+    torch.testing.assert_close(x.grad, ours.weight.sum(0, keepdim=True))
+    unpack(ours)
+    assert type(ours) is nn.Linear and torch.equal(decoded(ours, x), plain(ours, x))
     ours.requires_grad_(True)(x).sum().backward()
     assert ours.weight.grad is not None
 
 
-def doubled(ours: Linear) -> None:
+def doubled(ours: nn.Linear) -> None:
     with torch.no_grad():
         ours.weight.mul_(2.0)
 
 
-def loaded(ours: Linear) -> None:
+def loaded(ours: nn.Linear) -> None:
     ours.load_state_dict({"weight": torch.randn(ours.weight.shape)})
 
 
-def trained(ours: Linear) -> None:
-    optimizer = torch.optim.SGD(ours.requires_grad_(True).parameters(), lr=1.0)
+def trained(ours: nn.Linear) -> None:
+    """Refused first: a fused optimiser changes weights in place without raising their version."""
+    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
+    with pytest.raises(RuntimeError, match="unpack"):
+        ours(torch.randn(4, 512))
+    unpack(ours)
     ours(torch.randn(4, 512)).square().sum().backward()
     optimizer.step()
 
 
-def trained_fused(ours: Linear) -> None:
-    """Such an optimiser changes weights in place without raising their version."""
-    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
-    ours(torch.randn(4, 512)).square().sum().backward()
-    optimizer.step()
-
-
-def trained_compiled(ours: Linear) -> None:
-    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
-    torch.compile(lambda x: ours(x).square().sum(), backend="eager", fullgraph=True)(
-        torch.randn(4, 512)
-    ).backward()
-    optimizer.step()
+def trained_and_frozen(ours: nn.Linear) -> None:
+    trained(ours)
     ours.requires_grad_(False)
 
 
-def replaced(ours: Linear) -> None:
+def trained_by_its_weight_alone(ours: nn.Linear) -> None:
+    """As a tied embedding is; the layer's own forward runs in no loss."""
+    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
+    ours.weight.square().sum().backward()
+    optimizer.step()
+
+
+def replaced(ours: nn.Linear) -> None:
     ours.weight = torch.nn.Parameter(torch.randn(ours.weight.shape))
 
 
-def cut(ours: Linear) -> None:
+def cut(ours: nn.Linear) -> None:
     ours.weight = torch.nn.Parameter(ours.weight.detach()[:300])
 
 
-def turned(ours: Linear) -> None:
+def turned(ours: nn.Linear) -> None:
     ours.weight = torch.nn.Parameter(ours.weight.detach().t())
 
 
-@pytest.mark.parametrize(
-    "change", [doubled, loaded, trained, trained_fused, trained_compiled, replaced, cut, turned]
-)
+def assigned(ours: nn.Linear) -> None:
+    weights = {"weight": torch.randn(ours.weight.shape)}
+    ours.load_state_dict(weights, assign=True)
+
+
+def born_in_inference(ours: nn.Linear) -> None:
+    """Such weights keep no count of their changes."""
+    with torch.inference_mode():
+        ours.load_state_dict({"weight": torch.randn(ours.weight.shape)}, assign=True)
+
+
+def set_through_data(ours: nn.Linear) -> None:
+    ours.weight.data = torch.randn(ours.weight.shape)
+
+
+def rounded(ours: nn.Linear) -> None:
+    with torch.no_grad():
+        ours.weight.mul_(1.1)
+    ours.to(torch.bfloat16).to(torch.float32)
+
+
+CHANGES = [doubled, loaded, assigned, born_in_inference, set_through_data, rounded, replaced, cut]
+CHANGES += [turned, trained, trained_and_frozen, trained_by_its_weight_alone]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_changed_weights_are_never_multiplied_from_an_old_copy(change, monkeypatch):
     """The broken variant, which does not look whether the weights are still the same, gives the old
     products.
     """
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 512)
+    broken = copy.deepcopy(ours)
+    pack(broken)
     old = decoded(ours, x)
     change(ours)
     new = plain(ours, x).detach()
     assert old.shape != new.shape or not torch.allclose(old, new, rtol=1e-3, atol=1e-3)
     close = dict(rtol=1e-4, atol=1e-3)
+    assert not is_packed(ours) and torch.equal(decoded(ours, x), new)
+    assert type(ours) is nn.Linear and not vars(ours).keys() & {"packed", "source", "version"}
+    with monkeypatch.context() as patched:
+        patched.setattr(PackedLinear, "is_current", lambda self: True)
+        if change not in (trained, trained_and_frozen):  # which no packed layer lets happen
+            change(broken)
+            torch.testing.assert_close(decoded(broken, x), old, **close)
+    pack(broken)  # made anew where the old copy does not hold
+    pack(ours.requires_grad_(False))
+    assert is_packed(ours) == worth_packing(ours.weight)
     torch.testing.assert_close(decoded(ours, x), new, **close)
-    ours.requires_grad_(False)
-    monkeypatch.setattr(Linear, "_is_current", lambda self: True)
-    torch.testing.assert_close(decoded(ours, x), old, **close)
-    monkeypatch.undo()
-    ours.pack()
-    assert ours._is_current() == worth_packing(ours.weight)
-    torch.testing.assert_close(decoded(ours, x), new, **close)
+    torch.testing.assert_close(decoded(broken, x), plain(broken, x).detach(), **close)
 
 
-def test_weights_in_training_are_multiplied_as_they_are_between_their_gradient_and_their_step():
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
-    optimizer = torch.optim.AdamW(ours.requires_grad_(True).parameters(), lr=1.0, fused=True)
+def test_training_packed_weights_is_refused_compiled_or_not():
+    ours, x = packed_layer(), torch.randn(4, 512)
+    ours.requires_grad_(True)
+    for forward in (ours, torch.compile(lambda x: ours(x).square().sum(), backend="eager")):
+        with pytest.raises(RuntimeError, match="unpack"):
+            forward(x)
+    pack(ours)  # a look at the model, before its weights change: no copy of what is trained
+    assert type(ours) is nn.Linear
+    optimizer = torch.optim.AdamW(ours.parameters(), lr=1.0, fused=True)
     ours(x).sum().backward()
-    ours.pack()  # a look at the model, before the step
+    pack(ours)
     optimizer.step()
     assert torch.equal(decoded(ours, x), plain(ours, x))
 
@@ -198,60 +239,78 @@ def test_weights_that_keep_no_count_of_their_changes_are_multiplied_as_they_are(
 
 
 def test_a_move_to_where_a_layer_is_keeps_its_copy_and_a_wrong_width_has_pytorchs_own_error():
-    ours = layer()
-    ours.pack()
+    ours = packed_layer()
     copied = ours.packed
-    assert ours.to("cpu").packed is copied
+    assert ours.to("cpu").packed is copied and is_packed(ours)
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         decoded(ours, torch.ones(1, 100))
-    assert ours.to("meta").packed is ours.source is None
+    assert not is_packed(ours.to("meta"))
+    assert decoded(ours, torch.ones(1, 512, device="meta")).device.type == "meta"
+    assert type(ours) is nn.Linear
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_another_dtype_takes_the_plain_product_until_it_is_packed_again(dtype):
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 512)
     ours.to(dtype)
-    assert ours.packed is ours.source is None and torch.equal(
-        decoded(ours, x.to(dtype)), plain(ours, x.to(dtype))
-    )
+    assert not is_packed(ours) and torch.equal(decoded(ours, x.to(dtype)), plain(ours, x.to(dtype)))
     ours.to(torch.float32)  # rounded in bfloat16, perhaps at the address of the first
     assert torch.equal(decoded(ours, x), plain(ours, x))
-    ours.pack()
-    assert ours.packed is not None
+    pack(ours)
+    assert is_packed(ours)
     torch.testing.assert_close(decoded(ours, x), plain(ours, x).detach())
 
 
 def test_other_weights_cannot_come_to_lie_where_the_packed_ones_lay():
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 512)
     taken = ours.weight.data_ptr()
     for _ in range(20):
         ours.weight.data = torch.randn(ours.weight.shape)
-        assert ours.weight.data_ptr() != taken and torch.equal(decoded(ours, x), plain(ours, x))
+        assert ours.weight.data_ptr() != taken and not is_packed(ours)
+    assert torch.equal(decoded(ours, x), plain(ours, x))
 
 
 @pytest.mark.parametrize(
     "again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"]
 )
 def test_a_copied_model_carries_no_packed_weights_of_another(again):
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 512)
     other = again(ours)
+    assert type(other) is nn.Linear and is_packed(ours)
+    assert vars(other).keys() == vars(layer()).keys()
     doubled(ours)
-    assert other.packed is other.source is None and ours.packed is not None
     torch.testing.assert_close(2 * decoded(other, x), decoded(ours, x))
-    assert set(ours.state_dict()) == {"weight"}
+
+
+def test_a_packed_layer_shows_its_weights_as_a_plain_one_does():
+    ours, bare = packed_layer(bias=True), layer(bias=True)
+    weight = ours.weight
+    assert isinstance(ours, nn.Linear) and list(ours.parameters()) == [weight, ours.bias]
+    assert ours.state_dict().keys() == bare.state_dict().keys()
+    assert all(map(torch.equal, ours.state_dict().values(), bare.state_dict().values()))
+    unpack(ours)
+    assert ours.weight is weight and vars(ours).keys() == vars(bare).keys()
+
+
+def test_tied_weights_stay_tied_and_a_model_is_packed_where_it_stands():
+    model = wide()
+    tied, head = model.model, model.backend.head
+    assert head is tied.head and type(head) is PackedLinear
+    assert head.weight is tied.embedding.weight
+    other = copy.deepcopy(tied)
+    assert type(other.head) is nn.Linear and other.head.weight is other.embedding.weight
+    unpack(tied)
+    assert type(head) is nn.Linear and head.weight is tied.embedding.weight
 
 
 def test_what_is_not_worth_it_stays_plain():
     for ours in (layer(rows=BIG - 1), layer(torch.float64), layer(torch.float16)):
-        ours.pack()
-        assert ours.packed is None
+        pack(ours)
+        assert type(ours) is nn.Linear
     with torch.inference_mode():
-        born = Linear(512, BIG)  # such weights keep no count of their changes
-        born.pack()
-        assert born.packed is None and torch.equal(
+        born = nn.Linear(512, BIG)  # such weights keep no count of their changes
+        pack(born)
+        assert type(born) is nn.Linear and torch.equal(
             born(torch.ones(1, 512)), plain(born, torch.ones(1, 512))
         )
 
@@ -291,8 +350,7 @@ def test_operators_that_a_later_pytorch_may_drop_are_asked_for_first(monkeypatch
 
 
 def test_autocast_and_another_dtype_are_left_to_pytorch():
-    ours, x = layer(), torch.randn(1, 512)
-    ours.pack()
+    ours, x = packed_layer(), torch.randn(1, 512)
     with torch.autocast("cpu", torch.bfloat16):
         assert decoded(ours, x).dtype == torch.bfloat16
     with pytest.raises(RuntimeError, match="same dtype"):
@@ -319,11 +377,7 @@ def test_a_compiled_loss_is_one_graph():
 
 def test_a_model_is_packed_when_it_is_wrapped_and_only_up_to_the_limit(monkeypatch):
     model = wide().model
-    packed = {
-        name
-        for name, part in model.named_modules()
-        if isinstance(part, Linear) and part.packed is not None
-    }
+    packed = {name for name, part in model.named_modules() if type(part) is PackedLinear}
     assert packed == {
         "head",
         *(f"blocks.{i}.{name}" for i in range(2) for name in ("qkv", "out", "gate_up")),
@@ -365,11 +419,12 @@ def test_the_shipped_pair_scores_and_writes_the_same_packed_and_plain(dtype):
 def test_packing_twice_keeps_the_copy_and_small_models_have_none():
     model = wide().model
     assert is_packed(model)
-    before = [part.packed for part in layers(model)]
+    copies = lambda: [part.packed for part in model.modules() if type(part) is PackedLinear]
+    before = copies()
     pack(model)
-    assert all(a is b for a, b in zip(before, (part.packed for part in layers(model))))
+    assert len(copies()) == len(before) > 0 and all(map(operator.is_, before, copies()))
     unpack(model)
-    assert not is_packed(model)
+    assert not is_packed(model) and not copies()
     tiny = native(dtype=torch.float32)
     assert (
         not is_packed(tiny.model) and tiny.score(PROMPT, tiny.new_cache()).logits.isfinite().all()

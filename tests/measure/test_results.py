@@ -150,7 +150,6 @@ SCHEMAS = {
         refused=rows(fields(asked=TEXT, error=TEXT, message=TEXT)),
     ),
     "mutation": fields(
-        mutants=NUMBER,
         run=NUMBER,
         score=NUMBER,
         modules=each(fields(killed=NUMBER, survived=NUMBER)),
