@@ -45,6 +45,22 @@ def model(name: str, value):
     return value
 
 
+def native(name: str, value):
+    """`value` itself. TypeError where it is no `CausalLM`, ValueError for one of Hugging Face."""
+    if not model(name, value).native:
+        raise ValueError(
+            f"{name} wraps a {type(value.model).__name__}: must be a native model, whose layers and"
+            " cache can be used in part"
+        )
+    return value
+
+
+def own_target(own, target) -> None:
+    """ValueError where a drafter made of one target is to draft for another."""
+    if own is not target:
+        raise ValueError("drafter is made of another target: give generate the one it was made of")
+
+
 def same_device(name: str, value, target) -> None:
     """ValueError where a model and the target are on different devices."""
     if value.device != target.device:

@@ -80,10 +80,9 @@ class Proposal:
 
         Nodes keep their order; where they are numbered level by level they keep their numbers.
         """
-        depth = self.tree.depth.tolist()
-        if not depth or max(depth) < levels:
+        if self.tree.levels <= levels:
             return self
-        tree, kept = self.tree.prune([node for node, d in enumerate(depth) if d < levels])
+        tree, kept = self.tree.prune(self.tree.above(levels))
         new = {old: place for place, old in enumerate(kept)}
         landed = self._landed()
         rows = [row for row, node in enumerate(landed) if node in new]

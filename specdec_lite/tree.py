@@ -104,6 +104,10 @@ class TokenTree:
         """How many levels of nodes there are; 0 for an empty tree."""
         return max(self._depths, default=-1) + 1
 
+    def above(self, level: int) -> list[int]:
+        """The nodes of the first `level` levels."""
+        return [node for node, depth in enumerate(self._depths) if depth < level]
+
     @property
     def mask(self) -> Tensor:
         """[n, n] bool: mask[i, j] is True iff j is i or an ancestor of i."""

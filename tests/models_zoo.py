@@ -11,6 +11,7 @@ import torch
 import transformers
 
 from specdec_lite import CausalLM, load_pair
+from specdec_lite.drafters.grow import grow as grow_levels, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
@@ -224,3 +225,64 @@ class TreeDrafter(Drafter, Session):
             if context.wanted > 1
             else NOTHING
         )
+
+
+class GrownDrafter(Drafter):
+    """A draft model that grows a tree level by level over nodes that stay in its cache.
+
+    children(logits [V], context) → [(token, row)], as for `drafters.grow`.
+    """
+
+    def __init__(self, model, children, levels=2):
+        self.model, self.children, self.levels = model, children, levels
+
+    def start(self, context):
+        return GrownSession(self, context)
+
+    def check(self, target, positions):
+        assert positions <= self.model.max_positions
+
+
+class GrownSession(Session):
+    """The cache holds the committed text but its last token or two, as a chain's does."""
+
+    def __init__(self, drafter, context):
+        self.drafter, self.root = drafter, len(context.tokens)
+        self.cache = drafter.model.new_cache()
+        if self.root > 1:
+            drafter.model.score(context.tokens[:-1], self.cache)
+
+    def propose(self, context):
+        self.root = len(context.tokens)
+        score, children = self.drafter.model.score, self.drafter.children
+
+        def born(tree, nodes):
+            self.passes += 1
+            if nodes == [-1]:
+                fed = context.tokens[self.cache.length :]
+                rows = score(fed, self.cache, last=True).logits[0]
+            else:
+                stored = len(tree) - len(nodes)
+                rows = score(tree.tokens[nodes], self.cache, tree, cached=stored).logits[0]
+            return [children(row, context) for row in rows]
+
+        return grow_levels(context, born, self.drafter.levels)
+
+    def observe(self, verdict, scores):
+        stored = self.cache.length - self.root
+        if stored > 0:
+            self.cache.keep((0, *(node + 1 for node in verdict.path if node < stored)))
+        self.cut(self.root + len(verdict.path))
+
+    def cut(self, length):
+        self.cache.crop(min(self.cache.length, length))
+
+
+def two_likeliest(logits, context):
+    return likeliest(logits, 2)
+
+
+def two_drawn(logits, context):
+    """Without replacement; when greedy, at temperature 1 all the same."""
+    sampling = Sampling() if context.sampling.greedy else context.sampling
+    return without_replacement(sampling(logits), 2, context.rng)

@@ -5,12 +5,20 @@ here, and nowhere else.
 import broken
 import torch
 from broken import grow
-from models_zoo import TreeDrafter, perturbed
+from models_zoo import GrownDrafter, TreeDrafter, Wrapped, perturbed, two_drawn, two_likeliest
 
 from specdec_lite import acceptance as a
 from specdec_lite.acceptance import draw_chain
-from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
+from specdec_lite.drafters import (
+    BlockwiseDrafter,
+    CascadeDrafter,
+    EarlyExitDrafter,
+    MedusaDrafter,
+    ModelDrafter,
+    SparseCacheDrafter,
+)
 from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.lengths import Confidence, Heuristic
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.on_device import DeviceDrafter
 from specdec_lite.tree import TokenTree
@@ -36,6 +44,28 @@ DRAFTERS = {
     "Medusa heads, a sparse tree": lambda target: MedusaDrafter(
         target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])
     ),
+    "draft model that stops when unsure": lambda target: ModelDrafter(
+        perturbed(target), Confidence(3, 0.6)
+    ),
+    "draft model of changing length": lambda target: ModelDrafter(
+        perturbed(target), Heuristic(3, first=1)
+    ),
+    "a wrapped drafter": lambda target: Wrapped(ModelDrafter(perturbed(target), 2)),
+    "a cascade": lambda target: CascadeDrafter(
+        perturbed(target), ModelDrafter(perturbed(target, 0.25, seed=4), 2), 3
+    ),
+    "a cascade over heads": lambda target: CascadeDrafter(
+        middle := perturbed(target), BlockwiseDrafter(middle, heads(middle), 3), 3
+    ),
+    "early exit": lambda target: EarlyExitDrafter(target, 1, 3, reuse=False),
+    "early exit whose layers are not run again": lambda target: EarlyExitDrafter(target, 1, 3),
+    "the target on sinks and a window": lambda target: SparseCacheDrafter(target, 1, 3, 3),
+    "a tree grown over cached nodes, chosen": lambda target: GrownDrafter(
+        perturbed(target), two_likeliest
+    ),
+    "a tree drawn level by level over cached nodes": lambda target: GrownDrafter(
+        perturbed(target), two_drawn
+    ),
     "a tree of chosen tokens": lambda target: TreeDrafter(
         perturbed(target), grow(broken.chosen(2)), 2
     ),
@@ -48,6 +78,13 @@ DRAFTERS = {
     "a tree drawn, then chosen": lambda target: TreeDrafter(
         perturbed(target), grow(broken.mixed(2)), 2
     ),
+}
+
+# Drafters that use a part of the target's layers or of its cache.
+NATIVE_ONLY = {
+    "early exit",
+    "early exit whose layers are not run again",
+    "the target on sinks and a window",
 }
 
 # Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is

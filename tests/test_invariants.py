@@ -9,7 +9,7 @@ import pytest
 import torch
 from caches import contents, watched_caches
 from models_zoo import FAMILIES, PROMPT, WINDOW, hugging_face, native
-from registry import DRAFTERS, SEEDED_DRAFTERS
+from registry import DRAFTERS, NATIVE_ONLY, SEEDED_DRAFTERS
 
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import sample_and_match
@@ -42,11 +42,15 @@ def check_greedy_text(name, target, monkeypatch):
 @DRAFTER
 @pytest.mark.parametrize("where", SOME)
 def test_greedy_text_is_the_targets_own_and_the_cache_that_of_a_fresh_run(name, where, monkeypatch):
+    if name in NATIVE_ONLY and where not in NATIVE:
+        with pytest.raises(ValueError, match="must be a native model"):
+            DRAFTERS[name](target_named(where))
+        return
     check_greedy_text(name, target_named(where), monkeypatch)
 
 
 @pytest.mark.matrix
-@DRAFTER
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name not in NATIVE_ONLY])
 @pytest.mark.parametrize("where", [family for family in FAMILIES if family not in SOME])
 def test_greedy_text_in_every_family(name, where, monkeypatch):
     check_greedy_text(name, target_named(where), monkeypatch)
@@ -128,10 +132,10 @@ def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypat
     passes = iter(range(1, 10**6))
     score = TARGET.backend.score
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         if next(passes) == call:
             raise KeyboardInterrupt
-        return score(*arguments)
+        return score(*arguments, **options)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TARGET.backend, "score", interrupted)

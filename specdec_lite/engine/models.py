@@ -25,7 +25,7 @@ class CausalLM:
     causal LM.
 
     Attributes: model, vocab_size, num_layers, max_positions (context length), hidden_size, device,
-    dtype, longest_pass (tokens that one pass can take; infinite but for passes of fixed shape).
+    dtype, native (one of ours), longest_pass (tokens that one pass can take; infinite but for passes of fixed shape).
     Raises TypeError for anything else, and ValueError for a model that cannot be decoded
     speculatively: encoder–decoders, models with recurrent state, and those of Hugging Face that
     fail the self-test which is run when they are wrapped.
@@ -45,6 +45,7 @@ class CausalLM:
                 " Hugging Face causal language model, head included"
             )
         model.eval()
+        self.native = isinstance(self.backend, NativeBackend)
         self.vocab_size: int = self.backend.vocab_size
         self.num_layers: int = self.backend.num_layers
         self.max_positions: int = self.backend.max_positions
@@ -104,9 +105,18 @@ class CausalLM:
         if states is not None:
             options["states"] = states
         plain = tree is None or tree.is_chain and not cached and root >= cache.length
-        scores = self.backend.score(
-            tokens, cache, None if plain else tree, hidden_layers, last, **options
-        )
+        try:
+            scores = self.backend.score(
+                tokens, cache, None if plain else tree, hidden_layers, last, **options
+            )
+        except IndexError:
+            # Asked only now: to look at the ids before every pass would make a GPU wait.
+            known = len(self.backend.embedding.weight)
+            least, most = (int(x) for x in tokens.aminmax())
+            if least >= 0 and most < known:
+                raise
+            message = f"tokens holds ids from {least} to {most}: must be 0 … {known - 1}"
+            raise ValueError(message) from None
         cache.root = root
         cache.length += tokens.shape[1]
         return scores
@@ -120,15 +130,7 @@ class CausalLM:
             )
         if not is_whole_dtype(tokens.dtype):
             raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
-        tokens = tokens.long()
-        if self.device.type == "cpu":  # a GPU would have to be waited for
-            known = len(self.backend.embedding.weight)
-            least, most = (int(x) for x in tokens.aminmax())
-            if least < 0 or most >= known:
-                raise ValueError(
-                    f"tokens holds ids from {least} to {most}: must be 0 … {known - 1}"
-                )
-        return tokens
+        return tokens.long()
 
     def _place(self, count: int, cache: Cache, tree: TokenTree | None, cached: int) -> int:
         """The slot of the root: of the token before the tree, or of the first one fed."""
@@ -146,7 +148,7 @@ class CausalLM:
                     f" the cache, which holds {cache.length} tokens: the token before the tree must"
                     " be fed too, unless it is in the cache"
                 )
-            reach = root + 2 + int(tree.depth.max()) - cache.length
+            reach = root + 1 + tree.levels - cache.length
         if cache.shift + cache.length + reach > self.max_positions:
             raise ValueError(
                 f"tokens: {reach} positions after {cache.shift + cache.length} exceed the model's"
