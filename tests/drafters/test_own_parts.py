@@ -1,0 +1,152 @@
+"""Drafters that use a part of the target (early exit, sparse cache), cascades and γ policies: what
+each promises beyond the invariants, and broken variants that the invariants see.
+"""
+
+import pytest
+import torch
+from models_zoo import PROMPT, hugging_face, native, perturbed
+
+from specdec_lite import generate, stream
+from specdec_lite.drafters import CascadeDrafter, EarlyExitDrafter, ModelDrafter, SparseCacheDrafter
+from specdec_lite.drafters.cascade import CascadeSession
+from specdec_lite.drafters.early_exit import EarlyExitSession
+from specdec_lite.drafters.lengths import Confidence, Heuristic, Length
+from specdec_lite.proposal import Proposal
+
+TARGET = native(num_layers=4)
+PLAIN = generate(TARGET, PROMPT, max_new_tokens=60).tokens
+
+
+def test_a_window_over_everything_is_the_target_as_its_own_draft():
+    wide = generate(TARGET, PROMPT, SparseCacheDrafter(TARGET, 0, 500, 3), 60, 1.0, seed=0)
+    assert wide.stats.acceptance_rate == 1.0
+    narrow = generate(TARGET, PROMPT, SparseCacheDrafter(TARGET, 1, 1, 3), 60)
+    assert narrow.stats.acceptance_rate < 1.0 and torch.equal(narrow.tokens, PLAIN)
+
+
+def test_a_cascade_of_the_target_itself_is_always_accepted():
+    same = CascadeDrafter(TARGET, ModelDrafter(perturbed(TARGET), 2), 5)
+    out = generate(TARGET, PROMPT, same, 60, 1.0, seed=0)
+    assert out.stats.acceptance_rate == 1.0
+    whole = CascadeDrafter(TARGET, ModelDrafter(TARGET, 2), 6)
+    steps = list(stream(TARGET, PROMPT, whole, 60))
+    assert all(step.draft_passes <= 4 for step in steps), "inner rounds emit three tokens each"
+
+
+def test_reuse_runs_the_first_layers_once(monkeypatch):
+    """With reuse the target's pass begins behind the exit: as many rows pass its first block as
+    tokens are fed, and the drafts and texts are those without."""
+    rows = {True: 0, False: 0}
+    texts = {}
+    attention = type(TARGET.model.blocks[0]).attention
+    for reuse in rows:
+
+        def counted(block, x, *arguments, reuse=reuse):
+            rows[reuse] += x.shape[1] * (block is TARGET.model.blocks[0])
+            return attention(block, x, *arguments)
+
+        monkeypatch.setattr(type(TARGET.model.blocks[0]), "attention", counted)
+        drafter = EarlyExitDrafter(TARGET, 2, 3, reuse=reuse)
+        texts[reuse] = [
+            (step.tree.tokens.tolist(), step.tokens)
+            for step in stream(TARGET, PROMPT, drafter, 40, 1.0, seed=1)
+        ]
+    assert texts[True] == texts[False] and rows[True] < 0.7 * rows[False]
+
+
+class ShiftedStates(EarlyExitSession):
+    """Hands on every state one row late."""
+
+    def propose(self, context):
+        proposal = super().propose(context)
+        if proposal.states is None:
+            return proposal
+        block, rows = proposal.states
+        return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))
+
+
+class ShiftedDrafter(EarlyExitDrafter):
+    def start(self, context):
+        return ShiftedStates(self)
+
+
+def test_states_one_row_late_are_seen_by_the_greedy_text():
+    assert not torch.equal(generate(TARGET, PROMPT, ShiftedDrafter(TARGET, 1, 3), 60).tokens, PLAIN)
+
+
+class Deaf(CascadeDrafter):
+    """A cascade whose inner session never hears that the text was cut."""
+
+    def start(self, context):
+        session = CascadeSession(self, context)
+        session.inner.cut = lambda length: None
+        return session
+
+
+def test_a_cascade_that_does_not_cut_its_inner_session_is_seen():
+    middle = perturbed(TARGET, 0.2)
+    inner = ModelDrafter(perturbed(TARGET, 0.3, seed=4), 2)
+    right = generate(TARGET, PROMPT, CascadeDrafter(middle, inner, 5), 60)
+    assert torch.equal(right.tokens, PLAIN) and right.stats.acceptance_rate < 1
+    try:
+        deaf = generate(TARGET, PROMPT, Deaf(middle, inner, 5), 60)
+    except ValueError as error:  # the inner cache is ahead of the text: nothing is left to feed
+        assert "must be [1, n] with n ≥ 1" in str(error)
+    else:
+        assert deaf.stats.draft_passes > right.stats.draft_passes
+
+
+@pytest.mark.parametrize(
+    "policy, lengths", [(Heuristic(6, first=2), [2, 4, 6, 6]), (Confidence(6, 0.0), [6, 6, 6, 6])]
+)
+def test_policies_with_a_perfect_draft(policy, lengths):
+    steps = list(stream(TARGET, PROMPT, ModelDrafter(TARGET, policy), 60))
+    assert [len(step.tree) for step in steps][:4] == lengths
+    again = list(stream(TARGET, PROMPT, ModelDrafter(TARGET, policy), 60))
+    assert [s.tokens for s in again] == [s.tokens for s in steps], "nothing is left of a generation"
+
+
+def test_policies_stop_after_a_token_and_shrink_after_a_rejection():
+    sure = ModelDrafter(TARGET, Confidence(6, 1.0))
+    assert {len(step.tree) for step in stream(TARGET, PROMPT, sure, 20)} <= {1, 0}
+    bad = native(seed=99, num_layers=1)
+    steps = list(stream(TARGET, PROMPT, ModelDrafter(bad, Heuristic(6, first=5)), 30))
+    drafted = [len(step.tree) for step in steps]
+    assert drafted[:5] == [5, 4, 3, 2, 1] or any(step.path for step in steps[:5])
+    assert Length.of(3).gamma == 3
+
+
+LLAMA = hugging_face("Llama")
+BAD = [
+    (lambda: EarlyExitDrafter(TARGET, 4), ValueError, r"layers=4: must be .* in 1 … 3"),
+    (lambda: EarlyExitDrafter(TARGET, 0), ValueError, "layers=0"),
+    (lambda: EarlyExitDrafter(LLAMA, 1), ValueError, "target wraps a .*Llama.* must be a native"),
+    (lambda: EarlyExitDrafter(TARGET.model, 1), TypeError, "target is a Transformer"),
+    (lambda: SparseCacheDrafter(TARGET, -1), ValueError, "sinks=-1"),
+    (lambda: SparseCacheDrafter(TARGET, 1, 0), ValueError, "window=0"),
+    (lambda: SparseCacheDrafter(TARGET, gamma=0), ValueError, "gamma=0"),
+    (lambda: CascadeDrafter(TARGET, TARGET), TypeError, "inner is a CausalLM"),
+    (lambda: CascadeDrafter(TARGET, ModelDrafter(TARGET), 0), ValueError, "gamma=0"),
+    (lambda: Confidence(4, 1.5), ValueError, "threshold=1.5"),
+    (lambda: Heuristic(4, 5), ValueError, "first=5: must be a whole number in 1 … 4"),
+]
+
+
+@pytest.mark.parametrize("build, error, message", BAD)
+def test_bad_arguments_are_refused(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_drafters_of_another_target_are_refused_before_anything_runs():
+    other = native(seed=3, num_layers=4)
+    small = native(seed=3, vocab_size=40)
+    cascade = CascadeDrafter(TARGET, ModelDrafter(native(max_positions=16), 2))
+    for drafter, message in (
+        (EarlyExitDrafter(other, 2), "made of another target"),
+        (SparseCacheDrafter(other), "made of another target"),
+        (CascadeDrafter(small, ModelDrafter(small)), "40 tokens, target has 48"),
+        (cascade, "drafter's context length of 16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            stream(TARGET, PROMPT, drafter)

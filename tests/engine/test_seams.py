@@ -1,0 +1,184 @@
+"""The pass's seams: trees that go on over cached nodes, passes that begin from states, views and
+selections of a cache. Each is held against one plain pass over the same text.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from models_zoo import PROMPT, WINDOW, hugging_face, native
+from strategies import trees
+
+from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.tree import TokenTree
+
+MODELS = {"full attention": native(num_layers=3), "window": native(num_layers=3, window=WINDOW)}
+EVERY = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+
+
+def level_by_level(tree):
+    """The same tree with its nodes numbered by level."""
+    depth = tree.depth.tolist()
+    order = sorted(range(len(tree)), key=lambda node: (depth[node], node))
+    place = {-1: -1} | {old: new for new, old in enumerate(order)}
+    parents = [place[tree.parents[node]] for node in order]
+    return TokenTree(tree.tokens[order], parents)
+
+
+def prefilled(model):
+    cache = model.new_cache()
+    model.score(PROMPT[:-1], cache)
+    return cache
+
+
+@pytest.mark.parametrize("kind", [*MODELS, "Llama", "fixed shapes"])
+@settings(max_examples=25)
+@given(tree=trees(size=9).filter(len).map(level_by_level))
+def test_a_tree_scored_level_by_level_is_a_tree_scored_at_once(kind, tree):
+    model = MODELS.get(kind) or hugging_face("Llama")
+    if kind == "fixed shapes":
+        model = StaticLM(MODELS["full attention"], 64, sizes=(1, 2, 3, 5, 10))
+    tokens = tree.tokens.tolist()
+    at_once, in_parts = prefilled(model), prefilled(model)
+    whole = model.score([PROMPT[-1], *tokens], at_once, tree).logits[0]
+    rows = [model.score([PROMPT[-1]], in_parts).logits[0]]
+    stored = 0
+    for level in range(1, tree.levels + 1):
+        count = len(tree.above(level))
+        part = TokenTree(tokens[:count], tree.parents[:count])
+        rows.append(model.score(tokens[stored:count], in_parts, part, cached=stored).logits[0])
+        stored = count
+    assert (torch.cat(rows) - whole).abs().max() < 1e-10
+    leaf = tree.path(len(tree) - 1)
+    after = []
+    for cache in (at_once, in_parts):
+        assert cache.root == len(PROMPT) - 1
+        cache.keep((0, *(node + 1 for node in leaf)))
+        assert cache.length == len(PROMPT) + len(leaf)
+        after.append(model.score([3], cache).logits)
+    assert (after[0] - after[1]).abs().max() < 1e-10
+
+
+@EVERY
+@pytest.mark.parametrize("block", [0, 1, 3])
+def test_a_pass_may_begin_behind_any_block(model, block):
+    """What a view computed and stored up to a block is not computed again."""
+    fed = [PROMPT[-1], 4, 8]
+    cache = prefilled(model)
+    whole = model.score(fed, cache, hidden_layers=(block, "final"))
+    other = prefilled(model)
+    if block:
+        model.score(fed, other.view(layers=block))
+    rows = whole.hidden[block]
+    begun = model.score(fed, other, hidden_layers=(block, "final"), states=(block, rows))
+    assert (begun.logits - whole.logits).abs().max() < 1e-12
+    assert torch.equal(begun.hidden[block], rows)
+    again = [model.score([7], each).logits for each in (cache, other)]
+    assert (again[0] - again[1]).abs().max() < 1e-12, "the keys behind the block are stored"
+
+
+@EVERY
+def test_a_selection_keeps_true_positions(model):
+    """All entries selected: the whole cache. Some: as if the others were masked."""
+    cache = prefilled(model)
+    fed = [PROMPT[-1], 4, 8]
+    whole = model.score(fed, prefilled(model)).logits
+    copy = cache.select(range(cache.length))
+    assert (model.score(fed, copy).logits - whole).abs().max() < 1e-12
+    assert cache.length == len(PROMPT) - 1, "what is drafted does not land in the full cache"
+    kept = [0, 1, 5, 6, 7, 8]
+    few = cache.select(kept, room=1)
+    assert few.positions().tolist() == kept and few.shift == len(PROMPT) - 1 - len(kept)
+    ours = torch.cat([model.score([token], few).logits for token in fed], dim=1)
+    theirs = masked(model, fed, kept)
+    assert (ours - theirs).abs().max() < 1e-12
+    tree = TokenTree([4, 8], [-1, -1])
+    branches = model.score([PROMPT[-1], 4, 8], cache.select(kept), tree).logits[0]
+    assert (branches[1] - theirs[0, 1]).abs().max() < 1e-12
+
+
+def masked(model, fed, kept):
+    """Logits of `fed` after the prompt when only the entries `kept` of it can be seen: one pass of
+    the bare module in which an entry's key is hidden from every query behind the prompt.
+    """
+    cache = prefilled(model)
+    count, length = len(fed), cache.length
+    seen = torch.ones(count, length + count, dtype=torch.bool).tril(length)
+    hidden = [slot for slot in range(length) if slot not in kept]
+    seen[:, hidden] = False
+    positions = torch.arange(length, length + count)
+    if model.model.config.window is not None:
+        keys = torch.arange(length + count)
+        seen &= keys[None] > positions[:, None] - model.model.config.window
+    bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill_(~seen, -torch.inf)
+    cache.storage.reserve(length + count)
+    ids = torch.tensor([fed])
+    return model.model(ids, cache.storage.tensors, length, positions, bias)
+
+
+def test_a_view_leaves_sublayers_out():
+    model = MODELS["full attention"]
+    cache = prefilled(model)
+    skip = [(1, "attention"), (2, "mlp")]
+    ours = model.score([PROMPT[-1]], cache.view(skip=skip)).logits
+    silent = native(num_layers=3)
+    with torch.no_grad():
+        silent.model.blocks[1].out.weight.zero_()
+        silent.model.blocks[2].down.weight.zero_()
+    # The cache is the whole model's: only the token fed leaves the sublayers out.
+    fresh = silent.new_cache()
+    silent.score(PROMPT[:-1], fresh)
+    for theirs, mine in zip(
+        (fresh.storage.tensors.keys, fresh.storage.tensors.values),
+        (cache.storage.tensors.keys, cache.storage.tensors.values),
+    ):
+        theirs[..., : cache.length, :] = mine[..., : cache.length, :]
+    assert (ours - silent.score([PROMPT[-1]], fresh).logits).abs().max() < 1e-12
+    plain = model.score([PROMPT[-1]], cache.view()).logits
+    assert (ours - plain).abs().max() > 0.1
+    assert cache.length == len(PROMPT) - 1
+
+
+def test_the_root_may_be_cached_alone():
+    model = MODELS["full attention"]
+    tree = TokenTree([4, 8], [-1, -1])
+    whole = model.score([PROMPT[-1], 4, 8], prefilled(model), tree).logits[0]
+    cache = prefilled(model)
+    model.score([PROMPT[-1]], cache)
+    rows = model.score([4, 8], cache, tree).logits[0]
+    assert (rows - whole[1:]).abs().max() < 1e-12
+
+
+BAD = {
+    "cached=1 without a tree": lambda m, c: m.score([1], c, cached=1),
+    "cached=2: must be a whole number in 0 … 1": lambda m, c: m.score(
+        [1], c, TokenTree.chain([1, 2]), cached=2
+    ),
+    "the token before the tree must be fed too": lambda m, c: m.score(
+        [1], m.new_cache(), TokenTree([1], [-1])
+    ),
+    "tokens holds 3 ids for a tree of 2 nodes, 1": lambda m, c: m.score(
+        [1, 2, 3], c, TokenTree([1, 2], [-1, -1]), cached=1
+    ),
+    "states has rows": lambda m, c: m.score([1], c, states=(1, torch.zeros(1, 2, 32))),
+    "states' block=4: must be": lambda m, c: m.score([1], c, states=(4, torch.zeros(1, 1, 32))),
+    r"behind block 2 does not compute \[1\]": lambda m, c: m.score(
+        [1], c, hidden_layers=(1,), states=(2, torch.zeros(1, 1, 32))
+    ),
+    "skip holds 'head'": lambda m, c: c.view(skip=[(0, "head")]),
+    "skip's block=3": lambda m, c: c.view(skip=[(3, "mlp")]),
+    r"slots=\[2, 1\]: must ascend": lambda m, c: c.select([2, 1]),
+    r"slots=\[9\]: must ascend within 0 … 8": lambda m, c: c.select([9]),
+    r"select\(…\) needs a native model": lambda m, c: prefilled(hugging_face("Llama")).select([0]),
+    "states .*only native models": lambda m, c: hugging_face("Llama").score(
+        [1], prefilled(hugging_face("Llama")), states=(0, torch.zeros(1, 1, 32))
+    ),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_what_does_not_fit_is_refused_and_changes_nothing(message):
+    model = MODELS["full attention"]
+    cache = prefilled(model)
+    with pytest.raises(ValueError, match=message):
+        BAD[message](model, cache)
+    assert cache.length == len(PROMPT) - 1
