@@ -7,8 +7,15 @@ rng) → Proposal, as in `laws`.
 
 import torch
 
-from specdec_lite.acceptance import Proposal, Verdict, one_hot, ratio, speculative_sampling, walk
-from specdec_lite.theory import residual
+from specdec_lite.acceptance import (
+    Proposal,
+    Verdict,
+    one_hot,
+    ratio,
+    residual,
+    speculative_sampling,
+    walk,
+)
 from specdec_lite.tree import TokenTree
 
 # Ways to draft ------------------------------------------------------------------------------------

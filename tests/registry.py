@@ -2,6 +2,8 @@
 here, and nowhere else.
 """
 
+from pathlib import Path
+
 import broken
 import torch
 from broken import grow
@@ -32,6 +34,15 @@ def heads(target: CausalLM, count: int = 3) -> Heads:
     return made.to(target.dtype).requires_grad_(False)
 
 
+def printed() -> type:
+    """The drafter that CONTRIBUTING.md shows, as it stands there."""
+    text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = text.split("## Add a method")[1].split("```python\n")[1].split("```")[0]
+    scope: dict = {}
+    exec(code, scope)
+    return scope["EchoDrafter"]
+
+
 # Drafters: name → a drafter for a target, of depth 2 or 3. Each is a class of
 # specdec_lite.drafters, or a tree that one could draft.
 DRAFTERS = {
@@ -50,6 +61,7 @@ DRAFTERS = {
     "draft model of changing length": lambda target: ModelDrafter(
         perturbed(target), Heuristic(3, first=1)
     ),
+    "the drafter of CONTRIBUTING.md": lambda target: printed()(3),
     "a wrapped drafter": lambda target: Wrapped(ModelDrafter(perturbed(target), 2)),
     "a cascade": lambda target: CascadeDrafter(
         perturbed(target), ModelDrafter(perturbed(target, 0.25, seed=4), 2), 3

@@ -1,4 +1,4 @@
-// A Llama-family decoder: the same network as specdec_lite/transformer.py. It imports nothing; it says what
+// A Llama-family decoder: the same network as specdec_lite/engine/transformer.py. It imports nothing; it says what
 // is computed, and the kernel it is given (kernel.js) computes it. A weight is a whole number times its row's
 // scale. The whole numbers stay int8 in memory, or are widened to float32 when they are loaded: the
 // arithmetic is the same, the bytes that every pass has to read are not. A matrix lies in panels of LANES
