@@ -1,0 +1,150 @@
+"""Two checkouts of the library against each other: is decoding as fast as it was?
+
+    python -m benchmarks.versions OLD_CHECKOUT   # four minutes; results/versions-<machine>.json
+
+Each checkout decodes in a process of its own, with the same weights, prompts and seeds; the two
+take turns in random order, one at a time. The ratio is new over old seconds of the rounds, its
+interval a paired bootstrap over prompts and turns. Texts must be equal, token for token.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import scipy.stats
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from specdec_lite import results
+
+ROOT = Path(__file__).resolve().parents[1]
+METHODS = ("plain", "chain", "tree")
+WORKER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from specdec_lite import generate, load_pair
+from specdec_lite.drafters import MedusaDrafter, ModelDrafter
+try:
+    from specdec_lite.loading.corpus import evaluation_prompts
+except ImportError:
+    from specdec_lite.corpus import evaluation_prompts
+pair = load_pair(device="cpu", dtype=sys.argv[2])
+drafters = {"plain": None, "chain": ModelDrafter(pair.draft, 4),
+            "tree": MedusaDrafter.from_pretrained(pair.target)}
+prompts = [pair.tokenizer.encode(item["text"]) for items in evaluation_prompts().values()
+           for item in items[:2]]
+print(json.dumps(len(prompts)), flush=True)
+for line in sys.stdin:
+    method, index, temperature, seed, tokens = json.loads(line)
+    out = generate(pair.target, prompts[index], drafters[method], tokens, temperature, seed=seed)
+    print(json.dumps([out.stats.seconds, out.tokens.tolist()]), flush=True)
+"""
+
+
+class Checkout:
+    """A process that decodes with the library of one checkout."""
+
+    def __init__(self, folder: Path, dtype: str):
+        command = [sys.executable, "-c", WORKER, str(folder), dtype]
+        self.process = subprocess.Popen(
+            command, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.prompts = json.loads(self.process.stdout.readline())
+
+    def __call__(self, *job) -> tuple[float, list[int]]:
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        seconds, tokens = json.loads(self.process.stdout.readline())
+        return seconds, tokens
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
+    """One row for every method and temperature: ratio new/old with its interval, texts equal."""
+    sides = {"old": Checkout(old, dtype), "new": Checkout(ROOT, dtype)}
+    prompts = sides["new"].prompts
+    order = random.Random(0)
+    rows = []
+    for method in METHODS:
+        for temperature in (0.0, 1.0):
+            seconds = {side: np.zeros((turns, prompts)) for side in sides}
+            same = True
+            label = f"{dtype} {method} T={temperature:g}"
+            for turn in tqdm(range(-1, turns), desc=label):
+                for prompt in range(prompts):
+                    texts = {}
+                    for side in order.sample(list(sides), 2):
+                        job = (method, prompt, temperature, max(0, turn), tokens)
+                        taken, texts[side] = sides[side](*job)
+                        if turn >= 0:
+                            seconds[side][turn, prompt] = taken
+                    same &= texts["old"] == texts["new"]
+            ratios = np.log(seconds["new"] / seconds["old"]).ravel()
+            found = scipy.stats.bootstrap((ratios,), np.mean, rng=0).confidence_interval
+            rows.append(
+                {
+                    "dtype": dtype,
+                    "method": method,
+                    "temperature": temperature,
+                    "ratio": float(np.exp(ratios.mean())),
+                    "interval": [float(np.exp(found.low)), float(np.exp(found.high))],
+                    "old_seconds": float(seconds["old"].mean()),
+                    "same_text": bool(same),
+                }
+            )
+    for side in sides.values():
+        side.close()
+    return rows
+
+
+def revision(folder: Path) -> str:
+    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.versions", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("old", type=Path, help="a folder that holds another checkout")
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    args = parser.parse_args()
+    if not (args.old / "specdec_lite" / "__init__.py").is_file():
+        parser.error(f"{args.old}: must be a checkout that holds specdec_lite/")
+    if args.turns < 2 or args.new_tokens < 1:
+        parser.error("--turns must be at least 2, --new-tokens at least 1")
+    rows = []
+    for dtype in ("float32", "bfloat16"):
+        rows += compare(args.old.resolve(), dtype, args.turns, args.new_tokens)
+    table = Table("setting", "old ms", "new ÷ old", "same text")
+    for row in rows:
+        low, high = row["interval"]
+        table.add_row(
+            f"{row['dtype']} {row['method']} T={row['temperature']:g}",
+            f"{1e3 * row['old_seconds']:.0f}",
+            f"{row['ratio']:.3f} ({low:.3f}–{high:.3f})",
+            str(row["same_text"]),
+        )
+    Console().print(table)
+    stamp = results.stamp(
+        "seconds of decoding, this checkout over another one, in turns",
+        f"python -m benchmarks.versions OLD --turns {args.turns} --new-tokens {args.new_tokens}",
+    )
+    name = f"versions-{results.slug(stamp['machine'])}.json"
+    record = {"old": revision(args.old), "new": revision(ROOT), "turns": args.turns, "rows": rows}
+    print("written to", results.save(ROOT / "results" / name, stamp, record))
+
+
+if __name__ == "__main__":
+    main()
