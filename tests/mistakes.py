@@ -17,6 +17,27 @@ LIBRARYS = {
     speed.check_lenient_acceptance_rate: theory.lenient_acceptance_rate,
 }
 
+
+def one_round(tokens, p, q, uniforms, last, recover):
+    """A reader's round with NumPy's default side of `searchsorted`."""
+    p, q = np.array(p), np.array(q)
+    for i, (x, u) in enumerate(zip(tokens, uniforms)):
+        if u >= p[i, x] / q[i, x]:
+            return [*tokens[:i], int(np.searchsorted(np.cumsum(recover(p[i], q[i])), last))]
+    return [*tokens, int(np.searchsorted(np.cumsum(p[-1]), last))]
+
+
+def unstopped(tokens, p, q, uniforms, last, bonus):
+    """A round that goes on after a rejection; bonus: it adds one even then."""
+    p, q, out, whole = np.array(p), np.array(q), [], True
+    for i, (x, u) in enumerate(zip(tokens, uniforms)):
+        if u >= p[i, x] / q[i, x]:
+            whole, rest = False, np.maximum(p[i] - q[i], 0)
+            x = int(np.searchsorted(np.cumsum(rest / rest.sum()), last))
+        out.append(x)
+    return [*out, int(np.searchsorted(np.cumsum(p[-1]), last))] if whole or bonus else out
+
+
 DECODING = [
     (
         decoding.check_top_k,
@@ -80,6 +101,16 @@ DECODING = [
     ),
     (
         decoding.check_cache_lengths,
+        lambda right, m, gamma, accepted: tuple(n - 1 for n in right(m, gamma, accepted)),
+        "one longer",
+    ),
+    (
+        decoding.check_cache_lengths,
+        lambda right, m, gamma, accepted: (m - 1 + accepted, m - 1 + accepted),
+        "one longer",
+    ),
+    (
+        decoding.check_cache_lengths,
         lambda right, m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)),
         "in neither cache",
     ),
@@ -88,6 +119,14 @@ DECODING = [
         lambda right, *case: decoding._round(*case, recover=lambda p, q: p),
         "not from p",
     ),
+    (decoding.check_round, lambda right, *case: one_round(*case, lambda p, q: p), "not from p"),
+    (
+        decoding.check_round,
+        lambda right, *case: one_round(*case, lambda p, q: np.maximum(p - q, 0)),
+        "must sum to 1",
+    ),
+    (decoding.check_round, lambda right, *case: unstopped(*case, bonus=True), "first rejection"),
+    (decoding.check_round, lambda right, *case: unstopped(*case, bonus=False), "first rejection"),
     (decoding.check_round, lambda right, *case: right(*case)[:-1], "one token more"),
     (decoding.check_round, lambda right, *case: decoding._round(*case, bonus=False), "bonus token"),
 ]
@@ -169,6 +208,21 @@ def beyond(p, q, k):
     return np.maximum(np.subtract(p, k * np.asarray(q)), 0)
 
 
+def again(scale):
+    """Draws from q until a draft is accepted with p/(scale·q); it has no last outcome."""
+
+    def rule(right, p, q, x, rng):
+        while not rng.flip((p[x] / q[x] / scale(p, q)).item()):
+            x = rng.draw(q)
+        return x
+
+    return rule
+
+
+def largest(p, q):
+    return (p / q).max()
+
+
 LOSSLESS = [
     (lossless.check_shy_residual, lambda right, p, q, k: theory.residual(p, q), "k = 1"),
     (lossless.check_shy_residual, lambda right, p, q, k: p, "in proportion"),
@@ -196,6 +250,13 @@ LOSSLESS = [
     (lossless.check_lossless, exact_or(lambda p, q, rng: rng.draw(q)), "replacement from q"),
     (lossless.check_lossless, exact_or(lambda p, q, rng: int((p - q).argmax())), "should emit p"),
     (lossless.check_lossless, lambda right, p, q, x, rng: x, "every draft is kept"),
+    (lossless.check_lossless, again(lambda p, q: 1.0), "min(p, q) divided by its sum"),
+    (lossless.check_lossless, again(largest), "textbook rejection sampling"),
+    (
+        lossless.check_lossless,
+        exact_or(lambda p, q, rng: rng.draw((p - q).clamp(min=0))),
+        "Divide what is owed",
+    ),
     (lossless.check_lossless, lambda right, p, q, x, rng: 7, "return a token"),
 ]
 
@@ -248,6 +309,37 @@ SPEED = [
     ),
 ]
 
+
+def aliased(parents):
+    """The stub's gap filled with the parent's own row, not with a copy."""
+    mask = [[0] * len(parents) for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] = mask[parent]
+        mask[node][node] = 1
+    return mask
+
+
+def causal(parents):
+    """The stub's gap filled with ones up to the node."""
+    mask = [[0] * len(parents) for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] = [1] * node + [0] * (len(parents) - node)
+        mask[node][node] = 1
+    return mask
+
+
+def late(worths, times):
+    """Nodes counted from 0: the time of one node fewer."""
+    best, fastest, tokens = 0, 1 / times[0], 1.0
+    for size, worth in enumerate(worths):
+        tokens += worth
+        if tokens / times[size] > fastest:
+            best, fastest = size, tokens / times[size]
+    return best
+
+
 MEDUSA = [
     (
         medusa.check_mask,
@@ -261,6 +353,8 @@ MEDUSA = [
         "sees itself",
     ),
     (medusa.check_mask, lambda right, parents: np.array(right(parents)).T, "exchanged"),
+    (medusa.check_mask, lambda right, parents: aliased(parents), "list(mask[parent])"),
+    (medusa.check_mask, lambda right, parents: causal(parents), "below the first level"),
     (medusa.check_expected_tokens, lambda right, paths, a: right(paths, a) - 1, "begins at 1"),
     (
         medusa.check_expected_tokens,
@@ -285,6 +379,7 @@ MEDUSA = [
         lambda right, worths, times: max(1, right(worths, times)),
         "no tree at all",
     ),
+    (medusa.check_best_size, lambda right, worths, times: late(worths, times), "start=1"),
     (
         medusa.check_best_size,
         lambda right, worths, times: min(right(worths, times) + 1, len(worths)),
@@ -300,9 +395,43 @@ MEDUSA = [
 ]
 
 GPU = [
-    (gpu.check_pass_seconds, lambda right, n, launch, work: n * launch + work, "overlap"),
-    (gpu.check_pass_seconds, lambda right, n, launch, work: n * launch, "work is missing"),
-    (gpu.check_pass_seconds, lambda right, n, launch, work: work, "launches are missing"),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: max(len(reading) * launch, sum(reading)),
+        "not the kernels",
+    ),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: max(len(reading) * max(launch, least), sum(reading)),
+        "kernel by kernel",
+    ),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: max(
+            len(reading) * launch, sum(least + seconds for seconds in reading)
+        ),
+        "a floor",
+    ),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: len(reading) * launch + right(reading, 0, least),
+        "overlap",
+    ),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: min(len(reading) * launch, right(reading, 0, least)),
+        "the slower",
+    ),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: len(reading) * launch,
+        "work is missing",
+    ),
+    (
+        gpu.check_pass_seconds,
+        lambda right, reading, launch, least: right(reading, 0, least),
+        "launches are missing",
+    ),
     (gpu.check_pair_bytes, lambda right, t, d, w, tc, dc, n: w * (t + d), "caches are missing"),
     (
         gpu.check_pair_bytes,

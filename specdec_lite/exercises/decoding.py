@@ -216,6 +216,17 @@ def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outco
                 "the recovered or bonus token is in neither cache yet: it is fed in the next"
                 " round.",
             ),
+            *(
+                Mistake(
+                    formula,
+                    "the round fed the last committed token too, and it stays: both are one"
+                    " longer.",
+                )
+                for formula in (
+                    lambda m, gamma, accepted: (m + accepted - 1, m + accepted - 1),
+                    lambda *case: tuple(length - 1 for length in right(*case)),
+                )
+            ),
             Mistake(
                 lambda m, gamma, accepted: (m + gamma, m + gamma - 1),
                 "rejected drafts must be cut away.",
@@ -237,6 +248,14 @@ def _round(tokens, p, q, uniforms, last, recover=None, bonus=True) -> list[int]:
     return [*tokens, _inverse(p[kept], last)] if bonus else list(tokens)
 
 
+def _going_on(tokens, p, q, uniforms, last, bonus) -> list[int]:
+    """A round that tests every draft, replaces each rejected one and does not stop."""
+    recover = lambda i: _normalised(np.maximum(np.subtract(p[i], q[i]), 0))
+    passed = [u < p[i][x] / q[i][x] for i, (x, u) in enumerate(zip(tokens, uniforms))]
+    out = [x if passed[i] else _inverse(recover(i), last) for i, x in enumerate(tokens)]
+    return [*out, _inverse(p[-1], last)] if bonus or all(passed) else out
+
+
 ROWS_P = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]]
 ROWS_Q = [[0.3, 0.5, 0.2], [0.2, 0.6, 0.2]]
 
@@ -250,7 +269,7 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
     """
     cases = [
         ([1, 2], ROWS_P, ROWS_Q, [0.7, 0.1], 0.9),
-        ([1, 1], ROWS_P, ROWS_Q, [0.5, 0.5], 0.1),
+        ([1, 1], ROWS_P, ROWS_Q, [0.5, 0.5], 0.15),
         ([0, 2], ROWS_P, ROWS_Q, [0.9, 0.9], 0.95),
         ([0, 0], ROWS_P, ROWS_Q, [0.1, 0.6], 0.5),
         ([2, 2], ROWS_P, ROWS_Q, [0.2, 0.3], 0.2),
@@ -264,6 +283,19 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
                 lambda *case: _round(*case, recover=lambda p, q: p),
                 "the recovered token is drawn from the residual norm(max(0, p − q)), not from p:"
                 " p's share of the drafts is already given out.",
+            ),
+            Mistake(
+                lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
+                "the residual must sum to 1 before a token is read off it: divide max(0, p − q) by"
+                " its sum.",
+            ),
+            *(
+                Mistake(
+                    lambda *case, bonus=bonus: _going_on(*case, bonus=bonus),
+                    "the round ends with the first rejection: later drafts were conditioned on a"
+                    " token that is gone, so emit the recovered token and stop.",
+                )
+                for bonus in (True, False)
             ),
             Mistake(
                 lambda *case: _round(*case, bonus=False),

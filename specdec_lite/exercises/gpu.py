@@ -5,12 +5,18 @@ What lives here: one `check_…` per exercise. What does not: how a reader's ans
 judged (`exercises.speed`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from specdec_lite import theory
 from specdec_lite.exercises.check import Mistake, Outcome, check
 
-PASSES = [(280, 5e-6, 2e-3), (240, 5e-6, 1e-4), (20, 5e-6, 1e-4), (300, 2e-5, 1e-3)]
+PASSES = [  # seconds of reading, kernel by kernel; of a launch; of the shortest kernel
+    ([7.0, 7.0, 7.0, 7.0], 5.0, 2.0),
+    ([0.5, 0.5, 0.5], 5.0, 2.0),
+    ([0.5, 0.5, 0.5], 0.0, 2.0),
+    ([0.5, 9.0, 1.0, 6.0], 1.0, 2.0),
+    ([4.0, 3.0], 0.0, 1.0),
+]
 PAIRS = [
     (7_615_616_512, 494_032_768, 2, 28_672, 6_144, 4096),
     (10**9, 10**8, 4, 1000, 100, 10),
@@ -27,11 +33,13 @@ COSTS = [
 MAX_GAMMA = 16
 
 
-def pass_seconds(operations: int, launch: float, work: float) -> float:
-    """Seconds of a pass whose operations are launched one by one while the device works through
-    them.
+def pass_seconds(reading: Sequence[float], launch: float, least: float) -> float:
+    """Seconds of a pass of dependent kernels that the host launches while the device works.
+
+    reading: seconds that each kernel's bytes take. launch: seconds of the host a kernel, 0 in a
+    captured graph. least: seconds that no kernel stays below.
     """
-    return max(operations * launch, work)
+    return max(len(reading) * launch, sum(max(least, seconds) for seconds in reading))
 
 
 def pair_bytes(
@@ -60,25 +68,46 @@ def _speedup(alpha: float, gamma: int, c: float, step: float, overhead: float) -
     )
 
 
-def check_pass_seconds(fn: Callable[[int, float, float], float]) -> Outcome:
-    """fn(operations, launch, work) → seconds of the pass."""
+def check_pass_seconds(fn: Callable[[list[float], float, float], float]) -> Outcome:
+    """fn(reading, launch, least) → seconds of the pass."""
+    working = lambda reading, least: sum(max(least, seconds) for seconds in reading)
     return check(
         fn,
         pass_seconds,
         PASSES,
         [
             Mistake(
-                lambda n, launch, work: n * launch + work,
+                lambda reading, launch, least: max(len(reading) * launch, sum(reading)),
+                "a kernel that reads next to nothing still takes `least`: a graph removes the"
+                " launches, not the kernels.",
+            ),
+            Mistake(
+                lambda reading, launch, least: max(
+                    len(reading) * launch, len(reading) * least, sum(reading)
+                ),
+                "each kernel takes the longer of `least` and its own reading: compare kernel by"
+                " kernel, then add.",
+            ),
+            Mistake(
+                lambda reading, launch, least: max(
+                    len(reading) * launch, sum(reading) + len(reading) * least
+                ),
+                "`least` is a floor, not an extra: a kernel that reads for longer has passed it.",
+            ),
+            Mistake(
+                lambda reading, launch, least: len(reading) * launch + working(reading, least),
                 "launching and working overlap: the host is ahead of the device, so do not add"
                 " them.",
             ),
             Mistake(
-                lambda n, launch, work: min(n * launch, work),
+                lambda reading, launch, least: min(len(reading) * launch, working(reading, least)),
                 "the pass ends with the slower of the two, not with the faster.",
             ),
-            Mistake(lambda n, launch, work: work, "the launches are missing."),
             Mistake(
-                lambda n, launch, work: n * launch,
+                lambda reading, launch, least: working(reading, least), "the launches are missing."
+            ),
+            Mistake(
+                lambda reading, launch, least: len(reading) * launch,
                 "the work is missing: a large model is not bound by its launches.",
             ),
         ],

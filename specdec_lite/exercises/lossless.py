@@ -95,25 +95,59 @@ def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[flo
 
 
 Judge = Callable[[torch.Tensor, torch.Tensor, int, Rng], int]
+CHOICES = 16
 
 
-def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """[V, V]: the probability that x is drafted and y emitted. Raises what the rule raises,
-    TypeError for a non-token.
+class _Endless(Exception):
+    """A rule has taken more chances than an enumeration follows."""
+
+
+class _Bounded:
+    """An rng that stops a rule after `CHOICES` chances: one that redraws until it is satisfied has
+    no last outcome.
     """
 
-    def experiment(rng: Rng) -> tuple[int, int]:
-        drafted = rng.draw(q)
-        return drafted, rule(p, q, drafted, rng)
+    def __init__(self, rng: Rng):
+        self.rng = rng
+        self.left = CHOICES
 
+    def _chance(self, take: Callable, prob):
+        if not self.left:
+            raise _Endless
+        self.left -= 1
+        return take(prob)
+
+    def flip(self, prob: float) -> bool:
+        return self._chance(self.rng.flip, prob)
+
+    def draw(self, probs: torch.Tensor) -> int:
+        return self._chance(self.rng.draw, probs)
+
+
+def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """[V, V]: the probability that x is drafted and y emitted; and whether every run came to its
+    end. Raises what the rule raises, TypeError for a non-token.
+    """
+
+    def experiment(rng: Rng) -> tuple[int, int | type[_Endless]]:
+        drafted = rng.draw(q)
+        try:
+            return drafted, rule(p, q, drafted, _Bounded(rng))
+        except _Endless:
+            return drafted, _Endless
+
+    ended = True
     joint = torch.zeros(len(p), len(p), dtype=torch.float64)
     for (drafted, emitted), weight in outcomes(experiment):
+        if emitted is _Endless:
+            ended = False
+            continue
         if isinstance(emitted, bool) or not isinstance(emitted, int) or not 0 <= emitted < len(p):
             raise TypeError(
                 f"it emits {emitted!r}: return a token, a whole number from 0 to {len(p) - 1}"
             )
         joint[drafted, emitted] += weight
-    return joint
+    return joint, ended
 
 
 KNOWN = (
@@ -129,15 +163,49 @@ KNOWN = (
 )
 
 
+def _unended(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str:
+    """What to say of a rule without a last outcome, from the law of those runs that did end."""
+    kept = torch.minimum(p, q)
+    known = (
+        (
+            kept / kept.sum(),
+            "Drawing from q again until a draft is accepted emits min(p, q) divided by its sum, so"
+            " a token that q offers too rarely stays too rare. One draft, one test: then draw from"
+            " what is still owed.",
+        ),
+        (
+            p,
+            "The runs that end have the law p: textbook rejection sampling. But it may take any"
+            " number of draws, and each of them costs a draft. One draft, one test: then draw from"
+            " what is still owed.",
+        ),
+    )
+    share = law / law.sum() if law.sum() > 0 else law
+    named = [words for right, words in known if torch.allclose(share, right, atol=1e-9)]
+    return " ".join(
+        [
+            f"for p={p.tolist()} and q={q.tolist()} your rule has not ended after {CHOICES} draws"
+            " and flips, so its outcomes cannot be listed.",
+            *named[:1],
+        ]
+    )
+
+
 def _verdict(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str | None:
     if torch.allclose(law, p, atol=1e-9):
         return None
+    shown = [round(x, 4) for x in law.tolist()]
+    if abs(law.sum().item() - 1) > 1e-9:
+        return (
+            f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}, which sums to"
+            f" {law.sum().item():.4g}: a row that you draw from does not sum to 1. Divide what is"
+            " owed by its sum."
+        )
     named = [
         words
         for formula, words in KNOWN
         if torch.allclose(law, formula(p, q, torch.minimum(p, q)), atol=1e-9)
     ]
-    shown = [round(x, 4) for x in law.tolist()]
     return f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}. " + (
         f"That is {named[0]}" if named else "It should emit p."
     )
@@ -153,7 +221,7 @@ def check_lossless(rule: Judge) -> Outcome:
     for pair in TRIED:
         p, q = (torch.tensor(law, dtype=torch.float64) for law in pair)
         try:
-            joint = _joint(rule, p, q)
+            joint, ended = _joint(rule, p, q)
         except (
             Exception
         ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
@@ -161,7 +229,8 @@ def check_lossless(rule: Judge) -> Outcome:
                 False,
                 f"for p={pair[0]} and q={pair[1]} your rule raises {type(error).__name__}: {error}",
             )
-        wrong = _verdict(p, q, joint.sum(0))
+        law = joint.sum(0)
+        wrong = _verdict(p, q, law) if ended else _unended(p, q, law)
         if wrong:
             return Outcome(False, wrong)
         kept.append(joint.trace().item())

@@ -26,6 +26,22 @@ def _without_ancestors(parents: Sequence[int]) -> np.ndarray:
     return seen
 
 
+def _aliased(parents: Sequence[int]) -> list[list[int]]:
+    """Rows that children share with their parents: what `mask[node] = mask[parent]` makes of lists."""
+    mask = [[0] * len(parents) for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] = mask[parent]
+        mask[node][node] = 1
+    return mask
+
+
+def _causal(parents: Sequence[int]) -> np.ndarray:
+    """Every earlier node, except on the first level, whose row has no parent's to begin with."""
+    first = np.array(parents)[:, None] < 0
+    return np.where(first, np.eye(len(parents)), np.tril(np.ones((len(parents),) * 2)))
+
+
 def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
     """fn(parents) → n rows of n entries: 1 where node i may see node j, else 0. parents[i] = −1:
     child of the root.
@@ -40,6 +56,16 @@ def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
                 lambda parents: np.tril(np.ones((size(parents),) * 2, dtype=int)),
                 "that is the plain causal mask: every node sees all earlier ones, those of other"
                 " branches too. Follow the parents.",
+            ),
+            Mistake(
+                _causal,
+                "that is the plain causal mask below the first level: a node sees its ancestors"
+                " only, not every earlier node.",
+            ),
+            Mistake(
+                _aliased,
+                "`mask[node] = mask[parent]` makes two names for one row, so that the parent sees"
+                " its children too. Copy the row: list(mask[parent]).",
             ),
             Mistake(
                 _without_ancestors,
@@ -110,17 +136,29 @@ def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
     )
 
 
-WORTHS = [[0.5, 0.25, 0.2, 0.1, 0.05], [0.3, 0.2], [0.6, 0.36, 0.2, 0.15, 0.1, 0.09, 0.05]]
+WORTHS = [
+    [0.5, 0.25, 0.2, 0.1, 0.05],
+    [0.3, 0.2],
+    [0.6, 0.36, 0.2, 0.15, 0.1, 0.09, 0.05],
+    [0.5, 0.4, 0.05],
+]
 TIMES = [
     [1.0, 1.02, 1.05, 1.1, 1.2, 1.5],
     [1.0, 1.4, 1.6],
     [1.0, 1.3, 1.3, 1.3, 1.5, 1.5, 1.8, 1.9],
+    [1.0, 1.3, 1.35, 1.6],
 ]
 
 
 def _best_size(worths: Sequence[float], times: Sequence[float]) -> int:
     speeds = [(1 + sum(worths[:size])) / times[size] for size in range(len(times))]
     return int(np.argmax(np.array(speeds) > max(speeds) - 1e-12))
+
+
+def _one_too_few(worths: Sequence[float], times: Sequence[float]) -> int:
+    """The size that looks best where m + 1 nodes are divided by the time of m."""
+    speeds = [1 / times[0], *((1 + sum(worths[: m + 1])) / times[m] for m in range(len(worths)))]
+    return max(0, int(np.argmax(speeds)) - 1)
 
 
 def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
@@ -147,6 +185,11 @@ def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
                 ),
                 "the target's own token comes in every round: 1 + the worth of the nodes, over the"
                 " time.",
+            ),
+            Mistake(
+                _one_too_few,
+                "the tokens of m + 1 nodes stand over the time of m there: `enumerate` counts from"
+                " 0 unless told start=1. Mind the off-by-one.",
             ),
             Mistake(
                 lambda worths, times: min(_best_size(worths, times) + 1, len(worths)),

@@ -161,6 +161,15 @@ SCHEMAS = {
         archive_bytes=NUMBER,
         pages=rows(fields(page=TEXT, wire_bytes=NUMBER, load_ms=NUMBER)),
     ),
+    "rules": fields(
+        texts=NUMBER,
+        rounds=NUMBER,
+        rows=rows(
+            fields(
+                gamma=NUMBER, tokens=NUMBER, as_block=NUMBER, gain=NUMBER, low=NUMBER, high=NUMBER
+            )
+        ),
+    ),
     "trained_on": fields(
         tokens_per_step=NUMBER,
         before=fields(target_steps=NUMBER, distil_steps=NUMBER, held_out=HELD_OUT),
