@@ -45,32 +45,39 @@ class Batch:
     prompts: list[Prompt]
 
 
-def planned(folder: Path, tokenizer, each: int = 6000, held_out: int = 160) -> list[Batch]:
+def planned(
+    folder: Path, tokenizer, each: int = 6000, held_out: int = 160, rows: int = 64
+) -> list[Batch]:
     """The batches in their order; the first call writes them to folder/prompts.json.
 
     Args:
         folder: for this text alone.
         tokenizer: SmolLM2's.
-        each: prompts of a kind to choose from, about five sixths of which fill batches of 64.
-        held_out: likewise, held out, in batches of 16, which come among the first.
+        each: prompts of a kind to choose from, about five sixths of which fill batches.
+        held_out: likewise, held out, in batches a quarter as large, which come first.
+        rows: prompts of a batch.
     """
     path = folder / "prompts.json"
     if not path.exists():
         apart_from = prompts(tokenizer, held_out, held_out=True)
         rest = apart(prompts(tokenizer, each), apart_from, tokenizer)
-        kinds = [(True, equal(apart_from, 16)), (False, equal(rest, 64))]
+        halves = [(True, equal(apart_from, max(1, rows // 4))), (False, equal(rest, rows))]
         plan = [
-            asdict(Batch(kind, TEMPERATURES[number % 2], rows))
-            for kind, made in kinds
-            for number, rows in enumerate(made)
+            asdict(Batch(kept_apart, TEMPERATURES[number % 2], part))
+            for kept_apart, parts in halves
+            for number, part in enumerate(parts)
         ]
         folder.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(plan), "utf-8")
-        part.replace(path)
-    plan = json.loads(path.read_text("utf-8"))
+        unfinished = path.with_suffix(f".{os.getpid()}.part")
+        unfinished.write_text(json.dumps(plan), "utf-8")
+        unfinished.replace(path)
     return [
-        Batch(**batch | {"prompts": [Prompt(**row) for row in batch["prompts"]]}) for batch in plan
+        Batch(
+            batch["held_out"],
+            batch["temperature"],
+            [Prompt(row["kind"], row["text"], tuple(row["ids"])) for row in batch["prompts"]],
+        )
+        for batch in json.loads(path.read_text("utf-8"))
     ]
 
 
