@@ -37,7 +37,11 @@ node_modules/.installed: package.json package-lock.json
 	npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-SETUP := $(VENV)/.installed node_modules/.installed
+$(VENV)/.smollm2: $(VENV)/.installed
+	$(BIN)/python -c "import specdec_lite; specdec_lite.load_smollm2('cpu')"
+	@touch $@
+
+SETUP := $(VENV)/.installed node_modules/.installed $(VENV)/.smollm2
 
 book: $(SETUP)
 	$(NICE) $(BIN)/jupyter-book build . -n --keep-going

@@ -12,6 +12,7 @@ from specdec_lite.decoding import Output, Stats, generate, stream
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading import corpus, hub, memory
 from specdec_lite.loading.pairs import Pair, load_pair
+from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import profiler as timeline, results, timing
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
@@ -29,6 +30,7 @@ __all__ = [
     "generate",
     "hub",
     "load_pair",
+    "load_smollm2",
     "memory",
     "results",
     "roofline",

