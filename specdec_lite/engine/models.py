@@ -25,7 +25,9 @@ class CausalLM:
     causal LM.
 
     Attributes: model, vocab_size, num_layers, max_positions (context length), hidden_size, device,
-    dtype, native (one of ours), longest_pass (tokens that one pass can take; infinite but for passes of fixed shape).
+    dtype, native (one of ours), longest_pass (tokens that one pass can take; infinite but for
+    passes of fixed shape).
+
     Raises TypeError for anything else, and ValueError for a model that cannot be decoded
     speculatively: encoder–decoders, models with recurrent state, and those of Hugging Face that
     fail the self-test which is run when they are wrapped.

@@ -37,7 +37,7 @@ def draft(target):
     return perturbed(target)
 
 
-# 1. Temperature 0: the target's own greedy text -----------------------------------------------------------------------
+# 1. Temperature 0: the target's own greedy text --------------------------------------------------
 
 
 def test_greedy_text_is_the_targets_own(target, draft):
@@ -92,7 +92,7 @@ def test_an_unrelated_draft_changes_nothing():
         )
 
 
-# 2. Sampling: the exact law of real rounds, by running the engine under the enumerating rng ------------------------------
+# 2. Sampling: the exact law of real rounds, by running the engine under the enumerating rng ------
 
 WIDTHS = {
     "equal vocabularies": (3, 3),
@@ -217,7 +217,7 @@ def test_the_same_check_rejects_a_drafter_that_reports_another_q():
     )
 
 
-# 3. Draft == target: everything is accepted, and the caches are what they should be --------------------------------------
+# 3. Draft == target: everything is accepted, and the caches are what they should be --------------
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 5])
@@ -322,7 +322,7 @@ def test_a_draft_cache_left_short_is_seen_by_this_invariant():
     assert out.stats.acceptance_rate < 0.9
 
 
-# Padded vocabularies, limits, bad input --------------------------------------------------------------------------------
+# Padded vocabularies, limits, bad input ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [VOCABULARY - 16, VOCABULARY + 16])
