@@ -43,6 +43,7 @@ class Storage:
         shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.head_size)
         self.keys = torch.zeros(shape, device=device, dtype=dtype)
         self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.layers = list(zip(self.keys, self.values))
 
     @property
     def capacity(self) -> int:
@@ -51,10 +52,9 @@ class Storage:
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding in the Llama layout (halves, not interleaved pairs). x: [B, heads,
-    n, h].
+    n, h]; cos, sin: [n, h] (see `Transformer.rotary`).
     """
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
+    return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
 
 def store(
@@ -76,8 +76,8 @@ def store(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
-    """Attention of q [B, H, n, h] over k, v [B, G, m+n, h], with an additive mask [n, m+n], the
-    causal one, or none.
+    """Attention of q [B, H, n, h] over k, v [B, G, m+n, h], with an additive mask [n, m+n] (or
+    [H/G·n, m+n], repeated for the heads of a group once for all layers), the causal one, or none.
 
     Where G < H, the query heads that share a key head become rows of one head: PyTorch's fused
     kernels for CUDA take grouped queries or a mask, not both, and what is left for both reads the
@@ -90,8 +90,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
             q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=groups != heads
         )
     rows = q.reshape(batch, groups, heads // groups * n, size)
-    bias = None if bias is None else bias.repeat(heads // groups, 1)
+    if bias is not None and len(bias) == n:
+        bias = bias.repeat(heads // groups, 1)
     return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
+
+
+FEW = 4096
+"""Numbers up to which a CPU spends more on calling kernels than in them."""
 
 
 class Norm(nn.Module):
@@ -102,7 +107,14 @@ class Norm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        """x: [..., size] → [..., size]; the mean is taken in float32 at least."""
+        if torch.is_grad_enabled() or x.device.type != "cpu" or x.numel() > FEW:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        # On a CPU rms_norm is nine kernels and layer_norm one. (x, −x) has the mean 0, and its
+        # variance is the mean square of x.
+        both = torch.cat((x, -x), dim=-1)
+        scaled = F.layer_norm(both, both.shape[-1:], eps=self.eps)
+        return scaled[..., : x.shape[-1]] * self.weight
 
 
 class Block(nn.Module):
@@ -138,13 +150,13 @@ class Block(nn.Module):
         """
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
+        heads = (self.heads, self.kv_heads)
         if self.q_norm is None:
-            turned = rotate(qkv[:, : self.heads + self.kv_heads], cos, sin)
-            q, k = turned[:, : self.heads], turned[:, self.heads :]
+            qk, v = qkv.split_with_sizes((sum(heads), self.kv_heads), dim=1)
+            q, k = rotate(qk, cos, sin).split_with_sizes(heads, dim=1)
         else:
-            q = rotate(self.q_norm(qkv[:, : self.heads]), cos, sin)
-            k = rotate(self.k_norm(qkv[:, self.heads : self.heads + self.kv_heads]), cos, sin)
-        v = qkv[:, self.heads + self.kv_heads :]
+            q, k, v = qkv.split_with_sizes((*heads, self.kv_heads), dim=1)
+            q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
         if past is not None:
             k, v = store(past, k, v, start)
         seen = attend(q, k, v, bias, causal=bias is None and n > 1)
@@ -173,8 +185,8 @@ class Transformer(nn.Module):
         self._tables: dict = {}
 
     def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [max_positions, h], computed in float32 whatever the model's dtype: bf16
-        angles are wrong angles.
+        """cos and sin [max_positions, h], the first half of sin negative: what `rotate` multiplies
+        by. Computed in float32 whatever the model's dtype: bf16 angles are wrong angles.
         """
         if (device, dtype) not in self._tables:
             # A pass that trains may need them later.
@@ -184,8 +196,9 @@ class Transformer(nn.Module):
                 frequencies = 1.0 / self.config.rope_theta ** (
                     torch.arange(0, size, 2, device=device).float() / size
                 )
-                angles = torch.outer(steps, frequencies).repeat(1, 2)
-                self._tables[device, dtype] = angles.cos().to(dtype), angles.sin().to(dtype)
+                angles = torch.outer(steps, frequencies)
+                cos, sin = angles.cos().repeat(1, 2), torch.cat((-angles.sin(), angles.sin()), -1)
+                self._tables[device, dtype] = cos.to(dtype), sin.to(dtype)
         return self._tables[device, dtype]
 
     def forward(
@@ -223,12 +236,14 @@ class Transformer(nn.Module):
             t[start : start + tokens.shape[1]] if positions is None else t[positions]
             for t in (cos, sin)
         )
+        if bias is not None:
+            bias = bias.repeat(self.config.num_heads // self.config.num_kv_heads, 1)
         keep = {} if keep is None else keep
         if first in keep:
             keep[first] = x
         # A slice of the list would build a module, at every pass.
         for index, block in enumerate(islice(self.blocks, first, layers), start=first):
-            past = None if storage is None else (storage.keys[index], storage.values[index])
+            past = None if storage is None else storage.layers[index]
             if (index, "attention") not in skip:
                 x = x + block.attention(x, cos, sin, bias, past, start)
             if (index, "mlp") not in skip:

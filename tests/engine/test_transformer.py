@@ -9,7 +9,15 @@ from models_zoo import PROMPT, WINDOW, build, native
 
 from specdec_lite import CausalLM, generate
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.engine.transformer import Transformer, attend, from_hf_state, rotate, to_hf_state
+from specdec_lite.engine.transformer import (
+    FEW,
+    Norm,
+    Transformer,
+    attend,
+    from_hf_state,
+    rotate,
+    to_hf_state,
+)
 from specdec_lite.loading.pairs import load_model
 from specdec_lite.tree import TokenTree
 
@@ -154,6 +162,28 @@ def test_half_precision_turns_by_angles_that_were_computed_in_float32():
     assert (
         trap.float() - exact[0]
     ).abs().max() > 0.5  # the same table, angles in bf16: wrong turns
+
+
+@pytest.mark.parametrize("inference", [True, False])
+@pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("rows", [1, 5, FEW // 576 + 1])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 2**-7), (torch.float32, 2**-18)])
+def test_norms_are_those_of_float64_to_within_rounding(dtype, tolerance, rows, size, inference):
+    draw = torch.Generator().manual_seed(rows)
+    norm = Norm(576, 1e-5)
+    norm.weight.data = (0.5 + torch.rand(576, generator=draw)).to(dtype)
+    x = size * (3 + torch.randn(1, rows, 576, generator=draw))  # a mean that is not 0
+    x = x.to(dtype)
+    exact = x.double() / (x.double().square().mean(-1, keepdim=True) + norm.eps).sqrt()
+    exact *= norm.weight.detach().double()
+    with torch.inference_mode(inference), torch.no_grad():
+        normed = norm(x)
+    assert normed.dtype == dtype and normed.is_contiguous()
+    normed = normed.double()
+    # In bfloat16 a number is rounded twice, by 2^-8 at most; the scale of a row never.
+    assert ((normed - exact).abs() <= tolerance * (1 + exact.abs())).all()
+    scale = (normed * exact).sum(-1) / exact.square().sum(-1)
+    assert (scale - 1).abs().max() < tolerance / 8
 
 
 def test_rotation_depends_on_distance_alone():
