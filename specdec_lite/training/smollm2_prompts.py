@@ -405,10 +405,14 @@ def chat(tokenizer, text: str) -> tuple[int, ...]:
     )
 
 
-def equal(rows: Sequence[Prompt], size: int, seed: int = 0) -> list[list[Prompt]]:
-    """Batches of `size` prompts of equal length, in random order, so that the first are like all.
+def equal(rows: Sequence[Prompt], size: int, least: int = 1, seed: int = 0) -> list[list[Prompt]]:
+    """Batches of prompts of equal length, in random order, so that the first are like all.
 
-    Prompts that fill no batch are left out.
+    Args:
+        rows: the prompts.
+        size: prompts in a batch, at most.
+        least: prompts in a batch, at least; those that fill none are left out.
+        seed: of the order.
     """
     draws = random.Random(seed)
     shuffled = list(rows)
@@ -416,11 +420,12 @@ def equal(rows: Sequence[Prompt], size: int, seed: int = 0) -> list[list[Prompt]
     lengths = defaultdict(list)
     for prompt in shuffled:
         lengths[len(prompt.ids)].append(prompt)
-    made = [
+    parts = [
         group[start : start + size]
         for _, group in sorted(lengths.items())
-        for start in range(0, len(group) - size + 1, size)
+        for start in range(0, len(group), size)
     ]
+    made = [part for part in parts if len(part) >= least]
     draws.shuffle(made)
     return made
 

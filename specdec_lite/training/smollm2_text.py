@@ -20,8 +20,8 @@ from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
 from specdec_lite.training.own_text import own_text, up_to_stop
 from specdec_lite.training.smollm2_prompts import Prompt, apart, equal, prompts
 
-TEMPERATURES = (0.0, 1.0)
-"""Of a batch, in turn."""
+TEMPERATURES = (0.0, 1.0, 0.0, 0.7)
+"""Of the batches, in turn: half of the answers are greedy."""
 STOPS = (2,)
 
 
@@ -46,7 +46,7 @@ class Batch:
 
 
 def planned(
-    folder: Path, tokenizer, each: int = 6000, held_out: int = 160, rows: int = 64
+    folder: Path, tokenizer, each: int = 6000, held_out: int = 48, rows: int = 64
 ) -> list[Batch]:
     """The batches in their order; the first call writes them to folder/prompts.json.
 
@@ -54,16 +54,16 @@ def planned(
         folder: for this text alone.
         tokenizer: SmolLM2's.
         each: prompts of a kind to choose from, about five sixths of which fill batches.
-        held_out: likewise, held out, in batches a quarter as large, which come first.
+        held_out: held-out prompts of a kind, all of which are answered, and first.
         rows: prompts of a batch.
     """
     path = folder / "prompts.json"
     if not path.exists():
         apart_from = prompts(tokenizer, held_out, held_out=True)
         rest = apart(prompts(tokenizer, each), apart_from, tokenizer)
-        halves = [(True, equal(apart_from, max(1, rows // 4))), (False, equal(rest, rows))]
+        halves = [(True, equal(apart_from, rows)), (False, equal(rest, rows, least=rows))]
         plan = [
-            asdict(Batch(kept_apart, TEMPERATURES[number % 2], part))
+            asdict(Batch(kept_apart, TEMPERATURES[number % len(TEMPERATURES)], part))
             for kept_apart, parts in halves
             for number, part in enumerate(parts)
         ]
@@ -86,7 +86,7 @@ def place(folder: Path, number: int) -> Path:
     return folder / f"{number:05d}"
 
 
-def answer(target: CausalLM, folder: Path, plan: Sequence[Batch], new_tokens: int = 160) -> None:
+def answer(target: CausalLM, folder: Path, plan: Sequence[Batch], new_tokens: int = 128) -> None:
     """Let the target answer every batch that is not answered yet.
 
     Args:
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m specdec_lite.training.smollm2_text")
     parser.add_argument("--folder", type=Path, default=cache_folder() / "smollm2-own-text")
     parser.add_argument("--each", type=int, default=6000, help="prompts of a kind")
-    parser.add_argument("--new-tokens", type=int, default=160)
+    parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--batches", type=int, help="answer so many at most")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--count", action="store_true", help="say what is there, and make nothing")

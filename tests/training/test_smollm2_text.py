@@ -90,13 +90,15 @@ def test_more_than_there_are_is_refused(tokenizer, monkeypatch):
 
 
 def test_batches_hold_prompts_of_equal_length_each_once(training):
-    made = equal(training, 4)
-    assert made == equal(training, 4) != equal(training, 4, seed=1)
+    made = equal(training, 4, least=4)
+    assert made == equal(training, 4, least=4) != equal(training, 4, least=4, seed=1)
     assert all(len(part) == 4 and len({len(row.ids) for row in part}) == 1 for part in made)
     rows = [row for part in made for row in part]
     assert len(rows) == len(set(rows)) > len(training) // 3
     lengths = [len(part[0].ids) for part in made]
     assert lengths != sorted(lengths)  # the first batches are like all
+    every = [row for part in equal(training, 4) for row in part]
+    assert set(every) == set(training) and len(every) == len(training)
 
 
 # Answers ------------------------------------------------------------------------------------------
@@ -109,8 +111,11 @@ def target(tokenizer):
 
 def test_answers_go_on_where_they_were_stopped(tmp_path, tokenizer, target, monkeypatch):
     plan = planned(tmp_path / "a", tokenizer, each=12, held_out=12, rows=4)
-    assert {batch.held_out for batch in plan[:5]} == {True} and not plan[-1].held_out
-    assert {batch.temperature for batch in plan if not batch.held_out} == {0.0, 1.0}
+    kinds = [row.kind for batch in plan if batch.held_out for row in batch.prompts]
+    assert Counter(kinds) == dict.fromkeys(KINDS, 12) and not plan[-1].held_out
+    assert [batch.held_out for batch in plan] == sorted((b.held_out for b in plan), reverse=True)
+    greedy = [batch.temperature == 0 for batch in plan if not batch.held_out]
+    assert abs(2 * sum(greedy) - len(greedy)) <= 1 and len({b.temperature for b in plan}) == 3
     plan = plan[-4:]
     answer(target, tmp_path / "whole", plan, 6)
     made = smollm2_text.own_text
@@ -145,8 +150,8 @@ def test_the_plan_is_made_once(tmp_path, tokenizer, monkeypatch):
 
 def test_the_command_says_what_there_is(tmp_path, tokenizer, target, monkeypatch, capsys):
     monkeypatch.setattr(smollm2_text, "load_smollm2", lambda *_: (target, tokenizer))
-    planned(tmp_path, tokenizer, each=12, held_out=12, rows=4)
+    first = len(planned(tmp_path, tokenizer, each=12, held_out=12, rows=4)[0].prompts)
     main(["--folder", str(tmp_path), "--count"])
     assert capsys.readouterr().out.startswith("0 answers to ")
     main(["--folder", str(tmp_path), "--batches", "1", "--new-tokens", "3"])
-    assert capsys.readouterr().out.startswith("1 answers to ")
+    assert capsys.readouterr().out.startswith(f"{first} answers to ")
