@@ -23,7 +23,8 @@ def tensor_bytes() -> int:
         t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
         for t in gc.get_objects()
         if issubclass(type(t), torch.Tensor) and not issubclass(type(t), FakeTensor)
-    }  # which the compiler traces with, and which hold nothing
+        if not t.is_mkldnn
+    }  # which the compiler traces with, and which hold nothing; packed weights tell no size
     return sum(storages.values())
 
 

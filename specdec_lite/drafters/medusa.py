@@ -122,7 +122,7 @@ class MedusaSession(Session):
         state to read.
         """
         drafter = self.drafter
-        if drafter.levels < 1 or context.scores is None:
+        if drafter.levels < 1 or context.wanted < 2 or context.scores is None:
             return NOTHING
         self.passes += 1
         logits = drafter.logits(context.scores.hidden["final"][0, -1], drafter.levels)
