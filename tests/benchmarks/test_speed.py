@@ -44,7 +44,7 @@ REGISTRY = {
 
 
 def load(dtype):
-    target = native(dtype=getattr(torch, dtype))
+    target = native(dtype=getattr(torch, dtype), num_layers=1, max_positions=160)
     return Pair(target, perturbed(target), None)
 
 
@@ -69,7 +69,7 @@ def toy(options):
 
 
 def run(folder, *more):
-    options = "--prompts 2 --turns 4 --least 2 --new-tokens 8 --gammas 3 2".split()
+    options = "--prompts 2 --turns 4 --least 2 --new-tokens 6 --gammas 3 2".split()
     places = ["--out", str(folder / "speed-toy.json"), "--work", str(folder / "work")]
     return command.main([*options, *places, *more], toy)
 
