@@ -1,9 +1,31 @@
 """Hugging Face's `generate` on the same weights, plain and assisted: what ours is held against."""
 
 from pathlib import Path
+from time import perf_counter
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.generation.streamers import BaseStreamer
+
+
+class Bursts(BaseStreamer):
+    """Hears what `generate` emits: (seconds since it was made, tokens) of every burst. The prompt,
+    which comes first, is none.
+    """
+
+    def __init__(self):
+        self.began = perf_counter()
+        self.heard: list[tuple[float, int]] = []
+
+    def put(self, value: torch.Tensor) -> None:
+        self.heard.append((perf_counter() - self.began, value.numel()))
+
+    def end(self) -> None:
+        pass
+
+    @property
+    def emitted(self) -> list[tuple[float, int]]:
+        return self.heard[1:]
 
 
 class HuggingFace:
@@ -11,7 +33,8 @@ class HuggingFace:
     threshold.
 
     folder: holds `target` and `draft` as transformers loads them. Called with ids [n], it decodes
-    exactly `new_tokens`, or raises RuntimeError.
+    exactly `new_tokens`, or raises RuntimeError; it returns (seconds since the call, tokens) of
+    every burst.
     """
 
     def __init__(self, folder: Path, dtype: str, gamma: int, device: str = "cpu"):
@@ -32,7 +55,7 @@ class HuggingFace:
 
     def __call__(
         self, ids: torch.Tensor, new_tokens: int, temperature: float, seed: int, assisted: bool
-    ) -> None:
+    ) -> list[tuple[float, int]]:
         torch.manual_seed(seed)
         chance = (
             {"do_sample": True, "temperature": temperature, "top_k": 0}
@@ -40,6 +63,7 @@ class HuggingFace:
             else {"do_sample": False}
         )
         rows = ids[None].to(self.target.device)
+        bursts = Bursts()
         with torch.inference_mode():
             out = self.target.generate(
                 rows,
@@ -47,6 +71,7 @@ class HuggingFace:
                 max_new_tokens=new_tokens,
                 min_new_tokens=new_tokens,
                 assistant_model=self.draft if assisted else None,
+                streamer=bursts,
                 **chance,
             )
         if out.shape[1] != len(ids) + new_tokens:
@@ -54,3 +79,4 @@ class HuggingFace:
                 f"Hugging Face stopped after {out.shape[1] - len(ids)} of {new_tokens} tokens: the"
                 " comparison would be unfair"
             )
+        return bursts.emitted

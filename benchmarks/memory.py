@@ -96,10 +96,12 @@ if __name__ == "__main__":
         asked.device,
     )
     found = {
+        "state": {"start": timing.machine_state()},
         "profile": timing.machine_profile(asked.device),
         "context": CONTEXT,
         "models": curves(asked.device, asked.budget),
     }
+    found["state"]["end"] = timing.machine_state()
     path = results.save(
         asked.out or Path("results") / f"memory-{results.slug(stamp['machine'])}.json", stamp, found
     )

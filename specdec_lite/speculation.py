@@ -116,6 +116,12 @@ class Drafter:
         """The most it proposes in a round; None where that is not known beforehand."""
         return None
 
+    def draft_model(self) -> CausalLM | None:
+        """The model one pass of which is what c, the cost of a drafted token, speaks of; None where
+        there is no such model.
+        """
+        return None
+
 
 # What a round did ----------------------------------------------------------------------------------
 

@@ -150,6 +150,25 @@ def tokens_from_profile(profile: ArrayLike) -> float | np.ndarray:
     return _plain(1 + np.cumprod(_within("profile", profile, 0, 1), axis=-1).sum(-1))
 
 
+def conditional_acceptance(rates: ArrayLike) -> tuple[np.ndarray, float | np.ndarray]:
+    """Rates by position as engines print them, made conditional: (profile [..., γ], alpha [...]).
+
+    rates: [..., γ], entry i the share of *all* drafts whose position i was accepted, so that they
+    never rise (vLLM's "per-position acceptance rate", such as .88, .78, .69). profile: accepted ÷
+    tested at each position, the quotient of neighbours, as `tokens_from_profile` takes it; 0 where
+    nothing was tested. alpha: accepted ÷ tested over all positions. ValueError for rates that rise
+    or lie outside [0, 1].
+    """
+    rates = _within("rates", rates, 0, 1)
+    if rates.ndim == 0 or rates.shape[-1] == 0:
+        raise ValueError(f"rates needs one rate per drafted position, got shape {rates.shape}")
+    tested = np.concatenate((np.ones_like(rates[..., :1]), rates[..., :-1]), axis=-1)
+    if np.any(rates > tested):
+        raise ValueError(f"rates must not rise: a draft accepted at i was accepted before, {rates}")
+    profile = np.divide(rates, tested, out=np.zeros_like(rates), where=tested > 0)
+    return profile, _plain(rates.sum(-1) / tested.sum(-1))
+
+
 def drafted_acceptance(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """Accepted ÷ drafted, the rate that engines print: (E[tokens] − 1) / γ, at most alpha.
 

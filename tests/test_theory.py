@@ -270,6 +270,28 @@ def test_tokens_of_a_profile_are_the_mean_of_its_count_law(profile):
     )
 
 
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=8))
+def test_unconditional_rates_give_back_the_profile_and_alpha(profile):
+    rates = np.cumprod(profile)
+    found, alpha = theory.conditional_acceptance(rates)
+    assert found == pytest.approx(profile)
+    law = count_law(np.array(profile))
+    tokens = np.arange(1, len(profile) + 2)
+    assert alpha == pytest.approx(
+        law @ (tokens - 1) / (law @ np.minimum(tokens, len(profile))), rel=1e-9
+    )
+    assert theory.tokens_from_profile(found) == pytest.approx(1 + rates.sum())
+
+
+def test_printed_rates_taken_for_conditional_ones_are_too_low():
+    printed = [0.879, 0.778, 0.687]
+    profile, alpha = theory.conditional_acceptance(printed)
+    assert profile == pytest.approx([0.879, 0.885, 0.883], abs=5e-4)
+    assert alpha == pytest.approx(2.344 / 2.657)
+    assert theory.tokens_from_profile(printed) < theory.tokens_from_profile(profile)
+    assert theory.conditional_acceptance([[0.5, 0.0, 0.0]])[0].tolist() == [[0.5, 0.0, 0.0]]
+
+
 def test_the_order_of_a_profile_counts_and_its_mean_is_not_enough():
     falling, rising = theory.tokens_from_profile([[0.9, 0.5], [0.5, 0.9]])
     assert (falling, rising) == pytest.approx((2.35, 1.95)) and theory.expected_tokens(
@@ -408,6 +430,9 @@ BAD = {
     "lenience zero": lambda: theory.lenient_acceptance_rate([1.0], [1.0], 0),
     "lenience above 1": lambda: theory.lenient_distance([1.0], [1.0], 2),
     "profile empty": lambda: theory.tokens_from_profile([]),
+    "rates empty": lambda: theory.conditional_acceptance([]),
+    "rates rise": lambda: theory.conditional_acceptance([0.5, 0.6]),
+    "rates above 1": lambda: theory.conditional_acceptance([1.5, 0.6]),
     "profile above 1": lambda: theory.tokens_from_profile([0.5, 1.5]),
     "verify zero": lambda: theory.corrected_improvement(2, 3, 0.1, verify=0),
     "tokens above gamma + 1": lambda: theory.corrected_improvement(5, 3, 0.1),

@@ -45,6 +45,9 @@ class ModelDrafter(Drafter):
     def shape(self) -> Shape:
         return Shape(self.gamma, self.gamma)
 
+    def draft_model(self) -> CausalLM:
+        return self.model
+
 
 class ModelSession(Session):
     """The draft's cache holds every committed token but the last, or but the last two after a fully

@@ -16,12 +16,13 @@ from time import perf_counter
 
 import torch
 
-from specdec_lite.checks import is_whole
+from specdec_lite.checks import is_whole, whole
 from specdec_lite.decoding import generate, stream
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.memory import device_named, has_bfloat16
 from specdec_lite.measure.results import machine_name
-from specdec_lite.speculation import Drafter, elapsed, now
+from specdec_lite.speculation import Drafter, Step, elapsed, now
+from specdec_lite.tree import TokenTree
 
 WARM = 16  # tokens decoded once before the loop is timed
 
@@ -29,15 +30,33 @@ WARM = 16  # tokens decoded once before the loop is timed
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Seconds. target: {k: one target pass over k tokens}. draft: one draft pass, no token chosen,
-    timed in turns with the target's passes. draft_in_loop: a draft pass inside decoding, the choice
-    of its token included; of γ in a row only the first follows a target pass. overhead: per round,
-    everything that is neither drafting nor the target's pass.
+    timed in turns with the target's passes; None where the drafter names no model. draft_in_loop: a
+    draft pass inside decoding, the choice of its token included; of γ in a row only the first
+    follows a target pass; None where drafting makes no passes. overhead: per round, everything that
+    is neither drafting nor the target's pass. round: all drafting of a round that drafted; None
+    where none did.
     """
 
     target: dict[int, float]
     draft: float | None = None
     draft_in_loop: float | None = None
     overhead: float | None = None
+    round: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCosts:
+    """The parts of an average round, in units of T(1). draft: all its drafting (γc where γ passes
+    draft). verify: the target's pass, v. other: all else, o.
+    """
+
+    draft: float
+    verify: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.verify + self.other
 
 
 def synchronise(device: torch.device) -> None:
@@ -123,33 +142,41 @@ def spreads(
 
 
 def pass_job(
-    model: CausalLM, prompt: torch.Tensor, count: int, batch: int = 1
+    model: CausalLM, prompt: torch.Tensor, count: int | TokenTree, batch: int = 1
 ) -> Callable[[], None]:
     """A job that scores `count` tokens after the prompt, in `batch` equal rows, and forgets them
     again.
+
+    count: a number of tokens in a row, or a tree, which is fed with its root as a round feeds it.
     """
+    tree = None
+    if isinstance(count, TokenTree):
+        tree = count
+        count = 1 + len(tree)
     cache = model.new_cache(batch, capacity=len(prompt) + count)
     model.score(prompt.expand(batch, -1), cache, last=True)
     fed = prompt.repeat(count // len(prompt) + 1)[:count].expand(batch, -1)
 
     def job() -> None:
-        model.score(fed, cache)
+        model.score(fed, cache, tree=tree)
         cache.crop(len(prompt))
 
     return job
 
 
-def _check_loop(model: CausalLM, drafter: Drafter, prompt: int, new_tokens: int) -> None:
-    if not is_whole(new_tokens) or new_tokens < 1:
-        raise ValueError(f"new_tokens={new_tokens!r}: must be a whole number ≥ 1")
+def _check_loop(target: CausalLM, drafter: Drafter, prompt: int, new_tokens: int) -> None:
+    whole("new_tokens", new_tokens, 1)
+    if not isinstance(drafter, Drafter):
+        raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter")
     needed = prompt + max(new_tokens, WARM)
-    models = {"target": model, "drafter": getattr(drafter, "model", model)}
+    models = {"target": target, "drafter": drafter.draft_model() or target}
     for name, each in models.items():
         if needed > each.max_positions:
             raise ValueError(
                 f"new_tokens={new_tokens} after {prompt} of context (or of the prompt): {needed}"
                 f" positions, the {name} has {each.max_positions}"
             )
+    drafter.check(target, needed)
 
 
 def _check_passes(model: CausalLM, ks: Iterable[int], context: int) -> tuple[int, ...]:
@@ -212,11 +239,15 @@ def measure_costs(
     temperature: float = 1.0,
     new_tokens: int = 96,
 ) -> Costs:
-    """Time target passes over k tokens, and the drafter alone and in the loop, at `context` tokens
-    of context.
+    """Time target passes over k tokens, and any drafter alone and in the loop.
 
-    ks: the k to time, each ≥ 1. prompt: token ids to decode from when timing the loop (default:
-    arbitrary ids).
+    Args:
+        target: whose passes are timed.
+        drafter: None times the target alone.
+        ks: the k to time, each ≥ 1.
+        context: tokens of context that the passes stand behind.
+        prompt: token ids to decode from when timing the loop (default: arbitrary ids).
+        temperature, new_tokens: of the loop.
     """
     ks = _check_passes(target, ks, context)
     text = _arbitrary(target, context)
@@ -227,7 +258,7 @@ def measure_costs(
             target, prompt, drafter, new_tokens, temperature, seed=0
         )  # checks them, and runs nothing
         prompt = torch.as_tensor(prompt)
-    draft = getattr(drafter, "model", None)
+    draft = None if drafter is None else drafter.draft_model()
     if draft is not None and context + 1 > draft.max_positions:
         raise ValueError(f"context={context}: the drafter has {draft.max_positions} positions")
     jobs = {k: pass_job(target, text, k) for k in ks}
@@ -243,9 +274,42 @@ def measure_costs(
         for seed in range(3)
         for step in generate(target, prompt, drafter, new_tokens, temperature, seed=seed).steps
     ]
+    drafting = [step.drafting for step in steps if len(step.tree)]
     per_pass = [step.drafting / step.draft_passes for step in steps if step.draft_passes]
-    in_loop = statistics.median(per_pass) if per_pass else None
-    return Costs(seconds, alone, in_loop, statistics.median(step.other for step in steps))
+    return Costs(
+        seconds,
+        draft=alone,
+        draft_in_loop=statistics.median(per_pass) if per_pass else None,
+        overhead=statistics.median(step.other for step in steps),
+        round=statistics.median(drafting) if drafting else None,
+    )
+
+
+def round_costs(steps: Sequence[Step], one: float) -> RoundCosts:
+    """The parts of a round in units of T(1), from the very rounds that decoded.
+
+    Args:
+        steps: rounds, at least one.
+        one: seconds of T(1), such as the median pass of plain rounds that took turns with these.
+
+    Each part is a median over the rounds that fed equally many tokens, averaged by how many such
+    rounds there were: a disturbed round moves nothing, and drafts of several sizes keep their
+    shares.
+    """
+    if not steps or not one > 0:
+        raise ValueError(f"{len(steps)} steps and one={one!r}: both must be above 0")
+    alike: dict[int, list[Step]] = {}
+    for step in steps:
+        alike.setdefault(len(step.tree), []).append(step)
+
+    def average(part: str) -> float:
+        sums = [
+            len(group) * statistics.median(getattr(step, part) for step in group)
+            for group in alike.values()
+        ]
+        return sum(sums) / len(steps) / one
+
+    return RoundCosts(average("drafting"), average("verifying"), average("other"))
 
 
 def cache_bytes() -> int | None:
@@ -299,6 +363,17 @@ def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
     """Arithmetic throughput in operations per second: a square matrix product."""
     a = torch.randn(size, size, device=device).to(dtype)
     return 2 * size**3 / interleaved({"product": lambda: a @ a}, device, repeats=5)["product"]
+
+
+def machine_state() -> dict:
+    """What may disturb a clock: {"load_average" (of 1, 5 and 15 minutes), "threads" (PyTorch's),
+    "pins" (the cores that this process may run on)}; None for what the system does not tell.
+    """
+    return {
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "threads": torch.get_num_threads(),
+        "pins": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+    }
 
 
 def machine_profile(device: str = "auto") -> dict:

@@ -5,11 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from models_zoo import native, perturbed
+from models_zoo import Wrapped, native, perturbed
 
 from specdec_lite import CausalLM, speculation, timing
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
+from specdec_lite.proposal import Proposal
+from specdec_lite.speculation import Drafter, Session
+from specdec_lite.tree import TokenTree
 
 CPU = torch.device("cpu")
 
@@ -78,9 +81,9 @@ def test_every_cost_is_the_one_it_is_called(monkeypatch):
     def decode(model, prompt, drafter, new_tokens, temperature, seed):
         decoded.append((model, prompt.tolist(), new_tokens, temperature))
         rounds = [
-            SimpleNamespace(drafting=12.0, draft_passes=4, other=1.0, seconds=25.0),
-            SimpleNamespace(drafting=5.0, draft_passes=1, other=3.0, seconds=20.0),
-            SimpleNamespace(drafting=0.0, draft_passes=0, other=1.0, seconds=11.0),
+            SimpleNamespace(tree="four", drafting=12.0, draft_passes=4, other=1.0, seconds=25.0),
+            SimpleNamespace(tree="1", drafting=5.0, draft_passes=1, other=3.0, seconds=20.0),
+            SimpleNamespace(tree="", drafting=0.0, draft_passes=0, other=1.0, seconds=11.0),
         ]
         return SimpleNamespace(steps=rounds)
 
@@ -96,7 +99,7 @@ def test_every_cost_is_the_one_it_is_called(monkeypatch):
         new_tokens=24,
     )
     assert passes == {1: [(target, 1)], 5: [(target, 5)], "draft": [(draft, 1)]}
-    assert costs == Costs({1: 10.0, 5: 12.0}, draft=2.0, draft_in_loop=4.0, overhead=1.0)
+    assert costs == Costs({1: 10.0, 5: 12.0}, draft=2.0, draft_in_loop=4.0, overhead=1.0, round=8.5)
     assert decoded[1:] == [(target, [3, 1, 4], 24, 0.5)] * 3
 
 
@@ -110,6 +113,83 @@ def test_costs_with_a_draft_of_a_smaller_vocabulary_and_a_given_prompt():
         new_tokens=8,
     )
     assert costs.draft > 0 and costs.draft_in_loop > 0
+
+
+class Repeat(Drafter, Session):
+    """Proposes the last token again, without a model, and says nothing of its shape."""
+
+    def start(self, context):
+        return self
+
+    def propose(self, context):
+        return Proposal(TokenTree.chain([int(context.tokens[-1])] * 3))
+
+
+def test_a_drafter_without_passes_or_a_known_shape_has_costs():
+    costs = measure_costs(native(), Repeat(), ks=(1, 4), context=8, new_tokens=8)
+    assert costs.draft is costs.draft_in_loop is None
+    assert costs.round > 0 and costs.overhead > 0
+
+
+def test_a_drafter_that_wraps_another_is_asked_not_looked_into():
+    target = native()
+    costs = measure_costs(
+        target, Wrapped(ModelDrafter(perturbed(target), 2)), ks=(1,), context=8, new_tokens=8
+    )
+    assert costs.draft is None and 0 < costs.draft_in_loop <= costs.round
+    with pytest.raises(ValueError, match="context length of 32"):
+        measure_costs(
+            target, Wrapped(ModelDrafter(native(max_positions=32), 2)), context=20, new_tokens=8
+        )
+    with pytest.raises(TypeError, match="drafter is a str"):
+        measure_costs(target, "drafter", ks=(1,), context=8)
+
+
+def test_costs_of_rounds_are_medians_of_rounds_alike_at_their_shares():
+    def rounds(nodes, seconds):
+        return [
+            SimpleNamespace(tree=range(nodes), drafting=2 * s, verifying=s, other=s / 2)
+            for s in seconds
+        ]
+
+    steps = rounds(4, [4.0, 6.0, 900.0]) + rounds(0, [2.0])
+    costs = timing.round_costs(steps, 2.0)
+    assert costs == timing.RoundCosts(draft=5.0, verify=2.5, other=1.25) and costs.total == 8.75
+    for bad in (([], 1.0), (steps, 0.0), (steps, float("nan"))):
+        with pytest.raises(ValueError, match="must be above 0"):
+            timing.round_costs(*bad)
+
+
+def test_a_pass_over_a_tree_feeds_its_root_and_sees_its_branches(monkeypatch):
+    target = native()
+    tree = TokenTree([1, 2, 3], [-1, -1, 0])
+    fed = []
+    score = target.backend.score
+    monkeypatch.setattr(
+        target.backend,
+        "score",
+        lambda tokens, cache, tree, *rest, **options: (
+            fed.append((tokens.shape[1], tree)) or score(tokens, cache, tree, *rest, **options)
+        ),
+    )
+    job = timing.pass_job(target, torch.tensor([3, 1, 4]), tree)
+    job()
+    job()
+    assert fed == [(3, None), (4, tree), (4, tree)]
+
+
+def test_the_state_of_the_machine_is_told(monkeypatch):
+    monkeypatch.setattr(timing.os, "getloadavg", lambda: (3.0, 2.0, 1.0), raising=False)
+    monkeypatch.setattr(timing.os, "sched_getaffinity", lambda process: {5, 2}, raising=False)
+    state = timing.machine_state()
+    assert state == {
+        "load_average": [3.0, 2.0, 1.0],
+        "threads": torch.get_num_threads(),
+        "pins": [2, 5],
+    }
+    monkeypatch.delattr(timing.os, "getloadavg")
+    monkeypatch.delattr(timing.os, "sched_getaffinity")
+    assert timing.machine_state()["load_average"] is timing.machine_state()["pins"] is None
 
 
 @pytest.mark.parametrize(

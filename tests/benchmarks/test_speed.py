@@ -1,0 +1,440 @@
+"""The benchmark runs to its end on toy models with any drafter; its intervals cover, its flags
+ring, and an interrupted run goes on. No test here says how fast anything is.
+"""
+
+import json
+from types import SimpleNamespace
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from models_zoo import native, perturbed, shipped
+from rich.console import Console
+from schemas import SCHEMAS
+from scipy import stats
+
+from benchmarks import __main__ as command, speed
+from benchmarks.hugging_face import HuggingFace
+from specdec_lite import generate, results, timing
+from specdec_lite.loading.pairs import SHIPPED, Pair
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.speculation import Drafter, Session
+from specdec_lite.tree import TokenTree
+
+
+class Repeat(Drafter, Session):
+    """Two guesses for the next token, one of them continued: no model, no γ, no shape, no passes."""
+
+    def start(self, context):
+        return self
+
+    def propose(self, context):
+        if len(context.tokens) % 3 == 0:
+            return NOTHING
+        last = int(context.tokens[-1])
+        return Proposal(TokenTree([last, (last + 1) % context.vocab_size, last], [-1, -1, 0]))
+
+
+REGISTRY = {
+    "speculative": speed.DRAFTERS["speculative"],
+    "block_verification": speed.DRAFTERS["block_verification"],
+    "repeat": lambda pair, gamma: Repeat(),
+}
+
+
+def load(dtype):
+    target = native(dtype=getattr(torch, dtype), num_layers=1, max_positions=160)
+    return Pair(target, perturbed(target), None)
+
+
+def bursts(ids, new_tokens, temperature, seed, assisted):
+    return [(0.01 * (i + 1), 1) for i in range(new_tokens)]
+
+
+def toy(options):
+    rng = torch.Generator().manual_seed(0)
+    rows = lambda: [torch.randint(48, (5,), generator=rng) for _ in range(options.prompts)]
+    return speed.Bench(
+        load=load,
+        prompts={domain: rows() for domain in ("code", "data", "prose")},
+        gammas=options.gammas,
+        dtypes=options.dtypes,
+        new_tokens=options.new_tokens,
+        turns=options.turns,
+        least=options.least,
+        drafters=REGISTRY,
+        hugging_face=bursts,
+    )
+
+
+def run(folder, *more):
+    options = "--prompts 2 --turns 4 --least 2 --new-tokens 6 --gammas 3 2".split()
+    places = ["--out", str(folder / "speed-toy.json"), "--work", str(folder / "work")]
+    return command.main([*options, *places, *more], toy)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A whole run that is interrupted in its third setting, then goes on: (path, settings that were
+    measured, in order).
+    """
+    folder = tmp_path_factory.mktemp("speed")
+    measured = []
+    real = speed.measure
+
+    def measure(bench, setting, deadline):
+        measured.append(setting)
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        return real(bench, setting, deadline)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "measure", measure)
+        patch.setattr(timing, "_bandwidth", lambda device: 1e9)
+        patch.setattr(timing.os, "getloadavg", lambda: (1.5, 1.0, 0.5), raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            run(folder)
+        assert not (folder / "speed-toy.json").exists()
+        with pytest.raises(SystemExit):
+            run(folder, "--turns", "6")  # not what was begun
+        path = run(folder)
+    return path, measured
+
+
+@pytest.fixture
+def rows(recorded):
+    return json.loads(recorded[0].read_text())["rows"]
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(recorded, rows):
+    path, measured = recorded
+    assert len(rows) == 12 and len(measured) == 13 and measured[2] == measured[3]
+    assert len({*measured}) == 12
+    assert [(r["dtype"], r["domain"], r["temperature"]) for r in rows] == [
+        (s.dtype, s.domain, s.temperature) for s in measured[:2] + measured[3:]
+    ]
+    assert list((path.parent / "work").iterdir()) == []
+
+
+def test_the_recording_is_what_its_readers_look_for(recorded, monkeypatch):
+    path = recorded[0]
+    monkeypatch.setattr(results, "FOLDER", path.parent)
+    data = results.load(path.stem).data
+    jsonschema.validate(data, SCHEMAS["speed"])
+    assert (data["gamma"], data["gammas"], data["turns"], data["least_turns"]) == (3, [3, 2], 4, 2)
+
+
+def test_the_machine_is_recorded_beside_every_setting(recorded, rows):
+    data = json.loads(recorded[0].read_text())
+    for state in (data["state"], *(row["state"] for row in rows)):
+        assert {*state} == {"start", "end"}
+        for now in state.values():
+            assert now["load_average"] == [1.5, 1.0, 0.5]
+            assert now["threads"] == torch.get_num_threads() and "pins" in now
+    assert all({*row["target_seconds"]} == {"start", "end", "rounds"} for row in rows)
+
+
+def test_every_contender_is_there(rows):
+    for row in rows:
+        other = {"float32": "bfloat16", "bfloat16": "float32"}[row["dtype"]]
+        names = {"plain", f"plain {other}", "speculative", "speculative γ=2", "repeat"}
+        names |= {"repeat γ=2"}  # what it proposes is not known: both stay
+        if row["temperature"]:
+            names |= {"block_verification", "block_verification γ=2"}
+        if row["dtype"] == "float32":
+            names |= {"hf_plain", "hf_assisted"}
+            assert {"over_hf_plain", "over_hf_assisted"} <= {*row}
+        assert {*row["tokens_per_second"]} == {*row["latency"]} == names
+        assert row["best_plain"] in ("plain", f"plain {other}")
+        assert (row["turns"], row["sweeps"]) == (4, 2)
+        assert {"speculative", *row["drafters"]} == {n for n in names if n[:2] not in ("pl", "hf")}
+
+
+def test_a_drafter_that_only_proposes_is_explained_like_any_other(rows):
+    for row in rows:
+        for entry in (row, *row["drafters"].values()):
+            low, high = entry["tau"]["interval"]
+            assert 1 <= low <= entry["tau"]["value"] <= high <= entry["levels"] + 1
+            assert entry["ceiling"]["value"] > 0 and isinstance(entry["flags"], list)
+            guess = entry["prediction"]
+            assert guess["verify"] > 0 and guess["verify_alone"] > 0 and guess["corrected"] > 0
+        repeat = row["drafters"]["repeat"]
+        assert (repeat["levels"], repeat["nodes"]) == (2, 3)
+        assert repeat["alpha"] is repeat["prediction"]["plain"] is None  # a tree
+        assert repeat["prediction"]["c"] == repeat["prediction"]["c_in_loop"]
+        assert (row["levels"], row["nodes"], row["gamma"]) == (3, 3, 3)
+        assert 0 <= row["alpha"]["value"] <= 1
+        if row["temperature"]:
+            assert row["drafters"]["block_verification"]["alpha"] is None
+
+
+@pytest.mark.parametrize("name", speed.DRAFTERS)
+def test_a_line_of_the_registry_makes_a_drafter_for_any_gamma(name):
+    pair = shipped()
+    for gamma in (1, 9):
+        drafter = speed.DRAFTERS[name](pair, gamma)
+        out = generate(pair.target, [1, 2, 3], drafter, 4)
+        assert len(out.tokens) == 4
+    assert {*speed.RULES} < {*speed.DRAFTERS}
+
+
+def test_drafters_that_propose_the_same_at_two_gammas_take_turns_once(monkeypatch):
+    bench = speed.Bench(
+        load=lambda dtype: shipped(), prompts={}, dtypes=("float32",), gammas=(4, 2, 8)
+    )
+    every = speed.contenders(bench, speed.Setting("float32", "code", 1.0))
+    names = {name for name in every if name.startswith(("medusa", "speculative"))}
+    assert names == {
+        "speculative",
+        "speculative γ=2",
+        "speculative γ=8",
+        "medusa_chain",
+        "medusa_chain γ=2",
+        "medusa_dense",
+        "medusa_sparse",
+    }
+    assert every["block_verification γ=8"].rule is speed.block_verification
+
+
+# Turns ---------------------------------------------------------------------------------------------
+
+
+def recording_contenders(names):
+    calls = []
+
+    def contender(name):
+        return SimpleNamespace(run=lambda ids, seed: calls.append((name, int(ids), seed)))
+
+    return {name: contender(name) for name in names}, calls
+
+
+def test_turns_are_paired_and_their_order_is_drawn():
+    every, calls = recording_contenders("abc")
+    bench = SimpleNamespace(turns=20, least=1, seed=0)
+    runs = speed.take_turns(every, [torch.tensor(7), torch.tensor(8), torch.tensor(9)], bench)
+    assert all(len(row) == 7 for rows in runs.values() for row in rows)  # 21 turns: whole sweeps
+    turns = [calls[i : i + 3] for i in range(0, len(calls), 3)]
+    for turn in turns:
+        assert sorted(name for name, *_ in turn) == ["a", "b", "c"]
+        assert len({about for _, *about in turn for about in [tuple(about)]}) == 1
+    assert len({(ids, seed) for _, ids, seed in calls}) == 21
+    assert {turn[0][0] for turn in turns} == {"a", "b", "c"}
+    again, repeated = recording_contenders("abc")
+    speed.take_turns(again, [torch.tensor(7), torch.tensor(8), torch.tensor(9)], bench)
+    assert repeated == calls
+
+
+def test_a_deadline_leaves_the_fewest_turns_that_were_asked_for():
+    every, calls = recording_contenders("a")
+    bench = SimpleNamespace(turns=20, least=5, seed=0)
+    speed.take_turns(every, [torch.tensor(1), torch.tensor(2)], bench, deadline=0.0)
+    assert len(calls) == 6
+
+
+def test_minutes_are_shared_among_the_settings_that_are_left(monkeypatch, tmp_path):
+    bench = toy(command.command_line().parse_args(["--prompts", "2"]))
+    asked = []
+    monkeypatch.setattr(command, "perf_counter", lambda: 100.0)
+    monkeypatch.setattr(
+        command,
+        "measure",
+        lambda bench, setting, deadline: asked.append(deadline) or command.asdict(setting),
+    )
+    command.every_setting(bench, command.Kept(tmp_path / "kept", {}), 2.0)
+    assert asked == pytest.approx([100 + 120 / left for left in range(12, 0, -1)])
+    command.every_setting(bench, command.Kept(tmp_path / "other", {}), None)
+    assert asked[12:] == [np.inf] * 12
+
+
+def test_what_is_kept_survives_a_line_that_was_cut_short(tmp_path):
+    kept = command.Kept(tmp_path / "kept", {"turns": 4})
+    kept.add({"dtype": "a", "x": 1})
+    kept.add({"dtype": "b", "x": 2})
+    text = kept.path.read_text()
+    kept.path.write_text(text[:-5])
+    again = command.Kept(kept.path, {"turns": 4})
+    assert again.rows == [{"dtype": "a", "x": 1}] and again.find({"dtype": "b"}) is None
+    again.add({"dtype": "b", "x": 2})
+    assert kept.path.read_text() == text
+    with pytest.raises(ValueError, match="measured otherwise"):
+        command.Kept(kept.path, {"turns": 5})
+
+
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        ("--prompts 1", "--prompts 1: must be at least 2"),
+        ("--least 0", "--least 0: must be at least 1"),
+        ("--gammas 4 4", "different"),
+        ("--gammas 0", "different"),
+        ("--gammas 8 --new-tokens 9", "--new-tokens 9: must be at least 10"),
+        ("--minutes 0", "--minutes 0"),
+        ("--out .", "must be a file"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(options, named, capsys):
+    with pytest.raises(SystemExit):
+        command.main(options.split(), lambda options: pytest.fail("it was measured"))
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_hugging_face_tells_its_bursts():
+    decode = HuggingFace(SHIPPED, "float32", 3)
+    for assisted in (False, True):
+        emitted = decode(torch.arange(1, 9), 12, 0.0, 0, assisted)
+        times, counts = zip(*emitted)
+        assert sum(counts) == 12 and list(times) == sorted(times) and times[0] > 0
+        assert len(counts) == 12 if not assisted else len(counts) < 12
+
+
+def test_bursts_without_rounds_are_timed_behind_the_first():
+    decode = lambda *about: [(2.0, 3), (2.5, 1), (4.0, 4)]
+    found = speed.theirs(decode, 8, 0.0, True)(torch.tensor([1]), 0)
+    assert found == speed.Run(seconds=2.0, tokens=5, first=2.0, gaps=(0.5, 1.5))
+
+
+# Intervals and flags -------------------------------------------------------------------------------
+
+
+PROMPTS, SWEEPS, SETS = 12, 8, 300
+LEAST_COVERED = 243
+"""Of 300 intervals that cover with probability .9, fewer than this with probability 1e-6."""
+
+
+def covered(interval):
+    """How many of SETS intervals hold the true ratio, 2, of seconds that vary by prompt (the ratio
+    itself, too) and by turn.
+    """
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(SETS):
+        length = rng.lognormal(0, 0.3, (PROMPTS, 1))
+        gain = rng.lognormal(-0.5 * 0.25**2, 0.25, (PROMPTS, 1))
+        noise = rng.lognormal(-0.5 * 0.05**2, 0.05, (2, PROMPTS, SWEEPS))
+        low, high = interval(2 * length * gain * noise[0], length * noise[1])
+        hits += low <= 2 <= high
+    return hits
+
+
+@pytest.mark.statistical(rate=1e-6)
+def test_intervals_cover_at_the_rate_they_state():
+    def clustered(over, under):
+        return speed.estimate(lambda a, b: a / b, over, under, resamples=400)["interval"]
+
+    def by_turn(over, under):  # takes turns of one prompt for independent
+        return clustered(over.reshape(-1, 1), under.reshape(-1, 1))
+
+    assert stats.binom.cdf(LEAST_COVERED - 1, SETS, 0.9) < 1e-6
+    assert covered(clustered) >= LEAST_COVERED > covered(by_turn)
+
+
+def test_an_estimate_is_paired_and_of_sums():
+    over = np.array([[1.0, 3.0], [20.0, 40.0], [5.0, 7.0]])
+    found = speed.ratio(2 * over, over)
+    assert found["value"] == 2 and found["interval"] == pytest.approx([2, 2])
+    assert speed.ratio([[1.0], [8.0]], [[1.0], [2.0]])["value"] == 3
+    assert speed.ratio([[0.0]] * 3, [[0.0]] * 3) == {"value": None, "interval": None}
+    assert speed.ratio([[1.0], [2.0]], [[0.0], [1.0]])["interval"][0] == 2
+    assert found == speed.ratio(2 * over, over)
+
+
+@pytest.mark.parametrize(
+    "excess, one, reasons",
+    [
+        ((0.9, 1.1), (1.0, 1.0), []),
+        ((1.01, 1.1), (1.0, 1.0), ["speedup 2.20 above its ceiling τ ÷ v = 2.00"]),
+        ((0.9, 1.0), (1.0, 1.19), []),
+        ((0.9, 1.0), (1.0, 1.3), ["T(1) moved by 30 %"]),
+        ((0.9, 1.0), (1.3, 1.0), ["T(1) moved by 30 %"]),
+        (
+            (1.2, 1.3),
+            (1.0, 2.0),
+            ["speedup 2.20 above its ceiling τ ÷ v = 2.00", "T(1) moved by 100 %"],
+        ),
+    ],
+)
+def test_flags_say_why_a_speedup_is_not_to_be_believed(excess, one, reasons):
+    speedup = {"value": 2.2, "interval": [2.0, 2.4]}
+    ceiling = {"value": 2.0, "interval": [1.9, 2.1]}
+    assert speed.flags(speedup, ceiling, {"value": 1.1, "interval": list(excess)}, one) == reasons
+
+
+def made_up(verifying, drafting=0.0, other=0.1, nodes=0, tokens=1):
+    return SimpleNamespace(
+        tokens=(0,) * tokens,
+        tree=TokenTree.chain([0] * nodes),
+        accepted=tokens - 1,
+        tested=nodes,
+        verifying=verifying,
+        drafting=drafting,
+        other=other,
+        seconds=verifying + drafting + other,
+    )
+
+
+def figures(plain, drafted, prompts=3, sweeps=2):
+    """What is said of a drafter when every run has these rounds; before and after T(1) is 1 s."""
+    every = {"plain": speed.Contender(None), "free": speed.Contender(None, Repeat(), "free", 4)}
+    runs = {
+        name: [
+            [
+                speed.Run(
+                    seconds=sum(step.seconds for step in steps),
+                    tokens=sum(len(step.tokens) for step in steps),
+                    first=1.0,
+                    gaps=(1.0,),
+                    steps=tuple(steps),
+                )
+                for _ in range(sweeps)
+            ]
+            for _ in range(prompts)
+        ]
+        for name, steps in (("plain", plain), ("free", drafted))
+    }
+    alone = {("one", ""): 1.0, ("tree", "free"): 1.5}
+    return speed.Figures(every, runs, alone, alone).explain("free")
+
+
+def test_a_speedup_is_what_its_rounds_cost_and_stays_below_its_ceiling():
+    found = figures(
+        plain=[made_up(1.0)] * 6,
+        drafted=[made_up(1.25, drafting=0.25, other=0.1, nodes=2, tokens=3)] * 2,
+    )
+    assert found["speedup"]["value"] == pytest.approx(1.1 * 3 / 1.6)
+    assert found["ceiling"]["value"] == pytest.approx(3 * 1.1 / 1.25) and found["flags"] == []
+    guess = found["prediction"]
+    assert guess["corrected"] == pytest.approx(3 / 1.6) and guess["verify"] == 1.25
+    assert guess["c_in_loop"] == guess["c"] == 0.125 and guess["verify_alone"] == 1.5
+    assert found["share"]["verifying"] == pytest.approx(1.25 / 1.6)
+    assert found["alpha"]["value"] == found["tau"]["value"] / 3 == 1
+
+
+def test_a_free_draft_in_an_undisturbed_run_reaches_its_ceiling_and_no_more():
+    found = figures(plain=[made_up(1.0)] * 3, drafted=[made_up(1.3, other=0.0, nodes=2, tokens=3)])
+    assert (
+        found["speedup"]["value"] == pytest.approx(found["ceiling"]["value"])
+        and found["flags"] == []
+    )
+
+
+def test_a_disturbed_plain_run_is_flagged_and_printed_as_such():
+    slow = [made_up(1.0)] * 5 + [made_up(9.0)]
+    found = figures(plain=slow, drafted=[made_up(1.2, nodes=2, tokens=3)] * 2)
+    (reason,) = found["flags"]
+    assert "above its ceiling" in reason
+    cells = command.explained(found)
+    assert cells[:2] == [reason, "–"]
+    assert command.explained(found | {"flags": []})[0].startswith(
+        f"{found['speedup']['value']:.2f}"
+    )
+
+
+def test_the_table_shows_every_setting(rows):
+    console = Console(width=200, record=True, quiet=False, file=open("/dev/null", "w"))
+    for row in rows:
+        command.show(console, row)
+    text = console.export_text()
+    assert text.count("block_verification γ=2") == 6 and "over_hf_assisted" in text
+    assert text.count("load average 1.5") == 12
