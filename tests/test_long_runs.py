@@ -119,7 +119,7 @@ def left_behind(model, drafter, count):
         for seed in range(number):
             generate(model, PROMPT[seed % 8 :], drafter, 6, temperature=float(seed % 2), seed=seed)
 
-    run(16)
+    run(24)
     before = (tensor_bytes(), len(gc.get_objects()), resident())
     run(count)
     after = (tensor_bytes(), len(gc.get_objects()), resident())
