@@ -77,7 +77,7 @@ def test_the_mean_loss_is_the_mean_and_the_random_one_is_one_of_them_drawn_from_
     heads, drawn = some_heads(model), set()
     for seed in range(40):
         rows = torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(seed))
-        with torch.no_grad():  # as the frozen states are made: a norm without gradients rounds apart
+        with torch.no_grad():  # as frozen states are made; a norm with gradients rounds apart
             hidden = final_states(model.model, rows[:, :-1])
         each = [head_loss(model.model, heads, hidden, rows, i).item() for i in range(3)]
         assert frozen_loss(model.model, heads, "mean", states(model))(rows).item() == pytest.approx(
