@@ -148,6 +148,20 @@ SCHEMAS = {
             )
         ),
     ),
+    "versions": fields(
+        old=TEXT,
+        new=TEXT,
+        rows=rows(
+            fields(
+                dtype=TEXT,
+                method=TEXT,
+                temperature=NUMBER,
+                ratio=NUMBER,
+                interval={**rows(NUMBER, 2), "maxItems": 2},
+                same_text=TRUTH,
+            )
+        ),
+    ),
     "trained_on": fields(
         tokens_per_step=NUMBER,
         before=fields(target_steps=NUMBER, distil_steps=NUMBER, held_out=HELD_OUT),
