@@ -2,7 +2,7 @@
 dtype, machine, one run.
 
     python -m benchmarks    # about an hour on two cores
-    python -m benchmarks --gammas 4 --new-tokens 48 --minutes 15
+    python -m benchmarks --gammas 4 --new-tokens 32 --minutes 15
 
 It writes results/speed-<machine>.json once every setting is measured. A setting is kept as soon as
 it is done, so the same command goes on where an interrupted one stopped. How speed is measured:
