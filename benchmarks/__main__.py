@@ -263,7 +263,11 @@ def main(
         for name, value in vars(options).items()
         if name not in ("minutes", "out", "work")
     }
-    asked |= {"machine": stamp["machine"], "versions": stamp["versions"]}
+    asked |= {
+        "machine": stamp["machine"],
+        "versions": stamp["versions"],
+        "threads": torch.get_num_threads(),
+    }
     try:
         kept = Kept(options.work / f"{path.stem}.jsonl", asked)
     except ValueError as error:
