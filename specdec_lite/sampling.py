@@ -96,19 +96,26 @@ class Rng(Protocol):
         """A token drawn from probs [V]."""
 
 
-def invert(probs: Tensor, uniform: float) -> int:
-    """The token at which the cumulative distribution of probs [V] first exceeds `uniform`; never a
-    token of probability 0.
+def inverse(probs: Tensor, uniform: float | Tensor) -> tuple[Tensor, Tensor]:
+    """The token [1] at which the cumulative distribution of probs [V] first exceeds `uniform`, and
+    the mass [1] of probs, both left on the device; never a token of probability 0.
 
     Cumulative sum, in float64 since float32 loses the rare tokens of a large vocabulary, and binary
-    search: several times faster than `torch.multinomial` at batch 1, and the device is read once.
-    Raises ValueError when probs hold NaN or no mass.
+    search: several times faster than `torch.multinomial` at batch 1. Of probs that hold NaN or no
+    mass the token means nothing, and may be V.
     """
     cumulative = probs.cumsum(-1, dtype=torch.float64)
-    total = cumulative[-1]
-    token = torch.searchsorted(cumulative, uniform * total, right=True)
-    last = torch.searchsorted(cumulative, total)  # where uniform · total was rounded up to total
-    mass, token = torch.stack((total, torch.minimum(token, last).double())).tolist()
+    mass = cumulative[-1:]
+    token = torch.searchsorted(cumulative, uniform * mass, right=True)
+    last = torch.searchsorted(cumulative, mass)  # where uniform · mass was rounded up to mass
+    return torch.minimum(token, last), mass
+
+
+def invert(probs: Tensor, uniform: float) -> int:
+    """The token that `inverse` finds, and the device's only read. Raises ValueError when probs hold
+    NaN or no mass.
+    """
+    token, mass = torch.cat(inverse(probs, uniform)).tolist()
     if not 0 < mass < math.inf:
         raise ValueError(
             "cannot draw a token: the probabilities hold NaN, infinity or no mass (did the model"

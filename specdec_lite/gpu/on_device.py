@@ -21,7 +21,7 @@ from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Rng, SeededRng
+from specdec_lite.sampling import Rng, SeededRng, inverse
 from specdec_lite.speculation import Context, Verifier, not_finite
 from specdec_lite.tree import TokenTree
 
@@ -62,12 +62,8 @@ def invert(probs: Tensor, uniform: Tensor) -> Tensor:
     NaN or no mass cannot be reported here: the token is then some id, and the verdict's checks of
     the target's logits and of q name the fault.
     """
-    cumulative = probs.cumsum(-1, dtype=torch.float64)
-    total = cumulative[-1:]
-    aim = (uniform * total.double()).to(cumulative.dtype)
-    first = torch.searchsorted(cumulative, aim, right=True)
-    # The aim may be rounded up to the total itself.
-    return torch.minimum(first, torch.searchsorted(cumulative, total)).clamp(max=len(probs) - 1)
+    token, _ = inverse(probs, uniform)
+    return token.clamp(max=len(probs) - 1)
 
 
 def judge_sampled(
