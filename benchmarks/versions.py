@@ -4,7 +4,8 @@
 
 Each checkout decodes in a process of its own, with the same weights, prompts and seeds; the two
 take turns in random order, one at a time. The ratio is new over old seconds of the rounds, its
-interval a paired bootstrap over prompts and turns. Texts must be equal, token for token.
+interval that of `speed.ratio`: prompts resampled first, then their turns. Whether the texts are
+equal, token for token, is said beside it.
 """
 
 import argparse
@@ -15,12 +16,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import scipy.stats
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
 from specdec_lite import results
+
+from .speed import ratio
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("plain", "chain", "tree")
@@ -76,7 +78,7 @@ def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
     rows = []
     for method in METHODS:
         for temperature in (0.0, 1.0):
-            seconds = {side: np.zeros((turns, prompts)) for side in sides}
+            seconds = {side: np.zeros((prompts, turns)) for side in sides}
             same = True
             label = f"{dtype} {method} T={temperature:g}"
             for turn in tqdm(range(-1, turns), desc=label):
@@ -86,17 +88,16 @@ def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
                         job = (method, prompt, temperature, max(0, turn), tokens)
                         taken, texts[side] = sides[side](*job)
                         if turn >= 0:
-                            seconds[side][turn, prompt] = taken
+                            seconds[side][prompt, turn] = taken
                     same &= texts["old"] == texts["new"]
-            ratios = np.log(seconds["new"] / seconds["old"]).ravel()
-            found = scipy.stats.bootstrap((ratios,), np.mean, rng=0).confidence_interval
+            found = ratio(seconds["new"], seconds["old"])
             rows.append(
                 {
                     "dtype": dtype,
                     "method": method,
                     "temperature": temperature,
-                    "ratio": float(np.exp(ratios.mean())),
-                    "interval": [float(np.exp(found.low)), float(np.exp(found.high))],
+                    "ratio": found["value"],
+                    "interval": found["interval"],
                     "old_seconds": float(seconds["old"].mean()),
                     "same_text": bool(same),
                 }
