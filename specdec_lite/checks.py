@@ -1,6 +1,5 @@
 """What an argument must be, a line a check; errors name it, its value and what is allowed."""
 
-import math
 from numbers import Integral, Real
 
 
@@ -21,10 +20,10 @@ def whole(name: str, value, least: int = 0, most: int | None = None, note: str =
     return int(value)
 
 
-def number(name: str, value, least: float = 0.0, note: str = "") -> float:
-    """`value` as a float. ValueError where it is no finite number ≥ `least`."""
-    if not is_number(value) or not least <= value < math.inf:
-        raise ValueError(f"{name}={value!r}: must be a number ≥ {least:g}{note}")
+def number(name: str, value, least: float = 0.0) -> float:
+    """`value` as a float. ValueError where it is no number ≥ `least`; infinity is one."""
+    if not is_number(value) or not value >= least:
+        raise ValueError(f"{name}={value!r}: must be a number ≥ {least:g}")
     return float(value)
 
 
@@ -59,6 +58,15 @@ def own_target(own, target) -> None:
     """ValueError where a drafter made of one target is to draft for another."""
     if own is not target:
         raise ValueError("drafter is made of another target: give generate the one it was made of")
+
+
+def positions(draft, needed: int) -> None:
+    """ValueError where a text of so many positions exceeds the context of a draft model."""
+    if needed > draft.max_positions:
+        raise ValueError(
+            f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's"
+            f" context length of {draft.max_positions}"
+        )
 
 
 def same_device(name: str, value, target) -> None:

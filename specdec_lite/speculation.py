@@ -56,6 +56,10 @@ class Shape:
     levels: int
     nodes: int
 
+    @classmethod
+    def chain(cls, levels: int) -> "Shape":
+        return cls(levels, levels)
+
     @property
     def is_chain(self) -> bool:
         return self.nodes == self.levels

@@ -167,8 +167,7 @@ def distance_match(
     − y| of the ids, which means something where ids are quantities, such as the brightness of a
     pixel. Not lossless. Source: Stern et al. 2018, section 5.2.
     """
-    if not (is_number(epsilon) and epsilon >= 0):
-        raise ValueError(f"epsilon={epsilon!r}: must be a number ≥ 0")
+    number("epsilon", epsilon)
     apart = distance or (lambda drafted, likeliest: (drafted - likeliest).abs())
     judge = longest_path(lambda rows, tokens: apart(tokens, rows.argmax(-1)) <= epsilon)
     return rule(lossless=False, name=f"distance_match({epsilon})")(judge)

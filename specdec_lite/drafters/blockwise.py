@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite.checks import is_number, is_whole
+from specdec_lite.checks import is_number, model, whole
 from specdec_lite.drafters.heads import Heads, check_heads, check_target
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import load
@@ -34,11 +34,8 @@ class BlockwiseDrafter(Drafter):
         self, target: CausalLM, heads: Heads, k: int = 4, draft_temperature: float | None = None
     ):
         check_heads(heads, target)
-        if not is_whole(k) or not 1 <= k <= heads.count + 1:
-            raise ValueError(
-                f"k={k!r}: must be a whole number in 1 … {heads.count + 1} (the target's own head"
-                f" and up to {heads.count} extra ones)"
-            )
+        note = f" (the target's own head and up to {heads.count} extra ones)"
+        whole("k", k, 1, heads.count + 1, note)
         if draft_temperature is not None and not (
             is_number(draft_temperature) and 0 <= draft_temperature < math.inf
         ):
@@ -63,8 +60,7 @@ class BlockwiseDrafter(Drafter):
         """The heads in the file or folder `path`; None: the shipped ones, which belong to the
         shipped pair's target.
         """
-        if not isinstance(target, CausalLM):
-            raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
+        model("target", target)
         heads = load(SHIPPED if path is None else path, target, Heads)
         return cls(target, heads, k, draft_temperature)
 
@@ -75,7 +71,7 @@ class BlockwiseDrafter(Drafter):
         check_target(self.target, target)
 
     def shape(self) -> Shape:
-        return Shape(self.k - 1, self.k - 1)
+        return Shape.chain(self.k - 1)
 
 
 class BlockwiseSession(Session):

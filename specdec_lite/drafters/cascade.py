@@ -46,16 +46,12 @@ class CascadeDrafter(Drafter):
                 f"the cascade's model has {self.model.vocab_size} tokens, target has"
                 f" {target.vocab_size}: both must have one vocabulary"
             )
-        if positions > self.model.max_positions:
-            raise ValueError(
-                f"prompt_ids and max_new_tokens need {positions} positions: they exceed the"
-                f" drafter's context length of {self.model.max_positions}"
-            )
+        checks.positions(self.model, positions)
         self.model.check_layers(self.inner.hidden_layers)
         self.inner.check(self.model, positions)
 
     def shape(self) -> Shape:
-        return Shape(self.gamma, self.gamma)
+        return Shape.chain(self.gamma)
 
 
 class CascadeSession(Session):

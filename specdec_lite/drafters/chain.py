@@ -7,9 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.drafters.lengths import Length
-from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context
+from specdec_lite.engine.cache import Scores
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.speculation import Context, Session
 from specdec_lite.tree import TokenTree
+
+
+class ChainSession(Session):
+    """A session with a γ policy of its own, which hears every verdict."""
+
+    def __init__(self, gamma: int | Length):
+        self.length = Length.of(gamma).start()
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        self.length.observe(verdict)
 
 
 def draft_chain(

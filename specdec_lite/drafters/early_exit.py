@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import draft_chain
+from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.lengths import Length
-from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.proposal import Proposal
+from specdec_lite.speculation import Context, Drafter, Shape
 
 
 class EarlyExitDrafter(Drafter):
@@ -43,15 +42,15 @@ class EarlyExitDrafter(Drafter):
         checks.own_target(self.target, target)
 
     def shape(self) -> Shape:
-        return Shape(self.length.gamma, self.length.gamma)
+        return Shape.chain(self.length.gamma)
 
 
-class EarlyExitSession(Session):
+class EarlyExitSession(ChainSession):
     """Every round begins with a fresh view, where the target's cache ends."""
 
     def __init__(self, drafter: EarlyExitDrafter):
+        super().__init__(drafter.length)
         self.drafter = drafter
-        self.length = drafter.length.start()
 
     def propose(self, context: Context) -> Proposal:
         drafter = self.drafter
@@ -72,6 +71,3 @@ class EarlyExitSession(Session):
         return Proposal(
             proposal.tree, proposal.probs, states=(drafter.layers, torch.cat(states, dim=1))
         )
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        self.length.observe(verdict)

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specdec_lite.checks import model
 from specdec_lite.drafters.heads import Heads, check_heads, check_target
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import load
@@ -84,8 +85,7 @@ class MedusaDrafter(Drafter):
         tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and
         lies beside them.
         """
-        if not isinstance(target, CausalLM):
-            raise TypeError(f"target is a {type(target).__name__}: must be a CausalLM")
+        model("target", target)
         folder = SHIPPED if path is None else path
         heads = load(folder, target, Heads)
         return cls(

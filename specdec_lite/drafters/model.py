@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import draft_chain, fit
+from specdec_lite.drafters.chain import ChainSession, draft_chain, fit
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.speculation import Context, Drafter, Shape
 
 __all__ = ["ModelDrafter", "ModelSession", "fit"]
 
@@ -36,28 +36,24 @@ class ModelDrafter(Drafter):
 
     def check(self, target: CausalLM, positions: int) -> None:
         checks.same_device("drafter", self.model, target)
-        if positions > self.model.max_positions:
-            raise ValueError(
-                f"prompt_ids and max_new_tokens need {positions} positions: they exceed the"
-                f" drafter's context length of {self.model.max_positions}"
-            )
+        checks.positions(self.model, positions)
 
     def shape(self) -> Shape:
-        return Shape(self.gamma, self.gamma)
+        return Shape.chain(self.gamma)
 
     def draft_model(self) -> CausalLM:
         return self.model
 
 
-class ModelSession(Session):
+class ModelSession(ChainSession):
     """The draft's cache holds every committed token but the last, or but the last two after a fully
     accepted block: the last drafted token has then never been fed. The next `propose` feeds both; a
     cache left short would only cost acceptance.
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
+        super().__init__(gamma)
         self.model = model
-        self.length = Length.of(gamma).start()
         self.root = len(context.tokens)
         capacity = self.root + context.wanted + self.length.gamma
         self.cache = model.new_cache(capacity=capacity)
@@ -82,7 +78,7 @@ class ModelSession(Session):
         return draft_chain(context, follow, self.length)
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
-        self.length.observe(verdict)
+        super().observe(verdict, scores)
         self.cut(self.root + len(verdict.path))
 
     def cut(self, length: int) -> None:

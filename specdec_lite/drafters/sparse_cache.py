@@ -6,12 +6,11 @@ Source: Chen et al. 2024 (MagicDec), with the selection of Xiao et al. 2024 (Str
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import draft_chain
+from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.lengths import Length
-from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.proposal import Proposal
+from specdec_lite.speculation import Context, Drafter, Shape
 
 
 class SparseCacheDrafter(Drafter):
@@ -41,15 +40,15 @@ class SparseCacheDrafter(Drafter):
         checks.own_target(self.target, target)
 
     def shape(self) -> Shape:
-        return Shape(self.length.gamma, self.length.gamma)
+        return Shape.chain(self.length.gamma)
 
 
-class SparseCacheSession(Session):
+class SparseCacheSession(ChainSession):
     """Every round drafts on a fresh copy of the selected entries."""
 
     def __init__(self, drafter: SparseCacheDrafter):
+        super().__init__(drafter.length)
         self.drafter = drafter
-        self.length = drafter.length.start()
 
     def propose(self, context: Context) -> Proposal:
         drafter = self.drafter
@@ -63,6 +62,3 @@ class SparseCacheSession(Session):
             return drafter.target.score(fed, cache, last=True).logits[0, -1]
 
         return draft_chain(context, follow, self.length)
-
-    def observe(self, verdict: Verdict, scores: Scores) -> None:
-        self.length.observe(verdict)

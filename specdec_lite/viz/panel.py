@@ -13,7 +13,7 @@ from math import sqrt
 
 import ipywidgets
 
-from specdec_lite.checks import is_whole
+from specdec_lite.checks import whole
 from specdec_lite.decoding import Stats, generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
@@ -100,12 +100,10 @@ class ControlPanel:
     ):
         self._pairs = _checked_pairs(pairs)
         self._prompts = _checked_prompts(prompts)
-        if not is_whole(gamma) or not 0 <= gamma <= MAX_GAMMA:
-            raise ValueError(f"gamma={gamma!r}: must be a whole number in 0 … {MAX_GAMMA}")
+        whole("gamma", gamma, 0, MAX_GAMMA)
         if not 0 <= temperature <= MAX_TEMPERATURE:
             raise ValueError(f"temperature={temperature!r}: must be in 0 … {MAX_TEMPERATURE}")
-        if not is_whole(max_new_tokens) or max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens={max_new_tokens!r}: must be a whole number ≥ 1")
+        whole("max_new_tokens", max_new_tokens, 1)
         self.max_new_tokens = max_new_tokens
         self.seed = seed
         self.recorded = None
