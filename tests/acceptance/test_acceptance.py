@@ -2,6 +2,7 @@
 negative control.
 """
 
+import math
 from itertools import product
 
 import broken
@@ -482,6 +483,8 @@ def test_typical_acceptance_follows_its_threshold():
     assert (
         judged(typical(epsilon=0.25, delta=99), [3], [flat, sharp]).path == ()
     )  # strictly greater
+    bound_by_epsilon_alone = typical(epsilon=0.2, delta=math.inf)
+    assert judged(bound_by_epsilon_alone, [3], [flat, sharp]).path == (0,)
 
 
 def test_the_thresholds_of_typical_acceptance_are_not_exchanged():
