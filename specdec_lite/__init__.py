@@ -15,11 +15,14 @@ from specdec_lite.loading.pairs import Pair, load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import profiler as timeline, results, timing
 from specdec_lite.proposal import Proposal
+from specdec_lite.serving.batch import generate_batch
+from specdec_lite.serving.diagnose import Diagnosis, diagnose
 from specdec_lite.tree import TokenTree
 
 __version__ = "0.1.0"
 __all__ = [
     "CausalLM",
+    "Diagnosis",
     "Output",
     "Pair",
     "Proposal",
@@ -27,7 +30,9 @@ __all__ = [
     "TokenTree",
     "acceptance",
     "corpus",
+    "diagnose",
     "generate",
+    "generate_batch",
     "hub",
     "load_pair",
     "load_smollm2",

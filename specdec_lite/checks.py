@@ -44,6 +44,23 @@ def model(name: str, value):
     return value
 
 
+def drafter(name: str, value):
+    """`value` itself. TypeError where it is no drafter."""
+    if not hasattr(value, "start") or not hasattr(value, "hidden_layers"):
+        raise TypeError(f"{name} is a {type(value).__name__}: must be a drafter")
+    return value
+
+
+def lossless(name: str, rule):
+    """`rule` itself. ValueError where it is not marked as lossless."""
+    if not getattr(rule, "lossless", False):
+        raise ValueError(
+            f"{name}={getattr(rule, 'name', rule)!s}: must be a lossless rule, such as"
+            " speculative_sampling"
+        )
+    return rule
+
+
 def native(name: str, value):
     """`value` itself. TypeError where it is no `CausalLM`, ValueError for one of Hugging Face."""
     if not model(name, value).native:
@@ -75,4 +92,13 @@ def same_device(name: str, value, target) -> None:
         raise ValueError(
             f"{name} runs on {value.device} and target on {target.device}: both must be on one"
             " device"
+        )
+
+
+def same_width(name: str, value, target) -> None:
+    """ValueError where a model and the target have vocabularies of different size."""
+    if value.vocab_size != target.vocab_size:
+        raise ValueError(
+            f"{name} has {value.vocab_size} tokens, target has {target.vocab_size}: both must have"
+            " one vocabulary"
         )

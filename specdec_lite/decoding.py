@@ -151,6 +151,11 @@ def _check_drafter(drafter: Drafter, target: CausalLM, positions: int) -> None:
     drafter.check(target, positions)
 
 
+def default_rule(sampling: Sampling) -> RuleFunction:
+    """The lossless rule that is meant where none is given."""
+    return exact_match if sampling.greedy else speculative_sampling
+
+
 def _check_rule(rule: RuleFunction | Verifier, sampling: Sampling) -> None:
     if isinstance(rule, Verifier):
         return
@@ -202,7 +207,7 @@ def stream(
         )
     sampling = Sampling(temperature, top_k, top_p)
     if rule is None:
-        rule = exact_match if sampling.greedy else speculative_sampling
+        rule = default_rule(sampling)
     _check_rule(rule, sampling)
     rng = SeededRng(seed) if rng is None else rng
     return _rounds(target, tokens, drafter, max_new_tokens, sampling, rule, stops, rng)

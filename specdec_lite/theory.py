@@ -10,6 +10,8 @@ as arrays, and what comes back is a float or a float64 array. Functions of numbe
 Source, unless a docstring says otherwise: Leviathan, Kalman and Matias 2023, arXiv 2211.17192.
 """
 
+from itertools import combinations
+
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -107,6 +109,55 @@ def sample_and_match_acceptance_rate(
     return (p * q).sum(-1)
 
 
+def optimal_acceptance(
+    p: ArrayLike | Tensor, q: ArrayLike | Tensor, k: int, replace: bool = True
+) -> float:
+    """The most that any exact rule can accept of k tokens drawn from q at one place: min over token
+    sets H of p(H) + 1 − P(all k draws lie in H).
+
+    Args:
+        p, q: [V] distributions.
+        k: draws, ≥ 1.
+        replace: whether they are independent; if not, they are different tokens, drawn one after
+            another (as many as q has, where that is fewer).
+
+    Independent draws: only the prefixes of the order of falling q/p can be the least cut. Without
+    replacement all subsets are tried: V ≤ 12. ValueError for anything else. Source: Hu et al. 2025;
+    proofs in book/15_proofs.md.
+    """
+    p, q = _distributions(p, q)
+    if p.ndim != 1 or q.ndim != 1:
+        raise ValueError(f"p and q must be one row each, got shapes {p.shape} and {q.shape}")
+    k = int(_gamma(_number("k", k), "k"))
+    p, q = p / p.sum(), q / q.sum()
+    if replace:
+        order = np.argsort(-np.divide(q, p, out=np.full_like(q, np.inf), where=p > 0))
+        inside = np.append(0.0, p[order].cumsum()), np.append(0.0, q[order].cumsum())
+        return float((inside[0] + 1 - inside[1] ** k).min())
+    if len(p) > 12:
+        raise ValueError(f"p has {len(p)} tokens: without replacement at most 12 can be computed")
+    k = min(k, int((q > 0).sum()))
+
+    def all_in(tokens: tuple[int, ...], outside: float, draws: int) -> float:
+        """The chance that so many further draws are among these tokens; outside: the mass of all
+        others that may still be drawn."""
+        if draws == 0:
+            return 1.0
+        left = outside + sum(q[x] for x in tokens)
+        return sum(
+            q[x] / left * all_in(tuple(y for y in tokens if y != x), outside, draws - 1)
+            for x in tokens
+            if q[x] > 0
+        )
+
+    def cut(inside: tuple[int, ...]) -> float:
+        outside = sum(q[x] for x in range(len(q)) if x not in inside)
+        return p[list(inside)].sum() + 1 - all_in(inside, outside, k)
+
+    subsets = (h for size in range(len(p) + 1) for h in combinations(range(len(p)), size))
+    return float(min(map(cut, subsets)))
+
+
 # Tokens per pass ---------------------------------------------------------------------------------
 
 
@@ -169,6 +220,38 @@ def conditional_acceptance(rates: ArrayLike) -> tuple[np.ndarray, float | np.nda
     return profile, _plain(rates.sum(-1) / tested.sum(-1))
 
 
+def round_starts(rates: ArrayLike, moves: ArrayLike, gamma: int) -> np.ndarray:
+    """Where rounds begin, in a text whose positions are easy or hard by turns: the share of rounds
+    [S] whose first drafted token stands in each state.
+
+    rates: [S] acceptance in each state; moves: [S, S], row s the chances of the next position's
+    state; gamma: whole, at least 1. A round that accepts n < γ drafts begins anew behind the token
+    it recovered, one that accepts all behind its bonus token; the law is the stationary one of that
+    walk, with D = diag(rates): R = Σₙ (D·moves)ⁿ (1 − D) moves + (D·moves)^γ moves. Longer drafts
+    leave easy stretches in one round and begin in hard ones more often, so `rates @ round_starts`
+    is no property of a pair: it falls with γ. ValueError where rows of moves do not sum to 1.
+    Source: the book's own (chapter 19).
+    """
+    rates = _within("rates", rates, 0, 1)
+    moves = _within("moves", moves, 0, 1)
+    gamma = int(_gamma(_number("gamma", gamma)))
+    if rates.ndim != 1 or moves.shape != (len(rates), len(rates)):
+        raise ValueError(
+            f"rates [S] and moves [S, S] must fit, got shapes {rates.shape} and {moves.shape}"
+        )
+    if not np.allclose(moves.sum(-1), 1, atol=SUM_TOLERANCE):
+        raise ValueError(f"every row of moves must sum to 1, they sum to {moves.sum(-1)}")
+    step = rates[:, None] * moves
+    passed = np.eye(len(rates))
+    walk = np.zeros_like(moves)
+    for _ in range(gamma):
+        walk += passed @ ((1 - rates)[:, None] * moves)
+        passed = passed @ step
+    walk += passed @ moves
+    balance = np.vstack((walk.T - np.eye(len(rates)), np.ones(len(rates))))
+    return np.linalg.lstsq(balance, np.eye(len(rates) + 1)[-1], rcond=None)[0]
+
+
 def drafted_acceptance(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """Accepted ÷ drafted, the rate that engines print: (E[tokens] − 1) / γ, at most alpha.
 
@@ -216,6 +299,29 @@ def corrected_improvement(
             f"tokens must be at most gamma + 1, got tokens={tokens} with gamma={gamma}"
         )
     return _plain(tokens / (verify + gamma * c + overhead))
+
+
+def reuse_improvement(
+    tokens: ArrayLike,
+    gamma: ArrayLike,
+    c: ArrayLike,
+    shared: ArrayLike,
+    verify: ArrayLike = 1.0,
+    overhead: ArrayLike = 0.0,
+) -> float | np.ndarray:
+    """The speedup of a draft that is the target's own first layers and hands its states on: tokens
+    / (v + γc − s(v − 1) + overhead), every cost in units of T(1).
+
+    Verification runs the first layers for one row, the last drafted token's, in place of γ + 1; the
+    others for all of them. Where γ + 1 rows cost what one row costs (v = 1) nothing is paid back;
+    where each row costs as much as the first (v = γ + 1), γs of γc is.
+
+    tokens, gamma, c, verify, overhead: as for `corrected_improvement`, verify that of a whole pass.
+    shared: s, what the first layers, without the head, take of a pass: [0, 1].
+    """
+    shared = _within("shared", shared, 0, 1)
+    paid_back = shared * (_array("verify", verify) - 1)
+    return corrected_improvement(tokens, gamma, c, verify - paid_back, overhead)
 
 
 def guaranteed_improvement(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from specdec_lite.acceptance.rule import RuleFunction
 from specdec_lite.checks import whole
-from specdec_lite.proposal import Proposal
+from specdec_lite.proposal import Proposal, one_hot
 from specdec_lite.sampling import Rng, outcomes
 from specdec_lite.tree import TokenTree
 
 Law = Callable[[tuple[int, ...]], Tensor]
+Siblings = Callable[[Tensor, int, Rng], list[tuple[int, Tensor | None]]]
 
 
 def _check_law(name: str, probs) -> Tensor:
@@ -61,6 +62,38 @@ def draw_chain(law: Law, gamma: int, rng: Rng) -> Proposal:
         rows.append(_check_law("drafter_law", law(tuple(tokens))))
         tokens.append(rng.draw(rows[-1]))
     return Proposal(TokenTree.chain(tokens), torch.stack(rows))
+
+
+def draw_tree(siblings: Siblings, count: int) -> Callable[[Law, int, Rng], Proposal]:
+    """A way to draft for `block_law`: a tree of γ levels in which every node gets `count` siblings.
+
+    siblings(row [V], count, rng) → [(token, row of its draw, or None where it was chosen)], as those
+    of `drafters.grow` are. Equal siblings share a node, and every draw keeps its row.
+    """
+
+    def propose(law: Law, gamma: int, rng: Rng) -> Proposal:
+        tokens: list[int] = []
+        parents: list[int] = []
+        nodes: list[int] = []
+        rows: list[Tensor] = []
+        level: list[tuple[int, tuple[int, ...]]] = [(-1, ())]
+        for _ in range(gamma):
+            below = []
+            for parent, text in level:
+                q = _check_law("drafter_law", law(text))
+                landed: dict[int, int] = {}
+                for token, row in siblings(q, count, rng):
+                    if token not in landed:
+                        landed[token] = len(tokens)
+                        below.append((len(tokens), (*text, token)))
+                        tokens.append(token)
+                        parents.append(parent)
+                    nodes.append(landed[token])
+                    rows.append(one_hot(token, q) if row is None else row)
+            level = below
+        return Proposal(TokenTree(tokens, parents), torch.stack(rows), nodes)
+
+    return propose
 
 
 @dataclass(frozen=True, slots=True)

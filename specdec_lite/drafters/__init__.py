@@ -1,28 +1,70 @@
 """Sources of proposals: one file, one class per method; and what they are made of."""
 
+from specdec_lite.drafters.around import TemperedDrafter
 from specdec_lite.drafters.blockwise import BlockwiseDrafter
 from specdec_lite.drafters.cascade import CascadeDrafter
 from specdec_lite.drafters.chain import draft_chain
+from specdec_lite.drafters.coupled import CoupledDrafter, same_noise
+from specdec_lite.drafters.eagle import EagleDrafter
 from specdec_lite.drafters.early_exit import EarlyExitDrafter
-from specdec_lite.drafters.grow import grow
+from specdec_lite.drafters.grow import Growth, grow
+from specdec_lite.drafters.hash_pool import HashPoolDrafter
+from specdec_lite.drafters.jacobi import JacobiDrafter
+from specdec_lite.drafters.layer_skip import LayerSkipDrafter
 from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.lookahead import LookaheadDrafter
 from specdec_lite.drafters.medusa import MedusaDrafter
+from specdec_lite.drafters.merged import MergedDrafter
 from specdec_lite.drafters.model import ModelDrafter
+from specdec_lite.drafters.mtp import MtpDrafter
+from specdec_lite.drafters.ngram import NgramDrafter
+from specdec_lite.drafters.pass_rows import PassDrafter
+from specdec_lite.drafters.prompt_lookup import PromptLookupDrafter
+from specdec_lite.drafters.quantised import QuantisedDrafter
+from specdec_lite.drafters.recycling import TokenRecyclingDrafter
+from specdec_lite.drafters.relay import RelayDrafter
+from specdec_lite.drafters.rest import RestDrafter
+from specdec_lite.drafters.sequoia import SequoiaDrafter
+from specdec_lite.drafters.shaped import ShapedDrafter
 from specdec_lite.drafters.sparse_cache import SparseCacheDrafter
+from specdec_lite.drafters.specexec import SpecExecDrafter
+from specdec_lite.drafters.suffix import SuffixDrafter
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 
 __all__ = [
     "BlockwiseDrafter",
     "CascadeDrafter",
     "Context",
+    "CoupledDrafter",
     "Drafter",
+    "EagleDrafter",
     "EarlyExitDrafter",
+    "Growth",
+    "HashPoolDrafter",
+    "JacobiDrafter",
+    "LayerSkipDrafter",
     "Length",
+    "LookaheadDrafter",
     "MedusaDrafter",
+    "MergedDrafter",
     "ModelDrafter",
+    "MtpDrafter",
+    "NgramDrafter",
+    "PassDrafter",
+    "PromptLookupDrafter",
+    "QuantisedDrafter",
+    "RelayDrafter",
+    "RestDrafter",
+    "SequoiaDrafter",
     "Session",
     "Shape",
+    "ShapedDrafter",
     "SparseCacheDrafter",
+    "SpecExecDrafter",
+    "SuffixDrafter",
+    "TemperedDrafter",
+    "TokenRecyclingDrafter",
     "draft_chain",
     "grow",
+    "same_noise",
 ]

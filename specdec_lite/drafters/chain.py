@@ -56,13 +56,13 @@ def draft_chain(
 
 
 def fit(logits: Tensor, vocab_size: int) -> Tensor:
-    """logits [V'] over the target's vocabulary: padded entries are cut off, or filled with −∞,
+    """logits [..., V'] over the target's vocabulary: padded entries are cut off, or filled with −∞,
     before any temperature.
 
     Some model families pad their embedding to different sizes (151 936 and 152 064) for one and the
     same tokenizer.
     """
-    missing = vocab_size - len(logits)
+    missing = vocab_size - logits.shape[-1]
     if missing <= 0:
-        return logits[:vocab_size]
+        return logits[..., :vocab_size]
     return F.pad(logits, (0, missing), value=float("-inf"))

@@ -1,8 +1,8 @@
 """Extra prediction heads on a target's last hidden state.
 
-What lives here: the module `Heads`. What does not: drafting with them (`blockwise`, `medusa`),
-training them (`training`), their file (`loading.weights`). Shapes: d hidden size, K heads, e width
-of a head's hidden layer.
+What lives here: the modules `Heads` and `ExitHead`. What does not: drafting with them (`blockwise`,
+`medusa`, `early_exit`), training them (`training`), their file (`loading.weights`). Shapes: d hidden
+size, K heads, e width of a head's hidden layer.
 """
 
 import torch
@@ -46,6 +46,24 @@ class Heads(nn.Module):
         """hidden [..., d] → [..., K, d], or only the heads of `which`."""
         inner = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
         return hidden[..., None, :] + torch.einsum("...ke,ked->...kd", inner, self.down[which])
+
+
+class ExitHead(Heads):
+    """One such block for a target that is left after its first `layers` layers: it corrects the
+    exit's state, normed as the target's last one is, towards what the target's head expects.
+    """
+
+    def __init__(self, hidden_size: int, layers: int, width: int | None = None):
+        super().__init__(hidden_size, 1, width)
+        self.layers = layers
+
+    @property
+    def config(self) -> dict[str, int]:
+        return {"hidden_size": self.hidden_size, "layers": self.layers, "width": self.up.shape[2]}
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [..., d] → [..., d]."""
+        return super().forward(hidden)[..., 0, :]
 
 
 def check_heads(heads: Heads, target: CausalLM) -> None:

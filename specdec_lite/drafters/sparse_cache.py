@@ -1,64 +1,97 @@
-"""The target itself as draft, on a part of its cache: attention sinks and a recent window.
+"""The target itself as draft, on a part of its cache: attention sinks, a recent window, and chunks
+that the last query asks for.
 
-Source: Chen et al. 2024 (MagicDec), with the selection of Xiao et al. 2024 (StreamingLLM).
+Source: Chen et al. 2024 (MagicDec), with the selection of Xiao et al. 2024 (StreamingLLM); Sun et
+al. 2024 (TriForce) for the chunks, which are chosen here once a round and for all layers alike.
 """
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.own import OwnDrafter
+from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Proposal
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.engine.transformer import rotate
+from specdec_lite.speculation import Context
 
 
-class SparseCacheDrafter(Drafter):
-    """Draft γ tokens with the whole target, which sees only the first and the last entries of its
-    cache. It pays where reading the cache costs more than reading the weights: long contexts in
-    large batches.
+class Chunks:
+    """The chunks of the text whose mean key suits the last known query best.
+
+    Args:
+        layers: blocks (from 0) whose queries and keys are asked.
+        budget: entries to select, ≥ 1, in whole chunks.
+        size: entries of a chunk, ≥ 1 (8 in the paper).
+    """
+
+    def __init__(self, layers: Sequence[int], budget: int = 64, size: int = 8):
+        self.layers = tuple(layers)
+        self.size = checks.whole("size", size, 1)
+        self.budget = checks.whole("budget", budget, size)
+
+    def scores(self, target: CausalLM, cache: Cache, states: dict) -> Tensor:
+        """How much of its attention each chunk gets, the mean over heads and layers: [chunks].
+
+        states: {b: rows [1, n, d] before block b}, the last row that of the cache's last entry.
+        """
+        model, count = target.model, cache.length // self.size
+        place = cache.length - 1
+        cos, sin = (table[place] for table in model.rotary(target.device, target.dtype))
+        total = torch.zeros(count, dtype=torch.float64, device=target.device)
+        for layer in self.layers:
+            query = rotate(model.blocks[layer].queries(states[layer][0, -1]), cos, sin)
+            keys = cache.keys(layer)[0, :, : count * self.size]
+            means = keys.unflatten(1, (count, self.size)).mean(2)
+            fit = torch.einsum("gqh,gch->gqc", query.view(len(means), -1, query.shape[-1]), means)
+            total += (fit * query.shape[-1] ** -0.5).softmax(-1).mean((0, 1)) / len(self.layers)
+        return total
+
+    def __call__(self, target: CausalLM, context: Context) -> set[int]:
+        """The entries to select of `context.cache`."""
+        if context.scores is None or context.cache.length < self.size:
+            return set()
+        scores = self.scores(target, context.cache, context.scores.hidden)
+        best = scores.topk(min(self.budget // self.size, len(scores))).indices.tolist()
+        return {chunk * self.size + place for chunk in best for place in range(self.size)}
+
+
+class SparseCacheDrafter(OwnDrafter):
+    """Draft γ tokens with the whole target, which sees only a part of its cache. It pays where
+    reading the cache costs more than reading the weights: long contexts in large batches.
 
     Args:
         target: a native model; the one that decodes.
         sinks: entries kept from the beginning of the text, ≥ 0.
         window: entries kept from its end, ≥ 1.
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+        select: chooses more of them in every round.
 
     A window that reaches back to the beginning makes it the target as its own draft.
     """
 
-    def __init__(self, target: CausalLM, sinks: int = 4, window: int = 64, gamma: int | Length = 4):
-        self.target = checks.native("target", target)
+    def __init__(
+        self,
+        target: CausalLM,
+        sinks: int = 4,
+        window: int = 64,
+        gamma: int | Length = 4,
+        select: Chunks | None = None,
+    ):
+        super().__init__(target, gamma)
         self.sinks = checks.whole("sinks", sinks, 0)
         self.window = checks.whole("window", window, 1)
-        self.length = Length.of(gamma)
+        self.select = select
+        self.hidden_layers = () if select is None else select.layers
+        for layer in self.hidden_layers:
+            checks.whole("select's layer", layer, 0, target.num_layers - 1)
 
-    def start(self, context: Context) -> "SparseCacheSession":
-        return SparseCacheSession(self)
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        checks.own_target(self.target, target)
-
-    def shape(self) -> Shape:
-        return Shape.chain(self.length.gamma)
-
-
-class SparseCacheSession(ChainSession):
-    """Every round drafts on a fresh copy of the selected entries."""
-
-    def __init__(self, drafter: SparseCacheDrafter):
-        super().__init__(drafter.length)
-        self.drafter = drafter
-
-    def propose(self, context: Context) -> Proposal:
-        drafter = self.drafter
+    def part(self, context: Context) -> Cache:
         held = context.cache.length
-        kept = {*range(min(drafter.sinks, held)), *range(max(0, held - drafter.window), held)}
-        cache = context.cache.select(sorted(kept), room=drafter.length.gamma)
-
-        def follow(token: int | None) -> Tensor:
-            fed = context.tokens[-1:] if token is None else [token]
-            self.passes += 1
-            return drafter.target.score(fed, cache, last=True).logits[0, -1]
-
-        return draft_chain(context, follow, self.length)
+        kept = {*range(min(self.sinks, held)), *range(max(0, held - self.window), held)}
+        if self.select is not None:
+            kept |= self.select(self.target, context)
+        return context.cache.select(sorted(kept), room=self.length.gamma)

@@ -112,11 +112,7 @@ class Cache:
         there = len(self.storage.tensors.keys)
         if layers is not None:
             whole("layers", layers, 1, there)
-        for block, sublayer in skip:
-            whole("skip's block", block, 0, there - 1)
-            if sublayer not in SUBLAYERS:
-                raise ValueError(f"skip holds {sublayer!r}: must be one of {SUBLAYERS}")
-        other = Cache(self.storage, self.batch, layers, skip)
+        other = Cache(self.storage, self.batch, layers, sublayers(skip, there))
         other.length = other.root = self.length
         other.shift = self.shift
         other.selected = self.selected
@@ -142,6 +138,14 @@ class Cache:
         other.selected = self.positions()[slots]
         return other
 
+    def keys(self, layer: int) -> Tensor:
+        """The keys [B, G, length, h] that a layer (from 0) has stored, turned to their positions: to
+        be looked at. ValueError for a model of Hugging Face.
+        """
+        self._needs_native("keys")
+        whole("layer", layer, 0, len(self.storage.tensors.keys) - 1)
+        return self.storage.tensors.keys[layer][:, :, : self.length]
+
     def positions(self) -> Tensor:
         """True positions [length] of the stored entries, those of a drafted tree not counted."""
         positions = torch.arange(self.length) + self.shift
@@ -156,6 +160,17 @@ class Cache:
                 f"{name}(…) needs a native model: Hugging Face modules run all their layers, and"
                 " cutting their cache cuts all of it"
             )
+
+
+def sublayers(skip: Collection[tuple[int, str]], layers: int) -> frozenset[tuple[int, str]]:
+    """Sublayers to leave out of a model of so many layers, as (block from 0, "attention" or "mlp").
+    ValueError for one that there is not.
+    """
+    for block, sublayer in skip:
+        whole("skip's block", block, 0, layers - 1)
+        if sublayer not in SUBLAYERS:
+            raise ValueError(f"skip holds {sublayer!r}: must be one of {SUBLAYERS}")
+    return frozenset(skip)
 
 
 def visible(

@@ -78,6 +78,7 @@ class CausalLM:
         *,
         cached: int = 0,
         states: tuple[int, Tensor] | None = None,
+        logits: bool = True,
     ) -> Scores:
         """Feed tokens after what the cache holds and extend the cache by them.
 
@@ -92,6 +93,8 @@ class CausalLM:
                 are fed; the tree's root may be there already too (then no token comes before it).
             states: (b, rows [B, n, d]): begin behind block b with these rows, whose keys up to
                 block b are stored already; b = 0 stands in for the embedding. Native models only.
+            logits: False leaves the vocabulary projection out, where only hidden states are wanted:
+                the logits then have no rows. (Models of Hugging Face make them all the same.)
 
         ValueError for what does not fit, ids that the model does not know among it (on a CPU; a GPU
         stops with its own error).
@@ -106,6 +109,8 @@ class CausalLM:
             options["cached"] = cached
         if states is not None:
             options["states"] = states
+        if not logits and self.native:
+            options["logits"] = False
         plain = tree is None or tree.is_chain and not cached and root >= cache.length
         try:
             scores = self.backend.score(

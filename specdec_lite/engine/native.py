@@ -104,6 +104,7 @@ class NativeBackend:
         last: bool,
         cached: int = 0,
         states: tuple[int, Tensor] | None = None,
+        logits: bool = True,
     ) -> Scores:
         count = tokens.shape[1]
         length = cache.length
@@ -122,7 +123,7 @@ class NativeBackend:
         elif count > 1 and length:
             bias = self._causal(length, count, weight)
         hidden = dict.fromkeys(hidden_layers)
-        logits = self.model(
+        made = self.model(
             tokens,
             cache.storage.tensors,
             length,
@@ -133,5 +134,6 @@ class NativeBackend:
             last,
             states=states,
             skip=cache.skip,
+            head=logits,
         )
-        return Scores(logits, hidden)
+        return Scores(made, hidden)

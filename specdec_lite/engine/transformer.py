@@ -49,6 +49,14 @@ class Storage:
     def capacity(self) -> int:
         return self.keys.shape[3]
 
+    def row(self, index: int) -> "Storage":
+        """One sequence's part of the same memory: [layers, 1, G, capacity, h]."""
+        other = object.__new__(Storage)
+        other.keys = self.keys[:, index : index + 1]
+        other.values = self.values[:, index : index + 1]
+        other.layers = list(zip(other.keys, other.values))
+        return other
+
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotary position embedding in the Llama layout (halves, not interleaved pairs). x: [B, heads,
@@ -65,9 +73,14 @@ def store(
 
     start: the first slot, and what is stored up to the last one is returned; or the slots
     themselves [n], a tensor on the device, and the whole capacity is returned: shapes that never
-    change, which a captured graph needs (`graphs`).
+    change, which a captured graph needs (`graphs`); or slots of each row [B, n], and what is stored
+    up to the last of them is returned.
     """
     keys, values = past
+    if isinstance(start, Tensor) and start.dim() == 2:
+        end = int(start.max()) + 1
+        slots = start[:, None, :, None].expand_as(k)
+        return keys.scatter_(2, slots, k)[:, :, :end], values.scatter_(2, slots, v)[:, :, :end]
     if isinstance(start, Tensor):
         return keys.index_copy_(2, start, k), values.index_copy_(2, start, v)
     end = start + k.shape[2]
@@ -77,7 +90,8 @@ def store(
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
     """Attention of q [B, H, n, h] over k, v [B, G, m+n, h], with an additive mask [n, m+n] (or
-    [H/G·n, m+n], repeated for the heads of a group once for all layers), the causal one, or none.
+    [H/G·n, m+n], repeated for the heads of a group once for all layers; or either with [B, 1] before
+    it), the causal one, or none.
 
     Where G < H, the query heads that share a key head become rows of one head: PyTorch's fused
     kernels for CUDA take grouped queries or a mask, not both, and what is left for both reads the
@@ -90,9 +104,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
             q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=groups != heads
         )
     rows = q.reshape(batch, groups, heads // groups * n, size)
-    if bias is not None and len(bias) == n:
-        bias = bias.repeat(heads // groups, 1)
+    if bias is not None and bias.shape[-2] == n:
+        bias = repeated(bias, heads // groups)
     return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
+
+
+def repeated(bias: Tensor, times: int) -> Tensor:
+    """An additive mask [..., n, m] once for every head of a group: [..., times·n, m]."""
+    return bias.repeat(*(1,) * (bias.dim() - 2), times, 1)
 
 
 FEW = 4096
@@ -162,6 +181,13 @@ class Block(nn.Module):
         seen = attend(q, k, v, bias, causal=bias is None and n > 1)
         return self.out(seen.transpose(1, 2).reshape(batch, n, -1))
 
+    def queries(self, x: Tensor) -> Tensor:
+        """x: [..., d] → the query heads [..., H, h] that its attention asks with, not yet turned to
+        their position.
+        """
+        q = self.qkv(self.norm1(x)).unflatten(-1, (-1, self.head_size))[..., : self.heads, :]
+        return q if self.q_norm is None else self.q_norm(q)
+
     def mlp(self, x: Tensor) -> Tensor:
         """x: [B, n, d] → [B, n, d]."""
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
@@ -214,6 +240,7 @@ class Transformer(nn.Module):
         *,
         states: tuple[int, Tensor] | None = None,
         skip: Collection[tuple[int, str]] = (),
+        head: bool = True,
     ) -> Tensor:
         """tokens [B, n] → logits [B, n, V] (or [B, 1, V] with `last`: a prefill needs only its last
         row).
@@ -221,14 +248,16 @@ class Transformer(nn.Module):
         Args:
             storage: where keys and values live, written at `start` (a number, or slots [n] with
                 positions and bias: see `store`); None: plain causal attention over `tokens` alone.
-            positions: [n] position ids, default start … start+n-1.
-            bias: additive attention mask [n, start+n], needed for several tokens after stored ones.
+            positions: [n] or [B, n] position ids, default start … start+n-1.
+            bias: additive attention mask [n, start+n] or [B, 1, n, start+n], needed for several
+                tokens after stored ones.
             layers: stop after that many blocks (early exit).
             keep: a dict whose keys (0 = embedding, b = after block b, "final" = after the final
                 norm) are filled with hidden states [B, n, d].
             states: (b, rows [B, n, d]): begin behind block b with these rows; b = 0 stands in for
                 the embedding.
             skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
+            head: False leaves the vocabulary projection out: logits without rows.
         """
         first, x = (0, self.embedding(tokens)) if states is None else states
         cos, sin = self.rotary(x.device, x.dtype)
@@ -236,8 +265,11 @@ class Transformer(nn.Module):
             t[start : start + tokens.shape[1]] if positions is None else t[positions]
             for t in (cos, sin)
         )
+        if cos.dim() == 3:
+            cos = cos[:, None]
+            sin = sin[:, None]
         if bias is not None:
-            bias = bias.repeat(self.config.num_heads // self.config.num_kv_heads, 1)
+            bias = repeated(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
         if first in keep:
             keep[first] = x
@@ -253,6 +285,8 @@ class Transformer(nn.Module):
         x = self.norm(x)
         if "final" in keep:
             keep["final"] = x
+        if not head:
+            return x.new_empty(len(x), 0, self.config.vocab_size)
         return self.head(x[:, -1:] if last else x)
 
 

@@ -106,18 +106,19 @@ class StaticBackend(NativeBackend):
         last: bool,
         cached: int = 0,
         states: tuple[int, Tensor] | None = None,
+        logits: bool = True,
     ) -> Scores:
         count = tokens.shape[1]
         size = next((size for size in self.sizes if size >= count), None)
         whole = cache.layers is None and not cache.skip and not cache.shift and states is None
         fed = tree is None or len(tree) < count  # the root too
         if size is None or not whole or not fed or cache.length + size > self.capacity:
-            return super().score(tokens, cache, tree, hidden_layers, last, cached, states)
+            return super().score(tokens, cache, tree, hidden_layers, last, cached, states, logits)
         program = cache.storage.slot.program(size, tuple(hidden_layers))
-        logits, hidden = program(tokens, cache.length, tree)
-        rows = slice(count - 1, count) if last else slice(0, count)
+        made, hidden = program(tokens, cache.length, tree)
+        rows = slice(count - 1 if last else 0, count if logits else 0)
         hidden = {layer: states[:, :count].clone() for layer, states in hidden.items()}
-        return Scores(logits[:, rows].clone(), hidden)
+        return Scores(made[:, rows].clone(), hidden)
 
 
 class StaticStorage(NativeStorage):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from specdec_lite.engine.models import CausalLM
 
 FILE = "weights.safetensors"
+SHIPPED = Path(__file__).parent.parent / "weights"
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -114,6 +115,22 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
     ready = {name: cast(weight, target.dtype) for name, weight in weights.items()}
     module.load_state_dict(ready, assign=True)
     return module.to(target.device).requires_grad_(False).eval()
+
+
+def shipped(folder: Path, target: CausalLM) -> Path:
+    """Of the folders in `folder`, one for every target that something was trained for, that of this
+    target. ValueError where there is none.
+    """
+    own = fingerprint(target)
+    for file in sorted(folder.glob(f"*/{FILE}")):
+        with safe_open(file, "pt") as opened:
+            if (opened.metadata() or {}).get("target") == own:
+                return file.parent
+    there = ", ".join(sorted(file.parent.name for file in folder.glob(f"*/{FILE}")))
+    raise ValueError(
+        f"target: nothing ships for it (fingerprint {own}) in {folder}, which holds {there}: give"
+        " path, or train with `python -m specdec_lite.training`"
+    )
 
 
 def built(build: Callable[..., Module], config: dict, named: str) -> Module:

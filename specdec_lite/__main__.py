@@ -1,0 +1,88 @@
+"""The command line: will a draft pay here (`diagnose`), and what did an engine print (`explain`)."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.loading.pairs import load_pair
+from specdec_lite.serving.diagnose import diagnose
+from specdec_lite.serving.metrics import explain
+
+SHIPPED = "shipped"
+
+
+def command_line() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m specdec_lite", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    pair = commands.add_parser(
+        "diagnose",
+        help="measure whether a draft pays for a target on this machine, and say what decides it",
+    )
+    pair.add_argument("target", help=f"a hub id, a folder, or {SHIPPED!r}")
+    pair.add_argument("draft", help=f"a hub id, a folder, or {SHIPPED!r}")
+    pair.add_argument(
+        "--text", type=Path, nargs="+", default=[], help="files of the text you serve"
+    )
+    pair.add_argument("--gamma", type=int, default=4, help="drafted tokens a round")
+    pair.add_argument("--new-tokens", type=int, default=64, help="of every run of the loop")
+    pair.add_argument("--temperature", type=float, default=0.0)
+    pair.add_argument("--device", default="auto")
+    pair.add_argument("--dtype", default="auto")
+    pair.add_argument("--json", action="store_true", help="print JSON, for an issue tracker")
+    line = commands.add_parser("explain", help="read what an engine printed, in the book's terms")
+    line.add_argument(
+        "text", nargs="?", help="a log line, counters or JSON; default standard input"
+    )
+    line.add_argument("--gamma", type=int, help="drafted tokens a round, where the text lacks it")
+    line.add_argument("--json", action="store_true")
+    return parser
+
+
+def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
+    """{name of the file: [its text]}; ValueError for what cannot be read."""
+    texts = {}
+    for file in files:
+        try:
+            texts[file.name] = [file.read_text(encoding="utf-8")]
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"--text {file}: must be a file of UTF-8 text ({error})") from None
+    return texts or None
+
+
+def run(options: argparse.Namespace) -> object:
+    """What a command finds: a `Diagnosis` or a `Reading`."""
+    if options.command == "explain":
+        return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
+    texts = texts_of(options.text)
+    if (options.target == SHIPPED) != (options.draft == SHIPPED):
+        raise ValueError(f"{SHIPPED!r} names a target and its draft: give it for both")
+    names = () if options.target == SHIPPED else (options.target, options.draft)
+    pair = load_pair(*names, device=options.device, dtype=options.dtype)
+    return diagnose(
+        pair.target,
+        ModelDrafter(pair.draft, options.gamma),
+        texts,
+        options.new_tokens,
+        options.temperature,
+        tokenizer=pair.tokenizer,
+        progress=sys.stderr.isatty(),
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = command_line()
+    options = parser.parse_args(arguments)
+    try:
+        found = run(options)
+    except (ValueError, TypeError, OSError, MemoryError) as error:
+        parser.error(str(error))
+    if options.json:
+        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+    else:
+        print(found)
+
+
+if __name__ == "__main__":
+    main()
