@@ -4,9 +4,16 @@ shipped trained.
 
 import argparse
 
-from specdec_lite.training import blockwise, medusa, pair
+from specdec_lite.training import blockwise, eagle, early_exit, medusa, pair, pass_rows
 
-PRODUCTS = {"pair": pair, "blockwise": blockwise, "medusa": medusa}
+PRODUCTS = {
+    "pair": pair,
+    "blockwise": blockwise,
+    "medusa": medusa,
+    "eagle": eagle,
+    "early_exit": early_exit,
+    "pass_rows": pass_rows,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -244,12 +244,14 @@ def train(
     plan: Plan,
     path: Path,
     compiled: bool = False,
+    source: Callable[[int], Iterator[Tensor]] | None = None,
 ) -> float:
     """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast, float32
     weights, clipping at 1.
 
     model: what is trained, its parameters with `requires_grad`. loss: a batch of windows [rows,
-    context + 1] → one number. Leaves the model in eval mode and returns the seconds spent on it,
+    context + 1] → one number. source: source(step) → the batches from that step on, where they are
+    not windows of the streams. Leaves the model in eval mode and returns the seconds spent on it,
     earlier runs included.
     """
     device = next(model.parameters()).device
@@ -260,7 +262,7 @@ def train(
         if isinstance(part, Transformer):
             part.rotary(device, torch.float32)
     step_loss = torch.compile(loss, dynamic=False) if compiled else loss
-    windows_left = batches(streams, plan, first)
+    windows_left = batches(streams, plan, first) if source is None else source(first)
     bar = tqdm(windows_left, initial=first, total=plan.steps, mininterval=5, desc=path.stem)
     smooth = None
     saved_at = time.monotonic()

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from specdec_lite.checks import whole
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import fingerprint, write
-from specdec_lite.sampling import Sampling
+from specdec_lite.sampling import Sampling, inverse
 
 
 @torch.inference_mode()
@@ -67,7 +67,10 @@ def chosen(logits: Tensor, adjusted: Sampling, generator: torch.Generator) -> Te
     """One token for every row of logits [B, V]: [B]."""
     if adjusted.greedy:
         return logits.argmax(-1)
-    return torch.multinomial(adjusted(logits), 1, generator=generator)[:, 0]
+    uniforms = torch.rand(
+        (len(logits), 1), dtype=torch.float64, device=logits.device, generator=generator
+    )
+    return inverse(adjusted(logits), uniforms)[0][:, 0]
 
 
 def own_text(

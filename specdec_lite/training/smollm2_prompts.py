@@ -19,6 +19,7 @@ from string import Formatter
 
 from specdec_lite.checks import whole
 from specdec_lite.loading.corpus import held_out_text, training_text
+from specdec_lite.loading.smollm2_tasks import chat
 
 KINDS = ("question", "code", "edit", "json", "summary", "story")
 GRAM = 50
@@ -395,14 +396,6 @@ def prompts(
             )
         made += short
     return made
-
-
-def chat(tokenizer, text: str) -> tuple[int, ...]:
-    """The tokens of a user's first message, up to where the answer begins."""
-    messages = [{"role": "user", "content": text}]
-    return tuple(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    )
 
 
 def equal(rows: Sequence[Prompt], size: int, least: int = 1, seed: int = 0) -> list[list[Prompt]]:
