@@ -211,6 +211,18 @@ def _verdict(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str | None:
     )
 
 
+FOREIGN = (
+    "the same draws and flips do not always lead to the same token: take all chance from rng, with"
+    " rng.flip and rng.draw."
+)
+REPEATS = 40
+
+
+def _is_foreign(rule: Judge, p: torch.Tensor, q: torch.Tensor, joint: torch.Tensor) -> bool:
+    """Whether the rule takes chance from elsewhere: enumerated again, it emits something else."""
+    return any(not torch.equal(_joint(rule, p, q)[0], joint) for _ in range(REPEATS))
+
+
 def check_lossless(rule: Judge) -> Outcome:
     """rule(p, q, x, rng) → the emitted token, where x was drawn from q; p, q: float64 tensors [V].
 
@@ -222,6 +234,10 @@ def check_lossless(rule: Judge) -> Outcome:
         p, q = (torch.tensor(law, dtype=torch.float64) for law in pair)
         try:
             joint, ended = _joint(rule, p, q)
+            law = joint.sum(0)
+            wrong = _verdict(p, q, law) if ended else _unended(p, q, law)
+            if wrong and ended and _is_foreign(rule, p, q, joint):
+                wrong = FOREIGN
         except (
             Exception
         ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
@@ -229,8 +245,6 @@ def check_lossless(rule: Judge) -> Outcome:
                 False,
                 f"for p={pair[0]} and q={pair[1]} your rule raises {type(error).__name__}: {error}",
             )
-        law = joint.sum(0)
-        wrong = _verdict(p, q, law) if ended else _unended(p, q, law)
         if wrong:
             return Outcome(False, wrong)
         kept.append(joint.trace().item())

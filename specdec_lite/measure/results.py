@@ -10,6 +10,7 @@ quotes it (secondary).
 import json
 import platform
 import re
+import statistics
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -138,6 +139,50 @@ def load(name: str) -> Recording:
     found = json.loads(path.read_text(encoding="utf-8"))
     validate(path.name, found)
     return Recording(name, *(found.pop(field) for field in STAMP), data=found)
+
+
+def drafters(row: dict) -> dict[str, dict]:
+    """Every drafter of a setting in a recording of speed, the leading one first; the names are
+    those of `benchmarks.speed`, such as "speculative γ=2".
+    """
+    return {row["drafter"]: row} | row["drafters"]
+
+
+def spread(estimate: dict | None) -> str:
+    """A figure with its 95 % interval, as in 1.52 [1.42, 1.61]; a dash where there is none."""
+    if estimate is None or estimate["value"] is None:
+        return "–"
+    return "{:.2f} [{:.2f}, {:.2f}]".format(estimate["value"], *estimate["interval"])
+
+
+def plain_cost(row: dict) -> float:
+    """What a plainly decoded token costs in a setting, in units of T(1), with what plain decoding
+    does beside its pass. A ceiling is this times τ ÷ v; the median over the setting's drafters, as
+    a disturbed one is off.
+    """
+    return statistics.median(
+        entry["ceiling"]["value"] * entry["prediction"]["verify"] / entry["tau"]["value"]
+        for entry in drafters(row).values()
+    )
+
+
+def believed(entry: dict, figure: str = "speedup") -> str:
+    """A drafter's figure with its interval or, where the recording flags it, the reasons in its
+    place. A speedup above its ceiling by less than its interval has the ceiling beside it.
+    """
+    if entry["flags"]:
+        return "flagged: " + "; ".join(entry["flags"])
+    said = spread(entry[figure])
+    ceiling = entry["ceiling"]["value"]
+    if figure == "speedup" and entry[figure]["value"] > ceiling:
+        said += f", above its ceiling of {ceiling:.2f} within the noise"
+    return said
+
+
+def speeds() -> list[Recording]:
+    """The recordings of speed whose rows say what is not to be believed, and over which γ."""
+    recordings = map(load, names("speed"))
+    return [found for found in recordings if "gammas" in found.data]
 
 
 def published(key: str) -> dict:

@@ -82,6 +82,39 @@ TEMPLATE = go.layout.Template(
 pio.templates["specdec"] = TEMPLATE
 
 
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+SHAPES = ("", "/", ".", "x", "-", "+")
+
+
+def tell_apart(fig: go.Figure) -> None:
+    """Give traces of the legend that have no dash, symbol or pattern of their own one that no other
+    trace has: colour alone tells nothing to many readers.
+    """
+    if fig.layout.showlegend is False:
+        fig.update_traces(showlegend=False)
+    shown = [trace for trace in fig.data if trace.showlegend is not False]
+    free = {"dash": list(DASHES), "symbol": list(SYMBOLS), "shape": list(SHAPES)}
+    parts = [(trace, *part) for trace in shown for part in marks(trace)]
+    for _, part, name in parts:
+        if part[name] in free[name]:
+            free[name].remove(part[name])
+    for _, part, name in parts:
+        if part[name] is None and free[name]:
+            part[name] = free[name].pop(0)
+
+
+def marks(trace) -> list[tuple]:
+    """(what holds it, its name) of all but the colour by which a trace is told from another."""
+    if trace.type == "bar":
+        return [(trace.marker.pattern, "shape")]
+    if trace.type != "scatter":
+        return []
+    mode = trace.mode or "lines+markers"
+    lines = [(trace.line, "dash")] if "lines" in mode else []
+    return lines + ([(trace.marker, "symbol")] if "markers" in mode else [])
+
+
 def figure(fig: go.Figure, alt: str) -> go.Figure:
     """The same figure in the book's theme, with its text alternative in `layout.meta.alt`.
 
@@ -90,6 +123,7 @@ def figure(fig: go.Figure, alt: str) -> go.Figure:
     """
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError(f"alt must say in words what the figure shows, got {alt!r}")
+    tell_apart(fig)
     return fig.update_layout(
         template="specdec", meta={"alt": alt.strip()}, height=fig.layout.height or 380
     )

@@ -300,11 +300,12 @@ function render({ model, el }) {
     ),
   };
   const starts = moments.flatMap(({ kind }, i) => (kind === "predict" || kind === "verify" ? [i] : []));
+  const ends = moments.flatMap(({ kind }, i) => (kind === "reuse" ? [i] : [])); // what the task asks about
   const moves = [
     move("◀◀ block", (at) => starts.findLast((start) => start < at) ?? 0),
     move("◀ back", (at) => at - 1),
     move("step ▶", (at) => at + 1),
-    move("block ▶▶", (at) => starts.find((start) => start > at) ?? last),
+    move("block ▶▶", (at) => ends.find((end) => end > at) ?? last),
     ...(matchMedia("(prefers-reduced-motion: reduce)").matches ? [] : [play]),
   ];
   const root = layout(id, parts, moves);

@@ -38,7 +38,13 @@ const t5 = (task, draft, temperature, gamma, alpha, c, measured) => ({
   c,
   measured,
 });
-const lenient = (l, alpha) => ({ group: LENIENT, label: `t5-small, l = ${l}`, alpha, gamma: 7, c: 0.02 });
+const lenient = (l, alpha) => ({
+  group: LENIENT,
+  label: `t5-small, l = ${l}`,
+  alpha,
+  gamma: 7,
+  c: 0.02,
+});
 const presets = [
   t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4),
   t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
@@ -59,12 +65,30 @@ const presets = [
 ];
 
 const SLIDERS = [
-  { name: "alpha", symbol: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, start: 0.8, digits: 2 },
-  { name: "gamma", symbol: "γ", note: "draft length", min: 1, max: MAX_GAMMA, step: 1, start: 4, digits: 0 },
+  {
+    name: "alpha",
+    symbol: "α",
+    note: "acceptance rate",
+    min: 0,
+    max: 1,
+    step: 0.01,
+    start: 0.8,
+    digits: 2,
+  },
+  {
+    name: "gamma",
+    symbol: "γ",
+    note: "draft length",
+    min: 1,
+    max: MAX_GAMMA,
+    step: 1,
+    start: 4,
+    digits: 0,
+  },
   {
     name: "c",
     symbol: "c",
-    note: "draft pass ÷ target pass, time",
+    note: "draft pass ÷ target pass",
     min: 0,
     max: MAX_C,
     step: 0.01,
@@ -105,6 +129,8 @@ const CORRECTIONS = [
   },
 ];
 const TASK = { c: 0.2, speedup: 2 };
+const HEIGHT = 190; // of the two large charts
+const STRIP = 90; // of the two small ones
 // the task's longest answer
 const ROOM = "Solved: α = 0.00, with γ = 00. A draft that costs a fifth of the target must agree this often.";
 
@@ -156,7 +182,9 @@ function summary(s, r) {
     now +
     corrected +
     best +
-    s.points.map((p) => ` Measured, ${p.label}: ${times(p.measured)} at γ ${p.gamma}.`).join("")
+    (s.measured
+      ? ` Measured, ${s.measured.label}: ${times(s.measured.measured)} at γ ${s.measured.gamma}.`
+      : "")
   );
 }
 
@@ -175,27 +203,62 @@ function taskState(s, r) {
 function axes(parent, box, x, y, xTicks, yTicks, xTitle, yTitle, yText = String) {
   for (const v of yTicks) {
     parent.append(
-      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
-      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, yText(v)),
+      make("line", {
+        class: "sdl-grid",
+        x1: box.left,
+        x2: box.right,
+        y1: y(v),
+        y2: y(v),
+      }),
+      make(
+        "text",
+        {
+          class: "sdl-faint",
+          x: box.left - 6,
+          y: y(v) + 4,
+          "text-anchor": "end",
+        },
+        yText(v),
+      ),
     );
   }
   for (const v of xTicks)
     parent.append(
-      make("text", { class: "sdl-faint", x: x(v), y: box.bottom + 17, "text-anchor": "middle" }, String(v)),
+      make(
+        "text",
+        {
+          class: "sdl-faint",
+          x: x(v),
+          y: box.bottom + 17,
+          "text-anchor": "middle",
+        },
+        String(v),
+      ),
     );
   parent.append(
-    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
-    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
+    make("line", {
+      class: "sdl-axis",
+      x1: box.left,
+      x2: box.right,
+      y1: box.bottom,
+      y2: box.bottom,
+    }),
+    make(
+      "text",
+      {
+        x: (box.left + box.right) / 2,
+        y: box.bottom + 35,
+        "text-anchor": "middle",
+      },
+      xTitle,
+    ),
     make("text", { x: box.left - 34, y: box.top - 10 }, yTitle),
   );
 }
 
 function drawCurve(svg, width, s, r) {
-  const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
-  const top = Math.max(
-    2,
-    Math.ceil(Math.max(...r.plain, ...r.corrected, ...s.points.map((p) => p.measured)) + 0.25),
-  );
+  const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0) + 0.25));
   const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
   const y = (speedup) => box.bottom - (speedup / top) * (box.bottom - box.top);
   const yStep = Math.ceil(top / 6);
@@ -254,17 +317,19 @@ function drawCurve(svg, width, s, r) {
     );
   line(r.plain, "var(--sdl-target)", "none");
   r.plain.forEach((v, i) =>
-    svg.append(make("circle", { cx: x(i + 1), cy: y(v), r: 2.5, fill: "var(--sdl-target)" })),
+    svg.append(
+      make("circle", {
+        cx: x(i + 1),
+        cy: y(v),
+        r: 2.5,
+        fill: "var(--sdl-target)",
+      }),
+    ),
   );
   if (r.isCorrected) line(r.corrected, "var(--sdl-recovered)", "6 4");
-  if (r.isCorrected)
-    svg.append(
-      make("circle", { cx: x(s.gamma), cy: y(r.corrected[s.gamma - 1]), r: 5, fill: "var(--sdl-recovered)" }),
-    );
-  s.points.forEach((p) =>
-    drawMeasured(svg, box, x(p.gamma), y(p.measured), `measured: ${times(p.measured)}`),
-  );
-  marks(svg, box, x, y, s, r);
+  if (r.isCorrected) spot(svg, x(s.gamma), y(r.corrected[s.gamma - 1]));
+  if (s.measured) square(svg, x(s.measured.gamma), y(s.measured.measured));
+  marks(svg, x, y, s, r);
   return (px) => ({
     gamma: Math.min(
       MAX_GAMMA,
@@ -273,85 +338,63 @@ function drawCurve(svg, width, s, r) {
   });
 }
 
-const width = (words) => 7.2 * words.length; // about, at the charts' size of letters
-
-function drawMeasured(svg, box, px, py, words) {
+const square = (svg, px, py, size = 6) =>
   svg.append(
     make("rect", {
-      class: "sdl-measured",
-      x: px - 6,
-      y: py - 6,
-      width: 12,
-      height: 12,
+      class: svg.getAttribute("aria-hidden") ? "" : "sdl-measured", // in the plot, not in its key
+      x: px - size,
+      y: py - size,
+      width: 2 * size,
+      height: 2 * size,
       fill: "var(--sdl-surface)",
       stroke: "var(--sdl-ink)",
       "stroke-width": 2.5,
     }),
-    make(
-      "text",
-      {
-        class: "sdl-halo",
-        ...(px + 12 + width(words) < box.right + 12 ? { x: px + 12 } : { x: px - 12, "text-anchor": "end" }),
-        y: py + 4,
-      },
-      words,
-    ),
   );
-}
-
-function marks(svg, box, x, y, s, r) {
-  const now = r.plain[s.gamma - 1];
-  const label = (gamma, at, words) =>
-    svg.append(
-      make(
-        "text",
-        {
-          class: "sdl-halo",
-          x: Math.min(box.right + 10 - width(words) / 2, Math.max(box.left + width(words) / 2, x(gamma))),
-          y: at,
-          "text-anchor": "middle",
-          "font-weight": 600,
-        },
-        words,
-      ),
-    );
-  const isBest = r.bestGamma === s.gamma;
-  if (r.bestGamma > 0) {
-    const [bx, by] = [x(r.bestGamma), y(r.best)];
-    svg.append(
-      make("path", {
-        d: `M${bx} ${by - 10}L${bx + 10} ${by}L${bx} ${by + 10}L${bx - 10} ${by}Z`,
-        fill: "none",
-        stroke: "var(--sdl-accepted)",
-        "stroke-width": 2.5,
-      }),
-    );
-    // by words beside a square
-    const taken = s.points.filter((p) => Math.abs(p.gamma - r.bestGamma) < 10).map((p) => y(p.measured));
-    let at = by - 16;
-    while (at > 14 && taken.some((other) => Math.abs(other - at + 4) < 20)) at -= 4;
-    label(
-      r.bestGamma,
-      at,
-      isBest ? `you, at the best γ: ${times(now)}` : `best: γ = ${r.bestGamma}, ${times(r.best)}`,
-    );
-  }
+const diamond = (svg, px, py, size = 10) =>
+  svg.append(
+    make("path", {
+      d: `M${px} ${py - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`,
+      fill: "none",
+      stroke: "var(--sdl-accepted)",
+      "stroke-width": 2.5,
+    }),
+  );
+const dot = (svg, px, py, size = 6.5) =>
   svg.append(
     make("circle", {
-      cx: x(s.gamma),
-      cy: y(now),
-      r: 6.5,
+      cx: px,
+      cy: py,
+      r: size,
       fill: "var(--sdl-draft)",
       stroke: "var(--sdl-ink)",
       "stroke-width": 1.5,
     }),
   );
-  if (isBest) return;
-  // whose words stand here too
-  const beside = s.points.filter((p) => Math.abs(p.gamma - s.gamma) < 4).map((p) => y(p.measured));
-  const lowest = Math.max(y(now), ...(r.isCorrected ? [y(r.corrected[s.gamma - 1])] : []));
-  const below = 24 + Math.max(lowest, ...beside.filter((at) => Math.abs(at - lowest - 20) < 40));
-  label(s.gamma, below < box.bottom ? below : y(now) - 14, `you: ${times(now)}`);
+const spot = (svg, px, py, size = 5) =>
+  svg.append(make("circle", { cx: px, cy: py, r: size, fill: "var(--sdl-recovered)" }));
+
+function marks(svg, x, y, s, r) {
+  if (r.bestGamma > 0) diamond(svg, x(r.bestGamma), y(r.best));
+  dot(svg, x(s.gamma), y(r.plain[s.gamma - 1]));
+}
+
+/** What each mark in the plot is, beside a small one like it: no words can land on another mark. */
+function keys(s, r) {
+  const key = (how, size, words) => {
+    const svg = make("svg", { width: 16, height: 16, "aria-hidden": "true" });
+    how(svg, 8, 8, size);
+    return make("li", {}, svg, words);
+  };
+  const now = times(r.plain[s.gamma - 1]);
+  return [
+    key(dot, 5, `you, γ = ${s.gamma}: ${now}`),
+    ...(r.bestGamma > 0 ? [key(diamond, 6, `best, γ = ${r.bestGamma}: ${times(r.best)}`)] : []),
+    ...(r.isCorrected ? [key(spot, 5, `you, with t and o: ${times(r.corrected[s.gamma - 1])}`)] : []),
+    ...(s.measured
+      ? [key(square, 5, `measured, γ = ${s.measured.gamma}: ${times(s.measured.measured)}`)]
+      : []),
+  ];
 }
 
 function contour(level) {
@@ -368,10 +411,13 @@ function contour(level) {
   }
   return points;
 }
-const CONTOURS = [1.5, 2, 3, 5].map((level) => ({ level, points: contour(level) }));
+const CONTOURS = [1.5, 2, 3, 5].map((level) => ({
+  level,
+  points: contour(level),
+}));
 
 function drawPlane(svg, width, s, id) {
-  const box = { left: 40, right: width - 12, top: 30, bottom: 250 };
+  const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
   const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
   const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
   svg.append(
@@ -380,7 +426,13 @@ function drawPlane(svg, width, s, id) {
       {},
       make(
         "pattern",
-        { id, width: 8, height: 8, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+        {
+          id,
+          width: 8,
+          height: 8,
+          patternUnits: "userSpaceOnUse",
+          patternTransform: "rotate(45)",
+        },
         make("line", {
           x1: 0,
           x2: 0,
@@ -419,21 +471,17 @@ function drawPlane(svg, width, s, id) {
     svg.append(
       make(
         "text",
-        { class: "sdl-faint", x: x(points.at(-1)[0]), y: y(1) - 6, "text-anchor": "middle" },
+        {
+          class: "sdl-faint",
+          x: x(points.at(-1)[0]),
+          y: y(1) - 6,
+          "text-anchor": "middle",
+        },
         `${level}×`,
       ),
     );
   }
-  svg.append(
-    make("circle", {
-      cx: x(s.c),
-      cy: y(s.alpha),
-      r: 6.5,
-      fill: "var(--sdl-draft)",
-      stroke: "var(--sdl-ink)",
-      "stroke-width": 1.5,
-    }),
-  );
+  dot(svg, x(s.c), y(s.alpha));
   const clamp = (v, max) => Math.round(Math.min(max, Math.max(0, v)) * 100) / 100;
   return (px, py) => ({
     c: clamp(((px - box.left) / (box.right - box.left)) * MAX_C, MAX_C),
@@ -442,25 +490,41 @@ function drawPlane(svg, width, s, id) {
 }
 
 function drawRound(svg, width, s, r) {
-  const spent = s.gamma * s.c + r.verify + s.overhead;
+  const drafting = s.gamma * s.c;
+  const spent = drafting + r.verify + s.overhead;
   const unit = (width - 4) / Math.max(spent, r.tokens);
-  const bar = (start, length, colour, row) =>
+  const bar = (start, length, colour, row, least = 0) =>
     svg.append(
       make("rect", {
         x: 2 + start * unit,
         y: row,
-        width: Math.max(0, length * unit),
-        height: 26,
+        width: Math.max(least, length * unit),
+        height: 22,
         fill: colour,
-        stroke: "var(--sdl-surface)",
       }),
     );
-  svg.append(make("text", { x: 2, y: 14 }, `speculative: ${s.gamma} drafts, one verification`));
-  for (let i = 0; i < s.gamma; i++) bar(i * s.c, s.c, "var(--sdl-draft)", 20);
-  bar(s.gamma * s.c, r.verify, "var(--sdl-target)", 20);
-  bar(s.gamma * s.c + r.verify, s.overhead, "var(--sdl-muted)", 20);
-  svg.append(make("text", { x: 2, y: 72 }, `plain: ${r.tokens.toFixed(2)} passes for as many tokens`));
-  for (let i = 0; i < r.tokens; i++) bar(i, Math.min(1, r.tokens - i), "var(--sdl-target)", 78);
+  const gaps = (count, step, row) => {
+    if (step * unit < 4) return; // closer than that they would cover what they divide
+    for (let i = 1; i <= count; i++)
+      svg.append(
+        make("line", {
+          x1: 2 + i * step * unit,
+          x2: 2 + i * step * unit,
+          y1: row,
+          y2: row + 22,
+          stroke: "var(--sdl-surface)",
+          "stroke-width": 1.5,
+        }),
+      );
+  };
+  svg.append(make("text", { x: 2, y: 13 }, `speculative: ${s.gamma} drafts, one verification`));
+  bar(drafting, r.verify, "var(--sdl-target)", 18);
+  bar(drafting + r.verify, s.overhead, "var(--sdl-muted)", 18);
+  bar(0, drafting, "var(--sdl-draft)", 18, 2);
+  gaps(s.gamma, s.c, 18);
+  svg.append(make("text", { x: 2, y: 60 }, `plain: ${r.tokens.toFixed(2)} passes for as many tokens`));
+  bar(0, r.tokens, "var(--sdl-target)", 65);
+  gaps(Math.ceil(r.tokens) - 1, 1, 65);
 }
 
 function drawTokens(svg, width, s) {
@@ -470,17 +534,17 @@ function drawTokens(svg, width, s) {
     svg.append(
       make("rect", {
         x: 2 + i * step + 1,
-        y: 6,
+        y: 4,
         width: step - 2,
-        height: 80,
+        height: 68,
         fill: "none",
         stroke: "var(--sdl-line)",
       }),
       make("rect", {
         x: 2 + i * step + 1,
-        y: 86 - 80 * chance,
+        y: 72 - 68 * chance,
         width: step - 2,
-        height: 80 * chance,
+        height: 68 * chance,
         fill: "var(--sdl-accepted)",
       }),
     );
@@ -488,7 +552,12 @@ function drawTokens(svg, width, s) {
       svg.append(
         make(
           "text",
-          { class: "sdl-halo", x: 2 + (i + 0.5) * step, y: 78, "text-anchor": "middle" },
+          {
+            class: "sdl-halo",
+            x: 2 + (i + 0.5) * step,
+            y: 66,
+            "text-anchor": "middle",
+          },
           chance.toFixed(2),
         ),
       );
@@ -496,7 +565,12 @@ function drawTokens(svg, width, s) {
       svg.append(
         make(
           "text",
-          { class: "sdl-faint", x: 2 + (i + 0.5) * step, y: 103, "text-anchor": "middle" },
+          {
+            class: "sdl-faint",
+            x: 2 + (i + 0.5) * step,
+            y: 88,
+            "text-anchor": "middle",
+          },
           String(i + 1),
         ),
       );
@@ -514,25 +588,23 @@ function quantity(spec, id, onInput) {
     input.value = value;
     output.textContent = value.toFixed(digits);
   };
-  return { node: field(id, [`${symbol} `, make("small", {}, note)], output, input), show };
+  return {
+    node: field(id, [`${symbol} `, make("small", {}, note)], output, input),
+    show,
+  };
 }
 
 function readouts(s, r, preset) {
   const shown = [
     ["tokens per pass", r.tokens.toFixed(2)],
-    ["speedup, plain formula", times(r.plain[s.gamma - 1])],
-    ["speedup, corrected", r.isCorrected ? times(r.corrected[s.gamma - 1]) : "set t or o"],
-    ["best γ", r.bestGamma === 0 ? "none pays" : `${r.bestGamma} (${times(r.best)})`],
-    ["sure to reach", r.bestGamma === 0 ? "–" : times(r.least)],
-    ["time spent drafting", `${(100 * r.drafting).toFixed(0)} %`],
+    ["speedup", times(r.plain[s.gamma - 1])],
+    r.isCorrected
+      ? ["best with t, o", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]
+      : ["γ = 1 alone gives", r.bestGamma === 0 ? "no gain" : times(r.least)],
+    ["time drafting", `${(100 * r.drafting).toFixed(0)} %`],
     ["accepted ÷ drafted", r.drafted.toFixed(3)],
-    ["arithmetic per token", times(r.operations)],
+    ["arithmetic", times(r.operations)],
   ];
-  if (r.isCorrected)
-    shown.splice(4, 0, [
-      "best γ, corrected",
-      `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`,
-    ]);
   if (preset?.measured) shown.push(["measured there", times(preset.measured)]);
   return definitions(shown);
 }
@@ -541,21 +613,28 @@ function render({ model, el }) {
   const id = newId("explorer");
   const specs = [...SLIDERS, ...CORRECTIONS];
   const offered = [...presets, ...(model.get("presets") ?? [])];
-  let preset = null;
-  const points = (model.get("presets") ?? []).filter((given) => given.measured && given.gamma);
+  const values = () =>
+    Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start]));
+  const holds = (one) =>
+    Object.entries(values()).every(([name, value]) => !(name in one) || one[name] === value);
+  let preset = (model.get("presets") ?? []).find((one) => one.measured && holds(one)) ?? null;
   const state = () => ({
-    points,
-    ...Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start])),
+    measured: preset?.measured && preset.gamma ? preset : null,
+    ...values(),
   });
-  const change = (values, from = null) => {
+  const change = (changes, from = null) => {
     preset = from;
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
+    for (const [name, value] of Object.entries(changes)) model.set(name, value);
     model.save_changes();
   };
   const sliders = Object.fromEntries(
     specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
   );
-  const options = offered.map(({ label, group = "Measured" }, i) => ({ value: i, label, group }));
+  const options = offered.map(({ label, group = "Measured" }, i) => ({
+    value: i,
+    label,
+    group,
+  }));
   const start = menu(`${id}-preset`, [{ value: "", label: "your own values" }, ...options], (value) => {
     const picked = offered[value] ?? null;
     change(
@@ -573,37 +652,24 @@ function render({ model, el }) {
     draw(); // two presets may have the same values, of which the model tells no change
   });
   const charts = {
-    curve: chart(
-      "Speedup by draft length",
-      "Blue: the plain formula. Dashed: with t and o. Diamond: the optimum. Square: measured. Drag to set γ.",
-      "sdl-wide",
-      { height: 290 },
-    ),
-    plane: chart(
-      "Where a draft can pay",
-      "Lines: the best speedup any γ can give. Drag to set α and c.",
-      "sdl-narrow",
-      { height: 290 },
-    ),
-    tokens: chart(
-      "Will the i-th token of a pass be emitted?",
-      "Chance αⁱ⁻¹ of each; together they are the tokens per pass.",
-      "sdl-half",
-      { height: 108 },
-    ),
-    round: chart(
-      "The same tokens, two ways",
-      "Orange: draft. Blue: target. Grey: all else. The ratio of the lengths is the speedup.",
-      "sdl-half",
-      { height: 108 },
-    ),
+    curve: chart("Speedup by draft length", "", "sdl-wide", { height: HEIGHT }),
+    plane: chart("Where a draft can pay", "Lines: the best speedup of any γ. Drag the dot.", "sdl-narrow", {
+      height: HEIGHT,
+    }),
+    tokens: chart("Will the i-th token of a pass be emitted?", "", "sdl-half", { height: STRIP }),
+    round: chart("The same tokens, two ways", "", "sdl-half", { height: STRIP }),
   };
+  const named = make("ul", { class: "sdl-keys" });
+  charts.curve.svg.before(named);
   const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the least α at which some draft length still doubles the speed?`;
   const { task, spoken, announce, silence } = narration(words, ROOM, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
   const root = make(
     "section",
-    { class: "sdl sdl-explorer", "aria-label": "Explorer of the speedup by α, γ and c" },
+    {
+      class: "sdl sdl-low sdl-explorer",
+      "aria-label": "Explorer of the speedup by α, γ and c",
+    },
     task,
     make(
       "div",
@@ -641,6 +707,9 @@ function render({ model, el }) {
     paint("plane", drawPlane, s, `${id}-hatch`);
     paint("round", drawRound, s, r);
     paint("tokens", drawTokens, s);
+    named.replaceChildren(...keys(s, r));
+    charts.curve.node.querySelector("figcaption").textContent =
+      `${r.isCorrected ? "Dashed: with t and o. " : ""}Drag to set γ.`;
     numbers.replaceChildren(...readouts(s, r, preset));
     announce(() => [summary(s, r), taskState(s, r)]);
   };

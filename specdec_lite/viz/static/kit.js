@@ -129,6 +129,35 @@ function attach({ model, el }, root, listeners, draw) {
   };
 }
 
+// Draws an interactive now and at every change of the model's `names`; returns what takes it away again.
+function live(context, root, names, draw, silence) {
+  const detach = attach(
+    context,
+    root,
+    Object.fromEntries(names.map((name) => [`change:${name}`, draw])),
+    draw,
+  );
+  draw();
+  return () => {
+    detach();
+    silence();
+  };
+}
+
+// A labelled slider of one number: spec { name, text, note, min, max, step, digits, values }, where `values` lists
+// the numbers that its places stand for. Returns [its nodes, show(value)].
+function numberField(id, { name, text, note, min, max, step, digits, values }, change) {
+  const { input, output } = slider(id, { "data-name": name, min, max, step }, (place) =>
+    change({ [name]: values ? values[place] : place }),
+  );
+  const show = (value) => {
+    input.value = values ? values.findLastIndex((each) => each <= value) : value;
+    output.textContent = value.toFixed(digits);
+    input.setAttribute("aria-valuetext", output.textContent);
+  };
+  return [field(id, [`${text} `, make("small", {}, note)], output, input), show];
+}
+
 // Words of the steppers.
 
 const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;

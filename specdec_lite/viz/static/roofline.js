@@ -3,6 +3,7 @@
 
 const MAX_TOKENS = 32;
 const MAX_BATCH = 256;
+const HEIGHT = 190; // of the charts
 
 const formulas = {
   passBytes: (parameters, bytesPerWeight, batch = 1, cacheBytes = 0) =>
@@ -83,16 +84,28 @@ function si(x, unit) {
   const [size, prefix] = UNITS.find(([least]) => x >= least * 0.9995) ?? UNITS.at(-1);
   return `${Number((x / size).toPrecision(3))} ${prefix}${unit}`;
 }
+const TIME_UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [1, "s"],
+  [1e-3, "ms"],
+  [1e-6, "µs"],
+  [1e-9, "ns"],
+];
 function seconds(t) {
-  const [size, unit] = [
-    [86400, "d"],
-    [3600, "h"],
-    [1, "s"],
-    [1e-3, "ms"],
-    [1e-6, "µs"],
-    [1e-9, "ns"],
-  ].find(([least]) => t >= least) ?? [1e-9, "ns"];
+  const [size, unit] = TIME_UNITS.find(([least]) => t >= least) ?? TIME_UNITS.at(-1);
   return `${Number((t / size).toPrecision(3))} ${unit}`;
+}
+/** Round ticks from 0 to at most `most`, all in one unit: [value, words]. */
+function timeTicks(most) {
+  const [size, unit] = TIME_UNITS.find(([least]) => most >= least) ?? TIME_UNITS.at(-1);
+  const rough = most / size / 5;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((digit) => digit * power >= rough);
+  return Array.from({ length: Math.floor(most / size / step + 1e-9) + 1 }, (_, i) => [
+    i * step * size,
+    i ? `${Number((i * step).toPrecision(6))} ${unit}` : "0",
+  ]);
 }
 const weights = (x) =>
   x >= 1e9 ? `${Number((x / 1e9).toPrecision(3))} billion` : `${Number((x / 1e6).toPrecision(3))} million`;
@@ -223,14 +236,14 @@ function tick(svg, box, x, y, text) {
 }
 
 function drawRoofs(svg, width, s, r) {
-  const box = { left: 62, right: width - 12, top: 30, bottom: 250 };
+  const box = { left: 62, right: width - 12, top: 30, bottom: HEIGHT - 40 };
   const [x0, x1] = [-1, 4];
   const top = Math.ceil(Math.log10(s.throughput) + 0.15);
   const bottom = Math.floor(Math.min(Math.log10(s.bandwidth) + x0 + 0.5, top - 2));
   const x = (intensity) => box.left + ((Math.log10(intensity) - x0) / (x1 - x0)) * (box.right - box.left);
   const y = (rate) => box.bottom - ((Math.log10(rate) - bottom) / (top - bottom)) * (box.bottom - box.top);
   for (let e = bottom; e <= top; e++) tick(svg, box, 0, y(10 ** e), si(10 ** e, ""));
-  for (let e = x0; e <= x1; e++) tick(svg, box, x(10 ** e), null, e < 4 ? String(10 ** e) : "10⁴");
+  for (let e = x0; e <= x1; e++) tick(svg, box, x(10 ** e), null, e < 3 ? String(10 ** e) : si(10 ** e, ""));
   frame(svg, box, "operations per byte read", "operations per second");
   const ridge = s.throughput / s.bandwidth;
   const low = Math.max(10 ** x0, 10 ** bottom / s.bandwidth);
@@ -333,13 +346,12 @@ function drawRoofs(svg, width, s, r) {
 const clampTokens = (tokens) => Math.min(MAX_TOKENS, Math.max(1, Math.round(tokens)));
 
 function drawTimes(svg, width, s, r) {
-  const box = { left: 62, right: width - 12, top: 30, bottom: 250 };
+  const box = { left: 62, right: width - 12, top: 30, bottom: HEIGHT - 40 };
   const ks = Array.from({ length: MAX_TOKENS }, (_, i) => i + 1);
   const most = Math.max(...r.times(MAX_TOKENS), 1.6 * r.reading);
   const x = (k) => box.left + ((k - 0.5) / MAX_TOKENS) * (box.right - box.left);
   const y = (t) => box.bottom - (t / (1.06 * most)) * (box.bottom - box.top);
-  for (const part of [0, 0.25, 0.5, 0.75, 1])
-    tick(svg, box, 0, y(part * most), part ? seconds(part * most) : "0");
+  for (const [value, words] of timeTicks(1.06 * most)) tick(svg, box, 0, y(value), words);
   for (const k of [1, 8, 16, 24, 32]) tick(svg, box, x(k), null, String(k));
   frame(svg, box, "tokens per pass", "least time of a pass");
   const line = (value, colour, thick, dash) =>
@@ -368,9 +380,10 @@ function drawTimes(svg, width, s, r) {
       "text",
       {
         class: "sdl-halo",
-        x: Math.min(box.right - 62, Math.max(box.left + 30, x(s.tokens))),
-        y: y(r.time) - 14,
-        "text-anchor": "middle",
+        // beside its point: at the right end before it
+        x: x(s.tokens) + (x(s.tokens) < box.right - 75 ? 11 : -11),
+        y: y(r.time) - 9,
+        "text-anchor": x(s.tokens) < box.right - 75 ? "start" : "end",
         "font-weight": 600,
       },
       seconds(r.time),
@@ -403,17 +416,14 @@ function quantity(spec, id, onInput) {
 
 function readouts(s, r) {
   const shown = [
-    ["time of a pass, at least", seconds(r.time)],
+    ["least time of a pass", seconds(r.time)],
     ["the roof that binds", r.isReading ? "memory" : "arithmetic"],
     ["arithmetic units idle", percent(1 - r.computing / r.time)],
-    ["against one token", `${r.growth.toFixed(2)}×`],
-    [
-      "tokens that cost no more than one",
-      r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free),
-    ],
+    ["as long as for one token", `${r.growth.toFixed(2)}×`],
+    ["tokens as cheap as one", r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free)],
     ["weights", si(r.size, "B")],
     ["operations per byte", Number(r.intensity.toPrecision(3))],
-    ["passes per second, at most", Number((1 / r.time).toPrecision(3))],
+    ["passes a second, at most", Number((1 / r.time).toPrecision(3))],
   ];
   return definitions(shown);
 }
@@ -471,15 +481,15 @@ function render({ model, el }) {
   const charts = {
     roofs: chart(
       "The roofline",
-      "Blue: as fast as the memory feeds. Orange: as fast as the chip computes. Open circle: one token, batch 1. Drag to set tokens per pass.",
+      "Open circle: one token, batch 1. Drag to set tokens per pass.",
       "sdl-half",
-      { height: 290 },
+      { height: HEIGHT },
     ),
     times: chart(
       "Time of a pass by its tokens",
-      "Dashed: reading. Dotted: arithmetic. Solid: the longer of the two. Drag to set tokens per pass.",
+      "Dashed: reading. Dotted: arithmetic. Solid: the longer.",
       "sdl-half",
-      { height: 290 },
+      { height: HEIGHT },
     ),
   };
   const words = `in the worked example, a batch of ${TASK_BATCH} sequences is decoded together. How many tokens of each can one pass verify before arithmetic binds?`;
@@ -492,7 +502,7 @@ function render({ model, el }) {
   const numbers = make("dl", { class: "sdl-readouts" });
   const root = make(
     "section",
-    { class: "sdl sdl-roofline", "aria-label": "Roofline explorer of one pass" },
+    { class: "sdl sdl-low sdl-roofline", "aria-label": "Roofline explorer of one pass" },
     task,
     make(
       "div",
@@ -531,17 +541,7 @@ function render({ model, el }) {
     announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));
-  const detach = attach(
-    { model, el },
-    root,
-    Object.fromEntries(NAMES.map((name) => [`change:${name}`, draw])),
-    draw,
-  );
-  draw();
-  return () => {
-    detach();
-    silence();
-  };
+  return live({ model, el }, root, NAMES, draw, silence);
 }
 
 export default { render, formulas, presets };

@@ -349,6 +349,7 @@ function render({ model, el }) {
   const starts = moments.flatMap((moment, i) =>
     i === 0 || moments[i - 1].round !== moment.round ? [i] : [],
   );
+  const ends = moments.flatMap(({ kind }, i) => (kind === "cut" ? [i] : [])); // what the task asks about
   const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (place) =>
     go(() => place - 1),
   );
@@ -386,7 +387,7 @@ function render({ model, el }) {
       move("◀◀ round", (at) => starts.findLast((start) => start < at) ?? 0),
       move("◀ back", (at) => at - 1),
       move("step ▶", (at) => at + 1),
-      move("round ▶▶", (at) => starts.find((start) => start > at) ?? moments.length - 1),
+      move("round ▶▶", (at) => ends.find((end) => end > at) ?? moments.length - 1),
     ),
     spoken,
     text,

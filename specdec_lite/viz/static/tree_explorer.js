@@ -2,7 +2,7 @@
 // against each other.
 
 const MAX_NODES = 16;
-const [ROW, PILL] = [46, 38];
+const [ROW, PILL] = [39, 33];
 const DEFAULTS = { parents: [], accuracies: [[]], budget: 8, mask_kind: "tree", guesses: [], context: "" };
 
 const formulas = {
@@ -290,7 +290,7 @@ function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
   return definitions([
     ["nodes, of the budget", `${parents.length} of ${budget}`],
     ["expected tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
-    [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "ask below"],
+    [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "?"],
     ["paths, root to leaf", formulas.paths(parents).length],
     [
       "open cells of the mask",
@@ -332,8 +332,8 @@ const legend = () =>
     ...[
       ["yes", "may see"],
       ["self", "itself"],
-      ["context", "context, always seen"],
-      ["leak", "leak: seen, though not on the path"],
+      ["context", "context"],
+      ["leak", "leak: not on the path"],
       ["no", "hidden"],
     ].map(([kind, text]) =>
       make(
@@ -409,6 +409,7 @@ function toolbar(id, actions) {
     causal: button("Naive causal mask", () => actions.flip("causal")),
   };
   const { input, output } = slider(id, { step: 1 }, actions.select);
+  const best = button("Show the best tree", actions.best);
   return {
     masks,
     input,
@@ -420,9 +421,9 @@ function toolbar(id, actions) {
       button("Remove", actions.prune),
       button("Undo", actions.undo),
       button("Reset", actions.reset),
+      best,
     ),
     flip: make("div", { class: "sdl-row", role: "group", "aria-label": "Mask" }, ...Object.values(masks)),
-    best: button("Show the best tree", actions.best),
     slider: field(id, "Row shown", output, input),
   };
 }
@@ -430,12 +431,11 @@ function toolbar(id, actions) {
 function layout(s, id, view, parts, tools) {
   return make(
     "section",
-    { class: "sdl sdl-trees", "aria-label": "Tree-mask explorer" },
-    parts.task,
-    accuracyTable(s),
+    { class: "sdl sdl-low sdl-trees", "aria-label": "Tree-mask explorer" },
     make(
       "div",
       { class: "sdl-frame" },
+      make("div", { class: "sdl-split" }, parts.task, accuracyTable(s)),
       make(
         "div",
         { class: "sdl-charts" },
@@ -446,7 +446,7 @@ function layout(s, id, view, parts, tools) {
           make(
             "p",
             { id: `${id}-keys`, class: "sdl-note" },
-            "Choose a node, then add or remove. Keys: arrows walk, Enter adds a child, Delete removes. Under each number: the chance of being accepted, which is the product along the path if the heads err independently.",
+            "Keys: arrows walk, Enter adds, Delete removes. Under each number: the product along its path.",
           ),
           view.canvas,
         ),
@@ -454,11 +454,7 @@ function layout(s, id, view, parts, tools) {
           "Its mask",
           "sdl-narrow",
           tools.flip,
-          make(
-            "p",
-            { class: "sdl-note" },
-            "Row: a node, with its position after the root. Column: what it may see.",
-          ),
+          make("p", { class: "sdl-note" }, "Row: a node and its position. Column: what it may see."),
           parts.svg,
           legend(),
         ),
@@ -467,7 +463,6 @@ function layout(s, id, view, parts, tools) {
     tools.slider,
     parts.spoken,
     parts.numbers,
-    tools.best,
     make(
       "details",
       {},

@@ -1,0 +1,79 @@
+"""Plain drawings: a few boxes, lines and words in the book's colours, the same in a notebook and on
+a page.
+
+What lives here: `Sketch`, one SVG with a text alternative. What does not: figures with axes
+(`theme.figure`) and anything that moves (the interactives).
+"""
+
+from collections.abc import Sequence
+from html import escape
+
+from specdec_lite.viz.interactive import STATIC
+
+WIDTH = 360
+"""Units from left to right; a letter is 11 high, so that a phone shows it at about its size."""
+
+
+class Sketch:
+    """A drawing of `WIDTH` × height units.
+
+    alt: one or two sentences that tell a reader who cannot see it what it shows; ValueError if
+    empty. caption: the finding, shown beneath. Kinds are the names of the palette.
+    """
+
+    def __init__(self, height: float, alt: str, caption: str = ""):
+        if not isinstance(alt, str) or not alt.strip():
+            raise ValueError(f"alt must say in words what the drawing shows, got {alt!r}")
+        self.height = height
+        self.alt = alt.strip()
+        self.caption = caption
+        self.parts: list[str] = []
+
+    def box(self, x: float, y: float, width: float, height: float, kind: str, words: str = ""):
+        """A tinted box with words in its middle; kind "empty" is an outline."""
+        colour = "var(--sdl-muted)" if kind in ("empty", "neutral") else f"var(--sdl-{kind})"
+        tint = "none" if kind == "empty" else f"color-mix(in srgb, {colour} 22%, transparent)"
+        self.parts.append(
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2"'
+            f' style="fill: {tint}; stroke: {colour}; stroke-width: 1.2"/>'
+        )
+        return self.words(x + width / 2, y + height / 2 + 4, words) if words else self
+
+    def words(
+        self, x: float, y: float, words: str, anchor: str = "middle", faint=False, bold=False
+    ):
+        """Words on a line whose foot is at y; anchor: start, middle or end."""
+        style = ' class="sdl-faint"' * faint + ' font-weight="600"' * bold
+        self.parts.append(
+            f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
+        )
+        return self
+
+    def line(
+        self, *points: Sequence[float], kind: str = "neutral", dashed=False, arrow=False, thick=1.5
+    ):
+        """A line through points (x, y); with an arrow's head at its end, in its last direction."""
+        colour = "var(--sdl-muted)" if kind == "neutral" else f"var(--sdl-{kind})"
+        path = "L".join(f"{x:g} {y:g}" for x, y in points)
+        dash = ' stroke-dasharray="4 3"' if dashed else ""
+        self.parts.append(
+            f'<path d="M{path}"{dash} style="fill: none; stroke: {colour}; stroke-width: {thick}"/>'
+        )
+        if arrow:
+            (x0, y0), (x1, y1) = points[-2:]
+            length = max(((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5, 1e-9)
+            dx, dy = 6 * (x1 - x0) / length, 6 * (y1 - y0) / length
+            self.parts.append(
+                f'<path d="M{x1:g} {y1:g}l{-dx - dy / 2:.1f} {-dy + dx / 2:.1f}'
+                f'l{dy:.1f} {-dx:.1f}z" style="fill: {colour}"/>'
+            )
+        return self
+
+    def _repr_html_(self) -> str:
+        style = (STATIC / "interactive.css").read_text(encoding="utf-8")
+        caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
+        return (
+            f'<style>{style}</style><figure class="sdl sdl-sketch"><svg role="img"'
+            f' viewBox="0 0 {WIDTH} {self.height:g}" aria-label="{escape(self.alt)}">'
+            f"{''.join(self.parts)}</svg>{caption}</figure>"
+        )

@@ -1,0 +1,335 @@
+// Will it pay? The formulas are those of specdec_lite/serving/estimate.py; a test holds the two against each
+// other on a grid.
+
+const formulas = {
+  expectedTokens(alpha, gamma) {
+    let tokens = 0;
+    for (let i = 0, chance = 1; i <= gamma; i++, chance *= alpha) tokens += chance;
+    return tokens;
+  },
+  expectedExperts: (experts, chosen, positions) => experts * (1 - (1 - chosen / experts) ** positions),
+  passSeconds(network, machine, batch, tokens, context) {
+    const { parameters, bytes = 2, cache = 0, experts = 1, chosen = 1, expert = 0 } = network;
+    const read =
+      (parameters + formulas.expectedExperts(experts, chosen, batch * tokens) * expert) * bytes +
+      batch * context * cache;
+    const operations = 2 * (parameters + chosen * expert) * batch * tokens;
+    return Math.max(read / machine.bandwidth, operations / machine.throughput) + machine.fixed;
+  },
+  estimate(target, draft, machine, alpha, gamma, batch, context) {
+    const one = draft.parameters ? formulas.passSeconds(draft, machine, batch, 1, context) : 0;
+    const verify = formulas.passSeconds(target, machine, batch, gamma + 1, context);
+    const plain = formulas.passSeconds(target, machine, batch, 1, context);
+    const tokens = formulas.expectedTokens(alpha, gamma);
+    const round = gamma * one + verify;
+    return { draft: gamma * one, verify, plain, tokens, round, speedup: (tokens * plain) / round };
+  },
+};
+
+// Sizes from the models' public cards: 64 layers, 8 heads of keys and values of 128 numbers, two bytes each.
+const kv = (layers, heads, width = 128) => 2 * layers * heads * width * 2;
+const QWEN_32B = { parameters: 32.8e9, cache: kv(64, 8) };
+const QWEN_06B = { parameters: 0.6e9, cache: kv(28, 8) };
+const QWEN_A3B = {
+  parameters: 1.5e9,
+  cache: kv(48, 4),
+  experts: 128,
+  chosen: 8,
+  expert: 3 * 768 * 2048 * 48,
+};
+const LLAMA_70B = { parameters: 70.6e9, cache: kv(80, 8) };
+const LLAMA_1B = { parameters: 1.24e9, cache: kv(16, 8, 64) };
+const HEAD_32B = { parameters: 0.73e9, cache: kv(1, 8) };
+const NOTHING = { parameters: 0 };
+const pairs = [
+  { label: "Qwen3-32B with Qwen3-0.6B", target: QWEN_32B, draft: QWEN_06B },
+  { label: "Qwen3-32B with an EAGLE-3 head (one layer)", target: QWEN_32B, draft: HEAD_32B },
+  { label: "Qwen3-32B with prompt lookup", target: QWEN_32B, draft: NOTHING },
+  { label: "Qwen3-30B-A3B (128 experts, 8 chosen) with Qwen3-0.6B", target: QWEN_A3B, draft: QWEN_06B },
+  { label: "Qwen3-30B-A3B with prompt lookup", target: QWEN_A3B, draft: NOTHING },
+  {
+    label: "Llama-3.1-70B in 4 bits with Llama-3.2-1B in 4 bits",
+    target: { ...LLAMA_70B, bytes: 0.5 },
+    draft: { ...LLAMA_1B, bytes: 0.5 },
+  },
+];
+const machines = [
+  { label: "H100 SXM, 80 GB: 3.35 TB/s, 989 Tflop/s", bandwidth: 3.35e12, throughput: 989e12, memory: 80e9 },
+  { label: "H200, 141 GB: 4.8 TB/s, 989 Tflop/s", bandwidth: 4.8e12, throughput: 989e12, memory: 141e9 },
+  { label: "RTX 4090, 24 GB: 1.01 TB/s, 165 Tflop/s", bandwidth: 1.008e12, throughput: 165e12, memory: 24e9 },
+  { label: "A laptop, 32 GB: 100 GB/s, 5 Tflop/s", bandwidth: 100e9, throughput: 5e12, memory: 32e9 },
+];
+const presets = [...pairs, ...machines];
+
+const BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const CONTEXTS = [0, 256, 1024, 4096, 16384, 32768, 65536, 131072];
+const list = (values) => ({ min: 0, max: values.length - 1, step: 1, values });
+const SLIDERS = [
+  { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, digits: 2 },
+  { name: "gamma", text: "γ", note: "draft length", min: 1, max: 16, step: 1, digits: 0 },
+  { name: "batch", text: "batch", note: "sequences together", digits: 0, ...list(BATCHES) },
+  { name: "context", text: "context", note: "tokens each", digits: 0, ...list(CONTEXTS) },
+  { name: "fixed", text: "fixed", note: "ms a pass", min: 0, max: 2, step: 0.05, digits: 2 },
+];
+const NAMES = ["pair", "machine", ...SLIDERS.map(({ name }) => name)];
+const TASK = { pair: 3, machine: 0, batch: 1 };
+const ROOM =
+  "Solved: α = 0.00, with γ = 00. Every token that is verified beside the first one has experts of its own to read.";
+
+const times = (x) => `${x.toFixed(2)}×`;
+
+// What follows ------------------------------------------------------------------------------------
+
+function consequences(s, values = {}) {
+  const now = { ...s, ...values };
+  const { target, draft } = pairs[now.pair];
+  const machine = { ...machines[now.machine], fixed: now.fixed / 1e3 };
+  return formulas.estimate(target, draft, machine, now.alpha, now.gamma, now.batch, now.context);
+}
+
+// Bytes of both models and of all caches.
+function needed(s) {
+  const { target, draft } = pairs[s.pair];
+  const size = ({ parameters, bytes = 2, cache = 0, experts = 1, expert = 0 }) =>
+    (parameters + (expert ? experts * expert : 0)) * bytes + s.batch * s.context * cache;
+  return size(target) + size(draft);
+}
+
+function bestGamma(s) {
+  const gammas = Array.from({ length: 16 }, (_, i) => i + 1);
+  const speedup = (gamma) => consequences(s, { gamma }).speedup;
+  const best = gammas.reduce((winner, gamma) => (speedup(gamma) > speedup(winner) ? gamma : winner));
+  return [best, speedup(best)];
+}
+
+const verdict = (r) => (r.speedup > 1.02 ? "pays" : r.speedup < 0.98 ? "hurts" : "even");
+
+function dominant(r) {
+  const extra = r.verify - r.plain;
+  if (r.draft >= extra) return `drafting (${times(r.draft / r.plain)} of a plain pass)`;
+  return `verifying more than one token (${times(extra / r.plain)} of a plain pass on top)`;
+}
+
+function summary(s, r) {
+  const begin = `${pairs[s.pair].label}: a round emits ${r.tokens.toFixed(2)} tokens and costs ${(r.round / r.plain).toFixed(2)} plain passes, so it ${verdict(r) === "even" ? "is even" : verdict(r)}, ${times(r.speedup)}. `;
+  const [best, gain] = bestGamma(s);
+  const last =
+    gain > 1 ? `The best draft length here is ${best}, ${times(gain)}.` : "No draft length pays here.";
+  return `${begin}What costs most is ${dominant(r)}. ${last}`;
+}
+
+function taskState(s) {
+  if (s.pair !== TASK.pair || s.machine !== TASK.machine)
+    return "Take the mixture of experts with its small draft, on the first machine.";
+  if (s.batch !== TASK.batch) return "Set the batch to 1.";
+  const [best, gain] = bestGamma(s);
+  if (gain <= 1) return `Not yet: at this α the best draft length, ${best}, gives ${times(gain)}.`;
+  if (bestGamma({ ...s, alpha: s.alpha - 0.01 })[1] > 1)
+    return `${times(gain)} is enough, but a smaller α still pays.`;
+  return `Solved: α = ${s.alpha.toFixed(2)}, with γ = ${best}. Every token that is verified beside the first one has experts of its own to read.`;
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+function drawRound(svg, width, s, r) {
+  const box = { left: 8, right: width - 8, top: 22 };
+  const scale = (box.right - box.left) / Math.max(r.round / r.plain, r.tokens) / 1.02;
+  const bar = (begin, length, y, colour, words) => {
+    svg.append(
+      make("rect", {
+        x: box.left + begin * scale,
+        y,
+        width: Math.max(1, length * scale - 1),
+        height: 30,
+        fill: colour,
+      }),
+    );
+    if (words && length * scale > 7.4 * words.length)
+      svg.append(
+        make(
+          "text",
+          {
+            class: "sdl-halo",
+            x: box.left + (begin + length / 2) * scale,
+            y: y + 20,
+            "text-anchor": "middle",
+          },
+          words,
+        ),
+      );
+  };
+  const label = (y, words) => svg.append(make("text", { class: "sdl-faint", x: box.left, y }, words));
+  label(box.top - 6, "what a round costs, in plain passes");
+  const each = r.draft / r.plain / s.gamma;
+  for (let i = 0; i < s.gamma && each > 0; i++)
+    bar(i * each, each, box.top, "var(--sdl-draft)", i ? "" : "draft");
+  bar(r.draft / r.plain, r.verify / r.plain, box.top, "var(--sdl-target)", "verify");
+  label(box.top + 60, "what it replaces: a pass for each token");
+  for (let i = 0; i < Math.ceil(r.tokens); i++)
+    bar(i, Math.min(1, r.tokens - i), box.top + 66, i ? "var(--sdl-accepted)" : "var(--sdl-bonus)", "");
+  const end = box.left + (r.round / r.plain) * scale;
+  svg.append(
+    make("line", {
+      x1: end,
+      x2: end,
+      y1: box.top - 4,
+      y2: box.top + 102,
+      stroke: "var(--sdl-ink)",
+      "stroke-dasharray": "3 3",
+    }),
+  );
+}
+
+function drawBatches(svg, width, s) {
+  const box = { left: 44, right: width - 14, top: 22, bottom: 132 };
+  const curve = BATCHES.map((batch) => consequences(s, { batch }).speedup);
+  const top = Math.max(2, Math.ceil(Math.max(...curve)));
+  const x = (i) => box.left + (i / (BATCHES.length - 1)) * (box.right - box.left);
+  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  for (let v = 0; v <= top; v++)
+    svg.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v}×`),
+    );
+  BATCHES.forEach((batch, i) => {
+    if (i % 2 === 0)
+      svg.append(
+        make(
+          "text",
+          { class: "sdl-faint", x: x(i), y: box.bottom + 17, "text-anchor": "middle" },
+          String(batch),
+        ),
+      );
+  });
+  svg.append(
+    make("rect", {
+      x: box.left,
+      width: box.right - box.left,
+      y: y(1),
+      height: y(0) - y(1),
+      fill: "var(--sdl-rejected)",
+      opacity: 0.12,
+    }),
+    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "batch"),
+    make("text", { x: box.left - 38, y: box.top - 8 }, "speedup"),
+    make("path", {
+      d: pathOf(curve.map((v, i) => [x(i), y(v)])),
+      fill: "none",
+      stroke: "var(--sdl-target)",
+      "stroke-width": 2.5,
+    }),
+  );
+  const now = BATCHES.indexOf(s.batch);
+  if (now >= 0)
+    svg.append(
+      make("circle", {
+        cx: x(now),
+        cy: y(curve[now]),
+        r: 6.5,
+        fill: "var(--sdl-draft)",
+        stroke: "var(--sdl-ink)",
+        "stroke-width": 1.5,
+      }),
+    );
+  return (px) => {
+    const place = Math.round(((px - box.left) / (box.right - box.left)) * (BATCHES.length - 1));
+    return { batch: BATCHES[Math.min(BATCHES.length - 1, Math.max(0, place))] };
+  };
+}
+
+function render({ model, el }) {
+  const id = newId("payoff");
+  const defaults = { pair: 0, machine: 0, alpha: 0.7, gamma: 4, batch: 1, context: 1024, fixed: 0.2 };
+  const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name) ?? defaults[name]]));
+  const change = (values) => {
+    for (const [name, value] of Object.entries(values)) model.set(name, value);
+    model.save_changes();
+  };
+  const shows = {};
+  const controls = SLIDERS.map((spec) => {
+    const [node, show] = numberField(`${id}-${spec.name}`, spec, change);
+    shows[spec.name] = show;
+    return node;
+  });
+  const choose = (name, options) =>
+    menu(
+      `${id}-${name}`,
+      options.map(({ label }, value) => ({ value, label })),
+      (value) => change({ [name]: Number(value) }),
+    );
+  const menus = { pair: choose("pair", pairs), machine: choose("machine", machines) };
+  const charts = {
+    round: chart(
+      "One round",
+      "Dashed: the end of the round. It pays where green reaches beyond.",
+      "sdl-wide",
+      {
+        height: 124,
+      },
+    ),
+    batches: chart("The same by batch", "Shaded: slower than plain. Drag to set the batch.", "sdl-narrow", {
+      height: 172,
+    }),
+  };
+  const words =
+    "take the mixture of 128 experts with its small draft on an H100, batch 1. What is the least α at which some draft length pays?";
+  const { task, spoken, announce, silence } = narration(words, ROOM, 150);
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-payoff", "aria-label": "Will it pay" },
+    task,
+    make(
+      "div",
+      {
+        class: "sdl-controls",
+        style: "grid-template-columns: repeat(auto-fit, minmax(min(13rem, 100%), 1fr))",
+      },
+      field(`${id}-pair`, "Pair", menus.pair),
+      field(`${id}-machine`, "Machine", menus.machine),
+      ...controls,
+    ),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, charts.round.node, charts.batches.node),
+    ),
+    spoken,
+  );
+  charts.round.node.append(numbers);
+  let pick = () => ({});
+  const draw = () => {
+    const s = state();
+    const r = consequences(s);
+    for (const { name } of SLIDERS) shows[name](s[name]);
+    for (const name of ["pair", "machine"]) menus[name].value = String(s[name]);
+    const size = ({ svg }) => {
+      svg.replaceChildren();
+      return [svg, Math.max(240, svg.clientWidth || 520), s, r];
+    };
+    drawRound(...size(charts.round));
+    pick = drawBatches(...size(charts.batches));
+    const [best, gain] = bestGamma(s);
+    numbers.replaceChildren(
+      ...definitions([
+        ["verdict", `${verdict(r)}, ${times(r.speedup)}`],
+        ["τ, and τ to be even", `${r.tokens.toFixed(2)}, ${(r.round / r.plain).toFixed(2)}`],
+        [
+          "c, T(γ+1) ÷ T(1)",
+          `${(r.draft / r.plain / s.gamma).toFixed(3)}, ${(r.verify / r.plain).toFixed(2)}`,
+        ],
+        ["ms a token", `${(1e3 * r.plain).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
+        [
+          "memory needed",
+          `${(needed(s) / 1e9).toFixed(0)} GB${needed(s) > machines[s.machine].memory ? ", does not fit" : ""}`,
+        ],
+        ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "none"],
+      ]),
+    );
+    announce(() => [summary(s, r), taskState(s)]);
+  };
+  follow(charts.batches.svg, (px) => change(pick(px)));
+  return live({ model, el }, root, NAMES, draw, silence);
+}
+
+export default { render, formulas, presets };
