@@ -3,8 +3,10 @@ dtype, machine, one run.
 
     python -m benchmarks    # about an hour on two cores
     python -m benchmarks --gammas 4 --new-tokens 32 --minutes 15
+    python -m benchmarks --model smollm2 --dtypes float32 --gammas 8 --drafters suffix rest
 
-It writes results/speed-<machine>.json once every setting is measured. A setting is kept as soon as
+It writes results/speed-<machine>.json (with SmolLM2 results/smollm2-speed-<machine>.json) once every
+setting is measured. A setting is kept as soon as
 it is done, so the same command goes on where an interrupted one stopped. How speed is measured:
 `speed`. Nothing here is asserted: the figures are printed and recorded, and those that cannot be
 believed are printed as the reason why.
@@ -30,6 +32,7 @@ from specdec_lite.engine.linear import is_packed
 from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED
 
+from . import smollm2, speed
 from .hugging_face import HuggingFace
 from .speed import Bench, growth, measure
 
@@ -53,13 +56,27 @@ def shipped(options: argparse.Namespace) -> Bench:
         },
         gammas=options.gammas,
         dtypes=options.dtypes,
+        temperatures=options.temperatures,
         new_tokens=options.new_tokens,
         turns=options.turns,
         least=options.least,
+        drafters={name: speed.DRAFTERS[name] for name in options.drafters or speed.DRAFTERS},
         hugging_face=HuggingFace(SHIPPED, "float32", options.gammas[0], options.device)
         if "float32" in options.dtypes
         else None,
     )
+
+
+MODELS = {
+    "pair": (shipped, speed.DRAFTERS, "speed", "every shipped drafter"),
+    "smollm2": (
+        smollm2.bench,
+        smollm2.DRAFTERS,
+        "smollm2-speed",
+        "drafters on SmolLM2-135M-Instruct",
+    ),
+}
+"""By name: what makes the `Bench`, its drafters, the recording's file and what it is of."""
 
 
 # Going on ------------------------------------------------------------------------------------------
@@ -190,6 +207,11 @@ def command_line() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__.splitlines()[0]
     )
+    parser.add_argument("--model", choices=MODELS, default="pair")
+    parser.add_argument(
+        "--drafters", nargs="+", default=None, help="by name; default all, the first of them leads"
+    )
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument(
         "--gammas", type=int, nargs="+", default=[4, 2, 8], help="draft lengths, the leading first"
     )
@@ -214,7 +236,7 @@ def command_line() -> argparse.ArgumentParser:
         ),
     )
     parser.add_argument(
-        "--out", type=Path, default=None, help="default results/speed-<machine>.json"
+        "--out", type=Path, default=None, help="default results/[smollm2-]speed-<machine>.json"
     )
     parser.add_argument(
         "--work", type=Path, default=Path(".work/speed"), help="folder of the settings done so far"
@@ -235,6 +257,11 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
             f"--new-tokens {options.new_tokens}: must be at least {max(options.gammas) + 2}, two"
             " rounds of the longest draft"
         )
+    known = MODELS[options.model][1]
+    if unknown := [name for name in options.drafters or () if name not in known]:
+        parser.error(f"--drafters {unknown[0]}: must be among {', '.join(known)}")
+    if min(options.temperatures) < 0:
+        parser.error(f"--temperatures {options.temperatures}: must be ≥ 0")
     if options.minutes is not None and not options.minutes > 0:
         parser.error(f"--minutes {options.minutes}: must be above 0")
     if options.out and options.out.is_dir():
@@ -242,22 +269,25 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
 
 
 def main(
-    arguments: list[str] | None = None, make: Callable[[argparse.Namespace], Bench] = shipped
+    arguments: list[str] | None = None, make: Callable[[argparse.Namespace], Bench] | None = None
 ) -> Path:
-    """The command line; returns the recording's path. make: what is measured, from the options."""
+    """The command line; returns the recording's path. make: what is measured, from the options, in
+    place of the model's own.
+    """
     parser = command_line()
     options = parser.parse_args(arguments)
     check(parser, options)
     logging.set_verbosity_error()
     typed = sys.argv[1:] if arguments is None else arguments
+    own, _, prefix, what = MODELS[options.model]
     stamp = results.stamp(
-        "every shipped drafter beside plain decoding, and Hugging Face on the same weights",
+        f"{what} beside plain decoding, and Hugging Face on the same weights",
         " ".join(["python -m benchmarks", *typed]),
         options.device,
     )
     machine = results.slug(stamp["machine"])
-    path = options.out or Path("results") / f"speed-{machine}.json"
-    bench = make(options)
+    path = options.out or Path("results") / f"{prefix}-{machine}.json"
+    bench = (make or own)(options)
     asked = {
         name: value
         for name, value in vars(options).items()
@@ -293,8 +323,10 @@ def main(
             " verify_alone of passes over the drafter's own tree, timed alone"
         ),
         "rows": rows,
-        "growth": growth(bench.pair(first).target, next(iter(bench.prompts.values()))[0]),
     }
+    if options.model == "pair":
+        prompt = next(iter(bench.prompts.values()))[0]
+        record["growth"] = growth(bench.pair(first).target, prompt)
     results.save(path, stamp, record)
     kept.path.unlink()
     console = Console(width=200)

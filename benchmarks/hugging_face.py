@@ -33,8 +33,8 @@ class HuggingFace:
     threshold.
 
     folder: holds `target` and `draft` as transformers loads them. Called with ids [n], it decodes
-    exactly `new_tokens`, or raises RuntimeError; it returns (seconds since the call, tokens) of
-    every burst.
+    exactly `new_tokens` (where an end is set, up to that), or raises RuntimeError; it returns
+    (seconds since the call, tokens) of every burst.
     """
 
     def __init__(self, folder: Path, dtype: str, gamma: int, device: str = "cpu"):
@@ -47,6 +47,7 @@ class HuggingFace:
         for model in (self.target, self.draft):
             model.generation_config.eos_token_id = None
             model.generation_config.pad_token_id = 0
+        self.assistance: dict = {"assistant_model": self.draft}
         # These three are silently ignored when they are given to generate() instead.
         config = self.draft.generation_config
         config.num_assistant_tokens = gamma
@@ -69,14 +70,29 @@ class HuggingFace:
                 rows,
                 attention_mask=torch.ones_like(rows),
                 max_new_tokens=new_tokens,
-                min_new_tokens=new_tokens,
-                assistant_model=self.draft if assisted else None,
                 streamer=bursts,
                 **chance,
+                **(self.assistance if assisted else {}),
             )
-        if out.shape[1] != len(ids) + new_tokens:
+        ended = int(out[0, -1]) == self.target.generation_config.eos_token_id
+        if out.shape[1] != len(ids) + new_tokens and not ended:
             raise RuntimeError(
                 f"Hugging Face stopped after {out.shape[1] - len(ids)} of {new_tokens} tokens: the"
                 " comparison would be unfair"
             )
         return bursts.emitted
+
+
+class HuggingFaceLookup(HuggingFace):
+    """The same with transformers' own prompt lookup in place of a draft.
+
+    folder: a model as transformers loads it. gamma, max_ngram: its `prompt_lookup_num_tokens` and
+    `max_matching_ngram_size`. stop: the token that ends an answer.
+    """
+
+    def __init__(self, folder: Path, dtype: str, gamma: int, stop: int, max_ngram: int = 3):
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+        self.target = model.eval()
+        self.target.generation_config.eos_token_id = stop
+        self.target.generation_config.pad_token_id = stop
+        self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}

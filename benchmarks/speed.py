@@ -24,6 +24,7 @@ from specdec_lite.acceptance import block_verification
 from specdec_lite.acceptance.rule import RuleFunction
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.loading.pairs import Pair
+from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter, Shape, Step
 from specdec_lite.training.blockwise import COUNT
 
@@ -50,7 +51,6 @@ and not a measure of α.
 """
 MOVED = 0.2
 """A share by which T(1) may move while a setting is measured."""
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,7 @@ class Bench:
         prompts: {domain: rows of token ids}, equally many of each domain.
         gammas: draft lengths; the first one leads.
         turns, least: paired turns a setting, and the fewest that a deadline leaves of them.
+        stops: the tokens that end a text before `new_tokens`.
         hugging_face: decodes as `HuggingFace` does with (ids, new_tokens, temperature, seed,
             assisted); None where there is none.
     """
@@ -86,6 +87,7 @@ class Bench:
     new_tokens: int = 96
     turns: int = 30
     least: int = 20
+    stops: Sequence[int] = ()
     seed: int = 0
     drafters: dict[str, Callable[[Pair, int], Drafter]] = field(default_factory=lambda: DRAFTERS)
     hugging_face: Callable | None = None
@@ -141,15 +143,17 @@ def ours(
     rule: RuleFunction | None,
     new_tokens: int,
     temperature: float,
+    stops: Sequence[int] = (),
 ) -> Callable[[Tensor, int], Run]:
     """Our own loop, round by round."""
+    options = {"rule": rule, "stop_token_ids": tuple(stops)}
 
     def run(ids: Tensor, seed: int) -> Run:
         timing.synchronise(target.device)
         began = perf_counter()
         times = []
         steps = []
-        for step in stream(target, ids, drafter, new_tokens, temperature, rule=rule, seed=seed):
+        for step in stream(target, ids, drafter, new_tokens, temperature, seed=seed, **options):
             times.append(perf_counter() - began)
             steps.append(step)
         return Run(
@@ -195,7 +199,7 @@ def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
 
     def contender(target, drafter=None, *about) -> Contender:
         rule = RULES.get(about[0]) if about else None
-        run = ours(target, drafter, rule, bench.new_tokens, temperature)
+        run = ours(target, drafter, rule, bench.new_tokens, temperature, bench.stops)
         return Contender(run, drafter, *about, rule=rule)
 
     every = {"plain": contender(pair.target)}
@@ -252,37 +256,7 @@ def take_turns(
     return runs
 
 
-# Intervals -----------------------------------------------------------------------------------------
-
-
-def estimate(statistic: Callable, *samples, resamples: int = RESAMPLES, seed: int = 0) -> dict:
-    """A statistic of sums with its 95 % bootstrap interval, clustered by prompt.
-
-    Args:
-        statistic: of as many sums as there are samples; takes arrays.
-        samples: [prompts, sweeps] each, paired: what is drawn of one is drawn of all.
-        resamples, seed: of the bootstrap.
-
-    Prompts are drawn with replacement, then sweeps within every drawn prompt; the interval runs
-    between the 2.5 and 97.5 percentiles. {"value": None, "interval": None} where it is not defined.
-    """
-    arrays = [np.asarray(sample, dtype=float) for sample in samples]
-    prompts, sweeps = arrays[0].shape
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(prompts, size=(resamples, prompts, 1))
-    within = rng.integers(sweeps, size=(resamples, prompts, sweeps))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = float(statistic(*(array.sum() for array in arrays)))
-        spread = statistic(*(array[drawn, within].sum((1, 2)) for array in arrays))
-    if not math.isfinite(value):
-        return {"value": None, "interval": None}
-    spread = spread[np.isfinite(spread)]
-    return {"value": value, "interval": np.quantile(spread, (0.025, 0.975)).tolist()}
-
-
-def ratio(over, under) -> dict:
-    """Σ over ÷ Σ under with its interval; both [prompts, sweeps]."""
-    return estimate(lambda a, b: a / b, over, under)
+# What must not be believed -------------------------------------------------------------------------
 
 
 def flags(speedup: dict, ceiling: dict, excess: dict, one: tuple[float, float]) -> list[str]:

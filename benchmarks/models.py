@@ -1,0 +1,167 @@
+"""What the book's two models cost, and how far the shipped pair's draft is right: measured once,
+quoted everywhere (`specdec_lite.measure.quoted`).
+
+    python -m benchmarks.models                  # a quarter of an hour; writes results/models.json
+
+T(k) of the shipped target and of SmolLM2 in float32 and bfloat16, beside this machine's bandwidth;
+and for the pair α, τ, c and the speedup at every draft length, in paired turns (`speed`). What a
+setting found is kept in --work, so the same command goes on where an interrupted one stopped.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
+from specdec_lite.engine.linear import is_packed
+from specdec_lite.loading.corpus import evaluation_prompts
+
+from . import speed
+from .__main__ import Kept, every_setting
+
+CONTEXT, KS = 128, (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
+
+
+def shipped_target(dtype: str) -> CausalLM:
+    return load_pair(device="cpu", dtype=dtype).target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured. targets: {model: dtype's name → CausalLM}; bench: the pair's settings."""
+
+    bench: speed.Bench
+    targets: dict[str, Callable[[str], CausalLM]] = field(
+        default_factory=lambda: {
+            "pair": shipped_target,
+            "smollm2": lambda dtype: load_smollm2("cpu", dtype)[0],
+        }
+    )
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    ks: tuple[int, ...] = KS
+    context: int = CONTEXT
+    budget: float = 30.0
+
+
+def the_books_models(options: argparse.Namespace) -> Plan:
+    """The shipped pair in float32 on code and prose, greedy and at temperature 1; both targets."""
+    pair = load_pair(device="cpu", dtype="float32")
+    texts = evaluation_prompts()
+    prompts = {
+        domain: [
+            torch.tensor(pair.tokenizer.encode(item["text"]))
+            for item in texts[domain][: options.prompts]
+        ]
+        for domain in ("code", "prose")
+    }
+    bench = speed.Bench(
+        load=lambda dtype: pair,
+        prompts=prompts,
+        gammas=GAMMAS,
+        dtypes=("float32",),
+        new_tokens=options.new_tokens,
+        turns=options.turns,
+        least=options.turns,
+        drafters={"speculative": speed.DRAFTERS["speculative"]},
+    )
+    return Plan(bench, budget=options.budget)
+
+
+def pass_rows(plan: Plan) -> list[dict]:
+    """One row a model and format: {"model", "dtype", "packed", "parameters" (in matrices),
+    "weight_bytes", "cache_bytes" (of the context), "seconds": {k: [low, median, high]}}.
+    """
+    rows = []
+    for name, load in plan.targets.items():
+        for dtype in plan.dtypes:
+            model = load(dtype)
+            config = model.model.config
+            parameters = sum(w.numel() for w in model.model.parameters() if w.dim() == 2)
+            per_token = 2 * config.num_layers * config.num_kv_heads * config.head_size
+            times = timing.pass_times(model, plan.ks, plan.context, repeats=25, budget=plan.budget)
+            rows.append(
+                {
+                    "model": name,
+                    "dtype": dtype,
+                    "packed": is_packed(model.model),
+                    "parameters": parameters,
+                    "weight_bytes": parameters * model.dtype.itemsize,
+                    "cache_bytes": per_token * plan.context * model.dtype.itemsize,
+                    "seconds": {
+                        str(k): [t.low, t.median, t.high] for k in plan.ks for t in [times[1, k]]
+                    },
+                }
+            )
+    return rows
+
+
+def drafting_rows(bench: speed.Bench, kept: Kept) -> list[dict]:
+    """One row a setting of the pair: {"domain", "temperature", "turns", "target_seconds", "gammas":
+    {γ: {"speedup", "ceiling", "flags", "alpha", "tau", "c", "c_in_loop", "verify", "overhead"}}}.
+    """
+    rows = []
+    for row in every_setting(bench, kept, None):
+        entries = {row["gamma"]: row} | {e["gamma"]: e for e in row["drafters"].values()}
+        gammas = {}
+        for gamma, entry in sorted(entries.items()):
+            parts = {name: entry["prediction"][name] for name in ("c", "c_in_loop", "verify")}
+            parts["overhead"] = entry["prediction"]["overhead"]
+            found = {n: entry[n] for n in ("speedup", "ceiling", "flags", "alpha", "tau")}
+            gammas[str(gamma)] = found | parts
+        about = {name: row[name] for name in ("domain", "temperature", "turns", "dtype")}
+        rows.append(about | {"target_seconds": row["target_seconds"]["rounds"], "gammas": gammas})
+    return rows
+
+
+def main(arguments: list[str] | None = None, make: Callable = the_books_models) -> Path:
+    """The command line; returns the recording's path. make: the plan, from the options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.models", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--turns", type=int, default=20, help="paired turns a setting, at least 2")
+    parser.add_argument("--prompts", type=int, default=10, help="of each domain, at least 2")
+    parser.add_argument("--new-tokens", type=int, default=96)
+    parser.add_argument(
+        "--budget", type=float, default=30.0, help="seconds for T(k) of one model in one format"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/models.json"))
+    parser.add_argument("--work", type=Path, default=Path(".work/models"))
+    options = parser.parse_args(arguments)
+    for name, least in (("turns", 2), ("prompts", 2), ("new_tokens", max(GAMMAS) + 2)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
+    if options.out.is_dir():
+        parser.error(f"--out {options.out}: must be a file")
+    typed = sys.argv[1:] if arguments is None else arguments
+    stamp = results.stamp(
+        "T(k) of the book's two models, and the shipped pair at every draft length",
+        " ".join(["python -m benchmarks.models", *typed]),
+    )
+    plan = make(options)
+    try:
+        asked = {name: getattr(options, name) for name in ("turns", "prompts", "new_tokens")}
+        asked["machine"] = stamp["machine"]
+        kept = Kept(options.work / f"{options.out.stem}.jsonl", asked)
+    except ValueError as error:
+        parser.error(str(error))
+    state = {"start": timing.machine_state()}
+    record = {
+        "profile": timing.machine_profile("cpu"),
+        "context": plan.context,
+        "drafting": drafting_rows(plan.bench, kept),
+        "passes": pass_rows(plan),
+    }
+    record["state"] = state | {"end": timing.machine_state()}
+    path = results.save(options.out, stamp, record)
+    kept.path.unlink()
+    print(f"written to {path}")
+    return path
+
+
+if __name__ == "__main__":
+    main()

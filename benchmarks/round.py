@@ -1,0 +1,114 @@
+"""Rounds for the book's picture: SmolLM2 in float32, with every p, q, coin and cache length.
+
+`python -m benchmarks.round` writes results/round.json; `--list` prints the rounds of a run, so that
+a person can choose which are worth showing. What is recorded is no timing: any machine will do.
+"""
+
+import argparse
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from torch import nn
+
+from specdec_lite import drafters
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.loading.smollm2 import load_smollm2
+from specdec_lite.measure import results
+from specdec_lite.sampling import Sampling
+from specdec_lite.speculation import Drafter
+from specdec_lite.viz.round import recorded_rounds
+
+PROMPT = "Once upon a time, a small robot lived at the bottom of the sea. Every morning"
+LEFT_OUT = (12, 18)
+ROUNDS = (5, 6, 7, 8)
+
+
+def shortened(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
+    """A smaller model of the same words: the target without some of its blocks, weights shared."""
+    whole = target.model
+    blocks = [block for i, block in enumerate(whole.blocks) if i not in left_out]
+    small = Transformer(replace(whole.config, num_layers=0))
+    small.config = replace(whole.config, num_layers=len(blocks))
+    small.embedding, small.norm, small.head = whole.embedding, whole.norm, whole.head
+    small.blocks = nn.ModuleList(blocks)
+    return CausalLM(small)
+
+
+def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
+    """The drafter that was asked for, and what it is in words."""
+    if args.drafter is None:
+        words = f"the same model without {len(args.left_out)} of its {target.num_layers} blocks"
+        return ModelDrafter(shortened(target, args.left_out), args.gamma), words
+    kind = getattr(drafters, args.drafter)
+    return kind.from_pretrained(target, **args.options), args.words
+
+
+def passes(rounds: list[dict]) -> list[dict]:
+    """Of each round what `viz.trace.recorded` shows: the words drafted, how many stayed, the word
+    added.
+    """
+    found = []
+    for each in rounds:
+        drafts = [row["words"][row["tests"][0]["word"]] for row in each["rows"] if row["tests"]]
+        token = each["rows"][each["accepted"]]["words"][each["token"]["word"]]
+        found.append({"drafts": drafts, "accepted": each["accepted"], "token": token})
+    return found
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prompt", default=PROMPT)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, help="with --list: so many, from --seed on")
+    parser.add_argument("--gamma", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=60)
+    parser.add_argument("--top-k", type=int, default=4)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run")
+    parser.add_argument("--left-out", type=int, nargs="+", default=LEFT_OUT)
+    parser.add_argument("--drafter", help="a class of specdec_lite.drafters with from_pretrained")
+    parser.add_argument("--option", dest="options", nargs=2, action="append", default=[])
+    parser.add_argument("--words", default="a small head trained for it", help="what it is")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--out", type=Path, default=results.FOLDER / "round.json")
+    args = parser.parse_args(arguments)
+    args.options = {name: int(value) for name, value in args.options}
+    target, tokenizer = load_smollm2("cpu", "float32")
+    drafter, words = drafter_of(target, args)
+    sampling = Sampling(args.temperature, args.top_k)
+    ids = tokenizer.encode(args.prompt)
+
+    def rounds_of(seed: int) -> list[dict]:
+        return recorded_rounds(target, drafter, tokenizer, ids, args.tokens, sampling, seed)
+
+    if args.list:
+        for seed in range(args.seed, args.seed + (args.seeds or 1)):
+            print("seed", seed)
+            for number, each in enumerate(passes(rounds_of(seed))):
+                print(number, *each.values(), flush=True)
+        return
+    run = rounds_of(args.seed)
+    rounds = [run[number] for number in args.rounds]
+    about = (
+        f"Recorded from SmolLM2-135M, temperature {args.temperature:g}, top-k {args.top_k};"
+        f" the draft is {words}."
+    )
+    given = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["python", "-m", "benchmarks.round", *given])
+    stamped = results.stamp("rounds of speculative decoding, word by word", command)
+    data = {
+        "about": about,
+        "prompt": args.prompt,
+        "seed": args.seed,
+        "rounds": rounds,
+        "passes": passes(run),
+    }
+    print(results.save(args.out, stamped, data), f"{args.out.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""What chapters 12 and 13 show of SmolLM2's text: grids of Jacobi iterations, tokens a round, drafts
+with their confidence, acceptance by temperature. Counts, no timings.
+
+    python -m benchmarks.stopping                # ten minutes on two cores; writes results/stopping.json
+    python -m benchmarks.stopping --places 8 --new-tokens 8 --grid 6     # a look at it
+
+Every part is saved when it is done, and a part that is there is not made again: delete the file to
+begin anew.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specdec_lite import generate, results
+from specdec_lite.drafters import Drafter, JacobiDrafter, LookaheadDrafter, draft_chain
+from specdec_lite.drafters.chain import ChainSession
+from specdec_lite.drafters.lengths import Length
+from specdec_lite.loading.smollm2 import load_smollm2
+from specdec_lite.sampling import Sampling
+from specdec_lite.training.smollm2_prompts import chat
+from specdec_lite.viz.jacobi_grid import recorded_grid
+from specdec_lite.viz.stop_explorer import recorded_places
+
+PROMPTS = {
+    "repetition": "Write the word banana ten times.",
+    "story": "Write a short story about a fox who wants to learn to count.",
+    "code": "Write a Python class for a stack with push, pop and peek.",
+    "json": "List three European capitals as JSON objects with the keys city, country and river.",
+}
+SKIPPED = (12, 16, 20)
+"""Blocks of the target that its draft leaves out."""
+METHODS = {
+    "Jacobi, γ = 4": JacobiDrafter(4),
+    "Jacobi, γ = 8": JacobiDrafter(8),
+    "Lookahead, W 5, N 4, G 5": LookaheadDrafter(5, 4, 5),
+    "Lookahead, W 3, N 3, G 3": LookaheadDrafter(3, 3, 3),
+    "… with the prompt's n-grams": LookaheadDrafter(5, 4, 5, from_prompt=True),
+}
+TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
+
+
+class SkippingDrafter(Drafter):
+    """The target without some of its blocks, drafting into its own cache."""
+
+    def __init__(self, target, gamma: int | Length):
+        self.target = target
+        self.length = Length.of(gamma)
+
+    def start(self, context):
+        return SkippingSession(self)
+
+
+class SkippingSession(ChainSession):
+    def __init__(self, drafter: SkippingDrafter):
+        super().__init__(drafter.length)
+        self.target = drafter.target
+
+    def propose(self, context):
+        view = context.cache.view(skip=skipped())
+
+        def follow(token):
+            fed = context.tokens[-1:] if token is None else [token]
+            self.passes += 1
+            return self.target.score(fed, view).logits[0, -1]
+
+        return draft_chain(context, follow, self.length)
+
+
+def skipped() -> list[tuple[int, str]]:
+    return [(block, part) for block in SKIPPED for part in ("attention", "mlp")]
+
+
+def grids(target, tokenizer, options) -> dict:
+    """One text from three first guesses, all its places guessed at once."""
+    ids, count = chat(tokenizer, PROMPTS["repetition"]), options.grid
+    plain = generate(target, ids, max_new_tokens=count).tokens.tolist()
+    altered = [*plain[:-1]]
+    altered[len(altered) // 3] = plain[0]
+    starts = {
+        "the end of the prompt": None,
+        "one word, again and again": [plain[0]],
+        "the text itself, one word changed": altered,
+    }
+    runs = []
+    for name, guess in starts.items():
+        out = generate(target, ids, JacobiDrafter(count - 1, guess), count)
+        assert out.tokens.tolist() == plain, name
+        runs.append({"start": name, "rows": recorded_grid(out, tokenizer)})
+    return {"prompt": PROMPTS["repetition"], "runs": runs}
+
+
+def rounds(target, tokenizer, options) -> list[dict]:
+    """Tokens a round, and tokens fed a round, of every method on every prompt."""
+    rows = []
+    for domain, text in PROMPTS.items():
+        ids = chat(tokenizer, text)
+        for temperature in (0.0, 1.0):
+            for name, drafter in METHODS.items():
+                out = generate(target, ids, drafter, options.new_tokens, temperature, seed=0)
+                fed = sum(len(step.tree) + 1 for step in out.steps)
+                rows.append(
+                    {
+                        "domain": domain,
+                        "method": name,
+                        "temperature": temperature,
+                        "tau": out.stats.mean_acceptance_length,
+                        "fed": fed / len(out.steps),
+                        "tokens": out.stats.tokens,
+                    }
+                )
+                print(f"{domain:9s} T = {temperature:g} {name:28s} τ {rows[-1]['tau']:.2f}")
+    return rows
+
+
+def drafts(target, tokenizer, options) -> dict:
+    """At every place of a greedy text what would be drafted there."""
+    ids = chat(tokenizer, PROMPTS["story"])
+    drafter = lambda length: SkippingDrafter(target, length)
+    words, places = recorded_places(target, tokenizer, ids, drafter, options.places)
+    return {
+        "prompt": PROMPTS["story"],
+        "target": "SmolLM2-135M-Instruct",
+        "draft": f"itself without blocks {', '.join(map(str, SKIPPED))} of {target.num_layers}",
+        "words": words,
+        "places": places,
+    }
+
+
+@torch.inference_mode()
+def logits(target, tokenizer, options) -> tuple[Tensor, Tensor]:
+    """The target's and the draft's logits [n, V] at the places of texts drawn at temperature 1."""
+    found = []
+    for text in PROMPTS.values():
+        ids = [*chat(tokenizer, text)]
+        out = generate(target, ids, max_new_tokens=options.new_tokens, temperature=1.0, seed=0)
+        text = ids + out.tokens.tolist()
+        cache = target.new_cache(capacity=len(text))
+        for kind in (cache, target.new_cache(capacity=len(text)).view(skip=skipped())):
+            found.append(target.score(text, kind).logits[0, len(ids) - 1 : -1].double())
+    return torch.cat(found[::2]), torch.cat(found[1::2])
+
+
+def acceptance(target, tokenizer, options) -> dict:
+    """α of drawn and of chosen drafts by temperature, and of drafts at a temperature of their own."""
+    p_logits, q_logits = logits(target, tokenizer, options)
+    best = q_logits.argmax(-1)[:, None]
+    rows, own = [], []
+    for temperature in TEMPERATURES:
+        p, q = Sampling(temperature)(p_logits), Sampling(temperature)(q_logits)
+        drawn, chosen = torch.minimum(p, q).sum(-1), p.gather(-1, best)[:, 0]
+        rows.append(
+            {
+                "temperature": temperature,
+                "drawn": drawn.mean().item(),
+                "chosen": chosen.mean().item(),
+                "chosen_better": (chosen > drawn).double().mean().item(),
+            }
+        )
+    p = Sampling(1.0)(p_logits)
+    for temperature in TEMPERATURES:
+        alpha = torch.minimum(p, Sampling(temperature)(q_logits)).sum(-1)
+        own.append({"draft_temperature": temperature, "alpha": alpha.mean().item()})
+    return {"contexts": len(p_logits), "rows": rows, "own": own}
+
+
+PARTS = {"grids": grids, "drafts": drafts, "acceptance": acceptance, "rounds": rounds}
+
+
+def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.stopping", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--places", type=int, default=72, help="of the text with drafts")
+    parser.add_argument("--grid", type=int, default=16, help="places of the Jacobi grid")
+    parser.add_argument("--new-tokens", type=int, default=64, help="of every other text")
+    parser.add_argument("--out", type=Path, default=results.FOLDER / "stopping.json")
+    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    data = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
+    data = {name: part for name, part in data.items() if name in PARTS}
+    target, tokenizer = load("cpu", "float32")
+    for name, part in PARTS.items():
+        if name not in data:
+            data[name] = part(target, tokenizer, options)
+            stamp = results.stamp(
+                "Jacobi grids, tokens a round, drafts and acceptance of SmolLM2-135M-Instruct",
+                " ".join(["python -m benchmarks.stopping", *given]),
+            )
+            results.save(options.out, stamp, data)
+    return options.out
+
+
+if __name__ == "__main__":
+    print(main())
