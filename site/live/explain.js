@@ -47,6 +47,22 @@ const CHEAP = 0.15; // of T(1): a longer check that adds less is called nearly f
 const APART = 1.3; // prediction and measurement that differ by more were not made under one load
 const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
 
+/** A measured speedup that cannot be: above what a round's tokens over its check, or over its drafts, allow.
+ *  Null where it may be true. */
+export function beyond({ costs, stats, options, speedup, plain }) {
+  const p = prediction({ costs, stats, options }),
+    checking = stats.tau / p.verify,
+    drafting = stats.tau / (1 + options.gamma * p.c),
+    ceiling = Math.min(checking, drafting);
+  if (speedup <= ceiling) return null;
+  const why = ceiling === checking ? "its check alone" : "its drafts and one plain pass";
+  const each = [...plain].sort((a, b) => a - b)[plain.length >> 1];
+  return (
+    `${times(speedup)} is above its ceiling of ${times(ceiling)}: a round brought ${stats.tau.toFixed(2)} tokens, and ${why} cost more than that allows. ` +
+    `In the race plain decoding took ${ms(each)} a token; a pass alone took ${ms(costs.target[0])}. The two are timed apart, and one of them was disturbed: run it again.`
+  );
+}
+
 /** Why the measured speedup is what it is, in sentences made of the measurements. */
 export function explanation(result) {
   const { costs, stats, options, speedup, simd } = result,
@@ -54,7 +70,9 @@ export function explanation(result) {
     { gamma } = options;
   const [one, many] = [costs.target[0], costs.target[gamma]],
     best = p.curve.indexOf(Math.max(...p.curve)) + 1;
+  const doubt = beyond(result);
   const sentences = [
+    ...(doubt ? [doubt] : []),
     `Here a pass of the target over one token takes ${ms(one)}, over ${gamma + 1} tokens ${ms(many)} (${times(p.verify)} as long), and each draft pass adds ${p.c.toFixed(2)} of a target pass.`,
     `So a round costs ${p.price.toFixed(2)} plain passes and brings ${stats.tau.toFixed(2)} tokens: that predicts ${times(p.speedup)}, and ${times(speedup)} was measured.`,
   ];

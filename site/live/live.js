@@ -1,9 +1,10 @@
 // The live page: the controls, the talk with the worker, and the results. Nothing is computed on this thread.
 
 import { fromScripts, loadScript, startWorker } from "./download.js";
-import { announcement, explanation, prediction, readouts } from "./explain.js";
+import { announcement, beyond, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
 import { replay } from "./replay.js";
+import { tour } from "./tour.js";
 
 const KEPT_KEYS = new Set([
   "ArrowLeft",
@@ -75,7 +76,7 @@ function layout(id, { manifest, presets }) {
     preset: presetMenu(`${id}-preset`, presets),
     prompt: make("textarea", {
       id: `${id}-prompt`,
-      rows: 7,
+      rows: 4,
       spellcheck: "false",
       autocomplete: "off",
       autocapitalize: "off",
@@ -256,6 +257,7 @@ function mount(el, parts) {
         ? `The prompt was longer than the cache: its first ${result.cut} tokens were left out. `
         : "") +
         announcement(result) +
+        (beyond(result) ? " That is above its ceiling: see below the charts." : "") +
         (result.simd
           ? ""
           : " This browser has no WebAssembly SIMD, so the page computes in plain JavaScript, which is slow; there speculation can hardly win."),
@@ -281,6 +283,8 @@ function mount(el, parts) {
       }
       view.progress.hidden = true;
       say("Decoding…");
+      view.results.hidden = false;
+      view.replay.node.scrollIntoView({ block: "nearest" });
       view.replay.begin(options.prompt.length > SHOWN ? `…${options.prompt.slice(-SHOWN)}` : options.prompt);
       age(true);
       showResult(
@@ -304,6 +308,7 @@ function mount(el, parts) {
     if (KEPT_KEYS.has(event.key)) event.stopPropagation();
   });
   usePreset();
+  view.root.prepend(guided(view, usePreset));
   el.replaceChildren(view.root);
   const watcher = new ResizeObserver(drawCharts);
   watcher.observe(view.root);
@@ -312,6 +317,33 @@ function mount(el, parts) {
     view.replay.stop();
     engine.stop();
   };
+}
+
+/** What a stop of the tour sets, and the part of the page it looks at. */
+function guided(view, usePreset) {
+  const set = (node, value) => {
+    node.value = value;
+    node.dispatchEvent(new Event("input"));
+  };
+  const places = {
+    run: view.run,
+    text: view.replay.node,
+    costs: view.costs.node,
+    speedup: view.speedup.node,
+    why: view.why,
+  };
+  return tour((stop) => {
+    for (const name of ["gamma", "temperature"])
+      if (name in stop.set) set(view.root.querySelector(`[id$="-${name}"]`), stop.set[name]);
+    if ("preset" in stop.set) {
+      view.preset.select.value = String(stop.set.preset);
+      usePreset();
+    }
+    if ("format" in stop.set) view.format.select.value = stop.set.format;
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const place = view.measured.hidden && stop.look !== "text" ? view.run : places[stop.look];
+    place.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
+  });
 }
 
 /** Shut behind a button until the reader asks for it; nothing is loaded before. */
@@ -346,7 +378,7 @@ function render({ model, el }) {
     try {
       if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
       leave = mount(el, globalThis.sdlLive);
-      if (opened) el.querySelector("textarea").focus();
+      if (opened) el.querySelector(".sdl-live-run").focus(); // no keyboard jumps up on a phone
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
       again.addEventListener("click", begin);

@@ -5,7 +5,8 @@ and interactives, `tables` turns a figure's data into a table, `assets` puts the
 the pages, `boxes` turns quotes into boxes, `cite` labels the bibliography, `fresh` decides which
 chapters must run again, `executed` says when they ran, `promise` shows what the suite found
 lossless, `atlas` draws the maps of the start page, `launch` adds JupyterLab to the launch buttons,
-`mend` repairs the theme's HTML, `icons` draws its icons into the page, `archive` packs the finished
+`numbering` puts the chapters' numbers before their titles, `mend` repairs the theme's
+HTML, `terms` links the glossary, `icons` draws its icons into the page, `archive` packs the finished
 book. Nothing here runs in a notebook.
 """
 
@@ -23,6 +24,7 @@ from . import (
     late,
     launch,
     mend,
+    numbering,
     outputs,
     promise,
 )
@@ -30,6 +32,7 @@ from . import (
 
 def setup(app: Sphinx) -> dict:
     for module in (
+        numbering,
         outputs,
         boxes,
         cite,

@@ -75,6 +75,7 @@ def publish(app: Sphinx, error: Exception | None) -> None:
 def register(app: Sphinx) -> None:
     app.add_css_file("page.css")
     app.add_css_file("interactives/interactive.css")
+    app.add_css_file("interactives/drawing.css")
     app.add_css_file("interactives/live.css")
     app.add_js_file(
         None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}"
@@ -83,4 +84,5 @@ def register(app: Sphinx) -> None:
     app.add_js_file("interactives.js", loading_method="defer")
     app.add_js_file("learn.js", loading_method="defer")
     app.add_js_file("reading.js", loading_method="defer")
+    app.add_js_file("terms.js", loading_method="defer")
     app.connect("build-finished", publish)

@@ -1,5 +1,5 @@
-"""Block quotes that begin with **Pitfall**, **Note** or **Limits** become boxes; in JupyterLab and
-Colab they stay plain quotes.
+"""Block quotes that begin with **Pitfall**, **Note**, **Takeaway** or **Limits** become boxes; in
+JupyterLab and Colab they stay plain quotes.
 """
 
 import re
@@ -7,7 +7,7 @@ import re
 from docutils import nodes
 from sphinx.application import Sphinx
 
-KINDS = ("pitfall", "note", "limits")
+KINDS = ("pitfall", "note", "takeaway", "limits")
 
 
 def mark(app: Sphinx, doctree: nodes.document) -> None:

@@ -26,7 +26,7 @@ from specdec_lite.loading.pairs import SHIPPED, load_model
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "weights.js", "worker.js")
-PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "live.js")
+PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js")
 LANES = 8  # rows of a matrix that the kernel reads together
 KERNELS = {
     "relaxed": ("--enable", "relaxed-simd"),

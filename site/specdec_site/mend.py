@@ -11,11 +11,12 @@ from pathlib import Path
 from bs4 import BeautifulSoup, NavigableString
 from sphinx.application import Sphinx
 
-from . import icons
+from . import icons, numbering, terms
 
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
+AS_IT_IS = {"pre", "textarea", "span", "del", "ins"}  # a trace's indentation stands in spans
 WORDY = 16  # letters in its longest cell: a column of words
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
@@ -221,6 +222,7 @@ REPAIRS = (
     empty_heads,
     break_names,
     break_formulas,
+    terms.speak_formulas,
     stack_tables,
     list_citations,
     distinct,
@@ -229,11 +231,14 @@ REPAIRS = (
 )
 
 
-def mend(page: str, home: str) -> str:
-    """The HTML of one page, repaired. `home`: the address at which the book will stand."""
-    soup = BeautifulSoup(page, "html.parser")
+def mend(page: str, home: str, glossary: list[terms.Term] = ()) -> str:
+    """The HTML of one page, repaired. `home`: the address at which the book will stand. glossary:
+    the terms that the page links to, in ../book/glossary.html.
+    """
+    soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=AS_IT_IS)
     for repair in REPAIRS:
         repair(soup)
+    terms.link_terms(soup, glossary, "../book/glossary.html")
     introduce(soup, home)
     return str(soup)
 
@@ -259,11 +264,15 @@ def front_door(app: Sphinx) -> str:
 def mend_pages(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
-    home = home_address(app)
-    for path in Path(app.outdir).rglob("*.html"):
-        if "_static" not in path.relative_to(app.outdir).parts and path.name != "index.html":
-            path.write_text(mend(path.read_text("utf-8"), home), "utf-8")
-    (Path(app.outdir) / "index.html").write_text(front_door(app), "utf-8")
+    home, out = home_address(app), Path(app.outdir)
+    glossary = terms.glossary(out / "book" / "glossary.html")
+    for path in out.rglob("*.html"):
+        page = path.relative_to(out)
+        if "_static" not in page.parts and path.name != "index.html":
+            is_chapter = numbering.number(page.as_posix(), Path(app.srcdir)) is not None
+            mended = mend(path.read_text("utf-8"), home, glossary if is_chapter else ())
+            path.write_text(mended, "utf-8")
+    (out / "index.html").write_text(front_door(app), "utf-8")
 
 
 def register(app: Sphinx) -> None:

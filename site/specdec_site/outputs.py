@@ -1,5 +1,5 @@
 """Notebook outputs that Jupyter Book drops: plotly figures and the book's interactives; and the
-directive for .md pages.
+directives for .md pages.
 """
 
 import html
@@ -9,6 +9,9 @@ from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 from myst_nb.core import render
 from sphinx.application import Sphinx
+
+from specdec_lite.measure import results
+from specdec_lite.viz.drawing import Drawing
 
 from .tables import figure_table
 
@@ -82,11 +85,16 @@ class Outputs:
 
 
 class InteractiveDirective(Directive):
-    """```{interactive} explorer``` in a .md page; the body is the initial state as JSON."""
+    """```{interactive} explorer``` in a .md page; the body is the initial state as JSON, laid over
+    the data of a file in results/ where `:recording:` names one.
+    """
 
     required_arguments = 1
     has_content = True
-    option_spec = {"label": directives.unchanged_required}
+    option_spec = {
+        "label": directives.unchanged_required,
+        "recording": directives.unchanged_required,
+    }
 
     def run(self) -> list[nodes.Node]:
         module = self.arguments[0]
@@ -96,8 +104,22 @@ class InteractiveDirective(Directive):
             raise self.error(
                 f"the body of interactive '{module}' must be JSON: {problem}"
             ) from problem
+        if "recording" in self.options:
+            state = results.load(self.options["recording"]).data | state
         label = self.options.get("label", module)
         return [nodes.raw("", interactive_html(module, state, label), format="html")]
+
+
+class DrawingDirective(Directive):
+    """```{drawing} lanes``` in a .md page: one of the book's drawings."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        try:
+            return [nodes.raw("", Drawing(self.arguments[0]).html(), format="html")]
+        except ValueError as problem:
+            raise self.error(str(problem)) from problem
 
 
 def register(app: Sphinx) -> None:
@@ -106,3 +128,4 @@ def register(app: Sphinx) -> None:
     # it adds itself.
     render.load_mime_renders = lambda: [*installed(), Outputs]
     app.add_directive("interactive", InteractiveDirective)
+    app.add_directive("drawing", DrawingDirective)

@@ -103,34 +103,44 @@
     box.querySelector("details").remove();
   }
 
+  // The choice that an answer begins with: the right one.
+  function begun(answer, choices) {
+    const text = answer.trim().toLowerCase();
+    const fits = choices.filter((choice) => text.startsWith(choice.trim().toLowerCase()));
+    return fits.sort((a, b) => b.length - a.length)[0];
+  }
+
   function predict(details) {
     const summary = details.querySelector("summary");
     const question = element("p", { className: "sdl-question" }, ...summary.childNodes);
     const said = element("p", { className: "sdl-said", hidden: true });
-    const buttons = (details.dataset.choices ?? "")
-      .split("|")
-      .filter(Boolean)
-      .map((choice) => {
-        const button = element("button", {
-          type: "button",
-          className: "sdl-choice",
-          ariaPressed: "false",
-          textContent: choice.trim(),
-        });
-        button.addEventListener("click", () => {
-          buttons.forEach((other) => {
-            other.ariaPressed = String(other === button);
-          });
-          said.replaceChildren(
-            "You predicted: ",
-            element("strong", { textContent: button.textContent }),
-            ".",
-          );
-          said.hidden = false;
-          details.open = true;
-        });
-        return button;
+    const offered = (details.dataset.choices ?? "").split("|").filter(Boolean);
+    const right = begun(details.textContent, offered);
+    const buttons = offered.map((choice) => {
+      const button = element("button", {
+        type: "button",
+        className: "sdl-choice",
+        ariaPressed: "false",
+        textContent: choice.trim(),
       });
+      button.addEventListener("click", () => {
+        buttons.forEach((other) => {
+          other.ariaPressed = String(other === button);
+          delete other.dataset.verdict;
+        });
+        const verdict = right && (choice === right ? "right" : "wrong");
+        if (verdict) button.dataset.verdict = verdict;
+        said.replaceChildren(
+          { right: "✓ Right. ", wrong: "✗ Not this time. " }[verdict] ?? "",
+          "You predicted: ",
+          element("strong", { textContent: button.textContent }),
+          ".",
+        );
+        said.hidden = false;
+        details.open = true;
+      });
+      return button;
+    });
     const choices = element(
       "div",
       { className: "sdl-choices", role: "group", ariaLabel: "Your prediction" },

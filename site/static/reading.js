@@ -39,12 +39,17 @@
     }),
   );
 
-  // The excerpts under search results are of the text, not of the buttons and the contents beside it.
+  // The excerpts under search results are of the text: not of the buttons and the contents beside it, not of code,
+  // and a formula stands in them as words.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;
     const plain = Search.htmlToText;
     Search.htmlToText = (page, anchor) => {
       const article = new DOMParser().parseFromString(page, "text/html").querySelector("article");
+      article?.querySelectorAll(".math[data-plain]").forEach((formula) => {
+        formula.textContent = formula.dataset.plain;
+      });
+      article?.querySelectorAll("script, style, .cell_input").forEach((part) => part.remove());
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
     };
   });
