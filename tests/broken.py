@@ -203,3 +203,79 @@ def longest_of_independent_paths(proposal, target_probs, rng):
         if best is None or len(verdict.path) > len(best.path):
             best = Verdict(path[: len(verdict.path)], verdict.token, verdict.kind, verdict.tests)
     return best
+
+
+def k_seq_clamped(rho):
+    """K-SEQ with a ρ below the root: what it owes falls below nothing, and a clamp hides it."""
+
+    def judge(proposal, target_probs, rng):
+        tokens, draws = proposal.tree.tokens.tolist(), proposal.draws[-1]
+        p, q = target_probs[0], proposal.probs[draws[0][1]]
+        for child, _ in draws:
+            if rng.flip(ratio(p, q, tokens[child]) / rho):
+                return Verdict((child,), rng.draw(target_probs[child + 1]), "bonus", (1,))
+        kept = torch.minimum(p / rho, q)
+        beta = kept.sum()
+        owed = (p - kept * (1 - (1 - beta) ** len(draws)) / beta).clamp(min=0)
+        return Verdict((), rng.draw(owed / owed.sum()), "recovered", (len(draws),))
+
+    return judge
+
+
+def traversal(again=False, independent=False):
+    """Traversal verification, written as it is explained. again: a node's weight is computed anew
+    from its parent after draws below it were refused. independent: refused siblings leave their
+    parent as it was.
+    """
+
+    def judge(proposal, target_probs, rng):
+        tokens = proposal.tree.tokens.tolist()
+
+        def down(node, weight, first):
+            """(accepted path, token), or None where everything from here down was refused."""
+            owed = target_probs[node + 1]
+            for child, row in proposal.draws.get(node, ()):
+                q = proposal.probs[row]
+                below = down(child, min(1.0, weight * ratio(owed, q, tokens[child])), False)
+                if below:
+                    return ((child, *below[0]), below[1])
+                excess = (weight * owed - q).clamp(min=0)
+                mass = excess.sum().item()
+                if independent:
+                    continue
+                owed = excess / mass if mass > 0 else owed
+                if not again:
+                    weight = mass / (mass + (1 - weight)) if mass > 0 else 0.0
+            return ((), rng.draw(owed)) if first or rng.flip(weight) else None
+
+        path, token = down(-1, 1.0, True)
+        return Verdict(path, token, "recovered", ())
+
+    return judge
+
+
+def draws_per_path(proposal, target_probs, rng):
+    """REST's repository above temperature 0: every path has target draws of its own, so a shared
+    node is drawn more than once; the longest path wins; behind it a token is drawn from p again.
+    """
+    tokens, best = proposal.tree.tokens.tolist(), ()
+    for path in proposal.tree.paths():
+        stays = []
+        for parent, node in zip((-1, *path), path):
+            if rng.draw(target_probs[parent + 1]) != tokens[node]:
+                break
+            stays.append(node)
+        best = tuple(stays) if len(stays) > len(best) else best
+    return Verdict(best, rng.draw(target_probs[(best or (-1,))[-1] + 1]), "recovered", ())
+
+
+def drawn_again(proposal, target_probs, rng):
+    """One target draw a node, as it should be; but where no child has it, another one is made."""
+    tokens, path = proposal.tree.tokens.tolist(), [-1]
+    while children := proposal.tree.children(path[-1]):
+        token = rng.draw(target_probs[path[-1] + 1])
+        child = next((child for child in children if tokens[child] == token), None)
+        if child is None:
+            break
+        path.append(child)
+    return Verdict(tuple(path[1:]), rng.draw(target_probs[path[-1] + 1]), "recovered", ())

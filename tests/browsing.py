@@ -64,7 +64,7 @@ def drawing_faults(page) -> list[str]:
         .filter((f) => !f.querySelector('.main-svg .trace, .main-svg image, .main-svg .hm'))
         .map((f) => `figure not drawn: ${f.ariaLabel}`),
       ...[...document.querySelectorAll('.sdl-interactive')]
-        .filter((i) => !i.querySelector('svg'))
+        .filter((i) => !i.querySelector('svg, tbody td'))
         .map((i) => `interactive empty: ${i.dataset.module}`),
       ...[...document.images]
         .filter((i) => i.checkVisibility() && !(i.complete && i.naturalWidth))

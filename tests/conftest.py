@@ -120,3 +120,8 @@ def mounted(new_page) -> Callable:
         return page
 
     return mount
+
+
+def pytest_make_parametrize_id(config, val, argname):
+    """A function is called by its name: its address differs from process to process."""
+    return getattr(val, "__name__", None) if callable(val) else None

@@ -88,13 +88,15 @@ def law_of_rule(name: str, way: str) -> dict:
 JUDGES = (
     "speculative_sampling",
     "sample_and_match",
+    "traversal_verification",
     "block_verification",
+    "k_seq(2)",
 )  # lossless at every temperature
 
 
 def judges(name: str) -> tuple[str, ...]:
-    """The rules that may judge a drafter: block verification only takes chains."""
-    return JUDGES[:2] if "tree" in name else JUDGES
+    """The rules that may judge a drafter: the last two take no tree, or only some."""
+    return JUDGES[:3] if "tree" in name else JUDGES
 
 
 def law_of_drafter(name: str, judge: str) -> dict:

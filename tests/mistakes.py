@@ -4,10 +4,29 @@
 argument, then the case.
 """
 
+import random
+
 import numpy as np
 
 from specdec_lite import roofline, theory
-from specdec_lite.exercises import blockwise, decoding, gpu, lossless, medusa, memory, speed
+from specdec_lite.exercises import (
+    blockwise,
+    decoding,
+    eagle,
+    gpu,
+    levers,
+    lookahead,
+    lookup,
+    lossless,
+    medusa,
+    memory,
+    payoff,
+    self_drafts,
+    serving,
+    speed,
+    stopping,
+    trees,
+)
 
 # Checks that no chapter asks for yet, with the library's own answers.
 LIBRARYS = {
@@ -258,6 +277,11 @@ LOSSLESS = [
         "Divide what is owed",
     ),
     (lossless.check_lossless, lambda right, p, q, x, rng: 7, "return a token"),
+    (
+        lossless.check_lossless,
+        lambda right, p, q, x, rng: x if random.random() < p[x] / q[x] else 0,
+        "take all chance from rng",
+    ),
 ]
 
 SPEED = [
@@ -394,6 +418,33 @@ MEDUSA = [
     ),
 ]
 
+LEVERS = [
+    (levers.check_block_weights, lambda right, r: np.cumprod(np.array(r, float)), "saved up"),
+    (
+        levers.check_block_weights,
+        lambda right, r: np.cumprod(np.array(r, float)).clip(max=1),
+        "not at the end",
+    ),
+    (
+        levers.check_block_weights,
+        lambda right, r: np.cumprod(np.array(r, float).clip(max=1)),
+        "token by token",
+    ),
+    (levers.check_block_weights, lambda right, r: np.array(r, float).clip(max=1), "carries"),
+    (levers.check_chosen_rate, lambda right, p, q: sum(map(min, p, q)), "rate of a *drawn* token"),
+    (
+        levers.check_chosen_rate,
+        lambda right, p, q: min(1.0, p[int(np.argmax(q))] / max(q)),
+        "nothing was drawn",
+    ),
+    (levers.check_chosen_rate, lambda right, p, q: max(p), "the draft's favourite"),
+    (
+        levers.check_chosen_rate,
+        lambda right, p, q: min(p[int(np.argmax(q))], max(q)),
+        "drawn *and* kept",
+    ),
+]
+
 GPU = [
     (
         gpu.check_pass_seconds,
@@ -452,4 +503,283 @@ GPU = [
     (gpu.check_best_gamma, lambda right, a, c, s, o: right(a, c, s, o) or 1, "the answer is 0"),
 ]
 
-MISTAKES = [*DECODING, *MEMORY, *BLOCKWISE, *LOSSLESS, *SPEED, *MEDUSA, *GPU]
+SELF_DRAFTS = [
+    (
+        self_drafts.check_cost,
+        lambda right, layers, attention, mlp, head, off: right(layers, attention, mlp, 0, off),
+        "head is read",
+    ),
+    (
+        self_drafts.check_cost,
+        lambda right, layers, attention, mlp, head, off: 1 - len(off) / (2 * layers),
+        "counts sublayers",
+    ),
+    (self_drafts.check_cost, lambda right, *case: 1 - right(*case), "share that is left out"),
+    (
+        self_drafts.check_round,
+        lambda right, gamma, c, shared, verify: gamma * c + verify,
+        "run twice",
+    ),
+    (
+        self_drafts.check_round,
+        lambda right, gamma, c, shared, verify: gamma * c + verify * (1 - shared),
+        "last drafted token",
+    ),
+    (
+        self_drafts.check_round,
+        lambda right, gamma, c, shared, verify: gamma * (c - shared) + verify,
+        "not a whole pass",
+    ),
+    (self_drafts.check_exit, lambda right, rates, costs: 1 + int(np.argmax(rates)), "deepest one"),
+    (
+        self_drafts.check_exit,
+        lambda right, rates, costs: 1 + int(np.argmax(np.subtract(rates, costs))),
+        "not how much",
+    ),
+    (self_drafts.check_exit, lambda right, rates, costs: right(rates, costs) - 1, "counts from 1"),
+]
+PAYOFF = [
+    (payoff.check_break_even, lambda right, g, c, v, o: 1 + g * c, "the paper's cost"),
+    (payoff.check_break_even, lambda right, g, c, v, o: v + c + o, "γ times"),
+    (payoff.check_break_even, lambda right, g, c, v, o: right(g, c, v, o) - 1, "its whole cost"),
+    (payoff.check_conditional, lambda right, rates: rates, "rejected early counts"),
+    (payoff.check_conditional, lambda right, rates: [r / rates[0] for r in rates], "one before it"),
+    (payoff.check_alpha_from_tau, lambda right, tau, g: (tau - 1) / g, "never tested"),
+    (payoff.check_alpha_from_tau, lambda right, tau, g: 1 - 1 / tau, "without an end"),
+]
+
+EAGLE = [
+    (eagle.check_pairs, lambda right, n: [[i, i] for i, _ in right(n)], "its own token"),
+    (eagle.check_pairs, lambda right, n: [[i, j + 1] for i, j in right(n)], "too far"),
+    (
+        eagle.check_keep,
+        lambda right, parents, q, m: sorted(sorted(range(len(q)), key=lambda n: (-q[n], n))[:m]),
+        "product of q along its path",
+    ),
+    (
+        eagle.check_keep,
+        lambda right, parents, q, m: eagle._keep(parents, q, m, younger=True),
+        "without its parent",
+    ),
+    (eagle.check_keep, lambda right, parents, q, m: list(range(m)), "the oldest"),
+    (eagle.check_price, lambda right, p, q: sum(map(min, p, q)) - max(p), "likeliest under q"),
+    (eagle.check_price, lambda right, p, q: sum(map(min, p, q)) - max(q), "kept with p"),
+    (eagle.check_price, lambda right, p, q: -right(p, q), "other way round"),
+]
+
+LOOKAHEAD = [
+    (lookahead.check_next_guess, lambda right, said, n: said[n:], "just added"),
+    (lookahead.check_next_guess, lambda right, said, n: said[1:], "not shifted"),
+    (lookahead.check_next_guess, lambda right, said, n: said, "all answers"),
+    (lookahead.check_ngrams, lambda right, root, rows: list(zip(*rows)), "begins with the root"),
+    (
+        lookahead.check_ngrams,
+        lambda right, root, rows: [[root, *rows[0]], *rows[1:]],
+        "down a column",
+    ),
+    (
+        lookahead.check_ngrams,
+        lambda right, root, rows: [[root, *column[1:]] for column in right(root, rows)],
+        "only the first column",
+    ),
+    (
+        lookahead.check_break_even,
+        lambda right, w, n, g, slope: right(w, n, g, slope) - slope,
+        "one more than the nodes",
+    ),
+    (
+        lookahead.check_break_even,
+        lambda right, w, n, g, slope: right(w, n, g, slope) + g * slope,
+        "n − 1 of it",
+    ),
+    (
+        lookahead.check_break_even,
+        lambda right, w, n, g, slope: right(w, n, g, slope) + slope,
+        "counted twice",
+    ),
+]
+
+STOPPING = [
+    (
+        stopping.check_length,
+        lambda right, q, t: right(q, t) - any(x < t for x in q),
+        "drops the unsure token",
+    ),
+    (stopping.check_length, lambda right, q, t: sum(x >= t for x in q), "count sure ones"),
+    (stopping.check_length, lambda right, q, t: right(q, t + 1e-9), "exactly at the threshold"),
+    (
+        stopping.check_admitted,
+        lambda right, a, t: int(
+            np.argmax([(1 + sum(np.cumprod(a)[:k])) / t[k] for k in range(len(t))])
+        ),
+        "searches all lengths",
+    ),
+    (
+        stopping.check_admitted,
+        lambda right, a, t: stopping._admitted(a, t, product=False),
+        "multiply the chances",
+    ),
+    (stopping.check_admitted, lambda right, a, t: stopping._admitted(a, t, own=0.0), "begins at 1"),
+    (stopping.check_overlap_gain, lambda right, c, gamma, hit: 1 + c * gamma, "only hits save"),
+    (stopping.check_overlap_gain, lambda right, c, gamma, hit: 1 + hit * c * gamma, "mean times"),
+    (
+        stopping.check_overlap_gain,
+        lambda right, c, gamma, hit: right(c, gamma, 1 - hit),
+        "exchange them",
+    ),
+]
+
+TREES = [
+    (
+        trees.check_sibling_acceptance,
+        lambda right, p, q, k: 1 - (1 - right(p, q, 1)) ** k,
+        "against the untouched p",
+    ),
+    (
+        trees.check_sibling_acceptance,
+        lambda right, p, q, k: right(p, q, 1) ** k,
+        "one of them is enough",
+    ),
+    (
+        trees.check_sibling_acceptance,
+        lambda right, p, q, k: trees._siblings(p, q, k, trees._unscaled),
+        "a distribution again",
+    ),
+    (trees.check_best_acceptance, lambda right, p, q, k: right(p, q, 1), "q(H) to the k"),
+    (
+        trees.check_best_acceptance,
+        lambda right, p, q, k: trees._cut(p, q, k, lambda h, k: sum(x**k for x in h)),
+        "may be different tokens",
+    ),
+    (
+        trees.check_best_acceptance,
+        lambda right, p, q, k: min(1, np.minimum(p, k * np.array(q)).sum()),
+        "two draws may be one",
+    ),
+    (
+        trees.check_best_budget,
+        lambda right, rates, times: right(rates, [1.0] * len(times)),
+        "tokens a *pass*",
+    ),
+    (
+        trees.check_best_budget,
+        lambda right, rates, times: int(
+            np.argmax([(trees._tokens(rates, m) - 1) / t for m, t in enumerate(times)])
+        ),
+        "a token of its own",
+    ),
+]
+
+LOOKUP = [
+    (lookup.check_lookup, lambda right, text, n, gamma: [], "found itself"),
+    (
+        lookup.check_lookup,
+        lambda right, text, n, gamma: next(
+            (
+                text[end : end + gamma]
+                for end in range(n, len(text))
+                if text[end - n : end] == text[-n:]
+            ),
+            [],
+        ),
+        "earliest",
+    ),
+    (
+        lookup.check_lookup,
+        lambda right, text, n, gamma: next(
+            (
+                text[end : end + gamma]
+                for end in range(len(text) - gamma, n - 1, -1)
+                if text[end - n : end] == text[-n:]
+            ),
+            [],
+        ),
+        "near past",
+    ),
+    (
+        lookup.check_lookup,
+        lambda right, text, n, gamma: (
+            (text[-n:] + right(text, n, gamma))[:gamma] if right(text, n, gamma) else []
+        ),
+        "written already",
+    ),
+    (
+        lookup.check_averages,
+        lambda right, rounds: (right(rounds)[1], *right(rounds)[1:]),
+        "left out the rounds",
+    ),
+    (
+        lookup.check_averages,
+        lambda right, rounds: (
+            sum(a for _, a in rounds) / len(rounds),
+            sum(a for _, a in rounds) / sum(d > 0 for d, _ in rounds),
+            right(rounds)[2],
+        ),
+        "the target's own",
+    ),
+    (
+        lookup.check_averages,
+        lambda right, rounds: (
+            *right(rounds)[:2],
+            sum(d - a for d, a in rounds) / sum(d for d, _ in rounds),
+        ),
+        "tokens that were written",
+    ),
+    (
+        lookup.check_best_gamma,
+        lambda right, lengths, times: max(
+            range(len(times)), key=lambda g: sum(1 + min(max(n, 0), g) for n in lengths) / times[g]
+        ),
+        "drafts nothing",
+    ),
+    (lookup.check_best_gamma, lambda right, lengths, times: max(lengths), "longest copy"),
+    (lookup.check_best_gamma, lambda right, lengths, times: len(times) - 1, "longest draft"),
+]
+
+SERVING = [
+    (serving.check_minimum_tokens, lambda right, a, g, b: right(a, g, 1), "every row"),
+    (serving.check_minimum_tokens, lambda right, a, g, b: right(a, g, b) - 1, "own token"),
+    (serving.check_minimum_tokens, lambda right, a, g, b: right(a / b, g, 1), "do not divide"),
+    (serving.check_minimum_tokens, lambda right, a, g, b: right(a, g, 1) / b, "for itself"),
+    (serving.check_chosen_gamma, lambda right, a, seconds: len(seconds) - 1, "most tokens a round"),
+    (serving.check_chosen_gamma, lambda right, a, seconds: 1, "knows no seconds"),
+    (
+        serving.check_chosen_gamma,
+        lambda right, a, seconds: right(a, [1e9, *seconds[1:]]),
+        "is a choice too",
+    ),
+    (
+        serving.check_masks,
+        lambda right, moves, state, drafted: right(moves, state, [])[:1] * (len(drafted) + 1),
+        "root's mask",
+    ),
+    (
+        serving.check_masks,
+        lambda right, moves, state, drafted: right(moves, state, drafted)[:-1],
+        "bonus token",
+    ),
+    (
+        serving.check_masks,
+        lambda right, moves, state, drafted: right(moves, state, drafted)[1:],
+        "before the first draft",
+    ),
+]
+
+MISTAKES = [
+    *SERVING,
+    *PAYOFF,
+    *DECODING,
+    *MEMORY,
+    *BLOCKWISE,
+    *LOSSLESS,
+    *SPEED,
+    *MEDUSA,
+    *GPU,
+    *EAGLE,
+    *LEVERS,
+    *LOOKAHEAD,
+    *STOPPING,
+    *SELF_DRAFTS,
+    *TREES,
+    *LOOKUP,
+]

@@ -48,3 +48,17 @@ def says(page, where: str, words: str):
         "([where, words]) => document.querySelector(where).textContent.includes(words)",
         arg=[where, words],
     )
+
+
+def outside_the_frame(page, setting: dict) -> list[str]:
+    """The drawing's parts that leave the interactive to the side, once its model has this setting."""
+    page.evaluate("(s) => Object.entries(s).forEach(([n, v]) => model.set(n, v))", setting)
+    return page.evaluate(
+        """() => {
+      const frame = document.querySelector(".sdl").getBoundingClientRect();
+      return [...document.querySelectorAll(".sdl svg :is(text, rect, path, circle)")].filter((n) => {
+        const r = n.getBoundingClientRect();
+        return r.left < frame.left - 1 || r.right > frame.right + 1;
+      }).map((n) => n.outerHTML);
+    }"""
+    )

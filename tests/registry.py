@@ -2,27 +2,62 @@
 here, and nowhere else.
 """
 
+from functools import cache
 from pathlib import Path
 
 import broken
 import torch
 from broken import grow
-from models_zoo import GrownDrafter, TreeDrafter, Wrapped, perturbed, two_drawn, two_likeliest
+from features_zoo import random_head
+from models_zoo import (
+    PROMPT,
+    GrownDrafter,
+    TreeDrafter,
+    Wrapped,
+    perturbed,
+    two_drawn,
+    two_likeliest,
+)
 
-from specdec_lite import acceptance as a
+from specdec_lite import acceptance as a, generate
 from specdec_lite.acceptance import draw_chain
 from specdec_lite.drafters import (
     BlockwiseDrafter,
     CascadeDrafter,
+    CoupledDrafter,
+    EagleDrafter,
     EarlyExitDrafter,
+    Growth,
+    HashPoolDrafter,
+    JacobiDrafter,
+    LayerSkipDrafter,
+    LookaheadDrafter,
     MedusaDrafter,
+    MergedDrafter,
     ModelDrafter,
+    MtpDrafter,
+    NgramDrafter,
+    PassDrafter,
+    PromptLookupDrafter,
+    QuantisedDrafter,
+    RelayDrafter,
+    RestDrafter,
+    SequoiaDrafter,
+    ShapedDrafter,
     SparseCacheDrafter,
+    SpecExecDrafter,
+    SuffixDrafter,
+    TemperedDrafter,
+    TokenRecyclingDrafter,
 )
-from specdec_lite.drafters.heads import Heads
-from specdec_lite.drafters.lengths import Confidence, Heuristic
+from specdec_lite.drafters.grow import drawn_then_chosen, with_replacement
+from specdec_lite.drafters.heads import ExitHead, Heads
+from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
+from specdec_lite.drafters.pass_rows import LookaheadRows
+from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.on_device import DeviceDrafter
+from specdec_lite.speculation import Drafter
 from specdec_lite.tree import TokenTree
 
 
@@ -32,6 +67,41 @@ def heads(target: CausalLM, count: int = 3) -> Heads:
     torch.nn.init.normal_(made.down, std=0.3, generator=generator)
     torch.nn.init.normal_(made.up, std=0.3, generator=generator)
     return made.to(target.dtype).requires_grad_(False)
+
+
+def some(target: CausalLM) -> torch.Tensor:
+    """A reduced vocabulary: two thirds of the target's tokens."""
+    return torch.tensor([token for token in range(target.vocab_size) if token % 3])
+
+
+def exit_head(target: CausalLM, layers: int = 1) -> ExitHead:
+    """An adapter with random weights."""
+    made, generator = ExitHead(target.hidden_size, layers), torch.Generator().manual_seed(6)
+    torch.nn.init.normal_(made.up, std=0.3, generator=generator)
+    torch.nn.init.normal_(made.down, std=0.1, generator=generator)
+    return made.to(target.dtype).requires_grad_(False)
+
+
+def lookahead(target: CausalLM, count: int = 2) -> LookaheadRows:
+    """Look-ahead rows with random numbers."""
+    made, generator = LookaheadRows(target.hidden_size, count), torch.Generator().manual_seed(7)
+    torch.nn.init.normal_(made.rows, std=0.3, generator=generator)
+    return made.requires_grad_(False)
+
+
+@cache
+def known_text(target: CausalLM) -> list[int]:
+    """What the target writes greedily after the tests' prompt, every fifth token another one."""
+    prompt = [token % target.vocab_size for token in PROMPT]
+    most = min(40, target.max_positions - len(prompt))
+    text = [*prompt, *generate(target, prompt, max_new_tokens=most).tokens.tolist()]
+    return [(t + (i % 5 == 0)) % target.vocab_size for i, t in enumerate(text)]
+
+
+def taught(drafter: Drafter, target: CausalLM) -> Drafter:
+    """A drafter whose memory holds that text."""
+    drafter.learn(known_text(target))
+    return drafter
 
 
 def printed() -> type:
@@ -61,23 +131,131 @@ DRAFTERS = {
     "draft model of changing length": lambda target: ModelDrafter(
         perturbed(target), Heuristic(3, first=1)
     ),
+    "prompt lookup": lambda target: PromptLookupDrafter(3),
+    "prompt lookup, the earliest place": lambda target: PromptLookupDrafter(
+        Heuristic(3, first=1), 2, latest=False
+    ),
+    "prompt lookup in a reference": lambda target: PromptLookupDrafter(
+        3, references=[known_text(target), [0, 1, 0]]
+    ),
+    "n-gram model, drawn": lambda target: NgramDrafter.from_text(
+        known_text(target), target.vocab_size, gamma=2
+    ),
+    "n-gram model, chosen": lambda target: NgramDrafter.from_text(
+        known_text(target), target.vocab_size, 2, 3, draft_temperature=0.0
+    ),
+    "suffix decoding": lambda target: SuffixDrafter(3),
+    "suffix decoding with a memory, a tree": lambda target: taught(
+        SuffixDrafter(6, factor=3.0, width=2), target
+    ),
+    "REST, a tree": lambda target: RestDrafter.from_text(
+        known_text(target), 6, levels=3, min_ngram=1
+    ),
+    "REST, a chain": lambda target: RestDrafter.from_text(
+        known_text(target), 3, min_ngram=1, width=1
+    ),
+    "token recycling, a tree": lambda target: TokenRecyclingDrafter(target, 6),
+    "token recycling with a memory, a tree": lambda target: taught(
+        TokenRecyclingDrafter(target, shape=TokenTree([0, 1, 0], [-1, -1, 0])), target
+    ),
+    "a hash pool": lambda target: HashPoolDrafter(3, 1, 64),
+    "a hash pool with a memory": lambda target: taught(HashPoolDrafter(3, 2, 8), target),
+    "a cascade over prompt lookup": lambda target: CascadeDrafter(
+        perturbed(target), PromptLookupDrafter(2, 2), 3
+    ),
+    "a cascade over suffix decoding": lambda target: CascadeDrafter(
+        perturbed(target), SuffixDrafter(3), 3
+    ),
+    "draft model that stops at high entropy": lambda target: ModelDrafter(
+        perturbed(target), Entropy(3, 0.9)
+    ),
+    "draft model of the length that pays best": lambda target: ModelDrafter(
+        perturbed(target), Optimal(3, 0.3, 0.5)
+    ),
+    "draft model that stops when probably refused": lambda target: ModelDrafter(
+        perturbed(target), Predicted(3, (0.5, 0.5, -0.3, 0.4))
+    ),
+    "Jacobi iteration": lambda target: JacobiDrafter(3),
+    "Lookahead, a tree": lambda target: LookaheadDrafter(2, 3, 2),
+    "Lookahead, a tree with the prompt's n-grams": lambda target: LookaheadDrafter(
+        2, 2, 2, from_prompt=True
+    ),
+    "a draft model, then a smaller one": lambda target: RelayDrafter(
+        [(ModelDrafter(perturbed(target), 1), 1), (ModelDrafter(perturbed(target, 0.3), 2), 2)]
+    ),
+    "draft model of another temperature": lambda target: TemperedDrafter(
+        ModelDrafter(perturbed(target), 2), 0.6
+    ),
+    "draft model that chooses while the target draws": lambda target: TemperedDrafter(
+        ModelDrafter(perturbed(target), 3)
+    ),
+    "draft model with the target's noise": lambda target: CoupledDrafter(
+        ModelDrafter(perturbed(target), 3)
+    ),
     "the drafter of CONTRIBUTING.md": lambda target: printed()(3),
     "a wrapped drafter": lambda target: Wrapped(ModelDrafter(perturbed(target), 2)),
     "a cascade": lambda target: CascadeDrafter(
         perturbed(target), ModelDrafter(perturbed(target, 0.25, seed=4), 2), 3
     ),
+    "a cascade of cascades": lambda target: CascadeDrafter(
+        perturbed(target),
+        CascadeDrafter(perturbed(target, 0.2, seed=4), ModelDrafter(perturbed(target, 0.3), 1), 2),
+        3,
+    ),
     "a cascade over heads": lambda target: CascadeDrafter(
         middle := perturbed(target), BlockwiseDrafter(middle, heads(middle), 3), 3
     ),
+    "EAGLE, a chain": lambda target: EagleDrafter(target, random_head(target), 3),
+    "EAGLE, a tree of ranks, two thirds of the tokens": lambda target: EagleDrafter(
+        target,
+        random_head(target, ids=some(target)),
+        TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1]),
+    ),
+    "EAGLE-2, a tree": lambda target: EagleDrafter(target, random_head(target), Growth(2, 3, 5)),
+    "EAGLE-3, a tree": lambda target: EagleDrafter(
+        target, random_head(target, "eagle3"), Growth(2, 3, 5)
+    ),
+    "multi-token prediction": lambda target: MtpDrafter(target, random_head(target, "mtp"), 3),
     "early exit": lambda target: EarlyExitDrafter(target, 1, 3, reuse=False),
     "early exit whose layers are not run again": lambda target: EarlyExitDrafter(target, 1, 3),
+    "early exit with an adapter": lambda target: EarlyExitDrafter(
+        target, 1, 3, adapter=exit_head(target)
+    ),
+    "the target without some sublayers": lambda target: LayerSkipDrafter(
+        target, [(0, "mlp"), (1, "attention")], 3
+    ),
+    "the target in 8 bits": lambda target: QuantisedDrafter(target, 8, 3),
+    "the target in 3 bits": lambda target: QuantisedDrafter(target, 3, 3),
+    "look-ahead rows": lambda target: PassDrafter(target, lookahead(target)),
     "the target on sinks and a window": lambda target: SparseCacheDrafter(target, 1, 3, 3),
+    "the target on chunks that its query asks for": lambda target: SparseCacheDrafter(
+        target, 1, 2, 3, Chunks([0, 1], 2, 2)
+    ),
     "a tree grown over cached nodes, chosen": lambda target: GrownDrafter(
         perturbed(target), two_likeliest
     ),
     "a tree drawn level by level over cached nodes": lambda target: GrownDrafter(
         perturbed(target), two_drawn
     ),
+    "a tree drawn by two drafts, merged": lambda target: MergedDrafter(
+        [ModelDrafter(perturbed(target), 2), ModelDrafter(perturbed(target, seed=3), 2)]
+    ),
+    "a tree drawn by a draft, merged with heads": lambda target: MergedDrafter(
+        [
+            MedusaDrafter(target, heads(target, 2), TokenTree([0, 0], [-1, 0])),
+            ModelDrafter(perturbed(target), Heuristic(2, first=1)),
+        ]
+    ),
+    "a tree drawn in Sequoia's shape": lambda target: SequoiaDrafter(
+        perturbed(target), 3, rates=(0.6, 0.3)
+    ),
+    "a tree drawn in a given shape, independently": lambda target: ShapedDrafter(
+        perturbed(target), TokenTree([0, 1, 0], [-1, -1, 0]), with_replacement
+    ),
+    "a tree drawn in a given shape, then chosen": lambda target: ShapedDrafter(
+        perturbed(target), TokenTree([0, 1, 0], [-1, -1, 1]), drawn_then_chosen
+    ),
+    "SpecExec's tree": lambda target: SpecExecDrafter(perturbed(target), 4, width=2, depth=3),
     "a tree of chosen tokens": lambda target: TreeDrafter(
         perturbed(target), grow(broken.chosen(2)), 2
     ),
@@ -96,7 +274,13 @@ DRAFTERS = {
 NATIVE_ONLY = {
     "early exit",
     "early exit whose layers are not run again",
+    "early exit with an adapter",
+    "the target without some sublayers",
+    "the target in 8 bits",
+    "the target in 3 bits",
+    "look-ahead rows",
     "the target on sinks and a window",
+    "the target on chunks that its query asks for",
 }
 
 # Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is
@@ -114,6 +298,9 @@ TREES = {
     "tree, drawn without replacement": (grow(broken.without_replacement(2)), 1),
     "tree, drawn then chosen": (grow(broken.mixed(2)), 1),
 }
+INDEPENDENT = {
+    name: way for name, way in TREES.items() if "with replacement" in name or "merged" in name
+}
 # Rules: each with the ways of drafting that it judges.
 RULES = {
     rule.name: (rule, ways)
@@ -121,6 +308,8 @@ RULES = {
         (a.speculative_sampling, CHAINS | TREES),
         (a.sample_and_match, CHAINS | TREES),
         (a.block_verification, CHAINS),
+        (a.traversal_verification, CHAINS | TREES),
+        (a.k_seq(2), CHAINS | INDEPENDENT),
         (a.exact_match, CHAINS | TREES),
         (a.lenient(1.0), CHAINS | TREES),
         (a.lenient_scaled(1.0), CHAINS | TREES),

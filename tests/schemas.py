@@ -35,6 +35,39 @@ HELD_OUT = fields(
 PROFILE = fields(device=TEXT, threads=NUMBER, bandwidth=NUMBER, throughput=each(NUMBER))
 ACCURACIES = rows(rows(NUMBER))
 SCHEMAS = {
+    "round": fields(
+        about=TEXT,
+        prompt=TEXT,
+        seed=NUMBER,
+        rounds=rows(
+            fields(
+                before=TEXT,
+                context=NUMBER,
+                accepted=NUMBER,
+                rows=rows(fields(words=rows(TEXT), p=rows(NUMBER), tests=rows({}, 0)), 2),
+                token=fields(word=NUMBER, kind=TEXT, u=MAYBE),
+                caches=fields(target=rows(NUMBER, 3), draft={"type": ["array", "null"]}),
+            )
+        ),
+        passes=rows(fields(drafts=rows(TEXT, 0), accepted=NUMBER, token=TEXT)),
+    ),
+    "serving": fields(
+        context=NUMBER,
+        new_tokens=NUMBER,
+        turns=NUMBER,
+        tables=each(fields(batches=rows(NUMBER), tokens=rows(NUMBER), seconds=rows(rows(NUMBER)))),
+        gains=rows(
+            fields(
+                batch=NUMBER,
+                gamma=NUMBER,
+                temperature=NUMBER,
+                speedup=SPREAD,
+                own=NUMBER,
+                minimum=NUMBER,
+                tokens_per_second=fields(plain=NUMBER, drafted=NUMBER),
+            )
+        ),
+    ),
     "speed": fields(
         profile=PROFILE,
         packed=each(TRUTH),
@@ -69,6 +102,40 @@ SCHEMAS = {
                 seconds=each(rows(NUMBER, 3)),
             )
         ),
+    ),
+    "models": fields(
+        profile=PROFILE,
+        context=NUMBER,
+        passes=rows(
+            fields(
+                model=TEXT,
+                dtype=TEXT,
+                packed=TRUTH,
+                parameters=NUMBER,
+                weight_bytes=NUMBER,
+                cache_bytes=NUMBER,
+                seconds=each(rows(NUMBER, 3)),
+            ),
+            4,
+        ),
+        drafting=rows(
+            fields(
+                domain=TEXT,
+                temperature=NUMBER,
+                turns=NUMBER,
+                target_seconds=NUMBER,
+                gammas=each(
+                    fields(speedup=SPREAD, tau=SPREAD, alpha=SPREAD, c=NUMBER, flags=rows(TEXT, 0))
+                ),
+            ),
+            4,
+        ),
+    ),
+    "next_words": fields(
+        model=TEXT,
+        story=TEXT,
+        texts=each(TEXT),
+        contexts=rows(fields(prompt=TEXT, words=rows(rows({}, 2)), tail=rows(rows(NUMBER, 2), 0))),
     ),
     "live": fields(
         cores=NUMBER,
@@ -105,6 +172,29 @@ SCHEMAS = {
             )
         ),
     ),
+    "eagle": fields(
+        target=TEXT,
+        texts=NUMBER,
+        epochs=NUMBER,
+        heads=each(
+            fields(
+                agrees=fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), tokens=rows(NUMBER, 4)),
+                alpha=fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), tokens=rows(NUMBER, 4)),
+            )
+        ),
+        vocabulary=rows(
+            fields(
+                tokens=NUMBER,
+                alpha=fields(value=NUMBER, error=NUMBER),
+                covered=fields(value=NUMBER),
+            )
+        ),
+        reliability=rows(fields(confidence=NUMBER, accepted=NUMBER, count=NUMBER)),
+        shapes=rows(fields(draft=TEXT, temperature=NUMBER, tau=NUMBER, error=NUMBER), 8),
+        example=fields(
+            words=rows(TEXT, 3), laws=rows(fields(agrees=NUMBER, law=rows({"type": "array"})), 2)
+        ),
+    ),
     "medusa": fields(
         target=TEXT,
         decay=NUMBER,
@@ -118,6 +208,38 @@ SCHEMAS = {
                 rate=NUMBER,
                 own_loss=NUMBER,
                 accuracies=each(ACCURACIES),
+            )
+        ),
+    ),
+    "stopping": fields(
+        grids=fields(
+            prompt=TEXT,
+            runs=rows(fields(start=TEXT, rows=rows(fields(place=NUMBER, accepted=NUMBER)))),
+        ),
+        drafts=fields(
+            prompt=TEXT,
+            target=TEXT,
+            draft=TEXT,
+            words=rows(TEXT),
+            places=rows(fields(q=rows(NUMBER), h=rows(NUMBER), right=NUMBER)),
+        ),
+        acceptance=fields(
+            contexts=NUMBER,
+            rows=rows(fields(temperature=NUMBER, drawn=NUMBER, chosen=NUMBER)),
+            own=rows(fields(draft_temperature=NUMBER, alpha=NUMBER)),
+        ),
+        rounds=rows(fields(domain=TEXT, method=TEXT, temperature=NUMBER, tau=NUMBER, fed=NUMBER)),
+    ),
+    "stages": fields(
+        profile=PROFILE,
+        rows=rows(
+            fields(
+                dtype=TEXT,
+                domain=TEXT,
+                temperature=NUMBER,
+                tokens_per_second=each(NUMBER),
+                drafters=each(fields(**EXPLAINED)),
+                **EXPLAINED,
             )
         ),
     ),
@@ -148,6 +270,25 @@ SCHEMAS = {
             )
         ),
     ),
+    "trees": fields(
+        rules=fields(laws=NUMBER, vocabulary=NUMBER, k=NUMBER, rows=each(each(NUMBER))),
+        random_laws=fields(laws=NUMBER, k_seq_below_walk=NUMBER, mean=each(NUMBER)),
+        rates=each(rows(NUMBER)),
+        growth=rows(
+            fields(temperature=NUMBER, nodes=NUMBER, way=TEXT, fed=NUMBER, tokens=NUMBER), 12
+        ),
+        judged=rows(fields(temperature=NUMBER, rule=TEXT, tokens=NUMBER)),
+        batches=rows(
+            fields(temperature=NUMBER, sequences=NUMBER, batch=NUMBER, tree=NUMBER, tokens=NUMBER)
+        ),
+        clock=fields(
+            target=each(NUMBER),
+            draft=NUMBER,
+            overhead=NUMBER,
+            rates=rows(NUMBER),
+            shapes=each(fields(parents=rows(NUMBER, 0), expected=NUMBER, speedup=SPREAD)),
+        ),
+    ),
     "versions": fields(
         old=TEXT,
         new=TEXT,
@@ -162,9 +303,133 @@ SCHEMAS = {
             )
         ),
     ),
+    "exits": fields(
+        targets=each(
+            fields(
+                layers=NUMBER,
+                places=NUMBER,
+                rates=rows(NUMBER),
+                agreement=rows(NUMBER),
+                settled=rows(NUMBER),
+                adapters=each(fields(rate=NUMBER, agreement=NUMBER)),
+                text=rows(TEXT),
+                depth=rows(NUMBER),
+            )
+        )
+    ),
+    "skips": fields(
+        targets=each(
+            fields(
+                layers=NUMBER,
+                places=NUMBER,
+                bytes=each(NUMBER),
+                search=fields(
+                    evaluations=NUMBER,
+                    greedy=rows(fields(skip=rows({"type": "array"}, 0), rate=NUMBER)),
+                    random=rows(fields(skip=rows({"type": "array"}, 0), rate=NUMBER)),
+                ),
+            )
+        )
+    ),
+    "bits": fields(
+        targets=each(
+            fields(
+                places=NUMBER,
+                bytes=NUMBER,
+                rows=rows(fields(bits=NUMBER, rate=NUMBER, agreement=NUMBER, bytes=NUMBER)),
+            )
+        )
+    ),
+    "ahead": fields(
+        targets=each(
+            fields(rows=fields(rounds=NUMBER, reached=rows(NUMBER), conditional=rows(NUMBER)))
+        )
+    ),
+    "selfspeed": fields(
+        targets=each(
+            fields(
+                gamma=NUMBER,
+                turns=NUMBER,
+                target_seconds=NUMBER,
+                layers=NUMBER,
+                alone=each(NUMBER),
+                reuse=each(NUMBER),
+                rows=rows(
+                    fields(
+                        method=TEXT,
+                        levels=NUMBER,
+                        speedup=SPREAD,
+                        alpha=NUMBER,
+                        tau=NUMBER,
+                        draft=NUMBER,
+                        verify=NUMBER,
+                        other=NUMBER,
+                        from_costs=NUMBER,
+                    )
+                ),
+            )
+        )
+    ),
+    "sparse": fields(
+        weights=NUMBER,
+        gamma=NUMBER,
+        window=NUMBER,
+        rows=rows(
+            fields(
+                context=NUMBER,
+                cache_bytes=NUMBER,
+                turns=NUMBER,
+                seconds=NUMBER,
+                drafts=rows(fields(draft=TEXT, speedup=SPREAD, alpha=NUMBER, tau=NUMBER, c=NUMBER)),
+            )
+        ),
+    ),
     "trained_on": fields(
         tokens_per_step=NUMBER,
         before=fields(target_steps=NUMBER, distil_steps=NUMBER, held_out=HELD_OUT),
         longer=fields(target_steps=NUMBER, distil_steps=NUMBER, held_out=HELD_OUT),
+    ),
+    "lookup": fields(
+        new_tokens=NUMBER,
+        vocab_size=NUMBER,
+        datastore_tokens=NUMBER,
+        answers=rows(fields(kind=TEXT, prompt=TEXT, answer=TEXT, reference=TEXT)),
+        history=rows(fields(prompt=TEXT, answer=TEXT)),
+        pieces=each(TEXT),
+        rows=rows(
+            fields(
+                drafter=TEXT,
+                size=MAYBE,
+                kind=TEXT,
+                answer=NUMBER,
+                tokens=NUMBER,
+                rounds=NUMBER,
+                drafted_rounds=NUMBER,
+                drafted_round_tokens=NUMBER,
+                nodes=NUMBER,
+                accepted=NUMBER,
+                tested=NUMBER,
+            )
+        ),
+    ),
+    "drafting": fields(
+        context=NUMBER,
+        vocab_size=NUMBER,
+        datastore_tokens=NUMBER,
+        rows=each(fields(start=NUMBER, median=NUMBER, p95=NUMBER)),
+        indexes=each(fields(seconds=NUMBER, bytes=NUMBER)),
+    ),
+    "smollm2": fields(
+        profile=PROFILE,
+        gamma=NUMBER,
+        rows=rows(
+            fields(
+                dtype=TEXT,
+                domain=TEXT,
+                temperature=NUMBER,
+                tokens_per_second=each(NUMBER),
+                **EXPLAINED,
+            )
+        ),
     ),
 }

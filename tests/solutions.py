@@ -14,7 +14,7 @@ from pathlib import Path
 from conftest import ROOT
 from IPython.core.inputtransformer2 import TransformerManager
 
-CHAPTERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+CHAPTERS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))  # not the appendices
 ASKED = re.compile(r"\n+exercises\.(check_\w+)\((\w+)\)\s*$")
 SOLUTION = re.compile(
     r"<details><summary>(?:Solution|One solution)</summary>(.*?)</details>", flags=re.S

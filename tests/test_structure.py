@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = """checks roofline theory sampling tree proposal acceptance engine speculation decoding loading
-measure drafters gpu serving training exercises viz""".split()  # from below
+measure drafters gpu serving training exercises viz __main__""".split()  # from below
 FILES = {
     ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
     for file in sorted(ROOT.glob("specdec_lite/**/*.py"))

@@ -566,3 +566,29 @@ def test_what_is_no_number_is_refused_by_name(wrong):
     }.items():
         with pytest.raises(TypeError, match=rf"^{name}=.*must be a number"):
             call()
+
+
+def test_rounds_of_longer_drafts_begin_in_harder_places():
+    rates = np.array([0.97, 0.45])
+    moves = np.array([[0.9, 0.1], [0.2, 0.8]])
+    firsts = [rates @ theory.round_starts(rates, moves, gamma) for gamma in (1, 2, 4, 8)]
+    assert [round(first, 3) for first in firsts] == [0.767, 0.74, 0.698, 0.648]
+    rng = np.random.default_rng(0)
+    state = 0
+    starts = np.zeros(2)
+    for _ in range(20_000):
+        starts[state] += 1
+        for _ in range(4):
+            kept = rng.random() < rates[state]
+            state = int(rng.random() < moves[state, 1])
+            if not kept:
+                break
+        else:
+            state = int(rng.random() < moves[state, 1])
+    assert starts / starts.sum() == pytest.approx(theory.round_starts(rates, moves, 4), abs=0.02)
+    alike = theory.round_starts([0.7, 0.7], moves, 8)
+    assert alike == pytest.approx(theory.round_starts([0.7, 0.7], moves, 1)), "one rate: no drift"
+    with pytest.raises(ValueError, match="sum to 1"):
+        theory.round_starts(rates, moves / 2, 4)
+    with pytest.raises(ValueError, match="must fit"):
+        theory.round_starts([0.5], moves, 4)

@@ -182,3 +182,29 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(message):
     with pytest.raises(ValueError, match=message):
         BAD[message](model, cache)
     assert cache.length == len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("kind", ["full attention", "Llama", "fixed shapes"])
+def test_a_pass_without_logits_has_the_same_states_and_keys(kind):
+    model = MODELS.get(kind) or hugging_face("Llama")
+    if kind == "fixed shapes":
+        model = StaticLM(MODELS["full attention"], 64, sizes=(1, 10))
+    with_head, without = model.new_cache(), model.new_cache()
+    right = model.score(PROMPT, with_head, hidden_layers=(1, "final"))
+    scores = model.score(PROMPT, without, hidden_layers=(1, "final"), logits=False)
+    assert all(torch.allclose(scores.hidden[b], right.hidden[b]) for b in (1, "final"))
+    assert scores.logits.shape[1] == (10 if kind == "Llama" else 0)
+    after = [model.score([3], cache).logits for cache in (with_head, without)]
+    assert (after[0] - after[1]).abs().max() < 1e-10
+
+
+def test_keys_are_those_that_were_stored_and_only_native_models_show_them():
+    model = MODELS["full attention"]
+    cache = prefilled(model)
+    for layer in range(3):
+        assert cache.keys(layer).shape == (1, 2, len(PROMPT) - 1, 8)
+        assert torch.equal(cache.keys(layer)[0], cache.storage.tensors.keys[layer, 0, :, :9])
+    with pytest.raises(ValueError, match="layer=3"):
+        cache.keys(3)
+    with pytest.raises(ValueError, match="keys.* needs a native model"):
+        hugging_face("Llama").new_cache().keys(0)

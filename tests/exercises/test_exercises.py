@@ -71,6 +71,14 @@ def test_error_in_the_answer_is_shown_and_not_raised(check, broken, said):
     assert not outcome and said in outcome.message
 
 
+def test_a_line_left_open_is_named_whatever_python_says_of_it(check=CHECKS[0]):
+    def open_line(*case):
+        row = ...
+        row[0] = 1
+
+    assert check(open_line).message == "the line with ... is still to be written."
+
+
 @pytest.mark.parametrize(
     "check, wrong, said", MISTAKES, ids=[f"{called(check)}-{said}" for check, _, said in MISTAKES]
 )

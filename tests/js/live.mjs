@@ -5,7 +5,8 @@ import { loadKernel } from "../../site/live/kernel.js";
 import { Llama } from "../../site/live/llama.js";
 import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
-import { expectedTokens, interval } from "../../site/live/explain.js";
+import { beyond, expectedTokens, explanation, interval } from "../../site/live/explain.js";
+import { STOPS } from "../../site/live/tour.js";
 import { build, run } from "../../site/live/worker.js";
 
 v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
@@ -135,6 +136,8 @@ const jobs = {
     tokens: r.points.map((point) => expectedTokens(...point)),
     intervals: r.counts.map((pair) => interval(...pair)),
   }),
+  explain: (r) => r.results.map((result) => ({ doubt: beyond(result), words: explanation(result) })),
+  stops: () => STOPS,
   async run(r) {
     const messages = [],
       models = await engine(r);

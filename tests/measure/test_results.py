@@ -141,6 +141,44 @@ def test_published_figures_name_their_source():
         results.published("table")
 
 
+def entry(speedup, ceiling, *flags):
+    spread = lambda x: {"value": x, "interval": [x - 0.1, x + 0.1]}
+    return {
+        "speedup": spread(speedup),
+        "ceiling": spread(ceiling),
+        "tau": spread(2.0),
+        "prediction": {"verify": 1.25},
+        "flags": list(flags),
+    }
+
+
+def test_a_flagged_figure_is_not_printed():
+    assert results.believed(entry(1.5, 2.0)) == "1.50 [1.40, 1.60]"
+    flagged = results.believed(entry(1.5, 2.0, "T(1) moved by 25 %"))
+    assert flagged == "flagged: T(1) moved by 25 %" and "1.5" not in flagged
+
+
+def test_a_speedup_above_its_ceiling_has_the_ceiling_beside_it():
+    said = results.believed(entry(1.5, 1.45))
+    assert said == "1.50 [1.40, 1.60], above its ceiling of 1.45 within the noise"
+    assert "ceiling" not in results.believed(entry(1.5, 1.45), "tau")
+
+
+def test_the_ceiling_is_what_a_plain_token_costs_times_tau_over_v():
+    others = {"b": entry(1.0, 1.70), "disturbed": entry(1.0, 9.0)}
+    row = entry(1.0, 1.76) | {"drafter": "a", "drafters": others}
+    assert results.plain_cost(row) == pytest.approx(1.76 * 1.25 / 2.0)
+
+
+def test_recordings_of_speed_in_chapters_say_what_is_not_to_be_believed():
+    for found in results.speeds():
+        for row in found.data["rows"]:
+            assert results.drafters(row)[row["drafter"]] is row and results.plain_cost(row) > 1
+            for each in results.drafters(row).values():
+                assert isinstance(each["flags"], list) and each["ceiling"]["value"] > 0
+    assert results.speeds()
+
+
 # Numbers that are typed in prose ------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +206,7 @@ def test_the_changelog_quotes_the_pair_that_ships_and_its_recorded_speeds():
         f"α = {short(held_out['alpha'], 3)}",
     ]
     for recording in map(results.load, results.names("speed")):
-        rows = recording.data["rows"]
+        rows = [row for row in recording.data["rows"] if not row.get("flags")]
         among = lambda value, dtype, *temperatures: [
             row[value]["value"]
             for row in rows
@@ -184,7 +222,7 @@ def test_the_changelog_quotes_the_pair_that_ships_and_its_recorded_speeds():
                 other["speedup"]["value"] / row["speedup"]["value"]
                 for row in rows
                 for name, other in row["drafters"].items()
-                if name == "block_verification"
+                if name == "block_verification" and not other.get("flags")
             ],
         ]
         quoted += [

@@ -27,7 +27,8 @@ def drag(page, chart: str, start: tuple[float, float], end: tuple[float, float])
     svg = page.get_by_role("img", name=chart)
     svg.scroll_into_view_if_needed()
     box, left = svg.bounding_box(), 62 if page.locator(".sdl-roofline").count() else 40
-    at = lambda x, y: (box["x"] + left + x * (box["width"] - 12 - left), box["y"] + 250 - y * 220)
+    foot, across = box["height"] - 40, box["width"] - 12 - left
+    at = lambda x, y: (box["x"] + left + x * across, box["y"] + foot - y * (foot - 30))
     page.mouse.move(*at(*start))
     page.mouse.down()
     page.mouse.move(*at(*end), steps=4)
@@ -70,12 +71,12 @@ def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwi
     page = mounted(widget(), 390, has_touch=True, is_mobile=True)
     values = lambda: [value(page, name) for name in names]
     first = values()
-    finger(page, chart, *[(200, y) for y in range(200, 20, -20)])
+    finger(page, chart, *[(200, y) for y in range(140, 20, -20)])
     assert values() == first
-    finger(page, chart, (250, 150))
+    finger(page, chart, (250, 120))
     tapped = values()
     assert tapped != first
-    finger(page, chart, *[(x, 150) for x in range(250, 80, -10)])
+    finger(page, chart, *[(x, 120) for x in range(250, 80, -10)])
     assert all(a < b for a, b in zip(values()[-1:], tapped[-1:]))
 
 
@@ -159,7 +160,7 @@ def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted,
             return r.left < around.left - 1 || r.right > around.right + 1
               || r.top < around.top - 1 || r.bottom > around.bottom + 1;
           };
-          const plane = { left: box.left + 60, right: box.right, top: box.top, bottom: box.top + 252 };
+          const plane = { left: box.left + 60, right: box.right, top: box.top, bottom: box.bottom - 38 };
           const texts = [...svg.querySelectorAll("text")];
           const words = texts.filter((node) => beyond(node, frame)).map((node) => node.textContent);
           const lines = [...svg.querySelectorAll("path, line")].filter((node) => beyond(node, plane));

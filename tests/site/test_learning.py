@@ -126,7 +126,7 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
 
 @pytest.mark.browser
 def test_explorer_shows_what_the_library_computes(open_page):
-    page = open_page(START)
+    page = open_page("notebooks/07_how_fast.html")
     scroll_through(page)
     explorer = page.locator(f"{INTERACTIVES}[data-module=explorer]").first
     for alpha, gamma, c in [(0.8, 4, 0.1), (0.9, 10, 0.02), (0.5, 3, 0.6)]:

@@ -433,6 +433,41 @@ def test_the_page_formulas_equal_pythons():
     assert np.allclose(answer["intervals"], [(w.low, w.high) for w in wilson], atol=1e-6)
 
 
+def test_a_speedup_above_its_ceiling_is_not_left_without_a_sentence():
+    """The reviewer's run, 2.44 where 2.2 is the most; below it nothing is said."""
+    run = {
+        "costs": {"target": [2.0, 2.1, 2.2, 2.3], "inLoop": 0.3, "draft": 0.2},
+        "stats": {"tau": 2.86, "alpha": 0.8},
+        "options": {"gamma": 2},
+        "plain": [2.2, 2.1, 2.6],
+        "simd": True,
+    }
+    ceiling = min(2.86 / 1.1, 2.86 / (1 + 2 * 0.15))
+    above, below = node("explain", results=[run | {"speedup": x} for x in (2.44, ceiling - 0.01)])
+    assert f"2.44× is above its ceiling of {ceiling:.2f}×" in above["doubt"]
+    assert above["words"].startswith(above["doubt"]) and "2.2 ms a token" in above["doubt"]
+    assert below["doubt"] is None and "ceiling" not in below["words"]
+
+
+def test_the_tour_has_six_stops_that_the_page_can_show():
+    stops = node("stops")
+    assert len(stops) == 6 and {stop["look"] for stop in stops} <= {
+        "run",
+        "text",
+        "costs",
+        "speedup",
+        "why",
+    }
+    offered = sum(map(len, live.PRESETS.values()))
+    assert all(stop["words"] and 0 <= stop["set"].get("preset", 0) < offered for stop in stops)
+    assert {name for stop in stops for name in stop["set"]} <= {
+        "preset",
+        "gamma",
+        "temperature",
+        "format",
+    }
+
+
 def test_a_whole_run_of_the_worker(shipped):
     """What the worker posts: a trace first, then numbers that follow from it."""
     options = {

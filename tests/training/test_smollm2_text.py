@@ -10,6 +10,7 @@ from models_zoo import native
 
 from specdec_lite.loading.pairs import _tokenizer
 from specdec_lite.loading.smollm2 import smollm2_folder
+from specdec_lite.loading.smollm2_tasks import AGENT, HISTORY, TASKS, chat
 from specdec_lite.training import smollm2_prompts, smollm2_text
 from specdec_lite.training.smollm2_prompts import (
     GRAM,
@@ -155,3 +156,19 @@ def test_the_command_says_what_there_is(tmp_path, tokenizer, target, monkeypatch
     assert capsys.readouterr().out.startswith("0 answers to ")
     main(["--folder", str(tmp_path), "--batches", "1", "--new-tokens", "3"])
     assert capsys.readouterr().out.startswith(f"{first} answers to ")
+
+
+def test_what_is_measured_is_apart_from_what_is_trained_on(tokenizer, training):
+    """The measured requests share neither 50 tokens with a training prompt nor its whole text, and
+    are all different; their passages stand in no document that prompts are made of.
+    """
+    every = [task for rows in (*TASKS.values(), AGENT, HISTORY) for task in rows]
+    assert len({task.text for task in every}) == len(every) == 8 * 6
+    assert [*TASKS] == list(KINDS) and {len(rows) for rows in TASKS.values()} == {6}
+    measured = [Prompt(task.kind, task.text, chat(tokenizer, task.text)) for task in every]
+    assert apart(training, measured, tokenizer) == training
+    taken = {gram for prompt in measured for gram in grams(tokenizer.encode(prompt.text))}
+    passages = smollm2_prompts.passages(False)
+    assert all(taken.isdisjoint(grams(tokenizer.encode(text))) for text in passages[::20])
+    copied = [Prompt("edit", measured[12].text + " Now.", measured[12].ids)]
+    assert apart(copied, measured, tokenizer) == [], "a copy is seen"

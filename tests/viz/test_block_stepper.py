@@ -291,3 +291,14 @@ def test_does_not_play_for_those_who_ask_for_less_motion(recorded, mounted):
         page.get_by_role("button", name="step").is_visible()
         and page.get_by_role("button", name="Play").count() == 0
     )
+
+
+@pytest.mark.browser
+def test_the_jump_lands_where_the_task_is_answered(recorded, mounted):
+    page = mounted(recorded)
+    whole = next(i for i, block in enumerate(recorded.rounds) if block["accepted"] == 3)
+    for _ in range(whole + 1):
+        page.get_by_role("button", name="block ▶▶").click()
+        at = page.evaluate("model.get('moment')")
+        assert moments_of(recorded.rounds)[at]["kind"] == "reuse"
+    says(page, ".sdl-task-state", "Solved")

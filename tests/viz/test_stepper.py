@@ -167,3 +167,14 @@ def test_stepped_by_keyboard_and_mouse(run, mounted, width):
         page.locator("svg[role=img]").get_attribute("aria-label").startswith("Caches by position.")
     )
     assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")
+
+
+@pytest.mark.browser
+def test_the_jump_lands_where_the_task_is_answered(run, mounted):
+    rounds = run[3]
+    page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds))
+    whole = next(i for i, record in enumerate(rounds) if record["accepted"] == 3)
+    for at in range(whole + 1):
+        page.get_by_role("button", name="round ▶▶").click()
+        assert moments(rounds)[page.evaluate("model.get('moment')")]["kind"] == "cut"
+    says(page, ".sdl-task-state", "Solved")

@@ -1,0 +1,75 @@
+"""The recording of trees: its closed forms held against the rules that run, and the command at toy
+size.
+"""
+
+import numpy as np
+import pytest
+import torch
+from text_laws import random_law
+
+from benchmarks import trees
+from specdec_lite.acceptance import (
+    block_law,
+    draw_tree,
+    k_seq,
+    sample_and_match,
+    speculative_sampling,
+)
+from specdec_lite.drafters.grow import (
+    drawn_then_chosen,
+    likeliest,
+    with_replacement,
+    without_replacement,
+)
+
+chosen = lambda row, count, rng: likeliest(row, count)
+chosen_first = lambda row, count, rng: drawn_then_chosen(row, count, rng)[::-1]
+one = lambda row, count, rng: with_replacement(row, 1, rng)
+RUN = {
+    "walk, 1 draw": (speculative_sampling, one),
+    "match, 3 independent draws": (sample_and_match, with_replacement),
+    "walk, 3 independent draws": (speculative_sampling, with_replacement),
+    "K-SEQ, 3 independent draws": (k_seq(3), with_replacement),
+    "walk, 3 without replacement": (speculative_sampling, without_replacement),
+    "walk, 3 chosen": (speculative_sampling, chosen),
+    "walk, 2 chosen, then 1 drawn": (speculative_sampling, chosen_first),
+    "walk, 1 drawn, then 2 chosen": (speculative_sampling, drawn_then_chosen),
+}
+
+
+@pytest.mark.parametrize("name", trees.RULES)
+def test_a_closed_form_is_what_the_rule_does(name):
+    rule, siblings = RUN[name]
+    pairs = [(random_law(s, 4)(()), random_law(s + 9, 4)(())) for s in range(2)]
+    ran = [
+        block_law(lambda _, p=p: p, lambda _, q=q: q, rule, 1, draw_tree(siblings, 3)).mean_length
+        for p, q in pairs
+    ]
+    p, q = (torch.stack(rows).numpy() for rows in zip(*pairs))
+    assert 1 + trees.RULES[name](p, q, 3) == pytest.approx(ran, abs=1e-9)
+
+
+def test_no_rule_is_recorded_above_the_best():
+    rows = trees.rules(6)["rows"]
+    for temperature in map("{:g}".format, trees.TEMPERATURES):
+        best = [rows[name][temperature] for name in trees.BEST]
+        for name in list(trees.RULES)[:4]:
+            assert rows[name][temperature] <= best[0] + 1e-9
+        assert rows["walk, 3 without replacement"][temperature] <= best[1] + 1e-9
+    assert trees.random_laws(20)["k_seq_below_walk"] == 0
+
+
+def test_a_binary_tree_has_two_children_everywhere():
+    assert trees.binary(6).parents == (-1, -1, 0, 0, 1, 1)
+    assert np.array_equal(trees.binary(3).tokens, [0, 1, 0])
+
+
+def test_the_command_resumes_and_measures_one_part_again(tmp_path):
+    out = tmp_path / "trees.json"
+    toy = ["--laws", "2", "--prompts", "1", "--tokens", "4", "--nodes", "2", "--turns", "3"]
+    assert trees.main([*toy, "--out", str(out)]) == out
+    first = out.read_text(encoding="utf-8")
+    trees.main([*toy, "--out", str(out)])
+    assert out.read_text(encoding="utf-8") == first
+    trees.main([*toy, "--only", "rules", "--laws", "3", "--out", str(out)])
+    assert '"laws": 3' in out.read_text(encoding="utf-8")

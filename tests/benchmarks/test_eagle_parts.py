@@ -1,0 +1,40 @@
+"""The command that records what EAGLE's parts are worth: a whole run on a tiny target."""
+
+import json
+
+import jsonschema
+import torch
+from models_zoo import native
+from schemas import SCHEMAS
+
+from benchmarks import eagle as parts
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.training import eagle
+
+
+class Numbers:
+    """A tokenizer whose words are numbers."""
+
+    def encode(self, text):
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids):
+        return " ".join(str(int(token)) for token in ids)
+
+
+def test_a_whole_recording(tmp_path, monkeypatch):
+    target = native(vocab_size=40, dtype=torch.float32)
+    rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
+    samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in rows]
+    monkeypatch.setattr(parts, "load_pair", lambda **options: Pair(target, target, Numbers()))
+    monkeypatch.setattr(eagle, "pair_texts", lambda *args: eagle.Texts(samples, samples))
+    monkeypatch.setattr(parts, "evaluation_prompts", lambda: {"text": [{"text": "5 17 3"}] * 2})
+    words = "--epochs 1 --prompts 2 --new-tokens 6".split()
+    parts.main([*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "eagle.json")])
+    data = json.loads((tmp_path / "eagle.json").read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["eagle"])
+    assert set(data["heads"]) == set(parts.HEADS)
+    whole = data["vocabulary"][-1]
+    assert whole["tokens"] == 40 and abs(whole["covered"]["value"] - 1) < 1e-5
+    covered = [row["covered"]["value"] for row in data["vocabulary"]]
+    assert covered == sorted(covered)

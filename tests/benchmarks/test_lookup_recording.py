@@ -1,0 +1,113 @@
+"""The recordings of drafts without a model, at toy size: each command runs to its end and writes what
+chapter 8 reads. No test here says how fast anything is.
+"""
+
+import argparse
+from types import SimpleNamespace
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from models_zoo import native
+from schemas import SCHEMAS
+
+from benchmarks import drafting, lookup, smollm2
+from specdec_lite import generate, results
+from specdec_lite.drafters.indexes import Counts, SuffixArray
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.measure.replay import replay
+
+TARGET = native(num_layers=1, max_positions=512)
+STORE = np.random.default_rng(0).integers(0, 48, 3000)
+
+
+class Words:
+    """A tokenizer of 48 tokens; every text has eleven."""
+
+    def encode(self, text):
+        return [ord(letter) % 48 for letter in text[-11:]]
+
+    def decode(self, ids):
+        return " ".join(map(str, ids))
+
+    def apply_chat_template(self, messages, **options):
+        return self.encode(messages[0]["content"])
+
+    def __len__(self):
+        return 48
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lookup")
+    options = f"--each 1 --new-tokens 12 --recycling 4 --work {folder}/a --out {folder}/lookup.json"
+    index = SuffixArray(STORE), Counts(STORE, 48, 3)
+    run = lambda: lookup.main(options.split(), lambda *_: (TARGET, Words()), lambda: index)
+    return run(), run, folder / "a"
+
+
+def test_answers_are_greedy_and_kept(recorded, monkeypatch):
+    path, run, kept = recorded
+    before = kept.read_text()
+    assert len(before.splitlines()) == 6 + 2
+    run()
+    assert kept.read_text() == before, "what is answered is not asked again"
+    monkeypatch.setattr(results, "FOLDER", path.parent)
+    data = results.load("lookup").data
+    jsonschema.validate(data, SCHEMAS["lookup"])
+    for row in data["answers"]:
+        plain = generate(TARGET, lookup.ids(row["prompt"]), None, 12, stop_token_ids=(2,)).tokens
+        assert lookup.ids(row["answer"]) == plain.tolist()
+        assert all(token in data["pieces"] for token in row["answer"].split())
+
+
+def test_every_entry_adds_up(recorded, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", recorded[0].parent)
+    data = results.load("lookup").data
+    for row in data["rows"]:
+        answer = lookup.ids(data["answers"][row["answer"]]["answer"])
+        if row["kind"] != "agent" and row["drafter"] != "lookup in the passage":
+            assert row["tokens"] == len(answer)
+        assert row["tokens"] == row["accepted"] + row["rounds"]
+        assert row["accepted"] <= row["tested"] <= row["nodes"]
+    leaked = next(row for row in data["rows"] if row["drafter"] == "suffix, answers leaked")
+    cold = next(row for row in data["rows"] if row["drafter"] == "suffix, cold")
+    assert leaked["rounds"] <= cold["rounds"]
+
+
+def test_the_cost_of_a_proposal_is_recorded(tmp_path, monkeypatch):
+    options = f"--context 60 --count 4 --out {tmp_path}/drafting-toy.json".split()
+    monkeypatch.setattr(Words, "encode", lambda self, text: [ord(c) % 48 for c in text[:200]])
+    path = drafting.main(options, Words(), STORE)
+    monkeypatch.setattr(results, "FOLDER", path.parent)
+    data = results.load("drafting-toy").data
+    jsonschema.validate(data, SCHEMAS["drafting"])
+    assert data["indexes"]["suffix array"]["bytes"] == 8 * len(STORE)
+
+
+def test_every_line_of_the_table_drafts(monkeypatch):
+    monkeypatch.setattr(smollm2, "library", lambda tokenizer: STORE)
+    tokenizer = Words()
+    pair = Pair(TARGET, None, tokenizer)
+    plain = generate(TARGET, [1, 2, 3], None, 12).tokens
+    for name, make in smollm2.DRAFTERS.items():
+        for gamma in (1, 6):
+            out = generate(TARGET, [1, 2, 3], make(pair, gamma), 12)
+            assert torch.equal(out.tokens, plain), name
+
+
+def test_the_bench_has_every_kind_and_only_what_was_asked_for(monkeypatch):
+    monkeypatch.setattr(smollm2, "load_smollm2", lambda *_: (TARGET, Words()))
+    monkeypatch.setattr(smollm2, "HuggingFaceLookup", lambda *about: SimpleNamespace(about=about))
+    monkeypatch.setattr(smollm2, "smollm2_folder", lambda: "folder")
+    options = argparse.Namespace(
+        dtypes=["float32"], device="cpu", prompts=2, gammas=[5], temperatures=[0.0], new_tokens=9,
+        turns=1, least=1, drafters=["suffix"],
+    )  # fmt: skip
+    bench = smollm2.bench(options)
+    assert [*bench.prompts] == ["question", "code", "edit", "json", "summary", "story", "agent"]
+    assert {len(rows) for rows in bench.prompts.values()} == {2} and [*bench.drafters] == ["suffix"]
+    assert bench.hugging_face.about == ("folder", "float32", 5, 2) and bench.stops == (2,)
+    steps = replay(bench.drafters["suffix"](bench.pair("float32"), 5), [1], [2, 3], 48)
+    assert sum(len(step.tokens) for step in steps) == 2

@@ -1,0 +1,98 @@
+"""The recording of the two models, at toy size, and what reads it. No time is asserted."""
+
+import json
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+import torch
+from models_zoo import native, perturbed
+from schemas import SCHEMAS
+
+from benchmarks import models, next_words, speed
+from specdec_lite import results
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.measure import quoted
+
+
+def toy(options):
+    target = native(num_layers=1, max_positions=160)
+    pair = Pair(target, perturbed(target), None)
+    rng = torch.Generator().manual_seed(0)
+    rows = [torch.randint(48, (5,), generator=rng) for _ in range(2)]
+    bench = speed.Bench(
+        load=lambda dtype: pair,
+        prompts={"code": rows, "prose": rows},
+        gammas=(1, 2),
+        dtypes=("float32",),
+        new_tokens=8,
+        turns=options.turns,
+        least=options.turns,
+        drafters={"speculative": speed.DRAFTERS["speculative"]},
+    )
+    one = lambda dtype: native(dtype=getattr(torch, dtype), num_layers=1, max_positions=64)
+    targets = {"pair": one, "smollm2": one}
+    return models.Plan(bench, targets, ("float32", "bfloat16"), (1, 2, 4), 8, 0.1)
+
+
+@pytest.fixture
+def recording(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    path = tmp_path / "models.json"
+    models.main(["--turns", "2", "--out", str(path), "--work", str(tmp_path / "work")], toy)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_what_is_recorded_is_what_is_quoted(recording):
+    jsonschema.validate(recording, SCHEMAS["models"])
+    for row in recording["passes"]:
+        quote = quoted.passes(row["model"], row["dtype"])
+        assert quote.seconds == {int(k): t[1] for k, t in row["seconds"].items()}
+        assert all(low <= quote.seconds[k] <= high for k, (low, high) in quote.spread.items())
+        read = row["weight_bytes"] + row["cache_bytes"]
+        assert quote.reading == pytest.approx(
+            read / recording["profile"]["bandwidth"] / quote.seconds[1]
+        )
+        assert quote.growth(1) == 1
+    for row in recording["drafting"]:
+        quote = quoted.drafting(row["domain"], row["temperature"])
+        assert set(quote.speedup) == {1, 2} and quote.best in quote.speedup
+        for gamma, entry in row["gammas"].items():
+            assert quote.alpha[int(gamma)] == entry["alpha"]["value"]
+            assert quote.c[int(gamma)] == entry["c"]
+
+
+def test_the_best_gamma_is_one_that_nothing_speaks_against(recording, tmp_path):
+    row = recording["drafting"][0]
+    row["gammas"]["1"]["speedup"]["value"], row["gammas"]["1"]["flags"] = 9.0, ["above its ceiling"]
+    row["gammas"]["2"]["speedup"]["value"], row["gammas"]["2"]["flags"] = 2.0, []
+    (tmp_path / "models.json").write_text(json.dumps(recording), encoding="utf-8")
+    assert quoted.drafting(row["domain"], row["temperature"]).best == 2
+
+
+def test_what_is_not_recorded_is_refused_with_what_there_is(recording):
+    with pytest.raises(ValueError, match="smollm2 float32"):
+        quoted.passes("smollm2", "float16")
+    with pytest.raises(ValueError, match="code at T=0"):
+        quoted.drafting("prose", 0.5)
+
+
+@pytest.mark.parametrize("wrong", [["--turns", "1"], ["--prompts", "1"], ["--new-tokens", "3"]])
+def test_a_wrong_option_is_named(wrong, capsys):
+    with pytest.raises(SystemExit):
+        models.main(wrong, toy)
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_next_words_are_recorded(tmp_path, monkeypatch):
+    model = native(num_layers=1, max_positions=64)
+    tokenizer = SimpleNamespace(
+        encode=lambda text: [ord(letter) % 48 for letter in text[:9]],
+        decode=lambda ids: "".join(chr(97 + i % 26) for i in ids),
+    )
+    path = next_words.main(
+        ["--out", str(tmp_path / "next_words.json")], lambda *_: (model, tokenizer)
+    )
+    found = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(found, SCHEMAS["next_words"])
+    assert set(found["texts"]) == set(next_words.SETTINGS)

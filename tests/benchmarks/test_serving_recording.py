@@ -1,0 +1,61 @@
+"""The recording of batches, at toy size. No time is asserted."""
+
+import json
+from types import SimpleNamespace
+
+import jsonschema
+import pytest
+import torch
+from models_zoo import native, perturbed
+from schemas import SCHEMAS
+
+from benchmarks import serving
+from specdec_lite.loading.pairs import Pair
+
+
+def toy():
+    target = native(num_layers=1, max_positions=64)
+    pair = Pair(target, perturbed(target), None)
+    rng = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(48, (count,), generator=rng) for count in (3, 7, 5)]
+    models = {"pair": lambda: pair.target, "draft": lambda: pair.draft}
+    return serving.Plan(pair, prompts, models, (1, 2), (1, 3), gammas=(2,), context=8)
+
+
+def test_it_records_tables_and_gains_and_goes_on_after_an_interruption(tmp_path, monkeypatch):
+    ask = ["--turns", "2", "--minutes", "0.01", "--out", str(tmp_path / "serving.json")]
+    ask += [
+        "--batches",
+        "1",
+        "4",
+        "--new-tokens",
+        "9",
+        "--temperatures",
+        "0",
+        "--work",
+        str(tmp_path / "work"),
+    ]
+    whole = serving.gain
+    monkeypatch.setattr(serving, "gain", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        serving.main(ask, toy)
+    monkeypatch.setattr(serving, "gain", whole)
+    monkeypatch.setattr(serving, "table", lambda *_: 1 / 0)  # is done
+    found = json.loads(serving.main(ask, toy).read_text(encoding="utf-8"))
+    jsonschema.validate(found, SCHEMAS["serving"])
+    assert [row["batch"] for row in found["gains"]] == [1, 4]
+    for row in found["gains"]:
+        assert 1 <= row["minimum"] <= row["own"] <= 3
+    assert found["gains"][0]["minimum"] == found["gains"][0]["own"], "one row is its own minimum"
+
+
+def test_the_minimum_counts_whole_rounds_and_the_clock_counts_shared_passes_once():
+    step = lambda count: SimpleNamespace(
+        tokens=[0] * count, verifying=1.0, drafting=0.25, other=0.0
+    )
+    outputs = [
+        SimpleNamespace(steps=[step(3), step(1), step(2)]),
+        SimpleNamespace(steps=[step(1), step(2)]),
+    ]
+    assert serving.tokens_a_pass(outputs) == (7 / 4, 1.0)
+    assert serving.seconds_of(outputs) == 3 * 1.0 + 5 * 0.25

@@ -1,0 +1,273 @@
+"""Blocks on the target's features: each session is the unrolled training, row by row; and broken
+variants, which no output shows.
+"""
+
+import pytest
+import torch
+from caches import contents
+from features_zoo import KINDS, random_head
+from models_zoo import PROMPT, native
+from text_laws import TINY, distance, exact_text_law, own_text_law
+
+from specdec_lite import TokenTree, generate, stream
+from specdec_lite.drafters import EagleDrafter, Growth, MtpDrafter
+from specdec_lite.drafters.feature_session import FeatureSession
+from specdec_lite.drafters.grow import confident
+from specdec_lite.loading.weights import save
+from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import Sampling, SeededRng
+from specdec_lite.speculation import Context
+from specdec_lite.training.unroll import acceptance_by_depth, unroll
+
+TARGET = native(num_layers=3)
+GROWTH = Growth(3, 3, 9)
+IDS = torch.tensor([1, 4, 5, 9, 17, 20, 28, 33, 41, 47])
+KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def trained(head, text, depth):
+    """The state after the last pair of text[: len − depth] and `depth` drafted tokens behind it."""
+    tokens = torch.tensor([[*text, 0]])
+    layers = tuple(dict.fromkeys((*head.layers, "final")))
+    hidden = TARGET.score(tokens, TARGET.new_cache(), hidden_layers=layers).hidden
+    outputs = unroll(head, hidden, TARGET.embed(tokens), depth + 1)
+    return head.leave(list(outputs)[depth][0, len(text) - depth - 2])
+
+
+class Noted(FeatureSession):
+    """Compares every state it drafts with the training's."""
+
+    apart = 0.0
+    compared = 0
+
+    def _drafted(self, context, first):
+        proposal = super()._drafted(context, first)
+        grown = self.grown if hasattr(self, "grown") else proposal.tree
+        for node in self.fed:
+            path = grown.tokens[list(grown.path(node))].tolist()
+            right = trained(self.head, [*context.tokens.tolist(), *path], len(path))
+            Noted.apart = max(Noted.apart, float((right - self.states[node]).abs().max()))
+            Noted.compared += 1
+        return proposal
+
+    def _expand(self, tree, nodes):
+        self.grown = tree
+        return super()._expand(tree, nodes)
+
+
+class NotedDrafter(EagleDrafter):
+    session = Noted
+
+    def start(self, context):
+        return self.session(self.target, self.head, self.body, self.draft, context)
+
+
+def apart(kind, session=Noted, draft=GROWTH, ids=None):
+    """The largest difference between a state that was drafted with and the training's."""
+    drafter = NotedDrafter(TARGET, random_head(TARGET, kind, ids), draft)
+    drafter.session = session
+    Noted.apart = 0.0
+    Noted.compared = 0
+    generate(TARGET, PROMPT, drafter, 16)
+    assert Noted.compared > 40
+    return Noted.apart
+
+
+@KIND
+@pytest.mark.parametrize("ids", [None, IDS], ids=["V", "10 of V"])
+def test_training_is_drafting_at_every_node(kind, ids):
+    assert apart(kind, ids=ids) < 1e-10
+
+
+class Stale(Noted):
+    """Leaves what it drafted in its cache: accepted tokens keep their predicted features."""
+
+    def propose(self, context):
+        if context.scores is None:
+            return super().propose(context)
+        kept = self.cache.length
+        proposal = super().propose(context)
+        self.stored = kept
+        return proposal
+
+    def observe(self, verdict, scores):
+        self.cache.length += min(len(verdict.path), 1)
+
+
+class Unshifted(Noted):
+    """Pairs a state with its own token, not with the one after it."""
+
+    def _score(self, tokens, states, tree=None, cached=0):
+        return super()._score(tokens.roll(1), states, tree, cached)
+
+
+class LayerOff(Noted):
+    """Reads every state of the target one place late."""
+
+    def propose(self, context):
+        hidden = {layer: rows.roll(1, 1) for layer, rows in context.scores.hidden.items()}
+        scores = type(context.scores)(context.scores.logits, hidden)
+        return super().propose(type(context)(**{**fields(context), "scores": scores}))
+
+
+def fields(context):
+    return {name: getattr(context, name) for name in context.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("broken", [Stale, Unshifted, LayerOff])
+def test_what_no_text_shows_is_seen_by_that_comparison(broken):
+    plain = generate(TARGET, PROMPT, max_new_tokens=16).tokens
+    drafter = NotedDrafter(TARGET, random_head(TARGET), GROWTH)
+    drafter.session = broken
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 16).tokens, plain)
+    assert apart("eagle1", broken) > 1e-3
+
+
+# Between rounds, and what the law is ------------------------------------------------------------
+
+
+@KIND
+def test_after_each_round_the_cache_is_that_of_a_fresh_session(kind):
+    head = random_head(TARGET, kind)
+    drafter = EagleDrafter(TARGET, head, GROWTH)
+    sessions = []
+    drafter.start = lambda context: (
+        sessions.append(EagleDrafter.start(drafter, context)) or (sessions[-1])
+    )
+    committed = list(PROMPT)
+    for step in stream(TARGET, PROMPT, drafter, 12):
+        pairs = len(committed) - 1
+        text = torch.tensor(committed)
+        hidden = TARGET.score(
+            text[:-1], TARGET.new_cache(), hidden_layers=tuple({*head.layers, "final"})
+        ).hidden
+        fresh = drafter.body.new_cache()
+        state = head.begin([hidden[layer][0] for layer in head.layers])
+        rows = head.enter(TARGET.embed(text[1:]), state)[None]
+        drafter.body.score(text[1:], fresh, states=(0, rows))
+        assert sessions[0].cache.length == pairs
+        for ours, theirs in zip(contents(sessions[0].cache), contents(fresh)):
+            assert (ours - theirs).abs().max() < 1e-10
+        committed += step.tokens
+
+
+class Reranked(EagleDrafter):
+    """Draws a tree, and keeps what q likes best of it."""
+
+    def start(self, context):
+        session = super().start(context)
+        propose = session.propose
+
+        def best(context):
+            proposal = propose(context)
+            count = len(proposal.tree)
+            if count < 2:
+                return proposal
+            q = [float(proposal.probs[i, t]) for i, t in enumerate(proposal.tree.tokens.tolist())]
+            kept = max(range(count), key=q.__getitem__)
+            return Proposal(proposal.tree.prune([kept])[0], proposal.probs[[kept]])
+
+        session.propose = best
+        return session
+
+
+def law(kind, draft, sampling, ids=None):
+    """How far the text's law is from the target's own."""
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafter = kind(target, random_head(target, ids=ids, scale=0.6), draft)
+    ours = exact_text_law(target, drafter, sampling, 3)
+    return distance(ours, own_text_law(target, sampling, 3))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5, top_p=0.8)], ids=str)
+@pytest.mark.parametrize(
+    "draft",
+    [2, TokenTree([0, 1, 0], [-1, -1, 0]), Growth(2, 2, 3)],
+    ids=["chain", "ranks", "grown"],
+)
+@pytest.mark.parametrize("ids", [None, torch.tensor([0, 2])], ids=["V", "2 of V"])
+def test_the_law_is_the_targets_for_every_draft_and_vocabulary(draft, sampling, ids):
+    assert law(EagleDrafter, draft, sampling, ids) < 1e-12
+
+
+def test_drawn_nodes_that_are_reranked_are_caught():
+    assert law(Reranked, TokenTree([0, 1], [-1, -1]), Sampling()) > 0.02
+
+
+def test_of_equals_the_parent_stays():
+    """A q of one is worth as much in the child as in the parent: the tree stays a tree, and every
+    path spells what was drafted."""
+    sure = torch.full((48,), -1e9, dtype=torch.float64)
+    context = Context(torch.tensor([1]), None, Sampling(0.0), None, 9, 48)
+
+    def expand(tree, nodes):
+        rows = sure.repeat(len(nodes), 1)
+        for row, node in zip(rows, nodes):
+            row[tree.levels + 1 if node >= 0 else 1] = 0.0
+        return rows
+
+    worth = []
+    proposal = confident(context, expand, Growth(3, 4, 4), worth)
+    assert proposal.tree == TokenTree.chain([1, 2, 3, 4]) and worth == [0.0] * 4
+
+
+def test_growth_keeps_the_best_nodes_of_all_it_has_expanded():
+    rows = torch.randn(200, 48, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    place = iter(range(200))
+    value = {(): 0.0}
+
+    def expand(tree, nodes):
+        logits = rows[[next(place) for _ in nodes]]
+        for node, row in zip(nodes, logits.log_softmax(-1)):
+            path = tuple(tree.tokens[list(tree.path(node))].tolist())
+            for chance, token in zip(*(part.tolist() for part in row.topk(3))):
+                value[(*path, token)] = value[path] + chance
+        return logits
+
+    context = Context(torch.tensor([1]), None, Sampling(1.0), SeededRng(0), 9, 48)
+    tree = confident(context, expand, Growth(3, 3, 8)).tree
+    kept = {tuple(tree.tokens[list(tree.path(node))].tolist()) for node in range(len(tree))}
+    del value[()]
+    assert kept == set(sorted(value, key=lambda path: -value[path])[:8]) and len(value) == 21
+
+
+# Weights and what is refused ---------------------------------------------------------------------
+
+
+def test_a_folder_its_versions_and_what_does_not_fit(tmp_path):
+    head = random_head(TARGET, ids=IDS)
+    save(tmp_path, head, TARGET, head.config, torch.float64)
+    drafter = EagleDrafter.from_pretrained(TARGET, 2, tmp_path)
+    assert drafter.draft == Growth() and torch.equal(drafter.head.ids, IDS)
+    assert drafter.shape().nodes == 16 and EagleDrafter(TARGET, head).shape().is_chain
+    with pytest.raises(ValueError, match="version=4: must be a whole number in 1 … 3"):
+        EagleDrafter.from_pretrained(TARGET, 4)
+    with pytest.raises(ValueError, match="trained on another target"):
+        EagleDrafter.from_pretrained(native(seed=3), 1, tmp_path)
+    with pytest.raises(ValueError, match="other weights than this drafter's"):
+        MtpDrafter.from_pretrained(TARGET, tmp_path)
+    with pytest.raises(TypeError, match="head is a CausalLM: must be a FeatureHead"):
+        EagleDrafter(TARGET, TARGET)
+    with pytest.raises(ValueError, match="head is for states of size 16"):
+        EagleDrafter(TARGET, random_head(native(**TINY)))
+    with pytest.raises(ValueError, match="nodes=0"):
+        Growth(nodes=0)
+    with pytest.raises(ValueError, match="made of another target"):
+        generate(native(num_layers=3), PROMPT, drafter, 4)
+
+
+def test_acceptance_measured_on_text_is_that_of_the_first_node_in_decoding():
+    """Round by round, in the same contexts: agreement offline, acceptance online."""
+    target = native(seed=5, vocab_size=3, **TINY)
+    head = random_head(target, scale=0.6)
+    steps = list(stream(target, [1, 2, 0], EagleDrafter(target, head, 1), 40))
+    text = torch.tensor([[1, 2, 0, *(token for step in steps for token in step.tokens)]])
+    rows = acceptance_by_depth(head, target, text, torch.ones_like(text, dtype=torch.bool), 1)[0]
+    agrees = dict(zip(rows["row"].tolist(), rows["agrees"].tolist()))
+    length = 3
+    online = []
+    for step in steps[:-2]:
+        online.append((bool(step.path), agrees[length - 2]))
+        length += len(step.tokens)
+    assert {True, False} == {kept for kept, _ in online}
+    assert all(kept == offline for kept, offline in online)

@@ -1,0 +1,203 @@
+"""When drafting stops: every policy by enumeration, the schedulers that look ahead and are biased,
+and what each policy computes.
+"""
+
+import broken
+import pytest
+import torch
+from models_zoo import PROMPT, native, perturbed
+from text_laws import bias, random_law
+
+from specdec_lite import generate
+from specdec_lite.acceptance import block_law, block_verification, speculative_sampling
+from specdec_lite.drafters import ModelDrafter, draft_chain
+from specdec_lite.drafters.lengths import (
+    Confidence,
+    Constant,
+    Entropy,
+    Heuristic,
+    Optimal,
+    Predicted,
+)
+from specdec_lite.proposal import Verdict
+from specdec_lite.sampling import Sampling, SeededRng
+from specdec_lite.speculation import Context
+from specdec_lite.training import acceptance
+
+RULES = (speculative_sampling, block_verification)
+POLICIES = {
+    "constant": lambda: Constant(3),
+    "heuristic": lambda: Heuristic(3, 2),
+    "confidence": lambda: Confidence(3, 0.35),
+    "entropy": lambda: Entropy(3, 0.9),
+    "optimal": lambda: Optimal(3, 0.2),
+    "predicted": lambda: Predicted(3, (0.2, 0.8, -0.5, 0.1)),
+}
+
+
+def drafting(policy):
+    """The library's own loop and a policy, on laws."""
+
+    def propose(law, gamma, rng):
+        text = []
+
+        def follow(token):
+            text.extend([] if token is None else [token])
+            return law(tuple(text)).log()
+
+        context = Context(torch.tensor([0]), None, Sampling(), rng, 99, len(law(())))
+        return draft_chain(context, follow, policy())
+
+    return propose
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", POLICIES)
+def test_stopping_after_a_token_is_lossless(name, rule):
+    for seed in range(3):
+        assert (
+            bias(random_law(seed), random_law(seed + 9), rule, 3, drafting(POLICIES[name])) < 1e-12
+        )
+
+
+def entropy_before(law, gamma, rng):
+    """Ends before the first token whose row is unsure: the row does not know the token."""
+    kept = lambda tokens: torch.special.entr(law(tuple(tokens))).sum() <= 0.9
+    tokens, rows = [], []
+    while len(tokens) < gamma and kept(tokens):
+        rows.append(law(tuple(tokens)))
+        tokens.append(rng.draw(rows[-1]))
+    return broken.Proposal(broken.TokenTree.chain(tokens), torch.stack(rows) if rows else None)
+
+
+def test_stopping_before_a_token_is_lossless_only_where_nothing_looked_at_it():
+    laws = random_law(1), random_law(10)
+    for rule in RULES:
+        assert bias(*laws, rule, 2, entropy_before) < 1e-12
+        assert bias(*laws, rule, 2, broken.stops_at_unsure(0.4, keep_it=True)) < 1e-12
+        assert bias(*laws, rule, 2, broken.stops_at_unsure(0.4, keep_it=False)) > 0.02
+
+
+def scheduled(chances, times, search):
+    """Two tokens drafted; then as many are verified as a scheduler admits that looks at the chance of
+    each, which depends on the tokens before it.
+    """
+
+    def propose(law, gamma, rng):
+        tokens = []
+        for _ in range(gamma):
+            tokens.append(rng.draw(law(tuple(tokens))))
+        count = search([chances(tuple(tokens[:place])) for place in range(gamma)], times)
+        rows = [law(tuple(tokens[:place])) for place in range(count)]
+        tree = broken.TokenTree.chain(tokens[:count])
+        return broken.Proposal(tree, torch.stack(rows) if rows else None)
+
+    return propose
+
+
+def speeds(chances, times):
+    """Expected tokens per time, for every number of admitted tokens."""
+    alive, tokens, found = 1.0, 1.0, [1 / times[0]]
+    for chance, time in zip(chances, times[1:]):
+        alive *= chance
+        tokens += alive
+        found.append(tokens / time)
+    return found
+
+
+def best_of_all(chances, times):
+    found = speeds(chances, times)
+    return max(range(len(found)), key=found.__getitem__)
+
+
+def first_drop(chances, times):
+    found = speeds(chances, times)
+    return next((k for k in range(len(found) - 1) if found[k + 1] <= found[k]), len(found) - 1)
+
+
+def test_the_scheduler_that_looks_ahead_emits_085_015():
+    """As printed (DSpark, appendix A). After one first token the second is sure to be kept, after
+    the other sure to be refused, and one alone does not pay.
+    """
+    p, q = torch.tensor([0.7, 0.3]), torch.tensor([0.5, 0.5])
+    target = lambda prefix: p.double() if not prefix else torch.tensor([1.0, 0.0]).double()
+    draft = lambda prefix: (
+        q.double() if not prefix else torch.eye(2).double()[1 if prefix[0] else 0]
+    )
+    chances = lambda prefix: 0.8 if not prefix else float(prefix[0] == 0)
+    for search, first in ((best_of_all, [0.85, 0.15]), (first_drop, [0.7, 0.3])):
+        propose = scheduled(chances, (1.0, 2.0, 2.3), search)
+        for rule in RULES:
+            found = block_law(target, draft, rule, 2, propose).completed(target, 1)
+            assert found.tolist() == pytest.approx(first, abs=1e-7)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stopping_at_the_first_drop_is_lossless_and_a_search_is_not(seed):
+    target, draft = random_law(seed), random_law(seed + 9)
+    chances = lambda prefix: 1 - (target(prefix) - draft(prefix)).abs().sum().item() / 2
+    first = chances(())
+    middle = sum(chances((token,)) for token in (0, 1, 2)) / 3
+    times = (1.0, 1 + first + 0.01, 1 + first + first * middle)
+    honest, looking = (scheduled(chances, times, search) for search in (first_drop, best_of_all))
+    for rule in RULES:
+        assert bias(target, draft, rule, 2, honest) < 1e-12
+        assert bias(target, draft, rule, 2, looking) > 0.01
+
+
+def heard(accepted, tested):
+    return Verdict(tuple(range(accepted)), 0, "recovered", (1,) * tested)
+
+
+def test_the_optimal_length_follows_what_was_accepted_and_forgets_at_a_new_text():
+    policy = Optimal(12, 0.1, alpha=0.5).start()
+    first = policy.most(None)
+    for _ in range(30):
+        policy.observe(heard(6, 6))
+    assert first < policy.most(None) == 12
+    for _ in range(60):
+        policy.observe(heard(0, 1))
+    assert policy.most(None) == 1 and Optimal(12, 0.1, alpha=0.5).start().most(None) == first
+
+
+def test_the_chance_of_acceptance_is_learnt_from_rows():
+    """Acceptance that depends on log q and entropy in a known way is found again."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.rand(400, 6, generator=generator, dtype=torch.float64).pow(3)
+    rows /= rows.sum(-1, keepdim=True)
+    rng, right = SeededRng(1), torch.tensor([0.7, 0.9, -0.4, 0.0], dtype=torch.float64)
+    shown = torch.tensor([acceptance.clues(row, rng.draw(row)) for row in rows]).double()
+    found = acceptance.fit(shown, (shown @ right).sigmoid())
+    assert torch.tensor(found).numpy() == pytest.approx(right.numpy(), abs=0.02)
+    wary = acceptance.fit(shown, (shown @ right).sigmoid(), refusals=6.0)
+    assert (shown @ torch.tensor(wary).double()).mean() < (shown @ right).mean()
+
+
+def test_a_trained_policy_drafts_less_where_the_draft_is_worse():
+    target = native()
+    drafted = []
+    for noise in (0.02, 0.4):
+        draft = perturbed(target, noise)
+        text = generate(target, PROMPT, max_new_tokens=100, temperature=1.0, seed=0).tokens
+        shown, kept = acceptance.examples(target, draft, [text.tolist()], Sampling())
+        assert 0 <= kept.min() <= kept.max() <= 1 and shown.shape == (100, 4)
+        policy = Predicted(8, acceptance.fit(shown, kept))
+        out = generate(target, PROMPT, ModelDrafter(draft, policy), 60, 1.0, seed=1)
+        drafted.append(out.stats.drafted / out.stats.target_passes)
+    assert drafted[0] > drafted[1]
+
+
+BAD = [
+    (lambda: Entropy(4, -1), "threshold=-1"),
+    (lambda: Optimal(4, -0.1), "c=-0.1"),
+    (lambda: Optimal(4, 0.1, alpha=2), "alpha=2"),
+    (lambda: Optimal(4, 0.1, memory=-1), "memory=-1"),
+    (lambda: Predicted(4, (1, 2)), "must be 4 numbers"),
+    (lambda: Predicted(4, (1, 2, 3, 4), 2), "risk=2"),
+]
+
+
+@pytest.mark.parametrize("build, message", BAD)
+def test_bad_arguments_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,83 @@
+"""The n-gram model: its counts and rows, what it draws from, and the soft row of an argmax."""
+
+from collections import Counter
+
+import pytest
+import torch
+from models_zoo import native
+from text_laws import TINY, distance, exact_text_law, own_text_law
+
+from specdec_lite import Proposal, stream
+from specdec_lite.drafters import NgramDrafter
+from specdec_lite.drafters.indexes import Counts
+from specdec_lite.sampling import Sampling
+
+TEXT = [0, 1, 2, 0, 1, 1, 0, 1, 2]
+
+
+def test_counts_are_those_of_the_text():
+    counts = Counts(TEXT, 3, 3)
+    for run in ([], [0], [1], [0, 1], [1, 2], [2, 2]):
+        ends = [i for i in range(len(run), len(TEXT)) if TEXT[i - len(run) : i] == run]
+        tokens, times = counts.after(run)
+        found = dict(zip(tokens.tolist(), times.tolist()))
+        assert found == Counter(TEXT[end] for end in ends)
+
+
+def test_a_row_by_hand():
+    """After 0 1: counts {1: 1, 2: 2}, two different ones; after 1: {0: 1, 1: 1, 2: 2}, three."""
+    unigram = (torch.tensor([3.0, 4.0, 2.0]).double() + 3 / 3) / 12
+    bigram = (torch.tensor([1.0, 1.0, 2.0]).double() + 3 * unigram) / 7
+    trigram = (torch.tensor([0.0, 1.0, 2.0]).double() + 2 * bigram) / 5
+    row = Counts(TEXT, 3, 3).row([0, 1])
+    assert torch.allclose(row, trigram, atol=1e-12) and row.sum() == pytest.approx(1)
+    assert (Counts([1, 1], 5, 2).row([4]) > 0).all(), "q > 0 everywhere, even for the unseen"
+
+
+class SoftArgmax(NgramDrafter):
+    """Takes the likeliest token and shows the soft row beside it."""
+
+    def start(self, context):
+        session = super().start(context)
+        inner = session.propose
+
+        def propose(context):
+            tree = inner(context).tree
+            text = context.tokens.tolist()
+            rows = []
+            for token in tree.tokens.tolist():
+                rows.append(self.counts.row(text[-2:]))
+                text.append(token)
+            return Proposal(tree, torch.stack(rows) if rows else None)
+
+        session.propose = propose
+        return session
+
+
+def test_an_argmax_with_a_soft_row_is_seen_by_the_law():
+    target = native(seed=5, vocab_size=3, **TINY)
+    law = lambda kind: exact_text_law(
+        target, kind.from_text(TEXT, 3, 3, 2, draft_temperature=0.0), Sampling(1.0), 3
+    )
+    own = own_text_law(target, Sampling(1.0), 3)
+    assert distance(law(NgramDrafter), own) < 1e-12 and distance(law(SoftArgmax), own) > 0.05
+
+
+BAD = [
+    (dict(ids=[0], vocab_size=3), r"n=3: must be a whole number in 1 … 1 \(and ids"),
+    (dict(ids=TEXT, vocab_size=2), "ids holds 2: token ids must be in 0 … 1"),
+    (dict(ids=TEXT, vocab_size=3, n=0), "n=0"),
+    (dict(ids=TEXT, vocab_size=3, gamma=0), "gamma=0"),
+    (dict(ids=TEXT, vocab_size=3, draft_temperature=-1), "temperature=-1"),
+]
+
+
+@pytest.mark.parametrize("options, message", BAD)
+def test_bad_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        NgramDrafter.from_text(**options)
+
+
+def test_another_vocabulary_is_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="a vocabulary of 3 tokens, target has 48"):
+        stream(native(), [1], NgramDrafter.from_text(TEXT, 3))

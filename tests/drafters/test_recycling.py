@@ -1,0 +1,82 @@
+"""Token recycling: the table holds the target's own successors, rejected tokens' included."""
+
+import pytest
+import torch
+from models_zoo import PROMPT, native
+
+from specdec_lite import TokenTree, generate, stream
+from specdec_lite.drafters import TokenRecyclingDrafter
+from specdec_lite.drafters.recycling import SUCCESSORS, TokenRecyclingSession
+
+TARGET = native()
+
+
+def best_after(text):
+    """The target's likeliest tokens after every token of a text, a later one counting."""
+    rows = TARGET.score(text, TARGET.new_cache()).logits[0]
+    return dict(zip(text, rows.topk(SUCCESSORS).indices.tolist()))
+
+
+def watched(monkeypatch, observe=TokenRecyclingSession.observe):
+    """A run, and the session that drafted it."""
+    sessions = []
+
+    def start(drafter, context):
+        sessions.append(TokenRecyclingSession(drafter, context))
+        return sessions[0]
+
+    monkeypatch.setattr(TokenRecyclingDrafter, "start", start)
+    monkeypatch.setattr(TokenRecyclingSession, "observe", observe)
+    return generate(TARGET, PROMPT, TokenRecyclingDrafter(TARGET), 40), sessions[0]
+
+
+def test_a_session_begins_with_the_prompts_successors(monkeypatch):
+    _, session = watched(monkeypatch, lambda *_: None)
+    assert session.table == best_after(PROMPT[:-1])
+
+
+def test_rejected_rows_are_learnt_from_and_nothing_else_is(monkeypatch):
+    out, session = watched(monkeypatch)
+    fed = {token for step in out.steps for token in step.tree.tokens.tolist()}
+    emitted = {*PROMPT, *out.tokens.tolist()[:-1]}
+    assert set(session.table) == fed | emitted and fed - emitted, "rejected ones among them"
+
+    def deaf(session, verdict, scores):
+        """Hears the accepted rows only."""
+        path = list(verdict.path)
+        rows = scores.logits[0][[0, *(node + 1 for node in path)]]
+        tokens = [session.root, *(verdict.tokens[node] for node in path)]
+        session.table.update(zip(tokens, rows.topk(SUCCESSORS).indices.tolist()))
+
+    monkeypatch.undo()
+    _, poorer = watched(monkeypatch, deaf)
+    assert set(poorer.table) < set(session.table)
+
+
+def test_the_tree_follows_the_table_and_leaves_out_what_it_does_not_know():
+    session = TokenRecyclingSession.__new__(TokenRecyclingSession)
+    shape = TokenTree([0, 1, 0, 7], [-1, -1, 0, 1])
+    session.drafter = TokenRecyclingDrafter(TARGET, shape=shape)
+    session.table = {4: [8, 9], 8: [4]}
+    context = type("Context", (), dict(tokens=torch.tensor([3, 4]), wanted=9))
+    assert session.propose(context).tree == TokenTree([8, 9, 4], [-1, -1, 0])
+
+
+def test_what_is_learnt_stays_and_a_generation_does_not():
+    drafter = TokenRecyclingDrafter(TARGET)
+    generate(TARGET, PROMPT, drafter, 20)
+    assert drafter.table == {}
+    drafter.learn(PROMPT)
+    assert drafter.table == best_after(PROMPT)
+    assert len(drafter.tree) == 16 and drafter.shape().nodes == 16
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="nodes=0"):
+        TokenRecyclingDrafter(TARGET, 0)
+    with pytest.raises(ValueError, match="shape's ranks=8: must be a whole number in 0 … 7"):
+        TokenRecyclingDrafter(TARGET, shape=TokenTree([8], [-1]))
+    with pytest.raises(TypeError, match="target is a Transformer"):
+        TokenRecyclingDrafter(TARGET.model)
+    with pytest.raises(ValueError, match="made of another target"):
+        stream(TARGET, PROMPT, TokenRecyclingDrafter(native(seed=3)))

@@ -1,0 +1,147 @@
+"""What engines print, read in the book's terms: lines and counters with their worked answers."""
+
+import json
+
+import pytest
+
+from specdec_lite import theory
+from specdec_lite.serving.metrics import explain
+
+VLLM = (
+    "INFO [metrics.py:101] SpecDecoding metrics: Mean acceptance length: {tau}, Accepted throughput:"
+    " 8.90 tokens/s, Drafted throughput: 97.50 tokens/s, Accepted: {accepted} tokens, Drafted:"
+    " {drafted} tokens, Per-position acceptance rate: {rates}, Avg Draft acceptance rate: {share}%"
+)
+LLAMA = (
+    "slot print_timing: id  1 | task 0 | draft acceptance = 0.64479 (  167 accepted /   259"
+    " generated), mean acceptance length =  2.92, acceptance rate per position = (0.805, 0.632,"
+    " 0.483)\nstatistics     draft-eagle3: #calls(b,g,a) =    1     87     87, #gen drafts ="
+    "     87, #acc drafts =    70, #gen tokens =    259, #acc tokens =   167"
+)
+COUNTERS = """# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 200.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 800.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 390.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 160.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 110.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="2"} 70.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="3"} 50.0
+"""
+
+
+def near(values, wanted, digits=2):
+    assert [round(value, digits) for value in values] == list(wanted)
+
+
+@pytest.mark.parametrize(
+    ("rates", "tau", "profile"),
+    [
+        ("0.821, 0.609, 0.437", 2.87, (0.82, 0.74, 0.72)),
+        ("0.58, 0.34, 0.22, 0.15, 0.11", 2.40, (0.58, 0.59, 0.65, 0.68, 0.73)),
+    ],
+)
+def test_a_line_of_vllm_holds_unconditional_rates(rates, tau, profile):
+    gamma = rates.count(",") + 1
+    line = VLLM.format(
+        tau=tau, accepted=187, drafted=100 * gamma, rates=rates, share=100 * (tau - 1) / gamma
+    )
+    reading = explain(line)
+    assert reading.tau == tau and reading.gamma == gamma and not reading.alpha_is_fitted
+    near(reading.profile, profile)
+    assert reading.drafted_acceptance < reading.alpha, "drafts behind a rejection are counted"
+    assert theory.tokens_from_profile(reading.profile) == pytest.approx(tau, abs=0.01)
+    assert not any("1 + Σ" in note for note in reading.notes)
+
+
+def test_a_length_that_its_own_rates_contradict_is_told():
+    line = VLLM.format(tau=3.9, accepted=62, drafted=100, rates="0.6, 0.3, 0.1", share=33)
+    assert any("1 + Σ rates by position = 2.00" in note for note in explain(line).notes)
+
+
+def test_the_last_of_several_lines_counts():
+    first = VLLM.format(tau=1.5, accepted=5, drafted=10, rates="0.5", share=50)
+    last = VLLM.format(tau=1.8, accepted=8, drafted=10, rates="0.8", share=80)
+    assert explain(first + "\n" + last).tau == 1.8
+
+
+def test_counters_are_summed_over_labels():
+    reading = explain(COUNTERS)
+    assert reading.tau == pytest.approx(1 + 390 / 200) and reading.gamma == 4
+    assert reading.rates == (0.8, 0.55, 0.35, 0.25)
+    assert reading.drafted_acceptance == pytest.approx(390 / 800)
+    twice = COUNTERS + COUNTERS.replace('engine="0"', 'engine="1"')
+    assert explain(twice).tau == reading.tau and explain(twice).rates == reading.rates
+
+
+def test_the_server_of_llama():
+    reading = explain(LLAMA)
+    assert reading.tau == 2.92 and reading.gamma == 3
+    assert reading.drafted_acceptance == pytest.approx(167 / 259)
+    assert 1 + 167 / 87 == pytest.approx(2.92, abs=0.005), "the bonus token is in it"
+    near(reading.profile, (0.81, 0.79, 0.76))
+
+
+def test_an_older_server_leaves_out_the_rounds_and_is_told_so():
+    reading = explain("draft acceptance rate = 0.57576 (  171 accepted /   297 generated)")
+    assert reading.tau is None and reading.alpha is None
+    assert reading.drafted_acceptance == pytest.approx(171 / 297)
+    assert "number of drafts" in reading.missing[0]
+
+
+def test_timings_of_llama_tell_the_passes():
+    timings = {"timings": {"predicted_n": 200, "draft_n": 347, "draft_n_accepted": 65}}
+    reading = explain("curl prints " + json.dumps(timings))
+    assert reading.tau == pytest.approx(200 / 135)
+    assert reading.drafted_acceptance == pytest.approx(65 / 347)
+    example = "n_drafted = 347\nn_predict = 200\nn_accept = 65"
+    assert explain(example).tau == pytest.approx(reading.tau)
+
+
+def test_sglang_prints_a_length_and_the_rest_is_solved():
+    line = "Decode batch. #running-req: 32, #token: 7352, accept len: 2.54, gen throughput: 39.33"
+    reading = explain(line)
+    assert reading.tau == 2.54 and reading.gamma is None and reading.alpha is None
+    assert any("give gamma=" in text for text in reading.missing)
+    solved = explain(line, gamma=4)
+    assert solved.alpha_is_fitted
+    assert theory.expected_tokens(solved.alpha, 4) == pytest.approx(2.54)
+    with_rate = explain(line.replace(", gen", ", accept rate: 0.77, gen"))
+    assert with_rate.gamma == pytest.approx(2.0)
+
+
+def test_tensorrt_and_a_request_of_vllm():
+    stats = {
+        "numDraftTokens": 30,
+        "numAcceptedTokens": 18,
+        "numRequestsWithDraftTokens": 10,
+        "acceptanceLength": 2.8,
+    }
+    reading = explain(json.dumps({"iter": 7, "specDecodingStats": stats}))
+    assert reading.tau == 2.8 and reading.gamma == 3 and reading.alpha_is_fitted
+    request = {"mean_acceptance_length": 2.1, "acceptance_histogram": [3, 4, 2, 1]}
+    reading = explain(json.dumps({"metrics": {"speculative_decoding": request}}))
+    near(reading.rates, (0.7, 0.3, 0.1), 9)
+    near(reading.profile, (0.7, 0.43, 0.33))
+
+
+def test_a_full_acceptance_is_alpha_one():
+    assert explain("accept len: 5.00", gamma=4).alpha == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "  ", "tokens per second: 33", "{'a': 1}", None])
+def test_what_cannot_be_read_names_what_can(text):
+    with pytest.raises(ValueError, match="SpecDecoding metrics"):
+        explain(text)
+
+
+def test_numbers_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="must be in"):
+        explain("accept len: 2.5, accept rate: 1.31")
+    with pytest.raises(ValueError, match="it is ≥ 1"):
+        explain("accept len: 0.8", gamma=4)
+
+
+def test_the_report_says_which_number_is_which():
+    text = str(explain(LLAMA))
+    assert "accepted ÷ tested" in text and "accepted ÷ drafted" in text and "2.92" in text
+    assert explain(LLAMA).to_dict()["engine"] == "llama.cpp, server"

@@ -1,0 +1,130 @@
+"""Training adapters and look-ahead rows: what is trained is what drafts, place by place."""
+
+import numpy as np
+import pytest
+import torch
+from models_zoo import PROMPT, native
+from registry import exit_head, lookahead
+from torch import nn
+
+from specdec_lite import stream
+from specdec_lite.drafters import EarlyExitDrafter, LayerSkipDrafter, PassDrafter
+from specdec_lite.drafters.early_exit import EarlyExitSession
+from specdec_lite.drafters.pass_rows import PassSession
+from specdec_lite.loading.weights import save, shipped
+from specdec_lite.training.early_exit import exit_loss, exit_states
+from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.pass_rows import chains, rows_loss
+from specdec_lite.training.self_text import load_target
+from specdec_lite.training.skipping import StoredText
+
+TARGET = native(num_layers=4)
+TEXT = torch.tensor([[*PROMPT, 11, 4, 40, 22, 6, 19]])
+
+
+def first_rows(drafter, session, monkeypatch):
+    """The first proposal's probabilities after TEXT but its last token."""
+    made = []
+    propose = session.propose
+
+    def watched(self, context):
+        made.append(propose(self, context))
+        return made[-1]
+
+    monkeypatch.setattr(session, "propose", watched)
+    next(stream(TARGET, TEXT[0], drafter, 8, 1.0, seed=0))
+    return made[0]
+
+
+def test_an_adapter_is_trained_on_what_it_drafts_from(monkeypatch):
+    adapter = exit_head(TARGET, 2)
+    drafted = first_rows(
+        EarlyExitDrafter(TARGET, 2, 2, adapter=adapter), EarlyExitSession, monkeypatch
+    )
+    state = exit_states(TARGET.model, TEXT, [2])[2]
+    law = TARGET.model.head(adapter(state))[0, -1].softmax(-1)
+    assert (drafted.probs[0] - law).abs().max() < 1e-10
+
+
+def test_lookahead_rows_are_trained_on_what_they_draft_from(monkeypatch):
+    rows = lookahead(TARGET, 3)
+    drafted = first_rows(PassDrafter(TARGET, rows), PassSession, monkeypatch)
+    length = TEXT.shape[1]
+    anchors = torch.tensor([4, length - 1])
+    positions, mask = chains(anchors, length, 3)
+    assert positions[length:].tolist() == [5, 6, 7, length, length + 1, length + 2]
+    assert mask[length:, :length].sum(1).tolist() == [5, 5, 5, *[length] * 3]
+    fed = torch.cat((TARGET.model.embedding(TEXT), rows.rows.repeat(2, 1)[None]), 1)
+    kept = {"final": None}
+    TARGET.model(
+        torch.zeros(fed.shape[:2], dtype=torch.long),
+        positions=positions,
+        bias=mask,
+        keep=kept,
+        states=(0, fed),
+    )
+    laws = TARGET.model.head(kept["final"][0, -3:]).softmax(-1)
+    assert (drafted.probs[1:] - laws).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("kind", ["exit", "rows"])
+def test_training_lowers_the_loss_and_leaves_the_target_alone(kind, tmp_path):
+    target = native(num_layers=2, dtype=torch.float32)
+    before = [w.clone() for w in target.model.parameters()]
+    text = np.tile(np.array(PROMPT, dtype=np.uint16), 40)
+    known = torch.tensor(sorted(set(PROMPT)))
+    if kind == "exit":
+        module = nn.ModuleDict({"1": exit_head(target).float().requires_grad_(True)})
+        loss = exit_loss(target.model, module, known)
+    else:
+        module = lookahead(target).float().requires_grad_(True)
+        loss = rows_loss(target.model, module)
+    rows = torch.from_numpy(text[:66].astype(np.int64))[None]
+    first = loss(rows).item()
+    plan = Plan(30, 0.05, batch=2, context=40, long_context=40, warmup=1, weight_decay=0.0)
+    train(module, loss, {"library": text}, plan, tmp_path / "run.pt")
+    assert loss(rows).item() < first - 0.1
+    assert all(map(torch.equal, before, target.model.parameters()))
+
+
+def test_stored_text_knows_what_a_draft_would_be_accepted():
+    """The rate over all places equals that of real first tokens, whichever sublayers are left out."""
+    skip = [(1, "mlp"), (2, "attention")]
+    stored = StoredText(TARGET, TEXT, 6)
+    rates = []
+    for end in range(6, TEXT.shape[1]):
+        cache = TARGET.new_cache()
+        TARGET.score(TEXT[:, :end], cache)
+        view = cache.view(skip=LayerSkipDrafter(TARGET, skip).skip)
+        q = TARGET.score(TEXT[:, end : end + 1], view).logits[0, -1].softmax(-1)
+        p = TARGET.score(TEXT[:, end : end + 1], cache).logits[0, -1].softmax(-1)
+        rates.append(torch.minimum(p, q).sum().item())
+    assert stored.acceptance(skip) == pytest.approx(sum(rates) / len(rates), abs=1e-10)
+    assert stored.acceptance() == pytest.approx(1.0, abs=1e-10)
+
+
+def test_every_set_is_the_sets_one_by_one():
+    stored = StoredText(TARGET, TEXT, 6)
+    rates = stored.every_set()
+    assert len(rates) == 256 and rates[0] == pytest.approx(1.0)
+    for number, skip in {
+        0b01_00_00_00: [(0, "mlp")],
+        0b10_00_00_11: [(0, "attention"), (3, "attention"), (3, "mlp")],
+        0b00_01_10_00: [(1, "mlp"), (2, "attention")],
+    }.items():
+        assert rates[number] == pytest.approx(stored.acceptance(skip), abs=1e-10)
+    pairs = stored.every_set(2)
+    skip = [(0, "mlp"), (1, "mlp"), (2, "attention"), (3, "attention")]
+    assert len(pairs) == 16
+    assert pairs[0b01_10] == pytest.approx(stored.acceptance(skip), abs=1e-10)
+
+
+def test_the_file_of_this_target_is_found_among_those_that_ship(tmp_path):
+    other = native(seed=8)
+    for name, target in (("a", other), ("b", TARGET)):
+        save(tmp_path / name, rows := lookahead(target), target, rows.config)
+    assert shipped(tmp_path, TARGET) == tmp_path / "b"
+    with pytest.raises(ValueError, match="holds a, b"):
+        shipped(tmp_path, native(seed=9))
+    with pytest.raises(ValueError, match="name='llama'"):
+        load_target("llama")

@@ -1,0 +1,36 @@
+"""The drawing of what was copied from where: its rounds, its lines, its words."""
+
+import re
+
+from letters import Letters
+
+from specdec_lite.drafters import PromptLookupDrafter
+from specdec_lite.measure.replay import replay
+from specdec_lite.viz import arcs
+from specdec_lite.viz.arcs import COLUMNS
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
+ANSWER = [3, 4, 5, 6, 0, 0, 7, 8, 9, 1, 2, 3]
+
+
+def test_every_proposal_has_its_line_and_every_token_its_word():
+    drawn = arcs(Letters(), PROMPT, ANSWER, PromptLookupDrafter(3), 24)
+    steps = replay(PromptLookupDrafter(3), PROMPT, ANSWER, 24)
+    assert [(row[2], row[3]) for row in drawn.rounds] == [
+        (len(step.tree), step.accepted) for step in steps if len(step.tree)
+    ]
+    text = [*PROMPT, *ANSWER]
+    proposals = [step.tree.tokens.tolist() for step in steps if len(step.tree)]
+    assert [text[source : source + n] for _, source, n, _ in drawn.rounds] == proposals
+    html = drawn._repr_html_()
+    assert html.count("<path") == len(drawn.rounds) and html.count("<text") == len(text)
+    assert html.count("stroke-dasharray") == sum(not row[3] for row in drawn.rounds) > 0
+    assert 'aria-label="12 tokens after 11:' in html
+
+
+def test_lines_end_at_the_width_and_where_the_answer_begins():
+    drawn = arcs(Letters(), [1] * 60, [2] * 10, PromptLookupDrafter(3), 24)
+    places = drawn.places()
+    assert len({y for _, y in places[:COLUMNS]}) == 1 and places[COLUMNS][1] > places[0][1]
+    assert places[60][0] == places[0][0] and places[60][1] > places[59][1]
+    assert not re.search(r"[xy]=\"-", drawn._repr_html_())

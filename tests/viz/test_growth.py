@@ -1,0 +1,112 @@
+"""Trees that grow under a budget, and the two timelines: their JavaScript against Python, their
+state, and what they refuse.
+"""
+
+import json
+import math
+import random
+
+import pytest
+import traitlets
+from features_zoo import random_head
+from javascript import evaluate
+from models_zoo import VOCABULARY, native
+
+from specdec_lite import TokenTree, generate
+from specdec_lite.drafters import EagleDrafter
+from specdec_lite.viz import Timelines, TreeGrowth
+from specdec_lite.viz.growth import MAX_NODES, entry
+from specdec_lite.viz.interactive import MIME
+
+
+class Numbers:
+    """A tokenizer whose words are numbers."""
+
+    def encode(self, text):
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids):
+        return " ".join(str(int(token)) for token in ids)
+
+
+def nodes(seed, count=12):
+    rng = random.Random(seed)
+    made = []
+    for node in range(count):
+        parent = rng.randrange(-1, node)
+        above = made[parent] if parent >= 0 else {"worth": 1.0, "right": True}
+        right = above["right"] and not any(n["right"] and n["parent"] == parent for n in made)
+        worth = above["worth"] * rng.random()
+        made.append({"word": "x", "parent": parent, "worth": worth, "right": right})
+    return made
+
+
+def test_formulas_equal_pythons():
+    for seed in range(20):
+        tree = nodes(seed)
+        shape = TokenTree([0] * len(tree), [node["parent"] for node in tree])
+        for budget in (1, 5, 12):
+            expected, accepted = evaluate(
+                "growth",
+                [{"name": name, "args": [tree, budget]} for name in ("expected", "accepted")],
+            )
+            kept = tree[:budget]
+            assert expected == pytest.approx(1 + sum(node["worth"] for node in kept))
+            path = [i for i, node in enumerate(kept) if node["right"]]
+            assert accepted == len(path) and all(
+                p in (-1, *path) for p in map(shape.parents.__getitem__, path)
+            )
+        depths = evaluate("growth", [{"name": "depth", "args": [tree, i]} for i in range(12)])
+        assert depths == [d + 1 for d in shape.depth.tolist()]
+        (places,) = evaluate("growth", [{"name": "places", "args": [tree]}])
+        assert len({(p["column"], p["row"]) for p in places}) == 12
+        (enough,) = evaluate("growth", [{"name": "enough", "args": [tree]}])
+        assert enough == 1 + max(i for i, node in enumerate(tree) if node["right"])
+
+
+def test_an_entry_holds_the_trees_that_a_session_drafts():
+    target = native()
+    drafter = EagleDrafter(target, random_head(target))
+    text = "5 17 3 41 9"
+    made = entry(drafter, Numbers(), text, levels=3)
+    truth = generate(target, [5, 17, 3, 41, 9], max_new_tokens=3).tokens.tolist()
+    for name in ("grown", "static"):
+        tree = made[name]
+        worths = [node["worth"] for node in tree]
+        assert name == "static" or worths == sorted(worths, reverse=True)
+        for node in tree:
+            above = tree[node["parent"]] if node["parent"] >= 0 else {"worth": 1, "right": True}
+            assert node["worth"] <= above["worth"] and above["right"] >= node["right"]
+        first = [node for node in tree if node["parent"] == -1]
+        assert [node["right"] for node in first] == [int(n["word"]) == truth[0] for n in first]
+    assert len(made["grown"]) == MAX_NODES and VOCABULARY > 4
+
+
+def test_widgets_carry_their_state_and_refuse_what_is_none():
+    drawn = TreeGrowth(contexts=[{"text": "a", "grown": nodes(0), "static": nodes(1)}])
+    data, _ = drawn._repr_mimebundle_()
+    assert data[MIME]["module"] == "growth" and set(drawn.state()) == {
+        "contexts",
+        "budget",
+        "context",
+    }
+    assert json.loads(json.dumps(data[MIME]["state"])) == data[MIME]["state"]
+    orphan = [{"word": "x", "parent": 3, "worth": 1.0, "right": True}]
+    for bad in ([], [{"text": "a", "grown": orphan, "static": orphan}], [{"text": "a"}]):
+        with pytest.raises(traitlets.TraitError, match="contexts"):
+            TreeGrowth(contexts=bad)
+    with pytest.raises(traitlets.TraitError, match=r"laws\[0\]"):
+        Timelines(laws=[{"law": [["a", 0.9], ["b", 0.3]]}, {"law": [["a", 1.0]]}])
+
+
+def test_timelines_pair_a_feature_with_the_token_that_the_shift_brings_under_it():
+    words = Timelines().words
+    pairs = evaluate("timelines", [{"name": "pairs", "args": [words, s]} for s in (0, 1)])
+    assert pairs == [[[i, i] for i in range(4)], [[i, i + 1] for i in range(3)]]
+    law = [["a", 0.5], ["b", 0.25], ["c", 0.25], ["d", 0.0]]
+    assert evaluate("timelines", [{"name": "entropy", "args": [law]}]) == pytest.approx(
+        [-sum(q * math.log2(q) for _, q in law if q)]
+    )
+    moves = [(-40, 50, 0), (-10, 50, 0), (40, 50, 1), (-400, 50, 0), (400, 50, 1)]
+    calls = [{"name": "shiftAt", "args": list(move)} for move in moves]
+    assert evaluate("timelines", calls) == [1, 0, 0, 1, 0]

@@ -1,0 +1,129 @@
+"""The lookup explorer: its rounds against the library's, its task, and its use by keyboard and mouse."""
+
+import json
+import random
+
+import pytest
+from browsing import accessibility_faults
+from javascript import evaluate
+from letters import Letters
+from mounting import says
+
+from specdec_lite.drafters import PromptLookupDrafter
+from specdec_lite.measure.replay import replay
+from specdec_lite.viz.interactive import MIME
+from specdec_lite.viz.lookup import Lookup
+
+DRAWS = random.Random(4)
+PROMPT = [DRAWS.randrange(5) for _ in range(30)]
+ANSWER = [*PROMPT[4:20], *(DRAWS.randrange(5) for _ in range(10)), *PROMPT[2:24]]
+SETTINGS = [
+    (n, gamma, latest) for n in (1, 3, 5) for gamma in (1, 4, 16) for latest in (True, False)
+]
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    return Lookup.of({"copy": (PROMPT, ANSWER), "none": ([1], [2, 3])}, Letters())
+
+
+def ask(name, *args):
+    return evaluate("lookup", [{"name": name, "args": [*args]}])[0]
+
+
+def test_rounds_are_those_of_the_drafter():
+    ids = [*PROMPT, *ANSWER]
+    calls = [{"name": "rounds", "args": [ids, len(PROMPT), *setting]} for setting in SETTINGS]
+    for (n, gamma, latest), rounds in zip(SETTINGS, evaluate("lookup", calls), strict=True):
+        steps = replay(PromptLookupDrafter(gamma, n, latest=latest), PROMPT, ANSWER, 24)
+        assert [(r["drafted"], r["accepted"]) for r in rounds] == [
+            (len(step.tree), step.accepted) for step in steps
+        ]
+        at = len(PROMPT)
+        for found, step in zip(rounds, steps):
+            source = found["source"]
+            copied = ids[source : source + found["drafted"]]
+            assert found["at"] == at and copied == step.tree.tokens.tolist()
+            at += len(step.tokens)
+
+
+def test_counts_tell_both_averages_and_the_best_is_the_best():
+    rounds = [
+        {"at": 3, "source": 0, "order": 1, "drafted": 4, "accepted": 3},
+        {"at": 7, "source": -1, "order": 0, "drafted": 0, "accepted": 0},
+        {"at": 8, "source": 2, "order": 2, "drafted": 4, "accepted": 0},
+    ]
+    assert ask("counts", rounds) == {
+        "rounds": 3,
+        "tokens": 6,
+        "tau": 2,
+        "tauDrafting": 2.5,
+        "wasted": 5,
+        "empty": 1,
+    }
+    ids = [*PROMPT, *ANSWER]
+    found = []
+    for n in range(1, 6):
+        for gamma in range(1, 17):
+            for latest in (True, False):
+                steps = replay(PromptLookupDrafter(gamma, n, latest=latest), PROMPT, ANSWER, 24)
+                wasted = sum(len(step.tree) - step.accepted for step in steps)
+                found += [len(ANSWER) / len(steps)] if wasted <= len(ANSWER) else []
+    assert ask("best", ids, len(PROMPT), 1) == pytest.approx(max(found))
+
+
+def test_widget_carries_its_texts_and_refuses_empty_ones(explorer):
+    state = explorer._repr_mimebundle_()[0][MIME]
+    assert state["module"] == "lookup" and json.loads(json.dumps(state["state"])) == state["state"]
+    text = state["state"]["texts"][0]
+    assert text["ids"] == [*PROMPT, *ANSWER] and text["start"] == len(PROMPT)
+    assert "".join(text["tokens"]) == Letters().decode([*PROMPT, *ANSWER])
+    with pytest.raises(ValueError, match="tokens of the answer of 'a'=0"):
+        Lookup.of({"a": ([1], [])}, Letters())
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+def test_driven_by_keyboard_and_mouse(explorer, mounted, width, theme):
+    page = mounted(explorer, width, theme)
+    says(page, ".sdl-summary", "Round 1")
+    rounds = ask("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 8, True)
+    drafting = sum(found["drafted"] > 0 for found in rounds)
+    assert page.locator(".sdl-arc").count() == drafting
+    page.get_by_label("Round", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    says(page, ".sdl-summary", "Round 2")
+    page.get_by_label("γ").focus()
+    page.keyboard.press("Home")
+    assert page.evaluate("model.get('gamma')") == 1
+    page.get_by_label("Of several places").select_option("earliest")
+    assert page.evaluate("model.get('latest')") is False
+    page.locator(".sdl-lookup-text .sdl-token").last.click()
+    last = len(ask("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 1, False))
+    says(page, ".sdl-summary", f"Round {last}")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert accessibility_faults(page) == []
+    page.get_by_label("Text", exact=True).select_option("none")
+    says(page, ".sdl-summary", "without a draft")
+    assert "ArrowRight" not in page.evaluate("heard")
+
+
+@pytest.mark.browser
+def test_the_task_is_solved_by_the_best_setting_and_by_no_other(explorer, mounted):
+    page = mounted(explorer)
+    ids = [*PROMPT, *ANSWER]
+    best = ask("best", ids, len(PROMPT), 1)
+    settings = [(n, g, latest) for n in range(1, 6) for g in range(1, 17) for latest in (1, 0)]
+    calls = [{"name": "rounds", "args": [ids, len(PROMPT), *setting]} for setting in settings]
+    asked = [{"name": "counts", "args": [rounds]} for rounds in evaluate("lookup", calls)]
+    solves = {
+        setting: found["wasted"] <= found["tokens"] and found["tau"] >= best - 1e-9
+        for setting, found in zip(settings, evaluate("lookup", asked), strict=True)
+    }
+    assert {*solves.values()} == {True, False}
+    for solved in (True, False):
+        n, gamma, latest = next(setting for setting, found in solves.items() if found == solved)
+        chosen = {"n": n, "gamma": gamma, "latest": bool(latest)}
+        page.evaluate(f"Object.entries({json.dumps(chosen)}).forEach((x) => model.set(...x))")
+        page.wait_for_timeout(400)
+        assert ("Solved" in page.locator(".sdl-task-state").inner_text()) == solved

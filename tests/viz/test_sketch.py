@@ -1,0 +1,63 @@
+"""Plain drawings and tables: what they show is what they were given."""
+
+import re
+
+import pytest
+
+from specdec_lite import TokenTree
+from specdec_lite.viz import Sketch, sketches, table
+from specdec_lite.viz.sketch import WIDTH
+
+TREE = TokenTree.cartesian([[0, 1], [2, 3, 4]])
+DRAWN = {
+    "round": sketches.round_bar(4, 0.05, 1.1, 0.06, 3.1, 1.08),
+    "overlap": sketches.overlap([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
+    "tested": sketches.tested_strip(5, 2),
+    "tree": sketches.token_tree(TREE, list("abcdefgh"), "root", kept=(1, 5)),
+    "heads": sketches.heads(4, ["a", "b", "c", "d", "e", "f", "g"]),
+    "launches": sketches.launches(8, 5, 2.5),
+    "account": sketches.account([0.5, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_drawing_stays_inside_its_frame_and_says_what_it_shows(name):
+    drawing = DRAWN[name]
+    boxes = [
+        tuple(map(float, found))
+        for found in re.findall(
+            r'<rect x="([-\d.e]+)" y="([-\d.e]+)" width="([-\d.e]+)" height="([-\d.e]+)"',
+            "".join(drawing.parts),
+        )
+    ]
+    assert boxes and drawing.alt in drawing._repr_html_().replace("&#x27;", "'")
+    for x, y, width, height in boxes:
+        assert x >= 0 and width >= 0 and x + width <= WIDTH + 1e-6
+        assert y >= 0 and height >= 0 and y + height <= drawing.height
+
+
+def test_the_numbers_in_the_drawings_are_computed():
+    assert "β = 0.80" in DRAWN["overlap"].caption
+    spent = 4 * 0.05 + 1.1 + 0.06
+    assert f"{3.1 * 1.08 / spent:.2f} times" in DRAWN["round"].caption
+    assert "2 of 3 tested, but 2 of 5 drafted" in DRAWN["tested"].caption
+    assert "0.5, 0.5;" in DRAWN["account"].alt and "0.5, 1." in DRAWN["account"].alt
+    assert "f follows b" in DRAWN["tree"].alt and "a follows root" in DRAWN["tree"].alt
+
+
+def test_words_cannot_break_out_of_a_drawing():
+    html = Sketch(20, "a < b", "<script>").words(1, 1, "<b>").box(0, 0, 9, 9, "draft")._repr_html_()
+    assert "<script>" not in html and "<b>" not in html and 'aria-label="a &lt; b"' in html
+
+
+@pytest.mark.parametrize("alt", ["", "  ", None])
+def test_a_drawing_without_words_for_it_is_refused(alt):
+    with pytest.raises(ValueError, match="alt must say in words"):
+        Sketch(10, alt)
+
+
+def test_a_table_is_markdown_and_wants_equal_rows():
+    shown = table(("a", "b"), [(1, 2)], "from there").data
+    assert shown == "*from there*\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
+    with pytest.raises(ValueError, match="one has 1 cells, the table 2 columns"):
+        table(("a", "b"), [(1,)])

@@ -1,0 +1,116 @@
+"""The skip switches: the module's formulas against Python's, and their use by keyboard and mouse;
+and the two drawings beside them.
+"""
+
+import random
+
+import pytest
+import traitlets
+from browsing import accessibility_faults
+from javascript import evaluate
+from mounting import says
+
+from specdec_lite import theory
+from specdec_lite.viz.parts import METHODS, parts, settled_text
+from specdec_lite.viz.skip_switches import SkipSwitches
+
+LAYERS = 3
+SETS = 4**LAYERS
+COSTS = {"attention": 1.0, "mlp": 2.0, "head": 3.0}
+DRAWS = random.Random(0)
+PERMILLE = [999, *(round(999 * DRAWS.uniform(0.6, 1)) for _ in range(SETS - 1))]
+RATES = "".join(f"{rate:03d}" for rate in PERMILLE)
+
+
+def ask(name, *calls):
+    return evaluate("skip_switches", [{"name": name, "args": list(call)} for call in calls])
+
+
+def rate(mask):
+    return PERMILLE[mask] / 1000 if mask else 1.0
+
+
+def left_out(mask):
+    """Attentions and MLPs: every other digit in binary, the first block first."""
+    digits = f"{mask:0{2 * LAYERS}b}"
+    return digits[::2].count("1"), digits[1::2].count("1")
+
+
+def cost(mask):
+    attentions, mlps = left_out(mask)
+    return 1 - (attentions + 2 * mlps) / (3 + 3 * LAYERS)
+
+
+def test_formulas_equal_pythons():
+    points = [(a, c) for a in (0, 0.3, 0.81, 0.97, 1) for c in (0.05, 0.4, 0.9)]
+    for (alpha, c), (gamma, speed) in zip(points, ask("best", *points)):
+        right = max(theory.walltime_improvement(alpha, g, c) for g in range(1, 17))
+        assert speed == pytest.approx(right, rel=1e-12)
+        assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(right, rel=1e-12)
+    masks = range(SETS)
+    assert ask("rate", *((RATES, mask) for mask in masks)) == [rate(mask) for mask in masks]
+    counts = ask("counts", *((LAYERS, mask) for mask in masks))
+    assert [tuple(found) for found in counts] == [left_out(mask) for mask in masks]
+    costs = ask("cost", *((COSTS, LAYERS, found) for found in counts))
+    assert costs == pytest.approx([cost(mask) for mask in masks], rel=1e-12)
+
+
+def test_the_best_set_of_the_frontier_is_the_best_of_all():
+    (frontier,) = ask("frontier", (RATES, COSTS, LAYERS))
+    speeds = [
+        max(theory.walltime_improvement(rate(mask), g, cost(mask)) for g in range(1, 17))
+        for mask in range(1, SETS)
+    ]
+    best = max(frontier, key=lambda found: found["speed"])
+    assert best["speed"] == pytest.approx(max(speeds), rel=1e-12)
+    assert speeds[best["mask"] - 1] == pytest.approx(max(speeds), rel=1e-12)
+
+
+def test_the_first_blocks_attention_is_the_highest_bit():
+    bits = ask("bit", (LAYERS, 0, "attention"), (LAYERS, 0, "mlp"), (LAYERS, 2, "mlp"))
+    assert bits == [0b100000, 0b010000, 0b000001]
+
+
+@pytest.mark.parametrize(
+    "traits, message",
+    [
+        (dict(layers=4), "192 digits: must be 3 for each of 256"),
+        (dict(costs={"head": 1.0}), r"costs lacks \['attention', 'mlp'\]"),
+    ],
+    ids=["length", "costs"],
+)
+def test_bad_state_is_refused(traits, message):
+    with pytest.raises(traitlets.TraitError, match=message):
+        SkipSwitches(**dict(layers=LAYERS, rates=RATES, costs=COSTS) | traits)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+def test_switched_by_keyboard_and_mouse(mounted, width, theme):
+    page = mounted(SkipSwitches(layers=LAYERS, rates=RATES, costs=COSTS), width, theme)
+    says(page, ".sdl-task-state", "Leave out a first sublayer")
+    page.get_by_role("button", name="A of block 2").click()
+    says(page, ".sdl-summary", f"accepted {rate(0b001000):.3f}")
+    assert page.evaluate("model.get('mask')") == 0b001000
+    page.get_by_role("button", name="M of block 3").press("Enter")
+    assert page.evaluate("model.get('mask')") == 0b001001
+    assert page.get_by_role("button", name="M of block 3").get_attribute("aria-pressed") == "false"
+    (frontier,) = ask("frontier", (RATES, COSTS, LAYERS))
+    best = max(frontier, key=lambda found: found["speed"])
+    page.evaluate(f"model.set('mask', {best['mask']})")
+    says(page, ".sdl-task-state", "Solved")
+    page.get_by_role("button", name="all on").click()
+    assert page.evaluate("model.get('mask')") == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert accessibility_faults(page) == []
+
+
+def test_drawings_say_what_they_show():
+    drawn = parts()._repr_html_()
+    assert repr(parts()).startswith("Five towers")
+    assert all(f"{method}: {words}" in drawn for method, words in METHODS.items())
+    assert drawn.count("<svg") == drawn.count('role="img"') == len(METHODS)
+    text = settled_text(["a", "<b>", "\n"], [1, 30, 15], 30)
+    assert "&lt;b&gt;" in text.html and "⏎" in text.html and "<b>" not in text.html
+    with pytest.raises(ValueError, match="2 numbers for 1 tokens"):
+        settled_text(["a"], [1, 2], 3)

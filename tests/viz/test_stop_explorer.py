@@ -1,0 +1,87 @@
+"""The stop explorer: its replay of every policy against the loop that decodes, its bounds, and its
+use by keyboard and mouse.
+"""
+
+import pytest
+from browsing import accessibility_faults
+from javascript import evaluate
+from letters import Letters, tiny
+from mounting import says
+
+from specdec_lite import generate
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters.lengths import Confidence, Constant, Entropy, Heuristic
+from specdec_lite.viz.stop_explorer import StopExplorer, recorded_places
+
+PROMPT = Letters().encode("hello")
+TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
+COUNT = 40
+SETTINGS = {"length": 3, "threshold": 0.6, "nats": 0.8, "cost": 0.1}
+POLICIES = {
+    "constant": Constant(3),
+    "heuristic": Heuristic(8, 3),
+    "confidence": Confidence(8, 0.6),
+    "entropy": Entropy(8, 0.8),
+}
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    words, places = recorded_places(
+        TARGET, Letters(), PROMPT, lambda length: ModelDrafter(DRAFT, length), COUNT
+    )
+    return StopExplorer(prompt="hello", words=words, places=places)
+
+
+def of(name, *given):
+    return evaluate("stop_explorer", [{"name": name, "args": given}])[0]
+
+
+def test_the_recording_is_the_text_and_its_drafts(recorded):
+    text = generate(TARGET, PROMPT, max_new_tokens=COUNT).tokens.tolist()
+    assert "".join(recorded.words) == Letters().decode(text)
+    rights = [place["right"] for place in recorded.places]
+    assert 0 in rights and max(rights) >= 2
+    assert all(len(p["q"]) == len(p["h"]) == 8 and 0 < min(p["q"]) for p in recorded.places)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policys_rounds_are_those_of_the_loop(recorded, policy):
+    out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, POLICIES[policy]), COUNT)
+    rounds = of("rounds", recorded.places, policy, SETTINGS)
+    assert [(r["drafted"], r["accepted"]) for r in rounds] == [
+        (len(step.tree), step.accepted) for step in out.steps
+    ]
+    passes, drafted = len(out.steps), out.stats.drafted
+    assert len({len(step.tree) for step in out.steps}) > 1 or policy == "constant"
+    speed = of("speed", recorded.places, policy, SETTINGS)
+    assert speed == pytest.approx(COUNT / (passes + 0.1 * drafted))
+
+
+def test_no_policy_beats_the_oracle_and_the_best_constant_is_the_best(recorded):
+    for cost in (0.02, 0.1, 0.4):
+        settings = SETTINGS | {"cost": cost}
+        oracle = of("speed", recorded.places, "oracle", settings)
+        assert all(of("speed", recorded.places, policy, settings) <= oracle for policy in POLICIES)
+        best = of("bestConstant", recorded.places, cost)
+        assert best["speed"] == max(
+            of("speed", recorded.places, "constant", settings | {"length": length})
+            for length in range(1, 9)
+        )
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
+def test_driven_by_keyboard_and_mouse(recorded, mounted, width, theme):
+    page = mounted(recorded, width, theme)
+    says(page, ".sdl-task-state", "Pick a policy")
+    page.get_by_label("Policy").select_option("confidence")
+    page.locator("input[data-name=threshold]").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("model.get('threshold')") == pytest.approx(0.42)
+    assert page.locator("input[data-name=length]").is_hidden()
+    page.get_by_label("Policy").select_option("oracle")
+    says(page, ".sdl-task-state", "reads the future")
+    assert page.locator("svg rect").count() > COUNT
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")

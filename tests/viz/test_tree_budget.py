@@ -1,0 +1,83 @@
+"""The tree-budget explorer: its JavaScript against the dynamic programme, and its use in a browser."""
+
+import pytest
+import traitlets
+from javascript import evaluate
+from mounting import says
+
+from specdec_lite.drafters.shapes import best_shape, expected_tokens, fastest_shape
+from specdec_lite.viz import TreeBudget
+
+RATES = [[0.6, 0.15, 0.06, 0.03], [0.3, 0.3, 0.3], [0.9], [0.05, 0.0]]
+KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]
+STATE = dict(rates=RATES[0], ks=KS, times=TIMES, draft=0.06, overhead=0.05, stretch=1.0)
+
+
+def test_the_best_tree_is_the_dynamic_programmes():
+    cases = [(rates, n, d) for rates in RATES for n in (0, 1, 5, 16) for d in (1, 3, 16)]
+    found = evaluate("tree_budget", [{"name": "best", "args": case} for case in map(list, cases)])
+    for (rates, nodes, depth), tree in zip(cases, found):
+        right = expected_tokens(best_shape(rates, nodes, depth), rates)
+        assert 1 + sum(node["worth"] for node in tree) == pytest.approx(right)
+        assert len(tree) <= nodes and all(node["level"] < depth for node in tree)
+        assert all(node["parent"] < i for i, node in enumerate(tree))
+
+
+@pytest.mark.parametrize("stretch", [0.0, 1.0, 3.0])
+def test_the_fastest_budget_is_the_librarys(stretch):
+    (found,) = evaluate(
+        "tree_budget", [{"name": "fastest", "args": [STATE | {"stretch": stretch}]}]
+    )
+    target = {k: 1 + stretch * (t - 1) for k, t in zip(KS, TIMES)}
+    right = fastest_shape(RATES[0], target, 0.06, 0.05)
+    price = lambda tree: (1 + stretch * (_between(1 + len(tree)) - 1)) + 0.06 * tree.levels + 0.05
+    assert found["all"][found["nodes"]] == pytest.approx(
+        expected_tokens(right, RATES[0]) / price(right)
+    )
+
+
+def _between(k):
+    (seconds,) = evaluate("tree_budget", [{"name": "pass", "args": [KS, TIMES, k, 1]}])
+    return seconds
+
+
+def test_passes_between_measured_ones_lie_on_straight_lines():
+    calls = [{"name": "pass", "args": [KS, TIMES, k, 1]} for k in (1, 2, 3, 17, 41, 65)]
+    assert evaluate("tree_budget", calls) == pytest.approx([1, 1.1, 1.1 + 0.05 / 3, 1.5, 2.25, 3.0])
+
+
+@pytest.mark.parametrize(
+    "bad, named",
+    [
+        ({"rates": [0.1, 0.6]}, "must fall"),
+        ({"rates": [0.6, 0.5]}, "at most 1"),
+        ({"ks": [2, 4], "times": [1.0, 2.0]}, "begin with 1"),
+        ({"ks": [1, 4, 5]}, "a time for every k"),
+        ({"nodes": 65}, "nodes"),
+        ({"stretch": -0.1}, "stretch"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(bad, named):
+    with pytest.raises(traitlets.TraitError, match=named):
+        TreeBudget(**bad)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1000, 390])
+def test_the_task_is_solved_by_keyboard_and_the_budget_dragged(mounted, width):
+    page = mounted(TreeBudget(**STATE), width)
+    says(page, ".sdl-task-state", "Set the growth")
+    growth = page.get_by_label("Growth of T(k)")
+    for _ in range(10):
+        growth.press("ArrowRight")
+    (found,) = evaluate("tree_budget", [{"name": "fastest", "args": [STATE | {"stretch": 2.0}]}])
+    budget = page.get_by_role("slider", name="Budget")
+    budget.press("Home")
+    for _ in range(found["nodes"]):
+        budget.press("ArrowRight")
+    says(page, ".sdl-task-state", "Solved")
+    page.locator("svg").nth(1).scroll_into_view_if_needed()
+    box = page.locator("svg").nth(1).bounding_box()
+    page.mouse.click(box["x"] + 40, box["y"] + 100)
+    assert page.evaluate("model.get('nodes')") < 6
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
