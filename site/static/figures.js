@@ -149,8 +149,22 @@
     place.style.height = `${layout.height}px`;
     widths.set(place, place.clientWidth);
     await Plotly.react(place, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);
+    await makeRoom(place);
     drawn.add(place);
     place.dataset.drawn = shade;
+  }
+
+  // A legend of several lines grows upwards: the figure grows by what would lie on its title.
+  async function makeRoom(place) {
+    const [title, legend] = [".gtitle", "g.legend"].map((part) => place.querySelector(part)),
+      over =
+        title && legend
+          ? Math.ceil(title.getBoundingClientRect().bottom - legend.getBoundingClientRect().top)
+          : 0;
+    if (over <= 0) return;
+    const { height, _size: size } = place._fullLayout;
+    place.style.height = `${height + over}px`;
+    await Plotly.relayout(place, { "margin.t": size.t + over, height: height + over });
   }
 
   const near = new IntersectionObserver(

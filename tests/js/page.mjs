@@ -42,6 +42,9 @@ class Element {
   append(...children) {
     this.children.push(...children);
   }
+  prepend(...children) {
+    this.children.unshift(...children);
+  }
   replaceChildren(...children) {
     this.children = children;
   }
@@ -99,6 +102,7 @@ const timers = new Map();
 const tick = () => [...timers.values()].forEach((call) => call());
 Object.assign(Element.prototype, {
   remove() {},
+  scrollIntoView() {},
   clientHeight: 100,
   clientWidth: 400,
   offsetTop: 0,

@@ -91,8 +91,8 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(INTERACTIVES))
 def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
-    """Every slider by arrow keys and by a click; what Tab reaches, sliders and buttons among it, is
-    outlined.
+    """Every slider by arrow keys and by a click, where there is none the first switch by both; what Tab
+    reaches, sliders and buttons among it, is outlined.
     """
     page = open_page(page_name)
     unfold(page)
@@ -107,7 +107,6 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
             for slider in interactive.locator("input[type=range]").all()
             if slider.is_visible()
         ]
-        assert sliders
         for slider in sliders:
             drawing = interactive.inner_html()
             value = slider.input_value()
@@ -115,13 +114,19 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
             page.keyboard.press(
                 "ArrowLeft" if value == slider.get_attribute("max") else "ArrowRight"
             )
-            assert slider.input_value() != value
             by_keyboard = slider.input_value()
+            assert by_keyboard != value and interactive.inner_html() != drawing
+            drawing = interactive.inner_html()
             box = slider.bounding_box()
             at = 0.25 if float(by_keyboard) > float(slider.get_attribute("max")) / 2 else 0.9
             page.mouse.click(box["x"] + at * box["width"], box["y"] + box["height"] / 2)
-            assert slider.input_value() != by_keyboard
-            assert interactive.inner_html() != drawing
+            assert slider.input_value() != by_keyboard and interactive.inner_html() != drawing
+        if not sliders:
+            switch = interactive.locator("button:visible:enabled").first
+            for press in (lambda: switch.press("Space"), switch.click):
+                drawing = interactive.inner_html()
+                press()
+                assert interactive.inner_html() != drawing
 
 
 @pytest.mark.browser
