@@ -198,6 +198,19 @@ def test_a_chapter_is_short(path: Path):
 
 
 @every_chapter
+def test_the_minutes_are_true(path: Path):
+    """180 words a minute, a minute a code cell, four an exercise, two for the questions; stated to
+    the nearest five.
+    """
+    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    code = [cell.source for cell in cells(path, "code")]
+    exercises = sum("exercises.check_" in source for source in code)
+    minutes = len(MARK.sub("", text).split()) / 180 + len(code) + 4 * exercises
+    minutes += 2 * ("sdl-quiz" in text)
+    assert abs(int(re.search(r"\*(\d+) minutes", text)[1]) - minutes) <= 4
+
+
+@every_chapter
 def test_a_chapter_ends_in_one_takeaway(path: Path):
     text = "\n".join(cell.source for cell in cells(path, "markdown"))
     assert text.count("> **Takeaway.**") == 1 and "## Summary" not in text
