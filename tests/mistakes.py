@@ -47,14 +47,14 @@ def one_round(tokens, p, q, uniforms, last, recover):
 
 
 def unstopped(tokens, p, q, uniforms, last, bonus):
-    """A round that goes on after a rejection; bonus: it adds one even then."""
+    """A round that goes on after a rejection; bonus: it adds one at its end, all kept or not."""
     p, q, out, whole = np.array(p), np.array(q), [], True
     for i, (x, u) in enumerate(zip(tokens, uniforms)):
         if u >= p[i, x] / q[i, x]:
             whole, rest = False, np.maximum(p[i] - q[i], 0)
             x = int(np.searchsorted(np.cumsum(rest / rest.sum()), last))
         out.append(x)
-    return [*out, int(np.searchsorted(np.cumsum(p[-1]), last))] if whole or bonus else out
+    return [*out, int(np.searchsorted(np.cumsum(p[-1]), last))] if bonus(whole) else out
 
 
 DECODING = [
@@ -144,8 +144,14 @@ DECODING = [
         lambda right, *case: one_round(*case, lambda p, q: np.maximum(p - q, 0)),
         "must sum to 1",
     ),
-    (decoding.check_round, lambda right, *case: unstopped(*case, bonus=True), "first rejection"),
-    (decoding.check_round, lambda right, *case: unstopped(*case, bonus=False), "first rejection"),
+    *(
+        (
+            decoding.check_round,
+            lambda right, *case, bonus=bonus: unstopped(*case, bonus=bonus),
+            "first rejection",
+        )
+        for bonus in (lambda whole: True, lambda whole: whole, lambda whole: False)
+    ),
     (decoding.check_round, lambda right, *case: right(*case)[:-1], "one token more"),
     (decoding.check_round, lambda right, *case: decoding._round(*case, bonus=False), "bonus token"),
 ]

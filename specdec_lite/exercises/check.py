@@ -43,6 +43,11 @@ def same(given: Any, right: Any) -> bool:
     return given.shape == right.shape and bool(np.allclose(given, right, rtol=1e-6, atol=1e-9))
 
 
+def _unfinished(given: Any) -> bool:
+    """Whether the stub's ... stands somewhere in an answer."""
+    return given is ... or (isinstance(given, list | tuple) and any(map(_unfinished, given)))
+
+
 def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
     """The reader's answer on one case, or what went wrong on the way to it."""
     shown = ", ".join(str(x) for x in case)
@@ -54,7 +59,7 @@ def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
         if "ellipsis" in str(error):
             return None, "the line with ... is still to be written."
         return None, f"with ({shown}) your function raises {type(error).__name__}: {error}"
-    if given is None or given is Ellipsis or (isinstance(given, list) and ... in given):
+    if given is None or _unfinished(given):
         return (
             None,
             (
@@ -105,4 +110,5 @@ def check(
 
 def _short(x: Any) -> str:
     rounded = np.round(np.asarray(x, dtype=float), 4)
-    return str(rounded.tolist())
+    whole = np.isfinite(rounded).all() and (rounded == np.round(rounded)).all()
+    return str((rounded.astype(int) if whole else rounded).tolist())

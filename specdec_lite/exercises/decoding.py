@@ -253,7 +253,7 @@ def _going_on(tokens, p, q, uniforms, last, bonus) -> list[int]:
     recover = lambda i: _normalised(np.maximum(np.subtract(p[i], q[i]), 0))
     passed = [u < p[i][x] / q[i][x] for i, (x, u) in enumerate(zip(tokens, uniforms))]
     out = [x if passed[i] else _inverse(recover(i), last) for i, x in enumerate(tokens)]
-    return [*out, _inverse(p[-1], last)] if bonus or all(passed) else out
+    return [*out, _inverse(p[-1], last)] if bonus(passed) else out
 
 
 ROWS_P = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]]
@@ -295,7 +295,7 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
                     "the round ends with the first rejection: later drafts were conditioned on a"
                     " token that is gone, so emit the recovered token and stop.",
                 )
-                for bonus in (True, False)
+                for bonus in (lambda passed: True, all, lambda passed: False)
             ),
             Mistake(
                 lambda *case: _round(*case, bonus=False),

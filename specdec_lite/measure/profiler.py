@@ -5,11 +5,15 @@ What lives here: one profiled run as plain records. What does not: clocks for co
 speeds.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+
+# Torch's profiler writes a line at every start and stop, which a chapter would show.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 KINDS = ("weights", "attention", "other")
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm", "_linear_pointwise")

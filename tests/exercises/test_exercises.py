@@ -13,6 +13,8 @@ from conftest import ROOT
 from mistakes import LIBRARYS, MISTAKES
 from solutions import CHAPTERS, exercises
 
+from specdec_lite.exercises import decoding, eagle
+
 MODULES = [
     import_module(f"specdec_lite.exercises.{path.stem}")
     for path in sorted((ROOT / "specdec_lite" / "exercises").glob("*.py"))
@@ -69,6 +71,12 @@ def test_unwritten_answer_is_told(check, answer, said):
 def test_error_in_the_answer_is_shown_and_not_raised(check, broken, said):
     outcome = check(broken)
     assert not outcome and said in outcome.message
+
+
+def test_a_gap_inside_an_answer_is_found_and_whole_numbers_are_shown_whole():
+    assert "write the missing line" in eagle.check_pairs(lambda n: [[0, ...]]).message
+    wrong = decoding.check_cache_lengths(lambda *case: (1, 1)).message
+    assert "the answer is [10, 10]; your function returns [1, 1]" in " ".join(wrong.split())
 
 
 def test_a_line_left_open_is_named_whatever_python_says_of_it(check=CHECKS[0]):
