@@ -9,10 +9,7 @@
     "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container",
   );
   const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
-  addEventListener("load", async () => {
-    await globalThis.MathJax?.startup?.promise;
-    boxes.forEach((box) => watch.observe(box));
-  });
+  boxes.forEach((box) => watch.observe(box));
 
   let folded = [],
     shade;

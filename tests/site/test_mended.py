@@ -27,8 +27,8 @@ def soup_of(text: str) -> BeautifulSoup:
 
 
 def test_a_trace_keeps_its_indentation():
-    mended = mending.mend(PAGE.format(TRACE), "https://example.org/")
-    assert TRACE in mended
+    mended = mending.mended(PAGE.format(TRACE), "https://example.org/")
+    assert TRACE in str(mended)
     lost = str(BeautifulSoup(PAGE.format(TRACE), "html.parser"))
     assert TRACE not in lost, "what parsing without care does to it"
 
