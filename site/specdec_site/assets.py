@@ -18,7 +18,8 @@ from specdec_lite.viz import interactive, theme
 from . import live
 
 VENDORED = {
-    "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly.min.js",
+    "plotly.js-basic-dist-min/plotly-basic.min.js": "plotly/plotly.min.js",  # lines and bars
+    "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly-heatmap.min.js",
 }
 
 
@@ -80,4 +81,5 @@ def register(app: Sphinx) -> None:
     app.add_js_file("learn.js", loading_method="defer")
     app.add_js_file("reading.js", loading_method="defer")
     app.add_js_file("terms.js", loading_method="defer")
+    app.add_js_file("tokens.js", loading_method="defer")
     app.connect("build-finished", publish)

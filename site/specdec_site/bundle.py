@@ -1,14 +1,16 @@
 """One style sheet and one script for the whole book, in place of the dozen of each that the theme
 and its extensions ask for on every page.
 
-An interactive's module stays where it is drawn. What a page does not use leaves it; what only the search needs stays on its page. Runs on finished
-pages and may run twice: the bundles name their parts in their first line.
+An interactive's module stays where it is drawn. What a page does not use leaves it, rules that match
+nothing in the book leave the sheet, and what only the search needs stays on its page. Runs on
+finished pages and may run twice: the bundles name their parts in their first line.
 """
 
 import hashlib
 import re
 from pathlib import Path
 
+import tinycss2
 from bs4 import BeautifulSoup, Tag
 
 SHEET, SCRIPT = "book.css", "book.js"
@@ -23,6 +25,8 @@ INLINE = ("documentation_options.js", "interactives.js")  # small, and needed wh
 IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?\s*;""")
 ADDRESS = re.compile(r"""url\((["']?)(?!data:|#|https?:|/)([^"')]+)\1\)""")
 SOURCE_MAP = re.compile(r"(//|/\*)# sourceMappingURL=\S+( \*/)?\s*$", re.M)
+WORD = re.compile(r"[\w-]+")
+OWN = ("page.css", "interactives/")  # their classes are made up of parts by our own scripts
 PARTS = re.compile(r"/\* Made of: (.*) \*/")
 
 
@@ -50,14 +54,65 @@ def _from(folder: Path, address: str) -> str:
     return "/".join(parts)
 
 
-def joined(static: Path, target: str, names: list[str]) -> str:
-    """Write `target` from its parts, those that an earlier build put into it too; its address."""
+def wanted(rules, words: set[str]) -> str:
+    """The rules of a style sheet that can apply where classes and ids are among `words`."""
+    kept = ""
+    for rule in rules:
+        if rule.type == "qualified-rule":
+            selectors = [part for part in _parts(rule.prelude) if _names(part) <= words]
+            if selectors:
+                heads = ",".join(tinycss2.serialize(part).strip() for part in selectors)
+                kept += f"{heads}{{{tinycss2.serialize(rule.content).strip()}}}\n"
+        elif rule.type == "at-rule" and rule.at_keyword in ("media", "supports") and rule.content:
+            inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
+            if body := wanted(inner, words):
+                kept += f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{body}}}\n"
+        else:
+            kept += rule.serialize()
+    return kept
+
+
+def _parts(prelude: list) -> list[list]:
+    """The selectors of a rule, between its commas."""
+    parts: list[list] = [[]]
+    for token in prelude:
+        if token == ",":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts
+
+
+def _names(selector: list) -> set[str]:
+    """The classes and ids without which a selector matches nothing; those in brackets are left out."""
+    classes = (
+        word for dot, word in zip(selector, selector[1:]) if dot == "." and word.type == "ident"
+    )
+    return {word.value for word in classes} | {
+        word.value for word in selector if word.type == "hash"
+    }
+
+
+def joined(static: Path, target: str, names: list[str], soups: list[BeautifulSoup]) -> str:
+    """Write `target` from its parts, those that an earlier build put into it too; its address. Of
+    the theme's style sheets only what the pages and the scripts can use is kept.
+    """
     made = static / target
     earlier = PARTS.match(made.read_text("utf-8")) if made.exists() else None
     names = list(dict.fromkeys([*(earlier[1].split() if earlier else ()), *names]))
-    read = style if target == SHEET else lambda static, name: (static / name).read_text("utf-8")
-    texts = [SOURCE_MAP.sub("", read(static, name)) for name in names]
-    text = "\n;".join(texts) if target == SCRIPT else "\n".join(texts)
+    if target == SCRIPT:
+        texts = [(static / name).read_text("utf-8") for name in names]
+        text = SOURCE_MAP.sub("", "\n;".join(texts))
+    else:
+        words = set(WORD.findall((static / SCRIPT).read_text("utf-8")))
+        words = words.union(*(WORD.findall(str(soup)) for soup in soups))
+        sheets = [(name, style(static, name)) for name in names]
+        text = "\n".join(
+            sheet
+            if name.startswith(OWN)
+            else wanted(tinycss2.parse_stylesheet(sheet, True, True), words)
+            for name, sheet in sheets
+        )
     made.write_text(f"/* Made of: {' '.join(names)} */\n{text}", "utf-8")
     return f"{target}?v={hashlib.sha1(made.read_bytes()).hexdigest()[:8]}"
 
@@ -89,8 +144,8 @@ def gather(soups: list[BeautifulSoup], static: Path) -> None:
             else:
                 (scripts if part.name == "script" else sheets)[name] = None
                 part.decompose()
-    made = joined(static, SHEET, [name for name in sheets if name != SHEET])
-    run = joined(static, SCRIPT, [name for name in scripts if name != SCRIPT])
+    run = joined(static, SCRIPT, [name for name in scripts if name != SCRIPT], soups)
+    made = joined(static, SHEET, [name for name in sheets if name != SHEET], soups)
     for soup in soups:
         root = soup.html["data-content_root"]
         soup.head.find("script", attrs={"data-cfasync": True}).insert_after(

@@ -12,7 +12,7 @@ from pathlib import Path
 from bs4 import BeautifulSoup, NavigableString
 from sphinx.application import Sphinx
 
-from . import bundle, formulas, icons, numbering, terms
+from . import bundle, citations, formulas, icons, numbering, terms
 
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
@@ -231,6 +231,12 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
+def name_authors(soup: BeautifulSoup) -> None:
+    """The footer's authors stand within a sentence."""
+    for line in soup.select("footer .component-author"):
+        line.string = " ".join(line.get_text().split()).replace("By The ", "By the ")
+
+
 def mount_interactives(soup: BeautifulSoup) -> None:
     """Each interactive is drawn where it stands, before anything below it: the page does not move."""
     root = soup.html.get("data-content_root", "")
@@ -258,19 +264,27 @@ REPAIRS = (
     distinct,
     settle_theme,
     single_logo,
+    name_authors,
     mount_interactives,
     icons.draw,
 )
 
 
-def mended(page: str, home: str, glossary: Sequence[terms.Term] = ()) -> BeautifulSoup:
+def mended(
+    page: str,
+    home: str,
+    glossary: Sequence[terms.Term] = (),
+    references: Sequence[citations.Reference] = (),
+) -> BeautifulSoup:
     """One page, repaired; its formulas are still TeX. `home`: the address at which the book will
-    stand. glossary: the terms that the page links to, in ../book/glossary.html.
+    stand. glossary: the terms that the page links to, in ../book/glossary.html. references: what
+    its citations can mean.
     """
     soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=AS_IT_IS)
     for repair in REPAIRS:
         repair(soup)
     terms.link_terms(soup, glossary, "../book/glossary.html")
+    citations.show(soup, references)
     introduce(soup, home)
     return soup
 
@@ -298,13 +312,14 @@ def mend_pages(app: Sphinx, error: Exception | None) -> None:
         return
     home, out = home_address(app), Path(app.outdir)
     glossary = terms.glossary(out / "book" / "glossary.html")
+    references = citations.bibliography(out / "book" / citations.BIBLIOGRAPHY)
     pages = {}
     for path in out.rglob("*.html"):
         page = path.relative_to(out)
         if "_static" not in page.parts and path.name != "index.html":
             is_chapter = numbering.number(page.as_posix(), Path(app.srcdir)) is not None
             terms_of_page = glossary if is_chapter else ()
-            pages[path] = mended(path.read_text("utf-8"), home, terms_of_page)
+            pages[path] = mended(path.read_text("utf-8"), home, terms_of_page, references)
     formulas.draw(list(pages.values()), Path(app.srcdir) / "node_modules")
     bundle.gather(list(pages.values()), out / "_static")
     for path, soup in pages.items():

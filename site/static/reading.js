@@ -46,7 +46,9 @@
       article?.querySelectorAll(".math[data-plain]").forEach((formula) => {
         formula.textContent = formula.dataset.plain;
       });
-      article?.querySelectorAll("script, style, .cell_input").forEach((part) => part.remove());
+      article
+        ?.querySelectorAll("script, style, pre, .cell_input, .sdl-interactive")
+        .forEach((part) => part.remove());
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
     };
   });

@@ -113,6 +113,76 @@ function narration(words, room, delay) {
   return { task, spoken, announce, silence };
 }
 
+// The state in the address: what the controls of an interactive are set to, as #explorer:alpha=0.8,gamma=4. A
+// control is set as a reader would set it, so no address can ask for what a reader could not. What no control
+// shows stands in root.sdlState, { key, get, set }. Only a published page has an address to share; twins on it
+// are numbered.
+function share(el, root) {
+  const place = el.closest(".sdl-interactive");
+  if (!place) return;
+  const { module } = place.dataset;
+  const twins = [...document.querySelectorAll(`[data-module="${module}"]`)].indexOf(place);
+  const name = twins > 0 ? `${module}-${twins + 1}` : module;
+
+  function keyOf(node, i) {
+    const id = node.id.replace("sdl-", "").replace(module.replaceAll("_", "-"), "");
+    return node.dataset.name ?? (id.replace(/[^a-z]+/g, "") || `c${i}`);
+  }
+  function accessOf(node) {
+    if (node.matches("button")) return [() => node.ariaPressed, () => node.click()];
+    const event = node.matches("select") ? "change" : "input";
+    const put = (value) => {
+      node.value = value;
+      node.dispatchEvent(new Event(event, { bubbles: true }));
+    };
+    return [() => node.value, put];
+  }
+  // key → [its value, what sets it]
+  function controls() {
+    const nodes = root.querySelectorAll("input[type=range], select, button[aria-pressed]");
+    const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
+    const { sdlState: own } = root;
+    return new Map(own ? [[own.key, [own.get, own.set]], ...all] : all);
+  }
+  const values = () => new Map([...controls()].map(([key, [get]]) => [key, get()]));
+  let start;
+
+  function restore() {
+    const [of, settings] = location.hash.slice(1).split(/:(.*)/s);
+    if (of !== name || !settings) return;
+    const all = [...new URLSearchParams(settings.replaceAll(",", "&"))];
+    const isPress = ([, value]) => value === "true"; // first: it lifts the others of its group
+    for (const [key, value] of all.sort((a, b) => isPress(b) - isPress(a))) {
+      const [get, put] = controls().get(key) ?? [];
+      if (get && get() !== value) put(value);
+    }
+    root.scrollIntoView({ block: "nearest" });
+  }
+
+  const link = button("copy link", async () => {
+    const changed = [...values()].filter(([key, value]) => value !== "" && start.get(key) !== value);
+    const settings = changed.map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+    history.replaceState(null, "", `#${name}:${settings.join(",")}`);
+    try {
+      await navigator.clipboard.writeText(location.href);
+      link.textContent = "copied";
+    } catch {
+      link.textContent = "it stands in the address bar"; // a page from a folder has no clipboard
+    }
+    setTimeout(() => {
+      link.textContent = "copy link";
+    }, 2000);
+  });
+  link.className = "sdl-share";
+  link.title = "Copy a link to this picture as it is set now";
+  el.append(link);
+  addEventListener("hashchange", restore);
+  queueMicrotask(() => {
+    start = values(); // now that it has been drawn
+    restore();
+  });
+}
+
 // Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
@@ -122,6 +192,7 @@ function attach({ model, el }, root, listeners, draw) {
   });
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
   el.append(root);
+  share(el, root);
   watcher.observe(root);
   return () => {
     watcher.disconnect();
