@@ -10,12 +10,13 @@ const MathJax = await createRequire(`${nodeModules}/`)("mathjax").init({
   svg: { fontCache: "global" },
 });
 const { adaptor, output } = MathJax.startup;
+const SURPLUS = / (?:data-[\w-]+|xmlns:xlink|xmlns|role|focusable)="[^"]*"/g; // weight that no page uses
 
 function typeset([tex, display]) {
   const formula = adaptor.outerHTML(MathJax.tex2svg(tex, { display }));
   const fault = formula.match(/data-mjx-error="([^"]*)"/);
   if (fault) throw new Error(`${fault[1]}: ${tex}`);
-  return formula;
+  return formula.replace(SURPLUS, "").replaceAll("xlink:href", "href");
 }
 
 function page(formulas) {

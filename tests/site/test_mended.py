@@ -187,7 +187,7 @@ def test_a_page_brings_its_formulas_drawn_and_one_sheet_and_one_script(book: Pat
             "mjx-assistive-mml > math"
         )
     glyphs = {path["id"] for path in page.select("body > svg path[id]")}
-    assert {use["xlink:href"][1:] for use in page.select(".math use")} <= glyphs
+    assert {use["href"][1:] for use in page.select(".math use")} <= glyphs
     assert "mathjax" not in " ".join(s.get("src", "") for s in page.select("script")).lower()
     sheets = [link["href"].partition("?")[0] for link in page.select("link[rel=stylesheet]")]
     assert [sheet.rpartition("/")[2] for sheet in sheets if "sphinx-design" not in sheet] == [

@@ -97,11 +97,12 @@ const pathOf = (points) =>
   points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 // The task, and the sentence that is spoken. announce(() => [sentence, state of the task]) sets both once a
-// reader pauses. room: the longest state, for which the page keeps its height.
-function narration(words, room, delay) {
+// reader pauses. room, said: the longest state and sentence, for which the page keeps its height.
+function narration(words, room, delay, said = "") {
   const state = make("span", { class: "sdl-task-state", "data-room": room });
   const task = make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), words, state);
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  if (said) spoken.dataset.room = said;
   let timer = 0;
   const silence = () => clearTimeout(timer);
   const announce = (say) => {
@@ -227,6 +228,56 @@ function numberField(id, { name, text, note, min, max, step, digits, values }, c
     input.setAttribute("aria-valuetext", output.textContent);
   };
   return [field(id, [`${text} `, make("small", {}, note)], output, input), show];
+}
+
+// Steppers.
+
+// The bar of a stepper: first, back, play, step, the next event and last. now() and set(place) are the model's,
+// last() its last place; next(place) is where `event` happens next. Playing stops at a move of the reader's, at the
+// end and in a hidden tab, and is not offered to those who ask for less motion; heard(isPlaying) is told. Returns
+// { node, go, stop, show }; call show() at every change.
+function transport({ last, now, set, event, next, heard, pace = 1100 }) {
+  let timer = 0;
+  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  function play(isPlaying) {
+    clearInterval(timer);
+    timer = isPlaying ? setInterval(tick, pace) : 0;
+    playing.textContent = isPlaying ? "Pause" : "Play";
+    heard(isPlaying);
+  }
+  const stop = () => play(false);
+  function tick() {
+    if (now() >= last() || document.hidden) stop();
+    else set(now() + 1);
+  }
+  const go = (place) => {
+    stop();
+    set(Math.min(last(), Math.max(0, place)));
+  };
+  const sign = (mark) => make("span", { "aria-hidden": "true" }, mark);
+  const move = (where, ...words) => {
+    const node = button("", () => go(where()));
+    node.append(...words);
+    return node;
+  };
+  const playing = button("Play", () => {
+    if (timer) return stop();
+    if (now() >= last()) set(0);
+    return play(true);
+  });
+  const back = [move(() => 0, sign("◀◀ "), "first"), move(() => now() - 1, sign("◀ "), "back")];
+  const on = [
+    move(() => now() + 1, "step", sign(" ▶")),
+    move(() => next(now()) ?? last(), `next ${event}`, sign(" ▶▶")),
+    move(last, "last", sign(" ▶▶")),
+  ];
+  const node = make("div", { class: "sdl-row sdl-transport" }, ...back, ...(isCalm ? [] : [playing]), ...on);
+  const dim = (nodes, isDim) => nodes.forEach((each) => each.setAttribute("aria-disabled", String(isDim)));
+  const show = () => {
+    dim(back, now() === 0);
+    dim(on, now() >= last());
+  };
+  return { node, go, stop, show };
 }
 
 // Words of the steppers.
