@@ -1,13 +1,14 @@
 """What the built book weighs, and how soon its interactives are drawn: opened in headless Chromium,
 on this machine.
 
-    make book && python -m benchmarks.site        # about a minute; writes results/site.json
+    make book && python -m benchmarks.site        # some minutes; writes results/site.json
 
 Sizes are of the files that a page fetches until it is idle and every figure has been in view, each
 compressed as a web server would (gzip, level 6), and of the page's own file alone. `plotly`:
 whether the page fetched that library. `load_ms`: from the start of the navigation to the load
 event; `drawn_ms`: from there to the last interactive's first picture, negative where it was drawn
-before; both are medians of several openings.
+before; both are medians of several openings. `shift`: the sum of layout shifts while the page is
+loaded, by the window's width.
 """
 
 import argparse
@@ -24,11 +25,19 @@ from specdec_lite import results
 
 ROOT = Path(__file__).resolve().parents[1]
 OPENINGS = 3
+WIDTHS = (1280, 768, 390)  # CSS pixels: a laptop, a tablet, a phone
 STOPWATCH = """(() => {
   globalThis.sdlDrawn = 0;
   new MutationObserver((changes) => {
     if (changes.some(({ target }) => target.dataset?.mounted)) sdlDrawn = performance.now();
   }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-mounted"] });
+})()"""
+
+SHIFTS = """(() => {
+  globalThis.sdlShift = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) sdlShift += entry.value;
+  }).observe({ type: "layout-shift", buffered: true });
 })()"""
 
 
@@ -89,6 +98,18 @@ def moments(browser, address: str, page_name: str) -> tuple[float, float | None]
     return loaded, drawn - loaded if drawn else None
 
 
+def shift(browser, address: str, page_name: str, width: int) -> float:
+    """How much of the view moves while a page is loaded: the sum of its layout shifts, in a window
+    of `width` CSS pixels (up to .1 counts as good).
+    """
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.add_init_script(SHIFTS)
+    page.goto(address + page_name, wait_until="networkidle")
+    total = page.evaluate("sdlShift")
+    page.close()
+    return total
+
+
 def measure(book: Path) -> dict:
     """The recording's data. book: the folder of the built book."""
     with served(book) as address, chromium() as browser:
@@ -99,6 +120,7 @@ def measure(book: Path) -> dict:
             rows.append(
                 weight(browser, address, book, name)
                 | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
+                | {"shift": {w: round(shift(browser, address, name, w), 4) for w in WIDTHS}}
             )
         version = browser.version
     archive = next(book.glob("*.zip"), None)

@@ -36,8 +36,7 @@ def bare_page(widget, theme: str) -> str:
 
 
 def settle(page) -> None:
-    """Until the formulas are set and every interactive is drawn."""
-    page.evaluate("globalThis.MathJax?.startup?.promise.then(() => null)")
+    """Until every interactive is drawn."""
     page.wait_for_function(
         "[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)"
     )

@@ -374,7 +374,7 @@ function render({ model, el }) {
   let leave = () => {};
   async function begin() {
     const opened = el.contains(document.activeElement);
-    el.replaceChildren(make("p", { class: "sdl" }, "Loading…"));
+    el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
     try {
       if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
       leave = mount(el, globalThis.sdlLive);

@@ -6,8 +6,8 @@ the pages, `boxes` turns quotes into boxes, `cite` labels the bibliography, `fre
 chapters must run again, `executed` says when they ran, `promise` shows what the suite found
 lossless, `atlas` draws the maps of the start page, `launch` adds JupyterLab to the launch buttons,
 `numbering` puts the chapters' numbers before their titles, `mend` repairs the theme's
-HTML, `terms` links the glossary, `icons` draws its icons into the page, `archive` packs the finished
-book. Nothing here runs in a notebook.
+HTML, `terms` links the glossary, `icons` draws its icons and `formulas` the formulas into the page,
+`bundle` joins its sheets and scripts, `archive` packs the finished book. Nothing here runs in a notebook.
 """
 
 from sphinx.application import Sphinx

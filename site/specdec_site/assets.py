@@ -18,9 +18,8 @@ from specdec_lite.viz import interactive, theme
 from . import live
 
 VENDORED = {
-    "mathjax/es5/tex-chtml.js": "mathjax/tex-chtml.js",
-    "mathjax/es5/output/chtml/fonts/woff-v2": "mathjax/output/chtml/fonts/woff-v2",
-    "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly.min.js",
+    "plotly.js-basic-dist-min/plotly-basic.min.js": "plotly/plotly.min.js",  # lines and bars
+    "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly-heatmap.min.js",
 }
 
 
@@ -48,10 +47,7 @@ def copy_vendored(node_modules: Path, static: Path) -> None:
         if not origin.exists():
             raise ExtensionError(f"{origin} is missing: run `npm ci` first (`make book` does)")
         destination.parent.mkdir(parents=True, exist_ok=True)
-        if origin.is_dir():
-            shutil.copytree(origin, destination, dirs_exist_ok=True)
-        else:
-            shutil.copy2(origin, destination)
+        shutil.copy2(origin, destination)
 
 
 def write_interactives(static: Path) -> None:
@@ -81,8 +77,9 @@ def register(app: Sphinx) -> None:
         None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}"
     )
     app.add_js_file("figures.js", loading_method="defer")
-    app.add_js_file("interactives.js", loading_method="defer")
+    app.add_js_file("interactives.js")
     app.add_js_file("learn.js", loading_method="defer")
     app.add_js_file("reading.js", loading_method="defer")
     app.add_js_file("terms.js", loading_method="defer")
+    app.add_js_file("tokens.js", loading_method="defer")
     app.connect("build-finished", publish)

@@ -6,12 +6,13 @@ harm.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from bs4 import BeautifulSoup, NavigableString
 from sphinx.application import Sphinx
 
-from . import icons, numbering, terms
+from . import bundle, citations, formulas, icons, numbering, terms
 
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
@@ -24,12 +25,18 @@ RELATIONS = frozenset(
     "= < > \\le \\ge \\leq \\geq \\ne \\approx \\to \\Rightarrow \\propto".split()
 )
 DEPTH = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}", "\\}"), -1)
+THEME = """{
+  const page = document.documentElement;
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  page.dataset.mode = localStorage.getItem("mode") || "auto";
+  page.dataset.theme = page.dataset.mode === "auto" ? (isDark ? "dark" : "light") : page.dataset.mode;
+}"""
 PUNCTUATION = re.compile(r"[.,;:!?)\]”’]+")
 
 
 def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
-    """Thebe's files and the saved state of live widgets leave the page: published pages run without
-    a kernel.
+    """Thebe's files and the saved state of live widgets leave the page, for published pages run
+    without a kernel; so does MathJax, which has set the formulas when the book was built.
     """
 
     def wanted(file) -> bool:
@@ -38,7 +45,7 @@ def drop_live_code(app: Sphinx, pagename: str, templatename: str, context: dict,
             f"{getattr(file, 'filename', file)} {attributes.get('type', '')}"
             f" {attributes.get('body', '')}"
         )
-        return "thebe" not in text and "widget-state" not in text
+        return not any(word in text for word in ("thebe", "widget-state", "mathjax", "MathJax"))
 
     for kind in ("script_files", "css_files"):
         context[kind] = [file for file in context[kind] if wanted(file)]
@@ -117,7 +124,7 @@ def break_formulas(soup: BeautifulSoup) -> None:
     """Formulas in the text: MathJax breaks no line, so a long one stands in parts; and what ends a
     clause stays with its formula.
     """
-    for formula in soup.select("span.math:not(.sdl-formula *)"):
+    for formula in soup.select("span.math:not(.sdl-formula *, [data-plain])"):
         whole = soup.new_tag("span", attrs={"class": "sdl-formula"})
         end = PUNCTUATION.match(str(formula.next_sibling or ""))
         tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
@@ -184,11 +191,21 @@ def distinct(soup: BeautifulSoup) -> None:
         del part["id"]
 
 
-def without_script(soup: BeautifulSoup) -> None:
-    """Where no script chooses light or dark, the page is light: the theme has no colours for
-    "auto".
+def settle_theme(soup: BeautifulSoup) -> None:
+    """The page is light or dark before anything of it is drawn: the theme has no colours for
+    "auto", and its own script comes last. Where no script runs, the page is light.
     """
     soup.html["data-theme"] = "light"
+    for script in soup.head.find_all("script", attrs={"data-cfasync": True}):
+        script.string = THEME
+
+
+def single_logo(soup: BeautifulSoup) -> None:
+    """One picture serves light and dark."""
+    for logo in soup.select(".logo__image.only-dark"):
+        logo.decompose()
+    for logo in soup.select(".logo__image.only-light"):
+        logo["class"] = ["logo__image"]
 
 
 def introduce(soup: BeautifulSoup, home: str) -> None:
@@ -214,6 +231,25 @@ def introduce(soup: BeautifulSoup, home: str) -> None:
             soup.head.append(soup.new_tag("meta", attrs=attributes))
 
 
+def name_authors(soup: BeautifulSoup) -> None:
+    """The footer's authors stand within a sentence."""
+    for line in soup.select("footer .component-author"):
+        line.string = " ".join(line.get_text().split()).replace("By The ", "By the ")
+
+
+def mount_interactives(soup: BeautifulSoup) -> None:
+    """Each interactive is drawn where it stands, before anything below it: the page does not move."""
+    root = soup.html.get("data-content_root", "")
+    fetched = {script["src"] for script in soup.select("article script[src]")}
+    for place in soup.select("article .sdl-interactive:not(:has(+ script))"):
+        source = f"{root}_static/interactives/{place['data-module']}.js"
+        if source not in fetched:
+            place.insert_before(soup.new_tag("script", src=source))
+            fetched.add(source)
+        call = "sdlMount(document.currentScript.previousElementSibling)"
+        place.insert_after(soup.new_tag("script", string=call))
+
+
 REPAIRS = (
     drop_live_code_settings,
     name_landmarks,
@@ -226,21 +262,31 @@ REPAIRS = (
     stack_tables,
     list_citations,
     distinct,
-    without_script,
+    settle_theme,
+    single_logo,
+    name_authors,
+    mount_interactives,
     icons.draw,
 )
 
 
-def mend(page: str, home: str, glossary: list[terms.Term] = ()) -> str:
-    """The HTML of one page, repaired. `home`: the address at which the book will stand. glossary:
-    the terms that the page links to, in ../book/glossary.html.
+def mended(
+    page: str,
+    home: str,
+    glossary: Sequence[terms.Term] = (),
+    references: Sequence[citations.Reference] = (),
+) -> BeautifulSoup:
+    """One page, repaired; its formulas are still TeX. `home`: the address at which the book will
+    stand. glossary: the terms that the page links to, in ../book/glossary.html. references: what
+    its citations can mean.
     """
     soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=AS_IT_IS)
     for repair in REPAIRS:
         repair(soup)
     terms.link_terms(soup, glossary, "../book/glossary.html")
+    citations.show(soup, references)
     introduce(soup, home)
-    return str(soup)
+    return soup
 
 
 def home_address(app: Sphinx) -> str:
@@ -266,12 +312,18 @@ def mend_pages(app: Sphinx, error: Exception | None) -> None:
         return
     home, out = home_address(app), Path(app.outdir)
     glossary = terms.glossary(out / "book" / "glossary.html")
+    references = citations.bibliography(out / "book" / citations.BIBLIOGRAPHY)
+    pages = {}
     for path in out.rglob("*.html"):
         page = path.relative_to(out)
         if "_static" not in page.parts and path.name != "index.html":
             is_chapter = numbering.number(page.as_posix(), Path(app.srcdir)) is not None
-            mended = mend(path.read_text("utf-8"), home, glossary if is_chapter else ())
-            path.write_text(mended, "utf-8")
+            terms_of_page = glossary if is_chapter else ()
+            pages[path] = mended(path.read_text("utf-8"), home, terms_of_page, references)
+    formulas.draw(list(pages.values()), Path(app.srcdir) / "node_modules")
+    bundle.gather(list(pages.values()), out / "_static")
+    for path, soup in pages.items():
+        path.write_text(str(soup), "utf-8")
     (out / "index.html").write_text(front_door(app), "utf-8")
 
 

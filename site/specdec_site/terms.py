@@ -57,7 +57,7 @@ def _named(word: str) -> str:
 
 def speak_formulas(soup: BeautifulSoup) -> None:
     """Every formula says itself in plain text as well: what a search quotes, and a definition."""
-    for formula in soup.select("span.math, div.math"):
+    for formula in soup.select(":is(span, div).math:not([data-plain])"):
         formula["data-plain"] = plain(formula.get_text())
 
 

@@ -10,6 +10,7 @@
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   // light and dark page colours, written by the build from specdec_lite.viz.theme
   const THEME = globalThis.sdlTheme;
+  const BASIC = new Set(["scatter", "bar"]);
   const DARK_DATA = {
     // the palette's colours as the interactives show them in the dark
     "#0072b2": "#4aa8e0",
@@ -42,7 +43,11 @@
   function fetchLibrary() {
     library ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
-      script.src = `${page.dataset.content_root}_static/vendor/plotly/plotly.min.js`;
+      const isRich = [...figures.values()].some(({ data }) =>
+        data.some(({ type }) => !BASIC.has(type ?? "scatter")),
+      );
+      const name = isRich ? "plotly-heatmap" : "plotly"; // all that it draws, or half of it
+      script.src = `${page.dataset.content_root}_static/vendor/plotly/${name}.min.js`;
       script.onload = resolve;
       script.onerror = reject;
       document.head.append(script);

@@ -1,10 +1,8 @@
 // Interactives without a kernel: the module that anywidget runs in JupyterLab is mounted here on a model that
-// lives in the page.
-(() => {
-  const page = document.documentElement;
-  const places = [...document.querySelectorAll(".sdl-interactive")];
-
-  function pageModel(state) {
+// lives in the page. The build puts this script into the head, and a call behind every interactive, so that each
+// is drawn before anything below it: nothing moves when it comes.
+{
+  const pageModel = (state) => {
     const listeners = new Map();
     const emit = (event) => (listeners.get(event) ?? []).forEach((callback) => callback());
     return {
@@ -23,27 +21,17 @@
           (listeners.get(event) ?? []).filter((other) => callback && other !== callback),
         ),
     };
-  }
+  };
 
-  function mount(place, module) {
+  globalThis.sdlMount = (place) => {
     const model = pageModel(JSON.parse(place.querySelector("script").textContent));
     const el = document.createElement("div");
     place.replaceChildren(el);
     place.sdlModel = model;
-    module.render({ model, el });
-    const twins = places.filter((other) => other.dataset.module === place.dataset.module);
+    globalThis.sdlInteractives[place.dataset.module].render({ model, el });
+    const twins = [...document.querySelectorAll(`.sdl-interactive[data-module="${place.dataset.module}"]`)];
     const section = el.querySelector("section[aria-label]");
-    if (section && twins.length > 1) section.ariaLabel += ` ${twins.indexOf(place) + 1}`;
+    if (section && twins.length > 1) section.ariaLabel += ` ${twins.length}`;
     place.dataset.mounted = "true";
-  }
-
-  for (const name of new Set(places.map((place) => place.dataset.module))) {
-    const script = document.createElement("script");
-    script.src = `${page.dataset.content_root}_static/interactives/${name}.js`;
-    script.onload = () =>
-      places
-        .filter((place) => place.dataset.module === name)
-        .forEach((place) => mount(place, globalThis.sdlInteractives[name]));
-    document.head.append(script);
-  }
-})();
+  };
+}

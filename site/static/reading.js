@@ -9,10 +9,7 @@
     "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container",
   );
   const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
-  addEventListener("load", async () => {
-    await globalThis.MathJax?.startup?.promise;
-    boxes.forEach((box) => watch.observe(box));
-  });
+  boxes.forEach((box) => watch.observe(box));
 
   let folded = [],
     shade;
@@ -49,7 +46,9 @@
       article?.querySelectorAll(".math[data-plain]").forEach((formula) => {
         formula.textContent = formula.dataset.plain;
       });
-      article?.querySelectorAll("script, style, .cell_input").forEach((part) => part.remove());
+      article
+        ?.querySelectorAll("script, style, pre, .cell_input, .sdl-interactive")
+        .forEach((part) => part.remove());
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
     };
   });

@@ -1,10 +1,11 @@
-// A glossary term in the text shows its definition to the pointer and to the keyboard; Escape takes it away.
+// What a word or a citation stands for, beside it: a glossary term shows its definition, a citation the paper's
+// title and address. To the pointer and to the keyboard; on a touch screen the first tap shows it, the second
+// follows the link. Escape takes it away.
 (() => {
-  const terms = [...document.querySelectorAll("a.sdl-term")];
-  if (terms.length === 0) return;
-  const tip = document.createElement("div");
-  Object.assign(tip, { id: "sdl-tip", className: "sdl-tip", role: "tooltip", hidden: true });
-  document.querySelector("article").append(tip);
+  const marks = [...document.querySelectorAll("a:is(.sdl-term, .sdl-cite)")];
+  if (marks.length === 0) return;
+  const tip = document.createElement("span");
+  Object.assign(tip, { id: "sdl-tip", className: "sdl-tip", role: "note", hidden: true });
   let shown = null;
   let timer = 0;
 
@@ -15,13 +16,19 @@
     tip.hidden = true;
   }
 
-  function show(term) {
+  function show(mark) {
     hide();
-    shown = term;
-    tip.textContent = term.dataset.definition;
-    term.setAttribute("aria-describedby", tip.id);
+    shown = mark;
+    tip.textContent = mark.dataset.definition;
+    const { address } = mark.dataset;
+    if (address) {
+      const link = Object.assign(document.createElement("a"), { href: address, textContent: address });
+      tip.append(" ", link);
+    }
+    mark.after(tip); // Tab leads from the one into the other
+    mark.setAttribute("aria-describedby", tip.id);
     tip.hidden = false;
-    const word = term.getClientRects()[0];
+    const word = mark.getClientRects()[0];
     const left = Math.max(8, Math.min(word.left, innerWidth - tip.offsetWidth - 8));
     const isBelow = word.bottom + tip.offsetHeight + 8 < innerHeight;
     tip.style.left = `${left}px`;
@@ -30,16 +37,28 @@
 
   const later = () => {
     clearTimeout(timer);
-    timer = setTimeout(hide, 250); // time to reach the definition itself, which stays while one is on it
+    timer = setTimeout(hide, 250); // time to reach the card itself, which stays while one is on it
   };
-  for (const term of terms) {
-    term.addEventListener("pointerenter", ({ pointerType }) => pointerType === "mouse" && show(term));
-    term.addEventListener("pointerleave", later);
-    term.addEventListener("focus", () => term.matches(":focus-visible") && show(term));
-    term.addEventListener("blur", hide);
+  const left = ({ relatedTarget }) => !tip.contains(relatedTarget) && hide();
+  let touched = false;
+  for (const mark of marks) {
+    mark.addEventListener("pointerenter", ({ pointerType }) => pointerType === "mouse" && show(mark));
+    mark.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && later());
+    mark.addEventListener("pointerdown", ({ pointerType }) => {
+      touched = pointerType === "touch";
+    });
+    mark.addEventListener("click", (event) => {
+      if (!touched || shown === mark) return;
+      event.preventDefault();
+      show(mark);
+    });
+    mark.addEventListener("focus", () => mark.matches(":focus-visible") && show(mark));
+    mark.addEventListener("blur", left);
   }
+  tip.addEventListener("focusout", (event) => event.relatedTarget !== shown && left(event));
   tip.addEventListener("pointerenter", () => clearTimeout(timer));
   tip.addEventListener("pointerleave", later);
+  addEventListener("pointerdown", ({ target }) => target !== shown && !tip.contains(target) && hide());
   addEventListener("keydown", ({ key }) => key === "Escape" && hide());
   addEventListener("scroll", hide, { passive: true });
 })();

@@ -6,7 +6,7 @@ page. What does not: stepping through a round (`stepper`).
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 from specdec_lite.acceptance.rule import kind_of
@@ -31,10 +31,19 @@ THROWN_AWAY = {"rejected", "unused"}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One token of a pass: its kind (a key of KINDS) and its text."""
+    """One token of a pass: its kind (a key of KINDS), its text and, of a draft, the probabilities
+    that the target (p) and the drafter (q; 1: chosen) gave it, where the step knows them.
+    """
 
     kind: str
     text: str
+    p: float | None = field(default=None, compare=False)
+    q: float | None = field(default=None, compare=False)
+
+    def told(self, number: int) -> str:
+        """What is known of it, in a line: the card that a reader opens on it."""
+        odds = "" if self.p is None else f", p = {self.p:.2g}, q = {self.q:.2g}"
+        return f"pass {number}: {self.kind}, {KINDS[self.kind]}{odds}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,19 +198,19 @@ def shown_end(prompt: str, most: int = 240) -> str:
 
 
 def _pieces(step: Step, tokenizer) -> tuple[Piece, ...]:
-    def piece(kind: str, token: int) -> Piece:
-        return Piece(kind, tokenizer.decode([token]))
-
     drafted = step.tree.tokens.tolist()
     gone = rejected_nodes(step)
-    row = [piece("accepted", drafted[node]) for node in step.path]
-    row += [piece("rejected", drafted[node]) for node in gone]
-    row += [
-        piece("unused", token)
-        for node, token in enumerate(drafted)
-        if node not in step.path and node not in gone
-    ]
-    return (*row, piece(step.kind, step.token)) if step.token is not None else tuple(row)
+    unused = [node for node in range(len(drafted)) if node not in step.path and node not in gone]
+
+    def draft(kind: str, node: int) -> Piece:
+        odds = (step.p[node], step.q[node]) if step.p else ()
+        return Piece(kind, tokenizer.decode([drafted[node]]), *odds)
+
+    fates = (("accepted", step.path), ("rejected", gone), ("unused", unused))
+    row = [draft(kind, node) for kind, nodes in fates for node in nodes]
+    if step.token is not None:
+        row.append(Piece(step.kind, tokenizer.decode([step.token])))
+    return tuple(row)
 
 
 def rejected_nodes(step: Step) -> tuple[int, ...]:
@@ -218,17 +227,18 @@ def rejected_nodes(step: Step) -> tuple[int, ...]:
     return (*earlier, *(step.tree.children(parents[-1]) if step.kind == "recovered" else ()))
 
 
-def _token(kind: str, text: str) -> str:
+def _token(kind: str, text: str, told: str = "") -> str:
     tag = "del" if kind in THROWN_AWAY else "ins" if kind in ("recovered", "bonus") else "span"
     mark = '<span class="sdl-newline" aria-hidden="true">⏎</span>'
     shown = escape(text).replace("\n", mark if tag == "del" else mark + "\n")
-    return f'<{tag} class="sdl-token sdl-{kind}">{shown}</{tag}>'
+    title = f' title="{escape(told)}"' if told else ""
+    return f'<{tag} class="sdl-token sdl-{kind}"{title}>{shown}</{tag}>'
 
 
 def _pass(number: int, row: Sequence[Piece]) -> str:
-    html, last = f'<span class="sdl-pass" title="pass {number}">', None
+    html, last = '<span class="sdl-pass">', None
     for piece in row:
         if piece.kind != last:
             html += f'<span class="sdl-hidden"> {piece.kind}: </span>'
-        html, last = html + _token(piece.kind, piece.text), piece.kind
+        html, last = html + _token(piece.kind, piece.text, piece.told(number)), piece.kind
     return html + "</span>"

@@ -6,12 +6,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from browsing import CHAPTERS, PAGES, parsed
+import tinycss2
+from browsing import CHAPTERS, FIRST_CHAPTER, PAGES, START, parsed
 from bs4 import BeautifulSoup
 from conftest import ROOT
+from sphinx.errors import ExtensionError
+
+from benchmarks.site import shift
 
 sys.path.insert(0, str(ROOT / "site"))
-from specdec_site import mend as mending  # noqa: E402
+from specdec_site import (  # noqa: E402
+    bundle,
+    citations,
+    formulas,
+    mend as mending,  # noqa: E402
+)
 from specdec_site.numbering import number  # noqa: E402
 from specdec_site.terms import Term, glossary, link_terms, plain  # noqa: E402
 
@@ -27,8 +36,8 @@ def soup_of(text: str) -> BeautifulSoup:
 
 
 def test_a_trace_keeps_its_indentation():
-    mended = mending.mend(PAGE.format(TRACE), "https://example.org/")
-    assert TRACE in mended
+    mended = mending.mended(PAGE.format(TRACE), "https://example.org/")
+    assert TRACE in str(mended)
     lost = str(BeautifulSoup(PAGE.format(TRACE), "html.parser"))
     assert TRACE not in lost, "what parsing without care does to it"
 
@@ -168,3 +177,128 @@ def test_search_quotes_no_tex(open_page):
     quotes = page.locator("#search-results .context")
     quotes.first.wait_for()
     assert all("\\" not in text for text in quotes.all_inner_texts())
+
+
+@pytest.mark.parametrize("page_name", PAGES)
+def test_a_page_brings_its_formulas_drawn_and_one_sheet_and_one_script(book: Path, page_name: str):
+    page = parsed(book / page_name)
+    for formula in page.select(".math"):
+        assert formula.select("mjx-container > svg") and formula.select_one(
+            "mjx-assistive-mml > math"
+        )
+    glyphs = {path["id"] for path in page.select("body > svg path[id]")}
+    assert {use["href"][1:] for use in page.select(".math use")} <= glyphs
+    assert "mathjax" not in " ".join(s.get("src", "") for s in page.select("script")).lower()
+    sheets = [link["href"].partition("?")[0] for link in page.select("link[rel=stylesheet]")]
+    assert [sheet.rpartition("/")[2] for sheet in sheets if "sphinx-design" not in sheet] == [
+        bundle.SHEET
+    ]
+    first = page.head.find(["script", "link"])
+    assert first.name == "script" and "prefers-color-scheme" in first.string, "before any sheet"
+    assert len(page.select(".logo__image")) == 1
+
+
+def test_formulas_share_their_glyphs_and_wrong_tex_is_an_error():
+    modules = ROOT / "node_modules"
+    (page,) = formulas.typeset([[("p + p", False), (r"\frac{p}{q}", True)]], modules)
+    assert page["glyphs"].count("<path") == 3 and page["formulas"][0].count("<use") == 3
+    with pytest.raises(ExtensionError, match="close brace"):
+        formulas.typeset([[(r"\frac{p", False)]], modules)
+
+
+def test_only_rules_that_can_match_stay_in_the_sheet():
+    sheet = (
+        ".a, .gone{x:y} .a .gone{x:y} #b:not(.gone){x:y} p[class=gone]{x:y}"
+        "@media print{.gone{x:y} p{x:y}} @media screen{.gone{x:y}} @keyframes gone{0%{x:y}}"
+    )
+    kept = bundle.wanted(tinycss2.parse_stylesheet(sheet, True, True), {"a", "b"})
+    assert "".join(kept.split()) == (
+        ".a{x:y}#b:not(.gone){x:y}p[class=gone]{x:y}@mediaprint{p{x:y}}@keyframesgone{0%{x:y}}"
+    )
+
+
+def test_a_citation_names_its_paper(tmp_path: Path):
+    page = tmp_path / citations.BIBLIOGRAPHY
+    page.write_text(
+        '<div class="citation" id="id5"><span class="label">[Li et al., 2024b]</span><p>Li. EAGLE-2.'
+        ' 2024. URL: <a class="external" href="https://x.org/2">https://x.org/2</a>.</p></div>',
+        encoding="utf-8",
+    )
+    references = citations.bibliography(page)
+    soup = soup_of(
+        '<p><a href="bibliography.html#id5" title="old">2024</a> <a href="https://x.org/2">2</a>'
+        '<a href="https://x.org/3">3</a></p>'
+    )
+    citations.show(soup, references)
+    first, second, third = soup.select("a")
+    assert first.get_text() == "2024b" and second.get_text() == "2"
+    for link in (first, second):
+        assert link["data-definition"] == "Li. EAGLE-2. 2024."
+        assert link["data-address"] == "https://x.org/2" and "title" not in link.attrs
+    assert third.attrs == {"href": "https://x.org/3"}
+
+
+@pytest.mark.browser
+def test_a_citation_shows_its_paper_and_tab_leads_to_it(open_page):
+    page = open_page("book/06_proofs.html")
+    mark = page.locator("a.sdl-cite").first
+    mark.hover()
+    link = page.locator("#sdl-tip a")
+    assert link.get_attribute("href") == mark.get_attribute("data-address")
+    page.keyboard.press("Tab")
+    mark.focus()
+    page.keyboard.press("Tab")
+    assert link.evaluate("(link) => link === document.activeElement")
+
+
+@pytest.mark.browser
+def test_the_first_colours_of_a_page_are_those_of_the_reader(new_page, server: str):
+    """With every sheet and script but the head's own still on their way."""
+    page = new_page((server,), color_scheme="dark")
+    page.route("**/book.js*", lambda route: route.abort())
+    page.add_init_script(
+        "addEventListener('DOMContentLoaded', () => { globalThis.first ="
+        " document.documentElement.dataset.theme; })"
+    )
+    page.goto(server + START)
+    assert page.evaluate("globalThis.first") == "dark"
+    page.problems.clear()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 768, 390])
+@pytest.mark.parametrize("page_name", [START, "book/06_proofs.html", "notebooks/07_how_fast.html"])
+def test_nothing_moves_while_a_page_is_loaded(chromium, server: str, page_name: str, width: int):
+    assert shift(chromium, server, page_name, width) <= 0.05
+
+
+@pytest.mark.browser
+def test_every_button_of_the_header_shows_its_focus(open_page):
+    page = open_page(FIRST_CHAPTER)
+    page.keyboard.press("Tab")  # the keyboard is in use
+    faults = page.evaluate("""() => [...document.querySelectorAll(".bd-header-article :is(button, a)")]
+      .filter((one) => one.checkVisibility())
+      .filter((one) => {
+        one.focus({ focusVisible: true });
+        const { outlineStyle, outlineWidth } = getComputedStyle(one);
+        return outlineStyle === "none" || parseFloat(outlineWidth) < 2;
+      }).map((one) => one.outerHTML.slice(0, 100))""")
+    assert faults == []
+
+
+@pytest.mark.browser
+def test_a_link_to_an_interactive_brings_its_state(open_page):
+    page = open_page("notebooks/07_how_fast.html")
+    gamma = page.locator("[data-module=explorer] input[data-name=gamma]").first
+    gamma.fill("7")
+    page.locator("[data-module=explorer] .sdl-share").first.click()
+    page.wait_for_function("location.hash.includes('gamma=7')")
+    there = page.evaluate("location.hash")
+    assert there.startswith("#explorer:")
+    other = open_page(f"notebooks/07_how_fast.html{there}")
+    place = other.locator("[data-module=explorer]").first
+    assert place.evaluate("(place) => place.sdlModel.get('gamma')") == 7
+    other.evaluate("location.hash = '#explorer:gamma=99999,nothing=1,alpha=x'")
+    other.wait_for_function("location.hash.includes('99999')")
+    most = place.locator("input[data-name=gamma]").get_attribute("max")
+    assert place.evaluate("(place) => place.sdlModel.get('gamma')") <= int(most), "the slider's end"

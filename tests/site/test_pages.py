@@ -141,7 +141,7 @@ def test_on_a_phone_no_formula_is_cut_and_none_in_the_text_parts_from_its_full_s
     assert (
         page.evaluate("""() => [...document.querySelectorAll('article span.math')]
         .filter((formula) => {
-          const set = formula.querySelector('mjx-math')?.getBoundingClientRect();
+          const set = formula.querySelector('mjx-container > svg')?.getBoundingClientRect();
           return set?.right > formula.getBoundingClientRect().right + 2;
         })
         .map((formula) => formula.innerText)""")

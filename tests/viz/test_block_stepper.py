@@ -237,8 +237,8 @@ def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):
         page.evaluate("document.documentElement.scrollWidth") <= width
         and accessibility_faults(page) == []
     )
-    page.get_by_role("button", name="◀◀ block").press("Enter")
-    says(page, ".sdl-summary", "Verify.")
+    page.get_by_role("button", name="first").press("Enter")
+    says(page, ".sdl-summary", "Predict.")
     assert "ArrowRight" not in page.evaluate("heard")
 
 
@@ -278,7 +278,7 @@ def test_plays_and_pauses(recorded, new_page):
     page.get_by_role("button", name="Play").click()
     page.get_by_role("button", name="back").click()
     assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops the clock"
-    page.evaluate(f"model.set('moment', {len(moments_of(recorded.rounds)) - 1})")
+    page.evaluate(f"model.set('moment', {len(moments_of(recorded.rounds)) - 2})")
     page.get_by_role("button", name="Play").click()
     page.clock.run_for(5000)
     page.get_by_role("button", name="Play").wait_for()
@@ -298,7 +298,7 @@ def test_the_jump_lands_where_the_task_is_answered(recorded, mounted):
     page = mounted(recorded)
     whole = next(i for i, block in enumerate(recorded.rounds) if block["accepted"] == 3)
     for _ in range(whole + 1):
-        page.get_by_role("button", name="block ▶▶").click()
+        page.get_by_role("button", name="next block").click()
         at = page.evaluate("model.get('moment')")
         assert moments_of(recorded.rounds)[at]["kind"] == "reuse"
     says(page, ".sdl-task-state", "Solved")

@@ -61,11 +61,11 @@ def test_stepped_by_keyboard_and_mouse(grid, mounted, width, theme):
     page.get_by_label("Passes done").focus()
     page.keyboard.press("ArrowRight")
     says(page, ".sdl-summary", "of 10 places stand")
-    page.get_by_role("button", name="to the end").click()
+    page.get_by_role("button", name="last").click()
     says(page, ".sdl-task-state", "Not yet")
     page.get_by_label("First guess").select_option(label="the text, one letter changed")
     says(page, ".sdl-summary", "Nothing stands yet")
-    page.get_by_role("button", name="to the end").press("Enter")
+    page.get_by_role("button", name="last").press("Enter")
     says(page, ".sdl-task-state", "Solved")
     assert page.locator("tbody tr").last.locator(".sdl-settled").count() == 10
     assert page.evaluate("document.documentElement.scrollWidth") <= width

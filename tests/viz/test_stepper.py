@@ -175,6 +175,6 @@ def test_the_jump_lands_where_the_task_is_answered(run, mounted):
     page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds))
     whole = next(i for i, record in enumerate(rounds) if record["accepted"] == 3)
     for at in range(whole + 1):
-        page.get_by_role("button", name="round ▶▶").click()
+        page.get_by_role("button", name="next round").click()
         assert moments(rounds)[page.evaluate("model.get('moment')")]["kind"] == "cut"
     says(page, ".sdl-task-state", "Solved")

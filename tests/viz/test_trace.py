@@ -177,3 +177,15 @@ def test_plain_decoding_has_no_switch_and_no_acceptance_counts():
 def test_anything_else_is_refused():
     with pytest.raises(TypeError, match="output_or_steps holds a str"):
         trace(["text"], Letters())
+
+
+def test_every_token_tells_its_pass_its_fate_and_both_probabilities():
+    html = trace([REJECTED_SECOND, ALL_ACCEPTED], Letters())._repr_html_()
+    told = re.findall(r'<(?:ins|del|span) class="sdl-token sdl-(\w+)" title="([^"]*)">', html)
+    assert [kind for kind, _ in told] == [
+        *("accepted", "rejected", "unused", "unused", "recovered"),
+        *("accepted", "accepted", "bonus"),
+    ]
+    for place, (kind, words) in enumerate(told):
+        assert words.startswith(f"pass {1 if place < 5 else 2}: {kind}, {KINDS[kind]}")
+        assert words.endswith(", p = 0.5, q = 0.5") == (kind not in ("recovered", "bonus"))

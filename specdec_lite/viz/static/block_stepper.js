@@ -204,25 +204,7 @@ function drawCounts(svg, counts, total) {
   );
 }
 
-// Plays on until the end, a touch of any control or a hidden page; readers who asked for less motion are not
-// offered it.
-function player(isAtEnd, advance, show) {
-  let playing = 0;
-  const stop = () => {
-    clearInterval(playing);
-    playing = 0;
-    show(false);
-  };
-  const toggle = () => {
-    if (playing) return stop();
-    playing = setInterval(() => (isAtEnd() || document.hidden ? stop() : advance()), PACE);
-    if (!isAtEnd()) advance();
-    return show(true);
-  };
-  return { stop, toggle };
-}
-
-function layout(id, parts, moves) {
+function layout(id, parts) {
   const legend = [
     ["drafted", "proposed"],
     ["accepted", "accepted"],
@@ -236,7 +218,7 @@ function layout(id, parts, moves) {
     { class: "sdl sdl-fates sdl-stepper sdl-blocks", "aria-label": "Block stepper" },
     parts.task,
     field(id, "Moment", parts.output, parts.input),
-    make("div", { class: "sdl-row" }, ...moves),
+    parts.bar.node,
     parts.spoken,
     parts.text,
     make("ul", { class: "sdl-legend" }, ...legend.map(([kind, words]) => make("li", {}, token(kind, words)))),
@@ -255,10 +237,9 @@ function render({ model, el }) {
   }
   const id = newId("blocks");
   const last = moments.length - 1;
-  const clamp = (at) => Math.min(last, Math.max(0, at));
-  const now = () => clamp(model.get("moment") ?? 0);
+  const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const set = (at) => {
-    model.set("moment", clamp(at));
+    model.set("moment", at);
     model.save_changes();
   };
   const words = `the block size is ${model.get("k")}. Find the block that gave the most tokens for its one pass.`;
@@ -266,24 +247,24 @@ function render({ model, el }) {
     words,
     longest(moments.map((moment) => taskState(rounds, moment))),
     100,
+    longest(moments.map((moment) => sentence(rounds, moment))),
   );
-  const { stop, toggle } = player(
-    () => now() === last,
-    () => set(now() + 1),
-    (isPlaying) => {
-      play.textContent = isPlaying ? "Pause" : "Play";
+  const ends = moments.flatMap(({ kind }, i) => (kind === "reuse" ? [i] : [])); // what the task asks about
+  const bar = transport({
+    last: () => last,
+    now,
+    set,
+    event: "block",
+    next: (at) => ends.find((end) => end > at),
+    heard: (isPlaying) => {
       told.spoken.ariaLive = isPlaying ? "off" : "polite";
     },
-  );
-  const go = (where) => {
-    stop();
-    set(where(now()));
-  };
-  const play = button("Play", toggle);
-  const move = (words, where) => button(words, () => go(where));
+    pace: PACE,
+  });
   const parts = {
     ...told,
-    ...slider(id, { min: 1, max: moments.length, step: 1 }, (place) => go(() => place - 1)),
+    bar,
+    ...slider(id, { min: 1, max: moments.length, step: 1 }, (place) => bar.go(place - 1)),
     text: make("div", {
       class: "sdl-text sdl-stepper-text",
       tabindex: 0,
@@ -299,16 +280,7 @@ function render({ model, el }) {
       { height: 122 },
     ),
   };
-  const starts = moments.flatMap(({ kind }, i) => (kind === "predict" || kind === "verify" ? [i] : []));
-  const ends = moments.flatMap(({ kind }, i) => (kind === "reuse" ? [i] : [])); // what the task asks about
-  const moves = [
-    move("◀◀ block", (at) => starts.findLast((start) => start < at) ?? 0),
-    move("◀ back", (at) => at - 1),
-    move("step ▶", (at) => at + 1),
-    move("block ▶▶", (at) => ends.find((end) => end > at) ?? last),
-    ...(matchMedia("(prefers-reduced-motion: reduce)").matches ? [] : [play]),
-  ];
-  const root = layout(id, parts, moves);
+  const root = layout(id, parts);
   const draw = () => {
     const at = now();
     const moment = moments[at];
@@ -323,12 +295,13 @@ function render({ model, el }) {
       formulas.counts(rounds, at),
       Math.max(...Object.values(formulas.counts(rounds, last))),
     );
+    bar.show();
     announce(() => [sentence(rounds, moment), taskState(rounds, moment)]);
   };
   const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   draw();
   return () => {
-    stop();
+    bar.stop();
     detach();
     silence();
   };

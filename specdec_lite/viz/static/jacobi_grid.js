@@ -101,16 +101,30 @@ function render({ model, el }) {
     model.set(name, value);
     model.save_changes();
   };
-  const go = (where) => set("moment", Math.min(rows().length, Math.max(0, where)));
   const words = "find the first guess with which the text takes the fewest passes, and step it to its end.";
   const states = runs.flatMap(({ rows }, i) => [0, rows.length].map((at) => taskState(runs, i, at)));
   const { announce, silence, ...told } = narration(words, longest(states), 100);
   const options = runs.map(({ start }, value) => ({ value, label: start }));
   const pick = menu(`${id}-start`, options, (value) => {
     set("run", Number(value));
-    go(0);
+    bar.go(0);
   });
-  const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, go);
+  const bar = transport({
+    last: () => rows().length,
+    now: passes,
+    set: (at) => set("moment", at),
+    event: "place",
+    next: (at) => {
+      const settled = formulas.settled(rows(), at);
+      return (
+        rows().findIndex((_, i) => i >= at && formulas.settled(rows(), i + 1) > settled) + 1 || undefined
+      );
+    },
+    heard: (isPlaying) => {
+      told.spoken.ariaLive = isPlaying ? "off" : "polite";
+    },
+  });
+  const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, bar.go);
   const head = make("tr");
   const body = make("tbody");
   const readouts = make("dl", { class: "sdl-readouts" });
@@ -127,13 +141,7 @@ function render({ model, el }) {
       field(`${id}-start`, "First guess", pick),
       field(id, "Passes done", output, input),
     ),
-    make(
-      "div",
-      { class: "sdl-row" },
-      button("◀ back", () => go(passes() - 1)),
-      button("pass ▶", () => go(passes() + 1)),
-      button("to the end ▶▶", () => go(rows().length)),
-    ),
+    bar.node,
     told.spoken,
     grid,
     make("ul", { class: "sdl-legend" }, ...legend, make("li", {}, word({ text: "stands", fate: "settled" }))),
@@ -156,11 +164,13 @@ function render({ model, el }) {
         ["tokens computed for each that stands", settled ? (fed / settled).toFixed(1) : "–"],
       ]),
     );
+    bar.show();
     announce(() => [sentence(now, done), taskState(runs, run(), done)]);
   };
   const detach = attach({ model, el }, root, { "change:run": draw, "change:moment": draw }, draw);
   draw();
   return () => {
+    bar.stop();
     detach();
     silence();
   };

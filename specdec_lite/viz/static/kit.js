@@ -97,11 +97,12 @@ const pathOf = (points) =>
   points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 // The task, and the sentence that is spoken. announce(() => [sentence, state of the task]) sets both once a
-// reader pauses. room: the longest state, for which the page keeps its height.
-function narration(words, room, delay) {
+// reader pauses. room, said: the longest state and sentence, for which the page keeps its height.
+function narration(words, room, delay, said = "") {
   const state = make("span", { class: "sdl-task-state", "data-room": room });
   const task = make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), words, state);
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  if (said) spoken.dataset.room = said;
   let timer = 0;
   const silence = () => clearTimeout(timer);
   const announce = (say) => {
@@ -113,6 +114,76 @@ function narration(words, room, delay) {
   return { task, spoken, announce, silence };
 }
 
+// The state in the address: what the controls of an interactive are set to, as #explorer:alpha=0.8,gamma=4. A
+// control is set as a reader would set it, so no address can ask for what a reader could not. What no control
+// shows stands in root.sdlState, { key, get, set }. Only a published page has an address to share; twins on it
+// are numbered.
+function share(el, root) {
+  const place = el.closest(".sdl-interactive");
+  if (!place) return;
+  const { module } = place.dataset;
+  const twins = [...document.querySelectorAll(`[data-module="${module}"]`)].indexOf(place);
+  const name = twins > 0 ? `${module}-${twins + 1}` : module;
+
+  function keyOf(node, i) {
+    const id = node.id.replace("sdl-", "").replace(module.replaceAll("_", "-"), "");
+    return node.dataset.name ?? (id.replace(/[^a-z]+/g, "") || `c${i}`);
+  }
+  function accessOf(node) {
+    if (node.matches("button")) return [() => node.ariaPressed, () => node.click()];
+    const event = node.matches("select") ? "change" : "input";
+    const put = (value) => {
+      node.value = value;
+      node.dispatchEvent(new Event(event, { bubbles: true }));
+    };
+    return [() => node.value, put];
+  }
+  // key → [its value, what sets it]
+  function controls() {
+    const nodes = root.querySelectorAll("input[type=range], select, button[aria-pressed]");
+    const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
+    const { sdlState: own } = root;
+    return new Map(own ? [[own.key, [own.get, own.set]], ...all] : all);
+  }
+  const values = () => new Map([...controls()].map(([key, [get]]) => [key, get()]));
+  let start;
+
+  function restore() {
+    const [of, settings] = location.hash.slice(1).split(/:(.*)/s);
+    if (of !== name || !settings) return;
+    const all = [...new URLSearchParams(settings.replaceAll(",", "&"))];
+    const isPress = ([, value]) => value === "true"; // first: it lifts the others of its group
+    for (const [key, value] of all.sort((a, b) => isPress(b) - isPress(a))) {
+      const [get, put] = controls().get(key) ?? [];
+      if (get && get() !== value) put(value);
+    }
+    root.scrollIntoView({ block: "nearest" });
+  }
+
+  const link = button("copy link", async () => {
+    const changed = [...values()].filter(([key, value]) => value !== "" && start.get(key) !== value);
+    const settings = changed.map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+    history.replaceState(null, "", `#${name}:${settings.join(",")}`);
+    try {
+      await navigator.clipboard.writeText(location.href);
+      link.textContent = "copied";
+    } catch {
+      link.textContent = "it stands in the address bar"; // a page from a folder has no clipboard
+    }
+    setTimeout(() => {
+      link.textContent = "copy link";
+    }, 2000);
+  });
+  link.className = "sdl-share";
+  link.title = "Copy a link to this picture as it is set now";
+  el.append(link);
+  addEventListener("hashchange", restore);
+  queueMicrotask(() => {
+    start = values(); // now that it has been drawn
+    restore();
+  });
+}
+
 // Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
@@ -122,6 +193,7 @@ function attach({ model, el }, root, listeners, draw) {
   });
   for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
   el.append(root);
+  share(el, root);
   watcher.observe(root);
   return () => {
     watcher.disconnect();
@@ -156,6 +228,56 @@ function numberField(id, { name, text, note, min, max, step, digits, values }, c
     input.setAttribute("aria-valuetext", output.textContent);
   };
   return [field(id, [`${text} `, make("small", {}, note)], output, input), show];
+}
+
+// Steppers.
+
+// The bar of a stepper: first, back, play, step, the next event and last. now() and set(place) are the model's,
+// last() its last place; next(place) is where `event` happens next. Playing stops at a move of the reader's, at the
+// end and in a hidden tab, and is not offered to those who ask for less motion; heard(isPlaying) is told. Returns
+// { node, go, stop, show }; call show() at every change.
+function transport({ last, now, set, event, next, heard, pace = 1100 }) {
+  let timer = 0;
+  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  function play(isPlaying) {
+    clearInterval(timer);
+    timer = isPlaying ? setInterval(tick, pace) : 0;
+    playing.textContent = isPlaying ? "Pause" : "Play";
+    heard(isPlaying);
+  }
+  const stop = () => play(false);
+  function tick() {
+    if (now() >= last() || document.hidden) stop();
+    else set(now() + 1);
+  }
+  const go = (place) => {
+    stop();
+    set(Math.min(last(), Math.max(0, place)));
+  };
+  const sign = (mark) => make("span", { "aria-hidden": "true" }, mark);
+  const move = (where, ...words) => {
+    const node = button("", () => go(where()));
+    node.append(...words);
+    return node;
+  };
+  const playing = button("Play", () => {
+    if (timer) return stop();
+    if (now() >= last()) set(0);
+    return play(true);
+  });
+  const back = [move(() => 0, sign("◀◀ "), "first"), move(() => now() - 1, sign("◀ "), "back")];
+  const on = [
+    move(() => now() + 1, "step", sign(" ▶")),
+    move(() => next(now()) ?? last(), `next ${event}`, sign(" ▶▶")),
+    move(last, "last", sign(" ▶▶")),
+  ];
+  const node = make("div", { class: "sdl-row sdl-transport" }, ...back, ...(isCalm ? [] : [playing]), ...on);
+  const dim = (nodes, isDim) => nodes.forEach((each) => each.setAttribute("aria-disabled", String(isDim)));
+  const show = () => {
+    dim(back, now() === 0);
+    dim(on, now() >= last());
+  };
+  return { node, go, stop, show };
 }
 
 // Words of the steppers.

@@ -116,14 +116,9 @@ function token(kind, text, isFlat = false) {
   return node;
 }
 
+// What stood before the round is drawn once a round.
 function drawText(box, prompt, rounds, moment) {
   const now = rounds[moment.round];
-  const before = rounds
-    .slice(0, moment.round)
-    .flatMap((round) => [
-      ...round.drafts.slice(0, round.accepted).map((draft) => token("accepted", draft.text)),
-      token(round.token.kind, round.token.text),
-    ]);
   const current = now.drafts
     .map((draft, i) => [formulas.fate(now, moment, i), draft.text])
     .filter(
@@ -132,11 +127,17 @@ function drawText(box, prompt, rounds, moment) {
     .map(([fate, text]) => token(fate, text));
   const added =
     moment.kind === "token" || moment.kind === "cut" ? [token(now.token.kind, now.token.text)] : [];
-  box.replaceChildren(
-    make("span", { class: "sdl-prompt" }, prompt),
-    ...before,
-    make("span", { class: "sdl-pass" }, ...current, ...added),
-  );
+  if (box.dataset.round !== String(moment.round)) {
+    const before = rounds
+      .slice(0, moment.round)
+      .flatMap((round) => [
+        ...round.drafts.slice(0, round.accepted).map((draft) => token("accepted", draft.text)),
+        token(round.token.kind, round.token.text),
+      ]);
+    box.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...before, make("span"));
+    box.dataset.round = moment.round;
+  }
+  box.lastChild.replaceWith(make("span", { class: "sdl-pass" }, ...current, ...added));
   box.scrollTop = box.scrollHeight;
 }
 
@@ -342,18 +343,25 @@ function render({ model, el }) {
   }
   const id = newId("stepper");
   const now = () => Math.min(moments.length - 1, Math.max(0, model.get("moment") ?? 0));
-  const go = (where) => {
-    model.set("moment", Math.min(moments.length - 1, Math.max(0, where(now()))));
+  const last = moments.length - 1;
+  const set = (at) => {
+    model.set("moment", at);
     model.save_changes();
   };
-  const starts = moments.flatMap((moment, i) =>
-    i === 0 || moments[i - 1].round !== moment.round ? [i] : [],
-  );
   const ends = moments.flatMap(({ kind }, i) => (kind === "cut" ? [i] : [])); // what the task asks about
+  const bar = transport({
+    last: () => last,
+    now,
+    set,
+    event: "round",
+    next: (at) => ends.find((end) => end > at),
+    heard: (isPlaying) => {
+      spoken.ariaLive = isPlaying ? "off" : "polite";
+    },
+  });
   const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (place) =>
-    go(() => place - 1),
+    bar.go(place - 1),
   );
-  const move = (words, where) => button(words, () => go(where));
   const text = make("div", {
     class: "sdl-text sdl-stepper-text",
     tabindex: 0,
@@ -375,20 +383,14 @@ function render({ model, el }) {
     words,
     longest(moments.map((moment) => taskState(rounds, moment))),
     100,
+    longest(moments.map((moment) => sentence(rounds[moment.round], moment))),
   );
   const root = make(
     "section",
     { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
     task,
     field(id, "Moment", output, input),
-    make(
-      "div",
-      { class: "sdl-row" },
-      move("◀◀ round", (at) => starts.findLast((start) => start < at) ?? 0),
-      move("◀ back", (at) => at - 1),
-      move("step ▶", (at) => at + 1),
-      move("round ▶▶", (at) => ends.find((end) => end > at) ?? moments.length - 1),
-    ),
+    bar.node,
     spoken,
     text,
     title,
@@ -414,11 +416,13 @@ function render({ model, el }) {
       moment,
       at > 0 && moments[at - 1].round === moment.round ? moments[at - 1] : start,
     );
+    bar.show();
     announce(() => [sentence(round, moment), taskState(rounds, moment)]);
   };
   const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   draw();
   return () => {
+    bar.stop();
     detach();
     silence();
   };

@@ -513,6 +513,14 @@ function actionsOn(model, own, state, repaint) {
         ? commit(own.past.at(-1), "Undone.", { past: own.past.slice(0, -1) })
         : say("Nothing to undo."),
     reset: () => commit(start, "Back at the tree of the start."),
+    // parents: those of a tree to show; grown one by one, as far as the heads have guesses
+    show(parents) {
+      const tree = [];
+      for (const node of parents.slice(0, MAX_NODES))
+        if ([-1, ...tree.keys()].includes(node) && formulas.hasRoom(tree, node, state().accuracies))
+          tree.push(node);
+      commit(tree, "The tree of the link.");
+    },
     best: () =>
       commit(
         formulas.bestTree(state().accuracies, state().budget),
@@ -601,6 +609,11 @@ function render({ model, el }) {
     if (hadFocus) view.items.get(own.selected).focus();
   };
   listen(view, parts, own, state, actions);
+  root.sdlState = {
+    key: "tree",
+    get: () => state().parents.join("."),
+    set: (text) => actions.show(text.split(".").map(Number)),
+  };
   const detach = attach({ model, el }, root, { "change:parents": rebuild, "change:mask_kind": paint }, paint);
   rebuild();
   return () => {

@@ -1,0 +1,31 @@
+// TeX into drawings: reads pages as JSON from stdin, each a list of [TeX, whether it stands in a line of its own],
+// and writes for each page { formulas, glyphs } to stdout. A page's formulas share its glyphs, drawn once. TeX that
+// MathJax does not understand is an error.
+import { createRequire } from "node:module";
+
+const [nodeModules] = process.argv.slice(2);
+const MathJax = await createRequire(`${nodeModules}/`)("mathjax").init({
+  loader: { load: ["input/tex", "output/svg", "a11y/assistive-mml"] },
+  startup: { typeset: false },
+  svg: { fontCache: "global" },
+});
+const { adaptor, output } = MathJax.startup;
+const SURPLUS = / (?:data-[\w-]+|xmlns:xlink|xmlns|role|focusable)="[^"]*"/g; // weight that no page uses
+
+function typeset([tex, display]) {
+  const formula = adaptor.outerHTML(MathJax.tex2svg(tex, { display }));
+  const fault = formula.match(/data-mjx-error="([^"]*)"/);
+  if (fault) throw new Error(`${fault[1]}: ${tex}`);
+  return formula.replace(SURPLUS, "").replaceAll("xlink:href", "href");
+}
+
+function page(formulas) {
+  output.clearFontCache();
+  const drawings = formulas.map(typeset);
+  const glyphs = adaptor.outerHTML(output.fontCache.getCache());
+  return { formulas: drawings, glyphs: `<svg style="display: none" aria-hidden="true">${glyphs}</svg>` };
+}
+
+const chunks = [];
+for await (const chunk of process.stdin) chunks.push(chunk);
+process.stdout.write(JSON.stringify(JSON.parse(Buffer.concat(chunks)).map(page)));
