@@ -2,6 +2,8 @@
 round.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from captures import replayed
@@ -163,10 +165,10 @@ def capturing(monkeypatch):
 
 
 def whole_drafts(target, draft, gamma, temperature, **options):
-    """(everything that the steps say, drafting with one graph; the same, drafting plainly)."""
+    """(the steps of three texts, drafted with one graph; the same, drafted plainly)."""
     return (
         [
-            told(step)
+            step
             for seed in range(3)
             for step in stream(
                 target, PROMPT, kind, 40, temperature, rule=rule, seed=seed, **options
@@ -179,27 +181,35 @@ def whole_drafts(target, draft, gamma, temperature, **options):
     )
 
 
+def alike(some, others):
+    """Whether two decodings say the same, probabilities to within rounding."""
+    pairs = list(zip(some, others))
+    chances = [(a.p + a.q, b.p + b.q) for a, b in pairs]
+    return (
+        len(some) == len(others)
+        and all(told(replace(a, p=(), q=())) == told(replace(b, p=(), q=())) for a, b in pairs)
+        and all(one == pytest.approx(other, rel=1e-4) for one, other in chances)
+    )
+
+
 @pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
 @pytest.mark.parametrize("gamma", [1, 4, 7])
 def test_a_draft_that_is_one_graph_is_the_plain_draft(capturing, gamma, temperature, options):
     """Step by step, up to the end of the text, where the capacity is too short for a whole draft."""
-    one, other = whole_drafts(*capturing, gamma, temperature, **options)
-    assert one == other
+    assert alike(*whole_drafts(*capturing, gamma, temperature, **options))
     (slots,) = capturing[1].backend.free.values()
     assert any(isinstance(program, DraftProgram) for program in slots[0].programs.values())
 
 
 def test_a_draft_at_the_wrong_place_would_be_seen(monkeypatch, capturing):
     monkeypatch.setattr(DraftProgram, "bias", lambda self, slots: self.table[slots - 1])
-    one, other = whole_drafts(*capturing, 4, 1.0)
-    assert one != other
+    assert not alike(*whole_drafts(*capturing, 4, 1.0))
 
 
 def test_a_draft_of_another_vocabulary_or_temperature_is_captured_anew(capturing):
     target, draft = capturing
     for temperature in (1.0, 0.5, 1.0):
-        one, other = whole_drafts(target, draft, 3, temperature)
-        assert one == other
+        assert alike(*whole_drafts(target, draft, 3, temperature))
     (slots,) = draft.backend.free.values()
     assert sum(isinstance(program, DraftProgram) for program in slots[0].programs.values()) <= 2
     with pytest.raises(TypeError, match="model is a CausalLM: must be a StaticLM"):
