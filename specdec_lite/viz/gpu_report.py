@@ -281,7 +281,7 @@ def _longer(found: dict) -> Table | None:
         for name in ("shipped", "longer")
     ]
     header = ("head", "steps", "texts", "agreement by depth", "accepted of 4")
-    return f"A head for {data['target']}, trained longer", header, lines
+    return "A head for SmolLM2, trained longer", header, lines
 
 
 def figures(found: dict[str, dict], machine: str) -> list[go.Figure]:
