@@ -209,7 +209,7 @@ def obstacle(name: str, plan: Plan, left: float) -> str | None:
         free = memory.free_bytes(plan.device)
         if free < needed:
             return f"it needs {memory.gigabytes(needed)}, {memory.gigabytes(free)} are free"
-    if min(step.seconds, plan.piece, plan.total) > left + 1:
+    if step.seconds > left + 1:
         return f"it may take {step.seconds:.0f} s, {max(0.0, left):.0f} s are left"
     return None
 

@@ -107,8 +107,8 @@ def span(found: list[Operation]) -> float:
 
 
 def share(found: list[Operation], kind: str) -> float:
-    """The part of the span that operations of a kind take; of kind "gap": in which none runs. In
-    [0, 1]; 0 of nothing.
+    """The part of the span that operations of a kind take; of kind "gap": in which none runs. 0 of
+    nothing.
     """
     if not found:
         return 0.0
