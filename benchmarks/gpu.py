@@ -119,7 +119,7 @@ PAIR = ("train-target", "train-draft")
 STEPS = {
     "captured": Step(parts.captured, 100),
     "tests": Step(parts.tests, 150, lacks=no_tests),
-    "first-steps": Step(parts.first_steps, 60),
+    "first-steps": Step(parts.first_steps, 120),
     "kernels": Step(parts.launches, 60),
     "passes-0.1b": Step(parts.passes("0.1 B"), 60, shape("0.1 B")),
     "passes-1b": Step(parts.passes("1 B"), 60, shape("1 B")),

@@ -312,15 +312,14 @@ def binary_tree(nodes: int) -> TokenTree:
     return TokenTree([1] * nodes, [-1 if node < 2 else node // 2 - 1 for node in range(nodes)])
 
 
+GPU_TESTS = ("gpu/test_graphs", "gpu/test_on_device", "measure/test_timing_more")
+
+
 def tests(bench: Bench) -> dict:
     """The tests that need a GPU (captured graphs, drafting on the device, timing), in a process of
     their own.
     """
-    files = [
-        "tests/gpu/test_graphs.py",
-        "tests/gpu/test_on_device.py",
-        "tests/measure/test_timing.py",
-    ]
+    files = [f"tests/{name}.py" for name in GPU_TESTS]
     chosen = [f"{files[0]}::{bench.scale.tests}"] if bench.scale.tests else files
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"

@@ -216,6 +216,15 @@ def test_a_draft_of_another_vocabulary_or_temperature_is_captured_anew(capturing
         CapturedDrafter(target, 2)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
+def test_a_draft_captured_on_a_gpu_is_the_plain_draft(temperature, options):
+    target = CausalLM(native(dtype=torch.float32).model.cuda())
+    draft = StaticLM(CausalLM(perturbed(native(dtype=torch.float32)).model.cuda()), 96, (1, 2))
+    assert draft.backend.captures
+    assert alike(*whole_drafts(target, draft, 4, temperature, **options))
+
+
 def test_recorded_uniforms_are_the_plain_paths():
     target = native(dtype=torch.float32)
     draft = perturbed(target, 0.3)
