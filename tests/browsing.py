@@ -136,7 +136,7 @@ def layout_faults(page) -> list[str]:
       if (document.documentElement.scrollWidth <= innerWidth) return [];
       const isFree = (place) => !place || place === document.body
         || (getComputedStyle(place).overflowX === 'visible' && isFree(place.parentElement));
-      const wide = [...document.querySelectorAll('main *')]
+      const wide = [...document.querySelectorAll('main :not(.bd-sidebar-secondary, .bd-sidebar-secondary *)')]
         .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && isFree(e.parentElement))
         .map((e) => `${e.outerHTML.slice(0, 80)} (${e.textContent.trim().slice(0, 60)})`);
       const { scrollWidth } = document.documentElement;

@@ -137,7 +137,7 @@ def test_on_a_phone_a_long_name_in_the_text_is_broken(open_page):
     assert layout_faults(page) == []
     page.add_style_tag(content="article p > code .pre { white-space: nowrap !important; }")
     (fault,) = layout_faults(page)
-    assert name in fault
+    assert name[:50] in fault
 
 
 @pytest.mark.browser
