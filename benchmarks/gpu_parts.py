@@ -63,6 +63,9 @@ from specdec_lite.training.eagle import smollm2_texts
 from .hugging_face import HuggingFace
 from .speed import Contender, ours, take_turns, theirs
 
+COMPILED = "hf compiled"
+"""Transformers' compiler may lack what it needs (a C compiler, Triton): then its name is recorded
+with the error."""
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 8
 """Texts a step, of a head."""
@@ -324,9 +327,10 @@ def tests(bench: Bench) -> dict:
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *chosen], cwd=ROOT, capture_output=True
-        )
+        command = [sys.executable, "-m", "pytest", *options, *chosen]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if not report.exists():
+            raise RuntimeError(f"pytest did not begin: {(ran.stdout + ran.stderr).strip()[-300:]}")
         cases = list(ElementTree.parse(report).iter("testcase"))
     outcome = {"passed": 0, "skipped": [], "failed": {}}
     for case in cases:
@@ -622,7 +626,7 @@ def contenders(bench: Bench, temperature: float) -> dict[str, Contender]:
     hugging_face = HuggingFace(bench.work / "pair", bench.dtype, bench.scale.gamma, bench.device)
     jobs = {"hf plain": (hugging_face, False), "hf assisted": (hugging_face, True)}
     if bench.graphs:  # transformers compiles for a GPU
-        jobs["hf compiled"] = hugging_face.compiled(), False
+        jobs[COMPILED] = hugging_face.compiled(), False
     for name, (decode, assisted) in jobs.items():
         every[name] = Contender(theirs(decode, bench.scale.new_tokens, temperature, assisted))
     return every
@@ -636,9 +640,16 @@ def speed(temperature: float) -> Callable[[Bench], dict]:
         formulas predict from passes alone and from the very rounds that decoded.
         """
         every = contenders(bench, temperature)
-        for contender in every.values():  # compiles and captures
-            for _ in range(2):
-                contender.run(bench.prompts[0], 0)
+        not_run = {}
+        for name in list(every):  # captures, and compiles for every length of prompt
+            try:
+                for ids in bench.prompts:
+                    every[name].run(ids, 0)
+            except Exception as error:
+                if name != COMPILED:
+                    raise
+                not_run[name] = f"{type(error).__name__}: {error}"[:400]
+                del every[name]
         runs = take_turns(every, bench.prompts, turns_of(bench), deadline=bench.until)
         pace = {
             name: np.array([[run.seconds / run.tokens for run in row] for row in found])
@@ -649,6 +660,7 @@ def speed(temperature: float) -> Callable[[Bench], dict]:
         }
         return {
             "temperature": temperature,
+            "not_run": not_run,
             "gamma": bench.scale.gamma,
             "new_tokens": bench.scale.new_tokens,
             "turns": sum(map(len, next(iter(runs.values())))),

@@ -226,6 +226,7 @@ def _rounds(found: dict) -> Table | None:
         theirs = ", ".join(f"{n[3:]} {rate:.0f}" for n, rate in rates.items() if n.startswith("hf"))
         blank = ("",) * (len(modes) - 1)
         lines.append((f"{at}Hugging Face, tokens/s", theirs, *blank))
+        lines += [(f"{at}{name}, not run", why, *blank) for name, why in data["not_run"].items()]
     return ("Rounds of the trained pair", ("what", *modes), lines) if lines else None
 
 

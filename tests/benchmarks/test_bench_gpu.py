@@ -146,6 +146,8 @@ def test_the_chapter_shows_what_the_recordings_hold(found, folder, monkeypatch, 
     assert "make bench-gpu" in capsys.readouterr().out
     for name, recording in found.items():
         data = recording.data | {"tiny": False, "graphs": True}
+        if name == "sampled":
+            data["not_run"] = {"hf compiled": "RuntimeError: no compiler"}
         if name == "losslessness":
             data["rows"][0] |= {"diverges_at": 3, "gap": 0.25, "largest_logit": 4.0}
         found[name] = replace(recording, data=data)
@@ -161,6 +163,7 @@ def test_the_chapter_shows_what_the_recordings_hold(found, folder, monkeypatch, 
         "| float32 | eager | 1 of 1 | 2.5e-01 |",
         "T = 1: predicted from the rounds",
         "T = 0: Hugging Face, tokens/s",
+        "T = 1: hf compiled, not run | RuntimeError: no compiler",
         "narrow and deep draft",
         "batch 2",
         "to the first token, speculative",
@@ -171,6 +174,13 @@ def test_the_chapter_shows_what_the_recordings_hold(found, folder, monkeypatch, 
     curves, heat = drawn[0], drawn[-1]
     assert len({trace.marker.symbol for trace in curves.data}) == 2
     assert [np.shape(trace.z) for trace in heat.data] == [(2, 2), (2, 2)]
+
+
+def test_tests_that_do_not_begin_say_why(tmp_path, monkeypatch):
+    ran = SimpleNamespace(stdout="", stderr="ModuleNotFoundError: No module named 'playwright'")
+    monkeypatch.setattr(gpu_parts.subprocess, "run", lambda *args, **options: ran)
+    with pytest.raises(RuntimeError, match="pytest did not begin: ModuleNotFoundError"):
+        gpu_parts.tests(gpu_parts.Bench("cpu", "float32", gpu_parts.TINY, tmp_path))
 
 
 def test_the_map_is_the_corrected_formula_between_measured_passes():
