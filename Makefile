@@ -22,7 +22,7 @@ help:
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make bench  measure decoding, and write results/speed-*.json"
-	@echo "make bench-gpu  the same for a GPU: trains a pair, then measures it"
+	@echo "make bench-gpu  measure a GPU, nine minutes at a time: captured passes, a pair trained on the spot, rounds, a map"
 	@echo "make engines    set vLLM up in .engines (3.5 GB), and measure it beside ours on the same prompts"
 
 $(VENV)/.installed: requirements.txt pyproject.toml

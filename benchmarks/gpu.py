@@ -1,18 +1,23 @@
-"""A GPU (or any device) measured in one run: trained pair, losslessness, passes, batches, phases,
-speed, launches.
+"""A GPU (or any device) measured step by step: what is captured, passes, a pair trained on the spot,
+rounds, a map, the scoreboard.
 
-    python -m benchmarks.gpu                        # under ten minutes on a data-centre GPU
-    python -m benchmarks.gpu --device cpu --tiny    # the whole script in tiny shapes, to see that it runs
+    python -m benchmarks.gpu                        # at most nine minutes; again, until nothing is left
+    python -m benchmarks.gpu --device cpu --tiny    # the whole plan in tiny shapes, to see that it runs
+    python -m benchmarks.gpu --only kernels         # one step, in this process
 
-The first writes results/gpu-<machine>.json.
-Every part is kept in `--work` as soon as it is measured, and a run that was interrupted, or that
-reached `--budget`, goes on from there. Nothing is asserted: the figures are printed and recorded.
+Each step runs in a process of its own (one that fails, or a profiler, touches no other) and writes
+results/gpu-<machine>-<step>.json before the next begins. A step that is recorded is not measured
+again: delete its file for that. What cannot run here, or no longer fits into the time, is skipped,
+and why is printed. Nothing is asserted: figures are printed and recorded.
 """
 
 import argparse
+import importlib.util
 import json
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -22,183 +27,265 @@ from rich.table import Table
 from transformers.utils import logging
 
 from specdec_lite import memory, results, timing
+from specdec_lite.loading.memory import MARGIN, native_size
+from specdec_lite.loading.smollm2 import cache_folder
+from specdec_lite.viz import gpu_report
 
-from .gpu_parts import FULL, MODES, PARTS, TINY, Bench
+from . import gpu_parts as parts
+from .gpu_parts import FULL, ROOT, TINY, Bench, Scale
 
-NEEDED = 30_000_000_000
-"""Bytes on the device for the full shapes: the large random model, two copied arrays of 4 GiB, the
-pair in two formats, slots.
-"""
+PIECE, ALL = 540.0, 1800.0
+"""Seconds that one call may take, and all calls together."""
 
 
-def measure(bench: Bench, budget: float, console: Console) -> dict:
-    """Run the parts that are not there yet, as long as the budget in seconds lasts; {part: figures}
-    of all that are.
+# What a step needs in the device's memory -----------------------------------------------------------
+
+
+def small(scale: Scale, dtype: torch.dtype) -> int:
+    """The pair's shapes, in two formats, twice, with caches."""
+    return sum(
+        4 * native_size(config).bytes(torch.float32, scale.capacity)
+        for config in (scale.target, scale.draft)
+    )
+
+
+def trained(scale: Scale, dtype: torch.dtype) -> int:
+    """Weights, gradients, two moments and a copy in float32; what every layer keeps for the way
+    back, some forty numbers of two bytes for each of a token's.
     """
-    began, found = perf_counter(), {}
-    for name, part in PARTS.items():
-        kept = bench.work / f"{name}.json"
-        if not kept.exists() and perf_counter() - began < budget:
-            console.print(f"{name}: {part.__doc__.splitlines()[0]}")
-            kept.write_text(json.dumps(part(bench), indent=1) + "\n", encoding="utf-8")
-        if kept.exists():
-            found[name] = json.loads(kept.read_text(encoding="utf-8"))
-    return found
+    kept = 80 * scale.target.num_layers * scale.target.hidden_size * scale.rows * scale.window
+    return 20 * native_size(scale.target).parameters + kept
 
 
-def show(console: Console, found: dict, graphs: bool) -> None:
-    """The short table: what was asked of a GPU, and what came out."""
-    table = Table(title="Measured", show_header=True)
-    for name in ("what", "eager", "graphs" if graphs else "static shapes, no graphs"):
-        table.add_column(name, justify="left" if name == "what" else "right")
-    for part, lines in LINES.items():
-        for what, rows, figure in lines(found[part]) if part in found else ():
-            table.add_row(
-                what,
-                *(
-                    next((figure(row) for row in rows if row["mode"] == mode), "–")
-                    for mode in MODES
-                ),
-            )
-    console.print(table)
+def shape(name: str) -> Callable[[Scale, torch.dtype], int]:
+    """A model with random weights, a growing and a fixed cache, and two copied arrays."""
+    return lambda scale, dtype: (
+        native_size(scale.random[name]).bytes(dtype, 3 * scale.capacity) + 2 * scale.copied
+    )
 
 
-def of_passes(found: dict) -> Iterator[tuple]:
-    """Lines of the table, here as below: (what, rows, a row's figure). What has no mode stands in
-    the eager column.
+def rows_of(context: Callable[[Scale], int]) -> Callable[[Scale, torch.dtype], int]:
+    """The target, and two caches of the largest batch."""
+    return lambda scale, dtype: native_size(scale.target).bytes(
+        dtype, 2 * max(scale.batches) * context(scale)
+    )
+
+
+def deep(scale: Scale, dtype: torch.dtype) -> int:
+    return sum(
+        native_size(config).bytes(dtype, 2 * scale.capacity) for config in scale.deep.values()
+    )
+
+
+# What cannot run here ------------------------------------------------------------------------------
+
+
+def no_smollm2(bench: Bench) -> str | None:
+    if bench.scale.is_tiny:
+        return "there is no tiny shape of it"
+    if (cache_folder() / "smollm2").is_dir():
+        return None
+    return "SmolLM2 is not here: run load_smollm2() once, where there is a network"
+
+
+def no_scoreboard(bench: Bench) -> str | None:
+    spec = importlib.util.find_spec("benchmarks.scoreboard")
+    if spec is None:
+        return "there is no benchmarks.scoreboard yet"
+    if '"--device"' not in Path(spec.origin).read_text(encoding="utf-8"):
+        return "benchmarks.scoreboard has no --device yet"
+    return None
+
+
+def no_tests(bench: Bench) -> str | None:
+    there = importlib.util.find_spec("pytest") and (ROOT / "tests" / "gpu").is_dir()
+    return None if there else "the tests, or pytest, are not installed here"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """run: measures. seconds: the most that it may take. needs: bytes on the device, by scale and
+    dtype. after: steps whose outcome it reads. lacks: why it cannot run here, None where it can.
     """
-    rows = found["rows"]
-    yield (
-        (
-            f"target only, {found['parameters'] / 1e9:.2g} B random weights: share of the copy"
-            " bandwidth"
-        ),
-        rows,
-        lambda r: f"{r['bandwidth_share']:.0%}",
-    )
-    yield (
-        "… T(k)/T(1) at the largest k",
-        rows,
-        lambda r: f"{list(r['chains'].values())[-1] / r['chains']['1']:.2f}",
-    )
-    nodes = list(rows[0]["trees"])
-    yield (
-        f"… trees of {' / '.join(nodes)} nodes over T(1)",
-        rows,
-        lambda r: " / ".join(f"{r['trees'][n] / r['chains']['1']:.2f}" for n in nodes),
-    )
+
+    run: Callable[[Bench], dict]
+    seconds: float
+    needs: Callable[[Scale, torch.dtype], int] = small
+    after: tuple[str, ...] = ()
+    lacks: Callable[[Bench], str | None] = lambda bench: None
 
 
-def of_depth(found: dict) -> Iterator[tuple]:
-    for name in ("shallow", "narrow and deep"):
-        yield (
-            f"c of a {name} draft, random weights",
-            [row for row in found["rows"] if row["draft"] == name],
-            lambda r: f"{r['c']:.2f}",
-        )
-
-
-def of_batches(found: dict) -> Iterator[tuple]:
-    sizes = sorted({row["batch"] for row in found["rows"]})
-    for size in dict.fromkeys((sizes[0], sizes[-1])):
-        yield (
-            f"trained target, batch {size}: T(γ+1)/T(1)",
-            [row for row in found["rows"] if row["batch"] == size],
-            lambda r: f"{r['verify'] / r['one']:.2f}",
-        )
-
-
-def of_speed(found: dict) -> Iterator[tuple]:
-    def rates(row: dict, *names: str) -> str:
-        return " / ".join(f"{row['tokens_per_second'][name]:.0f}" for name in names)
-
-    for temperature in (0.0, 1.0):
-        rows = [row for row in found["rows"] if row["temperature"] == temperature]
-        yield (
-            f"trained pair, T={temperature:g}: α, τ",
-            rows,
-            lambda r: f"{r['alpha']:.2f}, {r['tau']:.2f}" if r["alpha"] is not None else "–",
-        )
-        yield (
-            "… c, c in the loop, T(γ+1)/T(1), o",
-            rows,
-            lambda r: f"{r['c']:.2f}, {r['c_in_loop']:.2f}, {r['verify']:.2f}, {r['overhead']:.2f}",
-        )
-        yield (
-            "… speedup predicted / measured",
-            rows,
-            lambda r: f"{r['predicted']:.2f} / {r['measured']:.2f}",
-        )
-        yield (
-            "… tokens/s plain / speculative",
-            rows,
-            lambda r: rates(r, f"plain {r['mode']}", f"speculative {r['mode']}"),
-        )
-        yield (
-            "… Hugging Face plain / assisted, tuned",
-            rows[:1],
-            lambda r: rates(r, "hf plain", "hf assisted"),
-        )
-    added = found["draft_bytes"]
-    target = found["target_bytes"]
-    first = found["first_token"]
-    only = [{"mode": MODES[0]}]
-    yield (
-        "the draft's weights, its cache; both over the target's weights",
-        only,
-        lambda r: (
-            f"{memory.gigabytes(added['weights'])}, {memory.gigabytes(added['cache'])};"
-            f" {sum(added.values()) / target:.1%}"
-        ),
-    )
-    yield (
-        "ms to the first token, plain / speculative",
-        only,
-        lambda r: f"{1e3 * first['plain']:.1f} / {1e3 * first['speculative']:.1f}",
-    )
-
-
-def of_texts(found: dict) -> Iterator[tuple]:
-    for dtype, apart in found["one_against_many"].items():
-        rows = [row for row in found["rows"] if row["dtype"] == dtype]
-        left = {
-            mode: [row for row in rows if row["mode"] == mode and row["diverges_at"] is not None]
-            for mode in MODES
-        }
-        words = {
-            mode: (
-                f"{len(gone)} depart, gap ≤ {max(row['gap'] for row in gone):.1e}"
-                if gone
-                else "all equal"
-            )
-            for mode, gone in left.items()
-        }
-        yield f"greedy text against plain, {dtype}", rows, lambda r: words[r["mode"]]
-        yield (
-            "… logits of one pass over γ + 1 tokens and of single ones, largest difference",
-            [{"mode": MODES[0]}],
-            lambda r: f"{apart:.1e}",
-        )
-
-
-def of_launches(found: dict) -> Iterator[tuple]:
-    for lane in dict.fromkeys(row["lane"] for row in found["rows"]):
-        rows = [row for row in found["rows"] if row["lane"] == lane]
-        yield (
-            f"a pass of the draft, {lane}: operations, share of the gaps",
-            rows,
-            lambda r: f"{len(r['operations'])}, {r['shares']['gap']:.0%}",
-        )
-
-
-LINES = {
-    "passes": of_passes,
-    "depth": of_depth,
-    "batches": of_batches,
-    "speed": of_speed,
-    "losslessness": of_texts,
-    "timeline": of_launches,
+PAIR = ("train-target", "train-draft")
+STEPS = {
+    "captured": Step(parts.captured, 100),
+    "tests": Step(parts.tests, 150, lacks=no_tests),
+    "first-steps": Step(parts.first_steps, 120),
+    "kernels": Step(parts.launches, 60),
+    "passes-0.1b": Step(parts.passes("0.1 B"), 60, shape("0.1 B")),
+    "passes-1b": Step(parts.passes("1 B"), 60, shape("1 B")),
+    "passes-7b": Step(parts.passes("7 B"), 90, shape("7 B")),
+    "train-target": Step(parts.train_target, 420, trained),
+    "train-draft": Step(parts.train_draft, 280, trained, PAIR[:1]),
+    "losslessness": Step(parts.losslessness, 90, after=PAIR),
+    "greedy": Step(parts.speed(0.0), 180, after=PAIR),
+    "sampled": Step(parts.speed(1.0), 180, after=PAIR),
+    "footprint": Step(parts.footprint, 30, after=PAIR),
+    "depth": Step(parts.depth, 60, deep),
+    "batches": Step(parts.batches, 60, rows_of(lambda scale: scale.capacity)),
+    "smollm2": Step(parts.longer, 480, lacks=no_smollm2),
+    "grid": Step(parts.grid, 240, rows_of(lambda scale: max(scale.contexts))),
+    "scoreboard": Step(parts.scoreboard, 480, lacks=no_scoreboard),
 }
+"""In the order in which they run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was asked for: the command line's options, and what follows from them."""
+
+    device: str
+    dtype: str
+    tiny: bool
+    out: Path
+    work: Path
+    piece: float
+    total: float
+    together: bool
+
+    @property
+    def kind(self) -> str:
+        """The recordings' name without the step: none takes another's place."""
+        machine = results.slug(timing.machine_name(self.device))
+        return (
+            f"gpu-{machine}" + f"-{self.dtype}" * (self.dtype != "bfloat16") + "-tiny" * self.tiny
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where the pair, checkpoints and the ledger lie."""
+        return self.work / self.kind
+
+    def record(self, step: str) -> Path:
+        return self.out / f"{self.kind}-{step}.json"
+
+    def bench(self, seconds: float = float("inf")) -> Bench:
+        """until: four fifths of the seconds, so that what has begun can end."""
+        scale = TINY if self.tiny else FULL
+        until = perf_counter() + 0.8 * seconds
+        return Bench(self.device, self.dtype, scale, self.folder, until)
+
+    def words(self) -> list[str]:
+        """The options that measure the same."""
+        options = ["--device", self.device, "--dtype", self.dtype, *["--tiny"] * self.tiny]
+        return [*options, "--out", str(self.out), "--work", str(self.work)]
+
+
+class Ledger:
+    """Seconds that steps have taken, those of earlier calls too, whatever came of them."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self.spent = sum(json.loads(line)["seconds"] for line in lines)
+
+    def add(self, step: str, seconds: float, outcome: str) -> None:
+        self.spent += seconds
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        row = {"step": step, "seconds": round(seconds, 1), "outcome": outcome}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def obstacle(name: str, plan: Plan, left: float) -> str | None:
+    """Why a step is skipped. left: seconds of this call, or of all."""
+    step, bench = STEPS[name], plan.bench()
+    missing = [other for other in step.after if not plan.record(other).exists()]
+    if missing:
+        return f"it needs {', '.join(missing)}"
+    if lacks := step.lacks(bench):
+        return lacks
+    if torch.device(plan.device).type == "cuda":
+        needed = MARGIN * step.needs(bench.scale, parts.torch_dtype(plan.dtype))
+        free = memory.free_bytes(plan.device)
+        if free < needed:
+            return f"it needs {memory.gigabytes(needed)}, {memory.gigabytes(free)} are free"
+    if step.seconds > left + 1:
+        return f"it may take {step.seconds:.0f} s, {max(0.0, left):.0f} s are left"
+    return None
+
+
+def measure(name: str, plan: Plan) -> Path:
+    """Run one step in this process, and write its recording."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    bench = plan.bench(STEPS[name].seconds)
+    state, began = {"start": timing.machine_state(plan.device)}, perf_counter()
+    found = STEPS[name].run(bench)
+    seconds = perf_counter() - began
+    state["end"] = timing.machine_state(plan.device)
+    what = f"{name}: {(STEPS[name].run.__doc__ or '').split('.')[0]}".replace("\n    ", "")
+    if plan.tiny:
+        what += "; in tiny shapes, to see that it runs"
+    command = " ".join(["python -m benchmarks.gpu --only", name, *plan.words()[: 4 + plan.tiny]])
+    about = {
+        "step": name,
+        "dtype": plan.dtype,
+        "tiny": plan.tiny,
+        "graphs": bench.graphs,
+        "seconds": seconds,
+        "state": state,
+    }
+    stamped = results.stamp(what, command, plan.device)
+    return results.save(plan.record(name), stamped, about | found)
+
+
+def attempt(name: str, plan: Plan, seconds: float) -> str | None:
+    """Run a step; why nothing was recorded, or None."""
+    if plan.together:
+        measure(name, plan)
+        return None
+    command = [sys.executable, "-m", "benchmarks.gpu", "--only", name, *plan.words()]
+    log = plan.folder / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        try:
+            ended = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return f"stopped after {seconds:.0f} s; what it had kept is used by the next call"
+    lines = log.read_text(encoding="utf-8").strip().splitlines()
+    return f"failed: {lines[-1] if lines else 'no word'} (see {log})" if ended.returncode else None
+
+
+def go(plan: Plan, console: Console) -> dict[str, str]:
+    """Run the steps that are not recorded yet; {step: why not} of those that are not now."""
+    began, skipped = perf_counter(), {}
+    ledger = Ledger(plan.folder / "ledger.jsonl")
+    for name, step in STEPS.items():
+        if plan.record(name).exists():
+            continue
+        left = min(plan.piece - (perf_counter() - began), plan.total - ledger.spent)
+        why = obstacle(name, plan, left)
+        if why is None:
+            console.print(f"{name}: at most {step.seconds:.0f} s")
+            started = perf_counter()
+            why = attempt(name, plan, min(step.seconds, left))
+            ledger.add(name, perf_counter() - started, why or "recorded")
+        if why is not None:
+            skipped[name] = why
+            console.print(f"  {name} skipped: {why}", markup=False)
+    return skipped
+
+
+def show(plan: Plan, console: Console) -> None:
+    """What is recorded, as the chapter shows it."""
+    there = {name: plan.record(name) for name in STEPS if plan.record(name).exists()}
+    found = {name: json.loads(path.read_text("utf-8")) for name, path in there.items()}
+    for title, header, lines in gpu_report.tables(found):
+        table = Table(title=title)
+        for column in header:
+            table.add_column(column)
+        for line in lines:
+            table.add_row(*line)
+        console.print(table)
 
 
 def options() -> argparse.ArgumentParser:
@@ -206,90 +293,68 @@ def options() -> argparse.ArgumentParser:
         prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float16", "float32"))
+    parser.add_argument(
+        "--dtype",
+        default="auto",
+        choices=("auto", "bfloat16", "float16", "float32"),
+        help="auto: bfloat16, and float16 on a card that does not compute in it, such as a T4",
+    )
     parser.add_argument(
         "--tiny",
         action="store_true",
         help="tiny shapes: to see that it runs, not what a device can do",
     )
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the recording")
+    parser.add_argument("--only", choices=STEPS, help="run this step alone, in this process")
     parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path(".work/gpu"),
-        help="folder of the parts and of the trained pair",
+        "--together", action="store_true", help="all steps in this process, without time limits"
     )
+    parser.add_argument("--out", type=Path, default=ROOT / "results", help="of the recordings")
     parser.add_argument(
-        "--budget", type=float, default=540.0, help="seconds after which no further part begins"
+        "--work", type=Path, default=ROOT / ".work" / "gpu", help="of the pair and the checkpoints"
     )
+    parser.add_argument("--piece", type=float, default=PIECE, help="seconds of this call")
+    parser.add_argument("--total", type=float, default=ALL, help="seconds of all calls together")
     return parser
 
 
-def unfit(chosen: argparse.Namespace) -> str | None:
-    """Why this machine cannot run what was chosen: said before a pair is trained, not after."""
-    if chosen.device.startswith("cuda") and not torch.cuda.is_available():
+def unfit(device: str, dtype: str) -> str | None:
+    """Why this machine cannot run what was chosen: said before anything is measured."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
         return (
             "--device cuda: PyTorch sees no CUDA device here; with --device cpu --tiny the script"
             " runs in tiny shapes"
         )
-    if chosen.dtype == "bfloat16" and not memory.has_bfloat16(chosen.device):
+    if dtype == "bfloat16" and not memory.has_bfloat16(device):
         return "--dtype bfloat16: this card does not compute in it; use --dtype float16"
-    free = (
-        memory.free_bytes(chosen.device)
-        if chosen.device.startswith("cuda") and not chosen.tiny
-        else None
-    )
-    if free is not None and free < NEEDED:
-        return (
-            f"{memory.gigabytes(free)} are free on {chosen.device}, and the full shapes need"
-            f" {memory.gigabytes(NEEDED)}; with --tiny the script runs in tiny shapes"
-        )
     return None
 
 
-def main(arguments: list[str] | None = None) -> Path | None:
-    """The command line; returns the recording's path once every part is there."""
+def main(arguments: list[str] | None = None) -> dict[str, str]:
+    """The command line; {step: why not} of the steps that are not recorded."""
     parser = options()
     chosen = parser.parse_args(arguments)
-    refused = unfit(chosen)
+    refused = unfit(chosen.device, chosen.dtype)
     if refused:
         parser.error(refused)
     logging.set_verbosity_error()
-    machine = results.slug(timing.machine_name(chosen.device))
-    work = chosen.work / f"{'tiny' if chosen.tiny else 'full'}-{chosen.dtype}-{machine}"
-    work.mkdir(parents=True, exist_ok=True)
     console = Console(width=150)
-    bench = Bench(chosen.device, chosen.dtype, TINY if chosen.tiny else FULL, work)
-    found = measure(bench, chosen.budget, console)
-    show(console, found, bench.graphs)
-    if len(found) < len(PARTS):
-        console.print(
-            f"not measured yet: {', '.join(PARTS.keys() - found.keys())}; run the same command"
-            " again"
-        )
-        return None
-    command = " ".join(
-        ["python -m benchmarks.gpu", *(sys.argv[1:] if arguments is None else arguments)]
-    )
-    what = (
-        "tiny shapes, to see that the script runs"
-        if chosen.tiny
-        else (
-            "a pair trained on the spot and models with random weights, eager and with captured"
-            " CUDA graphs"
-        )
-    )
-    stamped = results.stamp(what, command, chosen.device)
-    kind = (
-        f"-{chosen.dtype}" * (chosen.dtype != "bfloat16") + "-tiny" * chosen.tiny
-    )  # none takes another's place
-    path = results.save(
-        chosen.out / f"gpu-{results.slug(stamped['machine'])}{kind}.json",
-        stamped,
-        {"dtype": chosen.dtype, "tiny": chosen.tiny, "graphs": bench.graphs, **found},
-    )
-    console.print(f"written to {path}")
-    return path
+    if chosen.dtype == "auto":
+        chosen.dtype = "bfloat16" if memory.has_bfloat16(chosen.device) else "float16"
+        if chosen.dtype == "float16":
+            console.print("float16: this card does not compute in bfloat16")
+    only = chosen.__dict__.pop("only")
+    chosen.out, chosen.work = chosen.out.resolve(), chosen.work.resolve()
+    plan = Plan(**vars(chosen))
+    if only:
+        console.print(f"written to {measure(only, plan)}")
+        return {}
+    skipped = go(plan, console)
+    show(plan, console)
+    ran = sum(plan.record(name).exists() for name in STEPS)
+    console.print(f"{ran} of {len(STEPS)} steps are recorded in {plan.out}/{plan.kind}-*.json")
+    for name, why in skipped.items():
+        console.print(f"not measured: {name} ({why})", markup=False)
+    return skipped
 
 
 if __name__ == "__main__":

@@ -1,17 +1,29 @@
 """The measurements of `benchmarks.gpu`, one function each: `(bench) -> dict` of plain numbers.
 
-What lives here: what is measured and how. What does not: the command line, resuming and the table
-(`gpu`). Random weights stand in where only shapes matter, and are called so; α comes from the pair
-that was trained, never from elsewhere.
+What lives here: what is measured and how. What does not: the order, the clock, the records and the
+table (`gpu`). Random weights stand in where only shapes matter, and are called so; α comes from the
+pair that was trained, never from elsewhere. Attention runs without cuDNN, as the library has it
+(`transformer.steady_attention`), except where a row says otherwise.
 """
 
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
+from xml.etree import ElementTree
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from specdec_lite import (
     CausalLM,
@@ -24,15 +36,19 @@ from specdec_lite import (
     timeline,
     timing,
 )
-from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.gpu.graphs import SIZES, StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
+from specdec_lite.gpu.whole_draft import CapturedDrafter
+from specdec_lite.loading.memory import native_size
 from specdec_lite.loading.pairs import SHIPPED, Pair, save_model
+from specdec_lite.loading.smollm2 import load_smollm2
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS
+from specdec_lite.measure.intervals import ratio
 from specdec_lite.measure.results import published
 from specdec_lite.sampling import Sampling, SeededRng
-from specdec_lite.speculation import Context, verify
+from specdec_lite.speculation import Context
 from specdec_lite.training import (
     Plan,
     distillation_loss,
@@ -42,26 +58,42 @@ from specdec_lite.training import (
     tokenize,
     train,
 )
+from specdec_lite.training.eagle import smollm2_texts
 
 from .hugging_face import HuggingFace
+from .speed import Contender, ours, take_turns, theirs
 
-MODES = ("eager", "static")
-"""As the models are, with the plain drafter and rule; in static shapes (on a GPU captured as
-graphs), with drafting and judging on the device.
-"""
+COMPILED = "hf compiled"
+"""Transformers' compiler may lack what it needs (a C compiler, Triton): then its name is recorded
+with the error."""
+ROOT = Path(__file__).resolve().parents[1]
+BATCH = 8
+"""Texts a step, of a head."""
+PASSES = ("eager", "static")
+"""Passes as the models make them, and passes of fixed shape, on a GPU captured as graphs."""
+MODES = {
+    "eager": ("eager", ModelDrafter, None),
+    "eager, one read": ("eager", DeviceDrafter, on_device),
+    "static, plain rule": ("static", ModelDrafter, None),
+    "static": ("static", DeviceDrafter, on_device),
+    "static, whole draft": ("static", CapturedDrafter, on_device),
+}
+"""Whole rounds: (the passes, the drafter, the rule), so that what each of the three gives is seen
+apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large everything is. random: the shape that is timed with random weights. seconds: for
-    training, all of it.
+    """How large everything is. random: shapes that are timed with random weights. seconds: of
+    training, for each of its two steps. grid: most batch sizes and contexts of the map.
     """
 
     target: TransformerConfig
     draft: TransformerConfig
-    random: TransformerConfig
-    seconds: float = 240.0
-    steps: tuple[int, int, int] = (1500, 300, 1200)
+    random: dict[str, TransformerConfig]
+    deep: dict[str, TransformerConfig]
+    seconds: tuple[float, float] = (330.0, 200.0)
+    steps: tuple[int, int, int] = (3000, 600, 2400)
     rows: int = 16
     window: int = 512
     capacity: int = 768
@@ -69,12 +101,20 @@ class Scale:
     ks: tuple[int, ...] = (1, 2, 3, 5, 8, 16, 32, 64)
     trees: tuple[int, ...] = (8, 16, 32, 64)
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+    contexts: tuple[int, ...] = (128, 256, 512, 1024, 1536, 1920)
     context: int = 256
     prompts: int = 4
     new_tokens: int = 128
+    first: int = 64
     repeats: int = 7
+    turns: int = 20
     copied: int = 4 << 30
     budget: float = 12.0
+    tests: str = ""
+
+    @property
+    def is_tiny(self) -> bool:
+        return self.copied < 1 << 30
 
 
 def llama(
@@ -95,38 +135,61 @@ def llama(
 
 
 FULL = Scale(
-    llama(1024, 3072, 26, 16), llama(512, 1408, 3, 8), llama(4096, 11008, 32, 32, 32000, tied=False)
+    target=llama(1024, 3072, 26, 16),
+    draft=llama(512, 1408, 3, 8),
+    random={
+        "0.1 B": llama(768, 2048, 12, 12, 32000),
+        "1 B": llama(2048, 5632, 22, 32, 32000, tied=False),
+        "7 B": llama(4096, 11008, 32, 32, 32000, tied=False),
+    },
+    deep={
+        "target": llama(2048, 5632, 28, 16),
+        "shallow": llama(1024, 2816, 2, 16),
+        "narrow and deep": llama(320, 896, 24, 5),
+    },
 )
 TINY = Scale(
-    llama(64, 128, 3, 2),
-    llama(32, 64, 1, 2),
-    llama(96, 192, 4, 2),
-    4.0,
-    (4, 2, 2),
-    2,
-    32,
-    160,
-    2,
-    (1, 3),
-    (4,),
-    (1, 2),
-    32,
-    1,
-    12,
-    1,
-    1 << 20,
-    0.5,
+    target=llama(64, 128, 3, 2),
+    draft=llama(32, 64, 1, 2),
+    random={"0.1 B": llama(32, 64, 1, 2), "1 B": llama(64, 96, 2, 2), "7 B": llama(96, 192, 2, 2)},
+    deep={
+        "target": llama(64, 128, 4, 2),
+        "shallow": llama(64, 128, 1, 2),
+        "narrow and deep": llama(32, 64, 3, 2),
+    },
+    seconds=(2.0, 2.0),
+    steps=(4, 2, 2),
+    rows=2,
+    window=32,
+    capacity=160,
+    gamma=2,
+    ks=(1, 3),
+    trees=(4,),
+    batches=(1, 2),
+    contexts=(16, 32),
+    context=32,
+    prompts=1,
+    new_tokens=12,
+    first=6,
+    repeats=1,
+    turns=2,
+    copied=1 << 20,
+    budget=0.5,
+    tests="test_cuda_only_code_is_one_class",
 )
 
 
 @dataclass
 class Bench:
-    """Where and how large, and the models, made when they are first asked for."""
+    """Where and how large, and the models, made when they are first asked for. until: on
+    `perf_counter`, when what takes turns shall end.
+    """
 
     device: str
     dtype: str
     scale: Scale
     work: Path
+    until: float = float("inf")
     made: dict = field(default_factory=dict)
 
     @property
@@ -146,45 +209,49 @@ class Bench:
             )
         return self.made[dtype]
 
-    def models(self, mode: str, dtype: str) -> tuple[CausalLM, CausalLM]:
-        """Target and draft: as they are, or in static shapes, captured as graphs where there is a
-        GPU.
-        """
+    def models(self, passes: str, dtype: str) -> tuple[CausalLM, CausalLM]:
+        """Target and draft, by how they make their passes."""
         pair, gamma = self.pair(dtype), self.scale.gamma
-        if mode == "eager":
+        if passes == "eager":
             return pair.target, pair.draft
-        if (mode, dtype) not in self.made:
-            self.made[mode, dtype] = (
+        if (passes, dtype) not in self.made:
+            self.made[passes, dtype] = (
                 StaticLM(pair.target, self.scale.capacity, (1, 2, gamma + 1)),
                 StaticLM(pair.draft, self.scale.capacity, (1, 2)),
             )
-        return self.made[mode, dtype]
+        return self.made[passes, dtype]
 
-    def method(self, mode: str, dtype: str) -> tuple[ModelDrafter, object]:
-        """The drafter and the rule that go with a mode."""
-        draft = self.models(mode, dtype)[1]
-        return (
-            (ModelDrafter(draft, self.scale.gamma), None)
-            if mode == "eager"
-            else (DeviceDrafter(draft, self.scale.gamma), on_device)
-        )
+    def method(self, mode: str, dtype: str) -> tuple[CausalLM, ModelDrafter, object]:
+        """Target, drafter and rule of one of the MODES."""
+        passes, drafter, rule = MODES[mode]
+        target, draft = self.models(passes, dtype)
+        return target, drafter(draft, self.scale.gamma), rule
 
     @cached_property
-    def prompts(self) -> list[torch.Tensor]:
+    def prompts(self) -> list[Tensor]:
         tokenizer = self.pair(self.dtype).tokenizer
         texts = [item["text"] for item in corpus.evaluation_prompts()["code"][: self.scale.prompts]]
         return [torch.tensor(tokenizer.encode(text))[-self.scale.context :] for text in texts]
 
+    def attention(self) -> dict[str, Callable[[], AbstractContextManager]]:
+        """Ways to choose the attention kernel: the library's, and on a GPU cuDNN wherever it can."""
+        cudnn = lambda: sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH])
+        return {"the library's": nullcontext} | ({"cuDNN": cudnn} if self.graphs else {})
 
-def random_model(config: TransformerConfig, device: str, dtype: torch.dtype) -> CausalLM:
-    """A model whose weights mean nothing: for times, which depend on shapes alone."""
+
+def random_model(
+    config: TransformerConfig, device: str, dtype: torch.dtype, std: float = 0.02
+) -> CausalLM:
+    """A model whose weights mean nothing: for times, which depend on shapes alone. std: of its
+    weights; where logits are compared, wide enough that what a token sees matters.
+    """
     with torch.device("meta"):
         model = Transformer(config).to(dtype)
     model = model.to_empty(device=device)
     if config.tied:
         model.head.weight = model.embedding.weight
     for weight in model.parameters():
-        torch.nn.init.normal_(weight, std=0.02)
+        torch.nn.init.normal_(weight, std=std)
     return CausalLM(model.requires_grad_(False))
 
 
@@ -192,15 +259,249 @@ def weight_bytes(model: CausalLM) -> int:
     return sum(weight.nbytes for weight in model.model.parameters())
 
 
-# The parts ----------------------------------------------------------------------------------------
+def torch_dtype(name: str) -> torch.dtype:
+    return getattr(torch, name)
 
 
-def training(bench: Bench) -> dict:
-    """Train target and draft, and distil the draft; as many steps as the seconds allow, by a probe
-    of each stage.
+# 1. Is it right, and what runs? --------------------------------------------------------------------
+
+
+def captured(bench: Bench) -> dict:
+    """Logits of static passes (on a GPU: captured graphs) against growing ones, for every size,
+    float32 and the chosen dtype, each kind of attention, before and after a dtype round trip.
     """
+    rows = []
+    for dtype in dict.fromkeys(("float32", bench.dtype)):
+        for name, kernels in bench.attention().items():
+            model = random_model(bench.scale.draft, bench.device, torch_dtype(dtype), std=0.2)
+            capacity = bench.scale.capacity
+            sizes = tuple(size for size in SIZES if 3 * size < capacity)
+            static = StaticLM(model, capacity, sizes)
+            with kernels():
+                for after in ("load", "dtype round trip"):
+                    if after != "load":
+                        model.model.double()
+                        model.model.to(torch_dtype(dtype))
+                    about = {"dtype": dtype, "attention": name, "after": after}
+                    rows += [about | row for row in apart(model, static, sizes, bench.scale)]
+    return {"weights": "random", "rows": rows}
+
+
+def apart(model: CausalLM, static: StaticLM, sizes: tuple[int, ...], scale: Scale) -> list[dict]:
+    """Largest difference of the logits by the length of a pass, chains and trees."""
+    text = torch.arange(scale.context, device=model.device) % model.vocab_size
+    caches = [timing.prefilled(m, text) for m in (model, static)]
+    rows = []
+    for size in sizes:
+        for tree in (None, binary_tree(size - 1)) if size > 2 else (None,):
+            one, other = (
+                m.score(torch.arange(1, size + 1), cache, tree).logits.float()
+                for m, cache in zip((model, static), caches)
+            )
+            for cache in caches:
+                cache.crop(len(text))
+            rows.append(
+                {
+                    "size": size,
+                    "tree": tree is not None,
+                    "difference": float((one - other).abs().max()),
+                    "largest_logit": float(one.abs().max()),
+                }
+            )
+    return rows
+
+
+def binary_tree(nodes: int) -> TokenTree:
+    return TokenTree([1] * nodes, [-1 if node < 2 else node // 2 - 1 for node in range(nodes)])
+
+
+GPU_TESTS = ("gpu/test_graphs", "gpu/test_on_device", "measure/test_timing_more")
+
+
+def tests(bench: Bench) -> dict:
+    """The tests that need a GPU (captured graphs, drafting on the device, timing), in a process of
+    their own.
+    """
+    files = [f"tests/{name}.py" for name in GPU_TESTS]
+    chosen = [f"{files[0]}::{bench.scale.tests}"] if bench.scale.tests else files
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command = [sys.executable, "-m", "pytest", *options, *chosen]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if not report.exists():
+            raise RuntimeError(f"pytest did not begin: {(ran.stdout + ran.stderr).strip()[-300:]}")
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    outcome = {"passed": 0, "skipped": [], "failed": {}}
+    for case in cases:
+        name = f"{case.get('classname')}.{case.get('name')}"
+        wrong = [part for part in case if part.tag in ("failure", "error")]
+        if wrong:
+            outcome["failed"][name] = wrong[0].get("message", "")[:400]
+        elif case.find("skipped") is not None:
+            outcome["skipped"].append(name)
+        else:
+            outcome["passed"] += 1
+    return outcome
+
+
+def first_steps(bench: Bench) -> dict:
+    """Seconds of the first eager decode steps, one by one: where attention builds a plan for every
+    new length, each of them shows it.
+    """
+    rows = []
+    for name, kernels in bench.attention().items():
+        model = random_model(bench.scale.target, bench.device, torch_dtype(bench.dtype))
+        text = torch.arange(bench.scale.context, device=model.device) % model.vocab_size
+        for count in (1, bench.scale.gamma + 1):
+            with kernels():
+                cache = timing.prefilled(model, text, room=count * bench.scale.first)
+                fed = text[:count]
+                seconds = [
+                    timing.clocked(lambda: model.score(fed, cache), model.device)
+                    for _ in range(bench.scale.first)
+                ]
+            rows.append({"attention": name, "tokens": count, "seconds": seconds})
+    return {"weights": "random", "rows": rows}
+
+
+def launches(bench: Bench) -> dict:
+    """A pass of the draft, and a whole draft, operation by operation: as the host calls them, and
+    as a GPU runs its kernels; and which kernels attention runs.
+
+    operations: [kind, start, seconds] each.
+    """
+    dtype, gamma = torch_dtype(bench.dtype), bench.scale.gamma
+    plain = random_model(bench.scale.draft, bench.device, dtype)
+    static = StaticLM(plain, bench.scale.capacity, (1, 2, gamma + 1))
+    text = torch.arange(bench.scale.context, device=plain.device) % plain.vocab_size
+    rows, kernels = [], {}
+    for mode, model in zip(PASSES, (plain, static)):
+        cache = timing.prefilled(model, text, room=gamma + 1)
+        jobs = {
+            f"{mode}, {count} tokens" if count > 1 else mode: timing.pass_job(
+                model, text, count, cache=cache
+            )
+            for count in (1, gamma + 1)
+        }
+        for name, (passes, drafter, rule) in MODES.items():
+            if passes == mode:
+                jobs[f"{name}, {gamma} drafted"] = whole_draft(drafter(model, gamma), text, gamma)
+        for name, job in jobs.items():
+            for lane, found in (("host", timeline.operations(job)), ("GPU", timeline.kernels(job))):
+                if found:
+                    rows.append(
+                        {
+                            "mode": name,
+                            "lane": lane,
+                            "seconds": timeline.span(found),
+                            "busy": timeline.span(found) - timeline.idle(found),
+                            "shares": timeline.shares(found),
+                            "operations": [
+                                [op.kind, round(op.start, 8), round(op.seconds, 8)] for op in found
+                            ],
+                        }
+                    )
+                if lane == "GPU":
+                    kernels[name] = sorted({op.name for op in found if op.kind == "attention"})
+    return {"weights": "random", "gamma": gamma, "attention_kernels": kernels, "rows": rows}
+
+
+def whole_draft(drafter: ModelDrafter, text: Tensor, gamma: int) -> Callable[[], object]:
+    """A job that drafts γ tokens at temperature 1 after a text, and forgets them."""
+    context = Context(
+        text, None, Sampling(1.0), SeededRng(0), gamma + 1, drafter.model.vocab_size, None
+    )
+    session = drafter.start(context)
+
+    def job() -> None:
+        session.cache.crop(len(text) - 1)
+        session.propose(context)
+
+    return job
+
+
+# 2. Passes -----------------------------------------------------------------------------------------
+
+
+def copy_bandwidth(bench: Bench) -> float:
+    """Bytes read and written per second by a copy within the device's memory."""
+    source = torch.ones(bench.scale.copied // 4, device=bench.device)
+    goal = torch.empty_like(source)
+    jobs = {"copy": lambda: goal.copy_(source)}
+    taken = timing.interleaved(jobs, source.device, bench.scale.repeats)["copy"]
+    return 2 * source.nbytes / taken
+
+
+def passes(name: str) -> Callable[[Bench], dict]:
+    """The step that times a shape of FULL.random."""
+
+    def step(bench: Bench) -> dict:
+        """Random weights: T(k), trees, and the share of the copy bandwidth that reading weights,
+        keys and values reaches.
+        """
+        scale, dtype = bench.scale, torch_dtype(bench.dtype)
+        config = scale.random[name]
+        bandwidth = copy_bandwidth(bench)
+        plain = random_model(config, bench.device, dtype)
+        weights = weight_bytes(plain) - (
+            0 if config.tied else plain.model.embedding.weight.nbytes
+        )  # of an untied embedding one row is read
+        sizes = tuple(sorted({*scale.ks, *(nodes + 1 for nodes in scale.trees)}))
+        rows = []
+        for mode, model in zip(PASSES, (plain, StaticLM(plain, scale.capacity, sizes))):
+            text = torch.arange(scale.context, device=model.device) % model.vocab_size
+            cache = timing.prefilled(model, text, room=max(sizes))
+            jobs = {("chain", k): timing.pass_job(model, text, k, cache=cache) for k in scale.ks}
+            jobs |= {
+                ("tree", n): timing.pass_job(model, text, binary_tree(n), cache=cache)
+                for n in scale.trees
+            }
+            found = timing.spreads(jobs, model.device, scale.repeats, warmup=1, budget=scale.budget)
+            seen = scale.capacity if mode == "static" else scale.context + 1
+            keys = native_size(config).cache * dtype.itemsize * seen
+            one = found["chain", 1].median
+            rows.append(
+                {
+                    "mode": mode,
+                    "chains": {k: found["chain", k].median for k in scale.ks},
+                    "trees": {n: found["tree", n].median for n in scale.trees},
+                    "weights_read": weights,
+                    "cache_read": keys,
+                    "bandwidth_share": (weights + keys) / one / bandwidth,
+                }
+            )
+        return {
+            "weights": "random",
+            "shape": name,
+            "parameters": weight_bytes(plain) // dtype.itemsize,
+            "bytes": weight_bytes(plain),
+            "copy_bandwidth": bandwidth,
+            "context": scale.context,
+            "capacity": scale.capacity,
+            "rows": rows,
+        }
+
+    return step
+
+
+# 3. A pair trained on the spot ---------------------------------------------------------------------
+
+
+def train_target(bench: Bench) -> dict:
+    """Train the target; as many steps as the seconds allow, by a probe."""
+    return training(bench, ("target",), bench.scale.seconds[0])
+
+
+def train_draft(bench: Bench) -> dict:
+    """Train the draft and distil the trained target into it."""
+    return training(bench, ("draft", "distilled"), bench.scale.seconds[1])
+
+
+def training(bench: Bench, wanted: tuple[str, ...], seconds: float) -> dict:
+    """Stages of the pair's training, resumed where they were stopped."""
     scale, folder = bench.scale, bench.work / "pair"
-    if scale is TINY:
+    if scale.is_tiny:
         tokenizer = load_pair().tokenizer
         streams = {"docs": tokenize(tokenizer, corpus.training_text()["docs"][:40])}
     else:
@@ -208,13 +509,19 @@ def training(bench: Bench) -> dict:
     target, draft = (
         initialise(Transformer(config)).to(bench.device) for config in (scale.target, scale.draft)
     )
-    stages = (
-        ("target", target, next_token_loss(target), 6e-4, 0.6),
-        ("draft", draft, next_token_loss(draft), 2e-3, 0.1),
-        ("distilled", draft, distillation_loss(draft, target), 2e-3, 0.3),
-    )
+    if "target" not in wanted:
+        saved = torch.load(bench.work / "target.pt", map_location=bench.device, weights_only=True)
+        target.load_state_dict(saved["model"])
+    stages = {
+        "target": (target, next_token_loss(target), 6e-4, 0.9),
+        "draft": (draft, next_token_loss(draft), 2e-3, 0.2),
+        "distilled": (draft, distillation_loss(draft, target), 2e-3, 0.65),
+    }
     done = {}
-    for (name, model, loss, rate, share), most in zip(stages, scale.steps):
+    for name, most in zip(stages, scale.steps):
+        if name not in wanted:
+            continue
+        model, loss, rate, share = stages[name]
         plan = lambda steps: Plan(
             steps, rate, scale.rows, scale.window, scale.window, warmup=max(1, min(100, steps // 5))
         )
@@ -225,7 +532,7 @@ def training(bench: Bench) -> dict:
             )  # a device's first steps are slow
             each = train(model, loss, streams, plan(6), bench.work / f"probe-{name}.pt") / 6
             model.load_state_dict(before)
-            most = max(2, min(most, int(scale.seconds * share / each)))
+            most = max(2, min(most, int(seconds * share / each)))
         else:
             most = torch.load(bench.work / f"{name}.steps", weights_only=True)
         torch.save(most, bench.work / f"{name}.steps")
@@ -233,13 +540,17 @@ def training(bench: Bench) -> dict:
             "steps": most,
             "seconds": train(model, loss, streams, plan(most), bench.work / f"{name}.pt"),
         }
-    for name, model in (("target", target), ("draft", draft)):
+    models = {"target": target} if "target" in wanted else {"draft": draft}
+    for name, model in models.items():
         save_model(folder / name, model, tokenizer, limit=2_000_000_000)
-    parameters = {
-        name: sum(w.numel() for w in model.parameters())
-        for name, model in (("target", target), ("draft", draft))
+    return {
+        "parameters": {
+            name: sum(weight.numel() for weight in model.parameters())
+            for name, model in models.items()
+        },
+        "tokens_per_step": scale.rows * scale.window,
+        "stages": done,
     }
-    return {"parameters": parameters, "tokens_per_step": scale.rows * scale.window, "stages": done}
 
 
 def losslessness(bench: Bench) -> dict:
@@ -250,8 +561,7 @@ def losslessness(bench: Bench) -> dict:
     dtypes = dict.fromkeys(("float32", bench.dtype))
     for dtype in dtypes:
         for mode in MODES:
-            target = bench.models(mode, dtype)[0]
-            drafter, rule = bench.method(mode, dtype)
+            target, drafter, rule = bench.method(mode, dtype)
             for index, ids in enumerate(bench.prompts):
                 plain, fast = (
                     generate(target, ids, d, bench.scale.new_tokens, rule=r).tokens
@@ -295,88 +605,162 @@ def one_against_many(bench: Bench, dtype: str) -> float:
     for cache in (whole, single):
         model.score(ids[:-count], cache)
     together = model.score(ids[-count:], whole).logits[0].float()
-    apart = torch.stack(
+    alone = torch.stack(
         [
             model.score(ids[i : i + 1], single).logits[0, 0].float()
             for i in range(len(ids) - count, len(ids))
         ]
     )
-    return float((together - apart).abs().max())
+    return float((together - alone).abs().max())
 
 
-def copy_bandwidth(bench: Bench) -> float:
-    """Bytes read and written per second by a copy within the device's memory."""
-    source = torch.ones(bench.scale.copied // 4, device=bench.device)
-    goal = torch.empty_like(source)
-    return (
-        2
-        * source.nbytes
-        / timing.interleaved(
-            {"copy": lambda: goal.copy_(source)}, source.device, bench.scale.repeats
-        )["copy"]
-    )
+def contenders(bench: Bench, temperature: float) -> dict[str, Contender]:
+    """All that take turns: our modes, each plain and speculative, and Hugging Face."""
+    every = {}
+    for mode in MODES:
+        target, drafter, rule = bench.method(mode, bench.dtype)
+        for name, d in ((f"plain {mode}", None), (f"speculative {mode}", drafter)):
+            if name != "plain static, whole draft":  # without a draft it is "plain static"
+                run = ours(target, d, rule, bench.scale.new_tokens, temperature)
+                every[name] = Contender(run, d)
+    hugging_face = HuggingFace(bench.work / "pair", bench.dtype, bench.scale.gamma, bench.device)
+    jobs = {"hf plain": (hugging_face, False), "hf assisted": (hugging_face, True)}
+    if bench.graphs:  # transformers compiles for a GPU
+        jobs[COMPILED] = hugging_face.compiled(), False
+    for name, (decode, assisted) in jobs.items():
+        every[name] = Contender(theirs(decode, bench.scale.new_tokens, temperature, assisted))
+    return every
 
 
-def tree_pass(model: CausalLM, nodes: int, context: int):
-    """A job that scores a binary tree of `nodes` nodes after `context` tokens, and forgets it."""
-    cache = model.new_cache(capacity=context + nodes + 1)
-    model.score(torch.zeros(context, dtype=torch.long), cache, last=True)
-    tree = TokenTree([1] * nodes, [-1 if node < 2 else node // 2 - 1 for node in range(nodes)])
-    fed = torch.ones(nodes + 1, dtype=torch.long, device=model.device)
+def speed(temperature: float) -> Callable[[Bench], dict]:
+    """The step that lets all contenders decode at a temperature."""
 
-    def job() -> None:
-        model.score(fed, cache, tree)
-        cache.crop(context)
+    def step(bench: Bench) -> dict:
+        """Tokens per second of every contender, in paired turns of random order; α, τ; what the
+        formulas predict from passes alone and from the very rounds that decoded.
+        """
+        every = contenders(bench, temperature)
+        not_run = {}
+        for name in list(every):  # captures, and compiles for every length of prompt
+            try:
+                for ids in bench.prompts:
+                    every[name].run(ids, 0)
+            except Exception as error:
+                if name != COMPILED:
+                    raise
+                not_run[name] = f"{type(error).__name__}: {error}"[:400]
+                del every[name]
+        runs = take_turns(every, bench.prompts, turns_of(bench), deadline=bench.until)
+        pace = {
+            name: np.array([[run.seconds / run.tokens for run in row] for row in found])
+            for name, found in runs.items()
+        }
+        first = {
+            name: median(run.first for row in found for run in row) for name, found in runs.items()
+        }
+        return {
+            "temperature": temperature,
+            "not_run": not_run,
+            "gamma": bench.scale.gamma,
+            "new_tokens": bench.scale.new_tokens,
+            "turns": sum(map(len, next(iter(runs.values())))),
+            "tokens_per_second": {name: float(1 / taken.mean()) for name, taken in pace.items()},
+            "first_token_seconds": first,
+            "rows": [
+                {"mode": mode} | explained(bench, mode, temperature, runs, pace) for mode in MODES
+            ],
+        }
 
-    return job
+    return step
 
 
-def passes(bench: Bench) -> dict:
-    """A large model with random weights: T(k), trees, and the share of the copy bandwidth that
-    reading the weights reaches.
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What `take_turns` asks of a bench."""
+
+    turns: int
+    least: int
+    seed: int = 0
+
+
+def turns_of(bench: Bench) -> Turns:
+    return Turns(bench.scale.turns, min(bench.scale.turns, 2 * len(bench.prompts)))
+
+
+def explained(bench: Bench, mode: str, temperature: float, runs: dict, pace: dict) -> dict:
+    """A mode's speedup over its own plain decoding, and why.
+
+    alone: c, T(γ+1)/T(1) and the speedup that follows, from passes timed one by one, each waited
+    for; a captured round does not wait between them. rounds: the parts of the rounds that decoded,
+    in T(1) of the plain rounds, between marks in the device's own queue, so that they add up.
     """
-    scale, dtype = bench.scale, getattr(torch, bench.dtype)
-    plain = random_model(scale.random, bench.device, dtype)
-    read = weight_bytes(plain) - (
-        0 if scale.random.tied else plain.model.embedding.weight.nbytes
-    )  # of an untied embedding one row
-    sizes = tuple(sorted({*scale.ks, *(nodes + 1 for nodes in scale.trees)}))
-    bandwidth, rows = copy_bandwidth(bench), []
-    for mode, model in zip(MODES, (plain, StaticLM(plain, scale.capacity, sizes))):
-        chains = timing.pass_times(
-            model, scale.ks, scale.context, repeats=scale.repeats, budget=scale.budget
-        )
-        trees = timing.spreads(
-            {n: tree_pass(model, n, scale.context) for n in scale.trees},
-            model.device,
-            scale.repeats,
-            budget=scale.budget,
-        )
-        one = chains[1, 1].median
-        rows.append(
-            {
-                "mode": mode,
-                "chains": {k: chains[1, k].median for k in scale.ks},
-                "trees": {n: trees[n].median for n in scale.trees},
-                "bandwidth_share": read / one / bandwidth,
-            }
-        )
+    gamma, name = bench.scale.gamma, f"speculative {mode}"
+    plain = "plain static" if mode == "static, whole draft" else f"plain {mode}"
+    steps = lambda which: [step for row in runs[which] for run in row for step in run.steps]
+    total = lambda get: sum(map(get, steps(name)))
+    tested, rounds = total(lambda s: s.tested), len(steps(name))
+    tau = total(lambda s: len(s.tokens)) / rounds
+    one = median(step.verifying for step in steps(plain))
+    costs = timing.round_costs(steps(name), one)
+    base = timing.round_costs(steps(plain), one)
+    target, drafter, _ = bench.method(mode, bench.dtype)
+    ids = bench.prompts[0].to(target.device)
+    alone = timing.interleaved(
+        {
+            "one": timing.pass_job(target, ids, 1),
+            "verify": timing.pass_job(target, ids, gamma + 1),
+            "draft": timing.pass_job(drafter.model, ids, 1),
+        },
+        target.device,
+        bench.scale.repeats,
+    )
+    c, verify = alone["draft"] / alone["one"], alone["verify"] / alone["one"]
     return {
-        "weights": "random",
-        "parameters": weight_bytes(plain) // dtype.itemsize,
-        "bytes": weight_bytes(plain),
-        "copy_bandwidth": bandwidth,
-        "context": scale.context,
-        "rows": rows,
+        "alpha": total(lambda s: s.accepted) / tested if tested else None,
+        "tau": tau,
+        "speedup": ratio(pace[plain], pace[name]),
+        "alone": {
+            "target_seconds": alone["one"],
+            "c": c,
+            "verify": verify,
+            "predicted": theory.corrected_improvement(tau, gamma, c, verify),
+        },
+        "rounds": {
+            "target_seconds": one,
+            "draft": costs.draft,
+            "c_in_loop": costs.draft / gamma,
+            "verify": costs.verify,
+            "other": costs.other,
+            "plain": base.total,
+            "predicted": tau * base.total / costs.total,
+        },
+    }
+
+
+def footprint(bench: Bench) -> dict:
+    """What the draft adds: bytes of its weights and of its cache; and seconds to the first token,
+    with it and without.
+    """
+    (target, draft), ids = bench.models("eager", bench.dtype), bench.prompts[0]
+    cache = draft.new_cache(capacity=bench.scale.capacity).storage.tensors
+    first = lambda drafter: lambda: next(stream(target, ids, drafter, bench.scale.gamma + 2))
+    jobs = {"plain": first(None), "speculative": first(ModelDrafter(draft, bench.scale.gamma))}
+    return {
+        "draft_bytes": {
+            "weights": weight_bytes(draft),
+            "cache": cache.keys.nbytes + cache.values.nbytes,
+        },
+        "target_bytes": weight_bytes(target),
+        "first_token": timing.interleaved(jobs, target.device, bench.scale.repeats),
     }
 
 
 def batches(bench: Bench) -> dict:
-    """Seconds of passes over one and over γ + 1 tokens of the trained target, by batch size."""
+    """Seconds of passes over one and over γ + 1 tokens of the target's shape, by batch size."""
     scale = bench.scale
     rows = []
-    eager = bench.models("eager", bench.dtype)[0]
-    for mode in MODES:
+    eager = random_model(scale.target, bench.device, torch_dtype(bench.dtype))
+    for mode in PASSES:
         for batch in scale.batches:
             # Slots stay with their StaticLM, to be used again: one for each batch, so that the
             # large ones go.
@@ -401,206 +785,43 @@ def batches(bench: Bench) -> dict:
                     "verify": found[batch, scale.gamma + 1].median,
                 }
             )
-    return {"gamma": scale.gamma, "rows": rows}
-
-
-def phases(bench: Bench, temperature: float = 1.0) -> dict:
-    """A round taken apart: γ draft passes, the target's pass, the verdict; between CUDA events on a
-    GPU.
-    """
-    rows, gamma = [], bench.scale.gamma
-    for mode in MODES:
-        target, draft = bench.models(mode, bench.dtype)
-        drafter, rule = bench.method(mode, bench.dtype)
-        rule = rule or (speculative_sampling if temperature else exact_match)
-        tokens = bench.prompts[0].to(target.device)
-        cache = target.new_cache(capacity=bench.scale.capacity // 2)
-        target.score(tokens[:-1], cache)
-        sampling = Sampling(temperature)
-        context = Context(tokens, None, sampling, SeededRng(0), gamma + 1, target.vocab_size, cache)
-        session = drafter.start(context)
-        proposal = session.propose(context)
-        fed = torch.cat((tokens[-1:], proposal.tree.tokens.to(tokens.device)))
-        scores = target.score(fed, cache)
-        cache.crop(len(tokens) - 1)
-
-        def drafting():
-            session.cache.crop(len(tokens) - 1)
-            session.propose(context)
-
-        def verifying(count=gamma + 1):
-            target.score(fed[:count], cache)
-            cache.crop(len(tokens) - 1)
-
-        jobs = {
-            "draft": drafting,
-            "verify": verifying,
-            "judge": lambda: verify(rule, proposal, scores, context),
-            "one": lambda: verifying(1),
-        }
-        rows.append({"mode": mode, **timing.interleaved(jobs, target.device, bench.scale.repeats)})
-    return {"gamma": gamma, "rows": rows}
-
-
-def contenders(bench: Bench, temperature: float) -> dict:
-    """name → job(ids, seed); ours return their `Output`."""
-    jobs = {}
-    for mode in MODES:
-        target = bench.models(mode, bench.dtype)[0]
-        drafter, rule = bench.method(mode, bench.dtype)
-        plain_rule = on_device if mode == "static" else None
-        for name, d, r in (
-            (f"plain {mode}", None, plain_rule),
-            (f"speculative {mode}", drafter, rule),
-        ):
-            jobs[name] = lambda ids, seed, target=target, d=d, r=r: generate(
-                target, ids, d, bench.scale.new_tokens, temperature, rule=r, seed=seed
-            )
-    run = HuggingFace(bench.work / "pair", bench.dtype, bench.scale.gamma, bench.device)
-    return jobs | {
-        f"hf {name}": lambda ids, seed, assisted=assisted: run(
-            ids, bench.scale.new_tokens, temperature, seed, assisted
-        )
-        for name, assisted in (("plain", False), ("assisted", True))
-    }
-
-
-def speed(bench: Bench) -> dict:
-    """Tokens per second of every contender, in turns; α, τ; the corrected prediction from the
-    phases beside what came out.
-
-    live_seconds: the phases of the very rounds that decoded (between CUDA events on a GPU), means
-    over all of them.
-    """
-    scale, rows = bench.scale, []
-    for temperature in (0.0, 1.0):
-        jobs = contenders(bench, temperature)
-        parts = {row["mode"]: row for row in phases(bench, temperature)["rows"]}
-        seconds = {name: np.zeros((len(bench.prompts), scale.repeats)) for name in jobs}
-        counts = {mode: [] for mode in MODES}
-        for turn in range(-1, scale.repeats):
-            for index, ids in enumerate(bench.prompts):
-                for name, job in jobs.items():
-                    timing.synchronise(torch.device(bench.device))
-                    began = perf_counter()
-                    out = job(ids, turn)
-                    timing.synchronise(torch.device(bench.device))
-                    if turn >= 0:
-                        seconds[name][index, turn] = perf_counter() - began
-                        if name.startswith("speculative"):
-                            counts[name.split()[1]].append(out.stats)
-        rates = {
-            name: scale.new_tokens * len(bench.prompts) / float(np.median(taken, axis=1).sum())
-            for name, taken in seconds.items()
-        }
-        rows += [
-            speed_row(bench, mode, temperature, rates, counts[mode], parts[mode]) for mode in MODES
-        ]
-    return {
-        "gamma": scale.gamma,
-        "dtype": bench.dtype,
-        "new_tokens": scale.new_tokens,
-        "rows": rows,
-    } | footprint(bench)
-
-
-def speed_row(
-    bench: Bench, mode: str, temperature: float, rates: dict, stats: list, parts: dict
-) -> dict:
-    total = lambda name: sum(getattr(s, name) for s in stats)
-    tested = total("tested")
-    gamma = bench.scale.gamma
-    one = parts["one"]
-    tau = total("tokens") / total("target_passes")
-    c = parts["draft"] / gamma / one
-    verify = parts["verify"] / one
-    overhead = parts["judge"] / one
-    rounds = total("target_passes")
-    idle = total("seconds") - total("drafting") - total("verifying")
-    live = {
-        "draft_pass": total("drafting") / max(1, total("draft_passes")),
-        "verify": total("verifying") / rounds,
-        "other": idle / rounds,
-    }
-    return {
-        "mode": mode,
-        "temperature": temperature,
-        "alpha": total("accepted") / tested if tested else None,
-        "tau": tau,
-        "c": c,
-        "verify": verify,
-        "overhead": overhead,
-        "predicted": theory.corrected_improvement(tau, gamma, c, verify, overhead),
-        "measured": rates[f"speculative {mode}"] / rates[f"plain {mode}"],
-        "live_seconds": live,
-        "c_in_loop": live["draft_pass"] / one,
-        "tokens_per_second": rates,
-    }
-
-
-def footprint(bench: Bench) -> dict:
-    """What the draft adds: bytes of its weights and of its cache; and seconds to the first token,
-    with it and without.
-    """
-    (target, draft), ids = bench.models("eager", bench.dtype), bench.prompts[0]
-    cache = draft.new_cache(capacity=bench.scale.capacity).storage.tensors
-    first = lambda drafter: lambda: next(stream(target, ids, drafter, bench.scale.gamma + 2))
-    jobs = {"plain": first(None), "speculative": first(ModelDrafter(draft, bench.scale.gamma))}
-    return {
-        "draft_bytes": {
-            "weights": weight_bytes(draft),
-            "cache": cache.keys.nbytes + cache.values.nbytes,
-        },
-        "target_bytes": weight_bytes(target),
-        "first_token": timing.interleaved(jobs, target.device, bench.scale.repeats),
-    }
+            del model
+            gc.collect()  # slots and their programs know each other
+    return {"weights": "random", "gamma": scale.gamma, "rows": rows}
 
 
 def depth(bench: Bench) -> dict:
     """Random weights: the c of a shallow and of a narrow, deep draft with like parameters; what a
     published acceptance (÷ drafted, γ = 2) would then give.
     """
-    tiny = bench.scale is TINY
-    target = llama(64, 128, 6, 2) if tiny else llama(2048, 5632, 28, 16)
-    drafts = {
-        "shallow": llama(64, 128, 1, 2) if tiny else llama(1024, 2816, 2, 16),
-        "narrow and deep": llama(32, 64, 5, 2) if tiny else llama(320, 896, 24, 5),
-    }
     given = dict(map(lambda row: (row[0], row[1]), published("trained_draft_pitfall")["rows"]))
-    rows = []
-    dtype = getattr(torch, bench.dtype)
-    capacity = bench.scale.capacity
-    eager = {
-        name: random_model(config, bench.device, dtype)
-        for name, config in {"target": target, **drafts}.items()
-    }
-    for mode in MODES:
+    rows, dtype, scale = [], torch_dtype(bench.dtype), bench.scale
+    eager = {name: random_model(config, bench.device, dtype) for name, config in scale.deep.items()}
+    for mode in PASSES:
         models = (
             eager
             if mode == "eager"
-            else {name: StaticLM(model, capacity, (1, 3)) for name, model in eager.items()}
+            else {name: StaticLM(model, scale.capacity, (1, 3)) for name, model in eager.items()}
         )
-        one = {
+        found = {
             name: timing.pass_times(
-                model,
-                (1, 3),
-                bench.scale.context,
-                repeats=bench.scale.repeats,
-                budget=bench.scale.budget,
+                model, (1, 3), scale.context, repeats=scale.repeats, budget=scale.budget
             )
             for name, model in models.items()
         }
-        base = one["target"][1, 1].median
-        for name in drafts:
-            c, verify = one[name][1, 1].median / base, one["target"][1, 3].median / base
+        base = found["target"][1, 1].median
+        verify = found["target"][1, 3].median / base
+        layers = scale.deep["target"].num_layers
+        for name in ("shallow", "narrow and deep"):
+            c = found[name][1, 1].median / base
             rows.append(
                 {
                     "mode": mode,
                     "draft": name,
-                    "layers": drafts[name].num_layers,
+                    "layers": scale.deep[name].num_layers,
                     "c": c,
                     "parameter_ratio": weight_bytes(eager[name]) / weight_bytes(eager["target"]),
-                    "layer_ratio": drafts[name].num_layers / target.num_layers,
+                    "layer_ratio": scale.deep[name].num_layers / layers,
                     "verify": verify,
                     "at_published_acceptance": theory.corrected_improvement(
                         1 + 2 * given["acceptance"], 2, c, verify
@@ -610,46 +831,105 @@ def depth(bench: Bench) -> dict:
     return {"weights": "random", "published": given, "gamma": 2, "rows": rows}
 
 
-def launches(bench: Bench) -> dict:
-    """One pass of the trained draft, operation by operation: as the host calls them, and as a GPU
-    runs its kernels.
+# 4. A head for SmolLM2, trained longer -------------------------------------------------------------
 
-    operations: [kind, start, seconds] each. The last part, since a profiler may slow down what runs
-    after it.
+
+LONGER = 10.0
+"""Steps of the new head, over those of the one that ships."""
+
+
+def longer(bench: Bench) -> dict:
+    """SmolLM2's head trained ten times as long as the one that ships, both judged on held-out text.
+
+    Two fifths of the time go into text of the target's own; a run that was stopped goes on with the
+    text that it began with.
     """
-    rows, ids = [], bench.prompts[0]
-    for mode in MODES:
-        draft = bench.models(mode, bench.dtype)[1]
-        cache = draft.new_cache(capacity=bench.scale.capacity // 2)
-        draft.score(ids, cache, last=True)
+    shipped = json.loads((WEIGHTS / "eagle1" / "smollm2" / "report.json").read_text("utf-8"))
+    work, out = bench.work / "eagle", bench.work / "eagle1"
+    device, module = ["--device", bench.device], [sys.executable, "-m"]
+    if not any(work.glob("*.pt")):
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [*module, "specdec_lite.training.smollm2_text", *device],
+                cwd=ROOT,
+                check=True,
+                timeout=0.4 * (bench.until - perf_counter()),
+            )
+    target, tokenizer = load_smollm2(bench.device)
+    texts = len(smollm2_texts(target, tokenizer, work).training)
+    epochs = LONGER * shipped["steps"] * BATCH / texts
+    kind = ["--target", "smollm2", "--version", "1", "--batch", str(BATCH)]
+    where = ["--out", str(out), "--work", str(work), "--epochs", f"{epochs:.6g}"]
+    head = [*module, "specdec_lite.training", "eagle", *kind, *device, *where]
+    subprocess.run(head, cwd=ROOT, check=True)
+    report = json.loads((out / "report.json").read_text("utf-8"))
+    both = {"shipped": shipped, "longer": report}
+    agrees = {name: found["held_out"]["all"]["agrees"]["mean"] for name, found in both.items()}
+    accepted = {name: float(np.cumprod(row).sum()) for name, row in agrees.items()}
+    return {
+        "steps": {name: found["steps"] for name, found in both.items()},
+        "texts": {name: found["texts"] for name, found in both.items()},
+        "greedy_agreement": agrees,
+        "accepted_at_4": accepted,
+        "better": accepted["longer"] > accepted["shipped"],
+        "weights": out.name,
+    }
 
-        def job() -> None:
-            draft.score(ids[:1], cache)
-            cache.crop(len(ids))
 
-        for lane, found in (("host", timeline.operations(job)), ("GPU", timeline.kernels(job))):
-            if found:
-                rows.append(
-                    {
-                        "mode": mode,
-                        "lane": lane,
-                        "seconds": timeline.span(found),
-                        "shares": timeline.shares(found),
-                        "operations": [
-                            [op.kind, round(op.start, 8), round(op.seconds, 8)] for op in found
-                        ],
-                    }
-                )
-    return {"rows": rows}
+# 5. The map ----------------------------------------------------------------------------------------
 
 
-PARTS = {
-    "training": training,
-    "losslessness": losslessness,
-    "passes": passes,
-    "depth": depth,
-    "batches": batches,
-    "phases": phases,
-    "speed": speed,
-    "timeline": launches,
-}
+def grid(bench: Bench) -> dict:
+    """Random weights in the shapes of the pair: passes for every batch size and context, from which
+    a map γ × batch × context follows at any α.
+
+    rows: seconds of passes over `ks` tokens of the target and over one of the draft, in static
+    shapes as large as the context needs; measured coarse to fine, until the time is over.
+    """
+    scale, dtype = bench.scale, torch_dtype(bench.dtype)
+    ks = (1, 2, 3, 5, 9, 17) if not scale.is_tiny else (1, 3)
+    models = [random_model(config, bench.device, dtype) for config in (scale.target, scale.draft)]
+    cells = [(batch, context) for context in scale.contexts for batch in scale.batches]
+    order = sorted(range(len(cells)), key=lambda place: place % 4)
+    rows = []
+    for place in order:
+        batch, context = cells[place]
+        if perf_counter() > bench.until:
+            break
+        target, draft = (
+            StaticLM(model, context + 2 * max(ks), ks[:count])
+            for model, count in zip(models, (len(ks), 1))
+        )
+        timed = lambda model, ks: timing.pass_times(
+            model, ks, context, (batch,), max(1, scale.repeats // 2), scale.budget
+        )
+        found = timed(target, ks)
+        rows.append(
+            {
+                "batch": batch,
+                "context": context,
+                "target": [found[batch, k].median for k in ks],
+                "draft": timed(draft, (1,))[batch, 1].median,
+            }
+        )
+        del target, draft
+        gc.collect()  # slots and their programs know each other
+    return {
+        "weights": "random",
+        "ks": list(ks),
+        "cells": len(cells),
+        "rows": sorted(rows, key=lambda row: (row["context"], row["batch"])),
+    }
+
+
+# 6. The scoreboard ---------------------------------------------------------------------------------
+
+
+def scoreboard(bench: Bench) -> dict:
+    """Every drafter under every rule, as `benchmarks.scoreboard` measures them, on this device."""
+    out = bench.work / "scoreboard.json"
+    minutes = str(0.1 if bench.scale.is_tiny else 6)
+    options = ["--device", bench.device, "--minutes", minutes, "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.scoreboard", *options]
+    subprocess.run([*command, "--work", str(bench.work / "scoreboard")], cwd=ROOT, check=True)
+    return {"scoreboard": json.loads(out.read_text("utf-8"))}

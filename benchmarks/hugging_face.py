@@ -1,11 +1,15 @@
 """Hugging Face's `generate` on the same weights, plain and assisted: what ours is held against."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, CompileConfig
 from transformers.generation.streamers import BaseStreamer
+
+from specdec_lite.engine.transformer import steady_attention
 
 
 class Bursts(BaseStreamer):
@@ -34,7 +38,8 @@ class HuggingFace:
 
     folder: holds `target` and `draft` as transformers loads them. Called with ids [n], it decodes
     exactly `new_tokens` (where an end is set, up to that), or raises RuntimeError; it returns
-    (seconds since the call, tokens) of every burst.
+    (seconds since the call, tokens) of every burst. more: options of `generate`. Attention as in
+    ours: without cuDNN.
     """
 
     def __init__(self, folder: Path, dtype: str, gamma: int, device: str = "cpu"):
@@ -55,7 +60,13 @@ class HuggingFace:
         config.assistant_confidence_threshold = 0.0
 
     def __call__(
-        self, ids: torch.Tensor, new_tokens: int, temperature: float, seed: int, assisted: bool
+        self,
+        ids: torch.Tensor,
+        new_tokens: int,
+        temperature: float,
+        seed: int,
+        assisted: bool,
+        **more,
     ) -> list[tuple[float, int]]:
         torch.manual_seed(seed)
         chance = (
@@ -65,13 +76,14 @@ class HuggingFace:
         )
         rows = ids[None].to(self.target.device)
         bursts = Bursts()
-        with torch.inference_mode():
+        with torch.inference_mode(), steady_attention(rows.device):
             out = self.target.generate(
                 rows,
                 attention_mask=torch.ones_like(rows),
                 max_new_tokens=new_tokens,
                 streamer=bursts,
                 **chance,
+                **more,
                 **(self.assistance if assisted else {}),
             )
         ended = int(out[0, -1]) == self.target.generation_config.eos_token_id
@@ -81,6 +93,13 @@ class HuggingFace:
                 " comparison would be unfair"
             )
         return bursts.emitted
+
+    def compiled(self) -> Callable[..., list[tuple[float, int]]]:
+        """The same call with a cache of fixed size and `torch.compile(mode="reduce-overhead")`:
+        plain decoding on a GPU, as assisted generation takes no such cache.
+        """
+        compiling = CompileConfig(mode="reduce-overhead")
+        return partial(self, cache_implementation="static", compile_config=compiling)
 
 
 class HuggingFaceLookup(HuggingFace):

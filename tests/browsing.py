@@ -131,12 +131,14 @@ def inks(page) -> list[str]:
 
 
 def layout_faults(page) -> list[str]:
-    """What makes the page scroll sideways."""
+    """What makes the page scroll sideways: not what scrolls, or is cut, within a place of its own."""
     return page.evaluate("""() => {
       if (document.documentElement.scrollWidth <= innerWidth) return [];
-      const wide = [...document.querySelectorAll('main *')]
-        .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
-        .map((e) => e.outerHTML.slice(0, 80));
+      const isFree = (place) => !place || place === document.body
+        || (getComputedStyle(place).overflowX === 'visible' && isFree(place.parentElement));
+      const wide = [...document.querySelectorAll('main :not(.bd-sidebar-secondary, .bd-sidebar-secondary *)')]
+        .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && isFree(e.parentElement))
+        .map((e) => `${e.outerHTML.slice(0, 80)} (${e.textContent.trim().slice(0, 60)})`);
       const { scrollWidth } = document.documentElement;
       return [`${scrollWidth} px wide in ${innerWidth}: ${wide.slice(0, 5).join(' | ')}`];
     }""")

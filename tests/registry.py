@@ -14,6 +14,7 @@ from models_zoo import (
     GrownDrafter,
     TreeDrafter,
     Wrapped,
+    native,
     perturbed,
     two_drawn,
     two_likeliest,
@@ -56,7 +57,9 @@ from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optima
 from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter
+from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.speculation import Drafter
 from specdec_lite.tree import TokenTree
 
@@ -286,7 +289,12 @@ NATIVE_ONLY = {
 # Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is
 # a drafter above, draw by draw (test_on_device).
 SEEDED_DRAFTERS = {
-    "draft model, its tokens left on the device": lambda target: DeviceDrafter(perturbed(target), 3)
+    "draft model, its tokens left on the device": lambda target: DeviceDrafter(
+        perturbed(target), 3
+    ),
+    "draft model, its draft one program": lambda target: CapturedDrafter(
+        StaticLM(perturbed(native()), 400, (1, 2)), 3
+    ),
 }
 
 # Ways to draft, for exact laws: name → (propose, γ).

@@ -16,7 +16,7 @@ from specdec_lite.checks import whole
 from specdec_lite.engine.cache import Cache, Layer, Scores
 from specdec_lite.engine.hugging_face import HuggingFaceBackend
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.engine.transformer import Transformer
+from specdec_lite.engine.transformer import Transformer, steady_attention
 from specdec_lite.tree import TokenTree, is_whole_dtype
 
 
@@ -113,9 +113,10 @@ class CausalLM:
             options["logits"] = False
         plain = tree is None or tree.is_chain and not cached and root >= cache.length
         try:
-            scores = self.backend.score(
-                tokens, cache, None if plain else tree, hidden_layers, last, **options
-            )
+            with steady_attention(self.device):
+                scores = self.backend.score(
+                    tokens, cache, None if plain else tree, hidden_layers, last, **options
+                )
         except IndexError:
             # Asked only now: to look at the ids before every pass would make a GPU wait.
             known = len(self.backend.embedding.weight)

@@ -7,7 +7,8 @@ translation to and from Hugging Face weights. What does not: sampling, caches th
 query heads, G key/value heads, h head size.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 
@@ -93,8 +94,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
     [H/G·n, m+n], repeated for the heads of a group once for all layers; or either with [B, 1] before
     it), the causal one, or none.
 
-    Where G < H, the query heads that share a key head become rows of one head: PyTorch's fused
-    kernels for CUDA take grouped queries or a mask, not both, and what is left for both reads the
+    Where G < H, the query heads that share a key head become rows of one head: then every fused
+    kernel takes the mask, where for grouped queries with a mask some leave it to one that reads the
     keys several times.
     """
     batch, heads, n, size = q.shape
@@ -111,7 +112,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
 
 def repeated(bias: Tensor, times: int) -> Tensor:
     """An additive mask [..., n, m] once for every head of a group: [..., times·n, m]."""
-    return bias.repeat(*(1,) * (bias.dim() - 2), times, 1)
+    return bias if times == 1 else bias.repeat(*(1,) * (bias.dim() - 2), times, 1)
+
+
+def steady_attention(device: torch.device) -> AbstractContextManager:
+    """On a GPU, attention without cuDNN: it builds a plan for every exact shape, and a growing
+    cache is a new shape every token. Elsewhere, and where no other fused kernel is switched on (see
+    `torch.nn.attention.sdpa_kernel`), nothing is changed.
+    """
+    cuda = torch.backends.cuda
+    if device.type != "cuda" or not cuda.cudnn_sdp_enabled():
+        return nullcontext()
+    others = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled()
+    return _without_cudnn() if others else nullcontext()
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 FEW = 4096

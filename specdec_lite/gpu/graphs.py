@@ -4,8 +4,9 @@ At batch 1 a GPU finishes a small kernel sooner than Python can launch the next 
 graph replays all kernels of a pass with one launch, but it replays them on the same addresses with
 the same shapes. So everything that changes from pass to pass lies in tensors: the tokens, where
 they go, what they may see. Attention runs over the whole capacity. What lives here: `StaticLM`, the
-same `CausalLM.score` on such passes. What does not: sampling on the device (`on_device`). The path
-without graphs runs on any device and gives what the growing one gives; only `_capture` needs a GPU.
+same `CausalLM.score` on such passes. What does not: sampling on the device (`on_device`), and the
+draft of a whole round as one graph (`whole_draft`). The path without graphs runs on any device and
+gives what the growing one gives; only `Capture` needs a GPU.
 """
 
 import weakref
@@ -82,7 +83,8 @@ class StaticBackend(NativeBackend):
         super().__init__(model)
         self.capacity = capacity
         self.sizes = sizes
-        self.capture = capture
+        self.captures = capture
+        self.capture: Callable | None = None
         self.weights: tuple = ()
         self.free: dict[int, list[Slot]] = {}
 
@@ -91,6 +93,7 @@ class StaticBackend(NativeBackend):
         if weights != self.weights:
             self.weights = weights
             self.free = {}
+            self.capture = Capture(self.embedding.weight.device) if self.captures else None
         free = self.free.setdefault(batch, [])
         slot = free.pop() if free else Slot(self.model, batch, self.capacity, self.capture)
         storage = StaticStorage(slot)
@@ -114,7 +117,7 @@ class StaticBackend(NativeBackend):
         fed = tree is None or len(tree) < count  # the root too
         if size is None or not whole or not fed or cache.length + size > self.capacity:
             return super().score(tokens, cache, tree, hidden_layers, last, cached, states, logits)
-        program = cache.storage.slot.program(size, tuple(hidden_layers))
+        program = cache.storage.slot.program(size, tuple(hidden_layers), tree is not None)
         made, hidden = program(tokens, cache.length, tree)
         rows = slice(count - 1 if last else 0, count if logits else 0)
         hidden = {layer: states[:, :count].clone() for layer, states in hidden.items()}
@@ -148,112 +151,141 @@ class Slot:
     these tensors.
     """
 
-    def __init__(self, model: Transformer, batch: int, capacity: int, capture: bool):
+    def __init__(
+        self, model: Transformer, batch: int, capacity: int, capture: "Callable | None" = None
+    ):
         weight = model.embedding.weight
         self.model = model
         self.batch = batch
         self.capture = capture
         self.tensors = Storage(model.config, batch, capacity, weight.device, weight.dtype)
-        self.programs: dict[tuple, Program] = {}
+        self.programs: dict[tuple, Callable] = {}
 
-    def program(self, size: int, hidden_layers: tuple[Layer, ...]) -> "Program":
-        key = size, hidden_layers
+    def program(self, size: int, hidden_layers: tuple[Layer, ...], tree: bool) -> "Program":
+        key = size, hidden_layers, tree
         if key not in self.programs:
-            self.programs[key] = Program(
-                self.model, self.tensors, self.batch, size, hidden_layers, self.capture
-            )
+            made = TreeProgram if tree else Program
+            self.programs[key] = made(self, size, hidden_layers)
         return self.programs[key]
 
 
 class Program:
     """One length of pass over static buffers: fill them, run (or replay) the pass, read its logits.
 
-    Buffers: tokens [B, size]; start [1], the length of the cache; depth [size], each token's
-    position after the start; allowed [size, size], which of the fed tokens each may see.
+    Buffers: tokens [B, size]; start [1], the length of the cache. This one scores chains, whose
+    masks are rows of one table.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        tensors: Storage,
-        batch: int,
-        size: int,
-        hidden_layers: tuple[Layer, ...],
-        capture: bool,
-    ):
-        device = model.embedding.weight.device
-        self.model = model
-        self.tensors = tensors
+    def __init__(self, slot: Slot, size: int, hidden_layers: tuple[Layer, ...] = ()):
+        device = slot.tensors.keys.device
+        self.slot = slot
         self.hidden_layers = hidden_layers
-        self.capture = capture
-        self.tokens = torch.zeros(batch, size, dtype=torch.long, device=device)
+        self.tokens = torch.zeros(slot.batch, size, dtype=torch.long, device=device)
         self.start = torch.zeros(1, dtype=torch.long, device=device)
-        self.depth, self.allowed = (x.clone() for x in shape_of(size, None, size, device))
         self.count = torch.arange(size, device=device)
-        self.places = torch.arange(tensors.capacity, device=device)
-        self.shaped: tuple = (None, size)
+        self.table = causal(
+            slot.tensors.capacity, slot.model.config.window, slot.tensors.keys.dtype, device
+        )
         self.replay: Callable[[], object] | None = None
 
     def __call__(
-        self, tokens: Tensor, length: int, tree: TokenTree | None
+        self, tokens: Tensor, length: int, tree: TokenTree | None = None
     ) -> tuple[Tensor, dict[Layer, Tensor]]:
         """Score tokens [B, n ≤ size] after `length` cached ones: the static logits [B, size, V],
-        good until the next call.
+        good until another program of the model is called.
         """
         self.tokens[:, : tokens.shape[1]].copy_(tokens)
         self.start.fill_(length)
-        wanted = (None, self.tokens.shape[1]) if tree is None else (tree.parents, tokens.shape[1])
-        if wanted != self.shaped:
-            for buffer, value in zip(
-                (self.depth, self.allowed),
-                shape_of(self.tokens.shape[1], *wanted, self.tokens.device),
-            ):
-                buffer.copy_(value)
-            self.shaped = wanted
-        if not self.capture:
+        return self.once_more()
+
+    def once_more(self) -> tuple:
+        """Run on what the buffers hold now; on a GPU by replaying the captured run."""
+        if self.slot.capture is None:
             return self.run()
         if self.replay is None:
-            self.replay, self.out = _capture(self.run, self.tokens.device)
+            self.replay, self.out = self.slot.capture(self.run)
         self.replay()
         return self.out
 
-    def bias(self) -> Tensor:
-        """The additive mask [size, capacity], computed on the device: what is cached, and of the
-        fed tokens the allowed ones.
-        """
-        place, size = self.places - self.start, len(self.count)
-        inside = self.allowed[:, place.clamp(0, size - 1)] & (place < size)
-        mask = (place < 0) | inside
-        if self.model.config.window is not None:
-            position = torch.where(
-                place < 0, self.places, self.start + self.depth[place.clamp(0, size - 1)]
-            )
-            mask = mask & (position > (self.start + self.depth)[:, None] - self.model.config.window)
-        return additive(mask, self.tensors.keys.dtype)
+    def bias(self, slots: Tensor) -> Tensor:
+        """The additive mask [size, capacity] of tokens at these slots [size]: made on the device."""
+        return self.table.index_select(0, slots)
+
+    def positions(self, slots: Tensor) -> Tensor:
+        """Where in the text the tokens stand [size]."""
+        return slots
 
     def run(self) -> tuple[Tensor, dict[Layer, Tensor]]:
         """The pass itself: tensors of fixed shape in, tensors of fixed shape out, no value read by
         the host.
         """
         hidden = dict.fromkeys(self.hidden_layers)
-        logits = self.model(
-            self.tokens,
-            self.tensors,
-            self.start + self.count,
-            self.start + self.depth,
-            self.bias(),
-            None,
-            hidden,
+        slots = self.start + self.count
+        positions, bias = self.positions(slots), self.bias(slots)
+        logits = self.slot.model(
+            self.tokens, self.slot.tensors, slots, positions, bias, None, hidden
         )
         return logits, hidden
 
 
+class TreeProgram(Program):
+    """A pass that ends in a tree. Two buffers more, filled where the tree is not that of the last
+    call: depth [size], each token's position after the start; allowed [size, size], which of the
+    fed tokens each may see.
+    """
+
+    def __init__(self, slot: Slot, size: int, hidden_layers: tuple[Layer, ...] = ()):
+        super().__init__(slot, size, hidden_layers)
+        self.places = torch.arange(slot.tensors.capacity, device=self.start.device)
+        self.depth, self.allowed = (x.clone() for x in shape_of(size, (), size, self.start.device))
+        self.shaped: tuple = ((), size)
+
+    def __call__(
+        self, tokens: Tensor, length: int, tree: TokenTree | None = None
+    ) -> tuple[Tensor, dict[Layer, Tensor]]:
+        shaped = tree.parents, tokens.shape[1]
+        if shaped != self.shaped:
+            made = shape_of(self.tokens.shape[1], *shaped, self.tokens.device)
+            for buffer, value in zip((self.depth, self.allowed), made):
+                buffer.copy_(value)
+            self.shaped = shaped
+        return super().__call__(tokens, length)
+
+    def positions(self, slots: Tensor) -> Tensor:
+        return self.start + self.depth
+
+    def bias(self, slots: Tensor) -> Tensor:
+        """What is cached, and of the fed tokens the allowed ones."""
+        place, size = self.places - self.start, len(self.count)
+        inside = self.allowed[:, place.clamp(0, size - 1)] & (place < size)
+        mask = (place < 0) | inside
+        window = self.slot.model.config.window
+        if window is not None:
+            there = torch.where(
+                place < 0, self.places, self.start + self.depth[place.clamp(0, size - 1)]
+            )
+            mask = mask & (there > self.positions(slots)[:, None] - window)
+        return additive(mask, self.slot.tensors.keys.dtype)
+
+
+@lru_cache(maxsize=8)
+def causal(capacity: int, window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The additive masks [capacity, capacity] of a chain's tokens, a row for each place in a cache:
+    looked up in every pass, in place of being computed.
+    """
+    with torch.inference_mode(False):
+        mask = torch.ones(capacity, capacity, dtype=torch.bool, device=device).tril()
+        if window is not None:
+            mask &= ~mask.tril(-window)
+        return additive(mask, dtype)
+
+
 @lru_cache(maxsize=256)
 def shape_of(
-    size: int, parents: tuple[int, ...] | None, count: int, device: torch.device
+    size: int, parents: tuple[int, ...], count: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """(depth [size], allowed [size, size]) of a pass whose first `count` tokens end in a tree with
-    these parents (None: a chain).
+    these parents.
 
     Padding stands behind the fed tokens, sees itself and what came before it, and is seen by none
     of them.
@@ -267,23 +299,32 @@ def shape_of(
     return depth.to(device), allowed.to(device)
 
 
-def _capture(
-    run: Callable[[], object], device: torch.device
-) -> tuple[Callable[[], object], object]:
-    """Record the kernels of `run` as a CUDA graph: (its replay, its static outputs). Needs a CUDA
-    device.
+class Capture:
+    """Records runs of one model as CUDA graphs, on one side stream and in one pool of memory.
 
-    The three runs before it let libraries choose their kernels and allocate; they write the cache
-    entries that the pass itself will write, so they leave no trace.
+    The graphs share what they need while they run, so what one returns is good until another is
+    replayed. Needs a CUDA device.
     """
-    with torch.cuda.device(device):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                run()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
-            out = run()
-    return graph.replay, out
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        with torch.cuda.device(device):
+            self.stream = torch.cuda.Stream()
+            self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, run: Callable[[], object]) -> tuple[Callable[[], object], object]:
+        """Record the kernels of `run`: (its replay, its static outputs).
+
+        The three runs before it let libraries choose their kernels and allocate; they write the
+        cache entries that the pass itself will write, so they leave no trace.
+        """
+        with torch.cuda.device(self.device):
+            self.stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.stream):
+                for _ in range(3):
+                    run()
+            torch.cuda.current_stream().wait_stream(self.stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+                out = run()
+        return graph.replay, out

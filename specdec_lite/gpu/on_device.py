@@ -5,10 +5,12 @@ and the plain drafter does one for each token it draws, the plain rule several m
 of a draft stay on the device, the acceptance tests of the whole chain are one vectorised
 expression, and the verdict comes back in a single read. What lives here: `DeviceDrafter` and the
 rule `on_device`, to be used together. What does not: the round and the loop, which are the ordinary
-ones, and passes of fixed shape (`graphs`). Chance comes from the same uniforms in the same order as
-in the plain path, so one seed gives one text on both; nothing here needs a GPU.
+ones, passes of fixed shape (`graphs`), and a draft that is one graph (`whole_draft`). Chance comes
+from the same uniforms in the same order as in the plain path, so one seed gives one text on both;
+nothing here needs a GPU.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
 
@@ -21,7 +23,7 @@ from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Rng, SeededRng, inverse
+from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse
 from specdec_lite.speculation import Context, Verifier, not_finite
 from specdec_lite.tree import TokenTree
 
@@ -226,18 +228,41 @@ class DeviceSession(ModelSession):
         if gamma < 1:
             return NOTHING
         rng = _seeded(context.rng)
-        greedy = context.sampling.greedy
-        fed = context.tokens[self.cache.length :]
-        tokens: list[Tensor] = []
-        rows: list[Tensor] = []
-        chance = [] if greedy else [rng.uniform() for _ in range(gamma)]
+        chance = [] if context.sampling.greedy else [rng.uniform() for _ in range(gamma)]
         uniforms = upload(chance, context.tokens.device)
-        for i in range(gamma):
-            logits = fit(self._score(fed).logits[0, -1], context.vocab_size)
-            if greedy:
-                fed = logits.argmax(-1, keepdim=True)
-            else:
-                rows.append(context.sampling(logits))
-                fed = invert(rows[-1], uniforms[i : i + 1])
-            tokens.append(fed)
-        return Proposal(TokenTree.chain(torch.cat(tokens)), torch.stack(rows) if rows else None)
+        fed = context.tokens[self.cache.length :]
+        tokens, rows = self._draft(fed, gamma, uniforms, context.sampling, context.vocab_size)
+        return Proposal(TokenTree.chain(tokens), rows)
+
+    def _draft(
+        self, fed: Tensor, gamma: int, uniforms: Tensor, sampling: Sampling, vocab_size: int
+    ) -> tuple[Tensor, Tensor | None]:
+        follow = lambda tokens: self._score(tokens).logits[0, -1]
+        return drafted(follow, fed, gamma, uniforms, sampling, vocab_size)
+
+
+def drafted(
+    follow: Callable[[Tensor], Tensor],
+    fed: Tensor,
+    gamma: int,
+    uniforms: Tensor,
+    sampling: Sampling,
+    vocab_size: int,
+) -> tuple[Tensor, Tensor | None]:
+    """Draft a chain without a read: (tokens [γ], the rows [γ, V] that they were drawn from, or None
+    where they were chosen).
+
+    follow: tokens [n] → the draft's logits [V'] after the last of them. fed: what it is given
+    first. uniforms [γ]: none when greedy.
+    """
+    tokens: list[Tensor] = []
+    rows: list[Tensor] = []
+    for i in range(gamma):
+        logits = fit(follow(fed), vocab_size)
+        if sampling.greedy:
+            fed = logits.argmax(-1, keepdim=True)
+        else:
+            rows.append(sampling(logits))
+            fed = invert(rows[-1], uniforms[i : i + 1])
+        tokens.append(fed)
+    return torch.cat(tokens), torch.stack(rows) if rows else None

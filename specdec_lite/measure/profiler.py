@@ -17,8 +17,9 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 KINDS = ("weights", "attention", "other")
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm", "_linear_pointwise")
-OPERATORS = ("aten::", "mkldnn::")
-ATTENTION_KERNELS = ("attention", "fmha", "flash")
+OPERATORS = ("aten::", "mkldnn::", "cudaGraphLaunch")
+"""How the names of what the host calls begin; a captured graph is one call."""
+ATTENTION_KERNELS = ("attention", "fmha", "flash", "sdpa")
 PRODUCT_KERNELS = ("gemm", "gemv", "cublas", "cutlass", "nvjet")
 """Parts of the names of GPU kernels; some attention kernels are built with cutlass too, so
 attention is looked for first.
@@ -52,16 +53,23 @@ def operations(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
     itself is part of it.
 
     Allocation and views count, as each takes its time to launch. On a GPU these are the launches,
-    as the host sees them.
+    as the host sees them, a replayed graph's among them.
     """
     for _ in range(warmup):
         job()
-    with profile(activities=[ProfilerActivity.CPU]) as watched:
+    gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
+    with profile(activities=[ProfilerActivity.CPU, *gpu]) as watched:
         job()
+    return _calls(watched.events())
+
+
+def _calls(events: list) -> list[Operation]:
     outer = [
         event
-        for event in watched.events()
-        if event.cpu_parent is None and event.name.startswith(OPERATORS)
+        for event in events
+        if event.device_type == torch.autograd.DeviceType.CPU
+        and event.cpu_parent is None
+        and event.name.startswith(OPERATORS)
     ]
     return _records([(event.name, event.time_range) for event in outer])
 
@@ -103,16 +111,27 @@ def span(found: list[Operation]) -> float:
 
 
 def share(found: list[Operation], kind: str) -> float:
-    """The part of the span that operations of a kind take; of kind "gap": that no operation takes.
-    In [0, 1]; 0 of nothing.
+    """The part of the span that operations of a kind take; of kind "gap": in which none runs. 0 of
+    nothing.
     """
     if not found:
         return 0.0
     if kind == "gap":
-        return 1 - sum(item.seconds for item in found) / span(found)
+        return idle(found) / span(found)
     return sum(item.seconds for item in found if item.kind == kind) / span(found)
 
 
+def idle(found: list[Operation]) -> float:
+    """Seconds of the span in which no operation runs: kernels of a GPU may overlap."""
+    seconds, reached = 0.0, 0.0
+    for item in found:
+        seconds += max(0.0, item.start - reached)
+        reached = max(reached, item.start + item.seconds)
+    return seconds
+
+
 def shares(found: list[Operation]) -> dict[str, float]:
-    """The `share` of every kind and of the gaps, which add up to 1 (to 0 of nothing)."""
+    """The `share` of every kind and of the gaps, which add up to 1 (to 0 of nothing; to more where
+    kernels of a GPU overlap).
+    """
     return {kind: share(found, kind) for kind in (*KINDS, "gap")}

@@ -11,6 +11,8 @@ import json
 import platform
 import re
 import statistics
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
@@ -62,15 +64,50 @@ def machine_name(device: str | torch.device = "cpu") -> str:
         return platform.processor() or platform.machine()
 
 
+def smi(device: str | torch.device, fields: Sequence[str]) -> dict[str, str] | None:
+    """What nvidia-smi says of a GPU: {field: its answer, with the unit}; None where it is not
+    there, or does not answer.
+    """
+    card = str(torch.cuda.get_device_properties(device).uuid)
+    command = ["nvidia-smi", f"--id=GPU-{card.removeprefix('GPU-')}", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(
+            [*command, f"--query-gpu={','.join(fields)}"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    answers = [answer.strip() for answer in said.strip().split(",")]
+    return dict(zip(fields, answers)) if len(answers) == len(fields) else None
+
+
+def gpu_versions(device: str | torch.device) -> dict[str, str]:
+    """Versions of what stands between PyTorch and a GPU: CUDA, cuDNN and the driver; none for other
+    devices.
+    """
+    if torch.device(device).type != "cuda":
+        return {}
+    driver = smi(device, ("driver_version",))
+    return {
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),
+        "driver": driver["driver_version"] if driver else "not told",
+    }
+
+
 def stamp(
     what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
 ) -> dict:
     """The five fields that every recording begins with, as of now. versions: of what was measured;
-    default Python, torch, transformers.
+    default Python, torch, transformers; on a GPU CUDA, cuDNN and the driver too.
     """
     default = {"python": platform.python_version()} | {
         name: version(name) for name in ("torch", "transformers")
     }
+    default |= gpu_versions(device)
     return {
         "what": what,
         "date": date.today().isoformat(),

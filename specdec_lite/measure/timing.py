@@ -18,9 +18,10 @@ import torch
 
 from specdec_lite.checks import is_whole, whole
 from specdec_lite.decoding import generate, stream
+from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.memory import device_named, has_bfloat16
-from specdec_lite.measure.results import machine_name
+from specdec_lite.measure.results import gpu_versions, machine_name, smi
 from specdec_lite.speculation import Drafter, Step, elapsed, now
 from specdec_lite.tree import TokenTree
 
@@ -74,7 +75,7 @@ class Spread:
     high: float
 
 
-def _seconds(job: Callable[[], object], device: torch.device) -> float:
+def clocked(job: Callable[[], object], device: torch.device) -> float:
     """Seconds from the start of a job to its end on the device, the gaps between its kernels
     included.
     """
@@ -107,7 +108,7 @@ def samples(
         if turn > warmup and budget is not None and perf_counter() - began > budget:
             break
         for name, job in jobs.items():
-            seconds = _seconds(job, device)
+            seconds = clocked(job, device)
             if turn >= warmup:
                 taken[name].append(seconds)
     return taken
@@ -142,19 +143,23 @@ def spreads(
 
 
 def pass_job(
-    model: CausalLM, prompt: torch.Tensor, count: int | TokenTree, batch: int = 1
+    model: CausalLM,
+    prompt: torch.Tensor,
+    count: int | TokenTree,
+    batch: int = 1,
+    cache: Cache | None = None,
 ) -> Callable[[], None]:
     """A job that scores `count` tokens after the prompt, in `batch` equal rows, and forgets them
     again.
 
     count: a number of tokens in a row, or a tree, which is fed with its root as a round feeds it.
+    cache: one that holds the prompt in so many rows, for jobs that take turns; None: its own.
     """
     tree = None
     if isinstance(count, TokenTree):
         tree = count
         count = 1 + len(tree)
-    cache = model.new_cache(batch, capacity=len(prompt) + count)
-    model.score(prompt.expand(batch, -1), cache, last=True)
+    cache = prefilled(model, prompt, batch, count) if cache is None else cache
     fed = prompt.repeat(count // len(prompt) + 1)[:count].expand(batch, -1)
 
     def job() -> None:
@@ -162,6 +167,13 @@ def pass_job(
         cache.crop(len(prompt))
 
     return job
+
+
+def prefilled(model: CausalLM, prompt: torch.Tensor, batch: int = 1, room: int = 0) -> Cache:
+    """A cache that holds the prompt in `batch` equal rows. room: tokens to make room for behind."""
+    cache = model.new_cache(batch, capacity=len(prompt) + room)
+    model.score(prompt.expand(batch, -1), cache, last=True)
+    return cache
 
 
 def _check_loop(target: CausalLM, drafter: Drafter, prompt: int, new_tokens: int) -> None:
@@ -221,8 +233,13 @@ def pass_times(
         raise ValueError(f"batches={tuple(batches)}: all must be ≥ 1")
     ks = _check_passes(model, ks, context)
     text = _arbitrary(model, context)
+    caches = {batch: prefilled(model, text, batch, max(ks)) for batch in batches}
     return spreads(
-        {(batch, k): pass_job(model, text, k, batch) for batch in batches for k in ks},
+        {
+            (batch, k): pass_job(model, text, k, batch, cache)
+            for batch, cache in caches.items()
+            for k in ks
+        },
         model.device,
         repeats,
         warmup=1,
@@ -365,11 +382,32 @@ def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
     return 2 * size**3 / interleaved({"product": lambda: a @ a}, device, repeats=5)["product"]
 
 
-def machine_state() -> dict:
-    """What may disturb a clock: {"load_average" (of 1, 5 and 15 minutes), "threads" (PyTorch's),
-    "pins" (the cores that this process may run on)}; None for what the system does not tell.
+GPU_STATE = (
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+    "clocks_throttle_reasons.active",
+)
+"""What nvidia-smi is asked: MHz, watts, degrees Celsius, and a bit mask."""
+
+
+def gpu_state(device: str | torch.device) -> dict[str, str] | None:
+    """Clocks, power and temperature of a GPU at this moment, as nvidia-smi tells them; None where
+    there is no GPU, or no answer.
     """
-    return {
+    return None if torch.device(device).type != "cuda" else smi(device, GPU_STATE)
+
+
+def machine_state(device: str | torch.device = "cpu") -> dict:
+    """What may disturb a clock: {"load_average" (of 1, 5 and 15 minutes), "threads" (PyTorch's),
+    "pins" (the cores that this process may run on)}, and of a GPU "gpu" (`gpu_state`); None for
+    what the system does not tell.
+    """
+    gpu = {"gpu": gpu_state(device)} if torch.device(device).type == "cuda" else {}
+    return gpu | {
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         "threads": torch.get_num_threads(),
         "pins": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
@@ -396,5 +434,6 @@ def machine_profile(device: str = "auto") -> dict:
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers")},
+            **gpu_versions(where),
         },
     }

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from specdec_lite.engine.transformer import Transformer
+from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.training.text import MIXTURE
 
 OPTIMIZERS = ("adamw", "muon")
@@ -246,8 +247,8 @@ def train(
     compiled: bool = False,
     source: Callable[[int], Iterator[Tensor]] | None = None,
 ) -> float:
-    """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast, float32
-    weights, clipping at 1.
+    """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast (float32 on a
+    card that does not compute in bf16), float32 weights, clipping at 1.
 
     model: what is trained, its parameters with `requires_grad`. loss: a batch of windows [rows,
     context + 1] → one number. source: source(step) → the batches from that step on, where they are
@@ -289,7 +290,7 @@ def one_step(
     for optimizer in optimisers:
         for group in optimizer.param_groups:
             group["lr"] = rate
-    with torch.autocast(rows.device.type, torch.bfloat16):
+    with torch.autocast(rows.device.type, torch.bfloat16, enabled=has_bfloat16(rows.device)):
         value = loss(rows)
     value.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

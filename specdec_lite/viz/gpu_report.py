@@ -1,13 +1,20 @@
-"""What a recording made on a GPU says, and passes drawn operation by operation.
+"""What the recordings made on a GPU say, and passes drawn operation by operation.
 
-What lives here: the lines and figures. What does not: how they are measured (`benchmarks.gpu`,
+What lives here: the tables and figures. What does not: how they are measured (`benchmarks.gpu`,
 `measure.profiler`).
 """
 
-import plotly.graph_objects as go
+from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from specdec_lite import theory
+from specdec_lite.loading.memory import gigabytes
 from specdec_lite.measure import profiler
-from specdec_lite.measure.results import Recording
+from specdec_lite.measure.results import Recording, spread
+from specdec_lite.viz.tables import table
 from specdec_lite.viz.theme import PALETTE, figure
 
 MARKS = {"eager": ("circle", "solid"), "static": ("x", "dash")}
@@ -51,30 +58,258 @@ def lanes_figure(lanes: dict[str, list], said: str) -> go.Figure:
     )
 
 
-def report(recordings: list[Recording]) -> list[go.Figure]:
-    """Print what each recording of a GPU holds, and return its figures: passes by their tokens, and
-    a drafting pass in lanes. Tiny runs and those without captured graphs are left out.
+Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
+"""(title, header, lines)."""
+
+
+def report(recordings: Iterable[Recording]) -> list:
+    """What the recordings of a GPU hold, as tables and figures; one sentence where there are none.
+    Tiny runs and those without captured graphs are left out.
     """
-    whole = [
-        found for found in recordings if found.data.get("graphs") and not found.data.get("tiny")
-    ]
-    return [drawn for found in whole for drawn in (_passes(found), _pair(found))]
+    groups: dict[tuple[str, str], list[Recording]] = {}
+    for found in recordings:
+        if found.data.get("graphs") and not found.data.get("tiny"):
+            groups.setdefault((found.machine, found.data["dtype"]), []).append(found)
+    shown: list = []
+    for (machine, dtype), group in groups.items():
+        about = f"{machine}, {dtype}; {group[0].source}"
+        found = {recording.data["step"]: recording.data for recording in group}
+        shown += [
+            table(header, lines, f"{title}. {about}") for title, header, lines in tables(found)
+        ]
+        shown += figures(found, machine)
+    if not shown:
+        print("No recording of a GPU lies in results/ yet: `make bench-gpu` makes them.")
+    return shown
 
 
-def _passes(found: Recording) -> go.Figure:
-    print(found.source)
-    fig, batches = go.Figure(), found.data["batches"]["rows"]
-    for row in found.data["passes"]["rows"]:
-        mode, single, (symbol, dash) = row["mode"], row["chains"]["1"], MARKS[row["mode"]]
-        trees = ", ".join(f"{n}: {t / single:.2f}" for n, t in row["trees"].items())
-        wide = ", ".join(
-            f"{b['batch']}: {b['verify'] / b['one']:.2f}" for b in batches if b["mode"] == mode
+def tables(found: dict[str, dict]) -> Iterator[Table]:
+    """Of the data of each step: what is captured, passes, drafting, texts, rounds, batches, memory.
+
+    found: {step: data}, of the steps that there are.
+    """
+    for make in (
+        _captured,
+        _first,
+        _drafting,
+        _passes,
+        _texts,
+        _rounds,
+        _depth,
+        _footprint,
+        _longer,
+    ):
+        if made := make(found):
+            yield made
+
+
+def _by_mode(rows: list[dict], modes: Iterable[str], what: str, figure: Callable) -> tuple:
+    cells = ({row["mode"]: row for row in rows}.get(mode) for mode in modes)
+    return what, *(figure(row) if row else "–" for row in cells)
+
+
+def _captured(found: dict) -> Table | None:
+    if "captured" not in found:
+        return None
+    rows = found["captured"]["rows"]
+    keys = dict.fromkeys((row["dtype"], row["attention"], row["after"]) for row in rows)
+    lines = []
+    for key in keys:
+        part = [row for row in rows if (row["dtype"], row["attention"], row["after"]) == key]
+        worst = max(part, key=lambda row: row["difference"])
+        lines.append(
+            (
+                *key,
+                f"{worst['difference']:.1e}",
+                f"{worst['largest_logit']:.1f}",
+                f"{worst['size']}",
+            )
         )
-        print(f"  {mode:6s} random weights: {row['bandwidth_share']:.0%} of the copy bandwidth")
-        print(f"  {mode:6s} random weights, trees by nodes, in T(1): {trees}")
-        print(f"  {mode:6s} trained target, T(γ+1)/T(1) by batch: {wide}")
+    header = ("format", "attention", "after", "largest difference", "of logits up to", "tokens")
+    return "Passes of fixed shape against growing ones", header, lines
+
+
+def _first(found: dict) -> Table | None:
+    if "first-steps" not in found:
+        return None
+    lines = []
+    for row in found["first-steps"]["rows"]:
+        times = sorted(row["seconds"])
+        usual = times[len(times) // 2]
+        slow = sum(one > 3 * usual for one in times)
+        lines.append(
+            (
+                row["attention"],
+                f"{row['tokens']}",
+                f"{1e3 * usual:.1f} ms",
+                f"{1e3 * times[-1]:.1f} ms",
+                f"{slow} of {len(times)}",
+            )
+        )
+    header = ("attention", "tokens a step", "median", "slowest", "three times the median")
+    return "The first eager steps, one by one", header, lines
+
+
+def _drafting(found: dict) -> Table | None:
+    if "kernels" not in found:
+        return None
+    names = found["kernels"]["attention_kernels"]
+    lines = [
+        (
+            row["mode"],
+            row["lane"],
+            f"{len(row['operations'])}",
+            f"{1e6 * row['busy']:.0f} µs",
+            f"{row['shares']['gap']:.0%}",
+            ", ".join(name[:40] for name in names.get(row["mode"], ())) or "–",
+        )
+        for row in found["kernels"]["rows"]
+    ]
+    header = ("the draft's", "seen by", "operations", "busy", "gaps", "attention kernel")
+    return "A pass of the draft, and a whole draft", header, lines
+
+
+def _passes(found: dict) -> Table | None:
+    lines = []
+    for data in (found[name] for name in found if name.startswith("passes-")):
+        for row in data["rows"]:
+            single = row["chains"]["1"]
+            wide = ", ".join(f"{k}: {t / single:.2f}" for k, t in row["chains"].items() if k != "1")
+            trees = ", ".join(f"{n}: {t / single:.2f}" for n, t in row["trees"].items())
+            ms = f"{1e3 * single:.2f} ms"
+            lines.append(
+                (data["shape"], row["mode"], ms, f"{row['bandwidth_share']:.0%}", wide, trees)
+            )
+    header = ("weights", "passes", "T(1)", "bandwidth", "T(k)/T(1)", "trees, by nodes")
+    return ("Passes of a target, random weights", header, lines) if lines else None
+
+
+def _texts(found: dict) -> Table | None:
+    if "losslessness" not in found:
+        return None
+    exact, lines = found["losslessness"], []
+    for dtype, apart in exact["one_against_many"].items():
+        for mode in dict.fromkeys(row["mode"] for row in exact["rows"]):
+            rows = [row for row in exact["rows"] if (row["mode"], row["dtype"]) == (mode, dtype)]
+            gaps = [row["gap"] for row in rows if row["diverges_at"] is not None]
+            left = f"{len(gaps)} of {len(rows)}"
+            lines.append((dtype, mode, left, f"{max(gaps):.1e}" if gaps else "–", f"{apart:.1e}"))
+    header = ("format", "rounds", "texts that leave the plain one", "gap there", "one pass, many")
+    return "Greedy text against plain decoding", header, lines
+
+
+def _rounds(found: dict) -> Table | None:
+    lines, modes = [], ()
+    for data in (found[name] for name in ("greedy", "sampled") if name in found):
+        rows, rates = data["rows"], data["tokens_per_second"]
+        modes = tuple(row["mode"] for row in rows)
+        at = f"T = {data['temperature']:g}: "
+        lines += [
+            _by_mode(rows, modes, at + what, figure)
+            for what, figure in (
+                ("α, τ", lambda row: f"{_number(row['alpha'])}, {row['tau']:.2f}"),
+                (
+                    "c alone, in the loop",
+                    lambda r: _pair(r["alone"]["c"], r["rounds"]["c_in_loop"]),
+                ),
+                (
+                    "T(γ+1)/T(1) alone, loop",
+                    lambda r: _pair(r["alone"]["verify"], r["rounds"]["verify"]),
+                ),
+                ("the rest of a round", lambda row: f"{row['rounds']['other']:.2f}"),
+                ("predicted from passes alone", lambda row: f"{row['alone']['predicted']:.2f}×"),
+                ("predicted from the rounds", lambda row: f"{row['rounds']['predicted']:.2f}×"),
+                ("measured", lambda row: f"{spread(row['speedup'])}×"),
+                ("tokens/s", lambda row: f"{rates['speculative ' + row['mode']]:.0f}"),
+            )
+        ]
+        theirs = ", ".join(f"{n[3:]} {rate:.0f}" for n, rate in rates.items() if n.startswith("hf"))
+        blank = ("",) * (len(modes) - 1)
+        lines.append((f"{at}Hugging Face, tokens/s", theirs, *blank))
+        lines += [(f"{at}{name}, not run", why, *blank) for name, why in data["not_run"].items()]
+    return ("Rounds of the trained pair", ("what", *modes), lines) if lines else None
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _pair(one: float, other: float) -> str:
+    return f"{one:.2f}, {other:.2f}"
+
+
+def _depth(found: dict) -> Table | None:
+    lines = [
+        (f"{row['draft']} draft, {row['layers']} layers", row["mode"], f"{row['c']:.2f}")
+        for row in found.get("depth", {"rows": ()})["rows"]
+    ]
+    lines += [
+        (f"batch {row['batch']}", row["mode"], f"T(γ+1)/T(1) {row['verify'] / row['one']:.2f}")
+        for row in found.get("batches", {"rows": ()})["rows"]
+    ]
+    header = ("random weights", "passes", "c, or the cost of verifying")
+    return ("Shape and batch", header, lines) if lines else None
+
+
+def _footprint(found: dict) -> Table | None:
+    if "footprint" not in found:
+        return None
+    data = found["footprint"]
+    added, first = data["draft_bytes"], data["first_token"]
+    share = sum(added.values()) / data["target_bytes"]
+    lines = [
+        ("the draft's weights", gigabytes(added["weights"])),
+        ("its cache", gigabytes(added["cache"])),
+        ("both over the target's weights", f"{share:.1%}"),
+        ("to the first token, plain", f"{1e3 * first['plain']:.1f} ms"),
+        ("to the first token, speculative", f"{1e3 * first['speculative']:.1f} ms"),
+    ]
+    return "What the draft adds", ("what", "how much"), lines
+
+
+def _longer(found: dict) -> Table | None:
+    if "smollm2" not in found:
+        return None
+    data = found["smollm2"]
+    lines = [
+        (
+            name,
+            f"{data['steps'][name]}",
+            f"{data['texts'][name]}",
+            ", ".join(f"{x:.2f}" for x in data["greedy_agreement"][name]),
+            f"{data['accepted_at_4'][name]:.2f}",
+        )
+        for name in ("shipped", "longer")
+    ]
+    header = ("head", "steps", "texts", "agreement by depth", "accepted of 4")
+    return "A head for SmolLM2, trained longer", header, lines
+
+
+def figures(found: dict[str, dict], machine: str) -> list[go.Figure]:
+    """Passes by their tokens, passes in lanes, and the map, of the steps that there are."""
+    drawn = [
+        passes_figure(data, machine) for name, data in found.items() if name.startswith("passes-")
+    ]
+    if "kernels" in found:
+        lanes = {
+            f"{row['mode']}, {row['lane']}": [
+                profiler.Operation(kind, *times, kind) for kind, *times in row["operations"]
+            ]
+            for row in found["kernels"]["rows"]
+        }
+        drawn.append(lanes_figure(lanes, "The draft, launched one by one and captured."))
+    if "grid" in found:
+        drawn.append(map_figure(found["grid"], machine))
+    return drawn
+
+
+def passes_figure(data: dict, machine: str) -> go.Figure:
+    """Milliseconds of a pass by its tokens, eager and in static shapes. data: of a step "passes"."""
+    fig = go.Figure()
+    for row in data["rows"]:
+        symbol, dash = MARKS[row["mode"]]
         fig.add_scatter(
-            name=mode,
+            name=row["mode"],
             x=[int(k) for k in row["chains"]],
             y=[1e3 * seconds for seconds in row["chains"].values()],
             line_dash=dash,
@@ -82,46 +317,61 @@ def _passes(found: Recording) -> go.Figure:
             marker=dict(symbol=symbol, size=9),
         )
     fig.update_layout(
-        title=f"A pass by its tokens, {found.machine}",
-        xaxis_title="tokens in one target pass, k (random weights)",
+        title=f"A pass by its tokens, {data['shape']} of random weights, {machine}",
+        xaxis_title="tokens in one target pass, k",
         yaxis_title="ms",
         yaxis_rangemode="tozero",
     )
     return figure(
         fig,
-        alt=f"Milliseconds of a pass on {found.machine} by its tokens, random weights, eager and"
-        " with captured graphs.",
+        alt=f"Milliseconds of a pass on {machine} by its tokens, {data['shape']} of random weights,"
+        " eager and in static shapes.",
     )
 
 
-def _pair(found: Recording) -> go.Figure:
-    exact = found.data["losslessness"]
-    for dtype, apart in exact["one_against_many"].items():
-        print(f"{dtype}: logits of a block and of single steps up to {apart:.1e} apart")
-        for mode in MARKS:
-            rows = [r for r in exact["rows"] if (r["mode"], r["dtype"]) == (mode, dtype)]
-            gaps = [row["gap"] for row in rows if row["diverges_at"] is not None]
-            print(
-                f"  {mode:6s} {len(gaps)} of {len(rows)} greedy texts leave the plain one"
-                + (f", at a gap of at most {max(gaps):.1e}" if gaps else "")
-            )
-    for row in found.data["speed"]["rows"]:
-        mode, rates = row["mode"], row["tokens_per_second"]
-        print(
-            f"  {mode:6s} T={row['temperature']:g}: α {row['alpha']:.2f}, τ {row['tau']:.2f},"
-            f" c {row['c']:.2f} ({row['c_in_loop']:.2f} in the loop),"
-            f" predicted {row['predicted']:.2f}×, measured {row['measured']:.2f}×"
-        )
-        print(
-            f"  {mode:6s} T={row['temperature']:g}: {rates[f'speculative {mode}']:.0f} tokens/s,"
-            f" Hugging Face assisted {rates['hf assisted']:.0f}"
-        )
-    for row in found.data["depth"]["rows"]:
-        print(f"  {row['mode']:6s} {row['draft']} draft, random weights: c {row['c']:.2f}")
-    lanes = {
-        f"{row['mode']}, {row['lane']}": [
-            profiler.Operation(kind, *times, kind) for kind, *times in row["operations"]
+def map_figure(data: dict, machine: str, alpha: float = 0.8, most: int = 16) -> go.Figure:
+    """The speedup by γ and batch size, a heat map for every context; those not measured are blank.
+
+    data: of the step "grid", whose passes are joined by straight lines between the measured k.
+    """
+    contexts = sorted({row["context"] for row in data["rows"]})
+    sizes = sorted({row["batch"] for row in data["rows"]})
+    gammas = list(range(1, min(most, max(data["ks"]) - 1) + 1))
+    fig = make_subplots(1, len(contexts), subplot_titles=[f"context {n}" for n in contexts])
+    for column, context in enumerate(contexts, start=1):
+        rows = {row["batch"]: row for row in data["rows"] if row["context"] == context}
+        cells = [
+            speedups(rows[size], data["ks"], gammas, alpha)
+            if size in rows
+            else [None] * len(gammas)
+            for size in sizes
         ]
-        for row in found.data["timeline"]["rows"]
-    }
-    return lanes_figure(lanes, "The trained draft, launched one by one and captured.")
+        fig.add_heatmap(
+            x=gammas,
+            y=[str(size) for size in sizes],
+            z=cells,
+            coloraxis="coloraxis",
+            hovertemplate="γ %{x}, batch %{y}: %{z:.2f}×<extra></extra>",
+            row=1,
+            col=column,
+        )
+    fig.update_layout(
+        title=f"Where speculation pays, {machine}",
+        coloraxis=dict(colorscale="RdBu", cmid=1, colorbar_title=f"speedup at α = {alpha:g}"),
+    )
+    fig.update_xaxes(title="γ")
+    fig.update_yaxes(title="batch size", col=1)
+    alt = f"Heat maps of the speedup on {machine} by γ and batch size, one for each context, from"
+    return figure(fig, alt=f"{alt} passes with random weights and an acceptance of {alpha:g}.")
+
+
+def speedups(row: dict, ks: list[int], gammas: list[int], alpha: float) -> list[float]:
+    """What the corrected formula gives a row of the map at each γ."""
+    one = row["target"][0]
+    verify = np.interp([gamma + 1 for gamma in gammas], ks, row["target"]) / one
+    return [
+        theory.corrected_improvement(
+            theory.expected_tokens(alpha, gamma), gamma, row["draft"] / one, float(v)
+        )
+        for gamma, v in zip(gammas, verify)
+    ]

@@ -1,10 +1,13 @@
-"""The GPU script runs to its end in tiny shapes on a CPU: the same code, resumable, and a recording
-that the loader takes.
+"""The GPU script runs to its end in tiny shapes on a CPU: the same code, resumable, a recording for
+every step that the loader takes and the chapter shows.
 """
 
-import io
 import json
+import subprocess
+from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT
@@ -12,169 +15,289 @@ from rich.console import Console
 
 from benchmarks import gpu, gpu_parts
 from specdec_lite import results, timeline
+from specdec_lite.gpu.graphs import Program, StaticLM
 from specdec_lite.viz import gpu_report
+
+SKIPPED = {"smollm2", "scoreboard"}
 
 
 def run(folder, *more):
-    return gpu.main(
-        [
-            "--device",
-            "cpu",
-            "--tiny",
-            "--out",
-            str(folder / "out"),
-            "--work",
-            str(folder / "work"),
-            *more,
-        ]
-    )
+    where = ["--out", str(folder / "out"), "--work", str(folder / "work")]
+    return gpu.main(["--device", "cpu", "--tiny", "--together", *where, *more])
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Run twice: stopped at once by its budget, then to the end."""
+    """Run twice: with no time left, then to the end."""
     folder = tmp_path_factory.mktemp("gpu")
-    assert run(folder, "--budget", "0") is None and not (folder / "out").exists()
-    assert run(folder, "--budget", "1e9")
+    skipped = run(folder, "--piece", "0")
+    assert set(skipped) == set(gpu.STEPS) and not (folder / "out").exists()
+    assert skipped["captured"] == "it may take 100 s, 0 s are left"
+    assert skipped["sampled"] == "it needs train-target, train-draft"
+    skipped = run(folder, "--piece", "1e9", "--total", "1e9")
+    assert set(skipped) - {"scoreboard"} == SKIPPED - {"scoreboard"}
+    assert skipped["smollm2"] == "there is no tiny shape of it"
     return folder
 
 
-@pytest.mark.slow
-def test_writes_a_recording_with_every_part(folder, monkeypatch):
-    (path,) = (folder / "out").glob("*.json")
+@pytest.fixture
+def found(folder, monkeypatch):
+    """{step: its recording}."""
     monkeypatch.setattr(results, "FOLDER", folder / "out")
-    recording = results.load(path.stem)
-    assert (
-        set(gpu_parts.PARTS) <= set(recording.data)
-        and recording.data["tiny"] is True
-        and recording.data["graphs"] is False
-    )
-    assert "tiny shapes" in recording.what and "--device cpu --tiny" in recording.command
-    for part in ("passes", "depth", "batches", "phases", "timeline", "speed"):
-        assert {row["mode"] for row in recording.data[part]["rows"]} == set(gpu_parts.MODES)
-    for row in recording.data["speed"]["rows"]:
-        assert 1 <= row["tau"] <= recording.data["speed"]["gamma"] + 1 and 0 <= row["alpha"] <= 1
-        assert (
-            set(row["live_seconds"]) == {"draft_pass", "verify", "other"}
-            and min(row["live_seconds"].values()) > 0
-            and row["c_in_loop"] > 0
-        )
-        assert set(row["tokens_per_second"]) == {
-            "plain eager",
-            "plain static",
-            "speculative eager",
-            "speculative static",
+    recordings = map(results.load, results.names("gpu"))
+    return {recording.data["step"]: recording for recording in recordings}
+
+
+@pytest.mark.slow
+def test_every_step_has_a_recording_that_says_how_it_came_about(found):
+    assert set(gpu.STEPS) - SKIPPED <= set(found)
+    for name, recording in found.items():
+        assert recording.what.startswith(f"{name}: ") and "tiny shapes" in recording.what
+        command = f"python -m benchmarks.gpu --only {name} --device cpu --dtype bfloat16 --tiny"
+        assert recording.command == command
+        assert recording.data["tiny"] is True and recording.data["graphs"] is False
+        assert set(recording.data["state"]) == {"start", "end"} and recording.data["seconds"] > 0
+
+
+@pytest.mark.slow
+def test_each_mode_is_measured_and_its_rounds_add_up(found):
+    for name in ("passes-0.1b", "passes-1b", "passes-7b", "depth", "batches"):
+        assert {row["mode"] for row in found[name].data["rows"]} == set(gpu_parts.PASSES)
+    for name in ("greedy", "sampled"):
+        data = found[name].data
+        assert [row["mode"] for row in data["rows"]] == list(gpu_parts.MODES)
+        rates = data["tokens_per_second"]
+        assert set(rates) == {
             "hf plain",
             "hf assisted",
+            *(f"plain {mode}" for mode in gpu_parts.MODES if mode != "static, whole draft"),
+            *(f"speculative {mode}" for mode in gpu_parts.MODES),
         }
-    assert recording.data["passes"]["weights"] == recording.data["depth"]["weights"] == "random"
+        assert set(data["first_token_seconds"]) == set(rates)
+        for row in data["rows"]:
+            assert 1 <= row["tau"] <= data["gamma"] + 1 and 0 <= row["alpha"] <= 1
+            rounds = row["rounds"]
+            whole = rounds["draft"] + rounds["verify"] + rounds["other"]
+            assert rounds["predicted"] == pytest.approx(row["tau"] * rounds["plain"] / whole)
+            assert rounds["draft"] == pytest.approx(data["gamma"] * rounds["c_in_loop"])
+        assert len({(row["alpha"], row["tau"]) for row in data["rows"]}) == 1  # one text for all
 
 
 @pytest.mark.slow
-def test_a_recorded_timeline_can_be_drawn_again(folder):
-    rows = json.loads(next((folder / "out").glob("*.json")).read_text())["timeline"]["rows"]
+def test_the_bandwidth_counts_keys_and_values(found):
+    """In static shapes over the whole capacity, else over the context."""
+    for name in ("passes-0.1b", "passes-1b"):
+        data = found[name].data
+        for row in data["rows"]:
+            read = row["weights_read"] + row["cache_read"]
+            reached = read / row["chains"]["1"] / data["copy_bandwidth"]
+            assert row["bandwidth_share"] == pytest.approx(reached)
+        eager, static = (row["cache_read"] for row in data["rows"])
+        assert static / eager == pytest.approx(data["capacity"] / (data["context"] + 1))
+
+
+@pytest.mark.slow
+def test_a_recorded_pass_can_be_drawn_again(found):
+    rows = found["kernels"].data["rows"]
     for row in rows:
-        found = [
-            timeline.Operation(kind, start, seconds, kind)
-            for kind, start, seconds in row["operations"]
-        ]
-        assert timeline.shares(found) == pytest.approx(row["shares"], abs=0.02) and timeline.span(
-            found
-        ) == pytest.approx(row["seconds"], rel=0.02)
-    assert {row["lane"] for row in rows} == (
-        {"host", "GPU"} if torch.cuda.is_available() else {"host"}
-    )
+        ops = [timeline.Operation(kind, at, taken, kind) for kind, at, taken in row["operations"]]
+        assert timeline.shares(ops) == pytest.approx(row["shares"], abs=0.02)
+        assert timeline.span(ops) == pytest.approx(row["seconds"], rel=0.02)
+    lanes = {"host", "GPU"} if torch.cuda.is_available() else {"host"}
+    assert {row["lane"] for row in rows} == lanes
+    gamma = found["kernels"].data["gamma"]
+    assert {f"{mode}, {gamma} drafted" for mode in gpu_parts.MODES} < {row["mode"] for row in rows}
 
 
 @pytest.mark.slow
-def test_the_table_has_a_line_for_everything_that_was_measured(folder):
-    data, told = json.loads(next((folder / "out").glob("*.json")).read_text()), io.StringIO()
-    gpu.show(Console(file=told, width=150), data, graphs=False)
-    said = told.getvalue()
-    for what in (
-        "the draft's weights, its cache",
-        "ms to the first token",
-        "trees of 4 nodes",
-        "batch 1: T(γ+1)/T(1)",
-        "batch 2: T(γ+1)/T(1)",
-        "logits of one pass over γ + 1 tokens and of single ones",
-        "greedy text against plain, float32",
-        "greedy text against plain, bfloat16",
-        "Hugging Face plain / assisted",
-        "a pass of the draft, host",
-    ):
-        assert what in said, what
-    gpu.show(
-        Console(file=told), {name: data[name] for name in ("training", "passes")}, graphs=True
-    )  # a run that is not whole yet
-
-
-@pytest.mark.slow
-def test_the_chapter_shows_what_a_gpu_recording_holds(folder, monkeypatch, capsys, tmp_path):
-    """The recording of the tiny run, taken for one with graphs, through the chapter's report."""
-    (path,) = (folder / "out").glob("*.json")
-    recorded = json.loads(path.read_text()) | {"tiny": False, "graphs": True}
-    recorded["losslessness"]["rows"][0] |= {"diverges_at": 3, "gap": 0.25, "largest_logit": 4.0}
-    (tmp_path / path.name).write_text(json.dumps(recorded))
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
-    notebook = (ROOT / "notebooks" / "16_gpu_timing.ipynb").read_text("utf-8")
-    assert 'gpu_report.report(map(results.load, results.names(\\"gpu\\")))' in notebook
-    drawn = gpu_report.report(map(results.load, results.names("gpu")))
-    said = capsys.readouterr().out
-    for mode in ("eager", "static"):
-        for what in (
-            "of the copy bandwidth",
-            "trees by nodes",
-            "by batch",
-            "T=0:",
-            "T=1:",
-            "Hugging Face assisted",
-            "greedy texts",
-            "narrow and deep",
-        ):
-            assert any(
-                line.strip().startswith(mode) and what in line for line in said.splitlines()
-            ), (mode, what)
-    assert "float32: logits of a block" in said and "bfloat16: logits of a block" in said
-    assert (
-        "1 of 1 greedy texts leave the plain one, at a gap of at most 2.5e-01" in said
-        and "0 of 1 greedy texts leave the plain one\n" in said
-    )
-    curves, lanes = drawn
-    assert (
-        len({trace.marker.symbol for trace in curves.data})
-        == len({trace.line.dash for trace in curves.data})
-        == 2
-    )
-    assert (
-        len({trace.marker.pattern.shape for trace in lanes.data}) == 3 and lanes.layout.meta["alt"]
-    )
-
-
-@pytest.mark.slow
-def test_float32_text_is_the_plain_text(folder):
-    rows = json.loads(next((folder / "out").glob("*.json")).read_text())["losslessness"]["rows"]
-    exact = [row for row in rows if row["dtype"] == "float32"]
-    assert len(exact) == 2 and all(
+def test_float32_text_is_the_plain_text(found):
+    exact = [row for row in found["losslessness"].data["rows"] if row["dtype"] == "float32"]
+    assert {row["mode"] for row in exact} == set(gpu_parts.MODES) and all(
         row["diverges_at"] is None or row["gap"] <= 1e-5 * row["largest_logit"] for row in exact
     )
 
 
 @pytest.mark.slow
+def test_captured_passes_are_compared_before_and_after_a_round_trip(found, monkeypatch):
+    rows = found["captured"].data["rows"]
+    assert {row["after"] for row in rows} == {"load", "dtype round trip"}
+    assert {row["dtype"] for row in rows} == {"float32", "bfloat16"}
+    exact = [row for row in rows if row["dtype"] == "float32"]
+    assert all(row["difference"] < 1e-4 * row["largest_logit"] for row in exact)
+    model = gpu_parts.random_model(gpu_parts.TINY.draft, "cpu", torch.float32, std=0.2)
+    monkeypatch.setattr(Program, "bias", lambda self, slots: torch.zeros_like(self.table[slots]))
+    broken = gpu_parts.apart(model, StaticLM(model, 160, (1, 3)), (1, 3), gpu_parts.TINY)
+    chains = [row for row in broken if not row["tree"]]
+    assert all(row["difference"] > 1e-2 * row["largest_logit"] for row in chains)
+
+
+@pytest.mark.slow
+def test_the_step_that_runs_tests_counts_them(found):
+    data = found["tests"].data
+    assert data["passed"] == 1 and data["failed"] == {} and data["skipped"] == []
+
+
+@pytest.mark.slow
+def test_the_chapter_shows_what_the_recordings_hold(found, folder, monkeypatch, capsys, tmp_path):
+    """The recordings of the tiny run, taken for those of captured graphs, through the report."""
+    notebook = (ROOT / "notebooks" / "16_gpu_timing.ipynb").read_text("utf-8")
+    assert 'gpu_report.report(map(results.load, results.names(\\"gpu\\")))' in notebook
+    assert gpu_report.report(found.values()) == []
+    assert "make bench-gpu" in capsys.readouterr().out
+    for name, recording in found.items():
+        data = recording.data | {"tiny": False, "graphs": True}
+        if name == "sampled":
+            data["not_run"] = {"hf compiled": "RuntimeError: no compiler"}
+        if name == "losslessness":
+            data["rows"][0] |= {"diverges_at": 3, "gap": 0.25, "largest_logit": 4.0}
+        found[name] = replace(recording, data=data)
+    shown = gpu_report.report(found.values())
+    text = "\n".join(
+        part.data for part in shown if hasattr(part, "data") and type(part.data) is str
+    )
+    for what in (
+        "Passes of fixed shape against growing ones",
+        "The first eager steps, one by one",
+        "A pass of the draft, and a whole draft",
+        "| 7 B | static |",
+        "| float32 | eager | 1 of 1 | 2.5e-01 |",
+        "T = 1: predicted from the rounds",
+        "T = 0: Hugging Face, tokens/s",
+        "T = 1: hf compiled, not run | RuntimeError: no compiler",
+        "narrow and deep draft",
+        "batch 2",
+        "to the first token, speculative",
+    ):
+        assert what in text, what
+    drawn = [part for part in shown if hasattr(part, "layout")]
+    assert len(drawn) == 5 and all(part.layout.meta["alt"] for part in drawn)
+    curves, heat = drawn[0], drawn[-1]
+    assert len({trace.marker.symbol for trace in curves.data}) == 2
+    assert [np.shape(trace.z) for trace in heat.data] == [(2, 2), (2, 2)]
+
+
+def test_tests_that_do_not_begin_say_why(tmp_path, monkeypatch):
+    ran = SimpleNamespace(stdout="", stderr="ModuleNotFoundError: No module named 'playwright'")
+    monkeypatch.setattr(gpu_parts.subprocess, "run", lambda *args, **options: ran)
+    with pytest.raises(RuntimeError, match="pytest did not begin: ModuleNotFoundError"):
+        gpu_parts.tests(gpu_parts.Bench("cpu", "float32", gpu_parts.TINY, tmp_path))
+
+
+def test_the_map_is_the_corrected_formula_between_measured_passes():
+    row = {"target": [2.0, 2.0, 4.0], "draft": 0.2}
+    found = gpu_report.speedups(row, [1, 2, 4], [1, 2, 3], 0.5)
+    verify = [1.0, 1.5, 2.0]
+    tokens = [1.5, 1.75, 1.875]
+    expected = [t / (0.1 * (i + 1) + v) for i, (t, v) in enumerate(zip(tokens, verify))]
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.slow
 def test_goes_on_where_it_stopped(folder):
-    parts = {
-        path: path.stat().st_mtime_ns
-        for path in (folder / "work").rglob("*.json")
-        if path.stem in gpu_parts.PARTS
-    }
-    assert len(parts) == len(gpu_parts.PARTS)
-    again = next(path for path in parts if path.stem == "passes")
+    parts = {path: path.stat().st_mtime_ns for path in (folder / "out").glob("*.json")}
+    again = next(path for path in parts if path.stem.endswith("footprint"))
     again.unlink()
-    assert run(folder, "--budget", "1e9")
-    assert {path: path.stat().st_mtime_ns for path in parts if path != again} == {
-        path: t for path, t in parts.items() if path != again
-    }
-    assert again.stat().st_mtime_ns > parts[again]
+    run(folder, "--piece", "1e9", "--total", "1e9")
+    changed = {path for path, at in parts.items() if path.stat().st_mtime_ns != at}
+    assert changed == {again}
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return gpu.Plan("cpu", "bfloat16", True, tmp_path / "out", tmp_path / "work", 540, 1800, False)
+
+
+@pytest.mark.slow
+def test_a_step_runs_in_a_process_of_its_own(plan):
+    assert gpu.attempt("depth", plan, 500) is None
+    recorded = json.loads(plan.record("depth").read_text("utf-8"))
+    assert recorded["step"] == "depth" and recorded["tiny"] is True
+
+
+def test_a_step_that_fails_or_lasts_too_long_says_so(plan, monkeypatch):
+    def fails(command, stdout, **_):
+        stdout.write("Traceback …\nRuntimeError: CUDA error: out of luck\n")
+        return SimpleNamespace(returncode=1)
+
+    monkeypatch.setattr(subprocess, "run", fails)
+    assert "failed: RuntimeError: CUDA error: out of luck" in gpu.attempt("depth", plan, 60)
+
+    def lasts(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", lasts)
+    assert gpu.attempt("depth", plan, 60).startswith("stopped after 60 s")
+
+
+def test_no_step_begins_that_may_not_end_in_time(plan, monkeypatch):
+    """Each takes what it may: nine minutes a call, thirty in all, in the order of the plan."""
+    clock = [0.0]
+
+    def attempt(name, plan, seconds):
+        assert gpu.STEPS[name].seconds <= seconds + 1
+        clock[0] += gpu.STEPS[name].seconds
+        plan.record(name).parent.mkdir(parents=True, exist_ok=True)
+        plan.record(name).write_text("{}")
+
+    monkeypatch.setattr(gpu, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(gpu, "attempt", attempt)
+    calls, before = [], -1.0
+    while clock[0] > before:
+        before = clock[0]
+        skipped = gpu.go(plan, Console(quiet=True))
+        calls.append(clock[0] - before)
+    assert max(calls) <= 541 and clock[0] <= 1801
+    assert [name for name in gpu.STEPS if plan.record(name).exists()][:4] == [*gpu.STEPS][:4]
+    assert all("s are left" in why for name, why in skipped.items() if name not in SKIPPED)
+
+
+def test_a_step_that_does_not_fit_the_card_is_skipped(plan, monkeypatch):
+    """A T4 of 15 GB takes neither the large shape nor the training."""
+    monkeypatch.setattr(gpu.memory, "free_bytes", lambda device: 15_000_000_000)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    full = replace(plan, device="cuda", dtype="float16", tiny=False)
+    monkeypatch.setattr(gpu.timing, "machine_name", lambda device: "Tesla T4")
+    said = {name: gpu.obstacle(name, full, 540) for name in gpu.STEPS}
+    for name in ("passes-7b", "train-target"):
+        assert said[name].startswith("it needs ") and "15.0 GB are free" in said[name]
+    for name in ("captured", "kernels", "passes-0.1b", "passes-1b", "depth"):
+        assert said[name] is None
+    monkeypatch.setattr(gpu.memory, "free_bytes", lambda device: 80_000_000_000)
+    assert not any("GB are free" in (gpu.obstacle(name, full, 540) or "") for name in gpu.STEPS)
+
+
+def test_a_longer_trained_head_is_held_against_the_shipped_one(tmp_path, monkeypatch):
+    """The two commands, and what follows from their reports; a run that was stopped writes no more
+    text.
+    """
+    shipped = json.loads((gpu_parts.WEIGHTS / "eagle1/smollm2/report.json").read_text("utf-8"))
+    bench = gpu_parts.Bench("cpu", "bfloat16", gpu_parts.FULL, tmp_path, 1e18)
+    commands = []
+
+    def trains(command, **_):
+        commands.append(command)
+        if "eagle" in command:
+            out = bench.work / "eagle1" / "report.json"
+            out.parent.mkdir(exist_ok=True)
+            better = {"all": {"agrees": {"mean": [0.9, 0.9, 0.9, 0.9]}}}
+            report = {"steps": 6560, "texts": 400, "held_out": better}
+            out.write_text(json.dumps(report))
+            (bench.work / "eagle").mkdir(exist_ok=True)
+            (bench.work / "eagle" / "some.pt").touch()
+
+    monkeypatch.setattr(gpu_parts.subprocess, "run", trains)
+    monkeypatch.setattr(gpu_parts, "load_smollm2", lambda device: (None, None))
+    texts = SimpleNamespace(training=[0] * 400)
+    monkeypatch.setattr(gpu_parts, "smollm2_texts", lambda *others: texts)
+    found = gpu_parts.longer(bench)
+    assert found["better"] and found["accepted_at_4"]["longer"] == pytest.approx(3.0951)
+    text, head = commands
+    assert "specdec_lite.training.smollm2_text" in text and "eagle" in head
+    epochs = float(head[head.index("--epochs") + 1])
+    assert epochs == pytest.approx(10 * shipped["steps"] * 8 / 400)
+    gpu_parts.longer(bench)
+    assert len(commands) == 3
+    assert gpu_report.tables({"smollm2": found}) and next(gpu_report.tables({"smollm2": found}))
 
 
 def test_a_missing_gpu_is_said_in_one_line(capsys):
@@ -186,34 +309,39 @@ def test_a_missing_gpu_is_said_in_one_line(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments, has_bfloat16, free, said",
+    "dtype, has_bfloat16, said",
     [
-        ([], False, 80e9, "use --dtype float16"),
-        ([], True, 15e9, "15.0 GB are free on cuda, and the full shapes need 30.0 GB"),
-        (["--dtype", "float16"], False, 80e9, None),
-        (["--tiny"], True, 15e9, None),
-        (["--device", "cpu"], True, 1e9, None),
+        ("bfloat16", False, "use --dtype float16"),
+        ("auto", False, None),
+        ("float16", False, None),
+        ("bfloat16", True, None),
     ],
 )
-def test_a_card_that_cannot_run_it_is_told_before_anything_is_trained(
-    arguments, has_bfloat16, free, said, monkeypatch
+def test_a_card_without_bfloat16_is_told_before_anything_is_measured(
+    dtype, has_bfloat16, said, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bfloat16)
-    monkeypatch.setattr(gpu.memory, "free_bytes", lambda device: free)
-    refused = gpu.unfit(gpu.options().parse_args(arguments))
+    refused = gpu.unfit("cuda", dtype)
     assert refused is None if said is None else said in refused
+
+
+def test_such_a_card_measures_in_float16_and_says_so(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(gpu.memory, "has_bfloat16", lambda device: False)
+    asked = []
+    monkeypatch.setattr(gpu, "go", lambda plan, console: asked.append(plan) or {})
+    gpu.main(["--device", "cpu", "--tiny", "--out", str(tmp_path)])
+    assert asked[0].dtype == "float16" and "-float16-tiny" in asked[0].kind
+    assert "does not compute in bfloat16" in capsys.readouterr().out
 
 
 def test_the_full_shapes_are_what_they_are_called():
     from specdec_lite.loading.memory import native_size
 
     scale = gpu_parts.FULL
-    sizes = [
-        native_size(config).parameters / 1e6 for config in (scale.target, scale.draft, scale.random)
-    ]
-    assert 300 < sizes[0] < 400 and 9 < sizes[1] < 15 and 6000 < sizes[2] < 7500
-    assert (
-        scale.gamma + 1 in scale.ks
-        and max(scale.ks) == max(scale.trees) == max(scale.batches) == 64
-    )
+    millions = lambda config: native_size(config).parameters / 1e6
+    assert 300 < millions(scale.target) < 400 and 9 < millions(scale.draft) < 15
+    for name, low, high in (("0.1 B", 90, 130), ("1 B", 900, 1300), ("7 B", 6000, 7500)):
+        assert low < millions(scale.random[name]) < high
+    assert scale.gamma + 1 in scale.ks
+    assert max(scale.ks) == max(scale.trees) == max(scale.batches) == 64

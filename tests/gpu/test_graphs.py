@@ -4,12 +4,13 @@ import inspect
 
 import pytest
 import torch
+from captures import replayed
 from models_zoo import PROMPT, native, perturbed
 
-from specdec_lite import CausalLM, TokenTree, generate, load_pair, timing
+from specdec_lite import CausalLM, TokenTree, generate, load_pair, timeline, timing
 from specdec_lite.drafters import MedusaDrafter, ModelDrafter
 from specdec_lite.drafters.heads import Heads
-from specdec_lite.gpu import graphs
+from specdec_lite.gpu import graphs, whole_draft
 from specdec_lite.gpu.graphs import SIZES, StaticLM
 
 SHAPES = [
@@ -111,14 +112,15 @@ def test_the_masks_are_the_growing_ones():
 
     for window in (None, 4):
         static = StaticLM(native(window=window), 32, (7,))
-        program = static.new_cache().storage.slot.program(7, ())
+        slot = static.new_cache().storage.slot
         for length in range(0, 24, 3):
             for count, tree in ((7, None), (3, None), (6, TREE), (7, TREE)):
+                program = slot.program(7, (), tree is not None)
                 program(torch.zeros(1, count, dtype=torch.long), length, tree)
                 expected = visible(
                     length, count, tree, window, tree_positions(length, count, tree, "cpu")
                 )
-                seen = program.bias() == 0
+                seen = program.bias(length + torch.arange(7)) == 0
                 assert (
                     torch.equal(seen[:count, : length + count], expected)
                     and not seen[:count, length + count :].any()
@@ -132,7 +134,7 @@ def test_one_program_for_each_length_and_one_slot_for_all_generations():
     made = next(iter(static.backend.free.values()))[0]
     assert [made] == [slot for slots in static.backend.free.values() for slot in slots] and set(
         made.programs
-    ) <= {(size, ()) for size in (1, 2, 5, 9)}
+    ) <= {(size, (), False) for size in (1, 2, 5, 9)}
     assert torch.equal(generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens, first) and list(
         static.backend.free.values()
     ) == [[made]]
@@ -160,26 +162,12 @@ def test_a_cache_made_in_inference_mode_is_used_again_outside_it():
     assert static.score([1, 2], cache).logits.isfinite().all()
 
 
-def replayed(run, device):
-    """What a captured graph does, on any device: every replay writes where the first run wrote."""
-    logits, hidden = run()
-    out = logits.clone(), {layer: states.clone() for layer, states in hidden.items()}
-
-    def replay():
-        logits, hidden = run()
-        out[0].copy_(logits)
-        for layer, states in hidden.items():
-            out[1][layer].copy_(states)
-
-    return replay, out
-
-
 @pytest.fixture
 def captured(monkeypatch):
     """A static model whose passes are replayed."""
-    monkeypatch.setattr(graphs, "_capture", replayed)
+    monkeypatch.setattr(graphs, "Capture", lambda device: replayed)
     static = both()[1]
-    static.backend.capture = True
+    static.backend.captures = True
     return static
 
 
@@ -222,12 +210,13 @@ def addresses(model):
     return [weight.data_ptr() for weight in model.parameters()]
 
 
-def remembered(run, device):
+def remembered(run):
     """What a captured graph does with weights: it reads where they lay when it was captured."""
-    there = addresses(run.__self__.model)
+    model = run.__self__.slot.model
+    there = addresses(model)
 
     def replay():
-        assert there == addresses(run.__self__.model), "a replay would read weights that are gone"
+        assert there == addresses(model), "a replay would read weights that are gone"
         out[0].copy_(run()[0])
 
     out = run()
@@ -236,9 +225,9 @@ def remembered(run, device):
 
 @pytest.mark.parametrize("change", ["assign", "dtype and back"])
 def test_no_graph_outlives_the_weights_it_reads(monkeypatch, change):
-    monkeypatch.setattr(graphs, "_capture", remembered)
+    monkeypatch.setattr(graphs, "Capture", lambda device: remembered)
     model, static = both()
-    static.backend.capture = True
+    static.backend.captures = True
     before = generate(static, PROMPT, max_new_tokens=8).tokens
     kept = [weight.detach() for weight in model.model.parameters()]  # their place stays taken
     if change == "assign":
@@ -298,43 +287,50 @@ def test_what_does_not_fit_is_refused_before_it_runs():
         StaticLM(model.model)
 
 
-def test_cuda_only_code_is_one_function(monkeypatch):
-    """Every word that needs a GPU stands in `_capture`; everything around it runs here, with a
-    stand-in for the capture.
+def test_cuda_only_code_is_one_class(monkeypatch):
+    """Every word that needs a GPU stands in `Capture`; everything around it runs here, with a
+    stand-in for the capture. One of them serves all caches, until the weights are others.
     """
-    outside = inspect.getsource(graphs).replace(inspect.getsource(graphs._capture), "")
-    assert "torch.cuda" not in outside and isinstance(both()[1], CausalLM)
-    captured = []
+    for module in (graphs, whole_draft):
+        outside = inspect.getsource(module).replace(inspect.getsource(graphs.Capture), "")
+        assert "torch.cuda" not in outside
+    made, captured = [], []
 
-    def stand_in(run, device):
-        captured.append(run)
-        out = run()
+    class StandIn:
+        def __init__(self, device):
+            made.append(device)
 
-        def replay():
-            for static, fresh in zip(
-                (out[0], *out[1].values()), (lambda r: (r[0], *r[1].values()))(run())
-            ):
-                static.copy_(fresh)
+        def __call__(self, run):
+            captured.append(run)
+            return replayed(run)
 
-        return replay, out
-
-    monkeypatch.setattr(graphs, "_capture", stand_in)
+    monkeypatch.setattr(graphs, "Capture", StandIn)
     model, static = both()
-    static.backend.capture = True
-    assert (
-        steps(
-            (model, static),
-            [
-                (PROMPT, None, None),
-                ([3], None, None),
-                ([4], None, None),
-                ([1, *TREE.tokens], TREE, [0, 2]),
-                ([4, 5, 6], None, None),
-            ],
-        )
-        < 1e-5
-    )
+    static.backend.captures = True
+    passes = [
+        (PROMPT, None, None),
+        ([3], None, None),
+        ([4], None, None),
+        ([1, *TREE.tokens], TREE, [0, 2]),
+        ([4, 5, 6], None, None),
+    ]
+    assert steps((model, static), passes) < 1e-5
     assert len(captured) == 3  # lengths 9 (a tree of 5 padded), 1, and 5 (three padded)
+    caches = static.new_cache(), static.new_cache(2)
+    assert len(made) == 1 and all(cache.storage.slot.capture for cache in caches)
+    model.model.double()
+    static.new_cache()
+    assert len(made) == 2
+
+
+def test_a_chain_looks_its_mask_up():
+    """One operation in place of the ten that compute a tree's."""
+    slot = both()[1].new_cache().storage.slot
+    counts = [
+        sum(item.kind != "weights" for item in timeline.operations(slot.program(5, (), tree).run))
+        for tree in (False, True)
+    ]
+    assert counts[0] <= counts[1] - 8
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -2,8 +2,11 @@
 round.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
+from captures import replayed
 from models_zoo import PROMPT, native, perturbed
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -12,8 +15,10 @@ from specdec_lite.acceptance import Proposal, exact_match, sample_and_match, spe
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.drafters.model import ModelSession
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.gpu import graphs
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, invert, judge_greedy, on_device
+from specdec_lite.gpu.whole_draft import CapturedDrafter, DraftProgram
 from specdec_lite.sampling import EnumeratingRng, RecordingRng, SeededRng, invert as plain_invert
 from specdec_lite.tree import TokenTree
 
@@ -147,6 +152,77 @@ def test_one_seed_gives_one_text_step_by_step(temperature, options, gamma):
             for kind, rule in ((ModelDrafter, None), (DeviceDrafter, on_device))
         )
         assert [told(step) for step in plain.steps] == [told(step) for step in device.steps]
+
+
+@pytest.fixture
+def capturing(monkeypatch):
+    """A target, and a draft in static shapes whose runs are captured and replayed."""
+    monkeypatch.setattr(graphs, "Capture", lambda device: replayed)
+    target = native(dtype=torch.float32, window=12)
+    draft = StaticLM(perturbed(target), 60, (1, 2))
+    draft.backend.captures = True
+    return target, draft
+
+
+def whole_drafts(target, draft, gamma, temperature, **options):
+    """(the steps of three texts, drafted with one graph; the same, drafted plainly)."""
+    return (
+        [
+            step
+            for seed in range(3)
+            for step in stream(
+                target, PROMPT, kind, 40, temperature, rule=rule, seed=seed, **options
+            )
+        ]
+        for kind, rule in (
+            (CapturedDrafter(draft, gamma), on_device),
+            (ModelDrafter(draft, gamma), None),
+        )
+    )
+
+
+def alike(some, others):
+    """Whether two decodings say the same, probabilities to within rounding."""
+    pairs = list(zip(some, others))
+    chances = [(a.p + a.q, b.p + b.q) for a, b in pairs]
+    return (
+        len(some) == len(others)
+        and all(told(replace(a, p=(), q=())) == told(replace(b, p=(), q=())) for a, b in pairs)
+        and all(one == pytest.approx(other, rel=1e-4) for one, other in chances)
+    )
+
+
+@pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
+@pytest.mark.parametrize("gamma", [1, 4, 7])
+def test_a_draft_that_is_one_graph_is_the_plain_draft(capturing, gamma, temperature, options):
+    """Step by step, up to the end of the text, where the capacity is too short for a whole draft."""
+    assert alike(*whole_drafts(*capturing, gamma, temperature, **options))
+    (slots,) = capturing[1].backend.free.values()
+    assert any(isinstance(program, DraftProgram) for program in slots[0].programs.values())
+
+
+def test_a_draft_at_the_wrong_place_would_be_seen(monkeypatch, capturing):
+    monkeypatch.setattr(DraftProgram, "bias", lambda self, slots: self.table[slots - 1])
+    assert not alike(*whole_drafts(*capturing, 4, 1.0))
+
+
+def test_a_draft_of_another_vocabulary_or_temperature_is_captured_anew(capturing):
+    target, draft = capturing
+    for temperature in (1.0, 0.5, 1.0):
+        assert alike(*whole_drafts(target, draft, 3, temperature))
+    (slots,) = draft.backend.free.values()
+    assert sum(isinstance(program, DraftProgram) for program in slots[0].programs.values()) <= 2
+    with pytest.raises(TypeError, match="model is a CausalLM: must be a StaticLM"):
+        CapturedDrafter(target, 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
+def test_a_draft_captured_on_a_gpu_is_the_plain_draft(temperature, options):
+    target = CausalLM(native(dtype=torch.float32).model.cuda())
+    draft = StaticLM(CausalLM(perturbed(native(dtype=torch.float32)).model.cuda()), 96, (1, 2))
+    assert draft.backend.captures
+    assert alike(*whole_drafts(target, draft, 4, temperature, **options))
 
 
 def test_recorded_uniforms_are_the_plain_paths():

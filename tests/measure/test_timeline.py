@@ -2,12 +2,15 @@
 up.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from models_zoo import native
 
 from specdec_lite import load_pair, timeline
 from specdec_lite.engine.linear import is_packed
+from specdec_lite.measure import profiler
 
 
 def passes(**shape):
@@ -75,11 +78,38 @@ def test_without_a_gpu_there_are_no_kernels():
         ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80", "attention"),
         ("void pytorch_flash::flash_fwd_splitkv_kernel<>", "attention"),
         ("void at::native::vectorized_elementwise_kernel<4>", "other"),
+        ("cudnn_generated_fort_native_sdpa_sm90_knob_6_128x128x64", "attention"),
         ("Memcpy DtoD", "other"),
     ],
 )
 def test_gpu_kernels_are_told_apart_by_name(name, kind):
     assert timeline.kind_of(name) == kind
+
+
+def event(name, start, end, device="CPU", parent=None):
+    span = SimpleNamespace(start=start, end=end, elapsed_us=lambda: end - start)
+    kind = getattr(torch.autograd.DeviceType, device)
+    return SimpleNamespace(name=name, time_range=span, device_type=kind, cpu_parent=parent)
+
+
+def test_a_replayed_graph_is_one_call_of_the_host_and_no_gap():
+    copy = event("aten::copy_", 0, 4)
+    events = [
+        copy,
+        event("cudaLaunchKernel", 1, 3, parent=copy),
+        event("cudaGraphLaunch", 4, 10),
+        event("gemv", 5, 9, device="CUDA"),
+    ]
+    found = profiler._calls(events)
+    assert [item.name for item in found] == ["aten::copy_", "cudaGraphLaunch"]
+    assert timeline.share(found, "gap") == 0
+
+
+def test_kernels_that_overlap_leave_no_negative_gap():
+    times = [(0.0, 4.0), (1.0, 2.0), (2.0, 4.0), (8.0, 2.0)]
+    found = [timeline.Operation("gemm", start, seconds, "weights") for start, seconds in times]
+    assert timeline.idle(found) == 2.0 and timeline.share(found, "gap") == 0.2
+    assert timeline.share(found, "weights") == 1.2
 
 
 def test_nothing_has_no_share():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from models_zoo import Wrapped, native, perturbed
 
-from specdec_lite import CausalLM, speculation, timing
+from specdec_lite import CausalLM, results, speculation, timing
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
 from specdec_lite.proposal import Proposal
@@ -177,6 +177,48 @@ def test_a_pass_over_a_tree_feeds_its_root_and_sees_its_branches(monkeypatch):
     job()
     job()
     assert fed == [(3, None), (4, tree), (4, tree)]
+
+
+def test_passes_that_take_turns_share_one_cache_a_batch(monkeypatch):
+    """In static shapes each cache of its own would be captured anew, and kept."""
+    target = native(dtype=torch.float32)
+    made = []
+    new_cache = target.new_cache
+    monkeypatch.setattr(
+        target,
+        "new_cache",
+        lambda *sizes, **more: made.append(sizes[0]) or new_cache(*sizes, **more),
+    )
+    found = timing.pass_times(target, (1, 3, 5), 8, batches=(1, 2), repeats=1)
+    assert made == [1, 2] and len(found) == 6
+
+
+def test_what_a_gpu_says_of_itself_is_recorded(monkeypatch):
+    """Driver, CUDA and cuDNN with the versions; clocks, power and temperature with the state."""
+    asked = []
+
+    def answers(command, **_):
+        asked.append(command)
+        fields = command[-1].removeprefix("--query-gpu=").split(",")
+        return SimpleNamespace(stdout=", ".join(f"{field} is 1" for field in fields) + "\n")
+
+    card = SimpleNamespace(uuid="1234")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Toy")
+    monkeypatch.setattr(results.subprocess, "run", answers)
+    state = timing.machine_state("cuda")["gpu"]
+    assert state["clocks.sm"] == "clocks.sm is 1" and set(state) == set(timing.GPU_STATE)
+    versions = results.stamp("a test", "none", "cuda")["versions"]
+    assert versions["driver"] == "driver_version is 1" and {"cuda", "cudnn"} < set(versions)
+    assert all(command[1] == "--id=GPU-1234" for command in asked)
+
+    def is_missing(command, **_):
+        raise FileNotFoundError(command[0])
+
+    monkeypatch.setattr(results.subprocess, "run", is_missing)
+    assert timing.gpu_state("cuda") is None
+    assert results.gpu_versions("cuda")["driver"] == "not told"
+    assert "gpu" not in timing.machine_state() and results.gpu_versions("cpu") == {}
 
 
 def test_the_state_of_the_machine_is_told(monkeypatch):

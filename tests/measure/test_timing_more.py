@@ -46,10 +46,10 @@ def test_samples_refuse_impossible_counts(bad):
 
 def test_spreads_are_ordered_and_agree_with_the_samples(monkeypatch):
     readings = iter([9.0, 9.0, 9.0, 5.0, 1.0, 3.0, 2.0, 4.0])
-    monkeypatch.setattr(timing, "_seconds", lambda job, device: next(readings))
+    monkeypatch.setattr(timing, "clocked", lambda job, device: next(readings))
     spread = timing.spreads({"job": lambda: None}, CPU, repeats=5, warmup=3)["job"]
     assert (spread.low, spread.median, spread.high) == (2.0, 3.0, 4.0)
-    monkeypatch.setattr(timing, "_seconds", lambda job, device: 7.0)
+    monkeypatch.setattr(timing, "clocked", lambda job, device: 7.0)
     assert timing.spreads({"job": lambda: None}, CPU, repeats=1, warmup=0)["job"] == timing.Spread(
         7.0, 7.0, 7.0
     )
@@ -57,7 +57,7 @@ def test_spreads_are_ordered_and_agree_with_the_samples(monkeypatch):
 
 
 def test_a_budget_ends_the_turns_but_never_before_one(monkeypatch):
-    monkeypatch.setattr(timing, "_seconds", lambda job, device: 1.0)
+    monkeypatch.setattr(timing, "clocked", lambda job, device: 1.0)
     assert timing.samples({"a": None, "b": None}, CPU, repeats=50, warmup=1, budget=0.0) == {
         "a": [1.0],
         "b": [1.0],

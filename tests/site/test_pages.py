@@ -125,6 +125,22 @@ def test_what_is_unfolded_for_printing_does_not_fade_in_on_paper(open_page):
 
 
 @pytest.mark.browser
+def test_on_a_phone_a_long_name_in_the_text_is_broken(open_page):
+    """And the check of the layout names the one that is not."""
+    page = open_page(FIRST_CHAPTER, width=390)
+    name = "torch.backends.cuda." + "enable_" * 8
+    page.evaluate(
+        """(name) => document.querySelector('article p').insertAdjacentHTML('beforeend',
+        ` <code class="docutils literal notranslate"><span class="pre">${name}</span></code>`)""",
+        name,
+    )
+    assert layout_faults(page) == []
+    page.add_style_tag(content="article p > code .pre { white-space: nowrap !important; }")
+    (fault,) = layout_faults(page)
+    assert name[:50] in fault
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("page_name", ["book/06_proofs.html", *CHAPTERS])
 def test_on_a_phone_no_formula_is_cut_and_none_in_the_text_parts_from_its_full_stop(
     open_page, page_name: str

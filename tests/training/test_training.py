@@ -20,6 +20,7 @@ from specdec_lite.training import (
     distillation_loss,
     held_out_logits,
     initialise,
+    loop,
     measure,
     next_token_loss,
     pair,
@@ -460,3 +461,19 @@ def test_measure_counts_bytes_and_overlap(monkeypatch):
     assert uniform["bits_per_byte"] == pytest.approx(
         uniform["tokens"] * math.log2(300) / uniform["bytes"], rel=1e-4
     )
+
+
+@pytest.mark.parametrize("has_bfloat16", [True, False])
+def test_a_card_without_bfloat16_trains_in_float32(monkeypatch, has_bfloat16):
+    """There, bfloat16 would be emulated."""
+    monkeypatch.setattr(loop, "has_bfloat16", lambda device: has_bfloat16)
+    weight = torch.nn.Parameter(torch.ones(2, 2))
+    dtypes = []
+
+    def loss(rows):
+        made = rows @ weight
+        dtypes.append(made.dtype)
+        return made.float().sum()
+
+    loop.one_step(torch.nn.ParameterList([weight]), loss, torch.ones(1, 2), [], 0.0)
+    assert dtypes == [torch.bfloat16 if has_bfloat16 else torch.float32]
