@@ -123,7 +123,9 @@ def parsed(text: str) -> dict | None:
         return None
 
 
-def every_setting(bench: Bench, kept: Kept, minutes: float | None) -> list[dict]:
+def every_setting(
+    bench: Bench, kept: Kept, minutes: float | None, measure: Callable = measure
+) -> list[dict]:
     """Measure what is not kept yet; rows in the order of the settings.
 
     minutes: for all of them together, each having an equal part of what is left; a setting takes
