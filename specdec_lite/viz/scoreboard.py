@@ -15,18 +15,30 @@ from specdec_lite.viz.interactive import Interactive
 AVERAGED = ("tau", "alpha", "used", "c", "same")
 
 
-def cell(entry: dict) -> dict:
-    """What the table shows of a method in one setting. `same` says something of greedy text only."""
+def cell(entry: dict, plain: float, greedy: bool) -> dict:
+    """What the table shows of a method in one setting.
+
+    plain: what a round of plain decoding costs, in units of T(1). ceiling: the speedup that τ would
+    allow if nothing but the pass took time. `same` says something of greedy text only.
+    """
     figures = {name: entry[name]["value"] for name in ("tau", "alpha", "speedup")}
-    others = {name: entry[name] for name in ("used", "c", "formula", "positions", "same")}
-    return figures | others | {"interval": entry["speedup"]["interval"]}
+    others = {name: entry[name] for name in ("used", "c", "formula", "positions")}
+    return (
+        figures
+        | others
+        | {
+            "interval": entry["speedup"]["interval"],
+            "ceiling": entry["tau"]["value"] * plain / entry["verify"],
+            "same": entry["same"] if greedy else None,
+        }
+    )
 
 
 def average(cells: Sequence[dict]) -> dict:
     """Of several kinds of text: the geometric mean of the speedups, the mean of the rest."""
     known = lambda name: [each[name] for each in cells if each[name] is not None]
     means = {name: fmean(known(name)) if known(name) else None for name in AVERAGED}
-    speeds = {name: known(name) for name in ("speedup", "formula")}
+    speeds = {name: known(name) for name in ("speedup", "formula", "ceiling")}
     speed = {name: geometric_mean(found) if found else None for name, found in speeds.items()}
     return means | speed | {"interval": None, "positions": []}
 
@@ -54,16 +66,14 @@ def table_of(recording: Recording) -> list[dict]:
     measured = recording.data["rows"]
 
     def cell_of(name: str, setting: dict) -> dict | None:
-        entries = [
-            row["methods"][name]
+        greedy = setting["temperature"] == 0
+        cells = [
+            cell(row["methods"][name], row["plain"]["round"], greedy)
             for row in measured
             if row["temperature"] == setting["temperature"]
             and setting["domain"] in (None, row["domain"])
             and name in row["methods"]
         ]
-        cells = [cell(entry) for entry in entries]
-        for each in cells:
-            each["same"] = each["same"] if setting["temperature"] == 0 else None
         return (cells[0] if setting["domain"] else average(cells)) if cells else None
 
     rows = []

@@ -158,6 +158,16 @@ def test_a_setting_that_is_done_is_not_measured_again(recorded, monkeypatch):
     assert len(measured) == settings + 1
 
 
+def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
+    path, arguments = recorded
+    once = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert all(1 <= row["attempts"] <= scoreboard.ATTEMPTS for row in once)
+    monkeypatch.setattr(scoreboard, "DISTURBED", 0.0)  # nothing is that quiet
+    scoreboard.main(arguments)
+    again = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert {row["attempts"] for row in again} == {scoreboard.ATTEMPTS}
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

@@ -28,6 +28,7 @@ def entry(name, speedup, tau=2.0):
         "speedup": spread(speedup),
         "used": 0.5,
         "c": 0.1,
+        "verify": 1.0,
         "formula": None if name == "copy" else 1.5,
         "positions": [0.8, 0.5],
         "same": 1.0,
@@ -56,6 +57,7 @@ DATA = {
         {
             "domain": domain,
             "temperature": temperature,
+            "plain": {"seconds": 0.01, "round": 1.1},
             "methods": {name: entry(name, speed) for name, speed in speeds.items()},
         }
         for (domain, temperature), speeds in SPEEDS.items()
@@ -79,6 +81,7 @@ def test_a_recording_becomes_rows_and_settings():
     together, code, prose, *at_1 = rows["draft"]["cells"]
     assert together["speedup"] == pytest.approx(2**0.5) and together["interval"] is None
     assert (code["speedup"], prose["speedup"]) == (2.0, 1.0)
+    assert code["ceiling"] == pytest.approx(2.2)  # τ of a round over a pass, in plain rounds
     assert code["same"] == 1.0 and at_1[1]["same"] is None and at_1[2] is None
     assert rows["copy"]["cells"][0]["alpha"] is None
     assert rows["draft × typical"]["cells"][:3] == [None] * 3
@@ -140,6 +143,8 @@ def test_sorted_filtered_and_chosen(mounted, width, theme):
     assert names()[0] == "heads"
     assert page.locator("thead th[aria-sort]").get_attribute("aria-sort") == "descending"
     says(page, ".sdl-task-state", "Choose a row")
+    starred = page.locator("tbody tr", has_text="*").locator("th").all_text_contents()
+    assert starred == ["draft × typical"]  # 2.4 is above 2.2
     page.get_by_label("rules").select_option("lossless")
     assert "draft × typical" not in names()
     page.get_by_role("button", name="heads", exact=True).click()

@@ -67,6 +67,7 @@ const COSTS = {
 };
 
 const times = (value) => (value === null ? NONE : `${value.toFixed(2)}×`);
+const isAbove = ({ speedup, ceiling }) => speedup !== null && ceiling !== null && speedup > ceiling;
 const spread = ({ speedup, interval }) =>
   interval ? `${times(speedup)} (${interval.map((end) => end.toFixed(2)).join(" to ")})` : times(speedup);
 
@@ -80,7 +81,10 @@ function summary(row, where) {
   const positions = row.positions?.length
     ? ` Of the rounds that drafted, ${row.positions.map((share) => `${Math.round(100 * share)} %`).join(", ")} accepted 1${row.positions.length > 1 ? `, … ${row.positions.length}` : ""} and more.`
     : "";
-  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}. ${law}${positions}`;
+  const above = isAbove(row)
+    ? ` τ allows ${times(row.ceiling)} at most, so what is above it is noise of the clock.`
+    : "";
+  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above} ${law}${positions}`;
 }
 
 function taskState(chosen, best, fastest) {
@@ -119,7 +123,9 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
       words([box.left - 6, y(value) + 4], String(value), { class: "sdl-faint", "text-anchor": "end" }),
     );
   const ticks = log
-    ? [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].filter((value) => scale(value) > left && scale(value) < right)
+    ? (width < 500 ? [1e2, 1e4, 1e6, 1e8] : [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8]).filter(
+        (value) => scale(value) > left && scale(value) < right,
+      )
     : [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8].filter((value) => value >= left && value <= right);
   for (const value of ticks)
     svg.append(
@@ -130,7 +136,7 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
     );
   svg.append(
     words([0, 12], "× plain decoding"),
-    words([box.right, y(1) + 14], "plain decoding", { class: "sdl-faint", "text-anchor": "end" }),
+    words([box.right, y(1) + 14], "plain decoding", { class: "sdl-faint sdl-halo", "text-anchor": "end" }),
     words([box.right, box.bottom + 35], label, { "text-anchor": "end" }),
   );
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
@@ -257,6 +263,7 @@ function render({ model, el }) {
     make("div", { class: "sdl-frame" }, plane.node),
     spoken,
     scroll("The table of methods", table),
+    make("p", { class: "sdl-note" }, "* above the ceiling that τ allows: noise of the clock."),
   );
   const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
   const draw = () => {
@@ -280,7 +287,9 @@ function render({ model, el }) {
         name.setAttribute("aria-pressed", String(row === chosen));
         line.append(
           make("th", { scope: "row" }, name),
-          ...COLUMNS.slice(1).map(({ key, text }) => make("td", {}, text(row[key] ?? null))),
+          ...COLUMNS.slice(1).map(({ key, text }) =>
+            make("td", {}, text(row[key] ?? null) + (key === "speedup" && isAbove(row) ? " *" : "")),
+          ),
           make("td", {}, chapterLink(row.chapter)),
         );
         if (row.speedup !== null && row.speedup < 1) line.classList.add("sdl-loses");
