@@ -49,7 +49,7 @@ SPEEDS = {
 DATA = {
     "methods": {
         name: dict(
-            source=source, chapter=chapter, lossless=lossless, bytes=size, minutes=None, rule=None
+            source=source, chapter=chapter, lossless=lossless, bytes=size, minutes=3.0, rule=None
         )
         for name, (source, chapter, lossless, size) in ABOUT.items()
     },
@@ -150,6 +150,8 @@ def test_sorted_filtered_and_chosen(mounted, width, theme):
     page.get_by_role("button", name="heads", exact=True).click()
     says(page, ".sdl-task-state", "Another row")
     says(page, ".sdl-summary", "heads, code, temperature 1: 0.80×")
+    says(page, ".sdl-summary", "measured ÷ predicted is 0.53")  # .8 against 1.5
+    says(page, ".sdl-summary", "It holds 6.0 MB, after 3 minutes of training.")
     page.get_by_role("button", name="copy", exact=True).click()
     says(page, ".sdl-task-state", "Solved")
     page.get_by_label("rules").select_option("all")

@@ -84,7 +84,11 @@ function summary(row, where) {
   const above = isAbove(row)
     ? ` τ allows ${times(row.ceiling)} at most, so what is above it is noise of the clock.`
     : "";
-  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above} ${law}${positions}`;
+  const predicted = row.formula
+    ? ` The formula says ${times(row.formula)}; measured ÷ predicted is ${(row.speedup / row.formula).toFixed(2)}.`
+    : "";
+  const training = row.minutes === null ? "" : `, after ${row.minutes.toFixed(0)} minutes of training`;
+  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above}${predicted} ${law}${positions} It holds ${sized(row.bytes)}${training}.`;
 }
 
 function taskState(chosen, best, fastest) {
