@@ -57,7 +57,7 @@ from .speed import Bench, Contender, Setting, Turns, contenders, drafted_shape, 
 GAMMA = 4
 LENGTHS = (1, 2, 4, 8)
 SWEPT = ("draft model", "EAGLE-1, a chain", "early exit", "prompt lookup", "n-gram model")
-"""What is measured at every length of LENGTHS too."""
+"""What is measured at several draft lengths too."""
 CLOCKS = {"wall": perf_counter, "cpu": process_time}
 DISTURBED = 1.2
 ATTEMPTS = 3
@@ -333,6 +333,9 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--model", choices=("pair", "smollm2"), default="pair")
     parser.add_argument("--methods", nargs="+", help="rows by name; default all")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+    parser.add_argument(
+        "--lengths", type=int, nargs="*", default=LENGTHS, help="of some chains; none: no sweep"
+    )
     parser.add_argument("--prompts", type=int, default=6, help="of each kind, at least 2")
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--turns", type=int, default=20, help="paired turns a setting")
@@ -350,6 +353,8 @@ def chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict
     for name, least in (("prompts", 2), ("new_tokens", 2 * GAMMA + 2), ("turns", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
+    if options.lengths and min(options.lengths) < 1:
+        parser.error(f"--lengths {options.lengths}: must be whole numbers ≥ 1")
     if min(options.temperatures) < 0:
         parser.error(f"--temperatures {options.temperatures}: must be ≥ 0")
     if options.minutes is not None and not options.minutes > 0:
@@ -386,13 +391,14 @@ def main(arguments: list[str] | None = None) -> Path:
         "gamma": GAMMA,
         "new_tokens": options.new_tokens,
         "prompts_per_kind": options.prompts,
+        "lengths": [],
         "methods": {n: described(n, each, options) for n, each in methods.items()},
     }
     swept = {name: methods[name] for name in SWEPT if name in methods}
     parts = {"rows": bench}
-    if swept:
-        parts["lengths"] = made(options, swept, gammas=LENGTHS, temperatures=(1.0,))
-    shares = {"rows": 0.8, "lengths": 0.2} if swept else {"rows": 1.0}
+    if swept and options.lengths:
+        parts["lengths"] = made(options, swept, gammas=options.lengths, temperatures=(1.0,))
+    shares = {"rows": 0.8, "lengths": 0.2} if "lengths" in parts else {"rows": 1.0}
     files = []
     with mock.patch.object(speculation, "perf_counter", CLOCKS[options.clock]):
         for part, each in parts.items():

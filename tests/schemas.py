@@ -112,7 +112,9 @@ SCHEMAS = {
                 ),
             )
         ),
-        lengths=rows(fields(domain=TEXT, methods=each(fields(gamma=NUMBER, speedup=SPREAD)))),
+        lengths=rows(
+            fields(domain=TEXT, methods=each(fields(gamma=NUMBER, speedup=SPREAD))), least=0
+        ),
     ),
     "speed": fields(
         profile=PROFILE,

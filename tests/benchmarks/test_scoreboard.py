@@ -175,6 +175,7 @@ def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
         ("--prompts 1", "--prompts: must be at least 2"),
         ("--new-tokens 4", "--new-tokens: must be at least 10"),
         ("--temperatures -1", "must be ≥ 0"),
+        ("--lengths 0", "must be whole numbers ≥ 1"),
         ("--minutes 0", "must be above 0"),
     ],
 )
