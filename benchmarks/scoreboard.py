@@ -55,7 +55,7 @@ from .smollm2 import STOP
 from .speed import Bench, Contender, Setting, Turns, contenders, drafted_shape, take_turns
 
 GAMMA = 4
-LENGTHS = (1, 2, 4, 8)
+LENGTHS = [1, 2, 4, 8]
 SWEPT = ("draft model", "EAGLE-1, a chain", "early exit", "prompt lookup", "n-gram model")
 """What is measured at several draft lengths too."""
 CLOCKS = {"wall": perf_counter, "cpu": process_time}
