@@ -123,18 +123,20 @@ def parsed(text: str) -> dict | None:
         return None
 
 
-def every_setting(bench: Bench, kept: Kept, minutes: float | None) -> list[dict]:
+def every_setting(
+    bench: Bench, kept: Kept, minutes: float | None, how: Callable | None = None
+) -> list[dict]:
     """Measure what is not kept yet; rows in the order of the settings.
 
     minutes: for all of them together, each having an equal part of what is left; a setting takes
-    `bench.least` turns in any case.
+    `bench.least` turns in any case. how: what measures a setting, None: `speed.measure`.
     """
     began = perf_counter()
     left = [setting for setting in bench.settings if kept.find(asdict(setting)) is None]
     for place, setting in enumerate(left):
         now = perf_counter()
         share = (began + 60 * minutes - now) / (len(left) - place) if minutes else math.inf
-        kept.add(measure(bench, setting, now + share))
+        kept.add((how or measure)(bench, setting, now + share))
     return [kept.find(asdict(setting)) for setting in bench.settings]
 
 

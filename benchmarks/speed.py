@@ -25,7 +25,7 @@ from specdec_lite.acceptance.rule import RuleFunction
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate, ratio
-from specdec_lite.speculation import Drafter, Shape, Step
+from specdec_lite.speculation import Drafter, Shape, Step, Verifier
 from specdec_lite.training.blockwise import COUNT
 
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
@@ -72,6 +72,7 @@ class Bench:
     Attributes:
         load: a dtype's name → the pair in it.
         prompts: {domain: rows of token ids}, equally many of each domain.
+        rules: of the drafters, by name, that another rule than the default judges.
         gammas: draft lengths; the first one leads.
         turns, least: paired turns a setting, and the fewest that a deadline leaves of them.
         stops: the tokens that end a text before `new_tokens`.
@@ -90,6 +91,7 @@ class Bench:
     stops: Sequence[int] = ()
     seed: int = 0
     drafters: dict[str, Callable[[Pair, int], Drafter]] = field(default_factory=lambda: DRAFTERS)
+    rules: dict[str, RuleFunction | Verifier] = field(default_factory=lambda: RULES)
     hugging_face: Callable | None = None
     pairs: dict[str, Pair] = field(default_factory=dict)
 
@@ -134,13 +136,13 @@ class Contender:
     drafter: Drafter | None = None
     name: str | None = None
     gamma: int | None = None
-    rule: RuleFunction | None = None
+    rule: RuleFunction | Verifier | None = None
 
 
 def ours(
     target: CausalLM,
     drafter: Drafter | None,
-    rule: RuleFunction | None,
+    rule: RuleFunction | Verifier | None,
     new_tokens: int,
     temperature: float,
     stops: Sequence[int] = (),
@@ -198,7 +200,7 @@ def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
     temperature = setting.temperature
 
     def contender(target, drafter=None, *about) -> Contender:
-        rule = RULES.get(about[0]) if about else None
+        rule = bench.rules.get(about[0]) if about else None
         run = ours(target, drafter, rule, bench.new_tokens, temperature, bench.stops)
         return Contender(run, drafter, *about, rule=rule)
 
@@ -211,7 +213,7 @@ def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
             run = theirs(bench.hugging_face, bench.new_tokens, temperature, assisted)
             every[name] = Contender(run)
     for name, make in bench.drafters.items():
-        if name in RULES and temperature == 0:
+        if name in bench.rules and temperature == 0:
             continue
         seen: list[Shape | None] = []
         for gamma in bench.gammas:

@@ -21,6 +21,7 @@ from specdec_lite.exercises import (
     medusa,
     memory,
     payoff,
+    predictable,
     self_drafts,
     serving,
     speed,
@@ -635,6 +636,50 @@ STOPPING = [
     ),
 ]
 
+PREDICTABLE = [
+    (
+        predictable.check_alpha_at,
+        lambda right, p, q, t: predictable._alpha(p, q, t, 1.0),
+        "the draft draws at it too",
+    ),
+    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1.0), "does nothing"),
+    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "are divided by"),
+    (
+        predictable.check_nucleus_alpha,
+        lambda right, p, q, top_p: np.minimum(
+            kept := predictable._nucleus(p, top_p), (cut := (kept > 0) * q) / cut.sum()
+        ).sum(),
+        "cannot know the target's nucleus",
+    ),
+    (
+        predictable.check_nucleus_alpha,
+        lambda right, p, q, top_p: np.minimum(predictable._nucleus(p, top_p), q).sum(),
+        "cut to its nucleus too",
+    ),
+    (
+        predictable.check_nucleus_alpha,
+        lambda right, p, q, top_p: right(p, q, 1.0),
+        "nothing is cut",
+    ),
+    (
+        predictable.check_mixed_tokens,
+        lambda right, share, easy, hard, gamma: theory.expected_tokens(
+            share * easy + (1 - share) * hard, gamma
+        ),
+        "average the lengths",
+    ),
+    (
+        predictable.check_mixed_tokens,
+        lambda right, share, easy, hard, gamma: right(1 - share, easy, hard, gamma),
+        "exchange the two",
+    ),
+    (
+        predictable.check_mixed_tokens,
+        lambda right, share, easy, hard, gamma: right(share, easy, hard, gamma) - 1,
+        "one token of the target's own",
+    ),
+]
+
 TREES = [
     (
         trees.check_sibling_acceptance,
@@ -783,6 +828,7 @@ MISTAKES = [
     *GPU,
     *EAGLE,
     *LEVERS,
+    *PREDICTABLE,
     *LOOKAHEAD,
     *STOPPING,
     *SELF_DRAFTS,

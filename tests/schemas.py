@@ -68,6 +68,54 @@ SCHEMAS = {
             )
         ),
     ),
+    "scoreboard": fields(
+        model=TEXT,
+        clock=TEXT,
+        threads=NUMBER,
+        gamma=NUMBER,
+        new_tokens=NUMBER,
+        prompts_per_kind=NUMBER,
+        methods=each(
+            fields(
+                source=TEXT,
+                chapter=TEXT,
+                rule={"type": ["string", "null"]},
+                lossless=TRUTH,
+                bytes=NUMBER,
+                minutes=MAYBE,
+            )
+        ),
+        rows=rows(
+            fields(
+                domain=TEXT,
+                temperature=NUMBER,
+                turns=NUMBER,
+                plain=fields(seconds=NUMBER, round=NUMBER),
+                methods=each(
+                    fields(
+                        name=TEXT,
+                        gamma=NUMBER,
+                        levels=NUMBER,
+                        nodes=NUMBER,
+                        tau=SPREAD,
+                        positions=rows(NUMBER, 0),
+                        empty=NUMBER,
+                        used=NUMBER,
+                        c=NUMBER,
+                        verify=NUMBER,
+                        overhead=NUMBER,
+                        speedup=SPREAD,
+                        formula=MAYBE,
+                        from_costs=NUMBER,
+                        same=NUMBER,
+                    )
+                ),
+            )
+        ),
+        lengths=rows(
+            fields(domain=TEXT, methods=each(fields(gamma=NUMBER, speedup=SPREAD))), least=0
+        ),
+    ),
     "speed": fields(
         profile=PROFILE,
         packed=each(TRUTH),

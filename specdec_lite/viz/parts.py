@@ -98,18 +98,38 @@ def settled_text(tokens: Sequence[str], depths: Sequence[int], layers: int) -> D
     """
     if len(tokens) != len(depths):
         raise ValueError(f"depths holds {len(depths)} numbers for {len(tokens)} tokens")
+    alt = f"A text of {len(tokens)} tokens, with a depth of 1 to {layers} below each."
+    return marked_text(tokens, [depth / layers for depth in depths], depths, alt)
+
+
+def accepted_text(tokens: Sequence[str], rates: Sequence[float]) -> Drawing:
+    """A text with the chance below each token, in percent, that a draft there is accepted.
+
+    rates: 0 … 1. ValueError where there are not as many rates as tokens.
+    """
+    if len(tokens) != len(rates):
+        raise ValueError(f"rates holds {len(rates)} numbers for {len(tokens)} tokens")
+    alt = (
+        f"A text of {len(tokens)} tokens with the acceptance below each, from"
+        f" {min(rates):.0%} to {max(rates):.0%}, {sum(rates) / len(rates):.0%} on average."
+    )
+    labels = [round(100 * rate) for rate in rates]
+    return marked_text(tokens, [1 - rate for rate in rates], labels, alt)
+
+
+def marked_text(tokens: Sequence[str], shares: Sequence[float], labels, alt: str) -> Drawing:
+    """Tokens with a label and a line below each, from green (share 0) to red (share 1)."""
     spans = []
-    for token, depth in zip(tokens, depths):
-        share = round(60 * depth / layers)
+    for token, part, label in zip(tokens, shares, labels):
+        share = round(60 * part)
         word = escape(token).replace("\n", "⏎")
         spans.append(
             '<span style="display: inline-flex; flex-direction: column; align-items: center;'
             f" white-space: pre; border-bottom: 4px solid color-mix(in srgb,"
             f" {PALETTE['rejected']} {share}%, {PALETTE['accepted']} {60 - share}%); "
             f'margin: 0 1px 6px 0"><span>{word}</span>'
-            f'<small style="font-size: 11px">{depth}</small></span>'
+            f'<small style="font-size: 11px">{label}</small></span>'
         )
-    alt = f"A text of {len(tokens)} tokens, with a depth of 1 to {layers} below each."
     return Drawing(
         '<div style="display: flex; flex-wrap: wrap; line-height: 1.3; font-family:'
         f' ui-monospace, Menlo, Consolas, monospace" role="img" aria-label="{alt}">'

@@ -11,7 +11,7 @@ from javascript import evaluate
 from mounting import says
 
 from specdec_lite import theory
-from specdec_lite.viz.parts import METHODS, parts, settled_text
+from specdec_lite.viz.parts import METHODS, accepted_text, parts, settled_text
 from specdec_lite.viz.skip_switches import SkipSwitches
 
 LAYERS = 3
@@ -114,3 +114,8 @@ def test_drawings_say_what_they_show():
     assert "&lt;b&gt;" in text.html and "⏎" in text.html and "<b>" not in text.html
     with pytest.raises(ValueError, match="2 numbers for 1 tokens"):
         settled_text(["a"], [1, 2], 3)
+    rated = accepted_text(["a", "<b>"], [0.5, 1.0])
+    assert repr(rated).endswith("from 50% to 100%, 75% on average.")
+    assert "&lt;b&gt;" in rated.html and ">50<" in rated.html and ">100<" in rated.html
+    with pytest.raises(ValueError, match="1 numbers for 2 tokens"):
+        accepted_text(["a", "b"], [0.5])

@@ -1,0 +1,166 @@
+"""The scoreboard's table: order, filters and the frontier, what it makes of a recording, and its use
+by keyboard and mouse.
+"""
+
+import pytest
+import traitlets
+from browsing import accessibility_faults
+from javascript import evaluate
+from mounting import outside_the_frame, says
+
+from specdec_lite.measure.results import Recording
+from specdec_lite.viz import Scoreboard
+
+
+def ask(name, *arguments):
+    return evaluate("scoreboard", [{"name": name, "args": list(arguments)}])[0]
+
+
+def spread(value, half=0.1):
+    return {"value": value, "interval": [value - half, value + half]}
+
+
+def entry(name, speedup, tau=2.0):
+    return {
+        "name": name,
+        "tau": spread(tau),
+        "alpha": {"value": None, "interval": None} if name == "copy" else spread(0.7),
+        "speedup": spread(speedup),
+        "used": 0.5,
+        "c": 0.1,
+        "verify": 1.0,
+        "formula": None if name == "copy" else 1.5,
+        "positions": [0.8, 0.5],
+        "same": 1.0,
+    }
+
+
+ABOUT = {
+    "draft": ("model", "notebooks/05_draft_then_verify", True, 5_000_000),
+    "copy": ("text", "notebooks/08_model_free", True, 200),
+    "heads": ("heads", "notebooks/14_medusa", True, 6_000_000),
+    "draft × typical": ("model", "notebooks/14_medusa", False, 5_000_000),
+}
+SPEEDS = {
+    ("code", 0.0): {"draft": 2.0, "copy": 1.2, "heads": 0.9},
+    ("prose", 0.0): {"draft": 1.0, "copy": 0.8, "heads": 0.8},
+    ("code", 1.0): {"draft": 1.8, "copy": 0.9, "heads": 0.8, "draft × typical": 2.4},
+}
+DATA = {
+    "methods": {
+        name: dict(
+            source=source, chapter=chapter, lossless=lossless, bytes=size, minutes=3.0, rule=None
+        )
+        for name, (source, chapter, lossless, size) in ABOUT.items()
+    },
+    "rows": [
+        {
+            "domain": domain,
+            "temperature": temperature,
+            "plain": {"seconds": 0.01, "round": 1.1},
+            "methods": {name: entry(name, speed) for name, speed in speeds.items()},
+        }
+        for (domain, temperature), speeds in SPEEDS.items()
+    ],
+    "drift": {"draft × typical": {"mean": 0.2, "most": 0.4, "places": 6}},
+}
+RECORDING = Recording("scoreboard", "all", "2026-01-31", "python", "a machine", {"a": "1"}, DATA)
+
+
+def test_a_recording_becomes_rows_and_settings():
+    board = Scoreboard.of(RECORDING)
+    assert [setting["name"] for setting in board.settings] == [
+        "every kind of text, greedy",
+        "code, greedy",
+        "prose, greedy",
+        "every kind of text, temperature 1",
+        "code, temperature 1",
+        "prose, temperature 1",
+    ]
+    rows = {row["name"]: row for row in board.rows}
+    together, code, prose, *at_1 = rows["draft"]["cells"]
+    assert together["speedup"] == pytest.approx(2**0.5) and together["interval"] is None
+    assert (code["speedup"], prose["speedup"]) == (2.0, 1.0)
+    assert code["ceiling"] == pytest.approx(2.2)  # τ of a round over a pass, in plain rounds
+    assert code["same"] == 1.0 and at_1[1]["same"] is None and at_1[2] is None
+    assert rows["copy"]["cells"][0]["alpha"] is None
+    assert rows["draft × typical"]["cells"][:3] == [None] * 3
+    assert [row["drift"] for row in board.rows] == [0.0, 0.0, 0.0, 0.2]
+
+
+def test_what_is_no_recording_is_refused():
+    with pytest.raises(TypeError, match="recording is a dict"):
+        Scoreboard.of(DATA)
+    with pytest.raises(traitlets.TraitError):
+        Scoreboard.of(RECORDING, law="all of them")
+
+
+def test_order_puts_what_is_not_known_last():
+    rows = [{"name": "a", "x": None}, {"name": "b", "x": 1}, {"name": "c", "x": 3}]
+    names = lambda key, down: "".join(row["name"] for row in ask("sorted", rows, key, down))
+    assert names("x", False) == "bca" and names("x", True) == "cba"
+    assert names("name", True) == "cba" and names("missing", True) == "abc"
+
+
+def test_filters():
+    rows = [{"source": "text", "lossless": True}, {"source": "model", "lossless": False}]
+    assert ask("shown", rows, "all", "all") == rows
+    assert ask("shown", rows, "text", "all") == rows[:1]
+    assert ask("shown", rows, "all", "lossy") == rows[1:]
+    assert ask("shown", rows, "model", "lossless") == []
+
+
+def test_the_frontier_is_what_nothing_beats():
+    rows = [
+        {"name": name, "bytes": size, "speedup": speed}
+        for name, size, speed in [
+            ("cheap", 1, 1.1),
+            ("as cheap, slower", 1, 1.0),
+            ("middle", 5, 1.5),
+            ("dear and slow", 9, 1.4),
+            ("dear, no faster", 9, 1.5),
+            ("fastest", 9, 2.0),
+            ("unknown", None, 3.0),
+        ]
+    ]
+    assert ask("frontier", rows, "bytes") == ["cheap", "middle", "fastest"]
+
+
+def test_sizes_are_said_in_their_unit():
+    said = [ask("sized", value) for value in (0, 215, 4321, 262_392, 5_124_178, 25_196_593)]
+    assert said == ["0 B", "215 B", "4.3 kB", "262 kB", "5.1 MB", "25 MB"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
+def test_sorted_filtered_and_chosen(mounted, width, theme):
+    page = mounted(Scoreboard.of(RECORDING, setting=4), width, theme)
+    names = lambda: page.locator("tbody th").all_text_contents()
+    assert names() == ["draft × typical", "draft", "copy", "heads"]
+    page.get_by_role("button", name="holds").click()
+    assert names() == ["copy", "draft", "draft × typical", "heads"]
+    page.get_by_role("button", name="holds").press("Enter")
+    assert names()[0] == "heads"
+    assert page.locator("thead th[aria-sort]").get_attribute("aria-sort") == "descending"
+    says(page, ".sdl-task-state", "Choose a row")
+    starred = page.locator("tbody tr", has_text="*").locator("th").all_text_contents()
+    assert starred == ["draft × typical"]  # 2.4 is above 2.2
+    page.get_by_label("rules").select_option("lossless")
+    assert "draft × typical" not in names()
+    page.get_by_role("button", name="heads", exact=True).click()
+    says(page, ".sdl-task-state", "Another row")
+    says(page, ".sdl-summary", "heads, code, temperature 1: 0.80×")
+    says(page, ".sdl-summary", "measured ÷ predicted is 0.53")  # .8 against 1.5
+    says(page, ".sdl-summary", "It holds 6.0 MB, after 3 minutes of training.")
+    page.get_by_role("button", name="copy", exact=True).click()
+    says(page, ".sdl-task-state", "Solved")
+    page.get_by_label("rules").select_option("all")
+    page.get_by_label("picture").select_option("drift")
+    assert page.locator("svg .sdl-pick").count() == 4
+    page.locator("svg .sdl-pick[data-name='draft × typical']").click(force=True)
+    says(page, ".sdl-summary", "moves by 0.200")
+    page.get_by_label("text", exact=True).select_option("0")
+    assert names() == ["heads", "draft", "copy"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert outside_the_frame(page, {"cost": "bytes"}) == []
+    assert accessibility_faults(page) == []
