@@ -1,8 +1,13 @@
-"""Tables of results: Markdown, which every place that shows a notebook sets as a table."""
+"""Tables of results: Markdown, which every place that shows a notebook sets as a table; and a text
+with a number below each of its tokens.
+"""
 
 from collections.abc import Iterable, Sequence
+from html import escape
 
-from IPython.display import Markdown
+from IPython.display import HTML, Markdown
+
+from specdec_lite.viz.theme import PALETTE
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> Markdown:
@@ -18,3 +23,29 @@ def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> 
     lines = [list(heads), ["---"] * len(heads), *rows]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return Markdown(f"*{caption}*\n\n{body}" if caption else body)
+
+
+def settled_text(tokens: Sequence[str], depths: Sequence[int], layers: int) -> HTML:
+    """A text with the depth below each token from which on the argmax was the final one.
+
+    ValueError where there are not as many depths as tokens.
+    """
+    if len(tokens) != len(depths):
+        raise ValueError(f"depths holds {len(depths)} numbers for {len(tokens)} tokens")
+    spans = []
+    for token, depth in zip(tokens, depths):
+        share = round(60 * depth / layers)
+        word = escape(token).replace("\n", "⏎")
+        spans.append(
+            '<span style="display: inline-flex; flex-direction: column; align-items: center;'
+            f" white-space: pre; border-bottom: 4px solid color-mix(in srgb,"
+            f" {PALETTE['rejected']} {share}%, {PALETTE['accepted']} {60 - share}%); "
+            f'margin: 0 1px 6px 0"><span>{word}</span>'
+            f'<small style="font-size: 11px">{depth}</small></span>'
+        )
+    alt = f"A text of {len(tokens)} tokens, with a depth of 1 to {layers} below each."
+    return HTML(
+        '<div style="display: flex; flex-wrap: wrap; line-height: 1.3; font-family:'
+        f' ui-monospace, Menlo, Consolas, monospace" role="img" aria-label="{alt}">'
+        f"{''.join(spans)}</div>"
+    )
