@@ -230,6 +230,27 @@ SCHEMAS = {
         ),
         rounds=rows(fields(domain=TEXT, method=TEXT, temperature=NUMBER, tau=NUMBER, fed=NUMBER)),
     ),
+    "openings": fields(
+        models=each(
+            fields(
+                draft=TEXT,
+                gammas=rows(NUMBER, 2),
+                rows=rows(
+                    fields(
+                        temperature=NUMBER,
+                        texts=NUMBER,
+                        tokens=NUMBER,
+                        every=SPREAD,
+                        first=each(SPREAD),
+                        shuffled=each(SPREAD),
+                        first_fall=SPREAD,
+                        shuffled_fall=SPREAD,
+                    ),
+                    2,
+                ),
+            )
+        )
+    ),
     "stages": fields(
         profile=PROFILE,
         rows=rows(
