@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
         " the target wrote; intervals by text",
         " ".join(["python -m benchmarks.openings", *given]),
     )
-    done = json.loads(options.out.read_text("utf-8"))["models"] if options.out.exists() else {}
+    done = json.loads(options.out.read_text("utf-8"))["targets"] if options.out.exists() else {}
     for name, make in models.items():
         if name in done:
             continue
@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
             for temperature in (0.0, 1.0)
         ]
         done[name] = {"draft": about, "gammas": list(GAMMAS), "rows": rows}
-        results.save(options.out, stamp, {"models": done})
+        results.save(options.out, stamp, {"targets": done})
     return options.out
 
 

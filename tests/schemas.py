@@ -231,7 +231,7 @@ SCHEMAS = {
         rounds=rows(fields(domain=TEXT, method=TEXT, temperature=NUMBER, tau=NUMBER, fed=NUMBER)),
     ),
     "openings": fields(
-        models=each(
+        targets=each(
             fields(
                 draft=TEXT,
                 gammas=rows(NUMBER, 2),
@@ -253,14 +253,20 @@ SCHEMAS = {
     ),
     "stages": fields(
         profile=PROFILE,
-        rows=rows(
+        targets=each(
             fields(
-                dtype=TEXT,
-                domain=TEXT,
-                temperature=NUMBER,
-                tokens_per_second=each(NUMBER),
-                drafters=each(fields(**EXPLAINED)),
-                **EXPLAINED,
+                draft=TEXT,
+                rows=rows(
+                    fields(
+                        dtype=TEXT,
+                        domain=TEXT,
+                        temperature=NUMBER,
+                        turns=NUMBER,
+                        tokens_per_second=each(NUMBER),
+                        drafters=each(fields(**EXPLAINED)),
+                        **EXPLAINED,
+                    )
+                ),
             )
         ),
     ),

@@ -54,10 +54,10 @@ def test_the_recording_is_made_once(tmp_path):
     assert openings.main(given, {"toy": toy}) == out
     found = json.loads(out.read_text("utf-8"))
     jsonschema.validate(found, SCHEMAS["openings"])
-    found["models"]["toy"]["draft"] = "kept"
+    found["targets"]["toy"]["draft"] = "kept"
     out.write_text(json.dumps(found), encoding="utf-8")
     openings.main(given, {"toy": toy, "again": toy})
-    found = json.loads(out.read_text("utf-8"))["models"]
+    found = json.loads(out.read_text("utf-8"))["targets"]
     assert found["toy"]["draft"] == "kept" and found["again"]["draft"] == "another"
     with pytest.raises(SystemExit):
         openings.main(["--texts", "0"], {})
