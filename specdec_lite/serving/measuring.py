@@ -75,11 +75,20 @@ class Measured:
     batches: dict[int, float]
 
 
+def reader(drafter: Drafter) -> CausalLM | None:
+    """The model that drafts from the text alone; None where none does, or where it reads the
+    target's states too, which a text does not hold.
+    """
+    return None if drafter.hidden_layers else drafter.draft_model()
+
+
 def without_decoding(
     target: CausalLM, drafter: Drafter, domains: dict[str, list[Tensor]]
 ) -> tuple[dict, dict]:
-    """({domain: Offline of every text}, {control: acceptance}); both empty where no model drafts."""
-    draft = drafter.draft_model()
+    """({domain: Offline of every text}, {control: acceptance}); both empty where no model drafts
+    from the text alone.
+    """
+    draft = reader(drafter)
     if draft is None:
         return {}, {}
     found = {name: [offline(target, draft, row) for row in rows] for name, rows in domains.items()}
@@ -148,7 +157,7 @@ def examine(
     """What the questions about faults look at."""
     prompt = loop.texts[0][0][:LEAST]
     itself = ModelDrafter(target, max(1, min(loop.levels, 4)))
-    draft = drafter.draft_model()
+    draft = reader(drafter)
     openings: list[Opening] = []
     sampled: list[Opening] = []
     was_chosen = False

@@ -18,7 +18,7 @@ from broken_drafts import (
 from models_zoo import native
 
 from specdec_lite import __main__ as command, diagnose, load_pair, theory
-from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters import EagleDrafter, ModelDrafter
 from specdec_lite.serving import verdict
 from specdec_lite.serving.faults import Evidence, faults
 
@@ -149,6 +149,13 @@ def test_a_drafter_without_a_model_is_measured_in_the_loop_alone():
     found = diagnose(PAIR.target, printed()(3), texts(1), 16)
     assert found.offline == {} and found.controls == {} and found.c is None
     assert found.c_in_loop > 0 and found.verdict
+
+
+def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
+    drafter = EagleDrafter.from_pretrained(PAIR.target, 1)
+    found = diagnose(PAIR.target, drafter, texts(1), 16)
+    assert found.offline == {} and found.controls == {} and not named(found)
+    assert found.c > 0 and found.tau["value"] > 1
 
 
 def test_the_report_is_text_a_page_and_json(sound):
