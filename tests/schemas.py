@@ -304,6 +304,9 @@ SCHEMAS = {
         growth=rows(
             fields(temperature=NUMBER, nodes=NUMBER, way=TEXT, fed=NUMBER, tokens=NUMBER), 12
         ),
+        smollm2=rows(
+            fields(temperature=NUMBER, nodes=NUMBER, way=TEXT, fed=NUMBER, tokens=NUMBER), 6
+        ),
         judged=rows(fields(temperature=NUMBER, rule=TEXT, tokens=NUMBER)),
         batches=rows(
             fields(temperature=NUMBER, sequences=NUMBER, batch=NUMBER, tree=NUMBER, tokens=NUMBER)
