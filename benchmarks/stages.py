@@ -75,7 +75,9 @@ def relay(pair, gamma: int) -> Drafter:
 @cache
 def trigram(tokenizer) -> Counts:
     """Counts of the reference topics."""
-    ids = [token for text in training_text()["docs"] for token in tokenizer.encode(text, verbose=False)]
+    ids = [
+        token for text in training_text()["docs"] for token in tokenizer.encode(text, verbose=False)
+    ]
     return Counts(ids, len(tokenizer), 3)
 
 
