@@ -1,21 +1,27 @@
-"""Where a cascade pays and where the calls eat it: speed of drafts with and without a stage below.
+"""Where a cascade pays and where the calls eat it: speed of drafts with and without stages below.
 
-    python -m benchmarks.stages --minutes 15     # on two quiet cores; writes results/stages-<machine>.json
+    python -m benchmarks.stages --minutes 15     # on two quiet cores; writes results/stages.json
+    python -m benchmarks.stages --models smollm2 --gammas 4 --new-tokens 48
 
-The shipped pair in float32, paired turns in random order, as `speed` measures them: the draft alone,
-the draft with a table below it (vertical) and before one (horizontal), Jacobi and Lookahead.
+Paired turns in random order, as `speed` measures them: the draft alone, with one stage below it (a
+table), with two (a trigram model, for which prompt lookup drafts), with a table behind it, Jacobi
+and Lookahead. SmolLM2's draft is SmolLM2 without some blocks: a dear one, where the pair's is cheap.
+A model that is there is not measured again: delete the file to begin anew.
 """
 
 import argparse
+import copy
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
 import torch
 
-from specdec_lite import load_pair, results, timing
+from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
 from specdec_lite.drafters import (
     CascadeDrafter,
     Context,
@@ -23,14 +29,22 @@ from specdec_lite.drafters import (
     JacobiDrafter,
     LookaheadDrafter,
     ModelDrafter,
+    NgramModel,
+    PromptLookupDrafter,
     RelayDrafter,
     Session,
     draft_chain,
 )
-from specdec_lite.loading.corpus import evaluation_prompts
+from specdec_lite.drafters.indexes import Counts
+from specdec_lite.loading.corpus import evaluation_prompts, training_text
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.loading.smollm2_tasks import TASKS, chat
 from specdec_lite.proposal import Proposal
 
 from .speed import Bench, measure
+
+SKIPPED = (12, 16, 20)
+"""Blocks that SmolLM2's draft has not."""
 
 
 class RecentDrafter(Drafter, Session):
@@ -58,48 +72,111 @@ def relay(pair, gamma: int) -> Drafter:
     return RelayDrafter([(ModelDrafter(pair.draft, first), first), (RecentDrafter(), 2)])
 
 
-DRAFTERS: dict[str, Callable] = {
+@cache
+def trigram(tokenizer) -> Counts:
+    """Counts of the reference topics."""
+    ids = [
+        token for text in training_text()["docs"] for token in tokenizer.encode(text, verbose=False)
+    ]
+    return Counts(ids, len(tokenizer), 3)
+
+
+def four_levels(pair: Pair, gamma: int) -> Drafter:
+    """target ← draft ← trigram ← lookup."""
+    below = CascadeDrafter(NgramModel(trigram(pair.tokenizer)), PromptLookupDrafter(4), gamma)
+    return CascadeDrafter(pair.draft, below, gamma)
+
+
+DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "draft": lambda pair, gamma: ModelDrafter(pair.draft, gamma),
     "draft_over_table": lambda pair, gamma: CascadeDrafter(pair.draft, RecentDrafter(), gamma),
+    "draft_over_lookup": lambda pair, gamma: CascadeDrafter(
+        pair.draft, PromptLookupDrafter(4), gamma
+    ),
+    "four_levels": four_levels,
     "draft_then_table": relay,
     "jacobi": lambda pair, gamma: JacobiDrafter(gamma),
     "lookahead": lambda pair, gamma: LookaheadDrafter(3, 3, 3),
 }
 
 
-def main(arguments: list[str] | None = None, bench: Bench | None = None) -> Path:
+def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:
+    """The same model with some of its blocks left out; the others are shared, not copied."""
+    model = copy.copy(target.model)
+    model._modules = dict(model._modules)
+    model.blocks = torch.nn.ModuleList(
+        block for place, block in enumerate(target.model.blocks) if place not in blocks
+    )
+    model.config = replace(target.model.config, num_layers=len(model.blocks))
+    return CausalLM(model)
+
+
+def shipped(options: argparse.Namespace) -> tuple[Bench, str]:
+    """(what is measured, its draft)."""
+    pair = load_pair(device="cpu", dtype="float32")
+    prompts = {
+        domain: [
+            torch.tensor(pair.tokenizer.encode(row["text"])) for row in rows[: options.prompts]
+        ]
+        for domain, rows in evaluation_prompts().items()
+    }
+    return Bench(load=lambda dtype: pair, prompts=prompts), "the shipped draft"
+
+
+def smollm2(options: argparse.Namespace) -> tuple[Bench, str]:
+    target, tokenizer = load_smollm2("cpu", "float32")
+    pair = Pair(target, without_blocks(target, SKIPPED), tokenizer)
+    prompts = {
+        kind: [torch.tensor(chat(tokenizer, task.text)) for task in TASKS[kind][: options.prompts]]
+        for kind in ("edit", "story")
+    }
+    bench = Bench(load=lambda dtype: pair, prompts=prompts, temperatures=(0.0,), stops=(2,))
+    return bench, f"itself without blocks {', '.join(map(str, SKIPPED))}"
+
+
+MODELS: dict[str, Callable] = {"pair": shipped, "smollm2": smollm2}
+
+
+def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODELS) -> Path:
+    """The command line; returns the recording's path. models: {name: (Bench, its draft) from the
+    options}.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.stages", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--minutes", type=float, default=15.0)
+    parser.add_argument("--models", nargs="+", choices=models, default=list(models))
+    parser.add_argument("--minutes", type=float, default=15.0, help="for each model")
+    parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--prompts", type=int, default=6, help="of each domain")
+    parser.add_argument("--least", type=int, default=20, help="turns that --minutes leaves")
     parser.add_argument("--new-tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path, help="default: results/stages-<machine>.json")
+    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+    parser.add_argument("--out", type=Path, default=results.FOLDER / "stages.json")
     options = parser.parse_args(arguments)
-    if bench is None:
-        pair = load_pair(device="cpu", dtype="float32")
-        texts = evaluation_prompts()
-        encoded = {
-            domain: [
-                torch.tensor(pair.tokenizer.encode(item["text"]))
-                for item in items[: options.prompts]
-            ]
-            for domain, items in texts.items()
-        }
-        bench = Bench(load=lambda dtype: pair, prompts=encoded)
-    bench = replace(
-        bench, gammas=(4, 8), dtypes=("float32",), new_tokens=options.new_tokens, drafters=DRAFTERS
-    )
-    share = 60 * options.minutes / len(bench.settings)
-    rows = [measure(bench, setting, perf_counter() + share) for setting in bench.settings]
     given = sys.argv[1:] if arguments is None else arguments
     stamp = results.stamp(
-        "speed of drafts with a stage below or behind them, over plain decoding",
+        "speed of drafts with stages below or behind them, over plain decoding",
         " ".join(["python -m benchmarks.stages", *given]),
     )
-    machine = results.slug(stamp["machine"])
-    out = options.out or results.FOLDER / f"stages-{machine}.json"
-    return results.save(out, stamp, {"profile": timing.machine_profile("cpu"), "rows": rows})
+    done = json.loads(options.out.read_text("utf-8"))["targets"] if options.out.exists() else {}
+    for name in options.models:
+        if name in done:
+            continue
+        bench, draft = models[name](options)
+        bench = replace(
+            bench,
+            gammas=options.gammas,
+            dtypes=("float32",),
+            new_tokens=options.new_tokens,
+            least=options.least,
+            drafters={each: DRAFTERS[each] for each in options.drafters},
+        )
+        share = 60 * options.minutes / len(bench.settings)
+        rows = [measure(bench, setting, perf_counter() + share) for setting in bench.settings]
+        done[name] = {"draft": draft, "rows": rows}
+        profile = timing.machine_profile("cpu")
+        results.save(options.out, stamp, {"profile": profile, "targets": done})
+    return options.out
 
 
 if __name__ == "__main__":

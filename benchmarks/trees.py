@@ -21,8 +21,25 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed import Bench, Contender, ours, ratio, take_turns
-from specdec_lite import TokenTree, acceptance, corpus, generate, load_pair, results, theory, timing
-from specdec_lite.drafters import MergedDrafter, ModelDrafter, ShapedDrafter, SpecExecDrafter
+from specdec_lite import (
+    TokenTree,
+    acceptance,
+    corpus,
+    generate,
+    load_pair,
+    load_smollm2,
+    results,
+    theory,
+    timing,
+)
+from specdec_lite.drafters import (
+    EagleDrafter,
+    Growth,
+    MergedDrafter,
+    ModelDrafter,
+    ShapedDrafter,
+    SpecExecDrafter,
+)
 from specdec_lite.drafters.grow import drawn_then_chosen, with_replacement
 from specdec_lite.drafters.shapes import (
     balanced,
@@ -31,7 +48,9 @@ from specdec_lite.drafters.shapes import (
     fastest_shape,
     sibling_rates,
 )
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import Pair
+from specdec_lite.loading.smollm2_tasks import TASKS, chat
 from specdec_lite.speculation import Drafter, Step
 
 TEMPERATURES = (1.0, 0.6, 0.3, 0.1)
@@ -39,6 +58,12 @@ NODES = (1, 2, 4, 8, 16, 32, 64)
 KS = (1, 2, 3, 5, 9, 13, 17, 25, 33, 49, 65)
 SIBLINGS = 4
 GAMMA = 4
+LEVELS = 5
+"""Of EAGLE's trees, at most."""
+RANKS = (0.4, 0.12, 0.06, 0.04)
+"""How often a rank is the next token, for EAGLE's fixed tree."""
+SMALL = (4, 8, 16)
+"""Nodes of SmolLM2's trees."""
 
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
@@ -210,6 +235,11 @@ def binary(nodes: int) -> TokenTree:
     )
 
 
+def eagle2(target: CausalLM, nodes: int) -> Drafter:
+    """The head that ships for a target, its tree grown by confidence."""
+    return EagleDrafter.from_pretrained(target, 2, draft=Growth(4, min(nodes, LEVELS), nodes))
+
+
 def contenders(pair: Pair, vector: Sequence[float], nodes: int) -> dict[str, Drafter]:
     """Ways to spend so many drafted nodes; any drafter of trees may stand here."""
     draft = pair.draft
@@ -224,6 +254,7 @@ def contenders(pair: Pair, vector: Sequence[float], nodes: int) -> dict[str, Dra
             draft, best_shape(vector, nodes), drawn_then_chosen
         ),
         "most probable (SpecExec)": SpecExecDrafter(draft, nodes),
+        "grown by confidence (EAGLE-2)": eagle2(pair.target, nodes),
         "merged chains": MergedDrafter([ModelDrafter(draft, depth)] * widths[0]),
     }
 
@@ -232,22 +263,53 @@ def growth(
     pair: Pair, vectors: dict, ids: Sequence[Tensor], tokens: int, sizes=NODES
 ) -> list[dict]:
     """Tokens a pass against nodes, for every way, at temperatures 0 and 1."""
-    rows = []
-    for temperature in (0.0, 1.0):
-        for nodes in sizes:
-            for name, drafter in contenders(pair, vectors[f"{temperature:g}"], nodes).items():
-                steps = decode(pair, drafter, ids, tokens, temperature)
-                rows.append(
-                    {
-                        "temperature": temperature,
-                        "nodes": nodes,
-                        "way": name,
-                        "fed": sum(1 + len(step.tree) for step in steps) / len(steps),
-                        "tokens": sum(len(step.tokens) for step in steps) / len(steps),
-                    }
-                )
-                print(rows[-1], flush=True)
-    return rows
+    return [
+        grown(pair, name, drafter, nodes, ids, tokens, temperature)
+        for temperature in (0.0, 1.0)
+        for nodes in sizes
+        for name, drafter in contenders(pair, vectors[f"{temperature:g}"], nodes).items()
+    ]
+
+
+def grown(pair, name: str, drafter: Drafter, nodes: int, ids, tokens: int, temperature) -> dict:
+    """What one way of spending so many nodes gives."""
+    steps = decode(pair, drafter, ids, tokens, temperature)
+    row = {
+        "temperature": temperature,
+        "nodes": nodes,
+        "way": name,
+        "fed": sum(1 + len(step.tree) for step in steps) / len(steps),
+        "tokens": sum(len(step.tokens) for step in steps) / len(steps),
+    }
+    print(row, flush=True)
+    return row
+
+
+def smollm2(count: int, tokens: int, sizes: Sequence[int]) -> list[dict]:
+    """The same of SmolLM2 with its EAGLE head: a chain, a fixed tree of ranks, a grown one. [] where
+    no size is asked.
+    """
+    if not sizes:
+        return []
+    target, tokenizer = load_smollm2("cpu", "float32")
+    pair = Pair(target, None, tokenizer)
+    ids = [
+        torch.tensor(chat(tokenizer, task.text))
+        for kind in ("code", "question", "story")
+        for task in TASKS[kind][:count]
+    ]
+    head = lambda draft: EagleDrafter.from_pretrained(target, draft=draft)
+    ways = lambda nodes: {
+        "chain": head(min(nodes, LEVELS)),
+        "tree of ranks": head(TokenTree.best([RANKS] * LEVELS, nodes)),
+        "grown by confidence (EAGLE-2)": eagle2(target, nodes),
+    }
+    return [
+        grown(pair, name, drafter, nodes, ids, tokens, temperature)
+        for temperature in (0.0, 1.0)
+        for nodes in sizes
+        for name, drafter in ways(nodes).items()
+    ]
 
 
 def judged(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
@@ -344,7 +406,7 @@ def main(arguments: list[str] | None = None) -> Path:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.trees", description=__doc__.splitlines()[0]
     )
-    parts = ("rules", "random_laws", "rates", "growth", "judged", "batches", "clock")
+    parts = ("rules", "random_laws", "rates", "growth", "judged", "batches", "smollm2", "clock")
     parser.add_argument("--only", nargs="*", choices=parts, default=None, help="measure these anew")
     parser.add_argument("--laws", type=int, default=200, help="pairs of laws a temperature")
     parser.add_argument("--prompts", type=int, default=3, help="prompts a domain")
@@ -376,6 +438,9 @@ def main(arguments: list[str] | None = None) -> Path:
         "growth": lambda: growth(pair, data["rates"], ids, asked.tokens, sizes),
         "judged": lambda: judged(pair, ids, asked.tokens),
         "batches": lambda: batches(pair, ids, asked.tokens),
+        "smollm2": lambda: smollm2(
+            asked.prompts, asked.tokens, [nodes for nodes in SMALL if nodes <= asked.nodes]
+        ),
         "clock": lambda: clock(
             pair, data["rates"], ids, asked.tokens, asked.minutes, asked.turns, ks
         ),

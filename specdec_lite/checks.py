@@ -86,6 +86,14 @@ def positions(draft, needed: int) -> None:
         )
 
 
+def learnt(most: int, target) -> None:
+    """ValueError where a drafter's memory holds, as its greatest, a token that the target has not."""
+    if most >= target.vocab_size:
+        raise ValueError(
+            f"drafter has learnt token {most}: target's token ids are 0 … {target.vocab_size - 1}"
+        )
+
+
 def same_device(name: str, value, target) -> None:
     """ValueError where a model and the target are on different devices."""
     if value.device != target.device:

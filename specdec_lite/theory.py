@@ -252,6 +252,29 @@ def round_starts(rates: ArrayLike, moves: ArrayLike, gamma: int) -> np.ndarray:
     return np.linalg.lstsq(balance, np.eye(len(rates) + 1)[-1], rcond=None)[0]
 
 
+def starts_in_text(kept: ArrayLike, gamma: int) -> np.ndarray:
+    """The chance that a round begins at each position of one text: [n], 1 at the first.
+
+    kept: [n], the chance that the text's own token there is an accepted draft, were it tested: 1 or
+    0 where both models choose, min(1, q/p) of that token where they draw; gamma: whole, at least 1.
+    Given the text, these are independent, so the walk of the rounds is known without a draft drawn.
+    `kept @ starts / starts.sum()` is the acceptance of rounds' first tokens. Source: the book's own
+    (chapter 19).
+    """
+    kept = _within("kept", kept, 0, 1)
+    gamma = int(_gamma(_number("gamma", gamma)))
+    if kept.ndim != 1 or not len(kept):
+        raise ValueError(f"kept needs one chance per position, got shape {kept.shape}")
+    starts = np.zeros(len(kept) + gamma + 1)
+    starts[0] = 1
+    for place in range(len(kept)):
+        accepted = np.cumprod(kept[place : place + gamma])
+        accepted = np.pad(accepted, (0, gamma - len(accepted)))
+        alive = np.append(1, accepted)
+        starts[place + 1 : place + gamma + 2] += starts[place] * -np.diff(alive, append=0)
+    return starts[: len(kept)]
+
+
 def drafted_acceptance(alpha: ArrayLike, gamma: ArrayLike) -> float | np.ndarray:
     """Accepted ÷ drafted, the rate that engines print: (E[tokens] − 1) / γ, at most alpha.
 

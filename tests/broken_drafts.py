@@ -14,10 +14,10 @@ class Wrapped:
     """A model that answers for another."""
 
     def __init__(self, model):
-        self.model = model
+        self.whole = model
 
     def __getattr__(self, name):
-        return getattr(self.__dict__["model"], name)
+        return getattr(self.__dict__["whole"], name)
 
 
 class TemplateBlindDraft(Wrapped):
@@ -28,7 +28,7 @@ class TemplateBlindDraft(Wrapped):
         self.first = marker[0]
 
     def score(self, tokens, cache, *args, **kwargs):
-        scores = self.model.score(tokens, cache, *args, **kwargs)
+        scores = self.whole.score(tokens, cache, *args, **kwargs)
         cache.blind = getattr(cache, "blind", False) or int(
             torch.as_tensor(tokens).flatten()[0]
         ) == (self.first)
@@ -43,7 +43,7 @@ class NearSightedDraft(Wrapped):
         self.most = most
 
     def score(self, tokens, cache, *args, **kwargs):
-        scores = self.model.score(tokens, cache, *args, **kwargs)
+        scores = self.whole.score(tokens, cache, *args, **kwargs)
         begin = cache.length - scores.logits.shape[1]
         logits = scores.logits.clone()
         logits[:, max(0, self.most - begin) :] = 0
@@ -54,12 +54,26 @@ class ShiftedTarget(Wrapped):
     """Behind the root it answers for the neighbouring token."""
 
     def score(self, tokens, cache, tree=None, *args, **kwargs):
-        scores = self.model.score(tokens, cache, tree, *args, **kwargs)
+        scores = self.whole.score(tokens, cache, tree, *args, **kwargs)
         if tree is None or scores.logits.shape[1] == 1:
             return scores
         logits = scores.logits.clone()
         logits[:, 1:] = logits[:, 1:].roll(1, -1)
         return Scores(logits, scores.hidden)
+
+
+class OnePlaceForAllRows(Wrapped):
+    """In a batch every row is told the positions of the longest; alone it is sound."""
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.model = SharedPositions(target.model)
+
+
+class SharedPositions(Wrapped):
+    def __call__(self, tokens, tensors, slots, positions, *rest):
+        longest = positions[positions[:, 0].argmax()]
+        return self.whole(tokens, tensors, slots, longest.expand_as(positions), *rest)
 
 
 class StaleSession(ModelSession):

@@ -38,6 +38,7 @@ from specdec_lite.drafters import (
     ModelDrafter,
     MtpDrafter,
     NgramDrafter,
+    NgramModel,
     PassDrafter,
     PromptLookupDrafter,
     QuantisedDrafter,
@@ -53,6 +54,7 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.grow import drawn_then_chosen, with_replacement
 from specdec_lite.drafters.heads import ExitHead, Heads
+from specdec_lite.drafters.indexes import Counts
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.drafters.sparse_cache import Chunks
@@ -99,6 +101,11 @@ def known_text(target: CausalLM) -> list[int]:
     most = min(40, target.max_positions - len(prompt))
     text = [*prompt, *generate(target, prompt, max_new_tokens=most).tokens.tolist()]
     return [(t + (i % 5 == 0)) % target.vocab_size for i, t in enumerate(text)]
+
+
+def trigram(target: CausalLM) -> NgramModel:
+    """Counts of that text, asked as a model is."""
+    return NgramModel(Counts(known_text(target), target.vocab_size, 3), target.device)
 
 
 def taught(drafter: Drafter, target: CausalLM) -> Drafter:
@@ -204,6 +211,9 @@ DRAFTERS = {
         perturbed(target),
         CascadeDrafter(perturbed(target, 0.2, seed=4), ModelDrafter(perturbed(target, 0.3), 1), 2),
         3,
+    ),
+    "a cascade of four levels: draft, trigram, lookup": lambda target: CascadeDrafter(
+        perturbed(target), CascadeDrafter(trigram(target), PromptLookupDrafter(2, 2), 2), 3
     ),
     "a cascade over heads": lambda target: CascadeDrafter(
         middle := perturbed(target), BlockwiseDrafter(middle, heads(middle), 3), 3

@@ -278,16 +278,43 @@ SCHEMAS = {
         ),
         rounds=rows(fields(domain=TEXT, method=TEXT, temperature=NUMBER, tau=NUMBER, fed=NUMBER)),
     ),
+    "openings": fields(
+        targets=each(
+            fields(
+                draft=TEXT,
+                gammas=rows(NUMBER, 2),
+                rows=rows(
+                    fields(
+                        temperature=NUMBER,
+                        texts=NUMBER,
+                        tokens=NUMBER,
+                        every=SPREAD,
+                        first=each(SPREAD),
+                        shuffled=each(SPREAD),
+                        first_fall=SPREAD,
+                        shuffled_fall=SPREAD,
+                    ),
+                    2,
+                ),
+            )
+        )
+    ),
     "stages": fields(
         profile=PROFILE,
-        rows=rows(
+        targets=each(
             fields(
-                dtype=TEXT,
-                domain=TEXT,
-                temperature=NUMBER,
-                tokens_per_second=each(NUMBER),
-                drafters=each(fields(**EXPLAINED)),
-                **EXPLAINED,
+                draft=TEXT,
+                rows=rows(
+                    fields(
+                        dtype=TEXT,
+                        domain=TEXT,
+                        temperature=NUMBER,
+                        turns=NUMBER,
+                        tokens_per_second=each(NUMBER),
+                        drafters=each(fields(**EXPLAINED)),
+                        **EXPLAINED,
+                    )
+                ),
             )
         ),
     ),
@@ -324,6 +351,9 @@ SCHEMAS = {
         rates=each(rows(NUMBER)),
         growth=rows(
             fields(temperature=NUMBER, nodes=NUMBER, way=TEXT, fed=NUMBER, tokens=NUMBER), 12
+        ),
+        smollm2=rows(
+            fields(temperature=NUMBER, nodes=NUMBER, way=TEXT, fed=NUMBER, tokens=NUMBER), 6
         ),
         judged=rows(fields(temperature=NUMBER, rule=TEXT, tokens=NUMBER)),
         batches=rows(

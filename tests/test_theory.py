@@ -592,3 +592,44 @@ def test_rounds_of_longer_drafts_begin_in_harder_places():
         theory.round_starts(rates, moves / 2, 4)
     with pytest.raises(ValueError, match="must fit"):
         theory.round_starts([0.5], moves, 4)
+
+
+def walked(kept, gamma):
+    """Where rounds begin in a text whose tokens are all kept or not, by walking through it."""
+    place = 0
+    while place < len(kept):
+        yield place
+        accepted = next((i for i in range(gamma) if not all(kept[place : place + i + 1])), gamma)
+        place += accepted + 1
+
+
+def test_where_rounds_begin_in_a_text_follows_from_its_chances():
+    rng = np.random.default_rng(0)
+    for gamma in (1, 3, 8):
+        kept = rng.random(40) < 0.6
+        assert np.flatnonzero(theory.starts_in_text(kept, gamma)).tolist() == [*walked(kept, gamma)]
+        chances, mean = rng.random(7), np.zeros(7)
+        for kept in product((0, 1), repeat=7):
+            weight = np.where(kept, chances, 1 - chances).prod()
+            mean[[*walked(kept, gamma)]] += weight
+        assert theory.starts_in_text(chances, gamma) == pytest.approx(mean)
+    even = theory.starts_in_text(np.full(4000, 0.7), 4)
+    assert even[2000:].mean() == pytest.approx(1 / theory.expected_tokens(0.7, 4), abs=1e-3)
+
+
+def test_stretches_make_a_texts_rounds_begin_in_hard_places():
+    hard = np.arange(4000) // 10 % 4 == 0
+    kept = np.where(hard, 0.3, 0.97)
+    mixed = np.random.default_rng(0).permutation(kept)
+
+    def first(chances, gamma):
+        starts = theory.starts_in_text(chances, gamma)
+        return chances @ starts / starts.sum()
+
+    assert first(kept, 1) - first(kept, 8) > 0.05
+    assert abs(first(mixed, 1) - first(mixed, 8)) < 0.03, "the same chances in another order"
+    for wrong in ([], 0.5, [[0.5]]):
+        with pytest.raises(ValueError, match="kept needs one chance"):
+            theory.starts_in_text(wrong, 4)
+    with pytest.raises(ValueError, match="kept"):
+        theory.starts_in_text([1.2], 4)

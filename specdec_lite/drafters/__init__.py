@@ -18,6 +18,7 @@ from specdec_lite.drafters.merged import MergedDrafter
 from specdec_lite.drafters.model import ModelDrafter
 from specdec_lite.drafters.mtp import MtpDrafter
 from specdec_lite.drafters.ngram import NgramDrafter
+from specdec_lite.drafters.ngram_model import NgramModel
 from specdec_lite.drafters.pass_rows import PassDrafter
 from specdec_lite.drafters.prompt_lookup import PromptLookupDrafter
 from specdec_lite.drafters.quantised import QuantisedDrafter
@@ -50,6 +51,7 @@ __all__ = [
     "ModelDrafter",
     "MtpDrafter",
     "NgramDrafter",
+    "NgramModel",
     "PassDrafter",
     "PromptLookupDrafter",
     "QuantisedDrafter",

@@ -19,7 +19,7 @@ class CascadeDrafter(Drafter):
     """Draft γ tokens by speculative rounds of a middle model, for which another drafter drafts.
 
     Args:
-        model: the middle model, with the target's vocabulary size.
+        model: the middle model, a `CausalLM` or an `NgramModel`, with the target's vocabulary size.
         inner: drafts for it; may be a cascade too.
         gamma: draft length ≥ 1.
         rule: of the inner rounds above temperature 0, a lossless one: only then have the tokens

@@ -39,11 +39,7 @@ class HashPoolDrafter(Drafter):
         return HashPoolSession(self)
 
     def check(self, target: CausalLM, positions: int) -> None:
-        if self.pool.max() >= target.vocab_size:
-            raise ValueError(
-                f"drafter has learnt token {self.pool.max()}: target's token ids are 0 …"
-                f" {target.vocab_size - 1}"
-            )
+        checks.learnt(int(self.pool.max()), target)
 
     def learn(self, tokens) -> None:
         """Read a text, such as an answer, for the generations that follow."""

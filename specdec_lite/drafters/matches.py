@@ -15,6 +15,9 @@ import torch
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
+END = -1
+"""Stands between two texts of a memory; no token is like it, so nothing is copied across."""
+
 
 def token_ids(name: str, ids, vocab_size: int | None = None) -> np.ndarray:
     """One row of ids [n], int64. TypeError for what is no row of whole numbers, ValueError for ids
@@ -76,6 +79,19 @@ class Places:
                 if first < len(found):
                     return n, found[first:] if first else found
         return 0, []
+
+    def before(self, place: int, text: Sequence[int], most: int) -> int:
+        """How many tokens before a place are the last ones of `text`, `most` at most."""
+        most = min(most, place, len(text))
+        for back in range(most):
+            if self.text[place - 1 - back] != text[-1 - back]:
+                return back
+        return most
+
+    def behind(self, place: int, most: int) -> list[int]:
+        """The tokens from a place on, `most` at most, up to the end of their text."""
+        tokens = self.text[place : place + most]
+        return tokens[: tokens.index(END)] if END in tokens else tokens
 
 
 def heaviest(

@@ -62,43 +62,37 @@ class PromptLookupDrafter(Drafter):
 
 
 class PromptLookupSession(ChainSession):
-    """pointers: in each reference, the first place that may still be copied from."""
+    """sources: the texts that are copied from. pointers: in each, the first place that counts.
+    copied: the source and the place of the last draft.
+    """
 
     def __init__(self, drafter: PromptLookupDrafter):
         super().__init__(drafter.length)
-        self.drafter = drafter
         self.own = Places(drafter.orders)
-        self.pointers = [0] * len(drafter.references)
-        self.source = None
-
-    def find(self) -> tuple[Places, int] | None:
-        """Where to copy from: a text, and the place in it."""
-        text = self.own.text
-        if not self.drafter.references:
-            _, places = self.own.after(text)
-            return (self.own, places[-1 if self.drafter.latest else 0]) if places else None
-        found = [
-            (*reference.after(text, pointer), reference)
-            for reference, pointer in zip(self.drafter.references, self.pointers)
-        ]
-        n, places, reference = max(found, key=lambda match: match[0])
-        return (reference, places[0]) if n else None
+        self.sources = drafter.references or [self.own]
+        self.pointers = [0] * len(self.sources)
+        self.moves = bool(drafter.references)
+        self.pick = -1 if drafter.latest and not self.moves else 0
+        self.copied = (0, 0)
 
     def propose(self, context: Context) -> Proposal:
         self.own.catch_up(context)
-        self.source = self.find()
-        if self.source is None:
+        matches = [
+            (*source.after(self.own.text, pointer), place)
+            for place, (source, pointer) in enumerate(zip(self.sources, self.pointers))
+        ]
+        n, starts, source = max(matches, key=lambda match: match[0])
+        if not n:
             return NOTHING
-        places, start = self.source
+        self.copied = source, starts[self.pick]
         most = min(self.length.most(context), context.wanted - 1)
-        return Proposal(TokenTree.chain(places.text[start : start + most]))
+        return Proposal(TokenTree.chain(self.sources[source].behind(starts[self.pick], most)))
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         super().observe(verdict, scores)
-        if verdict.path and self.source[0] in self.drafter.references:
-            place = self.drafter.references.index(self.source[0])
-            rejected = verdict.kind == "recovered"
-            self.pointers[place] = self.source[1] + len(verdict.path) + rejected
+        if verdict.path and self.moves:
+            source, start = self.copied
+            self.pointers[source] = start + len(verdict.path) + (verdict.kind == "recovered")
 
     def cut(self, length: int) -> None:
         self.own.cut(length)

@@ -85,9 +85,8 @@ class TokenRecyclingSession(Session):
             if rank < len(successors):
                 tokens[node] = successors[rank]
         del tokens[-1]
-        new = {-1: -1} | {old: place for place, old in enumerate(tokens)}
-        parents = [new[shape.parents[node]] for node in tokens]
-        return Proposal(TokenTree(list(tokens.values()), parents))
+        pruned, nodes = shape.prune(tokens)
+        return Proposal(TokenTree([tokens[node] for node in nodes], pruned.parents))
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         update(self.table, [self.root, *verdict.tokens], scores.logits[0])

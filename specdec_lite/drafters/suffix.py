@@ -5,7 +5,7 @@ Source: Oliaro et al. 2024, arXiv 2411.04975.
 """
 
 from specdec_lite import checks
-from specdec_lite.drafters.matches import Places, heaviest, token_ids
+from specdec_lite.drafters.matches import END, Places, heaviest, token_ids
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
@@ -15,8 +15,6 @@ ORDERS = (16, 8, 4, 2, 1)
 """Runs that are entered; a match is then followed back, token by token."""
 LATEST = 64
 """Of the places behind a run, so many are looked at."""
-END = -1
-"""Stands between two texts of the memory; no token is like it."""
 
 
 class SuffixDrafter(Drafter):
@@ -56,11 +54,7 @@ class SuffixDrafter(Drafter):
         return SuffixSession(self)
 
     def check(self, target: CausalLM, positions: int) -> None:
-        if max(self.memory.text, default=END) >= target.vocab_size:
-            raise ValueError(
-                f"drafter has learnt token {max(self.memory.text)}: target's token ids are 0 …"
-                f" {target.vocab_size - 1}"
-            )
+        checks.learnt(max(self.memory.text, default=END), target)
 
     def learn(self, tokens) -> None:
         """Remember a text, such as an answer, for the generations that follow."""
@@ -72,14 +66,10 @@ class SuffixDrafter(Drafter):
     def draft(self, places: Places, text: list[int], most: int) -> tuple[TokenTree, float]:
         """What one of the two memories proposes after a text, and how many tokens it promises."""
         _, found = places.after(text)
-        lengths = [common_end(places.text, place, text, self.depth) for place in found[-LATEST:]]
-        match = max(lengths, default=0)
-        budget = min(most, self.gamma, int(self.factor * match))
-        rows = [
-            up_to_end(places.text[place : place + budget])
-            for place, length in zip(found[-LATEST:], lengths)
-            if length == match
-        ]
+        matches = [(places.before(place, text, self.depth), place) for place in found[-LATEST:]]
+        longest = max(matches, default=(0,))[0]
+        budget = min(most, self.gamma, int(self.factor * longest))
+        rows = [places.behind(place, budget) for length, place in matches if length == longest]
         return heaviest(rows, budget, self.width, self.least)
 
 
@@ -100,15 +90,3 @@ class SuffixSession(Session):
 
     def cut(self, length: int) -> None:
         self.own.cut(length)
-
-
-def common_end(text: list[int], place: int, other: list[int], most: int) -> int:
-    """How many tokens before `place` in a text are the last ones of another, `most` at most."""
-    for back in range(min(most, place, len(other))):
-        if text[place - 1 - back] != other[-1 - back]:
-            return back
-    return min(most, place, len(other))
-
-
-def up_to_end(tokens: list[int]) -> list[int]:
-    return tokens[: tokens.index(END)] if END in tokens else tokens

@@ -1,7 +1,7 @@
 """What may be wrong with a draft: one question a fault, each answered from measurements.
 
 What lives here: the questions, in the order in which they are worth asking. What does not: the
-measurements (`diagnose`). Verification hides all of these: the text stays right, only the speed is
+measurements (`measuring`). Verification hides all of these: the text stays right, only the speed is
 lost.
 """
 
@@ -55,6 +55,7 @@ class Evidence:
     Attributes:
         temperature: of the loop.
         parity: acceptance of the target as its own draft; NaN where it was not tried.
+        in_batch: the same in rows of different lengths that share their passes.
         openings: of all rounds of the loop; empty where no model drafts.
         sampled: of the rounds of a short loop at temperature 1.
         was_chosen: whether drafts above temperature 0 are chosen, not drawn.
@@ -65,6 +66,7 @@ class Evidence:
 
     temperature: float
     parity: float = float("nan")
+    in_batch: float = float("nan")
     openings: Sequence[Opening] = ()
     sampled: Sequence[Opening] = ()
     was_chosen: bool = False
@@ -92,6 +94,20 @@ def target_is_broken(seen: Evidence) -> Fault | None:
         " block or a cut",
         f"target as its own draft, greedily: {seen.parity:.2f} accepted, must be 1",
         "notebooks/05_draft_then_verify",
+    )
+
+
+def batch_is_broken(seen: Evidence) -> Fault | None:
+    """Does it do so in a batch?"""
+    if not seen.in_batch < PARITY or target_is_broken(seen):
+        return None
+    return Fault(
+        "batch",
+        "beside other rows a row is not what it is alone: it reads their padding, their mask, or"
+        " positions that are not its own",
+        f"target as its own draft: {seen.parity:.2f} accepted alone, {seen.in_batch:.2f} in a batch"
+        " of three lengths",
+        "notebooks/17_serving",
     )
 
 
@@ -221,6 +237,7 @@ def means(rows: Sequence[Tensor]) -> list[float]:
 
 QUESTIONS = (
     target_is_broken,
+    batch_is_broken,
     comparison_is_broken,
     session_is_stale,
     depth_is_broken,

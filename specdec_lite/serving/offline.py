@@ -23,12 +23,14 @@ class Offline:
     """What a draft's rows are worth at every position of a text, all [n − 1].
 
     drawn: Σ min(p, q), the chance that a token drawn from q is kept. chosen: p of q's likeliest
-    token, the chance of a token that was chosen. greedy: 1 where both argmaxes agree.
+    token, the chance of a token that was chosen. greedy: 1 where both argmaxes agree. kept: min(1,
+    q/p) of the text's next token, the chance that it is an accepted draft if it was drawn.
     """
 
     drawn: Tensor
     chosen: Tensor
     greedy: Tensor
+    kept: Tensor
 
     def at(self, temperature: float) -> Tensor:
         return self.drawn if temperature else self.greedy
@@ -61,15 +63,19 @@ def offline(
     """
     adjusted = Sampling(temperature)
     seen = tokens if shown is None else shown
-    parts: dict[str, list[Tensor]] = {"drawn": [], "chosen": [], "greedy": []}
-    for p_logits, q_logits in zip(rows(target, tokens), rows(draft, seen)):
+    parts: dict[str, list[Tensor]] = {"drawn": [], "chosen": [], "greedy": [], "kept": []}
+    for p_logits, q_logits, following in zip(
+        rows(target, tokens), rows(draft, seen), tokens[1:].split(CHUNK)
+    ):
         q_logits = fit(q_logits.to(p_logits.device), target.vocab_size)
         p_logits = p_logits[shift:]
         q_logits = q_logits[: len(p_logits)]
         p = adjusted(p_logits)
         q = adjusted(q_logits)
         guess = q_logits.argmax(-1)
+        own = following[shift:, None].to(p.device)
         parts["drawn"].append(torch.minimum(p, q).sum(-1).cpu())
         parts["chosen"].append(p.gather(-1, guess[:, None])[:, 0].cpu())
         parts["greedy"].append((guess == p_logits.argmax(-1)).double().cpu())
+        parts["kept"].append((q.gather(-1, own) / p.gather(-1, own)).clamp(max=1)[:, 0].cpu())
     return Offline(**{name: torch.cat(values).double() for name, values in parts.items()})

@@ -43,6 +43,8 @@ def rows(found) -> list[tuple[str, str]]:
         ("T(k) ÷ T(1)", passes),
         ("the same by batch, k = all", batches),
     ]
+    if found.full:
+        lines.append(("too full for any draft", f"from a batch of {found.full}, of those measured"))
     if found.alpha:
         best = found.best_gamma
         lines.append(

@@ -27,7 +27,9 @@ class Bench(Interactive):
 
     p, q: probabilities ≥ 0 over one vocabulary of 3 to 8 tokens, each summing to 1. rule: one of
     RULES: three exact ones, one lossy on purpose, and seven published mistakes. seed: of the draws,
-    ≥ 0; the same seed repeats them. Raises TraitError for anything else.
+    ≥ 0; the same seed repeats them. siblings: offer several draws from q at one place, tested one
+    after another; refused: how many were refused so far, 0 … 3, so that p is what is still owed.
+    Raises TraitError for anything else.
     """
 
     module = "bench"
@@ -41,6 +43,8 @@ class Bench(Interactive):
     )
     rule = traitlets.Enum(RULES, "exact").tag(sync=True)
     seed = traitlets.Int(0, min=0).tag(sync=True)
+    siblings = traitlets.Bool(False).tag(sync=True)
+    refused = traitlets.Int(0, min=0, max=3).tag(sync=True)
 
     def __init__(self, **traits):
         super().__init__(**traits)

@@ -1,8 +1,9 @@
 """Plain drawings: a few boxes, lines and words in the book's colours, the same in a notebook and on
 a page.
 
-What lives here: `Sketch`, one SVG with a text alternative. What does not: figures with axes
-(`theme.figure`) and anything that moves (the interactives).
+What lives here: `Sketch`, one SVG with a text alternative, and sketches side by side. What does
+not: drawings made by hand (`drawing`), figures with axes (`theme.figure`), anything that moves (the
+interactives).
 """
 
 from collections.abc import Sequence
@@ -15,26 +16,38 @@ WIDTH = 360
 
 
 class Sketch:
-    """A drawing of `WIDTH` × height units.
+    """A drawing of width × height units.
 
     alt: one or two sentences that tell a reader who cannot see it what it shows; ValueError if
     empty. caption: the finding, shown beneath. Kinds are the names of the palette.
     """
 
-    def __init__(self, height: float, alt: str, caption: str = ""):
+    def __init__(self, height: float, alt: str, caption: str = "", width: float = WIDTH):
         if not isinstance(alt, str) or not alt.strip():
             raise ValueError(f"alt must say in words what the drawing shows, got {alt!r}")
+        self.width = width
         self.height = height
         self.alt = alt.strip()
         self.caption = caption
         self.parts: list[str] = []
 
-    def box(self, x: float, y: float, width: float, height: float, kind: str, words: str = ""):
-        """A tinted box with words in its middle; kind "empty" is an outline."""
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        kind: str,
+        words: str = "",
+        dashed: bool = False,
+        fill: int = 22,
+    ):
+        """A box with words in its middle, tinted by so many per cent; kind "empty" is an outline."""
         colour = "var(--sdl-muted)" if kind in ("empty", "neutral") else f"var(--sdl-{kind})"
-        tint = "none" if kind == "empty" else f"color-mix(in srgb, {colour} 22%, transparent)"
+        tint = "none" if kind == "empty" else f"color-mix(in srgb, {colour} {fill}%, transparent)"
+        dash = ' stroke-dasharray="4 3"' if dashed else ""
         self.parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2"'
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2"{dash}'
             f' style="fill: {tint}; stroke: {colour}; stroke-width: 1.2"/>'
         )
         return self.words(x + width / 2, y + height / 2 + 4, words) if words else self
@@ -69,11 +82,37 @@ class Sketch:
             )
         return self
 
-    def _repr_html_(self) -> str:
-        style = (STATIC / "interactive.css").read_text(encoding="utf-8")
+    def html(self) -> str:
+        """The drawing with its caption."""
         caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
         return (
-            f'<style>{style}</style><figure class="sdl sdl-sketch"><svg role="img"'
-            f' viewBox="0 0 {WIDTH} {self.height:g}" aria-label="{escape(self.alt)}">'
+            '<figure class="sdl sdl-sketch"><svg role="img"'
+            f' viewBox="0 0 {self.width:g} {self.height:g}" aria-label="{escape(self.alt)}">'
             f"{''.join(self.parts)}</svg>{caption}</figure>"
         )
+
+    def __repr__(self) -> str:
+        return self.alt
+
+    def _repr_html_(self) -> str:
+        return f"{style()}{self.html()}"
+
+
+class SketchRow(tuple):
+    """Sketches side by side, each as wide as its units and as the page leaves room for."""
+
+    def __repr__(self) -> str:
+        return ". ".join(sketch.alt for sketch in self)
+
+    def _repr_html_(self) -> str:
+        shown = "".join(
+            f'<div style="flex: 1 1 {sketch.width:g}px; max-width: {1.4 * sketch.width:g}px">'
+            f"{sketch.html()}</div>"
+            for sketch in self
+        )
+        return f'{style()}<div style="display: flex; flex-wrap: wrap; gap: 8px">{shown}</div>'
+
+
+def style() -> str:
+    """The interactives' style, which holds the colours of both modes."""
+    return f"<style>{(STATIC / 'interactive.css').read_text(encoding='utf-8')}</style>"

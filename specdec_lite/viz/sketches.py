@@ -1,5 +1,6 @@
 """The drawings that chapters share: a round as a bar, two distributions and what they share, the
-drafts of a round, a token tree, heads on one backbone, a pass as a line of operations.
+drafts of a round, the pass that judges them, a token tree, heads on one backbone, a pass as a line
+of operations, what a model leaves out while it drafts for itself.
 
 What lives here: what is drawn and where. What does not: how (`sketch.Sketch`), and the numbers,
 which the caller computes.
@@ -8,7 +9,17 @@ which the caller computes.
 from collections.abc import Sequence
 
 from specdec_lite.tree import TokenTree
-from specdec_lite.viz.sketch import WIDTH, Sketch
+from specdec_lite.viz.sketch import WIDTH, Sketch, SketchRow
+
+BLOCKS = 8
+OWN_DRAFTS = {
+    "early exit": "stops after the first blocks, and goes straight to the head",
+    "skipped sublayers": "leaves out an attention here, an MLP there",
+    "fewer bits": "all of it, with weights of 8 or 4 bits",
+    "look-ahead rows": "all of it, asked about several places at once",
+    "sparse cache": "all of it, reading only a part of the keys and values",
+}
+SKIPPED = {(2, 0), (3, 1), (5, 0), (5, 1), (6, 0)}
 
 
 def round_bar(
@@ -47,28 +58,54 @@ def round_bar(
 
 
 def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
-    """Bars of p and q on top of one another, with what they share filled: its area is β."""
+    """Each token's two bars on each other: what both share, β in all, what the draft has too much of,
+    and what the target has left over.
+
+    p, q, names: of one length; p and q sum to 1.
+    """
     shared = [min(a, b) for a, b in zip(p, q)]
+    said = ", ".join(f"{name} {s:.2f}" for name, s in zip(names, shared))
     drawing = Sketch(
-        168,
-        "Bars of p and q for each token. What both hold, "
-        + ", ".join(f"{name} {s:.2f}" for name, s in zip(names, shared))
-        + f", is filled: {sum(shared):.2f} in all.",
-        f"The filled area is β = {sum(shared):.2f}: what is drafted and kept.",
+        6 + 38 * len(p),
+        f"Bars of p and q laid on each other. Shared: {said}, {sum(shared):.2f} in all. What the"
+        " draft has too much of equals what the target has left over.",
+        f"Solid: what both bars share, β = {sum(shared):.2f} in all. Dashed: the draft's excess on"
+        " one token is the target's overhang on others; the two sum to the same.",
     )
-    step = (WIDTH - 20) / len(p)
-    width, tallest = 0.62 * step, max(*p, *q)
-    y = lambda mass: 140 - 110 * mass / tallest
-    for i, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
-        x = 10 + i * step + (step - width) / 2
-        drawing.box(x, y(s), width, 140 - y(s), "accepted", f"{s:.2f}")
-        kind, mass = ("target", a) if a > b else ("draft", b)
-        if mass > s:
-            said = "p only" if a > b else "q only"
-            drawing.box(x, y(mass), width, y(s) - y(mass), kind, f"{said} {mass - s:.2f}")
-        drawing.words(x + width / 2, 158, f"{name}: p {a:.2f}, q {b:.2f}")
-    drawing.line((10, 140), (WIDTH - 10, 140))
-    return drawing.words(10, 14, "what p and q share, and what only one has", "start", faint=True)
+    left, scale = 62, 205 / max(*p, *q)
+    for row, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
+        y, extra = 6 + 38 * row, abs(a - b)
+        drawing.words(left - 8, y + 18, name, "end")
+        drawing.box(left, y, scale * s, 26, "accepted", f"{s:.2f}", fill=100)
+        if extra > 1e-9:
+            kind, what = ("recovered", "overhang") if a > b else ("rejected", "too much")
+            drawing.box(left + scale * s, y, scale * extra, 26, kind, dashed=True)
+            drawing.words(left + scale * (s + extra) + 6, y + 18, f"{what} {extra:.2f}", "start")
+    return drawing
+
+
+def verify_pass(gamma: int = 4) -> Sketch:
+    """What goes into one target pass, what comes out, and which row judges which draft."""
+    step, left = 66, 14
+    middle = lambda i: left + step * i + step / 2
+    drawing = Sketch(
+        150,
+        f"Into one pass go the last token and {gamma} drafts; out come {gamma + 1} rows. Row 0 judges"
+        f" the first draft, row 1 the second, and row {gamma} is left for a bonus token.",
+        f"In: the last token and {gamma} drafts. Out: {gamma + 1} rows. The row behind a token says"
+        " what comes next, so it judges the draft one place further.",
+        2 * left + step * (gamma + 2),
+    )
+    drawing.box(left, 52, step * (gamma + 1), 24, "target", "one pass of the target")
+    for i in range(gamma + 1):
+        fed = ("target", "last") if i == 0 else ("draft", f"x{i}")
+        drawing.box(middle(i) - 28, 16, 56, 24, *fed)
+        drawing.line((middle(i), 40), (middle(i), 52)).line((middle(i), 76), (middle(i), 90))
+        drawing.box(middle(i) - 28, 90, 56, 22, "target", f"row {i}")
+        drawing.line((middle(i) + 6, 112), (middle(i + 1) - 6, 131), arrow=True)
+        name = f"judges x{i + 1}" if i < gamma else "bonus"
+        drawing.words(middle(i + 1), 144, name, bold=i == gamma)
+    return drawing
 
 
 def tested_strip(gamma: int, accepted: int) -> Sketch:
@@ -221,4 +258,36 @@ def account(ratios: Sequence[float]) -> Sketch:
             if i < len(ratios):
                 drawing.line((x + width + 3, y + 35), (x + step - 3, y + 35), arrow=True)
                 drawing.words(x + width + 17, y + 28, f"×{ratios[i]:g}")
+    return drawing
+
+
+def own_drafts() -> SketchRow:
+    """What each of five methods leaves out of the target while it drafts: from below the tokens fed,
+    blocks of an attention and an MLP, the head; at the side the cache.
+    """
+    return SketchRow(map(_tower, OWN_DRAFTS))
+
+
+def _tower(method: str) -> Sketch:
+    words = f"{method}: {OWN_DRAFTS[method]}"
+    drawing = Sketch(192, words, words, 120)
+    part = lambda x, y, width, height, runs=True: drawing.box(
+        x, y, width, height, "target" if runs else "empty", dashed=not runs
+    )
+    thin = 10 if method == "fewer bits" else 0
+    part(14 + thin / 2, 6, 64 - thin, 14)
+    for block in range(BLOCKS):
+        y = 154 - 16 * block
+        for side in (0, 1):
+            exited = method == "early exit" and block > 2
+            skipped = method == "skipped sublayers" and (block, side) in SKIPPED
+            part(14 + 33 * side + thin / 4, y, 31 - thin / 2, 12, not (exited or skipped))
+        seen = method != "sparse cache" or block in (0, BLOCKS - 2, BLOCKS - 1)
+        part(92, y, 14, 12, seen)
+    if method == "early exit":
+        drawing.line((46, 118), (46, 21), arrow=True)
+    places = 4 if method == "look-ahead rows" else 1
+    for place in range(places):
+        x = 41 - 9 * (places - 1) + 18 * place
+        drawing.box(x, 176, 10, 10, "empty" if place else "neutral", fill=100)
     return drawing

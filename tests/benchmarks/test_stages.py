@@ -10,25 +10,44 @@ from schemas import SCHEMAS
 
 from benchmarks import stages, stopping
 from benchmarks.speed import Bench
+from specdec_lite.drafters.indexes import Counts
 from specdec_lite.loading.pairs import Pair
 
 
-def test_every_drafter_takes_its_turn(tmp_path):
+def test_every_drafter_takes_its_turn_and_a_model_that_is_there_is_kept(tmp_path, monkeypatch):
+    counts = lambda tokenizer: Counts(torch.arange(48).repeat(2), 48, 3)
+    monkeypatch.setattr(stages, "trigram", counts)
     pair = Pair(native(), perturbed(native()), None)
     bench = Bench(
         load=lambda dtype: pair,
         prompts={"code": [torch.arange(3, 13), torch.arange(5, 15)]},
         temperatures=(0.0,),
         turns=2,
-        least=1,
     )
-    path = stages.main(
-        ["--minutes", "0", "--new-tokens", "6", "--out", str(tmp_path / "a.json")], bench
-    )
-    found = json.loads(path.read_text("utf-8"))
+    models = {"toy": lambda options: (bench, "another"), "slow": None}
+    out = tmp_path / "a.json"
+    given = ["--minutes", "0", "--new-tokens", "6", "--least", "1", "--gammas", "3"]
+    given += ["--out", str(out), "--models", "toy"]
+    assert stages.main(given, models) == out
+    found = json.loads(out.read_text("utf-8"))
     jsonschema.validate(found, SCHEMAS["stages"])
-    named = {name.split(" ")[0] for row in found["rows"] for name in row["tokens_per_second"]}
-    assert set(stages.DRAFTERS) <= named
+    (row,) = found["targets"]["toy"]["rows"]
+    assert set(stages.DRAFTERS) <= set(row["tokens_per_second"])
+    found["targets"]["toy"]["draft"] = "kept"
+    out.write_text(json.dumps(found), encoding="utf-8")
+    stages.main(given, models)
+    assert json.loads(out.read_text("utf-8"))["targets"]["toy"]["draft"] == "kept"
+
+
+def test_a_model_without_blocks_is_what_a_view_that_skips_them_is():
+    target = native(num_layers=3)
+    short = stages.without_blocks(target, (1,))
+    assert (short.num_layers, target.num_layers) == (2, 3)
+    tokens = torch.arange(9)
+    skip = [(1, "attention"), (1, "mlp")]
+    expected = target.score(tokens, target.new_cache().view(skip=skip)).logits
+    assert torch.allclose(short.score(tokens, short.new_cache()).logits, expected)
+    assert not torch.allclose(target.score(tokens, target.new_cache()).logits, expected)
 
 
 class Chat(Letters):

@@ -7,8 +7,8 @@ import torch
 from models_zoo import native
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
-from specdec_lite import Proposal, stream
-from specdec_lite.drafters import NgramDrafter
+from specdec_lite import Proposal, TokenTree, stream
+from specdec_lite.drafters import NgramDrafter, NgramModel
 from specdec_lite.drafters.indexes import Counts
 from specdec_lite.sampling import Sampling
 
@@ -81,3 +81,26 @@ def test_bad_arguments_are_refused(options, message):
 def test_another_vocabulary_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="a vocabulary of 3 tokens, target has 48"):
         stream(native(), [1], NgramDrafter.from_text(TEXT, 3))
+
+
+def test_as_a_model_it_answers_for_every_token_of_a_chain_and_of_a_tree():
+    counts = Counts(TEXT, 3, 3)
+    model = NgramModel(counts)
+    expected = lambda text: counts.row(text[-2:]).log()
+    cache = model.new_cache()
+    rows = model.score([0, 1, 2], cache).logits[0]
+    for row, text in zip(rows, ([0], [0, 1], [0, 1, 2])):
+        assert torch.equal(row, expected(text))
+    tree = TokenTree([1, 2, 0], [-1, -1, 1])
+    rows = model.score([0, *tree.tokens.tolist()], cache, tree).logits[0]
+    paths = ([2, 0], [2, 0, 1], [2, 0, 2], [0, 2, 0])
+    for row, text in zip(rows, paths, strict=True):
+        assert torch.equal(row, expected(text))
+    cache.keep((0, 2, 3))
+    assert cache.tokens == [0, 1, 2, 0, 2, 0] and cache.length == 6
+    cache.crop(4)
+    assert torch.equal(model.score([1], cache).logits[0, 0], expected([0, 1]))
+    alone = NgramModel(Counts(TEXT, 3, 1))
+    assert torch.equal(alone.score([1], alone.new_cache()).logits[0, 0], alone.counts.row([]).log())
+    with pytest.raises(ValueError, match="no states"):
+        model.check_layers(("final",))

@@ -10,6 +10,7 @@ from broken_drafts import (
     ArgmaxDrafter,
     LostBehindTheFirst,
     NearSightedDraft,
+    OnePlaceForAllRows,
     ShiftedTarget,
     StaleDrafter,
     TemplateBlindDraft,
@@ -17,8 +18,8 @@ from broken_drafts import (
 from models_zoo import native
 
 from specdec_lite import __main__ as command, diagnose, load_pair, theory
-from specdec_lite.drafters import ModelDrafter
-from specdec_lite.serving import diagnose as room
+from specdec_lite.drafters import EagleDrafter, ModelDrafter
+from specdec_lite.serving import verdict
 from specdec_lite.serving.faults import Evidence, faults
 
 PAIR = load_pair(device="cpu", dtype="float32")
@@ -59,7 +60,7 @@ def test_what_is_said_follows_from_the_parts(sound):
     ratio = sound.tau["value"] / sound.break_even
     assert ratio == pytest.approx(sound.predicted), "break-even is where the prediction is 1"
     assert 0.9 * total < sound.break_even <= total
-    curve = room.Curve({1: 1.0, 5: 1.2, 9: 1.6}, 1.0, 0.1, 0.1, 1.0)
+    curve = verdict.Curve({1: 1.0, 5: 1.2, 9: 1.6}, 1.0, 0.1, 0.1, 1.0)
     alpha = curve.needed(0.3, 4)["alpha"]
     assert curve.speedup(alpha, 4) == pytest.approx(1)
     assert curve.needed(0.01, 4)["c"] is None, "no draft is so cheap that this one pays"
@@ -67,7 +68,7 @@ def test_what_is_said_follows_from_the_parts(sound):
     assert curve.best(0.0) == (0, 1.0)
     best, gain = curve.best(0.8)
     assert gain == max(curve.speedup(0.8, gamma) for gamma in range(1, 9)) and best > 1
-    free = room.Curve({1: 1.0, 17: 1.0}, 1.0, 0.0, 0.0, 1.0)
+    free = verdict.Curve({1: 1.0, 17: 1.0}, 1.0, 0.0, 0.0, 1.0)
     assert free.speedup(0.8, 4) == pytest.approx(theory.expected_tokens(0.8, 4))
 
 
@@ -123,9 +124,21 @@ def test_a_target_that_does_not_accept_its_own_drafts_is_named_first():
     assert named(found)[0] == "target"
 
 
+def test_a_target_whose_rows_share_their_positions_is_named():
+    target = OnePlaceForAllRows(PAIR.target)
+    found = diagnose(target, ModelDrafter(PAIR.draft), texts(1), 16)
+    assert named(found)[0] == "batch" and "17_serving" in found.faults[0].page
+    assert found.same_text == 1, "alone nothing shows"
+
+
+def test_where_a_machine_is_full_no_draft_pays():
+    assert verdict.full(3.0, {16: 4.5, 1: 1.1, 4: 3.2}) == 4, "the least batch, in any order"
+    assert verdict.full(3.0, {1: 1.1, 16: 2.9}) is None
+
+
 def test_controls_that_do_not_fail_are_a_finding():
     rows = torch.full((40,), 0.8)
-    seen = Evidence(0.0, 1.0, offline={"text": [rows]}, controls={"shifted": 0.75})
+    seen = Evidence(0.0, 1.0, 1.0, offline={"text": [rows]}, controls={"shifted": 0.75})
     assert [fault.name for fault in faults(seen)] == ["comparison"]
     assert not faults(replace(seen, controls={"shifted": 0.2}))
 
@@ -136,6 +149,13 @@ def test_a_drafter_without_a_model_is_measured_in_the_loop_alone():
     found = diagnose(PAIR.target, printed()(3), texts(1), 16)
     assert found.offline == {} and found.controls == {} and found.c is None
     assert found.c_in_loop > 0 and found.verdict
+
+
+def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
+    drafter = EagleDrafter.from_pretrained(PAIR.target, 1)
+    found = diagnose(PAIR.target, drafter, texts(1), 16)
+    assert found.offline == {} and found.controls == {} and not named(found)
+    assert found.c > 0 and found.tau["value"] > 1
 
 
 def test_the_report_is_text_a_page_and_json(sound):

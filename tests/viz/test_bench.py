@@ -10,7 +10,9 @@ from functools import cache
 import pytest
 import torch
 import traitlets
+from browsing import accessibility_faults
 from javascript import evaluate
+from mounting import says
 
 from specdec_lite import theory
 from specdec_lite.acceptance import (
@@ -170,6 +172,23 @@ def test_dragging_a_bar_keeps_the_sum_and_the_others_ratio():
     assert from_one == pytest.approx([0.4, 0.3, 0.3])
 
 
+def test_what_is_owed_shrinks_from_sibling_to_sibling_as_the_walk_has_it():
+    """The share owed is the chance that so many independent draws are all refused."""
+    given = evaluate(
+        "bench", [{"name": "owed", "args": [p, q, k]} for p, q in PAIRS[:6] for k in range(4)]
+    )
+    for place, (p, q) in enumerate(PAIRS[:6]):
+        p, q = (torch.tensor(law, dtype=torch.float64) for law in (p, q))
+        for k, found in enumerate(given[4 * place : 4 * place + 4]):
+            expected, refused = p, 1.0
+            for _ in range(k):
+                refused *= 1 - float(theory.acceptance_rate(expected, q))
+                expected = residual(expected, q)
+            assert found["share"] == pytest.approx(refused, abs=1e-9)
+            if refused > 1e-9:
+                assert found["law"] == pytest.approx(expected.tolist(), abs=1e-9)
+
+
 def test_the_tasks_solution_hides_the_broken_rule():
     p, q = [0.625, 0.375, 0.0], [0.5, 0.3, 0.2]
     (law,) = evaluate("bench", [{"name": "emitted", "args": ["from_p", p, q]}])
@@ -189,6 +208,8 @@ def test_state_rules_and_presets_fit_python():
             "q": preset["q"],
             "rule": "exact",
             "seed": 0,
+            "siblings": False,
+            "refused": 0,
         } and json.dumps(data[MIME])
 
 
@@ -199,6 +220,7 @@ def test_state_rules_and_presets_fit_python():
         ({"q": [0.5, 0.4, 0.2]}, "q"),
         ({"rule": "none"}, "rule"),
         ({"seed": -1}, "seed"),
+        ({"refused": 4}, "refused"),
         ({"p": [1.2, -0.2, 0]}, "p"),
         ({"p": [0.25] * 4}, "vocabulary"),
         ({"q": [0.1] * 10}, "q"),
@@ -266,3 +288,18 @@ def test_bench_in_a_browser(chromium, width):
     assert shown == pytest.approx([min(a, b) + (1 - beta) * a for a, b in zip(p, q)], abs=6e-4)
     assert page.evaluate("document.documentElement.scrollWidth") <= width and problems == []
     page.close()
+
+
+@pytest.mark.browser
+def test_the_bench_shows_what_the_second_sibling_is_tested_against(mounted):
+    page = mounted(Bench(siblings=True))
+    page.get_by_label("Sibling tested now").select_option("1")
+    says(page, ".sdl-bench [aria-live=polite]", "One sibling was refused")
+    says(page, ".sdl-bench [aria-live=polite]", "20.0 % of it")
+    assert page.get_by_label("p(A)").input_value() == "0.5", "the bars stay those of the first"
+    page.locator("summary").click()
+    shown = [row.locator("td").first.inner_text() for row in page.locator("tbody tr").all()]
+    assert shown == ["1.000", "0.000", "0.000"]
+    assert accessibility_faults(page) == []
+    page = mounted(Bench())
+    assert page.get_by_label("Sibling tested now").count() == 0

@@ -1,6 +1,4 @@
-"""The skip switches: the module's formulas against Python's, and their use by keyboard and mouse;
-and the two drawings beside them.
-"""
+"""The skip switches: the module's formulas against Python's, and their use by keyboard and mouse."""
 
 import random
 
@@ -11,7 +9,6 @@ from javascript import evaluate
 from mounting import says
 
 from specdec_lite import theory
-from specdec_lite.viz.parts import METHODS, accepted_text, parts, settled_text
 from specdec_lite.viz.skip_switches import SkipSwitches
 
 LAYERS = 3
@@ -103,19 +100,3 @@ def test_switched_by_keyboard_and_mouse(mounted, width, theme):
     assert page.evaluate("model.get('mask')") == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
-
-
-def test_drawings_say_what_they_show():
-    drawn = parts()._repr_html_()
-    assert repr(parts()).startswith("Five towers")
-    assert all(f"{method}: {words}" in drawn for method, words in METHODS.items())
-    assert drawn.count("<svg") == drawn.count('role="img"') == len(METHODS)
-    text = settled_text(["a", "<b>", "\n"], [1, 30, 15], 30)
-    assert "&lt;b&gt;" in text.html and "⏎" in text.html and "<b>" not in text.html
-    with pytest.raises(ValueError, match="2 numbers for 1 tokens"):
-        settled_text(["a"], [1, 2], 3)
-    rated = accepted_text(["a", "<b>"], [0.5, 1.0])
-    assert repr(rated).endswith("from 50% to 100%, 75% on average.")
-    assert "&lt;b&gt;" in rated.html and ">50<" in rated.html and ">100<" in rated.html
-    with pytest.raises(ValueError, match="1 numbers for 2 tokens"):
-        accepted_text(["a", "b"], [0.5])

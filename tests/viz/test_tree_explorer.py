@@ -393,6 +393,13 @@ def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):
 
 
 @pytest.mark.browser
+def test_it_fits_a_laptops_screen(mounted):
+    """In the width of a page's text."""
+    page = mounted(TreeExplorer(), 776)
+    assert page.locator(".sdl-trees").bounding_box()["height"] <= 700
+
+
+@pytest.mark.browser
 def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
     """Six heads on a narrow phone: the page does not scroll sideways, and the node in focus comes
     into view whole.

@@ -124,6 +124,15 @@ const formulas = {
     return { drawn, tested, left, stays, accept, kept, rejected, acceptance, parts, emitted };
   },
   emitted: (id, p, q) => formulas.judged(id, p, q).emitted,
+  // What the walk still owes after so many refused siblings, each drawn from q: a law, and its share of p.
+  owed(p, q, refused) {
+    let [law, share] = [p, 1];
+    for (let k = 0; k < refused; k++) {
+      share *= sum(law.map((v, i) => Math.max(0, v - q[i])));
+      law = residual(law, q);
+    }
+    return { law, share };
+  },
   // Emits tokens by doing what the rule does: draw, test, replace.
   sampler(id, p, q, seed) {
     const { drawn, tested, left, accept } = formulas.judged(id, p, q);
@@ -170,7 +179,10 @@ function taskState(s, r) {
 function summary(s, r, run) {
   const off = formulas.totalVariation(s.p, r.emitted);
   const law = off < 5e-4 ? "The emitted law is p." : `The emitted law is ${off.toFixed(3)} away from p.`;
-  const start = `${ruleOf(s.rule).label}: ${(100 * r.acceptance).toFixed(1)} % of drafts are accepted. ${law} `;
+  const before = s.refused
+    ? `${s.refused === 1 ? "One sibling was" : `${s.refused} siblings were`} refused: p is now what is still owed, ${(100 * s.share).toFixed(1)} % of it. `
+    : "";
+  const start = `${before}${ruleOf(s.rule).label}: ${(100 * r.acceptance).toFixed(1)} % of drafts are accepted. ${law} `;
   if (run.n === 0) return `${start}Nothing drawn yet.`;
   const worst = Math.max(...s.p.map((v, i) => Math.abs(run.counts[i] / run.n - v)));
   const band = formulas.band(s.p.length, run.n);
@@ -420,20 +432,20 @@ function barSlider(name, i, id, onInput) {
 
 function render({ model, el }) {
   const id = newId("bench");
-  const state = () => ({
-    p: model.get("p") ?? presets[0].p,
-    q: model.get("q") ?? presets[0].q,
-    rule: model.get("rule") ?? "exact",
-    seed: model.get("seed") ?? 0,
-  });
+  const given = () => ({ p: model.get("p") ?? presets[0].p, q: model.get("q") ?? presets[0].q });
+  const state = () => {
+    const [{ p, q }, refused] = [given(), model.get("refused") ?? 0];
+    const { law, share } = formulas.owed(p, q, refused);
+    return { p: law, q, refused, share, rule: model.get("rule") ?? "exact", seed: model.get("seed") ?? 0 };
+  };
   const change = (values) => {
     Object.entries(values).forEach(([name, value]) => model.set(name, value));
     model.save_changes();
   };
   let [run, sliders] = [null, []];
   const restart = () => {
+    if (given().p.length !== given().q.length) return; // one of the two is about to follow
     const s = state();
-    if (s.p.length !== s.q.length) return; // one of the two is about to follow
     run = { n: 0, counts: s.p.map(() => 0), trace: [], next: formulas.sampler(s.rule, s.p, s.q, s.seed) };
     draw();
   };
@@ -473,9 +485,14 @@ function render({ model, el }) {
     `${id}-size`,
     [3, 4, 5, 6, 7, 8].map((n) => ({ value: n, label: `${n} tokens` })),
     (value) => {
-      const { p, q } = state();
+      const { p, q } = given();
       change({ p: resized(p, Number(value)), q: resized(q, Number(value)) });
     },
+  );
+  const siblings = menu(
+    `${id}-refused`,
+    ["the first", "the second", "the third", "the fourth"].map((label, value) => ({ value, label })),
+    (value) => change({ refused: Number(value) }),
   );
   const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
   const again = button("Start again, new seed", () => change({ seed: state().seed + 1 }));
@@ -518,6 +535,7 @@ function render({ model, el }) {
       field(`${id}-preset`, "Start from", preset),
       field(`${id}-rule`, "Rule", ruleMenu),
       field(`${id}-size`, "Vocabulary", size),
+      ...(model.get("siblings") ? [field(`${id}-refused`, "Sibling tested now", siblings)] : []),
     ),
     make("div", { class: "sdl-frame" }, bars),
     make("div", { class: "sdl-row" }, ...draws, again),
@@ -536,27 +554,28 @@ function render({ model, el }) {
   );
 
   function build(count) {
-    const onInput = (name, i, value) => change({ [name]: formulas.setShare(state()[name], i, value) });
+    const onInput = (name, i, value) => change({ [name]: formulas.setShare(given()[name], i, value) });
     sliders = Array.from({ length: count }, (_, i) =>
       ["p", "q"].map((name) => barSlider(name, i, `${id}-${name}-${i}`, onInput)),
     );
     bars.replaceChildren(...sliders.flat().map(({ node }) => node));
   }
   function draw() {
-    const s = state();
+    const [s, own] = [state(), given()];
     const r = formulas.judged(s.rule, s.p, s.q);
     if (sliders.length !== s.p.length) build(s.p.length);
     sliders.forEach(([p, q], i) => {
-      p.show(s.p[i]);
+      p.show(own.p[i]);
       q.show(s.q[i]);
     });
     const same = (a, b) => a.length === b.length && a.every((v, i) => Math.abs(v - b[i]) < 1e-9);
-    preset.value = String(presets.findIndex((pair) => same(pair.p, s.p) && same(pair.q, s.q))).replace(
+    preset.value = String(presets.findIndex((pair) => same(pair.p, own.p) && same(pair.q, own.q))).replace(
       "-1",
       "",
     );
     ruleMenu.value = s.rule;
     size.value = s.p.length;
+    siblings.value = s.refused;
     draws.forEach((node) => {
       node.disabled = run.n >= MOST_DRAWS;
     });
@@ -573,7 +592,9 @@ function render({ model, el }) {
     table.replaceChildren(...numbersTable(s, r, run));
     announce(() => [summary(s, r, run), taskState(s, r)]);
   }
-  const listeners = Object.fromEntries(["p", "q", "rule", "seed"].map((name) => [`change:${name}`, restart]));
+  const listeners = Object.fromEntries(
+    ["p", "q", "rule", "seed", "refused"].map((name) => [`change:${name}`, restart]),
+  );
   const detach = attach({ model, el }, root, listeners, draw);
   restart();
   return () => {

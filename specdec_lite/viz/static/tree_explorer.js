@@ -203,7 +203,7 @@ function cell(kind, x, y, size) {
 
 function drawMask(svg, s, shown) {
   const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
-  const size = Math.min(30, ((svg.clientWidth || 320) - left - 2) / (count + 1));
+  const size = Math.min(24, ((svg.clientWidth || 320) - left - 2) / (count + 1));
   const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
   const words = (text, x, y, extra = {}) =>
     make(
@@ -289,13 +289,10 @@ function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
   const best = formulas.expectedTokens(formulas.bestTree(accuracies, budget), accuracies);
   return definitions([
     ["nodes, of the budget", `${parents.length} of ${budget}`],
-    ["expected tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
+    ["tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
     [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "?"],
     ["paths, root to leaf", formulas.paths(parents).length],
-    [
-      "open cells of the mask",
-      `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`,
-    ],
+    ["open cells", `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`],
   ]);
 }
 
@@ -454,7 +451,7 @@ function layout(s, id, view, parts, tools) {
           "Its mask",
           "sdl-narrow",
           tools.flip,
-          make("p", { class: "sdl-note" }, "Row: a node and its position. Column: what it may see."),
+          make("p", { class: "sdl-note" }, "Row: node, position. Column: what it sees."),
           parts.svg,
           legend(),
         ),
