@@ -194,5 +194,7 @@ def test_it_can_stand_shut_behind_a_button(open_page):
         and not page.evaluate("globalThis.sdlLive")
     )
     page.locator("#shut button").click()
-    page.wait_for_selector("#shut .sdl-live-run:focus")  # a text box would call up a phone's keyboard
+    page.wait_for_selector(
+        "#shut .sdl-live-run:focus"
+    )  # a text box would call up a phone's keyboard
     assert len(page.locator("#shut textarea").input_value()) > 100

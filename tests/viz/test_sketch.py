@@ -95,8 +95,6 @@ def test_an_accepted_text_shows_percents_and_wants_a_rate_for_each():
         accepted_text(["a", "b"], [0.5])
 
 
-
-
 def test_words_cannot_break_out_of_a_drawing():
     html = Sketch(20, "a < b", "<script>").words(1, 1, "<b>").box(0, 0, 9, 9, "draft")._repr_html_()
     assert "<script>" not in html and "<b>" not in html and 'aria-label="a &lt; b"' in html
