@@ -217,14 +217,14 @@ def together(counters: Sequence[dict]) -> dict:
     return {name: sum(one.get(name, 0) for one in counters) for name in names}
 
 
-def entry(found: dict, plain: dict, texts: list[list[int]], gap: Callable) -> dict:
+def entry(found: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int = 3) -> dict:
     """What a chapter reads of a method.
 
-    plain: what the same engine did without drafts. texts: our own plain ones. gap: (prompt's place,
+    plain: what the same engine did without drafts. texts: our own plain ones. least: the plan's. gap: (prompt's place,
     place in the text) → top-2 gap of the target's logits there.
     """
-    lengths = len(found["tokens"][0])
-    counts = {batch: lengths * max(int(batch), 3) for batch in found["seconds"]}
+    new_tokens = len(found["tokens"][0])
+    counts = {batch: new_tokens * max(int(batch), least) for batch in found["seconds"]}
     made = {
         "tokens_per_second": {
             clock: {
@@ -320,26 +320,23 @@ class Bench:
     def smollm2(self):
         return load_smollm2("cpu", "float32")
 
-    @cached_property
-    def plans(self) -> dict[str, Plan]:
+    def plan(self, model: str) -> Plan:
         chosen = self.options
+        if model == "smollm2":
+            _, tokenizer = self.smollm2
+            chats = [[chat(tokenizer, task.text) for task in tasks] for tasks in TASKS.values()]
+            short = [min(kind, key=len) for kind in chats][: chosen.chats]
+            return Plan(short, chosen.new_tokens, 3, [1], 1, len(short))
         texts = [row["text"] for rows in zip(*evaluation_prompts().values()) for row in rows]
-        ids = map(self.pair.tokenizer.encode, texts[: max(chosen.batches)])
-        target, tokenizer = self.smollm2
-        chats = [chat(tokenizer, task.text) for task in TASKS]
-        short = sorted(chats, key=len)[: 3 * chosen.chats : 3]
-        new_tokens, gamma = chosen.new_tokens, chosen.gamma
-        return {
-            "pair": Plan([*ids], new_tokens, gamma, chosen.batches, chosen.turns),
-            "smollm2": Plan(short, new_tokens, 3, [1], 1, len(short)),
-        }
+        ids = [self.pair.tokenizer.encode(text) for text in texts[: max(chosen.batches)]]
+        return Plan(ids, chosen.new_tokens, chosen.gamma, chosen.batches, chosen.turns)
 
     def target(self, model: str) -> CausalLM:
         return self.pair.target if model == "pair" else self.smollm2[0]
 
     def eagle(self, model: str, version: int = 1, whole: bool = False) -> EagleDrafter:
         """A chain. whole: may draft every token of the target's, not only the frequent ones."""
-        target, gamma = self.target(model), self.plans[model].gamma
+        target, gamma = self.target(model), self.plan(model).gamma
         made = EagleDrafter.from_pretrained(target, version, draft=gamma)
         if not whole:
             return made
@@ -348,7 +345,7 @@ class Bench:
         return EagleDrafter(target, head, gamma)
 
     def ours(self, model: str) -> dict[str, Decode]:
-        plan = self.plans[model]
+        plan = self.plan(model)
         drafters = {"plain": None, "eagle": self.eagle(model)}
         if model == "pair":
             drafters |= {
@@ -362,7 +359,7 @@ class Bench:
         return {name: ours(target, drafter, plan.new_tokens) for name, drafter in drafters.items()}
 
     def transformers(self, model: str) -> dict[str, Decode]:
-        plan = self.plans[model]
+        plan = self.plan(model)
         assisted = HuggingFace(SHIPPED, "float32", plan.gamma)
         lookup = HuggingFaceLookup(SHIPPED / "target", "float32", plan.gamma, None, 4)
         return {
@@ -373,7 +370,7 @@ class Bench:
 
     def speculations(self, model: str) -> dict[str, dict | None]:
         """What vLLM is told, by the name of what it then does."""
-        tokens = {"num_speculative_tokens": self.plans[model].gamma}
+        tokens = {"num_speculative_tokens": self.plan(model).gamma}
         heads = {"eagle": 1} | ({"eagle3": 3} if model == "pair" else {})
         made: dict[str, dict | None] = {}
         for method, version in heads.items():
@@ -389,7 +386,7 @@ class Bench:
 
     def vllm(self, model: str) -> dict[str, Decode]:
         """Methods that vLLM refuses are noted in `refused`, and left out."""
-        plan = self.plans[model]
+        plan = self.plan(model)
         decoders = {}
         for name, how in self.speculations(model).items():
             try:
@@ -405,13 +402,13 @@ class Bench:
         folder = SHIPPED / "target" if model == "pair" else smollm2_folder()
         log = self.work / f"vllm-{model}-{name}.log"
         worker = self.open.enter_context(Worker([VLLM, HERE / "engine_vllm.py"], log))
-        slots = max(self.plans[model].batches)
+        slots = max(self.plan(model).batches)
         job = {"target": str(folder), "dtype": "float32", "slots": slots, "speculative": how}
         self.versions["vllm"] = worker.ask(job)["version"]
         return worker
 
     def llama(self, model: str) -> dict[str, Decode]:
-        plan = self.plans[model]
+        plan = self.plan(model)
         methods = ["plain", "lookup"]
         job = {"target": str(smollm2_folder() / GGUF), "draft": None}
         if model == "pair":
@@ -440,7 +437,7 @@ class Bench:
         workers = {
             name: self.vllm_worker("pair", name, how[name]) for name in ("plain", "draft_model")
         }
-        plan = self.plans["pair"]
+        plan = self.plan("pair")
         prompts = [ids[-32:] for ids in plan.prompts]
         return load_curve(workers, prompts, plan.new_tokens, plan.gamma)
 
@@ -465,14 +462,14 @@ def part(bench: Bench, name: str) -> dict:
         if name == "load":
             found = bench.load()
         else:
-            found = measure(PARTS[name](bench, model), bench.plans[model])
+            found = measure(PARTS[name](bench, model), bench.plan(model))
     state["end"] = timing.machine_state()
     return {"found": found, "refused": bench.refused, "versions": bench.versions, "state": state}
 
 
 def gathered(bench: Bench, rows: dict[str, dict]) -> dict:
     """The recording's data from the parts: {model: {engine: {method: entry}}} and the rest."""
-    made: dict = {"models": {}, "refused": {}, "state": {}}
+    made: dict = {"engines": {}, "refused": {}, "state": {}}
     for name, row in rows.items():
         made["refused"] |= row["refused"]
         made["state"][name] = row["state"]
@@ -480,12 +477,12 @@ def gathered(bench: Bench, rows: dict[str, dict]) -> dict:
         if name == "load":
             made["load"] = row["found"]
             continue
-        plan = bench.plans[model]
+        plan = bench.plan(model)
         texts = rows[f"ours {model}"]["found"]["plain"]["tokens"]
         gap = partial(top_gap, bench.target(model), plan.prompts, texts)
         plain = row["found"].get("plain")
-        made["models"].setdefault(model, {})[engine] = {
-            method: entry(found, plain or found, texts, gap)
+        made["engines"].setdefault(model, {})[engine] = {
+            method: entry(found, plain or found, texts, gap, plan.least)
             for method, found in row["found"].items()
         }
     return made
