@@ -53,6 +53,7 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
 }
+SUFFIX = {"method": "suffix"}
 LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
 Decode = Callable[[list[list[int]]], dict]
 """Decodes prompts together: {"tokens", "seconds", "processor", "counters"}."""
@@ -220,8 +221,8 @@ def together(counters: Sequence[dict]) -> dict:
 def entry(found: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int = 3) -> dict:
     """What a chapter reads of a method.
 
-    plain: what the same engine did without drafts. texts: our own plain ones. least: the plan's. gap: (prompt's place,
-    place in the text) → top-2 gap of the target's logits there.
+    plain: what the same engine did without drafts. texts: our own plain ones. least: the plan's.
+    gap: (prompt's place, place in the text) → top-2 gap of the target's logits there.
     """
     new_tokens = len(found["tokens"][0])
     counts = {batch: new_tokens * max(int(batch), least) for batch in found["seconds"]}
@@ -294,6 +295,44 @@ def top_gap(target: CausalLM, prompts, texts, row: int, place: int) -> float:
     logits = target.score(ids, target.new_cache(), last=True).logits[0, -1]
     first, second = logits.topk(2).values.tolist()
     return first - second
+
+
+def speculations(gamma: int, folders: dict[str, str]) -> dict[str, dict | None]:
+    """vLLM's `speculative_config` by the name of the method. folders: of what drafts."""
+    tokens = {"num_speculative_tokens": gamma}
+    made: dict[str, dict | None] = {
+        method: {"method": method, "model": folder} | tokens for method, folder in folders.items()
+    }
+    return made | {"plain": None, "lookup": {"method": "ngram"} | LOOKUP | tokens, "suffix": SUFFIX}
+
+
+def switches(gamma: int) -> dict[str, dict[str, str]]:
+    """How each engine was told to draft, as one would type it; … stands for a folder."""
+    vllm = speculations(gamma, dict.fromkeys(("draft_model", "eagle", "eagle3"), "…"))
+    constant = "num_assistant_tokens_schedule='constant', assistant_confidence_threshold=0.0"
+    most = f"minTokens: {gamma}, maxTokens: {gamma}, minConfidence: 0"
+    return {
+        "vllm": {
+            name: f"LLM(…, speculative_config={json.dumps(how, ensure_ascii=False)})"
+            for name, how in vllm.items()
+            if how not in (None, SUFFIX)
+        },
+        "llama.cpp": {
+            "draft_model": f"new DraftSequenceTokenPredictor(sequence, {{{most}}})",
+            "lookup": "new InputLookupTokenPredictor({patternLength: {min: 2, max: 4},"
+            f" predictionLength: {{min: 1, max: {gamma}}}}})",
+        },
+        "transformers": {
+            "draft_model": "generate(…, assistant_model=draft) after"
+            f" draft.generation_config.update(num_assistant_tokens={gamma}, {constant})",
+            "lookup": f"generate(…, prompt_lookup_num_tokens={gamma}, max_matching_ngram_size=4)",
+        },
+        "ours": {
+            "draft_model": f"generate(target, ids, ModelDrafter(draft, {gamma}))",
+            "lookup": f"generate(target, ids, PromptLookupDrafter({gamma}, 4, 2))",
+            "eagle": f"generate(target, ids, EagleDrafter.from_pretrained(target, draft={gamma}))",
+        },
+    }
 
 
 # The models ----------------------------------------------------------------------------------------
@@ -369,20 +408,16 @@ class Bench:
         }
 
     def speculations(self, model: str) -> dict[str, dict | None]:
-        """What vLLM is told, by the name of what it then does."""
-        tokens = {"num_speculative_tokens": self.plan(model).gamma}
-        heads = {"eagle": 1} | ({"eagle3": 3} if model == "pair" else {})
-        made: dict[str, dict | None] = {}
-        for method, version in heads.items():
-            folder = self.work / f"{method}-{model}"
-            head = self.eagle(model, version).head
-            export(folder, head, self.target(model), torch.float32)
-            made[method] = {"method": method, "model": str(folder)} | tokens
-        if model == "pair":
-            draft = {"method": "draft_model", "model": str(SHIPPED / "draft")}
-            made |= {"plain": None, "lookup": {"method": "ngram"} | LOOKUP | tokens}
-            made |= {"draft_model": draft | tokens, "suffix": {"method": "suffix"}}
-        return made
+        """What vLLM is told, by the name of what it then does; the heads are exported for it."""
+        folders = {"draft_model": str(SHIPPED / "draft")} if model == "pair" else {}
+        for method, version in {"eagle": 1, "eagle3": 3}.items():
+            if model == "pair" or version == 1:
+                folder = self.work / f"{method}-{model}"
+                head = self.eagle(model, version).head
+                export(folder, head, self.target(model), torch.float32)
+                folders[method] = str(folder)
+        made = speculations(self.plan(model).gamma, folders)
+        return made if model == "pair" else {"eagle": made["eagle"]}
 
     def vllm(self, model: str) -> dict[str, Decode]:
         """Methods that vLLM refuses are noted in `refused`, and left out."""
@@ -544,6 +579,7 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
         " what to read, and only ratios within one engine"
     )
     record = asked | {"threads": 1, "note": note} | gathered(make(options), rows)
+    record["switches"] = switches(options.gamma)
     path = results.save(options.out, stamp, record)
     print(f"written to {path}")
     return path

@@ -421,6 +421,7 @@ SCHEMAS = {
         note=TEXT,
         state=each({}),
         refused={"type": "object"},
+        switches=each(each(TEXT)),
         engines=each(
             each(
                 each(
