@@ -112,18 +112,16 @@ def test_a_recording_holds_the_engines_side_by_side(tmp_path):
 
 
 class Engine:
-    """A server as the simulator believes it to be, but for a factor on rounds of several rows."""
+    """A server as the simulator believes it to be."""
 
-    def __init__(self, gamma, crowded=1.0):
+    def __init__(self, gamma):
         self.gamma = gamma
-        self.crowded = crowded
 
     def ask(self, job):
         rng = np.random.default_rng(0)
-        left, running, steps, now = [], [], [], 0.0
+        running, steps, lengths, now = [], [], [], 0.0
         waiting = list(enumerate(job["arrivals"]))
         done = [0.0] * len(waiting)
-        lengths = []
         while waiting or running:
             if not running:
                 now = max(now, waiting[0][1])
@@ -133,16 +131,14 @@ class Engine:
             spent = 0.5 * len(new)
             if running or not new:
                 spent += TIMES.of_pass(len(running), self.gamma + 1)
-                spent *= self.crowded if len(running) > 1 else 1.0
             for _, each in running:
                 _, accepted, tested = each.advance(self.gamma, rng)
                 lengths.append((self.gamma, accepted))
             now += spent
             steps.append([len(running) + len(new), len(new), spent])
             for place, each in running:
-                done[place] = now if each.left == 0 else 0.0
+                done[place] = now
             running = [pair for pair in running if pair[1].left] + new
-        del left
         counters = engines.as_counters(lengths) if self.gamma else {}
         return {"done": done, "steps": steps, "counters": counters}
 
