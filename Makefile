@@ -90,11 +90,11 @@ bench-gpu: $(SETUP)
 	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-# Prebuilt binaries for this machine alone; those for graphics cards stay out.
+# Prebuilt binaries for this machine alone (Linux); those for graphics cards stay out.
 .engines/llama/.installed:
 	mkdir -p .engines/llama
 	npm install --prefix .engines/llama --omit=optional --no-audit --no-fund --loglevel=error --ignore-scripts \
-		node-llama-cpp@3.22.1 @node-llama-cpp/linux-x64@3.22.1
+		node-llama-cpp@3.22.1 @node-llama-cpp/$$(node -p 'process.platform + "-" + process.arch')@3.22.1
 	@touch $@
 
 engines: $(SETUP) .engines/vllm/.installed .engines/llama/.installed

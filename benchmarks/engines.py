@@ -52,6 +52,7 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",  # its idle threads spin, and count as time of the processor
 }
 SUFFIX = {"method": "suffix"}
 LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
@@ -419,11 +420,15 @@ class Bench:
         made = speculations(self.plan(model).gamma, folders)
         return made if model == "pair" else {"eagle": made["eagle"]}
 
-    def vllm(self, model: str) -> dict[str, Decode]:
-        """Methods that vLLM refuses are noted in `refused`, and left out."""
+    def vllm(self, model: str, *methods: str) -> dict[str, Decode]:
+        """methods: these alone; none: all but lookup, whose threads take time while others run.
+        Methods that vLLM refuses are noted in `refused`, and left out.
+        """
         plan = self.plan(model)
         decoders = {}
         for name, how in self.speculations(model).items():
+            if name not in methods if methods else name == "lookup":
+                continue
             try:
                 worker = self.vllm_worker(model, name, how)
             except Refused as error:
@@ -479,6 +484,7 @@ class Bench:
 
 PARTS = {
     "vllm pair": Bench.vllm,
+    "vllm pair plain lookup": Bench.vllm,
     "ours pair": Bench.ours,
     "llama.cpp pair": Bench.llama,
     "transformers pair": Bench.transformers,
@@ -490,14 +496,14 @@ PARTS = {
 
 
 def part(bench: Bench, name: str) -> dict:
-    """{"part", "found", "refused", "versions", "state"}."""
+    """{"found", "refused", "versions", "state"}."""
     state = {"start": timing.machine_state()}
-    engine, _, model = name.partition(" ")
     with bench.open:
         if name == "load":
             found = bench.load()
         else:
-            found = measure(PARTS[name](bench, model), bench.plan(model))
+            _, model, *methods = name.split()
+            found = measure(PARTS[name](bench, model, *methods), bench.plan(model))
     state["end"] = timing.machine_state()
     return {"found": found, "refused": bench.refused, "versions": bench.versions, "state": state}
 
@@ -508,18 +514,20 @@ def gathered(bench: Bench, rows: dict[str, dict]) -> dict:
     for name, row in rows.items():
         made["refused"] |= row["refused"]
         made["state"][name] = row["state"]
-        engine, _, model = name.partition(" ")
         if name == "load":
             made["load"] = row["found"]
             continue
+        engine, model, *_ = name.split()
         plan = bench.plan(model)
         texts = rows[f"ours {model}"]["found"]["plain"]["tokens"]
         gap = partial(top_gap, bench.target(model), plan.prompts, texts)
         plain = row["found"].get("plain")
-        made["engines"].setdefault(model, {})[engine] = {
+        entries = {
             method: entry(found, plain or found, texts, gap, plan.least)
             for method, found in row["found"].items()
         }
+        engines = made["engines"].setdefault(model, {})
+        engines[engine] = entries | engines.get(engine, {})
     return made
 
 

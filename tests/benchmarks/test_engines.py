@@ -178,11 +178,14 @@ def test_the_gguf_file_holds_the_weights_of_the_folder(tmp_path):
 
 @pytest.mark.parametrize("name", results.names("engines"))
 def test_recorded_engines_agree_with_ours(name):
-    """A text may part from ours only at a near-tie; in float32 none did by more than rounding."""
+    """A text may part from ours only at a near-tie. What stands behind a text's end is not drafted
+    here, and counted by others: the later positions may differ by what 24 tokens make of it.
+    """
     data = results.load(name).data
     for engine, methods in data["engines"]["pair"].items():
         for method, row in methods.items():
             assert all(each["gap"] < 1e-3 for each in row["differences"]), (engine, method)
     mine, theirs = (data["engines"]["pair"][side] for side in ("ours", "vllm"))
     for method in {*mine} & {*theirs} - {"plain", "lookup"}:
-        assert np.allclose(mine[method]["rates"], theirs[method]["rates"], atol=0.05), method
+        assert mine[method]["rates"][0] == pytest.approx(theirs[method]["rates"][0], abs=0.05)
+        assert np.allclose(mine[method]["rates"], theirs[method]["rates"], atol=0.1), method
