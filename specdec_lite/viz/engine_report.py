@@ -40,13 +40,13 @@ def speeds(recording: Recording) -> Markdown:
             rows.append([NAMES.get(engine, engine), method, *cells, *rates, same])
     heads = ["engine", "method", *(f"batch {batch}" for batch in batches), "τ", "α"]
     heads += ["accepted ÷ drafted", "texts as ours"]
-    busiest = max(
-        state[when]["load_average"][0] for state in data["state"].values() for when in state
-    )
+    states = [each for part in data["state"].values() for each in part.values()]
+    busiest = max(each["load_average"][0] for each in states)
+    cores = len(states[0]["pins"])
     caption = (
         "The shipped pair, greedy, float32, one thread: tokens a second of the processor, and beside"
         f" them × over plain in the same engine, median of {data['turns']} paired turns. The machine"
-        f" was shared (load average up to {busiest:.0f} on two cores). {recording.source}"
+        f" was shared (load average up to {busiest:.0f} on {cores} cores). {recording.source}"
     )
     return table(heads, rows, caption)
 
@@ -79,7 +79,7 @@ def refusals(data: dict) -> Markdown:
         for method, row in methods.items():
             for batch, said in row["refused"].items():
                 rows.append([f"{engine} pair {method}, batch {batch}", said])
-    rows = [[what, f"`{' '.join(said.split())}`"] for what, said in rows]
+    rows = [[what, f"``{' '.join(said.split())}``"] for what, said in rows]
     return table(["refused", "what it said"], rows)
 
 

@@ -27,7 +27,7 @@ HEAD = {"rates": [0.5, 0.25, 0.125], "tau": 1.875}
 DATA = {
     "batches": [1, 4],
     "turns": 3,
-    "state": {"ours pair": {"start": {"load_average": [7.6, 1, 1]}}},
+    "state": {"ours pair": {"start": {"load_average": [7.6, 1, 1], "pins": [0, 1]}}},
     "refused": {"vllm pair suffix": "ImportError: no"},
     "switches": {"vllm": {"draft_model": "LLM(…)"}},
     "engines": {"pair": {"vllm": {"plain": PLAIN, "draft_model": DRAFTED}}},
@@ -45,7 +45,7 @@ def test_the_tables_hold_what_was_recorded():
     )
     assert "load average up to 8" in speeds and "a command" in speeds
     assert "| vllm | draft_model | `LLM(…)` |" in switched
-    assert "`ImportError: no`" in refused and "batch 4 | `ValueError: one at a time`" in refused
+    assert "``ImportError: no``" in refused and "batch 4 | ``ValueError: one at a time``" in refused
 
 
 def test_heads_and_loads_are_shown_where_they_were_measured():
