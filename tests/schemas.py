@@ -490,6 +490,37 @@ SCHEMAS = {
             )
         ),
     ),
+    "engines": fields(
+        new_tokens=NUMBER,
+        gamma=NUMBER,
+        turns=NUMBER,
+        threads=NUMBER,
+        batches=rows(NUMBER),
+        note=TEXT,
+        state=each({}),
+        refused={"type": "object"},
+        switches=each(each(TEXT)),
+        engines=each(
+            each(
+                each(
+                    fields(
+                        tokens_per_second=fields(seconds=each(NUMBER), processor=each(NUMBER)),
+                        texts=NUMBER,
+                        differences=rows(fields(prompt=NUMBER, place=NUMBER, gap=NUMBER), 0),
+                        refused={"type": "object"},
+                    )
+                )
+            )
+        ),
+        load=fields(
+            tau=NUMBER,
+            alpha=NUMBER,
+            requests=NUMBER,
+            rows=rows(
+                fields(load=NUMBER, gamma=NUMBER, measured=NUMBER, simulated=NUMBER, error=NUMBER)
+            ),
+        ),
+    ),
     "drafting": fields(
         context=NUMBER,
         vocab_size=NUMBER,
