@@ -4,10 +4,11 @@ shipped trained.
 
 import argparse
 
-from specdec_lite.training import blockwise, eagle, early_exit, medusa, pair, pass_rows
+from specdec_lite.training import blockwise, draft, eagle, early_exit, medusa, pair, pass_rows
 
 PRODUCTS = {
     "pair": pair,
+    "draft": draft,
     "blockwise": blockwise,
     "medusa": medusa,
     "eagle": eagle,
