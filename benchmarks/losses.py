@@ -1,7 +1,7 @@
 """Which loss, on whose text: short runs from one starting draft, on the shipped target.
 
-    python -m benchmarks.losses             # half an hour on two quiet cores
-    python -m benchmarks.losses --texts 64 --epochs 1
+    python -m benchmarks.losses                       # minutes on two quiet cores
+    python -m benchmarks.losses --texts 512 --epochs 4  # an hour
 
 Every run begins with the same small draft, which has read text and never the target. It then learns
 for equally many steps: on documents, on what the target made of the same prompts, or on what the
@@ -31,7 +31,7 @@ from specdec_lite.training.own_text import own_text
 
 PROMPT = 64
 BATCH = 8
-RATE = 1e-3
+RATE = 2e-3
 SOURCES = ("documents", "the target's text", "the draft's text")
 NEXT_TOKEN = "next token"
 
@@ -46,14 +46,14 @@ def starting_draft(target: CausalLM, tokenizer, options, texts: list[str]) -> Tr
     return draft
 
 
-def sources(target: CausalLM, draft: Transformer, windows: Tensor, options) -> dict[str, Tensor]:
-    """Texts [N, n] that begin with the same prompts: documents, and what either model wrote."""
-    found = {SOURCES[0]: windows}
-    for name, model in zip(SOURCES[1:], (target, CausalLM(copy.deepcopy(draft)))):
-        folder = options.work / "own-text"
-        prompts = list(windows[:, :PROMPT])
-        found[name] = torch.stack(own_text(model, prompts, options.new, folder, 64, 1.0))
-    return found
+def written(models: dict[str, CausalLM], windows: Tensor, options) -> dict[str, Tensor]:
+    """Texts [N, n] that begin with the same prompts: documents, and what each model wrote."""
+    prompts = list(windows[:, :PROMPT])
+    folder = options.work / "own-text"
+    return {SOURCES[0]: windows} | {
+        name: torch.stack(own_text(model, prompts, options.new, folder, 64, 1.0))
+        for name, model in models.items()
+    }
 
 
 def spread(each: Tensor) -> dict:
@@ -93,11 +93,11 @@ def predictors(runs: list[dict], kind: str) -> dict[str, float]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.losses")
-    parser.add_argument("--texts", type=int, default=256, help="to train on, a multiple of 8")
-    parser.add_argument("--held-out", type=int, default=64)
+    parser.add_argument("--texts", type=int, default=128, help="to train on, a multiple of 8")
+    parser.add_argument("--held-out", type=int, default=48)
     parser.add_argument("--new", type=int, default=128, help="tokens of a text behind its prompt")
     parser.add_argument("--start", type=int, default=300, help="steps of the starting draft")
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128, help="width of the draft")
     parser.add_argument("--work", type=Path, default=cache_folder() / "losses")
     parser.add_argument("--out", type=Path, default=Path("results/losses.json"))
@@ -109,10 +109,11 @@ def main(arguments: list[str] | None = None) -> None:
     readable = documents["library"] + documents["docs"]
     start = starting_draft(target, tokenizer, options, readable)
     windows = pieces(readable, tokenizer, options.texts, PROMPT + options.new)
-    texts = sources(target, start, windows, options)
+    writers = {SOURCES[1]: target, SOURCES[2]: CausalLM(copy.deepcopy(start))}
+    texts = written(writers, windows, options)
     unread = [text for texts in corpus.held_out_text().values() for text in texts]
     kept = pieces(unread, tokenizer, options.held_out, PROMPT + options.new)
-    held_out = {name: sources(target, start, kept, options)[name] for name in SOURCES[:2]}
+    held_out = written({SOURCES[1]: target}, kept, options)
     law = target_law(target, options.work / "features")
     plan = Plan(options.epochs * options.texts // BATCH, RATE, BATCH, warmup=10)
     runs = [{"source": "", "loss": "", **measured(start, law, held_out, tokenizer)}]

@@ -11,6 +11,7 @@ from specdec_lite.viz.next_word import NextWord
 from specdec_lite.viz.payoff import Payoff
 from specdec_lite.viz.roofline import Roofline
 from specdec_lite.viz.round import Round
+from specdec_lite.viz.second_word import SecondWord
 from specdec_lite.viz.serving import Serving
 from specdec_lite.viz.sketch import Sketch
 from specdec_lite.viz.skip_switches import SkipSwitches
@@ -32,6 +33,7 @@ __all__ = [
     "Payoff",
     "Roofline",
     "Round",
+    "SecondWord",
     "Serving",
     "Sketch",
     "SkipSwitches",
