@@ -23,7 +23,6 @@ from specdec_lite.drafters.mtp import MtpDrafter
 from specdec_lite.drafters.ngram import NgramDrafter
 from specdec_lite.drafters.online import OnlineDrafter
 from specdec_lite.drafters.pard import PardDrafter
-from specdec_lite.drafters.online import OnlineDrafter
 from specdec_lite.drafters.pass_rows import PassDrafter
 from specdec_lite.drafters.prompt_lookup import PromptLookupDrafter
 from specdec_lite.drafters.quantised import QuantisedDrafter
