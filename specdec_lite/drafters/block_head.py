@@ -101,7 +101,7 @@ class BlockHead(Transformer):
         Args:
             past: what `inject` has filled up to slot `start`; the blocks' own is stored behind.
             cos, sin: [a·s, h] of the places' positions.
-            bias: additive mask [a·s, start + a·s]; None: each place sees everything.
+            bias: mask [a·s, start + a·s], additive or bool; None: each place sees everything.
         """
         masks = self.embedding.weight.expand(*anchors.shape[:2], self.size - 1, -1)
         x = torch.cat((anchors[:, :, None].to(masks.dtype), masks), 2).flatten(1, 2)

@@ -4,7 +4,16 @@ shipped trained.
 
 import argparse
 
-from specdec_lite.training import blockwise, draft, eagle, early_exit, medusa, pair, pass_rows
+from specdec_lite.training import (
+    blockwise,
+    draft,
+    eagle,
+    early_exit,
+    heads,
+    medusa,
+    pair,
+    pass_rows,
+)
 
 PRODUCTS = {
     "pair": pair,
@@ -13,6 +22,7 @@ PRODUCTS = {
     "medusa": medusa,
     "eagle": eagle,
     "early_exit": early_exit,
+    "heads": heads,
     "pass_rows": pass_rows,
 }
 
