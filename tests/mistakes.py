@@ -799,8 +799,8 @@ TRAINING = [
     ),
     (
         training.check_written,
-        lambda right, p, drawn, handed: right(p, handed, handed),
-        "from the first row",
+        lambda right, p, drawn, handed: training._written(p, drawn, handed, again=True),
+        "exceeds the row",
     ),
 ]
 

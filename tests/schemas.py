@@ -172,6 +172,23 @@ SCHEMAS = {
             )
         ),
     ),
+    "losses": fields(
+        draft=fields(parameters=NUMBER, steps=NUMBER),
+        steps=NUMBER,
+        tokens=NUMBER,
+        held_out=NUMBER,
+        runs=rows(fields(source=TEXT, loss=TEXT), 3),
+        predicts=each(each(NUMBER)),
+    ),
+    "online": fields(
+        gamma=NUMBER,
+        every=NUMBER,
+        rate=NUMBER,
+        each=NUMBER,
+        steps=NUMBER,
+        requests=each(rows(fields(topic=TEXT, accepted=NUMBER, tested=NUMBER), 12)),
+        phases=each(rows(fields(topic=TEXT, alpha=SPREAD), 3)),
+    ),
     "eagle": fields(
         target=TEXT,
         texts=NUMBER,

@@ -87,11 +87,14 @@ def check_places(fn: Callable[[int, list], Sequence[int]]) -> Outcome:
     )
 
 
-def _written(p: Sequence[float], drawn: Sequence[float], handed: Sequence[float]) -> list[float]:
+def _written(
+    p: Sequence[float], drawn: Sequence[float], handed: Sequence[float], again: bool = False
+) -> list[float]:
+    """again: a refused token is drawn anew from p."""
     kept = [d * min(1.0, a / h) for a, d, h in zip(p, drawn, handed)]
     missing = [max(0.0, a - h) for a, h in zip(p, handed)]
     total = sum(missing)
-    rest = [m / total for m in missing] if total else list(p)
+    rest = [m / total for m in missing] if total and not again else list(p)
     return [k + (1 - sum(kept)) * r for k, r in zip(kept, rest)]
 
 
@@ -115,8 +118,9 @@ def check_written(fn: Callable[[list[float], list[float], list[float]], Sequence
                 " the rest of the cases.",
             ),
             Mistake(
-                lambda p, drawn, handed: _written(p, handed, handed),
-                "the token is drawn from the first row, not from the one that is handed over.",
+                lambda p, drawn, handed: _written(p, drawn, handed, again=True),
+                "after a refusal nothing is drawn from p itself: what is recovered comes from"
+                " where p exceeds the row that was handed over.",
             ),
         ],
     )

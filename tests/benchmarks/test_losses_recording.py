@@ -1,0 +1,60 @@
+"""The commands that record losses and learning while serving: whole runs on a tiny target."""
+
+import json
+
+import jsonschema
+import pytest
+import torch
+from models_zoo import native
+from schemas import SCHEMAS
+
+from benchmarks import losses, online
+from specdec_lite import corpus
+from specdec_lite.loading.pairs import Pair
+
+
+class Letters:
+    """A tokenizer whose tokens are bytes."""
+
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, ids):
+        return "".join(chr(int(token) % 128) for token in ids)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    target = native(vocab_size=256, dtype=torch.float32)
+    text = "\n".join(f"def f{n}(x): return x + {n}" for n in range(400))
+    domains = dict.fromkeys(("code", "data", "prose"), [text])
+    for module in (losses, online):
+        monkeypatch.setattr(module, "load_pair", lambda **options: Pair(target, target, Letters()))
+    monkeypatch.setattr(corpus, "training_text", lambda: {"library": [text], "docs": [text]})
+    monkeypatch.setattr(corpus, "held_out_text", lambda: domains)
+    return target
+
+
+def test_a_whole_recording_of_losses(tmp_path, tiny):
+    words = "--texts 8 --held-out 4 --new 8 --start 1 --epochs 1 --hidden 64".split()
+    out = tmp_path / "losses.json"
+    losses.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
+    data = json.loads(out.read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["losses"])
+    names = [(run["source"], run["loss"]) for run in data["runs"]]
+    assert len(names) == len(set(names)) == 2 + 3 * 5 and names[0] == ("", "")
+    first = data["runs"][0]
+    for kind in data["predicts"]:
+        assert first[kind]["gain"]["value"] == 0 and 0 < first[kind]["alpha"]["value"] < 1
+
+
+def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
+    words = "--each 4 --new 6 --every 2 --start 1 --hidden 64 --rate 0.01".split()
+    out = tmp_path / "online.json"
+    online.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
+    data = json.loads(out.read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["online"])
+    assert data["steps"] > 0
+    stays, learns = data["requests"]["stays"], data["requests"]["learns"]
+    assert stays[0] == learns[0]  # nothing was learnt before the first request
+    assert [row["topic"] for row in stays] == ["code"] * 4 + ["prose"] * 4 + ["code"] * 4
