@@ -212,6 +212,11 @@ SCHEMAS = {
             words=rows(TEXT, 3), laws=rows(fields(agrees=NUMBER, law=rows({"type": "array"})), 2)
         ),
     ),
+    "heads": fields(
+        target=TEXT,
+        heads=each(fields(decoded=each(fields(tau=SPREAD, drafting=SPREAD, speedup=SPREAD)))),
+        gained=each(rows(SPREAD)),
+    ),
     "medusa": fields(
         target=TEXT,
         decay=NUMBER,

@@ -78,7 +78,8 @@ class BlockHead(Transformer):
         """Store keys and values of the target's states [B, n, d], one of each layer read, from slot
         `start` on. past: (keys, values) of every block; cos, sin: [n, h] of their positions.
         """
-        text = self.inputs(self.fuse(torch.cat(tuple(states), -1)))
+        fused = self.fuse(torch.cat(tuple(states), -1))
+        text = self.inputs(fused.to(self.inputs.weight.dtype))
         size, heads = self.config.head_size, self.config.num_kv_heads
         for block, stored in zip(self.blocks, past):
             weight = block.qkv.weight[block.heads * size :]

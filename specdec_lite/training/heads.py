@@ -30,11 +30,11 @@ USUAL = {"texts": 512, "epochs": 2.0, "rate": 2e-3}
 
 
 def initialise(module: nn.Module) -> nn.Module:
-    """Normal(0, .02) matrices."""
-    generator = torch.Generator().manual_seed(0)
+    """Normal(0, .02) matrices, the same in every run: what is interrupted begins as it began."""
+    torch.manual_seed(0)
     for weight in module.parameters():
         if weight.dim() == 2:
-            nn.init.normal_(weight, std=0.02, generator=generator)
+            nn.init.normal_(weight, std=0.02)
     return module
 
 
@@ -58,7 +58,7 @@ def pard(target: CausalLM, draft: CausalLM) -> nn.Module:
 
 def blocks(target: CausalLM, draft: CausalLM, rank: int = 0) -> nn.Module:
     """Two narrow layers; what a layer writes is half as wide, and a correction begins as nothing."""
-    shape = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 224}
+    shape = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 160 if rank else 224}
     made = initialise(BlockHead.beside(target, 8, rank, **shape))
     if rank:
         nn.init.normal_(made.correction.before.weight)
@@ -69,6 +69,7 @@ def blocks(target: CausalLM, draft: CausalLM, rank: int = 0) -> nn.Module:
 def corrected(target: CausalLM, draft: CausalLM) -> nn.Module:
     """Medusa's shipped heads, which stay as they are, with a fresh correction."""
     heads = load(MEDUSA, target, Heads).requires_grad_(False)
+    torch.manual_seed(0)
     return nn.ModuleDict({"rows": heads, "correction": Correction(target.vocab_size)})
 
 
@@ -93,6 +94,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def checkpoint(chosen: argparse.Namespace, name: str, target: CausalLM) -> Path:
+    """Where the run of this name lies."""
+    return chosen.work / f"{name}-{fingerprint(target)}-{chosen.texts}-{chosen.epochs:g}.pt"
+
+
 def run(chosen: argparse.Namespace) -> None:
     """Train one head, judge it on held-out text, and store both."""
     whole("texts", chosen.texts, 16)
@@ -100,8 +106,8 @@ def run(chosen: argparse.Namespace) -> None:
     material = Material.gather(chosen.work, chosen.texts)
     target = material.target
     head = build(target, material.draft)
-    name = f"{chosen.kind}-{fingerprint(target)}-{chosen.texts}-{chosen.epochs:g}.pt"
-    report = material.learn(head, depths, chosen.epochs, chosen.rate, chosen.work / name)
+    path = checkpoint(chosen, chosen.kind, target)
+    report = material.learn(head, depths, chosen.epochs, chosen.rate, path)
     out = chosen.out or SHIPPED / chosen.kind / "pair"
     stored = head["correction"] if chosen.kind == "markov" else head
     save(out, stored, target, described(stored), torch.float16)

@@ -62,29 +62,24 @@ def fit(
     return train(head, of_step, {"batches": turns}, plan, path, source=source)
 
 
-def measure(
+def by_text(
     head: nn.Module,
     target: CausalLM,
     texts: Sequence[Sample],
     features: Callable[[Tensor], dict],
     depths: int,
+    temperature: float,
     every: int = 3,
-) -> dict[str, dict]:
-    """α by depth on texts sampled at temperature 1, agreement on greedy ones, behind every third
-    token: the mean over texts and its standard error.
+) -> Tensor:
+    """[texts, K]: behind every third token of the texts of this temperature, α at temperature 1
+    where they were sampled, agreement where they are greedy.
     """
-    table = {}
-    for name, temperature in (("alpha", 1.0), ("agrees", 0.0)):
-        found = []
-        for tokens, counted in batched(
-            [t for t in texts if t.temperature == temperature], BATCH, 0
-        ):
-            anchors = places(counted, depths)[::every]
-            found.append(acceptance(head, target, tokens, features(tokens), anchors, depths)[name])
-        rows = torch.cat(found).double()
-        error = rows.std(0) / len(rows) ** 0.5
-        table[name] = {"mean": rows.mean(0).tolist(), "error": error.tolist(), "texts": len(rows)}
-    return table
+    name = "alpha" if temperature else "agrees"
+    found = []
+    for tokens, counted in batched([t for t in texts if t.temperature == temperature], BATCH, 0):
+        anchors = places(counted, depths)[::every]
+        found.append(acceptance(head, target, tokens, features(tokens), anchors, depths)[name])
+    return torch.cat(found).double()
 
 
 @dataclass(frozen=True)
@@ -111,5 +106,14 @@ class Material:
         plan = Plan(steps, rate, BATCH, warmup=max(1, steps // 20), weight_decay=0.0)
         seconds = fit(head, self.target, data, self.features, depths, plan, path)
         head.requires_grad_(False)
-        held_out = measure(head, self.target, self.texts.held_out, self.features, depths)
-        return {"steps": steps, "seconds": seconds, "held_out": held_out}
+        return {"steps": steps, "seconds": seconds, "held_out": self.judge(head, depths)}
+
+    def judge(self, head: nn.Module, depths: int) -> dict[str, dict]:
+        """Rates by depth on the texts held out: the mean over texts and its standard error."""
+        table = {}
+        for name, temperature in (("alpha", 1.0), ("agrees", 0.0)):
+            texts = self.texts.held_out
+            rows = by_text(head, self.target, texts, self.features, depths, temperature)
+            error = rows.std(0) / len(rows) ** 0.5
+            table[name] = {"mean": rows.mean(0).tolist(), "error": error.tolist()}
+        return table
