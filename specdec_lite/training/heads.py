@@ -26,7 +26,7 @@ from specdec_lite.measure import results
 from specdec_lite.training.loop import given
 from specdec_lite.training.shared_text import Material
 
-USUAL = {"texts": 512, "epochs": 2.0, "rate": 2e-3}
+USUAL = {"texts": 512, "epochs": 2.0, "rate": None}
 
 
 def initialise(module: nn.Module) -> nn.Module:
@@ -73,13 +73,13 @@ def corrected(target: CausalLM, draft: CausalLM) -> nn.Module:
     return nn.ModuleDict({"rows": heads, "correction": Correction(target.vocab_size)})
 
 
-KINDS: dict[str, tuple[Callable[..., nn.Module], int]] = {
-    "mlp_speculator": (speculator, 4),
-    "pard": (pard, 4),
-    "block_diffusion": (lambda target, draft: blocks(target, draft, 32), 7),
-    "markov": (corrected, 4),
+KINDS: dict[str, tuple[Callable[..., nn.Module], int, float]] = {
+    "mlp_speculator": (speculator, 4, 5e-3),
+    "pard": (pard, 4, 5e-4),
+    "block_diffusion": (lambda target, draft: blocks(target, draft, 32), 7, 2e-3),
+    "markov": (corrected, 4, 1e-2),
 }
-"""What is trained: its beginning, and the depths that it drafts."""
+"""What is trained: its beginning, the depths that it drafts, and its learning rate."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=list(KINDS), required=True)
     parser.add_argument("--texts", type=int, default=USUAL["texts"], help="texts to train on")
     parser.add_argument("--epochs", type=float, default=USUAL["epochs"])
-    parser.add_argument("--rate", type=float, default=USUAL["rate"])
+    parser.add_argument("--rate", type=float, help="default: the kind's own")
     parser.add_argument("--out", type=Path, help="folder for the weights")
     parser.add_argument(
         "--work", type=Path, default=Path(".work/heads"), help="checkpoints, text and features"
@@ -102,12 +102,12 @@ def checkpoint(chosen: argparse.Namespace, name: str, target: CausalLM) -> Path:
 def run(chosen: argparse.Namespace) -> None:
     """Train one head, judge it on held-out text, and store both."""
     whole("texts", chosen.texts, 16)
-    build, depths = KINDS[chosen.kind]
+    build, depths, rate = KINDS[chosen.kind]
     material = Material.gather(chosen.work, chosen.texts)
     target = material.target
     head = build(target, material.draft)
     path = checkpoint(chosen, chosen.kind, target)
-    report = material.learn(head, depths, chosen.epochs, chosen.rate, path)
+    report = material.learn(head, depths, chosen.epochs, chosen.rate or rate, path)
     out = chosen.out or SHIPPED / chosen.kind / "pair"
     stored = head["correction"] if chosen.kind == "markov" else head
     save(out, stored, target, described(stored), torch.float16)
