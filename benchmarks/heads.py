@@ -34,12 +34,13 @@ from specdec_lite.drafters.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import load_pair
-from specdec_lite.loading.weights import SHIPPED as WEIGHTS, fingerprint, load
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, fingerprint, load, shipped
 from specdec_lite.measure import results
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter
 from specdec_lite.training import heads as product
 from specdec_lite.training.eagle import initialise as initialise_block
+from specdec_lite.training.loop import given
 from specdec_lite.training.shared_text import Material, by_text
 
 DEPTHS = 4
@@ -67,40 +68,62 @@ def eagle(target: CausalLM, draft: CausalLM) -> nn.Module:
     return initialise_block(Eagle1Head.beside(target, intermediate_size=640), target)
 
 
-def untrained(target: CausalLM, draft: CausalLM) -> nn.Module:
+def shipped_medusa(target: CausalLM, draft: CausalLM) -> nn.Module:
     """Medusa's heads as they ship, of other bytes and another training."""
     return load(MEDUSA, target, Heads)
 
 
+def shipped_eagle(target: CausalLM, draft: CausalLM) -> nn.Module:
+    """EAGLE's head as it ships, likewise."""
+    return load(shipped(WEIGHTS / "eagle1", target), target, Eagle1Head)
+
+
 Made = Callable[[CausalLM, nn.Module], Drafter]
-HEADS: dict[str, tuple[Callable, int, Made]] = {
-    "Medusa": (medusa(480), DEPTHS, lambda target, head: BlockwiseDrafter(target, head, 5)),
+HEADS: dict[str, tuple[Callable, int, float, Made]] = {
+    "Medusa": (medusa(480), DEPTHS, 3e-3, lambda target, head: BlockwiseDrafter(target, head, 5)),
     "Medusa, corrected": (
         medusa_corrected,
         DEPTHS,
+        3e-3,
         lambda target, head: MarkovDrafter(target, head["rows"], head["correction"]),
     ),
-    "MLP speculator": (product.speculator, DEPTHS, MlpSpeculatorDrafter),
+    "MLP speculator": (product.speculator, DEPTHS, 5e-3, MlpSpeculatorDrafter),
     "block diffusion": (
         product.blocks,
         7,
+        2e-3,
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
     ),
     "block diffusion, corrected": (
         product.KINDS["block_diffusion"][0],
         7,
+        2e-3,
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
     ),
-    "EAGLE": (eagle, DEPTHS, lambda target, head: EagleDrafter(target, head, DEPTHS)),
-    "PARD": (product.pard, DEPTHS, lambda target, head: PardDrafter(CausalLM(head), DEPTHS)),
-    "shipped Medusa": (untrained, DEPTHS, lambda target, head: BlockwiseDrafter(target, head, 5)),
+    "EAGLE": (eagle, DEPTHS, 1e-3, lambda target, head: EagleDrafter(target, head, DEPTHS)),
+    "PARD": (product.pard, DEPTHS, 5e-4, lambda target, head: PardDrafter(CausalLM(head), DEPTHS)),
+    "shipped Medusa": (
+        shipped_medusa,
+        DEPTHS,
+        0.0,
+        lambda target, head: BlockwiseDrafter(target, head, 5),
+    ),
+    "shipped EAGLE": (
+        shipped_eagle,
+        DEPTHS,
+        0.0,
+        lambda target, head: EagleDrafter(target, head, DEPTHS),
+    ),
     "shipped Medusa, corrected": (
         product.corrected,
         DEPTHS,
+        1e-2,
         lambda target, head: MarkovDrafter(target, head["rows"], head["correction"]),
     ),
 }
-"""How each begins, the depths it is trained for, and the drafter it becomes."""
+"""How each begins, the depths it is trained for, its learning rate (0: it stays as it ships), and the
+drafter it becomes.
+"""
 SHIPPED = {
     "MLP speculator": "mlp_speculator",
     "block diffusion, corrected": "block_diffusion",
@@ -218,7 +241,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heads")
     parser.add_argument("--texts", type=int, default=product.USUAL["texts"])
     parser.add_argument("--epochs", type=float, default=product.USUAL["epochs"])
-    parser.add_argument("--rate", type=float, default=product.USUAL["rate"])
     parser.add_argument("--prompts", type=int, default=12, help="to decode")
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--anew", action="store_true", help="train anew what is shipped, too")
@@ -233,15 +255,15 @@ def main(arguments: list[str] | None = None) -> None:
     rates = {}
     drafters = {"the pair's draft": ModelDrafter(material.draft, DEPTHS)}
     for name in options.only or HEADS:
-        build, depths, made = HEADS[name]
+        build, depths, rate, made = HEADS[name]
         head = build(target, material.draft)
         entry = {"parameters": sum(weight.numel() for weight in head.parameters())}
         if name in SHIPPED and not options.anew:
             head, trained = as_shipped(SHIPPED[name], head, target)
             entry |= trained
-        elif build is not untrained:
+        elif rate:
             path = product.checkpoint(options, f"study-{name}", target)
-            entry |= material.learn(head, depths, options.epochs, options.rate, path)
+            entry |= material.learn(head, depths, options.epochs, rate, path)
         entry["held_out"] = material.judge(head, depths)
         data["heads"][name] = entry
         rates[name] = by_text(head, target, material.texts.held_out, material.features, depths, 1.0)
@@ -257,8 +279,14 @@ def main(arguments: list[str] | None = None) -> None:
     prompts = [tokenizer().encode(text) for text in chosen]
     for name, row in decoded(target, drafters, prompts, options.new_tokens).items():
         data["heads"].setdefault(name, {})["decoded"] = row
-    command = f"python -m benchmarks.heads --texts {options.texts} --epochs {options.epochs:g}"
-    stamp = results.stamp("heads at equal bytes and equal training, on the shipped target", command)
+    usual = {**product.USUAL, "prompts": 12, "new-tokens": 48, "anew": False}
+    del usual["rate"]
+    words = ["python -m benchmarks.heads", *given(options, usual)]
+    if options.only:
+        words.append("--only " + " ".join(f'"{name}"' for name in options.only))
+    stamp = results.stamp(
+        "heads at equal bytes and equal training, on the shipped target", " ".join(words)
+    )
     results.save(options.out, stamp, data)
 
 
