@@ -100,7 +100,6 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         2e-3,
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
     ),
-    "EAGLE": (eagle, DEPTHS, 1e-3, lambda target, head: EagleDrafter(target, head, DEPTHS)),
     "PARD": (product.pard, DEPTHS, 5e-4, lambda target, head: PardDrafter(CausalLM(head), DEPTHS)),
     "shipped Medusa": (
         shipped_medusa,
@@ -120,6 +119,7 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         1e-2,
         lambda target, head: MarkovDrafter(target, head["rows"], head["correction"]),
     ),
+    "EAGLE": (eagle, DEPTHS, 1e-3, lambda target, head: EagleDrafter(target, head, DEPTHS)),
 }
 """How each begins, the depths it is trained for, its learning rate (0: it stays as it ships), and the
 drafter it becomes.
