@@ -57,7 +57,7 @@ const percent = (x) => `${Math.round(100 * x)} %`;
 function draw(svg, s) {
   const width = svg.clientWidth || 320;
   const left = 92;
-  const room = width - left - 62;
+  const room = width - left - 92;
   svg.setAttribute("height", HEAD + 4 * ROW);
   svg.replaceChildren();
   const bar = (y, share, colour, dashed) =>
@@ -72,9 +72,7 @@ function draw(svg, s) {
       "stroke-width": 1.5,
       ...(dashed ? { "stroke-dasharray": "4 3" } : {}),
     });
-  svg.append(
-    make("text", { x: left, y: 14, class: "sdl-faint" }, "the target's law, and the head's (dashed)"),
-  );
+  svg.append(make("text", { x: 0, y: 14, class: "sdl-faint" }, "the target's law, and the head's (dashed)"));
   FIRST.forEach((first, x) =>
     SECOND.forEach((second, y) => {
       const top = HEAD + (2 * x + y) * ROW;
@@ -94,7 +92,7 @@ function draw(svg, s) {
             stroke: "var(--sdl-rejected)",
             "stroke-width": 3,
           }),
-          make("text", { x: left + w * room + 6, y: top + 11, class: "sdl-halo" }, `written ${percent(w)}`),
+          make("text", { x: width, y: top + 18, "text-anchor": "end" }, `written ${percent(w)}`),
         );
     }),
   );
