@@ -251,12 +251,15 @@ def main(arguments: list[str] | None = None) -> None:
     whole("prompts", options.prompts, 2)
     material = Material.gather(options.work, options.texts)
     target = material.target
-    data: dict = {"target": fingerprint(target), "heads": {}}
+    draft = material.draft
+    own = {"parameters": sum(weight.numel() for weight in draft.model.parameters())}
+    own["held_out"] = material.judge(draft, DEPTHS)
+    data: dict = {"target": fingerprint(target), "heads": {"the pair's draft": own}}
     rates = {}
-    drafters = {"the pair's draft": ModelDrafter(material.draft, DEPTHS)}
+    drafters: dict[str, Drafter] = {"the pair's draft": ModelDrafter(draft, DEPTHS)}
     for name in options.only or HEADS:
         build, depths, rate, made = HEADS[name]
-        head = build(target, material.draft)
+        head = build(target, draft)
         entry = {"parameters": sum(weight.numel() for weight in head.parameters())}
         if name in SHIPPED and not options.anew:
             head, trained = as_shipped(SHIPPED[name], head, target)
@@ -278,7 +281,7 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = texts[:: max(1, len(texts) // options.prompts)][: options.prompts]
     prompts = [tokenizer().encode(text) for text in chosen]
     for name, row in decoded(target, drafters, prompts, options.new_tokens).items():
-        data["heads"].setdefault(name, {})["decoded"] = row
+        data["heads"][name]["decoded"] = row
     usual = {**product.USUAL, "prompts": 12, "new-tokens": 48, "anew": False}
     del usual["rate"]
     words = ["python -m benchmarks.heads", *given(options, usual)]

@@ -24,13 +24,25 @@ from specdec_lite.training.unroll import unroll
 
 @singledispatch
 def rows(
-    head: nn.Module, target: CausalLM, tokens: Tensor, states: dict, anchors: Tensor, depths: int
+    head: nn.Module | CausalLM,
+    target: CausalLM,
+    tokens: Tensor,
+    states: dict,
+    anchors: Tensor,
+    depths: int,
 ) -> Tensor:
     """Logits [B, A, K, V] behind anchors [A] (each ≥ 1) of texts [B, n].
 
     states: the target's hidden states [B, n, d] by layer. TypeError for a head of no known kind.
     """
     raise TypeError(f"head is a {type(head).__name__}: no rows are known for it")
+
+
+@rows.register
+def _(head: CausalLM, target, tokens, states, anchors, depths):
+    """An ordinary draft model, to be judged only: no gradient passes through it."""
+    logits = head.score(tokens, head.new_cache(*tokens.shape)).logits
+    return logits[:, anchors[:, None] + torch.arange(depths), : target.vocab_size]
 
 
 @rows.register

@@ -57,7 +57,7 @@ def pard(target: CausalLM, draft: CausalLM) -> nn.Module:
 
 
 def blocks(target: CausalLM, draft: CausalLM, rank: int = 0) -> nn.Module:
-    """Two narrow layers; what a layer writes is half as wide, and a correction begins as nothing."""
+    """Two narrow layers; a correction begins as nothing, and takes its bytes from the layers."""
     shape = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 160 if rank else 224}
     made = initialise(BlockHead.beside(target, 8, rank, **shape))
     if rank:

@@ -10,7 +10,7 @@ from heads_zoo import random_blocks, random_correction, random_heads, random_spe
 from models_zoo import PROMPT, native, perturbed
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
-from specdec_lite import generate
+from specdec_lite import generate, load_pair
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
     MarkovDrafter,
@@ -18,7 +18,7 @@ from specdec_lite.drafters import (
     PardDrafter,
 )
 from specdec_lite.engine.cache import Scores
-from specdec_lite.loading.weights import save
+from specdec_lite.loading.weights import SHIPPED, save
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.training.anchored import rows
@@ -255,3 +255,31 @@ def test_weights_in_a_folder_and_what_does_not_fit(tmp_path):
         PardDrafter(TARGET, 3, 48)
     with pytest.raises(ValueError, match="speculator is for sizes d, V"):
         MlpSpeculatorDrafter(TARGET, random_speculator(native(vocab_size=9)))
+
+
+# What ships ---------------------------------------------------------------------------------------
+
+PUBLIC = {
+    "markov": MarkovDrafter,
+    "pard": PardDrafter,
+    "block_diffusion": BlockDiffusionDrafter,
+    "mlp_speculator": MlpSpeculatorDrafter,
+}
+
+
+def test_what_ships_is_small():
+    assert (
+        sum(path.stat().st_size for name in PUBLIC for path in (SHIPPED / name).rglob("*.*")) < 8e6
+    )
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_ships_belongs_to_the_shipped_target_and_leaves_its_text_alone(name):
+    pair = load_pair(dtype="float64")
+    target = pair.target
+    prompt = pair.tokenizer.encode("def mean(values):\n    return sum(values)")
+    drafter = PUBLIC[name].from_pretrained(target, gamma=4)
+    assert drafter.shape().levels == 4
+    out = generate(target, prompt, drafter, 24)
+    assert torch.equal(out.tokens, generate(target, prompt, max_new_tokens=24).tokens)
+    assert out.stats.accepted > 0

@@ -7,6 +7,7 @@ import json
 import jsonschema
 import pytest
 import torch
+from features_zoo import random_head
 from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
 from models_zoo import native
 from safetensors.torch import load_file
@@ -19,6 +20,8 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
+from specdec_lite.drafters.feature_head import Eagle1Head
+from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.parallel import Correction
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import load, save
@@ -75,6 +78,13 @@ def test_what_a_row_may_see(kind):
         elif kind in SEQUENTIAL:
             seen = [place == 9 + depth for depth in range(3)]
         assert apart.tolist() == seen
+
+
+def test_a_draft_model_is_judged_by_its_rows():
+    draft = native(vocab_size=41, seed=3, dtype=torch.float32)
+    made = anchored.rows(draft, TARGET, TEXT, states(), ANCHORS, 3)
+    alone = draft.score(TEXT[:, :12], draft.new_cache(3)).logits[:, 9:, :40]
+    assert (made[:, 1] - alone).abs().max() < 1e-5
 
 
 def test_rows_of_an_unknown_kind_are_refused():
@@ -167,7 +177,9 @@ def test_a_whole_recording(tmp_path, monkeypatch):
         def encode(self, text):
             return [int(word) for word in text.split()]
 
-    monkeypatch.setattr(recording, "load", lambda *args: random_heads(TARGET, 4))
+    known = {Heads: random_heads(TARGET, 4), Eagle1Head: random_head(TARGET)}
+    monkeypatch.setattr(recording, "load", lambda path, target, kind: known[kind])
+    monkeypatch.setattr(recording, "shipped", lambda folder, target: folder)
     monkeypatch.setattr(recording, "tokenizer", Numbers)
     monkeypatch.setattr(recording, "evaluation_prompts", lambda: {"a": [{"text": "5 17 3"}] * 2})
     words = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
