@@ -9,7 +9,7 @@ from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import losses, online
-from specdec_lite import corpus
+from specdec_lite import corpus, results
 from specdec_lite.loading.pairs import Pair
 
 
@@ -58,3 +58,18 @@ def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
     stays, learns = data["requests"]["stays"], data["requests"]["learns"]
     assert stays[0] == learns[0]  # nothing was learnt before the first request
     assert [row["topic"] for row in stays] == ["code"] * 4 + ["prose"] * 4 + ["code"] * 4
+
+
+def test_the_recording_says_what_chapter_10_says_of_it():
+    data = results.load("losses").data
+    for kind in data["predicts"]:
+        gains = {(run["source"], run["loss"]): run[kind]["gain"] for run in data["runs"][1:]}
+        for source in losses.SOURCES:
+            own = {loss: gain["value"] for (where, loss), gain in gains.items() if where == source}
+            assert max(own, key=own.get) == "total variation"
+        by_source = [gains[source, "total variation"]["value"] for source in losses.SOURCES]
+        assert by_source[1] == max(by_source) and by_source[2] == min(by_source)
+        assert gains[losses.SOURCES[0], losses.NEXT_TOKEN]["interval"][1] < 0
+        predicts = data["predicts"][kind]
+        assert predicts["forward KL"] > 0 < predicts["bits per byte"]
+        assert predicts["reverse KL"] < -0.5
