@@ -44,7 +44,7 @@ class ParallelSession(ChainSession):
     correction: Correction | None = None
 
     def rows(self, context: Context, count: int) -> Tensor:
-        """Logits [≥ count, V'] of the tokens after the committed text, none of which sees another."""
+        """Logits [≥ count, V'] of the tokens after the committed text, made before any is drawn."""
         raise NotImplementedError
 
     @torch.inference_mode()
