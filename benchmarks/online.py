@@ -2,29 +2,29 @@
 
     python -m benchmarks.online             # ten minutes on two quiet cores
 
-The same requests with the same seeds go to a draft that stays as it is and to one that learns
-between them. Both begin as the small draft of `benchmarks.losses`, which has read text and never
-the target. Recorded are rates of acceptance, no times. Writes results/online.json; nothing here is
-asserted.
+The same requests with the same seeds go to a draft that stays as it is and to others that learn
+between them, at one rate or another. All begin as the small draft of `benchmarks.losses`, which has
+read text and never the target. After every few requests α is read on windows of the same held-out
+documents, both topics'. No times are recorded, so a busy machine changes nothing.
+Writes results/online.json; nothing here is asserted.
 """
 
 import argparse
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
-from benchmarks.losses import starting_draft
+from benchmarks.losses import spread, starting_draft
 from specdec_lite import CausalLM, corpus, generate, load_pair, results
 from specdec_lite.checks import whole
 from specdec_lite.drafters import ModelDrafter, OnlineDrafter
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
-from specdec_lite.measure.intervals import ratio
-from specdec_lite.training.draft import pieces
+from specdec_lite.training.draft import apart, pieces, target_law
 
 GAMMA = 4
 PROMPT = 64
+WINDOW = 192
 
 
 def requests(tokenizer, each: int) -> list[tuple[str, list[int]]]:
@@ -36,35 +36,47 @@ def requests(tokenizer, each: int) -> list[tuple[str, list[int]]]:
     return found + [("code", row) for row in code[each:]]
 
 
-def served(drafter, target: CausalLM, stream, new: int) -> list[dict]:
-    """What came of each request, in order; a drafter that learns is told every text."""
+def served(drafter, target: CausalLM, stream, new: int, judge, every: int) -> tuple[list, list]:
+    """What came of each request, in order, and what `judge` says of the draft after every few; a
+    drafter that learns is told every text.
+    """
     rows = []
+    judged = []
     for seed, (topic, prompt) in enumerate(tqdm(stream, mininterval=5)):
         out = generate(target, prompt, drafter, new, temperature=1.0, seed=seed)
         drafter.learn([*prompt, *out.tokens.tolist()])
         tested = sum(step.tested for step in out.steps)
         accepted = sum(step.accepted for step in out.steps)
         rows.append({"topic": topic, "accepted": accepted, "tested": tested})
-    return rows
+        if (seed + 1) % every == 0:
+            judged.append(judge(drafter.model.model))
+    return rows, judged
 
 
-def phases(rows: list[dict], each: int) -> list[dict]:
-    """α of the second half of each topic's requests, with its interval over requests."""
-    found = []
-    for first in range(0, len(rows), each):
-        part = rows[first + each // 2 : first + each]
-        accepted = torch.tensor([[row["accepted"]] for row in part])
-        tested = torch.tensor([[row["tested"]] for row in part])
-        found.append({"topic": part[0]["topic"], "alpha": ratio(accepted, tested)})
+def curves(judged: dict[str, list[dict]], each: int, every: int) -> dict:
+    """By drafter and topic: α after every few requests; and at the end of each topic's requests how
+    much it is above that of the draft that stays, with its interval over texts.
+    """
+    ends = [(phase + 1) * each // every - 1 for phase in range(3)]
+    found = {}
+    for name, marks in judged.items():
+        found[name] = {
+            topic: {
+                "alpha": [mark[topic].mean().item() for mark in marks],
+                "gain": [spread(marks[end][topic] - judged["stays"][end][topic]) for end in ends],
+            }
+            for topic in marks[0]
+        }
     return found
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.online")
-    parser.add_argument("--each", type=int, default=24, help="requests on one topic")
-    parser.add_argument("--new", type=int, default=48, help="tokens of a request")
+    parser.add_argument("--each", type=int, default=16, help="requests on one topic")
+    parser.add_argument("--new", type=int, default=40, help="tokens of a request")
     parser.add_argument("--every", type=int, default=2, help="requests a step")
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rates", type=float, nargs="*", default=[1e-4, 1e-3])
+    parser.add_argument("--texts", type=int, default=16, help="of each topic, to read α on")
     parser.add_argument("--start", type=int, default=300, help="steps of the starting draft")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--work", type=Path, default=cache_folder() / "losses")
@@ -77,27 +89,40 @@ def main(arguments: list[str] | None = None) -> None:
     texts = documents["library"] + documents["docs"]
     draft = CausalLM(starting_draft(pair.target, pair.tokenizer, shape, texts))
     stream = requests(pair.tokenizer, options.each)
-    drafters = {
-        "stays": ModelDrafter(draft, GAMMA),
-        "learns": OnlineDrafter(draft, GAMMA, options.every, options.rate),
+    law = target_law(pair.target, options.work / "features")
+    held_out = {
+        topic: pieces(corpus.held_out_text()[topic], pair.tokenizer, options.texts, WINDOW, seed=3)
+        for topic in ("code", "prose")
     }
-    rows = {name: served(d, pair.target, stream, options.new) for name, d in drafters.items()}
+
+    def judge(model) -> dict:
+        return {name: apart(model, law, rows, PROMPT)["alpha"] for name, rows in held_out.items()}
+
+    drafters = {"stays": ModelDrafter(draft, GAMMA)} | {
+        f"learns at {rate:g}": OnlineDrafter(draft, GAMMA, options.every, rate)
+        for rate in options.rates
+    }
+    rows = {}
+    judged = {}
+    mark = options.each // 4
+    for name, drafter in drafters.items():
+        rows[name], judged[name] = served(drafter, pair.target, stream, options.new, judge, mark)
     data = {
         "target": fingerprint(pair.target),
         "gamma": GAMMA,
         "every": options.every,
-        "rate": options.rate,
         "each": options.each,
         "new": options.new,
-        "steps": drafters["learns"].lessons.steps,
+        "mark": mark,
         "requests": rows,
-        "phases": {name: phases(found, options.each) for name, found in rows.items()},
+        "curves": curves(judged, options.each, mark),
     }
     command = f"python -m benchmarks.online --each {options.each} --new {options.new}"
     what = "a draft that learns between requests beside one that does not, while the topic changes"
     results.save(options.out, results.stamp(what, command), data)
-    for name, found in data["phases"].items():
-        print(name, [f"{part['topic']} {results.spread(part['alpha'])}" for part in found])
+    for name, topics in data["curves"].items():
+        for topic, found in topics.items():
+            print(name, topic, [results.spread(gain) for gain in found["gain"]])
 
 
 if __name__ == "__main__":

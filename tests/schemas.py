@@ -183,11 +183,10 @@ SCHEMAS = {
     "online": fields(
         gamma=NUMBER,
         every=NUMBER,
-        rate=NUMBER,
         each=NUMBER,
-        steps=NUMBER,
+        mark=NUMBER,
         requests=each(rows(fields(topic=TEXT, accepted=NUMBER, tested=NUMBER), 12)),
-        phases=each(rows(fields(topic=TEXT, alpha=SPREAD), 3)),
+        curves=each(each(fields(alpha=rows(NUMBER, 12), gain=rows(SPREAD, 3)))),
     ),
     "eagle": fields(
         target=TEXT,

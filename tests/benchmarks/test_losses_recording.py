@@ -49,15 +49,16 @@ def test_a_whole_recording_of_losses(tmp_path, tiny):
 
 
 def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
-    words = "--each 4 --new 6 --every 2 --start 1 --hidden 64 --rate 0.01".split()
+    words = "--each 4 --new 6 --every 2 --start 1 --hidden 64 --rates 0.01 --texts 8".split()
     out = tmp_path / "online.json"
     online.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["online"])
-    assert data["steps"] > 0
-    stays, learns = data["requests"]["stays"], data["requests"]["learns"]
+    stays, learns = data["requests"]["stays"], data["requests"]["learns at 0.01"]
     assert stays[0] == learns[0]  # nothing was learnt before the first request
     assert [row["topic"] for row in stays] == ["code"] * 4 + ["prose"] * 4 + ["code"] * 4
+    curves = {name: data["curves"][name]["code"]["alpha"] for name in data["curves"]}
+    assert len(set(curves["stays"])) == 1 and len(set(curves["learns at 0.01"])) > 1
 
 
 def test_the_recording_says_what_chapter_10_says_of_it():
