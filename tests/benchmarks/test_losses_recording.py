@@ -74,3 +74,15 @@ def test_the_recording_says_what_chapter_10_says_of_it():
         predicts = data["predicts"][kind]
         assert predicts["forward KL"] > 0 < predicts["bits per byte"]
         assert predicts["reverse KL"] < -0.5
+
+
+def test_the_recording_of_learning_says_what_chapter_10_says_of_it():
+    curves = results.load("online").data["curves"]
+    still = {topic: found["alpha"][0] for topic, found in curves["stays"].items()}
+    slow, quick = curves["learns at 0.0001"], curves["learns at 0.001"]
+    for topic, found in slow.items():
+        assert max(abs(alpha - still[topic]) for alpha in found["alpha"]) < 0.002
+    code, prose = (quick[topic]["alpha"] for topic in ("code", "prose"))
+    assert code[3] < still["code"] - 0.01 and prose[3] < still["prose"] - 0.01
+    assert prose[7] - prose[3] > 0.005 > code[7] - code[3]
+    assert code[11] - code[7] > 0.005
