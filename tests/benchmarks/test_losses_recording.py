@@ -86,3 +86,17 @@ def test_the_recording_of_learning_says_what_chapter_10_says_of_it():
     assert code[3] < still["code"] - 0.01 and prose[3] < still["prose"] - 0.01
     assert prose[7] - prose[3] > 0.005 > code[7] - code[3]
     assert code[11] - code[7] > 0.005
+
+
+def test_the_recording_of_heads_says_what_chapter_10_says_of_it():
+    data = results.load("heads").data
+    alpha = {name: head["held_out"]["alpha"]["mean"] for name, head in data["heads"].items()}
+    tau = {name: head["decoded"]["T = 1"]["tau"] for name, head in data["heads"].items()}
+    assert alpha["MLP speculator"][0] - alpha["MLP speculator"][3] < 0.02
+    assert [round(rate, 2) for rate in alpha["PARD"][:2]] == [0.72, 0.27]
+    for name, gains in data["gained"].items():
+        assert all(0.02 < gain["value"] < 0.075 and gain["interval"][0] > 0 for gain in gains)
+        with_it, without = tau[name]["interval"], tau[name.removesuffix(", corrected")]["interval"]
+        assert with_it[0] < without[1] and without[0] < with_it[1]
+    best = tau.pop("the pair's draft")["interval"][0]
+    assert best > max(each["interval"][1] for each in tau.values())
