@@ -225,7 +225,7 @@ def test_first_chapter_is_light(chromium, top: str, book: Path):
 @pytest.mark.parametrize("page_name", [START, "book/06_proofs.html"])
 def test_plotly_comes_only_where_a_figure_is(chromium, top: str, book: Path, page_name: str):
     found = weight(chromium, top, book, page_name)
-    assert found["files"] > 5 and not found["plotly"]
+    assert found["files"] > 3 and not found["plotly"]
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):
