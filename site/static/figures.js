@@ -139,7 +139,7 @@
     const column = 45 + 6.5 * Math.max(0, ...names.map(({ length }) => length)); // a line, its mark and a gap
     const rows = Math.ceil(names.length / Math.max(1, Math.floor(width / column)));
     const most = layout.margin?.t ?? layout.template?.layout?.margin?.t ?? 72;
-    const top = Math.max(most, 24 + 19 * rows) + 18 * (lines - 1); // the title stands over the legend
+    const top = Math.max(most, 34 + 20 * rows) + 18 * (lines - 1); // the title stands over the legend
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
       layout: {
