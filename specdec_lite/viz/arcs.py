@@ -106,7 +106,7 @@ def arcs(
     class Watched(PromptLookupSession):
         def propose(self, context: Context):
             proposal = super().propose(context)
-            sources.append(self.source[1] if len(proposal.tree) else -1)
+            sources.append(self.copied[1] if len(proposal.tree) else -1)
             return proposal
 
     watched = PromptLookupDrafter(
