@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NICE ?=
 BOOK := _build/html
-SCRIPTS := 'specdec_lite/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs'
+SCRIPTS := 'specdec_lite/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
 PORT ?= 8000
 # One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
 WORKERS ?= logical
@@ -23,7 +23,7 @@ help:
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make bench  measure decoding, and write results/speed-*.json"
 	@echo "make bench-gpu  measure a GPU, nine minutes at a time: captured passes, a pair trained on the spot, rounds, a map"
-	@echo "make engines    set vLLM up in .engines (3.5 GB), and measure it beside ours on the same prompts"
+	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
 
 $(VENV)/.installed: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)" or 0)'
@@ -90,7 +90,14 @@ bench-gpu: $(SETUP)
 	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-engines: $(SETUP) .engines/vllm/.installed
+# Prebuilt binaries for this machine alone (Linux); those for graphics cards stay out.
+.engines/llama/.installed:
+	mkdir -p .engines/llama
+	npm install --prefix .engines/llama --omit=optional --no-audit --no-fund --loglevel=error --ignore-scripts \
+		node-llama-cpp@3.22.1 @node-llama-cpp/$$(node -p 'process.platform + "-" + process.arch')@3.22.1
+	@touch $@
+
+engines: $(SETUP) .engines/vllm/.installed .engines/llama/.installed
 	$(BIN)/python -m benchmarks.engines
 
 clean:

@@ -101,17 +101,39 @@ class HuggingFace:
         compiling = CompileConfig(mode="reduce-overhead")
         return partial(self, cache_implementation="static", compile_config=compiling)
 
+    def batch(
+        self, prompts: list[list[int]], new_tokens: int, assisted: bool
+    ) -> tuple[list[list[int]], list[int]]:
+        """Decode rows of ids together, greedily, on the left padded to one length: (texts, tokens of
+        every burst). Bursts are heard of one row alone. Raises what `generate` raises.
+        """
+        longest = max(map(len, prompts))
+        rows = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
+        seen = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+        bursts = Bursts() if len(prompts) == 1 else None
+        with torch.inference_mode():
+            out = self.target.generate(
+                rows,
+                attention_mask=seen,
+                max_new_tokens=new_tokens,
+                do_sample=False,
+                streamer=bursts,
+                **(self.assistance if assisted else {}),
+            )
+        texts = out[:, longest:].tolist()
+        return texts, [count for _, count in bursts.emitted] if bursts else []
+
 
 class HuggingFaceLookup(HuggingFace):
     """The same with transformers' own prompt lookup in place of a draft.
 
     folder: a model as transformers loads it. gamma, max_ngram: its `prompt_lookup_num_tokens` and
-    `max_matching_ngram_size`. stop: the token that ends an answer.
+    `max_matching_ngram_size`. stop: the token that ends an answer; None: none does.
     """
 
-    def __init__(self, folder: Path, dtype: str, gamma: int, stop: int, max_ngram: int = 3):
+    def __init__(self, folder: Path, dtype: str, gamma: int, stop: int | None, max_ngram: int = 3):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
         self.target = model.eval()
         self.target.generation_config.eos_token_id = stop
-        self.target.generation_config.pad_token_id = stop
+        self.target.generation_config.pad_token_id = stop or 0
         self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}

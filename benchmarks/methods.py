@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from specdec_lite import CausalLM, TokenTree, acceptance as a, results
 from specdec_lite.acceptance.rule import RuleFunction
 from specdec_lite.drafters import (
+    BlockDiffusionDrafter,
     BlockwiseDrafter,
     CascadeDrafter,
     CoupledDrafter,
@@ -25,11 +26,15 @@ from specdec_lite.drafters import (
     JacobiDrafter,
     LayerSkipDrafter,
     LookaheadDrafter,
+    MarkovDrafter,
     MedusaDrafter,
     MergedDrafter,
+    MlpSpeculatorDrafter,
     ModelDrafter,
     MtpDrafter,
     NgramDrafter,
+    OnlineDrafter,
+    PardDrafter,
     PassDrafter,
     PromptLookupDrafter,
     QuantisedDrafter,
@@ -162,7 +167,8 @@ def parts_of_the_target() -> dict[str, Method]:
 
 
 def trained_heads() -> dict[str, Method]:
-    ch11, ch14 = "notebooks/11_eagle", "notebooks/14_medusa"
+    ch10, ch11 = "notebooks/10_training", "notebooks/11_eagle"
+    ch14 = "notebooks/14_medusa"
     medusa = lambda tree: (
         lambda pair, g: MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
     )
@@ -199,6 +205,19 @@ def trained_heads() -> dict[str, Method]:
             targets=PAIR,
             report="mtp",
         ),
+        "Medusa, corrected": Method(
+            lambda pair, g: MarkovDrafter.from_pretrained(pair.target), "heads", ch10, targets=PAIR
+        ),
+        "MLP speculator": Method(
+            lambda pair, g: MlpSpeculatorDrafter.from_pretrained(pair.target, gamma=min(g, 4)),
+            *("heads", ch10),
+            targets=PAIR,
+        ),
+        "block diffusion": Method(
+            lambda pair, g: BlockDiffusionDrafter.from_pretrained(pair.target, gamma=min(g, 7)),
+            *("heads", ch10),
+            targets=PAIR,
+        ),
     }
 
 
@@ -208,7 +227,8 @@ def draft_models() -> dict[str, Method]:
     def of(make, source: str, chapter: str, **more) -> Method:
         return Method(make, source, f"notebooks/{chapter}", targets=PAIR, report="pair", **more)
 
-    ch5, ch13, ch15 = "05_draft_then_verify", "13_when_to_stop", "15_token_trees"
+    ch5, ch10 = "05_draft_then_verify", "10_training"
+    ch13, ch15 = "13_when_to_stop", "15_token_trees"
     return {
         "draft model": of(lambda pair, g: ModelDrafter(pair.draft, g), "model", ch5, lengths=True),
         "draft model, stops when unsure": of(
@@ -221,6 +241,12 @@ def draft_models() -> dict[str, Method]:
             lambda pair, g: CoupledDrafter(ModelDrafter(pair.draft, g)),
             *("model", ch13),
             rule=same_noise,
+        ),
+        "draft model that learns online": of(
+            lambda pair, g: OnlineDrafter(pair.draft, g), "model", ch10
+        ),
+        "PARD, one pass": of(
+            lambda pair, g: PardDrafter.from_pretrained(pair.target, gamma=g), "model", ch10
         ),
         "cascade over prompt lookup": of(
             lambda pair, g: CascadeDrafter(pair.draft, PromptLookupDrafter(g), 2 * g),

@@ -8,7 +8,10 @@ from models_zoo import PROMPT
 from text_laws import model_named
 
 from specdec_lite import generate
+from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parallel import Correction
 
 
 def random_heads(target, count=3, seed=0, scale=0.3):
@@ -43,3 +46,24 @@ def taught_heads(name, count=3, length=36):
         ).backward()
         optimizer.step()
     raise AssertionError("these heads do not learn the text by heart")
+
+
+def drawn(module, target, scale, seed=8):
+    """The module with random matrices, in the target's dtype: useless drafts, never harmful."""
+    generator = torch.Generator().manual_seed(seed)
+    for weight in module.parameters():
+        if weight.dim() == 2:
+            torch.nn.init.normal_(weight, std=scale, generator=generator)
+    return module.to(target.dtype).requires_grad_(False)
+
+
+def random_speculator(target, width=8, depth=3):
+    return drawn(MlpSpeculator(target.hidden_size, target.vocab_size, width, depth), target, 0.6)
+
+
+def random_correction(target, rank=2):
+    return drawn(Correction(target.vocab_size, rank), target, 1.0)
+
+
+def random_blocks(target, size=4, rank=0, **shape):
+    return drawn(BlockHead.beside(target, size, rank, **shape), target, 0.3)

@@ -26,6 +26,7 @@ from specdec_lite.exercises import (
     serving,
     speed,
     stopping,
+    training,
     trees,
 )
 
@@ -816,7 +817,46 @@ SERVING = [
     ),
 ]
 
+TRAINING = [
+    (training.check_variation, lambda right, p, q: 2 * right(p, q), "halve it"),
+    (training.check_variation, lambda right, p, q: sum(map(min, p, q)), "α itself"),
+    (
+        training.check_variation,
+        lambda right, p, q: float(np.sum(np.array(p) * np.log(np.array(p) / np.array(q)))),
+        "KL(p‖q)",
+    ),
+    (
+        training.check_places,
+        lambda right, prompt, rounds: [place + 1 for place in right(prompt, rounds)],
+        "one too far",
+    ),
+    (
+        training.check_places,
+        lambda right, prompt, rounds: right(prompt, [(kept, True) for kept, _ in rounds]),
+        "is a bonus",
+    ),
+    (
+        training.check_places,
+        lambda right, prompt, rounds: [prompt + kept for kept, refused in rounds if refused],
+        "the text grows",
+    ),
+    (training.check_written, lambda right, p, drawn, handed: p, "both rows are one"),
+    (
+        training.check_written,
+        lambda right, p, drawn, handed: (
+            np.array(drawn) * np.minimum(1, np.array(p) / np.array(handed))
+        ),
+        "kept tokens alone",
+    ),
+    (
+        training.check_written,
+        lambda right, p, drawn, handed: training._written(p, drawn, handed, again=True),
+        "exceeds the row",
+    ),
+]
+
 MISTAKES = [
+    *TRAINING,
     *SERVING,
     *PAYOFF,
     *DECODING,

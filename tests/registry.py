@@ -9,6 +9,7 @@ import broken
 import torch
 from broken import grow
 from features_zoo import random_head
+from heads_zoo import random_blocks, random_correction, random_speculator
 from models_zoo import (
     PROMPT,
     GrownDrafter,
@@ -23,6 +24,7 @@ from models_zoo import (
 from specdec_lite import acceptance as a, generate
 from specdec_lite.acceptance import draw_chain
 from specdec_lite.drafters import (
+    BlockDiffusionDrafter,
     BlockwiseDrafter,
     CascadeDrafter,
     CoupledDrafter,
@@ -33,12 +35,16 @@ from specdec_lite.drafters import (
     JacobiDrafter,
     LayerSkipDrafter,
     LookaheadDrafter,
+    MarkovDrafter,
     MedusaDrafter,
     MergedDrafter,
+    MlpSpeculatorDrafter,
     ModelDrafter,
     MtpDrafter,
     NgramDrafter,
     NgramModel,
+    OnlineDrafter,
+    PardDrafter,
     PassDrafter,
     PromptLookupDrafter,
     QuantisedDrafter,
@@ -114,6 +120,14 @@ def taught(drafter: Drafter, target: CausalLM) -> Drafter:
     return drafter
 
 
+def schooled(drafter: OnlineDrafter, target: CausalLM) -> Drafter:
+    """A drafter that has learnt from a generation of its own."""
+    prompt = [token % target.vocab_size for token in PROMPT]
+    most = min(24, target.max_positions - len(prompt))
+    drafter.learn([*prompt, *generate(target, prompt, drafter, most).tokens.tolist()])
+    return drafter
+
+
 def printed() -> type:
     """The drafter that CONTRIBUTING.md shows, as it stands there."""
     text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -140,6 +154,9 @@ DRAFTERS = {
     ),
     "draft model of changing length": lambda target: ModelDrafter(
         perturbed(target), Heuristic(3, first=1)
+    ),
+    "draft model that has learnt online": lambda target: schooled(
+        OnlineDrafter(perturbed(target, 0.3), 3, every=1, learning_rate=1e-3), target
     ),
     "prompt lookup": lambda target: PromptLookupDrafter(3),
     "prompt lookup, the earliest place": lambda target: PromptLookupDrafter(
@@ -229,6 +246,15 @@ DRAFTERS = {
         target, random_head(target, "eagle3"), Growth(2, 3, 5)
     ),
     "multi-token prediction": lambda target: MtpDrafter(target, random_head(target, "mtp"), 3),
+    "the MLP speculator": lambda target: MlpSpeculatorDrafter(target, random_speculator(target)),
+    "PARD": lambda target: PardDrafter(perturbed(target), 3),
+    "block diffusion": lambda target: BlockDiffusionDrafter(target, random_blocks(target)),
+    "block diffusion with a Markov correction": lambda target: BlockDiffusionDrafter(
+        target, random_blocks(target, rank=2), 2
+    ),
+    "extra heads with a Markov correction": lambda target: MarkovDrafter(
+        target, heads(target), random_correction(target), 3
+    ),
     "early exit": lambda target: EarlyExitDrafter(target, 1, 3, reuse=False),
     "early exit whose layers are not run again": lambda target: EarlyExitDrafter(target, 1, 3),
     "early exit with an adapter": lambda target: EarlyExitDrafter(

@@ -220,6 +220,22 @@ SCHEMAS = {
             )
         ),
     ),
+    "losses": fields(
+        draft=fields(parameters=NUMBER, steps=NUMBER),
+        steps=NUMBER,
+        tokens=NUMBER,
+        held_out=NUMBER,
+        runs=rows(fields(source=TEXT, loss=TEXT), 3),
+        predicts=each(each(NUMBER)),
+    ),
+    "online": fields(
+        gamma=NUMBER,
+        every=NUMBER,
+        each=NUMBER,
+        mark=NUMBER,
+        requests=each(rows(fields(topic=TEXT, accepted=NUMBER, tested=NUMBER), 12)),
+        curves=each(each(fields(alpha=rows(NUMBER, 12), gain=rows(SPREAD, 3)))),
+    ),
     "eagle": fields(
         target=TEXT,
         texts=NUMBER,
@@ -242,6 +258,11 @@ SCHEMAS = {
         example=fields(
             words=rows(TEXT, 3), laws=rows(fields(agrees=NUMBER, law=rows({"type": "array"})), 2)
         ),
+    ),
+    "heads": fields(
+        target=TEXT,
+        heads=each(fields(decoded=each(fields(tau=SPREAD, drafting=SPREAD, speedup=SPREAD)))),
+        gained=each(rows(SPREAD)),
     ),
     "medusa": fields(
         target=TEXT,
@@ -488,6 +509,37 @@ SCHEMAS = {
                 accepted=NUMBER,
                 tested=NUMBER,
             )
+        ),
+    ),
+    "engines": fields(
+        new_tokens=NUMBER,
+        gamma=NUMBER,
+        turns=NUMBER,
+        threads=NUMBER,
+        batches=rows(NUMBER),
+        note=TEXT,
+        state=each({}),
+        refused={"type": "object"},
+        switches=each(each(TEXT)),
+        engines=each(
+            each(
+                each(
+                    fields(
+                        tokens_per_second=fields(seconds=each(NUMBER), processor=each(NUMBER)),
+                        texts=NUMBER,
+                        differences=rows(fields(prompt=NUMBER, place=NUMBER, gap=NUMBER), 0),
+                        refused={"type": "object"},
+                    )
+                )
+            )
+        ),
+        load=fields(
+            tau=NUMBER,
+            alpha=NUMBER,
+            requests=NUMBER,
+            rows=rows(
+                fields(load=NUMBER, gamma=NUMBER, measured=NUMBER, simulated=NUMBER, error=NUMBER)
+            ),
         ),
     ),
     "drafting": fields(

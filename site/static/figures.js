@@ -133,14 +133,19 @@
     // Plotly lowers the first line of a title by its letters, but not of one in several lines.
     if (full.title?.text)
       full.title = { ...full.title, y: 1, yref: "container", yanchor: "top", pad: { t: lines > 1 ? 16 : 6 } };
-    const top = (layout.margin?.t ?? layout.template?.layout?.margin?.t ?? 72) + 18 * (lines - 1);
-    const named = data.filter((trace) => trace.name && trace.showlegend !== false).length;
+    const names = data
+      .filter((trace) => trace.name && trace.showlegend !== false)
+      .flatMap(({ name }) => wrapped(name, room).split("<br>"));
+    const column = 45 + 6.5 * Math.max(0, ...names.map(({ length }) => length)); // a line, its mark and a gap
+    const rows = Math.ceil(names.length / Math.max(1, Math.floor(width / column)));
+    const most = layout.margin?.t ?? layout.template?.layout?.margin?.t ?? 72;
+    const top = Math.max(most, 34 + 20 * rows) + 18 * (lines - 1); // the title stands over the legend
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
       layout: {
         ...full,
         font: { ...layout.font, size: 12 },
-        height: layout.height + 18 * (lines - 1 + Math.max(0, named - 2)),
+        height: layout.height + 18 * (lines - 1 + Math.max(0, names.length - 2)),
         margin: { ...layout.margin, t: top },
       },
     };

@@ -72,7 +72,8 @@ def save(
         config: what the module is built with again: arguments by name, as JSON can hold them.
         dtype: of the stored floating-point numbers; whole numbers stay as they are.
     """
-    weights = {name: cast(weight.detach(), dtype) for name, weight in module.state_dict().items()}
+    own = module.state_dict().items()
+    weights = {name: cast(w.detach(), dtype) for name, w in own if name not in tied(module)}
     metadata = {"config": json.dumps(config), "target": fingerprint(target)}
     return write(Path(folder) / FILE, weights, metadata)
 
@@ -111,9 +112,13 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
             " `python -m specdec_lite.training`"
         )
     module = built(build, json.loads(metadata["config"]), named)
-    check_weights(weights, module.state_dict(), named)
+    again = tied(module)
+    own = {name: weight for name, weight in module.state_dict().items() if name not in again}
+    check_weights(weights, own, named)
     ready = {name: cast(weight, target.dtype) for name, weight in weights.items()}
-    module.load_state_dict(ready, assign=True)
+    module.load_state_dict(
+        ready | {name: ready[first] for name, first in again.items()}, assign=True
+    )
     return module.to(target.device).requires_grad_(False).eval()
 
 
@@ -143,6 +148,14 @@ def built(build: Callable[..., Module], config: dict, named: str) -> Module:
             f"{named}: stored with config {config}, which is not one of"
             f" {getattr(build, '__qualname__', build)} ({error})"
         ) from None
+
+
+def tied(module: nn.Module) -> dict[str, str]:
+    """Names of weights that are another weight over again, each with that one's name: stored once."""
+    first: dict[int, str] = {}
+    state = module.state_dict(keep_vars=True)
+    names = {name: first.setdefault(id(weight), name) for name, weight in state.items()}
+    return {name: known for name, known in names.items() if name != known}
 
 
 def check_weights(weights: dict[str, Tensor], wanted: dict[str, Tensor], named: str) -> None:

@@ -4,14 +4,25 @@ shipped trained.
 
 import argparse
 
-from specdec_lite.training import blockwise, eagle, early_exit, medusa, pair, pass_rows
+from specdec_lite.training import (
+    blockwise,
+    draft,
+    eagle,
+    early_exit,
+    heads,
+    medusa,
+    pair,
+    pass_rows,
+)
 
 PRODUCTS = {
     "pair": pair,
+    "draft": draft,
     "blockwise": blockwise,
     "medusa": medusa,
     "eagle": eagle,
     "early_exit": early_exit,
+    "heads": heads,
     "pass_rows": pass_rows,
 }
 

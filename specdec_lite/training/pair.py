@@ -30,6 +30,7 @@ from specdec_lite.training.loop import (
     next_token_loss,
     train,
 )
+from specdec_lite.training.losses import forward_kl, total_variation
 from specdec_lite.training.text import MIXTURE, VOCABULARY, prepare
 
 TARGET = TransformerConfig(
@@ -66,9 +67,7 @@ def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tens
         with torch.no_grad():
             log_p = target(rows[:, :-1]).float().log_softmax(-1)
         log_q = draft(rows[:, :-1]).float().log_softmax(-1)
-        variation = (log_p.exp() - log_q.exp()).abs().sum(-1).mean() / 2
-        divergence = (log_p.exp() * (log_p - log_q)).sum(-1).mean()
-        return variation + 0.1 * divergence
+        return (total_variation(log_p, log_q) + 0.1 * forward_kl(log_p, log_q)).mean()
 
     return loss
 

@@ -12,6 +12,7 @@ from specdec_lite.viz.payoff import Payoff
 from specdec_lite.viz.roofline import Roofline
 from specdec_lite.viz.round import Round
 from specdec_lite.viz.scoreboard import Scoreboard
+from specdec_lite.viz.second_word import SecondWord
 from specdec_lite.viz.serving import Serving
 from specdec_lite.viz.sketch import Sketch
 from specdec_lite.viz.skip_switches import SkipSwitches
@@ -34,6 +35,7 @@ __all__ = [
     "Roofline",
     "Round",
     "Scoreboard",
+    "SecondWord",
     "Serving",
     "Sketch",
     "SkipSwitches",

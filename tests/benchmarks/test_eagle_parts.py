@@ -8,6 +8,7 @@ from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import eagle as parts
+from specdec_lite import results
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.training import eagle
 
@@ -38,3 +39,21 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     assert whole["tokens"] == 40 and abs(whole["covered"]["value"] - 1) < 1e-5
     covered = [row["covered"]["value"] for row in data["vocabulary"]]
     assert covered == sorted(covered)
+
+
+def test_the_recording_says_what_chapter_11_says_of_it():
+    heads = results.load("eagle").data["heads"]
+    agrees = {name: found["agrees"]["mean"] for name, found in heads.items()}
+    inputs = ("feature and own token", "feature", "token")
+    pair = agrees["feature and next token"]
+    assert all(ours > max(agrees[name][i] for name in inputs) for i, ours in enumerate(pair))
+    own, alone = (heads[name]["agrees"] for name in inputs[:2])
+    assert own["mean"][0] - alone["mean"][0] < 1.96 * alone["error"][0]
+    first_alpha = {name: heads[name]["alpha"]["mean"][0] for name in inputs}
+    assert agrees["token"][0] < agrees["feature"][0]
+    assert first_alpha["token"] > first_alpha["feature"]
+    for once, unrolled in (("feature and next token", "EAGLE-1"), ("EAGLE-3, one pass", "EAGLE-3")):
+        assert agrees[unrolled][3] > agrees[once][3]
+    assert agrees["EAGLE-3"][0] < agrees["EAGLE-1"][0]
+    likely = [bin for bin in results.load("eagle").data["reliability"] if bin["count"] >= 20]
+    assert all(bin["accepted"] > bin["confidence"] for bin in likely)

@@ -105,4 +105,6 @@ def test_every_name_of_the_books_chapters_is_followed(notebook):
     needed = {
         str(file.relative_to(ROOT / "specdec_lite")) for file in library.needed(code(notebook))
     }
-    assert {"__init__.py", "sampling.py"} <= needed and "training/pair.py" not in needed
+    decodes = notebook.stem != "a3_scoreboard"  # which shows what was recorded
+    assert {"__init__.py"} | ({"sampling.py"} if decodes else set()) <= needed
+    assert "training/pair.py" not in needed

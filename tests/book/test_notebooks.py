@@ -216,6 +216,22 @@ def test_a_chapter_ends_in_one_takeaway(path: Path):
     assert text.count("> **Takeaway.**") == 1 and "## Summary" not in text
 
 
+def unseen_figures(source: str) -> list[str]:
+    """Calls of `figure` whose result a cell throws away: only a last expression is shown."""
+    body = ast.parse(TransformerManager().transform_cell(source)).body
+    return [
+        ast.unparse(line)
+        for line in body[:-1]
+        if isinstance(line, ast.Expr) and ast.unparse(line).startswith("figure(")
+    ]
+
+
+@every_chapter
+def test_every_figure_is_shown(path: Path):
+    assert unseen_figures("figure(fig, alt='a')\nprint(1)") == ["figure(fig, alt='a')"]
+    assert [one for cell in cells(path, "code") for one in unseen_figures(cell.source)] == []
+
+
 @every_chapter
 def test_ran_to_its_end(path: Path):
     """The book's build executed every code cell, in order, and none raised."""

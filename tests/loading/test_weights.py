@@ -9,7 +9,7 @@ import torch
 from heads_zoo import random_heads
 from models_zoo import hugging_face, native, shipped
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from specdec_lite.drafters import blockwise, medusa
@@ -48,6 +48,22 @@ def test_a_module_with_parts_comes_back_as_it_was(tmp_path):
         assert again.angles.equal(module.angles)
     assert torch.get_rng_state().equal(chance), "loading takes nothing from the global chance"
     assert module.training and module.blocks[0].weight.dtype == torch.float32
+
+
+def test_a_tied_weight_is_stored_once_and_tied_again(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Embedding(5, 3)
+            self.again = nn.Linear(3, 5, bias=False)
+            self.again.weight = self.first.weight
+
+    target, module = native(), Tied()
+    path = save(tmp_path, module, target, {}, torch.float32)
+    assert set(load_file(path)) == {"first.weight"}
+    again = load(tmp_path, target, Tied)
+    assert again.again.weight.equal(module.first.weight.to(target.dtype))
+    assert again.again.weight.data_ptr() == again.first.weight.data_ptr()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])

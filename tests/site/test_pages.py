@@ -232,16 +232,18 @@ def top(book: Path) -> Iterator[str]:
 
 
 @pytest.mark.browser
-def test_first_chapter_is_light(chromium, top: str, book: Path):
-    """All that the first chapter's page loads, compressed as a web server would, stays within 2 MB."""
-    assert weight(chromium, top, book, FIRST_CHAPTER)["wire_bytes"] <= 2_000_000
+@pytest.mark.parametrize("page_name, most", [(START, 200_000), (FIRST_CHAPTER, 750_000)])
+def test_a_page_is_light(chromium, top: str, book: Path, page_name: str, most: int):
+    """All that it loads, compressed as a web server would, in at most twenty requests."""
+    found = weight(chromium, top, book, page_name)
+    assert found["wire_bytes"] <= most and found["files"] <= 20
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", [START, "book/06_proofs.html"])
 def test_plotly_comes_only_where_a_figure_is(chromium, top: str, book: Path, page_name: str):
     found = weight(chromium, top, book, page_name)
-    assert found["files"] > 5 and not found["plotly"]
+    assert found["files"] > 3 and not found["plotly"]
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):

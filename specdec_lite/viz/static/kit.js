@@ -127,7 +127,7 @@ function share(el, root) {
 
   function keyOf(node, i) {
     const id = node.id.replace("sdl-", "").replace(module.replaceAll("_", "-"), "");
-    return node.dataset.name ?? (id.replace(/[^a-z]+/g, "") || `c${i}`);
+    return node.dataset.name ?? (id.replace(/[^a-z]+/g, "") || (node.type === "range" ? "at" : `c${i}`));
   }
   function accessOf(node) {
     if (node.matches("button")) return [() => node.ariaPressed, () => node.click()];

@@ -1,0 +1,87 @@
+"""A small recurrent net on the target's last state, fed with every drafted token: the MLP speculator.
+
+Source: Wertheimer et al. 2024, arXiv 2404.19124.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specdec_lite import checks
+from specdec_lite.drafters.chain import ChainSession, draft_chain
+from specdec_lite.drafters.heads import check_target
+from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.mlp_state import MlpSpeculator
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.speculation import Context, Drafter, Shape
+
+
+class MlpSpeculatorDrafter(Drafter):
+    """Draft a chain from the target's last state and the tokens since, without attention or cache.
+
+    Args:
+        target: whose state "final" is read.
+        speculator: trained on it.
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+    """
+
+    hidden_layers = ("final",)
+
+    def __init__(
+        self, target: CausalLM, speculator: MlpSpeculator, gamma: int | Length | None = None
+    ):
+        self.target = checks.model("target", target)
+        if not isinstance(speculator, MlpSpeculator):
+            raise TypeError(f"speculator is a {type(speculator).__name__}: must be a MlpSpeculator")
+        theirs = target.hidden_size, target.vocab_size
+        ours = speculator.config["hidden_size"], speculator.config["vocab_size"]
+        if ours != theirs:
+            raise ValueError(f"speculator is for sizes d, V = {ours}: the target's are {theirs}")
+        self.speculator = speculator
+        self.length = Length.of(speculator.config["depth"] if gamma is None else gamma)
+
+    @classmethod
+    def from_pretrained(
+        cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length | None = None
+    ) -> "MlpSpeculatorDrafter":
+        """With the weights in the file or folder `path`; None: those shipped for this target."""
+        checks.model("target", target)
+        where = shipped(SHIPPED / "mlp_speculator", target) if path is None else path
+        return cls(target, load(where, target, MlpSpeculator), gamma)
+
+    def start(self, context: Context) -> "MlpSession":
+        return MlpSession(self)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        check_target(self.target, target)
+
+    def shape(self) -> Shape:
+        return Shape.chain(self.length.gamma)
+
+
+class MlpSession(ChainSession):
+    """Begins every round anew, at the last row that the target has scored."""
+
+    def __init__(self, drafter: MlpSpeculatorDrafter):
+        super().__init__(drafter.length)
+        self.speculator = drafter.speculator
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        """Nothing after a prompt of one token: no token has been scored then."""
+        if context.scores is None:
+            return NOTHING
+        net = self.speculator
+        state = net.begin(context.scores.hidden["final"][0, -1])
+
+        def follow(token: int | None) -> Tensor:
+            nonlocal state
+            before = context.tokens[-1] if token is None else context.tokens.new_tensor(token)
+            state = net(state if token is None else net.again(state), before)
+            self.passes += 1
+            return net.head(state)
+
+        return draft_chain(context, follow, self.length)

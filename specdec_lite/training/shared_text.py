@@ -1,0 +1,119 @@
+"""One text, one set of stored states and one measure for heads of every kind, so that they compare.
+
+What lives here: the text, training a head on it, its rates on what was held out. What does not:
+what a head says behind an anchor (`anchored`), which heads there are (`heads`).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.pairs import load_pair
+from specdec_lite.training.anchored import acceptance, anchored_loss
+from specdec_lite.training.eagle import Sample, Texts, batched, order, pair_texts
+from specdec_lite.training.features import Features
+from specdec_lite.training.loop import Plan, train
+
+LAYERS = (1, 3, 5, "final")
+ANCHORS = 32
+DECAY = 0.8
+BATCH = 8
+
+
+def places(counted: Tensor, depths: int) -> Tensor:
+    """The anchors of texts whose own words are `counted` [B, n]: all tokens after one count."""
+    ours = counted.all(0)
+    return torch.tensor(
+        [a for a in range(1, len(ours) - depths) if ours[a + 1 : a + depths + 1].all()]
+    )
+
+
+def fit(
+    head: nn.Module,
+    target: CausalLM,
+    data: Sequence[tuple[Tensor, Tensor]],
+    features: Callable[[Tensor], dict],
+    depths: int,
+    plan: Plan,
+    path: Path,
+    loss: Callable[..., Tensor] = anchored_loss,
+) -> float:
+    """Train a head behind `ANCHORS` places of every text, drawn anew at every step: the seconds it
+    took, earlier runs included.
+    """
+    turns = order(len(data), plan.steps)
+
+    def source(first: int):
+        return (torch.tensor([step, turns[step]]) for step in range(first, plan.steps))
+
+    def of_step(row: Tensor) -> Tensor:
+        step, turn = row.tolist()
+        tokens, counted = data[turn]
+        states = {layer: rows.float() for layer, rows in features(tokens).items()}
+        drawn = torch.Generator().manual_seed(step)
+        some = places(counted, depths)
+        anchors = some[torch.randperm(len(some), generator=drawn)[:ANCHORS]].sort().values
+        return loss(head, target, tokens, states, anchors, depths, DECAY)
+
+    return train(head, of_step, {"batches": turns}, plan, path, source=source)
+
+
+def by_text(
+    head: nn.Module,
+    target: CausalLM,
+    texts: Sequence[Sample],
+    features: Callable[[Tensor], dict],
+    depths: int,
+    temperature: float,
+    every: int = 3,
+) -> Tensor:
+    """[texts, K]: behind every third token of the texts of this temperature, α at temperature 1
+    where they were sampled, agreement where they are greedy.
+    """
+    name = "alpha" if temperature else "agrees"
+    found = []
+    for tokens, counted in batched([t for t in texts if t.temperature == temperature], BATCH, 0):
+        anchors = places(counted, depths)[::every]
+        found.append(acceptance(head, target, tokens, features(tokens), anchors, depths)[name])
+    return torch.cat(found).double()
+
+
+@dataclass(frozen=True)
+class Material:
+    """What all heads are trained and judged with: target, draft, texts, and the states at them."""
+
+    target: CausalLM
+    draft: CausalLM
+    texts: Texts
+    features: Features
+
+    @classmethod
+    def gather(cls, work: Path, count: int) -> "Material":
+        """The shipped pair, `count` texts of its target's own, and where their states are kept."""
+        pair = load_pair(dtype="float32")
+        pair.target.model.requires_grad_(False)
+        texts = pair_texts(pair.target, pair.tokenizer, work, count)
+        return cls(pair.target, pair.draft, texts, Features(pair.target, work / "features", LAYERS))
+
+    def learn(self, head: nn.Module, depths: int, epochs: float, rate: float, path: Path) -> dict:
+        """Train a head on the texts and judge it on those held out: steps, seconds, rates by depth."""
+        data = batched(self.texts.training, BATCH, 0)
+        steps = max(1, round(epochs * len(data)))
+        plan = Plan(steps, rate, BATCH, warmup=max(1, steps // 20), weight_decay=0.0)
+        seconds = fit(head, self.target, data, self.features, depths, plan, path)
+        head.requires_grad_(False)
+        return {"steps": steps, "seconds": seconds, "held_out": self.judge(head, depths)}
+
+    def judge(self, head: nn.Module, depths: int) -> dict[str, dict]:
+        """Rates by depth on the texts held out: the mean over texts and its standard error."""
+        table = {}
+        for name, temperature in (("alpha", 1.0), ("agrees", 0.0)):
+            texts = self.texts.held_out
+            rows = by_text(head, self.target, texts, self.features, depths, temperature)
+            error = rows.std(0) / len(rows) ** 0.5
+            table[name] = {"mean": rows.mean(0).tolist(), "error": error.tolist()}
+        return table

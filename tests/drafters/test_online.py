@@ -1,0 +1,116 @@
+"""A draft that learns between generations: what it notes, what a step does, and that it keeps still
+inside a generation.
+"""
+
+import pytest
+import torch
+from models_zoo import PROMPT, logits_of, native, perturbed
+
+from specdec_lite import generate, stream
+from specdec_lite.drafters import ModelDrafter, OnlineDrafter
+from specdec_lite.drafters.lessons import Notes
+from specdec_lite.drafters.online import OnlineSession
+
+TARGET = native()
+DRAFT = perturbed(TARGET, 0.4)
+
+
+def request(drafter, seed=0, new=24):
+    """Prompt and output of one generation at temperature 1."""
+    out = generate(TARGET, PROMPT, drafter, new, temperature=1.0, seed=seed)
+    return [*PROMPT, *out.tokens.tolist()], out
+
+
+def law(model, text):
+    return logits_of(model, text)[-1].log_softmax(-1)
+
+
+class Hasty(OnlineDrafter):
+    """Broken: takes a step after every round, inside the generation."""
+
+    def start(self, context):
+        return HastySession(self, context)
+
+
+class HastySession(OnlineSession):
+    def observe(self, verdict, scores):
+        super().observe(verdict, scores)
+        known = len(self.notes.text)
+        laws = {place: row for place, row in self.notes.laws.items() if place <= known}
+        self.lessons.take(Notes(self.notes.text, laws))
+        self.steps = self.lessons.steps
+
+
+def test_one_refusal_raises_the_probability_of_what_came_instead():
+    drafter = OnlineDrafter(DRAFT, 3, every=1, learning_rate=1e-3)
+    text, _ = request(drafter)
+    place, noted = next(iter(drafter.notes[0].laws.items()))
+    assert (noted.log() - law(TARGET, text[:place])).abs().max() < 1e-9
+    drafter.notes[0].laws = {place: noted}
+    before = law(drafter.model, text[:place])
+    drafter.learn(text)
+    after = law(drafter.model, text[:place])
+    closer = [(noted * (noted.log() - each)).sum() for each in (before, after)]
+    assert closer[1] < closer[0] and torch.equal(before, law(DRAFT, text[:place]))
+
+
+def test_notes_stand_where_drafts_were_refused_and_nowhere_else():
+    drafter = OnlineDrafter(DRAFT, 3)
+    _, out = request(drafter)
+    places, length = [], len(PROMPT)
+    for step in out.steps:
+        length += len(step.tokens)
+        places += [length - 1] if step.kind == "recovered" else []
+    assert list(drafter.notes[0].laws) == places and 1 < len(places) < len(out.steps) + 1
+
+
+def test_before_it_learns_it_drafts_as_its_model_does_and_afterwards_reproducibly():
+    plain = request(ModelDrafter(DRAFT, 3), 5)[1]
+    runs = []
+    for _ in range(2):
+        drafter = OnlineDrafter(DRAFT, 3, every=2, learning_rate=1e-2)
+        assert request(drafter, 5)[1].tokens.equal(plain.tokens)
+        drafter.notes.clear()
+        for seed in (1, 2):
+            drafter.learn(request(drafter, seed)[0])
+        assert drafter.lessons.steps == 1
+        runs.append([step.tree.tokens.tolist() for step in request(drafter, 3)[1].steps])
+    unlearnt = [step.tree.tokens.tolist() for step in request(ModelDrafter(DRAFT, 3), 3)[1].steps]
+    assert runs[0] == runs[1] != unlearnt
+
+
+def same_again(drafter):
+    """Whether a generation drafts the same tokens twice."""
+    runs = [request(drafter, 7)[1] for _ in range(2)]
+    trees = [[step.tree.tokens.tolist() for step in run.steps] for run in runs]
+    return trees[0] == trees[1]
+
+
+def test_a_generation_leaves_the_draft_as_it_was_and_the_broken_one_does_not():
+    assert same_again(OnlineDrafter(DRAFT, 3, every=1, learning_rate=1e-2))
+    assert not same_again(Hasty(DRAFT, 3, every=1, learning_rate=1e-2))
+
+
+def test_learning_inside_a_generation_is_refused():
+    drafter = OnlineDrafter(DRAFT, 3, every=1)
+    text, _ = request(drafter)
+    running = stream(TARGET, PROMPT, drafter, 24)
+    next(running)
+    drafter.learn(text)
+    with pytest.raises(ValueError, match="inside a generation"):
+        list(running)
+
+
+def test_what_cannot_be_learnt_is_refused():
+    drafter = OnlineDrafter(DRAFT, 3)
+    text, _ = request(drafter)
+    with pytest.raises(ValueError, match="prompt and output together"):
+        drafter.learn(text[1:])
+    drafter.learn(text)
+    with pytest.raises(ValueError, match="still to be learnt from"):
+        drafter.learn(text)
+    for options, named in (({"every": 0}, "every=0"), ({"learning_rate": -1}, "learning_rate=-1")):
+        with pytest.raises(ValueError, match=named):
+            OnlineDrafter(DRAFT, **options)
+    with pytest.raises(ValueError, match="bfloat16"):
+        OnlineDrafter(native(dtype=torch.bfloat16))

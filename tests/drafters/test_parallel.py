@@ -1,0 +1,285 @@
+"""The MLP speculator and the parallel drafters (PARD, block diffusion, corrected heads): every row
+that is drawn from is the one that was trained; and broken variants, which no output shows.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
+from models_zoo import PROMPT, native, perturbed
+from text_laws import TINY, distance, exact_text_law, own_text_law
+
+from specdec_lite import generate, load_pair
+from specdec_lite.drafters import (
+    BlockDiffusionDrafter,
+    MarkovDrafter,
+    MlpSpeculatorDrafter,
+    PardDrafter,
+)
+from specdec_lite.engine.cache import Scores
+from specdec_lite.loading.weights import SHIPPED, save
+from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import Sampling
+from specdec_lite.training.anchored import rows
+
+TARGET = native(num_layers=3)
+
+
+def markov(target):
+    heads = random_heads(target)
+    correction = random_correction(target)
+    both = torch.nn.ModuleDict({"rows": heads, "correction": correction})
+    return MarkovDrafter(target, heads, correction), both
+
+
+def pard(target):
+    """A draft with one row more than the target has tokens: the mask's."""
+    model = native(seed=3, vocab_size=target.vocab_size + 1)
+    return PardDrafter(model, 3), model.model
+
+
+def blocks(target, rank=0):
+    head = random_blocks(target, rank=rank, num_kv_heads=1)
+    return BlockDiffusionDrafter(target, head), head
+
+
+def speculator(target):
+    net = random_speculator(target)
+    return MlpSpeculatorDrafter(target, net), net
+
+
+KINDS = {
+    "markov": markov,
+    "pard": pard,
+    "blocks": blocks,
+    "corrected blocks": lambda target: blocks(target, 2),
+    "speculator": speculator,
+}
+KIND = pytest.mark.parametrize("kind", KINDS)
+
+
+def watched(drafter, head, broken=lambda session: None):
+    """The drafter, and the largest difference [1] of a row it drew from to the training's."""
+    start = drafter.start
+    apart = []
+
+    def begin(context):
+        session = start(context)
+        broken(session)
+        propose = session.propose
+
+        def compared(context):
+            proposal = propose(context)
+            count = len(proposal.tree)
+            if count:
+                text = torch.cat((context.tokens, proposal.tree.tokens))[None]
+                layers = tuple(dict.fromkeys((*drafter.hidden_layers, "final")))
+                states = TARGET.score(text, TARGET.new_cache(), hidden_layers=layers).hidden
+                anchor = torch.tensor([len(context.tokens) - 1])
+                right = rows(head, TARGET, text, states, anchor, count)[0, 0].softmax(-1)
+                apart.append(float((right - proposal.probs).abs().max()))
+            return proposal
+
+        session.propose = compared
+        return session
+
+    drafter.start = begin
+    return drafter, apart
+
+
+@KIND
+def test_training_is_drafting_at_every_row(kind):
+    drafter, apart = watched(*KINDS[kind](TARGET))
+    generate(TARGET, PROMPT, drafter, 24, temperature=1.0, seed=1)
+    assert len(apart) > 8 and max(apart) < 1e-10
+
+
+def wrong_row(session):
+    """Reads the target's states one place late."""
+    propose = session.propose
+
+    def late(context):
+        hidden = {layer: states.roll(1, 1) for layer, states in context.scores.hidden.items()}
+        return propose(replace(context, scores=Scores(context.scores.logits, hidden)))
+
+    session.propose = late
+
+
+def deaf(session):
+    """Every row is corrected by the last committed token, as if no token had been drawn since."""
+    correction = session.correction
+    rows_of = session.rows
+
+    def noted(context, count):
+        session.correction = lambda token: correction(context.tokens[-1])
+        return rows_of(context, count)
+
+    session.rows = noted
+
+
+def masks_stay(session):
+    """Leaves its masks in the cache."""
+    session.fed = 0
+
+    def stale(context, count):
+        masks = context.tokens.new_full((count - 1,), session.mask_id)
+        fed = torch.cat((context.tokens[session.fed :], masks))
+        session.fed = len(context.tokens)
+        return session.model.score(fed, session.cache).logits[0, -count:]
+
+    session.rows = stale
+
+
+def stale_blocks(session):
+    """Leaves out of its context what was accepted since the last round, but for the newest row."""
+    rows_of = session.rows
+
+    def late(context, count):
+        session.known = max(session.known, len(context.tokens) - 2)
+        return rows_of(context, count)
+
+    session.rows = late
+
+
+@pytest.mark.parametrize(
+    "kind, broken",
+    [
+        ("markov", wrong_row),
+        ("blocks", wrong_row),
+        ("speculator", wrong_row),
+        ("markov", deaf),
+        ("corrected blocks", deaf),
+        ("pard", masks_stay),
+        ("blocks", stale_blocks),
+    ],
+)
+def test_what_no_text_shows_is_seen_by_that_comparison(kind, broken):
+    drafter, apart = watched(*KINDS[kind](TARGET), broken)
+    generate(TARGET, PROMPT, drafter, 24, temperature=1.0, seed=1)
+    assert max(apart) > 1e-3
+    drafter, head = KINDS[kind](TARGET)
+    start = drafter.start
+
+    def begin(context):
+        session = start(context)
+        broken(session)
+        return session
+
+    drafter.start = begin
+    greedy = generate(TARGET, PROMPT, drafter, 16).tokens
+    assert torch.equal(greedy, generate(TARGET, PROMPT, max_new_tokens=16).tokens)
+
+
+# What the law is ---------------------------------------------------------------------------------
+
+
+class Uncorrected(MarkovDrafter):
+    """Draws from corrected rows, and reports the uncorrected ones as q."""
+
+    def start(self, context):
+        session = super().start(context)
+        propose = session.propose
+
+        def reported(context):
+            proposal = propose(context)
+            if not len(proposal.tree):
+                return proposal
+            probs = context.sampling(session.rows(context, len(proposal.tree)))
+            return Proposal(proposal.tree, probs.clone())
+
+        session.propose = reported
+        return session
+
+
+def law(kind, sampling):
+    """How far the text's law is from the target's own."""
+    target = native(seed=5, vocab_size=3, **TINY)
+    drafter = kind(target, random_heads(target, 2), random_correction(target))
+    return distance(exact_text_law(target, drafter, sampling, 3), own_text_law(target, sampling, 3))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5, top_p=0.8)], ids=str)
+def test_corrected_rows_are_lossless(sampling):
+    assert law(MarkovDrafter, sampling) < 1e-12
+
+
+def test_uncorrected_rows_stored_in_their_place_are_caught():
+    assert law(Uncorrected, Sampling()) > 0.02
+
+
+class Unmasked(PardDrafter):
+    """Drafts the mask as if it were a word."""
+
+    def start(self, context):
+        session = super().start(context)
+        session.rows = lambda context, count: (
+            session.model.score(context.tokens, session.model.new_cache())
+            .logits[0, -1:]
+            .expand(count, -1)
+        )
+        return session
+
+
+def test_the_mask_is_fed_and_never_drafted():
+    model = perturbed(TARGET)
+    mask = int(generate(TARGET, PROMPT, max_new_tokens=12).tokens.mode().values)
+    drafted = {}
+    for kind in (PardDrafter, Unmasked):
+        steps = generate(TARGET, PROMPT, kind(model, 3, mask), 24).steps
+        drafted[kind] = {token for step in steps for token in step.tree.tokens.tolist()}
+    assert mask not in drafted[PardDrafter] and mask in drafted[Unmasked]
+
+
+# What it takes and refuses ------------------------------------------------------------------------
+
+
+def test_weights_in_a_folder_and_what_does_not_fit(tmp_path):
+    drafter, head = blocks(TARGET, 2)
+    save(tmp_path, head, TARGET, head.sizes, torch.float64)
+    again = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path, 2)
+    assert again.shape().levels == 2 and again.head.sizes == head.sizes
+    text = [generate(TARGET, PROMPT, d, 12, 1.0, seed=0).tokens.tolist() for d in (again, drafter)]
+    assert len(text[0]) == len(text[1]) == 12
+    with pytest.raises(ValueError, match="trained on another target"):
+        BlockDiffusionDrafter.from_pretrained(native(seed=3), tmp_path)
+    with pytest.raises(ValueError, match="gamma=4: must be a whole number in 1 … 3"):
+        BlockDiffusionDrafter(TARGET, head, 4)
+    with pytest.raises(TypeError, match="head is a CausalLM: must be a BlockHead"):
+        BlockDiffusionDrafter(TARGET, TARGET)
+    with pytest.raises(ValueError, match="correction is for 9 tokens: the target has 48"):
+        MarkovDrafter(TARGET, random_heads(TARGET), random_correction(native(vocab_size=9)))
+    with pytest.raises(TypeError, match="correction is a CausalLM: must be a Correction"):
+        MarkovDrafter(TARGET, random_heads(TARGET), TARGET)
+    with pytest.raises(ValueError, match=r"mask_id=48: must be a whole number in 0 … 47"):
+        PardDrafter(TARGET, 3, 48)
+    with pytest.raises(ValueError, match="speculator is for sizes d, V"):
+        MlpSpeculatorDrafter(TARGET, random_speculator(native(vocab_size=9)))
+
+
+# What ships ---------------------------------------------------------------------------------------
+
+PUBLIC = {
+    "markov": MarkovDrafter,
+    "pard": PardDrafter,
+    "block_diffusion": BlockDiffusionDrafter,
+    "mlp_speculator": MlpSpeculatorDrafter,
+}
+
+
+def test_what_ships_is_small():
+    assert (
+        sum(path.stat().st_size for name in PUBLIC for path in (SHIPPED / name).rglob("*.*")) < 8e6
+    )
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_what_ships_belongs_to_the_shipped_target_and_leaves_its_text_alone(name):
+    pair = load_pair(dtype="float64")
+    target = pair.target
+    prompt = pair.tokenizer.encode("def mean(values):\n    return sum(values)")
+    drafter = PUBLIC[name].from_pretrained(target, gamma=4)
+    assert drafter.shape().levels == 4
+    out = generate(target, prompt, drafter, 64)
+    assert torch.equal(out.tokens, generate(target, prompt, max_new_tokens=64).tokens)
+    assert out.stats.accepted > 0

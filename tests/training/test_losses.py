@@ -1,0 +1,106 @@
+"""Divergences of two laws: their values by hand, their gradients by differences, and what they say
+of acceptance.
+"""
+
+import math
+
+import pytest
+import torch
+
+from specdec_lite import theory
+from specdec_lite.training.losses import (
+    DIVERGENCES,
+    forward_kl,
+    hybrid,
+    log_acceptance,
+    negative_log_acceptance,
+    reverse_kl,
+    total_variation,
+)
+
+
+def laws(rows=6, seed=0, spread=2.0):
+    """Log-probabilities of a target, and logits of a draft, [rows, 5] in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    p, q = spread * torch.randn(2, rows, 5, generator=generator, dtype=torch.float64)
+    return p.log_softmax(-1), q
+
+
+def numeric(loss, log_p, logits, step=1e-6):
+    """The gradient by central differences of the logits."""
+    found = torch.zeros_like(logits)
+    for place in range(logits.shape[-1]):
+        shift = torch.zeros(logits.shape[-1], dtype=logits.dtype)
+        shift[place] = step
+        up, down = (loss(log_p, (logits + s).log_softmax(-1)) for s in (shift, -shift))
+        found[..., place] = (up - down) / (2 * step)
+    return found
+
+
+def gradient(loss, log_p, logits):
+    logits = logits.clone().requires_grad_()
+    loss(log_p, logits.log_softmax(-1)).sum().backward()
+    return logits.grad
+
+
+def constant_weight(log_p, logits):
+    """The hybrid with the weight that it has at these logits, which is what its gradient is of."""
+    alpha = 1 - total_variation(log_p, logits.log_softmax(-1))
+    weight = torch.exp(-3.0 * alpha)
+    return lambda p, q: weight * forward_kl(p, q) + (1 - weight) * total_variation(p, q)
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_gradients_equal_differences(name):
+    log_p, logits = laws()
+    loss = DIVERGENCES[name]
+    differentiated = constant_weight(log_p, logits) if loss is hybrid else loss
+    expected = numeric(differentiated, log_p, logits)
+    found = gradient(loss, log_p, logits)
+    assert (found - expected).abs().max() < 1e-8 < expected.abs().max()
+    other = DIVERGENCES["reverse KL" if name == "forward KL" else "forward KL"]
+    assert (found - gradient(other, log_p, logits)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_zero_for_equal_laws_and_positive_otherwise(name):
+    log_p, logits = laws()
+    loss = DIVERGENCES[name]
+    assert loss(log_p, log_p).abs().max() < 1e-12
+    assert (loss(log_p, logits.log_softmax(-1)) > 1e-3).all()
+
+
+def test_values_by_hand():
+    p, q = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.9, 0.1]]).log()
+    assert forward_kl(p, q).item() == pytest.approx(0.5 * math.log(25 / 9))
+    assert reverse_kl(p, q).item() == pytest.approx(0.9 * math.log(1.8) + 0.1 * math.log(0.2))
+    assert total_variation(p, q).item() == pytest.approx(0.4)
+    assert negative_log_acceptance(p, q).item() == pytest.approx(-math.log(0.6))
+    weight = math.exp(-1.8)
+    mixed = weight * forward_kl(p, q).item() + (1 - weight) * 0.4
+    assert hybrid(p, q).item() == pytest.approx(mixed, rel=1e-6)
+
+
+def test_one_minus_total_variation_is_the_acceptance_rate():
+    log_p, logits = laws(rows=50, seed=1)
+    log_q = logits.log_softmax(-1)
+    for a, b in zip(log_p, log_q):
+        alpha = theory.acceptance_rate(a.exp(), b.exp())
+        assert 1 - total_variation(a, b).item() == pytest.approx(alpha, abs=1e-12)
+        assert log_acceptance(a, b).exp().item() == pytest.approx(alpha, abs=1e-12)
+
+
+def test_a_target_with_zeros_gives_finite_gradients_but_for_the_reverse():
+    log_p = torch.tensor([[0.6, 0.4, 0.0]], dtype=torch.float64).log()
+    logits = torch.tensor([[0.3, -0.2, 0.1]], dtype=torch.float64)
+    assert reverse_kl(log_p, logits.log_softmax(-1)).isinf().all()
+    for loss in (forward_kl, total_variation, negative_log_acceptance, hybrid):
+        assert gradient(loss, log_p, logits).isfinite().all()
+
+
+def test_far_apart_total_variation_stops_pulling_and_log_acceptance_does_not():
+    log_p = torch.tensor([[30.0, 0.0, 0.0]], dtype=torch.float64).log_softmax(-1)
+    logits = torch.tensor([[-30.0, 0.0, 0.0]], dtype=torch.float64)
+    assert gradient(total_variation, log_p, logits).abs().max() < 1e-10
+    for loss in (forward_kl, negative_log_acceptance, hybrid):
+        assert gradient(loss, log_p, logits).abs().max() > 0.1

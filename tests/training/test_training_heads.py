@@ -1,0 +1,197 @@
+"""Heads trained behind the same anchors: what a row may see, what it is scored on, whole runs.
+(That training is drafting: tests/drafters/test_parallel.py.)
+"""
+
+import json
+
+import jsonschema
+import pytest
+import torch
+from features_zoo import random_head
+from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
+from models_zoo import native
+from safetensors.torch import load_file
+from schemas import SCHEMAS
+
+from benchmarks import heads as recording
+from specdec_lite.drafters import (
+    BlockDiffusionDrafter,
+    MarkovDrafter,
+    MlpSpeculatorDrafter,
+    PardDrafter,
+)
+from specdec_lite.drafters.feature_head import Eagle1Head
+from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.parallel import Correction
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.loading.weights import load, save
+from specdec_lite.training import anchored, eagle, heads, shared_text
+from specdec_lite.training.__main__ import main
+
+TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
+TEXT = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
+ANCHORS = torch.tensor([4, 9, 16, 20])
+
+
+def states(tokens=TEXT):
+    layers = (0, 1, 2, 3, 5, "final")
+    hidden = TARGET.score(tokens, TARGET.new_cache(*tokens.shape), hidden_layers=layers).hidden
+    return {layer: rows.clone() for layer, rows in hidden.items()}
+
+
+MADE = {
+    "heads": lambda: random_heads(TARGET),
+    "corrected": lambda: torch.nn.ModuleDict(
+        {"rows": random_heads(TARGET), "correction": random_correction(TARGET)}
+    ),
+    "speculator": lambda: random_speculator(TARGET),
+    "pard": lambda: native(vocab_size=41, seed=3, dtype=torch.float32).model,
+    "blocks": lambda: random_blocks(TARGET),
+    "corrected blocks": lambda: random_blocks(TARGET, rank=2),
+}
+SEQUENTIAL = {"corrected", "speculator", "corrected blocks"}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_what_a_row_may_see(kind):
+    """The target's states before the anchor, tokens up to it, and of those behind it, where a head
+    is sequential, the ones before its own."""
+    head = MADE[kind]()
+    rows = lambda tokens, known: anchored.rows(head, TARGET, tokens, known, ANCHORS, 3)
+    right = rows(TEXT, states())
+    later = states()
+    for part in later.values():
+        part[:, 9:, 0] += 3
+    moved = (rows(TEXT, later) - right).abs().amax((0, 2, 3)) > 1e-5
+    assert moved.tolist() == [False, False, kind != "pard", kind != "pard"]
+    for place in range(8, 13):
+        other = TEXT.clone()
+        other[:, place] = (other[:, place] + 1) % 40
+        apart = (rows(other, states()) - right).abs().amax((0, 3))[1] > 1e-5
+        seen = [False] * 3
+        if kind == "pard" and place <= 9:
+            seen = [True] * 3
+        elif kind in ("blocks", "corrected blocks") and place == 9:
+            seen = [True] * 3
+        elif kind == "speculator":
+            seen = [9 <= place <= 9 + depth for depth in range(3)]
+        elif kind in SEQUENTIAL:
+            seen = [place == 9 + depth for depth in range(3)]
+        assert apart.tolist() == seen
+
+
+def test_a_draft_model_is_judged_by_its_rows():
+    draft = native(vocab_size=41, seed=3, dtype=torch.float32)
+    made = anchored.rows(draft, TARGET, TEXT, states(), ANCHORS, 3)
+    alone = draft.score(TEXT[:, :12], draft.new_cache(3)).logits[:, 9:, :40]
+    assert (made[:, 1] - alone).abs().max() < 1e-5
+
+
+def test_rows_of_an_unknown_kind_are_refused():
+    with pytest.raises(TypeError, match="head is a Linear: no rows are known for it"):
+        anchored.rows(torch.nn.Linear(2, 2), TARGET, TEXT, states(), ANCHORS, 3)
+
+
+def test_the_loss_is_that_of_the_tokens_spoken_of():
+    head = MADE["corrected"]()
+    loss = anchored.anchored_loss(head, TARGET, TEXT, states(), ANCHORS, 3, 0.5)
+    logits = anchored.rows(head, TARGET, TEXT, states(), ANCHORS, 3).log_softmax(-1)
+    p = TARGET.score(TEXT, TARGET.new_cache(*TEXT.shape)).logits.softmax(-1)
+    total = 0.0
+    for depth in range(3):
+        each = [-(p[:, a + depth] * logits[:, i, depth]).sum(-1) for i, a in enumerate(ANCHORS)]
+        total += 0.5**depth * torch.stack(each).mean() / 1.75
+    assert float(loss) == pytest.approx(float(total), rel=1e-5)
+
+
+def wrapped(target, known, anchors, depths):
+    """The laws by rolling the states: behind the text's end they are those of its beginning."""
+    rolled = [known["final"].roll(-depth, 1)[:, anchors] for depth in range(depths)]
+    return target.head(torch.stack(rolled, 2)).softmax(-1)
+
+
+def test_nothing_is_scored_on_what_lies_behind_the_end(monkeypatch):
+    counted = torch.ones_like(TEXT, dtype=torch.bool)
+    assert shared_text.places(counted, 3).tolist() == list(range(1, 21))
+    counted[:, :7] = False
+    assert shared_text.places(counted, 3).tolist() == list(range(6, 21))
+
+    def moved(anchor):
+        """Whether another beginning moves the loss of a head that reads its own row alone."""
+        losses = []
+        for shift in (0.0, 1.0):
+            known = states()
+            known["final"][:, 0] += shift
+            where = torch.tensor([anchor])
+            loss = anchored.anchored_loss(MADE["heads"](), TARGET, TEXT, known, where, 3, 1.0)
+            losses.append(float(loss))
+        return abs(losses[0] - losses[1]) > 1e-6
+
+    assert not moved(20)
+    with pytest.raises(IndexError):
+        moved(22)
+    monkeypatch.setattr(anchored, "laws", wrapped)
+    assert moved(22)
+
+
+def tiny(monkeypatch):
+    """The shipped pair and its texts, replaced by tiny ones."""
+    samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in TEXT]
+    draft = native(vocab_size=40, seed=2, dtype=torch.float32)
+    pair = Pair(TARGET, draft, None)
+    monkeypatch.setattr(shared_text, "load_pair", lambda **options: pair)
+    monkeypatch.setattr(shared_text, "pair_texts", lambda *args: eagle.Texts(samples, samples))
+    learning = lambda target, draft, rank=0: random_blocks(target, 8, rank).requires_grad_()
+    monkeypatch.setattr(heads, "blocks", learning)
+    monkeypatch.setattr(heads, "load", lambda *args: random_heads(TARGET, 4))
+    return pair
+
+
+@pytest.mark.parametrize("kind", heads.KINDS)
+def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
+    pair = tiny(monkeypatch)
+    words = ["heads", "--kind", kind, "--texts", "16", "--epochs", "4"]
+    folder = tmp_path / "out" / "pair"
+    words += ["--out", str(folder), "--work", str(tmp_path / "work")]
+    before = [weight.clone() for weight in TARGET.model.parameters()]
+    main(words)
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert report["steps"] == 4 and len(report["held_out"]["alpha"]["mean"]) >= 4
+    if kind == "markov":
+        drafter = MarkovDrafter(TARGET, random_heads(TARGET, 4), load(folder, TARGET, Correction))
+    else:
+        names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter}
+        drafter = names.get(kind, BlockDiffusionDrafter).from_pretrained(TARGET, folder)
+    assert drafter.shape().is_chain
+    first = load_file(folder / "weights.safetensors")
+    main(words)  # from its checkpoint, with nothing left to do
+    again = load_file(folder / "weights.safetensors")
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert all(map(torch.equal, before, pair.target.model.parameters()))
+
+
+def test_a_whole_recording(tmp_path, monkeypatch):
+    tiny(monkeypatch)
+
+    class Numbers:
+        def encode(self, text):
+            return [int(word) for word in text.split()]
+
+    known = {Heads: random_heads(TARGET, 4), Eagle1Head: random_head(TARGET)}
+    monkeypatch.setattr(recording, "load", lambda path, target, kind: known[kind])
+    monkeypatch.setattr(recording, "shipped", lambda folder, target: folder)
+    monkeypatch.setattr(recording, "tokenizer", Numbers)
+    monkeypatch.setattr(recording, "evaluation_prompts", lambda: {"a": [{"text": "5 17 3"}] * 2})
+    words = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
+    recording.main([*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "heads.json")])
+    data = json.loads((tmp_path / "heads.json").read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["heads"])
+    assert set(data["heads"]) == {*recording.HEADS, "the pair's draft"}
+    assert set(data["gained"]) == set(recording.PAIRS.values())
+
+
+def test_weights_of_a_kind_are_saved_as_they_are_built(tmp_path):
+    for kind in ("speculator", "pard", "blocks"):
+        head = MADE[kind]()
+        save(tmp_path / kind, head, TARGET, heads.described(head))
+        assert (tmp_path / kind / "weights.safetensors").is_file()

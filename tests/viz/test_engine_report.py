@@ -1,0 +1,63 @@
+"""The tables of a recording of engines say what it holds, and no more."""
+
+import copy
+
+import pytest
+
+from specdec_lite import results
+from specdec_lite.measure.results import Recording
+from specdec_lite.viz.engine_report import report
+
+PLAIN = {
+    "tokens_per_second": {"seconds": {"1": 9.0}, "processor": {"1": 90.0, "4": 200.0}},
+    "texts": 16,
+    "differences": [],
+    "refused": {},
+}
+DRAFTED = PLAIN | {
+    "speedup": {"1": {"value": 1.5}},
+    "tokens_per_second": {"seconds": {"1": 9.0}, "processor": {"1": 135.0}},
+    "refused": {"4": "ValueError: one at\n a time"},
+    "differences": [{"prompt": 2, "place": 5, "gap": 0.0}],
+    "tau": 2.5,
+    "alpha": 0.75,
+    "drafted_acceptance": 0.5,
+}
+HEAD = {"rates": [0.5, 0.25, 0.125], "tau": 1.875}
+DATA = {
+    "batches": [1, 4],
+    "turns": 3,
+    "state": {"ours pair": {"start": {"load_average": [7.6, 1, 1], "pins": [0, 1]}}},
+    "refused": {"vllm pair suffix": "ImportError: no"},
+    "switches": {"vllm": {"draft_model": "LLM(…)"}},
+    "engines": {"pair": {"vllm": {"plain": PLAIN, "draft_model": DRAFTED}}},
+}
+
+
+def recording(data):
+    return Recording("engines", "what", "2026-01-31", "a command", "a machine", {"vllm": "0"}, data)
+
+
+def test_the_tables_hold_what_was_recorded():
+    speeds, switched, refused = (table.data for table in report(recording(DATA)))
+    assert (
+        "| vllm | draft_model | 135 (1.50×) | refused | 2.50 | 0.75 | 0.50 | 15 of 16 |" in speeds
+    )
+    assert "load average up to 8" in speeds and "a command" in speeds
+    assert "| vllm | draft_model | `LLM(…)` |" in switched
+    assert "``ImportError: no``" in refused and "batch 4 | ``ValueError: one at a time``" in refused
+
+
+def test_heads_and_loads_are_shown_where_they_were_measured():
+    data = copy.deepcopy(DATA)
+    data["engines"]["smollm2"] = {"ours": {"plain": PLAIN, "eagle": HEAD}, "vllm": {"eagle": HEAD}}
+    row = {"load": 0.3, "gamma": 4, "measured": 0.01, "simulated": 0.011, "error": 0.1}
+    data["load"] = {"requests": 24, "alpha": 0.8, "rows": [row]}
+    heads, load = (table.data for table in report(recording(data))[3:])
+    assert "| this library | eagle | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
+    assert "| 30% | 4 | 10.0 | 11.0 | +10% |" in load
+
+
+@pytest.mark.parametrize("name", results.names("engines"))
+def test_the_recording_of_the_repository_is_drawn(name):
+    assert all("|" in table.data for table in report(results.load(name)))
