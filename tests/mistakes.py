@@ -11,6 +11,7 @@ import numpy as np
 from specdec_lite import roofline, theory
 from specdec_lite.exercises import (
     blockwise,
+    claims,
     decoding,
     eagle,
     gpu,
@@ -855,6 +856,25 @@ TRAINING = [
     ),
 ]
 
+CLAIMS = [
+    (claims.check_largest_speedup, lambda right, gamma, c: gamma / (gamma * c + 1), "bonus token"),
+    (claims.check_largest_speedup, lambda right, gamma, c: gamma + 1, "cost time"),
+    (claims.check_largest_speedup, lambda right, gamma, c: (gamma + 1) / (c + 1), "not once"),
+    (claims.check_implied_alpha, lambda right, s, gamma, c: right(s, gamma, 0.0), "cost nothing"),
+    (claims.check_implied_alpha, lambda right, s, gamma, c: 1 - 1 / s, "γ is finite"),
+    (
+        claims.check_verdict,
+        lambda right, low, high, claimed: 1 if low <= claimed <= high else -1,
+        "is undecided",
+    ),
+    (
+        claims.check_verdict,
+        lambda right, low, high, claimed: 1 if low + high >= 2 * claimed else -1,
+        "by the middle",
+    ),
+    (claims.check_verdict, lambda right, *case: -right(*case), "are exchanged"),
+]
+
 MISTAKES = [
     *TRAINING,
     *SERVING,
@@ -874,4 +894,5 @@ MISTAKES = [
     *SELF_DRAFTS,
     *TREES,
     *LOOKUP,
+    *CLAIMS,
 ]

@@ -149,8 +149,8 @@ def method_map(app: Sphinx, page: str) -> list[nodes.Node]:
     return raw(
         '<figure class="sdl-methods"><table><caption>Drafts come from … and are verified as'
         f" …</caption><thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-        "<figcaption>A link leads to the chapter. ≈ marks what was published with a rule that is not"
-        " exact.</figcaption></figure>"
+        "<figcaption>A link leads to the chapter, or to the reason why there is none. ≈ marks what was"
+        " published with a rule that is not exact.</figcaption></figure>"
     )
 
 
