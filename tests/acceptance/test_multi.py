@@ -304,7 +304,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_published_mistakes_are_caught(name):
     rule, way, gamma, margin = BROKEN[name]
-    assert max(bias(*pair(seed), rule, gamma, way) for seed in range(3)) > margin
+    assert any(bias(*pair(seed), rule, gamma, way) > margin for seed in range(3))
 
 
 def test_the_controls_own_frame_is_right_where_nothing_is_broken():
