@@ -329,4 +329,4 @@ def mend_pages(app: Sphinx, error: Exception | None) -> None:
 
 def register(app: Sphinx) -> None:
     app.connect("html-page-context", drop_live_code, priority=900)
-    app.connect("build-finished", mend_pages)
+    app.connect("build-finished", mend_pages, priority=700)  # when the theme has written its sheets
