@@ -12,6 +12,7 @@ import traitlets
 from specdec_lite.measure.results import Recording
 from specdec_lite.viz.interactive import Interactive
 
+TARGETS = {"pair": "the shipped pair", "smollm2": "SmolLM2"}
 AVERAGED = ("tau", "alpha", "used", "c", "same")
 
 
@@ -97,6 +98,7 @@ class Scoreboard(Interactive):
     module = "scoreboard"
     label = "Scoreboard: every method beside plain decoding, as a table that sorts and filters"
 
+    target = traitlets.Unicode("").tag(sync=True)
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)
     settings = traitlets.List(traitlets.Dict()).tag(sync=True)
     setting = traitlets.Int(0, min=0).tag(sync=True)
@@ -114,4 +116,6 @@ class Scoreboard(Interactive):
         """
         if not isinstance(recording, Recording):
             raise TypeError(f"recording is a {type(recording).__name__}: must be a Recording")
-        return cls(rows=table_of(recording), settings=settings_of(recording), **state)
+        target = TARGETS.get(recording.data.get("model"), "")
+        found = {"rows": table_of(recording), "settings": settings_of(recording)}
+        return cls(target=target, **found, **state)

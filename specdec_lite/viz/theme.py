@@ -83,7 +83,10 @@ pio.templates["specdec"] = TEMPLATE
 
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross")
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "x", "cross"),
+    *("star", "pentagon", "triangle-down", "bowtie", "hourglass", "hexagon"),
+)
 SHAPES = ("", "/", ".", "x", "-", "+")
 
 

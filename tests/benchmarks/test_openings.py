@@ -31,7 +31,7 @@ def test_without_a_draft_it_counts_what_the_loop_counts():
     assert shifted != counted, "the chances of the place before give other counts"
 
 
-@pytest.mark.statistical(rate=1e-4)
+@pytest.mark.statistical(rate=1e-8)
 def test_a_drawn_draft_is_kept_as_often_as_its_text_says():
     """Over many texts, the mean chance of the text's own token is the mean of Σ min(p, q)."""
     rows = [
@@ -42,7 +42,7 @@ def test_a_drawn_draft_is_kept_as_often_as_its_text_says():
     ]
     own, drawn = (torch.cat([getattr(row, name)[4:] for row in rows]) for name in ("kept", "drawn"))
     error = (own - drawn).std() / len(own) ** 0.5
-    assert abs((own - drawn).mean()) < 4 * error and error < 0.01
+    assert abs((own - drawn).mean()) < 6 * error and error < 0.01
 
 
 def test_the_recording_is_made_once(tmp_path):

@@ -202,6 +202,7 @@ function render({ model, el }) {
     model.save_changes();
   };
   const settings = get("settings");
+  const whose = get("target") ? ` of ${get("target")}` : "";
   const options = (values, every) => [
     ...(every ? [{ value: "all", label: every }] : []),
     ...values.map((value) => ({ value, label: value })),
@@ -257,7 +258,7 @@ function render({ model, el }) {
   const labels = { setting: "text", source: "drafts from", law: "rules", cost: "picture: speed against" };
   const root = make(
     "section",
-    { class: "sdl sdl-scoreboard", "aria-label": "The scoreboard" },
+    { class: "sdl sdl-scoreboard", "aria-label": `The scoreboard${whose}` },
     task,
     make(
       "div",
@@ -266,7 +267,7 @@ function render({ model, el }) {
     ),
     make("div", { class: "sdl-frame" }, plane.node),
     spoken,
-    scroll("The table of methods", table),
+    scroll(`The table of methods${whose}`, table),
     make("p", { class: "sdl-note" }, "* above the ceiling that τ allows: noise of the clock."),
   );
   const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
