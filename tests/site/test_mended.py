@@ -147,13 +147,14 @@ def test_a_term_shows_its_definition_to_pointer_and_keyboard(open_page):
     tip = page.locator("#sdl-tip")
     assert not tip.is_visible()
     term.hover()
+    tip.wait_for()
     assert tip.inner_text() == term.get_attribute("data-definition")
     assert term.get_attribute("aria-describedby") == "sdl-tip"
     page.keyboard.press("Escape")
-    assert not tip.is_visible()
+    tip.wait_for(state="hidden")
     page.keyboard.press("Tab")
     page.locator("a.sdl-term").nth(1).focus()
-    assert tip.is_visible()
+    tip.wait_for()
     page.keyboard.press("Enter")
     page.wait_for_url(lambda url: "glossary.html#term-" in url)
 
