@@ -8,6 +8,7 @@
   Object.assign(tip, { id: "sdl-tip", className: "sdl-tip", role: "note", hidden: true });
   let shown = null;
   let timer = 0;
+  let place = 0;
 
   function hide() {
     clearTimeout(timer);
@@ -29,6 +30,7 @@
     mark.setAttribute("aria-describedby", tip.id);
     tip.hidden = false;
     const word = mark.getClientRects()[0];
+    place = word.top;
     const left = Math.max(8, Math.min(word.left, innerWidth - tip.offsetWidth - 8));
     const isBelow = word.bottom + tip.offsetHeight + 8 < innerHeight;
     tip.style.left = `${left}px`;
@@ -60,5 +62,7 @@
   tip.addEventListener("pointerleave", later);
   addEventListener("pointerdown", ({ target }) => target !== shown && !tip.contains(target) && hide());
   addEventListener("keydown", ({ key }) => key === "Escape" && hide());
-  addEventListener("scroll", hide, { passive: true });
+  // Not for the scrolling that brought the word here, which may be told of late.
+  const moved = () => shown && Math.abs(shown.getClientRects()[0].top - place) > 2 && hide();
+  addEventListener("scroll", moved, { passive: true });
 })();
