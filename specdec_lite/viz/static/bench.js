@@ -438,10 +438,7 @@ function render({ model, el }) {
     const { law, share } = formulas.owed(p, q, refused);
     return { p: law, q, refused, share, rule: model.get("rule") ?? "exact", seed: model.get("seed") ?? 0 };
   };
-  const change = (values) => {
-    Object.entries(values).forEach(([name, value]) => model.set(name, value));
-    model.save_changes();
-  };
+  const change = (values) => assign(model, values);
   let [run, sliders] = [null, []];
   const restart = () => {
     if (given().p.length !== given().q.length) return; // one of the two is about to follow

@@ -624,8 +624,7 @@ function render({ model, el }) {
   });
   const change = (changes, from = null) => {
     preset = from;
-    for (const [name, value] of Object.entries(changes)) model.set(name, value);
-    model.save_changes();
+    assign(model, changes);
   };
   const sliders = Object.fromEntries(
     specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),

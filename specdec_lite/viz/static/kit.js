@@ -216,6 +216,12 @@ function live(context, root, names, draw, silence) {
   };
 }
 
+// Gives the model several values at once.
+function assign(model, values) {
+  for (const [name, value] of Object.entries(values)) model.set(name, value);
+  model.save_changes();
+}
+
 // A labelled slider of one number: spec { name, text, note, min, max, step, digits, values }, where `values` lists
 // the numbers that its places stand for. Returns [its nodes, show(value)].
 function numberField(id, { name, text, note, min, max, step, digits, values }, change) {

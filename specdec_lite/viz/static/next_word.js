@@ -165,10 +165,7 @@ function render({ model, el }) {
   const names = ["context", "temperature", "top_k", "top_p", "u"];
   const usual = { context: 0, temperature: 1, top_k: 0, top_p: 1, u: 0.42 };
   const state = () => Object.fromEntries(names.map((name) => [name, model.get(name) ?? usual[name]]));
-  const change = (values) => {
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
-    model.save_changes();
-  };
+  const change = (values) => assign(model, values);
   const sliders = [
     ["temperature", "temperature T", { min: 0, max: 2, step: 0.05 }, (v) => v, (v) => v.toFixed(2)],
     ["top_k", "top-k", { min: 1, max: OFF_K, step: 1 }, (v) => (v === OFF_K ? 0 : v), (v) => v || "off"],

@@ -241,10 +241,7 @@ function render({ model, el }) {
   const id = newId("payoff");
   const defaults = { pair: 0, machine: 0, alpha: 0.7, gamma: 4, batch: 1, context: 1024, fixed: 0.2 };
   const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name) ?? defaults[name]]));
-  const change = (values) => {
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
-    model.save_changes();
-  };
+  const change = (values) => assign(model, values);
   const shows = {};
   const controls = SLIDERS.map((spec) => {
     const [node, show] = numberField(`${id}-${spec.name}`, spec, change);

@@ -447,8 +447,7 @@ function render({ model, el }) {
   const change = (values, from = null) => {
     const keepsMachine = Object.keys(values).every((name) => FREE.has(name));
     preset = from ?? (keepsMachine ? preset : null);
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
-    model.save_changes();
+    assign(model, values);
   };
   const sliders = Object.fromEntries(
     SLIDERS.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),

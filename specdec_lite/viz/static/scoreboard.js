@@ -197,10 +197,7 @@ function chapterLink(chapter) {
 
 function render({ model, el }) {
   const get = (name) => model.get(name);
-  const set = (changes) => {
-    for (const [name, value] of Object.entries(changes)) model.set(name, value);
-    model.save_changes();
-  };
+  const set = (changes) => assign(model, changes);
   const settings = get("settings");
   const whose = get("target") ? ` of ${get("target")}` : "";
   const options = (values, every) => [

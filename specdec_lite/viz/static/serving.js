@@ -236,10 +236,7 @@ function render({ model, el }) {
     tables: model.get("tables"),
     ...Object.fromEntries(NAMES.map((name) => [name, model.get(name)])),
   });
-  const change = (values) => {
-    for (const [name, value] of Object.entries(values)) model.set(name, value);
-    model.save_changes();
-  };
+  const change = (values) => assign(model, values);
   const shows = {};
   const controls = SLIDERS.map((spec) => {
     const [node, show] = numberField(`${id}-${spec.name}`, spec, change);
