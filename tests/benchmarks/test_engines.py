@@ -111,6 +111,22 @@ def test_a_recording_holds_the_engines_side_by_side(tmp_path):
         engines.main([*ask, "--gamma", "0"], run=run)
 
 
+def test_a_head_that_was_exported_is_one_more_method(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    ask = [f"smollm2:medusa={tmp_path}", f"pair:dflash={tmp_path}"]
+    folders = [engines.Folder.parse(text) for text in ask]
+    assert [*map(str, folders)] == ["smollm2:medusa", "pair:dflash"]
+    how = engines.speculations(3, {folders[0].method: str(folders[0].path)})["medusa"]
+    assert '"medusa"' in engines.switches(3, ["medusa"])["vllm"]["medusa"]
+    assert how == {"method": "medusa", "model": str(tmp_path), "num_speculative_tokens": 3}
+    for bad in ("medusa=x", "other:medusa=x", "pair:=x", f"pair:medusa={tmp_path / 'none'}"):
+        with pytest.raises(SystemExit):
+            engines.main(["--folders", bad, "--work", str(tmp_path)], run=lambda *_: {})
+
+
+PROMPTS = [[place] for place in range(40)]
+
+
 class Engine:
     """A server as the simulator believes it to be."""
 
@@ -118,7 +134,7 @@ class Engine:
         self.gamma = gamma
 
     def ask(self, job):
-        rng = np.random.default_rng(0)
+        rng = np.random.default_rng(job["prompts"][0])
         running, steps, lengths, now = [], [], [], 0.0
         waiting = list(enumerate(job["arrivals"]))
         done = [0.0] * len(waiting)
@@ -128,14 +144,13 @@ class Engine:
             new = []
             while waiting and waiting[0][1] <= now and len(running) + len(new) < job["slots"]:
                 new.append((waiting.pop(0)[0], Running(Request(0, job["new_tokens"] - 1, 0.8), 0)))
-            spent = 0.5 * len(new)
-            if running or not new:
-                spent += TIMES.of_pass(len(running), self.gamma + 1)
+            both = len(running) + len(new)
+            spent = 0.5 * len(new) + TIMES.of_pass(both, self.gamma + 1)
             for _, each in running:
                 _, accepted, tested = each.advance(self.gamma, rng)
                 lengths.append((self.gamma, accepted))
             now += spent
-            steps.append([len(running) + len(new), len(new), spent])
+            steps.append([both, len(new), spent])
             for place, each in running:
                 done[place] = now
             running = [pair for pair in running if pair[1].left] + new
@@ -146,14 +161,22 @@ class Engine:
 def test_the_simulator_finds_the_latency_of_an_engine_that_is_as_it_believes(monkeypatch):
     monkeypatch.setattr(engine_load, "COUNT", 60)
     workers = {"plain": Engine(0), "draft_model": Engine(4)}
-    found = engine_load.load_curve(workers, [[1], [2]], 24, 4)
+    found = engine_load.load_curve(workers, PROMPTS, 24, 4)
     assert found["rounds"]["plain"]["seconds"][0] == 1.0
-    assert all(abs(row["error"]) < 0.15 for row in found["rows"]), found["rows"]
+    assert all(abs(row["error"]) < 0.15 for row in found["rows"]), [
+        row["error"] for row in found["rows"]
+    ]
     other = {"plain": Engine(0), "draft_model": Engine(4)}
     ask = other["plain"].ask
     other["plain"].ask = lambda job: ask(job) if max(job["arrivals"]) == 0 else late(ask(job))
-    wrong = engine_load.load_curve(other, [[1], [2]], 24, 4)
+    wrong = engine_load.load_curve(other, PROMPTS, 24, 4)
     assert any(abs(row["error"]) > 0.15 for row in wrong["rows"])
+
+
+def test_steps_that_took_longer_than_the_table_says_are_told_apart():
+    steps = [[2, 1, 2.0], [2, 0, 1.0], [1, 0, 1.0]]
+    table = PassTimes((1, 2), (1,), ((1.0,), (1.0,)), (0.0, 0.0))
+    assert engine_load.of_table(steps, table, 0, 0.5) == pytest.approx(4 / 3.5)
 
 
 def late(answer):
@@ -186,6 +209,6 @@ def test_recorded_engines_agree_with_ours(name):
         for method, row in methods.items():
             assert all(each["gap"] < 1e-3 for each in row["differences"]), (engine, method)
     mine, theirs = (data["engines"]["pair"][side] for side in ("ours", "vllm"))
-    for method in {*mine} & {*theirs} - {"plain", "lookup"}:
+    for method in {*mine} & {*theirs} - {"plain", "lookup", "suffix"}:  # of which each has its own
         assert mine[method]["rates"][0] == pytest.approx(theirs[method]["rates"][0], abs=0.05)
         assert np.allclose(mine[method]["rates"], theirs[method]["rates"], atol=0.1), method
