@@ -3,29 +3,33 @@ pair decoded by `generate_batch`, plain and drafted in turns.
 
     python -m benchmarks.serving --minutes 20      # writes results/serving.json
 
-What is done is kept in --work, so the same command goes on where an interrupted one stopped. Rows
-share the target's pass; each drafts by itself, one after the other, which a real engine does in one
-pass of the draft: T(B, 1) of the draft is recorded beside.
+One thread, seconds of the processor: what else the machine does lengthens them little. What is done
+is kept in --work, so the same command goes on where an interrupted one stopped. Rows share the
+target's pass; each drafts by itself, one after the other, which a real engine does in one pass of the
+draft: T(B, 1) of the draft is recorded beside.
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from time import perf_counter, process_time
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
-from specdec_lite.decoding import Output
+from specdec_lite.decoding import Output, default_rule
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import ratio
-from specdec_lite.serving.batch import generate_batch
+from specdec_lite.sampling import Sampling
+from specdec_lite.serving.batch import started, to_the_end
 
 from .__main__ import Kept
 
@@ -75,9 +79,25 @@ def table(plan: Plan, name: str, seconds: float) -> dict:
         for batch in plan.table_batches
         for k, job in pass_jobs(model, text, batch, plan.tokens).items()
     }
-    times = timing.spreads(passes, model.device, repeats=9, warmup=1, budget=seconds)
-    rows = [[times[batch, k].median for k in plan.tokens] for batch in plan.table_batches]
+    times = medians(passes, seconds)
+    rows = [[times[batch, k] for k in plan.tokens] for batch in plan.table_batches]
     return {"batches": list(plan.table_batches), "tokens": list(plan.tokens), "seconds": rows}
+
+
+def medians(jobs: dict, budget: float, turns: int = 15) -> dict:
+    """Median seconds of the processor of each job. Jobs take turns, the first of which warms up;
+    after `budget` seconds no further one begins.
+    """
+    taken: dict = {name: [] for name in jobs}
+    began = perf_counter()
+    for turn in range(turns + 1):
+        if turn > 1 and perf_counter() - began > budget:
+            break
+        for name, job in jobs.items():
+            used = process_time()
+            job()
+            taken[name].append(process_time() - used)
+    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
 
 
 def pass_jobs(model: CausalLM, text: Tensor, batch: int, tokens: Sequence[int]) -> dict:
@@ -101,12 +121,17 @@ def rounds(outputs: Sequence[Output]) -> list[list]:
     ]
 
 
-def seconds_of(outputs: Sequence[Output]) -> float:
-    """Of all rounds, without the prefills: a pass is shared, what else a row does is its own."""
-    return sum(
-        row[0].verifying + sum(step.drafting + step.other for step in row)
-        for row in rounds(outputs)
-    )
+def decode(
+    plan: Plan, prompts: list[Tensor], gamma: int, temperature: float, seeds: Sequence[int]
+) -> tuple[list[Output], float]:
+    """(outputs, seconds of all their rounds: prompts have been read before). gamma: 0: plain."""
+    target = plan.pair.target
+    drafter = ModelDrafter(plan.pair.draft, gamma) if gamma else None
+    chance = (temperature, None, None, seeds)
+    rows, storage = started(target, prompts, drafter, plan.new_tokens, *chance)
+    used = process_time()
+    outputs = to_the_end(target, storage, rows, drafter, default_rule(Sampling(temperature)))
+    return outputs, process_time() - used
 
 
 def tokens_a_pass(outputs: Sequence[Output]) -> tuple[float, float]:
@@ -129,18 +154,12 @@ def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
         chosen = order.choice(len(plan.prompts), batch, replace=batch > len(plan.prompts))
         prompts = [plan.prompts[place] for place in chosen]
         for name in order.permutation([*seconds]):
-            drafter = ModelDrafter(plan.pair.draft, gamma) if name == "drafted" else None
-            outputs = generate_batch(
-                plan.pair.target,
-                prompts,
-                drafter,
-                plan.new_tokens,
-                temperature,
-                seeds=[1000 * turn + row for row in range(batch)],
-            )
+            seeds = [1000 * turn + row for row in range(batch)]
+            length = gamma if name == "drafted" else 0
+            outputs, used = decode(plan, prompts, length, temperature, seeds)
             if turn == 0:  # warms up
                 continue
-            seconds[name].append(seconds_of(outputs))
+            seconds[name].append(used)
             counts[name] += sum(len(output.tokens) for output in outputs)
             if name == "drafted":
                 lengths.append(tokens_a_pass(outputs))
@@ -206,6 +225,7 @@ def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_book
         kept = Kept(options.work / f"{options.out.stem}.jsonl", asked)
     except ValueError as error:
         parser.error(str(error))
+    torch.set_num_threads(1)
     state = {"start": timing.machine_state()}
     rows = []
     for setting, measure in jobs(plan, options.minutes):
@@ -214,6 +234,7 @@ def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_book
             print(f"done: {setting}", flush=True)
         rows.append(kept.find(setting))
     record = {
+        "clock": "processor",
         "context": plan.context,
         "new_tokens": plan.new_tokens,
         "turns": plan.turns,

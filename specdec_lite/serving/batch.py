@@ -90,6 +90,18 @@ def generate_batch(
     )
     rule = default_rule(Sampling(temperature)) if rule is None else rule
     stops = frozenset(torch.as_tensor(list(stop_token_ids)).long().tolist())
+    return to_the_end(target, storage, rows, drafter, rule, stops)
+
+
+def to_the_end(
+    target: CausalLM,
+    storage,
+    rows: list[Row],
+    drafter: Drafter | None,
+    rule: RuleFunction | Verifier,
+    stops: Collection[int] = (),
+) -> list[Output]:
+    """All rounds of rows whose prompts have been read; in the order of the prompts."""
     done: dict[int, Output] = {}
     while rows:
         one_round(target, storage, rows, drafter, rule, stops)
@@ -102,7 +114,7 @@ def generate_batch(
             rows = [rows[index] for index in left]
             if rows:
                 storage.keep_rows(left)
-    return [done[place] for place in range(len(prompts))]
+    return [done[place] for place in sorted(done)]
 
 
 def started(target, prompts, drafter, max_new_tokens, temperature, top_k, top_p, seeds):

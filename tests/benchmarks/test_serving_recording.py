@@ -49,13 +49,16 @@ def test_it_records_tables_and_gains_and_goes_on_after_an_interruption(tmp_path,
     assert found["gains"][0]["minimum"] == found["gains"][0]["own"], "one row is its own minimum"
 
 
-def test_the_minimum_counts_whole_rounds_and_the_clock_counts_shared_passes_once():
-    step = lambda count: SimpleNamespace(
-        tokens=[0] * count, verifying=1.0, drafting=0.25, other=0.0
-    )
+def test_the_minimum_counts_the_rounds_that_hold_all_rows():
+    step = lambda count: SimpleNamespace(tokens=[0] * count)
     outputs = [
         SimpleNamespace(steps=[step(3), step(1), step(2)]),
         SimpleNamespace(steps=[step(1), step(2)]),
     ]
     assert serving.tokens_a_pass(outputs) == (7 / 4, 1.0)
-    assert serving.seconds_of(outputs) == 3 * 1.0 + 5 * 0.25
+
+
+def test_the_first_turn_of_a_job_is_not_counted_and_a_spent_budget_ends_the_turns():
+    calls = []
+    found = serving.medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 0.0)
+    assert calls == ["a", "b"] * 2 and all(seconds >= 0 for seconds in found.values())
