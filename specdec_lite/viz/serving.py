@@ -1,22 +1,25 @@
 """A server under load: latency and capacity with and without drafts, and the γ to choose."""
 
+from dataclasses import asdict
+
 import traitlets
 
 from specdec_lite.serving.estimate import Hardware, Network
-from specdec_lite.serving.goodput import PassTimes, estimated
+from specdec_lite.serving.goodput import PassTimes
 from specdec_lite.viz.interactive import Interactive
 
-H100 = Hardware(3.35e12, 989e12, fixed=5e-4)
 DENSE = Network(8.2e9, cache_bytes=147_456)
+LARGE = Network(32.8e9, cache_bytes=262_144)
 MIXTURE = Network(
     1.5e9, cache_bytes=98_304, experts=128, chosen=8, expert_parameters=3 * 768 * 2048 * 48
 )
 SMALL = Network(0.6e9, cache_bytes=114_688)
-CONTEXT = 512
+HEAD = Network(0.73e9, cache_bytes=4096)
+NOTHING = Network(0.0)
 
 
 def table(label: str, times: PassTimes) -> dict:
-    """A table as the module reads it."""
+    """A measured table as the module reads it."""
     return {
         "label": label,
         "batches": list(times.batches),
@@ -26,26 +29,37 @@ def table(label: str, times: PassTimes) -> dict:
     }
 
 
-def on_h100(label: str, target: Network, draft: Network | None) -> dict:
-    """Sizes and a datasheet, 512 tokens of context each, half a millisecond a pass on top."""
-    one = lambda batch: 0.0 if draft is None else H100.seconds(draft, batch, 1, CONTEXT)
-    seconds = lambda batch, k: H100.seconds(target, batch, k, CONTEXT)
-    return table(label, estimated(seconds, one))
+def pair(label: str, target: Network, draft: Network) -> dict:
+    """Sizes as the module reads them. draft: `NOTHING` where no model drafts."""
+    return {"label": label, "target": asdict(target), "draft": asdict(draft)}
 
 
-TABLES = [
-    on_h100("Qwen3-8B with Qwen3-0.6B, one H100", DENSE, SMALL),
-    on_h100("Qwen3-8B with prompt lookup, one H100", DENSE, None),
-    on_h100("Qwen3-30B-A3B with prompt lookup, one H100", MIXTURE, None),
+def machine(label: str, memory: float, hardware: Hardware) -> dict:
+    """memory: bytes, for weights and caches."""
+    return {"label": label, "memory": memory} | asdict(hardware)
+
+
+PAIRS = [
+    pair("Qwen3-8B with Qwen3-0.6B", DENSE, SMALL),
+    pair("Qwen3-8B with prompt lookup", DENSE, NOTHING),
+    pair("Qwen3-32B with an EAGLE-3 head", LARGE, HEAD),
+    pair("Qwen3-30B-A3B, a mixture, with prompt lookup", MIXTURE, NOTHING),
+]
+MACHINES = [
+    machine("H100: 80 GB, 3.35 TB/s, 989 Tflop/s", 80e9, Hardware(3.35e12, 989e12, 5e-4)),
+    machine("H200: 141 GB, 4.8 TB/s, 989 Tflop/s", 141e9, Hardware(4.8e12, 989e12, 5e-4)),
+    machine("RTX 4090: 24 GB, 1.01 TB/s, 165 Tflop/s", 24e9, Hardware(1.008e12, 165e12, 5e-4)),
 ]
 
 
 class Serving(Interactive):
-    """A menu for the table T(B, k), sliders for load, α, γ and slots, and what becomes of latency.
+    """Menus for the models and the machine, sliders for what changes from day to day, and what
+    becomes of latency.
 
-    tables: what `table` returns, at least one; of a measured one too. pair: place in the menu.
-    load: as a share of what plain decoding serves with all slots, .05 … 2. alpha: 0 … 1. gamma:
-    0 … 8. slots: 1 … 256.
+    tables: measured ones, what `table` returns, behind the pairs in the menu: for them machine,
+    context and experts say nothing. pair, machine: places in the menus. load: as a share of what
+    plain decoding serves with all slots, .05 … 2. alpha: 0 … 1. gamma: 0 … 8. slots: 1 … 256.
+    context: tokens of each sequence, 512 … 131072. experts: that a token of the mixture uses, 1 … 32.
     """
 
     module = "serving"
@@ -53,17 +67,22 @@ class Serving(Interactive):
         "A server under load: seconds a token, plain and drafted, and the draft length to choose"
     )
 
-    tables = traitlets.List(default_value=TABLES, minlen=1).tag(sync=True)
+    pairs = traitlets.List(default_value=PAIRS, minlen=1).tag(sync=True)
+    machines = traitlets.List(default_value=MACHINES, minlen=1).tag(sync=True)
+    tables = traitlets.List().tag(sync=True)
     pair = traitlets.Int(0, min=0).tag(sync=True)
+    machine = traitlets.Int(0, min=0).tag(sync=True)
     load = traitlets.Float(0.1, min=0.05, max=2).tag(sync=True)
     alpha = traitlets.Float(0.7, min=0, max=1).tag(sync=True)
     gamma = traitlets.Int(4, min=0, max=8).tag(sync=True)
     slots = traitlets.Int(256, min=1, max=256).tag(sync=True)
+    context = traitlets.Int(512, min=512, max=131072).tag(sync=True)
+    experts = traitlets.Int(8, min=1, max=32).tag(sync=True)
 
-    @traitlets.validate("pair")
+    @traitlets.validate("pair", "machine")
     def _in_menu(self, proposal):
-        if proposal["value"] >= len(self.tables):
-            raise traitlets.TraitError(
-                f"pair={proposal['value']}: there are {len(self.tables)} tables"
-            )
-        return proposal["value"]
+        name, value = proposal["trait"].name, proposal["value"]
+        count = len(self.machines if name == "machine" else [*self.pairs, *self.tables])
+        if value >= count:
+            raise traitlets.TraitError(f"{name}={value}: there are {count} in its menu")
+        return value

@@ -1,7 +1,36 @@
-// A server under load. The formulas are those of specdec_lite/serving/goodput.py; a test holds the two against
-// each other on a grid.
+// A server under load. The formulas are those of specdec_lite/serving/goodput.py and estimate.py; a test holds
+// them against each other on a grid.
+
+const SLOTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const CONTEXTS = [512, 2048, 8192, 32768, 131072];
 
 const formulas = {
+  passSeconds(network, machine, batch, tokens, context) {
+    const { experts, chosen } = network;
+    const distinct = experts * (1 - (1 - chosen / experts) ** (batch * tokens));
+    const weights = network.parameters + distinct * network.expert_parameters;
+    const read = weights * network.bytes_per_weight + batch * context * network.cache_bytes;
+    const active = network.parameters + chosen * network.expert_parameters;
+    const operations = 2 * active * batch * tokens;
+    return Math.max(read / machine.bandwidth, operations / machine.throughput) + machine.fixed;
+  },
+  estimated({ target, draft }, machine, context) {
+    const tokens = Array.from({ length: 9 }, (_, i) => i + 1);
+    const pass = (network, batch, k) => formulas.passSeconds(network, machine, batch, k, context);
+    return {
+      batches: SLOTS,
+      tokens,
+      seconds: SLOTS.map((batch) => tokens.map((k) => pass(target, batch, k))),
+      drafting: SLOTS.map((batch) => (draft.parameters ? pass(draft, batch, 1) : 0)),
+    };
+  },
+  // Sequences that fit beside the weights.
+  room({ target, draft }, { memory }, context) {
+    const weights = (n) =>
+      (n.parameters + (n.expert_parameters ? n.experts * n.expert_parameters : 0)) * n.bytes_per_weight;
+    const left = memory - weights(target) - weights(draft);
+    return Math.max(0, Math.floor(left / context / (target.cache_bytes + draft.cache_bytes)));
+  },
   between(value, points) {
     let place = 0;
     while (place < points.length - 2 && points[place + 1] <= value) place++;
@@ -54,23 +83,16 @@ const formulas = {
   },
 };
 
-const SLOTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const list = (values) => ({ min: 0, max: values.length - 1, step: 1, digits: 0, values });
 const SLIDERS = [
   { name: "load", text: "load", note: "÷ plain capacity", min: 0.05, max: 2, step: 0.05, digits: 2 },
   { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, digits: 2 },
   { name: "gamma", text: "γ", note: "draft length", min: 0, max: 8, step: 1, digits: 0 },
-  {
-    name: "slots",
-    text: "slots",
-    note: "sequences at most",
-    min: 0,
-    max: 8,
-    step: 1,
-    digits: 0,
-    values: SLOTS,
-  },
+  { name: "slots", text: "slots", note: "sequences at most", ...list(SLOTS) },
+  { name: "context", text: "context", note: "tokens each", ...list(CONTEXTS) },
+  { name: "experts", text: "experts", note: "a token's, of a mixture", ...list([1, 2, 4, 8, 16, 32]) },
 ];
-const NAMES = ["pair", ...SLIDERS.map(({ name }) => name)];
+const NAMES = ["pair", "machine", ...SLIDERS.map(({ name }) => name)];
 const LOADS = Array.from({ length: 40 }, (_, i) => (i + 1) / 20);
 const ROOM =
   "Solved: from a load of 0.00 on, γ = 4 makes every token later than plain decoding. Best there: γ = 0.";
@@ -80,14 +102,26 @@ const times = (x) => `${x.toFixed(2)}×`;
 
 // What follows ------------------------------------------------------------------------------------
 
+// The table that is chosen, and how many sequences fit.
+function chosen(s) {
+  if (s.pair >= s.pairs.length) return { table: s.tables[s.pair - s.pairs.length], room: Infinity };
+  const { target, draft } = s.pairs[s.pair];
+  const machine = s.machines[s.machine];
+  const pair = { target: target.experts > 1 ? { ...target, chosen: s.experts } : target, draft };
+  return {
+    table: formulas.estimated(pair, machine, s.context),
+    room: formulas.room(pair, machine, s.context),
+  };
+}
+
 function consequences(s, share = s.load) {
-  const table = s.tables[s.pair];
-  const slots = Math.min(s.slots, table.batches.at(-1));
+  const { table, room } = s;
+  const slots = Math.max(1, Math.min(s.slots, table.batches.at(-1), room));
   const load = share * formulas.steady(table, 0.001, 0, 0, slots).capacity;
   const at = (gamma) => formulas.steady(table, load, s.alpha, gamma, slots);
   const best = formulas.bestUnderLoad(table, load, s.alpha, slots);
   const [plain, drafted] = [at(0), at(Math.min(s.gamma, table.tokens.at(-1) - 1))];
-  return { table, slots, plain, drafted, best, chosen: at(best) };
+  return { table, room, slots, plain, drafted, best, chosen: at(best) };
 }
 
 const hurts = ({ plain, drafted }) =>
@@ -95,7 +129,8 @@ const hurts = ({ plain, drafted }) =>
     ? !plain.overloaded || drafted.capacity < plain.capacity
     : drafted.latency > plain.latency;
 
-function verdict({ plain, drafted }) {
+function verdict({ plain, drafted, room }) {
+  if (room < 1) return "does not fit into this memory";
   if (plain.overloaded && drafted.overloaded) return "the queue grows either way";
   if (drafted.overloaded) return "hurts: with drafts the queue grows";
   if (plain.overloaded) return "pays: without drafts the queue grows";
@@ -107,8 +142,15 @@ const summary = (s, r) =>
   `At ${s.load.toFixed(2)} of the plain capacity, γ = ${s.gamma} ${verdict(r)}. A token takes ${ms(r.plain.latency)} plain with ${r.plain.batch.toFixed(0)} sequences running, ${ms(r.drafted.latency)} drafted with ${r.drafted.batch.toFixed(0)}. Best here: γ = ${r.best}.`;
 
 function taskState(s, r) {
-  if (s.pair !== 0 || s.gamma !== 4 || s.slots !== 256 || Math.abs(s.alpha - 0.7) > 1e-6)
-    return "Take the first pair, α = .70, γ = 4 and 256 slots.";
+  if (
+    s.pair ||
+    s.machine ||
+    s.context !== 512 ||
+    s.gamma !== 4 ||
+    s.slots !== 256 ||
+    s.alpha.toFixed(2) !== "0.70"
+  )
+    return "Take the first pair and machine, α = .70, γ = 4, 256 slots and 512 tokens of context.";
   if (!hurts(r)) return "Not yet: at this load drafting still helps.";
   if (s.load > 0.051 && hurts(consequences(s, s.load - 0.05)))
     return "It hurts, but it does so at a smaller load too.";
@@ -232,10 +274,11 @@ function drawGains(svg, width, s, r) {
 
 function render({ model, el }) {
   const id = newId("serving");
-  const state = () => ({
-    tables: model.get("tables"),
-    ...Object.fromEntries(NAMES.map((name) => [name, model.get(name)])),
-  });
+  const menus = ["pairs", "machines", "tables"];
+  const state = () => {
+    const s = Object.fromEntries([...menus, ...NAMES].map((name) => [name, model.get(name)]));
+    return { ...s, ...chosen(s) };
+  };
   const change = (values) => assign(model, values);
   const shows = {};
   const controls = SLIDERS.map((spec) => {
@@ -243,11 +286,14 @@ function render({ model, el }) {
     shows[spec.name] = show;
     return node;
   });
-  const pairs = menu(
-    `${id}-pair`,
-    model.get("tables").map(({ label }, value) => ({ value, label })),
-    (value) => change({ pair: Number(value) }),
-  );
+  const choose = (name, options) =>
+    menu(
+      `${id}-${name}`,
+      options.map(({ label }, value) => ({ value, label })),
+      (value) => change({ [name]: Number(value) }),
+    );
+  const pairs = choose("pair", [...model.get("pairs"), ...model.get("tables")]);
+  const machines = choose("machine", model.get("machines"));
   const charts = {
     latency: chart(
       "Time a token, by load",
@@ -260,7 +306,7 @@ function render({ model, el }) {
     }),
   };
   const words =
-    "on the first pair, with α = .70, γ = 4 and 256 slots, find the least load at which drafting makes every token later.";
+    "on the first pair and machine, with α = .70, γ = 4 and 256 slots, find the least load at which drafting makes every token later.";
   const { task, spoken, announce, silence } = narration(words, ROOM, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
   const grid = "grid-template-columns: repeat(auto-fit, minmax(min(11rem, 100%), 1fr))";
@@ -268,7 +314,13 @@ function render({ model, el }) {
     "section",
     { class: "sdl sdl-serving", "aria-label": "A server under load" },
     task,
-    make("div", { class: "sdl-controls", style: grid }, field(`${id}-pair`, "Pair", pairs), ...controls),
+    make(
+      "div",
+      { class: "sdl-controls", style: grid },
+      field(`${id}-pair`, "Pair", pairs),
+      field(`${id}-machine`, "Machine", machines),
+      ...controls,
+    ),
     make(
       "div",
       { class: "sdl-frame" },
@@ -283,6 +335,7 @@ function render({ model, el }) {
     const r = consequences(s);
     for (const { name } of SLIDERS) shows[name](s[name]);
     pairs.value = String(s.pair);
+    machines.value = String(s.machine);
     const size = ({ svg }) => {
       svg.replaceChildren();
       return [svg, Math.max(220, svg.clientWidth || 420), s, r];
@@ -296,6 +349,7 @@ function render({ model, el }) {
         ["a token, plain → drafted", both("latency", ms)],
         ["running", both("batch", (v) => v.toFixed(1))],
         ["capacity, tokens/s", both("capacity", (v) => v.toPrecision(3))],
+        ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
         ["best γ at this load", r.best],
       ]),
     );
