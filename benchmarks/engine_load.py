@@ -13,7 +13,7 @@ import numpy as np
 
 from specdec_lite.serving.goodput import PassTimes
 from specdec_lite.serving.metrics import explain, one_alpha
-from specdec_lite.serving.simulate import Request, fixed, poisson, simulate
+from specdec_lite.serving.simulate import Request, Run, fixed, poisson, simulate
 
 BATCHES = (1, 2, 4, 8)
 LOADS = (0.3, 0.6, 0.9)
@@ -30,6 +30,8 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
         prompts: rows of ids, of which requests take the next one.
         new_tokens: that each request wants.
         gamma: of the drafting worker.
+
+    "error_apart" is the simulator's if a prompt had a step to itself, in which all others wait.
     """
     lengths = {"plain": 0, "draft_model": gamma}
     alphas = [alpha(workers["draft_model"], ids, new_tokens, gamma) for ids in prompts]
@@ -65,12 +67,10 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
         ]
         for name, length in lengths.items():
             served = answers[load, name]
-            foreseen = [
-                simulated(own, times, length, prompt[name], np.random.default_rng(seed))
-                for seed in range(SEEDS if length else 1)
-            ]
+            foreseen = simulated(own, times, length, prompt[name])
+            apart = simulated(own, times, length, prompt[name] + seconds[name][0])
             measured = statistics.median(latency(answer, requests) for answer in served)
-            expected = float(np.mean([each.latency_a_token for each in foreseen]))
+            expected = mean_latency(foreseen)
             rows.append(
                 {
                     "load": load,
@@ -79,6 +79,7 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
                     "turns": [latency(answer, requests) for answer in served],
                     "simulated": expected,
                     "error": expected / measured - 1,
+                    "error_apart": mean_latency(apart) / measured - 1,
                     "steps": statistics.median(len(answer["steps"]) for answer in served),
                     "simulated_steps": float(np.mean([len(each.rounds) for each in foreseen])),
                     "of_table": statistics.median(
@@ -140,5 +141,11 @@ def of_table(steps, times: PassTimes, gamma: int, prompt: float) -> float:
     return sum(seconds for *_, seconds in steps) / expected
 
 
-def simulated(requests, times: PassTimes, gamma: int, prefill: float, rng):
-    return simulate(requests, times, fixed(gamma), BATCHES[-1], rng, prefill)
+def simulated(requests, times: PassTimes, gamma: int, prefill: float) -> list[Run]:
+    """Chance has a part where drafts are accepted: many runs."""
+    rngs = [np.random.default_rng(seed) for seed in range(SEEDS if gamma else 1)]
+    return [simulate(requests, times, fixed(gamma), BATCHES[-1], rng, prefill) for rng in rngs]
+
+
+def mean_latency(runs: Sequence[Run]) -> float:
+    return float(np.mean([run.latency_a_token for run in runs]))

@@ -166,6 +166,7 @@ def test_the_simulator_finds_the_latency_of_an_engine_that_is_as_it_believes(mon
     assert all(abs(row["error"]) < 0.15 for row in found["rows"]), [
         row["error"] for row in found["rows"]
     ]
+    assert all(row["error_apart"] > row["error"] for row in found["rows"])
     other = {"plain": Engine(0), "draft_model": Engine(4)}
     ask = other["plain"].ask
     other["plain"].ask = lambda job: ask(job) if max(job["arrivals"]) == 0 else late(ask(job))
