@@ -213,3 +213,5 @@ def test_recorded_engines_agree_with_ours(name):
     for method in {*mine} & {*theirs} - {"plain", "lookup", "suffix"}:  # of which each has its own
         assert mine[method]["rates"][0] == pytest.approx(theirs[method]["rates"][0], abs=0.05)
         assert np.allclose(mine[method]["rates"], theirs[method]["rates"], atol=0.1), method
+    for row in data["load"]["rows"]:  # as chapter 17 says of them
+        assert abs(row["error"]) < 0.15 and row["error_apart"] > row["error"]

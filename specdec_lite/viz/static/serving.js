@@ -309,18 +309,18 @@ function render({ model, el }) {
     "on the first pair and machine, with α = .70, γ = 4 and 256 slots, find the least load at which drafting makes every token later.";
   const { task, spoken, announce, silence } = narration(words, ROOM, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const grid = "grid-template-columns: repeat(auto-fit, minmax(min(11rem, 100%), 1fr))";
+  const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";
   const root = make(
     "section",
-    { class: "sdl sdl-serving", "aria-label": "A server under load" },
+    { class: "sdl sdl-low sdl-serving", "aria-label": "A server under load" },
     task,
     make(
       "div",
-      { class: "sdl-controls", style: grid },
+      { class: "sdl-controls" },
       field(`${id}-pair`, "Pair", pairs),
       field(`${id}-machine`, "Machine", machines),
-      ...controls,
     ),
+    make("div", { class: "sdl-controls", style: grid }, ...controls),
     make(
       "div",
       { class: "sdl-frame" },
@@ -346,9 +346,9 @@ function render({ model, el }) {
     numbers.replaceChildren(
       ...definitions([
         ["verdict", verdict(r)],
-        ["a token, plain → drafted", both("latency", ms)],
+        ["ms a token", both("latency", (v) => (1e3 * v).toPrecision(3))],
         ["running", both("batch", (v) => v.toFixed(1))],
-        ["capacity, tokens/s", both("capacity", (v) => v.toPrecision(3))],
+        ["capacity, tokens/s", both("capacity", (v) => Number(v.toPrecision(3)).toLocaleString("en"))],
         ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
         ["best γ at this load", r.best],
       ]),
