@@ -3,7 +3,7 @@
 import pytest
 import torch
 from models_zoo import PROMPT, native
-from registry import DRAFTERS
+from registry import DRAFTERS, RULES
 
 from specdec_lite import generate, generate_batch
 from specdec_lite.drafters import ModelDrafter
@@ -39,6 +39,20 @@ def test_every_row_equals_its_single_run(name, temperature):
     seeds = range(len(PROMPTS))
     batched = generate_batch(TARGET, PROMPTS, drafter, seeds=seeds, **options)
     same(batched, alone(PROMPTS, drafter, seeds, **options))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_judges_a_row_as_it_would_alone(name):
+    drafter = DRAFTERS["draft model"](TARGET)
+    options = {"max_new_tokens": 14, "temperature": 1.0, "rule": RULES[name][0]}
+    seeds = range(len(PROMPTS))
+    try:
+        single = alone(PROMPTS, drafter, seeds, **options)
+    except ValueError as refusal:  # exact match wants chosen tokens
+        with pytest.raises(ValueError, match=str(refusal)[:20]):
+            generate_batch(TARGET, PROMPTS, drafter, seeds=seeds, **options)
+        return
+    same(generate_batch(TARGET, PROMPTS, drafter, seeds=seeds, **options), single)
 
 
 def test_rows_end_at_their_own_stop_tokens_and_leave_the_batch(monkeypatch):
