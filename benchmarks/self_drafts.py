@@ -1,14 +1,14 @@
 """Drafts from the target itself, measured: one recording a part, each with the pair and SmolLM2.
 
     python -m benchmarks.self_drafts exits       # α and saturation by depth; 4 minutes
-    python -m benchmarks.self_drafts skips       # α of every set of sublayers, and searches; 40 minutes
+    python -m benchmarks.self_drafts skips       # α of sets of sublayers, and searches; 15 minutes
     python -m benchmarks.self_drafts bits        # α of rounded copies; 3 minutes
     python -m benchmarks.self_drafts ahead       # α by position: look-ahead rows and heads; 5 minutes
     python -m benchmarks.self_drafts speed       # a clock: paired turns; wants a quiet machine
     python -m benchmarks.self_drafts sparse      # a clock: long contexts; wants a quiet machine
 
-What is finished is kept in --work, so an interrupted run goes on. The clocks take --minutes a
-target (speed) or a context length (sparse).
+`skips` compares its search with optuna's: `pip install optuna`, which nothing else needs.
+What is finished is kept in --work, so an interrupted run goes on.
 """
 
 import argparse
@@ -115,6 +115,12 @@ class Work:
             part.replace(path)
             print(f"{name}: {perf_counter() - began:.0f} s", flush=True)
         return json.loads(path.read_text(encoding="utf-8"))
+
+
+def mean(values: Tensor) -> dict:
+    """The mean over texts and places [texts, places], with its interval."""
+    rows = values.double().numpy()
+    return ratio(rows, np.ones_like(rows))
 
 
 # Acceptance: no clock ------------------------------------------------------------------------------
@@ -257,8 +263,7 @@ def searched(target: CausalLM, text: StoredText, other: StoredText, offered, mos
         search = Search(target, text, offered)
         run(search, most)
         best = search.best()
-        elsewhere = other.by_place(best["skip"]).numpy()
-        best["elsewhere"] = ratio(elsewhere, np.ones_like(elsewhere))
+        best["elsewhere"] = mean(other.by_place(best["skip"]))
         promises = [search.promise(*one) for one in search.asked]
         so_far = np.maximum.accumulate(promises).round(4).tolist()
         made[name] = {"best": best, "so_far": so_far}
@@ -310,7 +315,7 @@ def bits(name: str, args) -> dict:
         found.append(
             {
                 "bits": width,
-                "rate": torch.minimum(law, logits.softmax(-1)).sum(-1).mean().item(),
+                "rate": mean(torch.minimum(law, logits.softmax(-1)).sum(-1)),
                 "agreement": (logits.argmax(-1) == law.argmax(-1)).double().mean().item(),
                 "bytes": stored_bytes(target, width),
             }
@@ -322,19 +327,20 @@ def bits(name: str, args) -> dict:
 
 def by_position(target: CausalLM, drafter, rows, new: int) -> dict:
     """Accepted ÷ reached for each drafted position at temperature 1, and τ."""
-    steps = [
-        step
-        for seed, ids in enumerate(rows)
-        for step in generate(target, ids, drafter, new, 1.0, seed=seed).steps
+    texts = [
+        generate(target, ids, drafter, new, 1.0, seed=seed).steps for seed, ids in enumerate(rows)
     ]
-    levels = max(len(step.tree) for step in steps)
-    whole = [step for step in steps if len(step.tree) == levels]
-    reached = [sum(step.accepted >= level for step in whole) for level in range(levels + 1)]
+    levels = max(len(step.tree) for steps in texts for step in steps)
+    whole = [[step for step in steps if len(step.tree) == levels] for steps in texts]
+    reached = [
+        [[sum(step.accepted >= level for step in steps)] for steps in whole]
+        for level in range(levels + 1)
+    ]
+    emitted = [[sum(len(step.tokens) for step in steps)] for steps in whole]
     return {
-        "rounds": len(whole),
-        "reached": reached,
-        "conditional": [b / a if a else 0.0 for a, b in zip(reached, reached[1:])],
-        "tau": sum(len(step.tokens) for step in whole) / len(whole),
+        "rounds": sum(map(len, whole)),
+        "conditional": [ratio(over, under) for under, over in zip(reached, reached[1:])],
+        "tau": ratio(emitted, reached[0]),
     }
 
 
@@ -359,7 +365,7 @@ def contestants(target: CausalLM, args, skip) -> dict[str, Drafter]:
     return {
         "early exit": EarlyExitDrafter.from_pretrained(target, gamma=gamma, reuse=False),
         "early exit, reuse": trained,
-        "early exit, no adapter": EarlyExitDrafter(target, trained.layers, gamma),
+        "early exit, no adapter": EarlyExitDrafter(target, trained.layers, gamma, reuse=False),
         "skipped sublayers": LayerSkipDrafter(target, skip, gamma),
         "8 bits": QuantisedDrafter(target, 8, gamma),
         "sparse cache": SparseCacheDrafter(target, 4, args.windows[0], gamma),
@@ -665,7 +671,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=15, help="of passes that are timed alone")
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8064])
     parser.add_argument("--turns", type=int, default=24)
-    parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--minutes", type=float, default=8.0, help="of turns, a target (speed)")
     args = parser.parse_args(arguments)
     size = f"{args.texts}x{args.new}"
     work = Work(args.work, size)
