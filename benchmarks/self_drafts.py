@@ -361,11 +361,9 @@ def ahead(name: str, args) -> dict:
 def contestants(target: CausalLM, args, skip) -> dict[str, Drafter]:
     """What takes turns in `speed`."""
     gamma = args.gamma
-    trained = EarlyExitDrafter.from_pretrained(target, gamma=gamma)
     return {
         "early exit": EarlyExitDrafter.from_pretrained(target, gamma=gamma, reuse=False),
-        "early exit, reuse": trained,
-        "early exit, no adapter": EarlyExitDrafter(target, trained.layers, gamma, reuse=False),
+        "early exit, reuse": EarlyExitDrafter.from_pretrained(target, gamma=gamma),
         "skipped sublayers": LayerSkipDrafter(target, skip, gamma),
         "8 bits": QuantisedDrafter(target, 8, gamma),
         "sparse cache": SparseCacheDrafter(target, 4, args.windows[0], gamma),
