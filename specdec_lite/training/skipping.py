@@ -42,7 +42,7 @@ class StoredText:
 
     def rates(self, logits: Tensor) -> Tensor:
         """Σ min(p, q) at every place: the acceptance rates at temperature 1, [B, places]."""
-        return torch.minimum(self.law, logits.softmax(-1)).sum(-1)
+        return torch.minimum(self.law, logits.softmax(-1)).sum(-1).clamp(max=1)
 
     @torch.inference_mode()
     def by_place(self, skip: Collection[tuple[int, str]] = ()) -> Tensor:
