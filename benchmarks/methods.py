@@ -105,7 +105,7 @@ def skipping(pair: Pair, gamma: int) -> LayerSkipDrafter:
     if pair.draft is None:
         parts = [(block, part) for block in BLOCKS_LEFT_OUT for part in ("attention", "mlp")]
         return LayerSkipDrafter(target, sublayers(parts, target.num_layers), gamma)
-    search = results.load("skips").data["targets"]["pair"]["search"]["greedy"]
+    search = results.load("skips").data["targets"]["pair"]["search"]["greedy"]["path"]
     parts = next(row["skip"] for row in search if len(row["skip"]) == 4)
     return LayerSkipDrafter(target, [tuple(part) for part in parts], gamma)
 

@@ -16,6 +16,8 @@ def each(of):
 TEXT, NUMBER, TRUTH = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
 MAYBE = {"type": ["number", "null"]}
 SPREAD = fields(value=NUMBER, interval={**rows(NUMBER, 2), "maxItems": 2})
+SUBLAYERS = rows({"type": "array"}, 0)
+FOUND = fields(skip=SUBLAYERS, rate=NUMBER, c=NUMBER, elsewhere=SPREAD)
 PREDICTION = fields(
     c=NUMBER,
     c_in_loop=NUMBER,
@@ -422,10 +424,15 @@ SCHEMAS = {
                 layers=NUMBER,
                 places=NUMBER,
                 bytes=each(NUMBER),
+                alone=rows(NUMBER),
+                group=NUMBER,
+                sets=TEXT,
                 search=fields(
                     evaluations=NUMBER,
-                    greedy=rows(fields(skip=rows({"type": "array"}, 0), rate=NUMBER)),
-                    random=rows(fields(skip=rows({"type": "array"}, 0), rate=NUMBER)),
+                    offered=rows({"type": "array"}),
+                    greedy=fields(best=FOUND, path=rows(fields(skip=SUBLAYERS, rate=NUMBER))),
+                    random=fields(best=FOUND, so_far=rows(NUMBER)),
+                    bayesian=fields(best=FOUND, so_far=rows(NUMBER)),
                 ),
             )
         )
@@ -435,14 +442,12 @@ SCHEMAS = {
             fields(
                 places=NUMBER,
                 bytes=NUMBER,
-                rows=rows(fields(bits=NUMBER, rate=NUMBER, agreement=NUMBER, bytes=NUMBER)),
+                rows=rows(fields(bits=NUMBER, rate=SPREAD, agreement=NUMBER, bytes=NUMBER)),
             )
         )
     ),
     "ahead": fields(
-        targets=each(
-            fields(rows=fields(rounds=NUMBER, reached=rows(NUMBER), conditional=rows(NUMBER)))
-        )
+        targets=each(fields(rows=fields(rounds=NUMBER, conditional=rows(SPREAD), tau=SPREAD)))
     ),
     "selfspeed": fields(
         targets=each(
@@ -451,19 +456,28 @@ SCHEMAS = {
                 turns=NUMBER,
                 target_seconds=NUMBER,
                 layers=NUMBER,
-                alone=each(NUMBER),
-                reuse=each(NUMBER),
+                skip=SUBLAYERS,
+                alone=fields(one=NUMBER, verify=NUMBER, shared=NUMBER, drafts=each(NUMBER)),
+                reuse=fields(
+                    shared=NUMBER,
+                    verify=NUMBER,
+                    predicted_change=NUMBER,
+                    measured_change=SPREAD,
+                    gain=SPREAD,
+                ),
                 rows=rows(
                     fields(
                         method=TEXT,
                         levels=NUMBER,
                         speedup=SPREAD,
-                        alpha=NUMBER,
-                        tau=NUMBER,
+                        alpha=SPREAD,
+                        tau=SPREAD,
                         draft=NUMBER,
                         verify=NUMBER,
                         other=NUMBER,
                         from_costs=NUMBER,
+                        c_alone=NUMBER,
+                        predicted=NUMBER,
                     )
                 ),
             )
@@ -472,14 +486,29 @@ SCHEMAS = {
     "sparse": fields(
         weights=NUMBER,
         gamma=NUMBER,
-        window=NUMBER,
+        temperature=NUMBER,
+        new=NUMBER,
         rows=rows(
             fields(
                 context=NUMBER,
                 cache_bytes=NUMBER,
                 turns=NUMBER,
+                places=NUMBER,
                 seconds=NUMBER,
-                drafts=rows(fields(draft=TEXT, speedup=SPREAD, alpha=NUMBER, tau=NUMBER, c=NUMBER)),
+                everything=NUMBER,
+                drafts=rows(
+                    fields(
+                        draft=TEXT,
+                        speedup=SPREAD,
+                        alpha=SPREAD,
+                        tau=NUMBER,
+                        c=NUMBER,
+                        verify=NUMBER,
+                        c_alone=NUMBER,
+                        verify_alone=NUMBER,
+                        predicted=NUMBER,
+                    )
+                ),
             )
         ),
     ),

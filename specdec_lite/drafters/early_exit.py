@@ -14,6 +14,7 @@ from specdec_lite.drafters.chain import draft_chain
 from specdec_lite.drafters.heads import ExitHead, check_heads
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.own import OwnDrafter, OwnSession
+from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import load, shipped
 from specdec_lite.proposal import Proposal
@@ -67,6 +68,9 @@ class EarlyExitDrafter(OwnDrafter):
         adapter = load(shipped(SHIPPED, target) if path is None else path, target, ExitHead)
         return cls(target, adapter.layers, gamma, reuse, adapter)
 
+    def part(self, context: Context) -> Cache:
+        return context.cache.view(layers=self.layers)
+
     def start(self, context: Context) -> "EarlyExitSession":
         return EarlyExitSession(self)
 
@@ -77,7 +81,7 @@ class EarlyExitSession(OwnSession):
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
         drafter = self.drafter
-        view = context.cache.view(layers=drafter.layers)
+        view = drafter.part(context)
         states: list[Tensor] = []
 
         def run(token: int | None) -> Tensor:

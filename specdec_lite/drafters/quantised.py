@@ -5,7 +5,6 @@ What lives here: the rounded copy, and a drafter of it. What does not: drafting 
 """
 
 import copy
-import warnings
 
 import torch
 from torch import Tensor, nn
@@ -20,26 +19,24 @@ GROUP = 32
 
 
 class Int8Linear(nn.Module):
-    """A linear layer of whole numbers, 8 bits a weight and one scale a row; its product is torch's
-    own, which rounds the input too, anew in every pass. On a CPU only.
+    """A linear layer of whole numbers, 8 bits a weight and one scale a row. Its product is torch's
+    own for a CPU: weights are read as they are stored, inputs and results are bfloat16.
     """
 
     def __init__(self, layer: nn.Linear):
         super().__init__()
-        weight = layer.weight.detach().float()
-        scales = weight.abs().amax(1).clamp(min=1e-12).double() / 127
-        zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():  # that such tensors will move to another package
-            warnings.simplefilter("ignore")
-            rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
-        bias = None if layer.bias is None else layer.bias.detach().float()
-        self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
+        scales = layer.weight.detach().abs().amax(1).clamp(min=1e-12) / 127
+        rows = (layer.weight.detach() / scales[:, None]).round().to(torch.int8)
+        self.register_buffer("rows", rows)
+        self.register_buffer("scales", scales.bfloat16())
+        self.bias = layer.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """x: [..., in] → [..., out]."""
-        # One bit less for the input: some processors add two products in 16 bits.
-        product = torch.ops.quantized.linear_dynamic(x.float(), self.packed, reduce_range=True)
-        return product.to(x.dtype)
+        flat = x.flatten(0, -2).bfloat16()
+        made = torch._weight_int8pack_mm(flat, self.rows, self.scales).to(x.dtype)
+        made = made if self.bias is None else made + self.bias
+        return made.unflatten(0, x.shape[:-1])
 
 
 def rounded(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
@@ -47,7 +44,7 @@ def rounded(weight: Tensor, bits: int, group: int = GROUP) -> Tensor:
     row: what a product of so many bits would compute with, in the weight's own dtype.
     """
     most = 2 ** (bits - 1) - 1
-    parts = [part for part in weight.detach().split(group, dim=1)]
+    parts = weight.detach().split(group, dim=1)
     scales = [part.abs().amax(1, keepdim=True).clamp(min=1e-12) / most for part in parts]
     return torch.cat([(part / s).round() * s for part, s in zip(parts, scales)], dim=1)
 
@@ -74,12 +71,12 @@ def quantised(target: CausalLM, bits: int = 8) -> CausalLM:
 
 
 def stored_bytes(target: CausalLM, bits: int) -> int:
-    """Bytes that the linear layers take with `bits` a weight, scales (float32 at 8 bits, one a row;
-    else float16, one a group) included: what one pass has to read.
+    """Bytes that the linear layers take with `bits` a weight, scales (2 bytes; one a row at 8 bits,
+    else one a group) included: what one pass has to read.
     """
     weights = [m.weight for m in target.model.modules() if isinstance(m, nn.Linear)]
-    scales = [4 * len(w) if bits == 8 else 2 * len(w) * -(-w.shape[1] // GROUP) for w in weights]
-    return sum(w.numel() * bits // 8 + s for w, s in zip(weights, scales))
+    scales = [len(w) * (1 if bits == 8 else -(-w.shape[1] // GROUP)) for w in weights]
+    return sum(w.numel() * bits // 8 + 2 * s for w, s in zip(weights, scales))
 
 
 class QuantisedDrafter(ModelDrafter):

@@ -50,11 +50,11 @@ class Chunks:
             total += (fit * query.shape[-1] ** -0.5).softmax(-1).mean((0, 1)) / len(self.layers)
         return total
 
-    def __call__(self, target: CausalLM, context: Context) -> set[int]:
-        """The entries to select of `context.cache`."""
-        if context.scores is None or context.cache.length < self.size:
+    def __call__(self, target: CausalLM, context: Context, end: int) -> set[int]:
+        """The entries to select of `context.cache`, among whole chunks of its first `end`."""
+        if context.scores is None or end < self.size:
             return set()
-        scores = self.scores(target, context.cache, context.scores.hidden)
+        scores = self.scores(target, context.cache, context.scores.hidden)[: end // self.size]
         best = scores.topk(min(self.budget // self.size, len(scores))).indices.tolist()
         return {chunk * self.size + place for chunk in best for place in range(self.size)}
 
@@ -68,7 +68,7 @@ class SparseCacheDrafter(OwnDrafter):
         sinks: entries kept from the beginning of the text, ≥ 0.
         window: entries kept from its end, ≥ 1.
         gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        select: chooses more of them in every round.
+        select: chooses more of them in every round, before the window.
 
     A window that reaches back to the beginning makes it the target as its own draft.
     """
@@ -91,7 +91,8 @@ class SparseCacheDrafter(OwnDrafter):
 
     def part(self, context: Context) -> Cache:
         held = context.cache.length
-        kept = {*range(min(self.sinks, held)), *range(max(0, held - self.window), held)}
+        recent = max(0, held - self.window)
+        kept = {*range(min(self.sinks, held)), *range(recent, held)}
         if self.select is not None:
-            kept |= self.select(self.target, context)
+            kept |= self.select(self.target, context, recent)
         return context.cache.select(sorted(kept), room=self.length.gamma)

@@ -15,7 +15,7 @@ from specdec_lite.training.loop import Plan, train
 from specdec_lite.training.self_text import TARGETS, load_target, own_stream
 
 COUNT = 3
-STEPS = {"pair": 300, "smollm2": 40}
+STEPS = {"pair": 300, "smollm2": 80}
 RATE = 1e-2
 ANCHORS = 24
 

@@ -40,19 +40,21 @@ class StoredText:
         before = torch.arange(self.length) < self.asked[:, None]
         self.mask = torch.cat((before, own), dim=1)
 
-    def rate(self, logits: Tensor) -> float:
-        """Mean of Σ min(p, q) over all places: the acceptance rate at temperature 1."""
-        return torch.minimum(self.law, logits.softmax(-1)).sum(-1).mean().item()
+    def rates(self, logits: Tensor) -> Tensor:
+        """Σ min(p, q) at every place: the acceptance rates at temperature 1, [B, places]."""
+        return torch.minimum(self.law, logits.softmax(-1)).sum(-1).clamp(max=1)
 
     @torch.inference_mode()
-    def acceptance(
-        self, skip: Collection[tuple[int, str]] = (), layers: int | None = None
-    ) -> float:
-        """The rate of a draft without the sublayers in `skip`, or of the first layers alone."""
+    def by_place(self, skip: Collection[tuple[int, str]] = ()) -> Tensor:
+        """The rates of a draft without the sublayers in `skip`, [B, places]."""
         logits = self.model(
-            *(self.fed, self.storage, self.length, self.asked, self.mask, layers), skip=skip
+            self.fed, self.storage, self.length, self.asked, self.mask, skip=frozenset(skip)
         )
-        return self.rate(logits)
+        return self.rates(logits)
+
+    def acceptance(self, skip: Collection[tuple[int, str]] = ()) -> float:
+        """The mean of `by_place`."""
+        return self.by_place(skip).mean().item()
 
     @torch.inference_mode()
     def every_set(self, group: int = 1) -> list[float]:
@@ -70,7 +72,7 @@ class StoredText:
 
         def below(x: Tensor, first: int) -> None:
             if first == len(model.blocks):
-                rates.append(self.rate(model.head(model.norm(x))))
+                rates.append(self.rates(model.head(model.norm(x))).mean().item())
                 return
             for attends, thinks in product((True, False), repeat=2):
                 y = x

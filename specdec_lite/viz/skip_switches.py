@@ -10,10 +10,12 @@ from specdec_lite.viz.interactive import Interactive
 class SkipSwitches(Interactive):
     """A switch for every attention and MLP of a target over α, c and the predicted speedup.
 
-    layers: 1 … 8. rates: the acceptance of all 4^layers sets, three digits of permille each; the
-    number of a set in binary says what it leaves out, attention and MLP of the first block the
-    highest bits. costs: bytes of {"attention", "mlp", "head"}. mask: the set. Raises TraitError for
-    rates of another length.
+    targets: {name: {"layers", "group", "rates", "costs"}}. layers: pairs of switches, 1 … 8, each
+    of `group` neighbouring blocks. rates: the acceptance of all 4^layers sets, three digits of
+    permille each; the number of a set in binary says what it leaves out, attention and MLP of the
+    first pair the highest bits. costs: bytes of {"attention", "mlp", "head"}, the first two of a
+    whole pair. target: the name shown, the first by default. mask: the set. Raises TraitError for
+    what is missing, and for rates of another length.
     """
 
     module = "skip_switches"
@@ -21,17 +23,22 @@ class SkipSwitches(Interactive):
         "Skip switches: acceptance, cost and predicted speedup of a draft without some sublayers"
     )
 
-    layers = traitlets.Int(8, min=1, max=8).tag(sync=True)
-    rates = traitlets.Unicode().tag(sync=True)
-    costs = traitlets.Dict().tag(sync=True)
+    targets = traitlets.Dict().tag(sync=True)
+    target = traitlets.Unicode().tag(sync=True)
     mask = traitlets.Int(0, min=0).tag(sync=True)
 
-    def __init__(self, **traits):
-        super().__init__(**traits)
-        if len(self.rates) != 3 * 4**self.layers:
-            raise traitlets.TraitError(
-                f"rates has {len(self.rates)} digits: must be 3 for each of {4**self.layers} sets"
-            )
-        missing = {"attention", "mlp", "head"} - set(self.costs)
-        if missing:
-            raise traitlets.TraitError(f"costs lacks {sorted(missing)}")
+    def __init__(self, targets: dict[str, dict], **traits):
+        for name, each in targets.items():
+            missing = {"layers", "group", "rates", "costs"} - set(each)
+            missing |= {"attention", "mlp", "head"} - set(each.get("costs", ()))
+            if missing:
+                raise traitlets.TraitError(f"targets[{name!r}] lacks {sorted(missing)}")
+            sets = 4 ** each["layers"]
+            if len(each["rates"]) != 3 * sets or not 1 <= each["layers"] <= 8:
+                raise traitlets.TraitError(
+                    f"targets[{name!r}] has {each['layers']} layers and {len(each['rates'])} digits"
+                    f" of rates: must be 1 … 8, and 3 for each of {sets} sets"
+                )
+        super().__init__(targets=targets, **{"target": next(iter(targets), "")} | traits)
+        if self.target not in targets:
+            raise traitlets.TraitError(f"target={self.target!r}: must be one of {list(targets)}")

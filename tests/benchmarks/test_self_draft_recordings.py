@@ -5,8 +5,12 @@ import argparse
 import pytest
 import torch
 from models_zoo import PROMPT, native
+from registry import lookahead
 
 from benchmarks import self_drafts
+from benchmarks.speed import Bench, Contender, ours, take_turns
+from specdec_lite import generate
+from specdec_lite.drafters import EarlyExitDrafter, PassDrafter, QuantisedDrafter
 
 TARGET = native(num_layers=3, dtype=torch.float32)
 ROWS = [PROMPT, [*PROMPT[3:], 4, 8, 15]]
@@ -17,8 +21,9 @@ ARGS = argparse.Namespace(
     group=1,
     offered=4,
     gamma=2,
-    window=16,
-    turns=2,
+    windows=[16, 24],
+    repeats=2,
+    turns=4,
     minutes=0.1,
     temperature=0.0,
 )
@@ -44,11 +49,20 @@ def test_exits_by_depth():
     assert len(found["text"]) == len(found["depth"]) and set(found["depth"]) <= {1, 2, 3}
 
 
-def test_every_set_and_the_searches_agree_and_a_run_goes_on(tiny):
+def test_every_set_and_the_searches_agree_and_a_run_goes_on(tiny, monkeypatch):
+    monkeypatch.setattr(self_drafts, "bayesian", self_drafts.randomly)  # optuna is not required
+    monkeypatch.setattr(
+        self_drafts, "prompts", lambda name, tokenizer, count: (2 * [*ROWS, *ROWS[::-1]])[:count]
+    )
     found = self_drafts.skips("pair", ARGS, tiny)
-    assert len(found["sets"]) == 3 * 4**3
-    assert found["search"]["evaluations"] == 1 + 6 + 5 == len(found["search"]["random"])
-    for step in found["search"]["greedy"][1:]:
+    search = found["search"]
+    assert len(found["sets"]) == 3 * 4**3 and len(found["alone"]) == 6
+    assert search["evaluations"] == 1 + 4 + 3
+    for way in ("greedy", "random", "bayesian"):
+        assert len(search[way]["so_far"]) == 8
+        assert search[way]["so_far"] == sorted(search[way]["so_far"])
+        assert 0 < search[way]["best"]["elsewhere"]["value"] < 1
+    for step in search["greedy"]["path"][1:]:
         number = sum(1 << (5 - 2 * block - (part == "mlp")) for block, part in step["skip"])
         written = int(found["sets"][3 * number : 3 * number + 3])
         assert written == min(999, round(1000 * step["rate"]))
@@ -57,19 +71,63 @@ def test_every_set_and_the_searches_agree_and_a_run_goes_on(tiny):
     everything = self_drafts.every_sublayer(3)
     left = costs["head"] / (costs["head"] + 3 * (costs["attention"] + costs["mlp"]))
     assert self_drafts.leave_out(TARGET, costs, everything) == pytest.approx(left)
-    stored = sorted(path.name for path in tiny.folder.iterdir())
-    assert stored == ["skips-pair-search-2x6.json", "skips-pair-sets-1-2x6.json"]
-    assert tiny("skips-pair-sets-1", lambda: 1 / 0) == found["sets"]
+    assert tiny("skips-pair-sets-1", lambda: 1 / 0) == found["sets"], "what is finished is kept"
 
 
-def test_bits_and_long_contexts():
+def test_bits_and_rows():
     rows = self_drafts.bits("tiny", ARGS)["rows"]
     assert [row["bits"] for row in rows] == [8, 6, 5, 4, 3, 2]
-    assert rows[1]["rate"] > rows[-1]["rate"] and rows[0]["bytes"] > rows[3]["bytes"]
-    found = self_drafts.at_length(TARGET, torch.tensor(PROMPT * 3), 24, ARGS)
-    assert found["turns"] == 1 and [d["draft"] for d in found["drafts"]] == [
-        "window",
-        "window and chunks",
-    ]
-    assert all(1 <= draft["tau"] <= 3 for draft in found["drafts"])
-    assert set(self_drafts.passes(TARGET, torch.tensor(PROMPT), 2, 1)) >= {"one", "shared"}
+    assert rows[0]["rate"]["value"] > rows[-1]["rate"]["value"]
+    assert rows[0]["bytes"] > rows[3]["bytes"]
+    found = self_drafts.by_position(TARGET, PassDrafter(TARGET, lookahead(TARGET, 2)), ROWS, 12)
+    assert found["conditional"][0]["value"] == 1.0 and len(found["conditional"]) == 3
+    assert 2 <= found["tau"]["value"] <= 4
+
+
+def test_long_contexts():
+    ARGS.temperature = 1.0
+    found = self_drafts.at_length(TARGET, torch.tensor(PROMPT * 4), ARGS)
+    assert found["turns"] == 4 and found["places"] == 2 and found["everything"] == 1.0
+    assert (
+        found["cache_bytes"]
+        == len(PROMPT * 4)
+        * 2
+        * TARGET.new_cache(capacity=1).storage.tensors.keys[..., :1, :].numel()
+        * 4
+    )
+    labels = [f"{kind} {budget}" for budget in (16, 24) for kind in ("window", "chunks")]
+    assert [draft["draft"] for draft in found["drafts"]] == labels
+    assert all(1 <= draft["tau"] <= 3 and draft["predicted"] > 0 for draft in found["drafts"])
+
+
+def test_a_long_text_is_read_once_and_decoded_behind_any_place_of_it():
+    """What is decoded behind a place is what `generate` decodes there, last place first."""
+    tokens = torch.tensor(PROMPT * 4)
+    text = self_drafts.LongText(TARGET, tokens, (), argparse.Namespace(new=6, temperature=0.0))
+    for place in (len(tokens), len(tokens) - 6):
+        steps = text.decode(None, place, 0)
+        plain = generate(TARGET, tokens[:place], max_new_tokens=6)
+        assert [t for step in steps for t in step.tokens] == plain.tokens.tolist()
+
+
+def test_speed_explains_its_rounds():
+    drafters = {
+        "early exit": EarlyExitDrafter(TARGET, 1, 2, reuse=False),
+        "early exit, reuse": EarlyExitDrafter(TARGET, 1, 2),
+        "8 bits": QuantisedDrafter(TARGET, 8, 2),
+        "look-ahead rows": PassDrafter(TARGET, lookahead(TARGET, 2)),
+    }
+    every = {"plain": Contender(ours(TARGET, None, None, 6, 0.0))}
+    every |= {n: Contender(ours(TARGET, d, None, 6, 0.0), d, n) for n, d in drafters.items()}
+    rows = [torch.tensor(ids) for ids in ROWS]
+    turns = take_turns(every, rows, Bench(None, {}, turns=4, least=4))
+    alone = self_drafts.passes(TARGET, rows[0], drafters, ARGS)
+    found = self_drafts.explained(turns, drafters, alone, 2)
+    assert [row["method"] for row in found["rows"]] == list(drafters)
+    anew, kept = found["rows"][:2]
+    assert anew["tau"] == kept["tau"] and anew["alpha"] == kept["alpha"], "the same texts"
+    assert found["reuse"]["predicted_change"] == pytest.approx(
+        -alone["shared"] / alone["one"] * (alone["verify"] / alone["one"] - 1)
+    )
+    low, high = found["reuse"]["measured_change"]["interval"]
+    assert low <= found["reuse"]["measured_change"]["value"] <= high

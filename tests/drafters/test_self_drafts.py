@@ -2,6 +2,8 @@
 the invariants see.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from models_zoo import PROMPT, native, shipped
@@ -80,11 +82,10 @@ def test_no_cache_holds_a_drafted_key(monkeypatch):
     assert len(before) == 3
 
 
-class DraftsInTheFullCache(LayerSkipDrafter):
-    """Drafts into the target's own cache, and leaves its keys there."""
+class LeavesDraftedKeys(SparseCacheDrafter):
+    """Drafts in the target's own cache, and leaves its keys there: verification writes behind."""
 
     def part(self, context):
-        context.cache.skip = self.skip
         return context.cache
 
 
@@ -110,38 +111,49 @@ class AcceptsLookaheadIds(PassSession):
         return Proposal(TokenTree.chain([context.vocab_size + i for i in range(count)]))
 
 
-class KeysThatWereNeverWritten(LayerSkipDrafter):
-    """Skips a layer while it drafts and reads that layer's keys afterwards: the pass that verifies
-    leaves it out as well."""
+class KeepsWhatTheDraftWrote(OwnSession):
+    """Takes the draft's entries of accepted tokens for the target's: in a skipped layer none were
+    written, and what stood there is read by every later pass.
+    """
 
-    def part(self, context):
-        view = super().part(context)
-        context.cache.skip = frozenset({(1, "attention")}) if len(context.tokens) % 2 else ()
-        return view
+    def propose(self, context):
+        tensors, length = context.cache.storage.tensors, context.cache.length
+        proposal = super().propose(context)
+        self.length_before, self.tensors = length, tensors
+        self.kept = tensors.keys.clone(), tensors.values.clone()
+        return proposal
+
+    def observe(self, verdict, scores):
+        accepted = slice(self.length_before, self.length_before + len(verdict.path))
+        for mine, theirs in zip(self.kept, (self.tensors.keys, self.tensors.values)):
+            theirs[..., accepted, :] = mine[..., accepted, :]
 
 
-def broken(cls, session):
-    drafter = cls(TARGET, lookahead(TARGET)) if cls is PassDrafter else cls(TARGET, 2, 3)
+def broken(drafter, session):
     drafter.start = lambda context: session(drafter)
     return drafter
 
 
-@pytest.mark.parametrize(
-    "drafter",
-    [
-        DraftsInTheFullCache(TARGET, [(1, "mlp")], 3),
-        KeysThatWereNeverWritten(TARGET, [(1, "attention")], 3),
-        broken(EarlyExitDrafter, ReusesAfterARejection),
-        broken(PassDrafter, AcceptsLookaheadIds),
-    ],
-    ids=["drafted keys stay", "a skipped layer's keys", "reuse after a rejection", "ids beyond V"],
-)
-def test_published_mistakes_are_seen(drafter):
-    try:
-        text = generate(TARGET, PROMPT, drafter, 60).tokens
-    except (ValueError, IndexError):
-        return
-    assert not torch.equal(text, PLAIN)
+BROKEN = {
+    "drafted keys stay": LeavesDraftedKeys(TARGET, 0, 99, 3),
+    "reuse after a rejection": broken(EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection),
+    "a skipped layer's keys": broken(
+        LayerSkipDrafter(TARGET, [(1, "attention")], 3), KeepsWhatTheDraftWrote
+    ),
+}
+
+
+@pytest.mark.parametrize("drafter", BROKEN.values(), ids=BROKEN)
+def test_published_mistakes_are_seen_by_the_greedy_text(drafter):
+    assert not torch.equal(generate(TARGET, PROMPT, drafter, 60).tokens, PLAIN)
+
+
+@pytest.mark.parametrize("checked, message", [("1", "proposed token 48"), ("0", "holds ids from")])
+def test_an_id_of_a_lookahead_token_is_refused(checked, message, monkeypatch):
+    monkeypatch.setenv("SPECDEC_CHECK", checked)
+    drafter = broken(PassDrafter(TARGET, lookahead(TARGET)), AcceptsLookaheadIds)
+    with pytest.raises(ValueError, match=message):
+        generate(TARGET, PROMPT, drafter, 60)
 
 
 def test_lookahead_rows_draft_the_first_token_from_p_itself():
@@ -198,6 +210,15 @@ def test_chunks_are_those_that_attention_looks_at():
     scores = (query[:, None] * keys).sum(-1) / query.shape[-1] ** 0.5
     assert torch.allclose(found, scores.softmax(-1).mean(0), atol=1e-10)
     assert found.sum() == pytest.approx(1.0)
+
+
+def test_chunks_are_not_spent_on_what_the_window_holds():
+    drafter = SparseCacheDrafter(TARGET, 0, 8, 3, Chunks([0], 8, 4))
+    cache = TARGET.new_cache()
+    text = torch.tensor([*PROMPT, *PROMPT, *PROMPT])
+    scores = TARGET.score(text, cache, hidden_layers=(0,))
+    kept = drafter.part(SimpleNamespace(cache=cache, scores=scores)).positions().tolist()
+    assert len(kept) == 16 and kept[-8:] == list(range(len(text) - 8, len(text)))
 
 
 @pytest.mark.parametrize("bits", [2, 4, 7])

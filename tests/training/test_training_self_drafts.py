@@ -7,7 +7,7 @@ from models_zoo import PROMPT, native
 from registry import exit_head, lookahead
 from torch import nn
 
-from specdec_lite import stream
+from specdec_lite import generate, stream
 from specdec_lite.drafters import EarlyExitDrafter, LayerSkipDrafter, PassDrafter
 from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.drafters.pass_rows import PassSession
@@ -22,7 +22,7 @@ TARGET = native(num_layers=4)
 TEXT = torch.tensor([[*PROMPT, 11, 4, 40, 22, 6, 19]])
 
 
-def first_rows(drafter, session, monkeypatch):
+def first_rows(drafter, session, monkeypatch, target=TARGET):
     """The first proposal's probabilities after TEXT but its last token."""
     made = []
     propose = session.propose
@@ -32,7 +32,7 @@ def first_rows(drafter, session, monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(session, "propose", watched)
-    next(stream(TARGET, TEXT[0], drafter, 8, 1.0, seed=0))
+    next(stream(target, TEXT[0], drafter, 8, 1.0, seed=0))
     return made[0]
 
 
@@ -44,6 +44,33 @@ def test_an_adapter_is_trained_on_what_it_drafts_from(monkeypatch):
     state = exit_states(TARGET.model, TEXT, [2])[2]
     law = TARGET.model.head(adapter(state))[0, -1].softmax(-1)
     assert (drafted.probs[0] - law).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("norm", [None, "right", "next"])
+def test_an_exit_through_the_wrong_norm_is_seen_by_its_law_alone(norm, monkeypatch):
+    """The text stays the target's, whichever norm stands before the head at the exit."""
+    target = native(num_layers=4)
+    generator = torch.Generator().manual_seed(3)
+    for part in (target.model, *target.model.blocks):
+        weight = part.norm.weight if part is target.model else part.norm1.weight
+        weight += 0.5 * torch.randn(weight.shape, generator=generator)
+    model = target.model
+    stands = {None: nn.Identity(), "right": model.norm, "next": model.blocks[2].norm1}[norm]
+
+    class Exit(EarlyExitSession):
+        def propose(self, context):
+            with monkeypatch.context() as patch:
+                patch.setitem(model._modules, "norm", stands)
+                return super().propose(context)
+
+    drafter = EarlyExitDrafter(target, 2, 2)
+    drafter.start = lambda context: Exit(drafter)
+    plain = generate(target, TEXT[0], max_new_tokens=20).tokens
+    assert torch.equal(generate(target, TEXT[0], drafter, 20).tokens, plain)
+    drafted = first_rows(drafter, Exit, monkeypatch, target)
+    law = model.head(exit_states(model, TEXT, [2])[2])[0, -1].softmax(-1)
+    off = (drafted.probs[0] - law).abs().max()
+    assert off < 1e-10 if norm == "right" else off > 0.01
 
 
 def test_lookahead_rows_are_trained_on_what_they_draft_from(monkeypatch):

@@ -68,23 +68,33 @@ def test_the_first_blocks_attention_is_the_highest_bit():
     assert bits == [0b100000, 0b010000, 0b000001]
 
 
+ONE = dict(layers=LAYERS, group=1, rates=RATES, costs=COSTS)
+TWO = dict(layers=2, group=6, rates=RATES[: 3 * 16], costs=COSTS)
+
+
 @pytest.mark.parametrize(
-    "traits, message",
+    "given, message",
     [
-        (dict(layers=4), "192 digits: must be 3 for each of 256"),
-        (dict(costs={"head": 1.0}), r"costs lacks \['attention', 'mlp'\]"),
+        (dict(layers=4), "192 digits of rates: must be .* 3 for each of 256"),
+        (dict(costs={"head": 1.0}), r"\['tiny'\] lacks \['attention', 'mlp'\]"),
     ],
     ids=["length", "costs"],
 )
-def test_bad_state_is_refused(traits, message):
+def test_bad_state_is_refused(given, message):
     with pytest.raises(traitlets.TraitError, match=message):
-        SkipSwitches(**dict(layers=LAYERS, rates=RATES, costs=COSTS) | traits)
+        SkipSwitches({"tiny": ONE | given})
+
+
+def test_the_first_target_is_shown_and_no_other_name():
+    assert SkipSwitches({"tiny": ONE, "two": TWO}).target == "tiny"
+    with pytest.raises(traitlets.TraitError, match=r"target='x': must be one of \['tiny'\]"):
+        SkipSwitches({"tiny": ONE}, target="x")
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
 def test_switched_by_keyboard_and_mouse(mounted, width, theme):
-    page = mounted(SkipSwitches(layers=LAYERS, rates=RATES, costs=COSTS), width, theme)
+    page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
     says(page, ".sdl-task-state", "Leave out a first sublayer")
     page.get_by_role("button", name="A of block 2").click()
     says(page, ".sdl-summary", f"accepted {rate(0b001000):.3f}")
@@ -98,5 +108,11 @@ def test_switched_by_keyboard_and_mouse(mounted, width, theme):
     says(page, ".sdl-task-state", "Solved")
     page.get_by_role("button", name="all on").click()
     assert page.evaluate("model.get('mask')") == 0
+    page.get_by_role("button", name="A of block 2").click()
+    page.get_by_label("Target", exact=True).select_option("two")
+    says(page, ".sdl-task-state", "Leave out a first sublayer")
+    page.get_by_role("button", name="M of blocks 7 to 12").click()
+    says(page, ".sdl-summary", f"accepted {rate(1):.3f}")
+    assert page.evaluate("[model.get('target'), model.get('mask')]") == ["two", 1]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []

@@ -1,5 +1,6 @@
-// Which sublayers of the target draft. Every set was recorded, three digits a rate; what a set costs and promises
-// follows from the formulas of specdec_lite/theory.py, and a test holds the two together.
+// Which sublayers of a target draft. Every set was recorded, three digits a rate; what a set costs and promises
+// follows from the formulas of specdec_lite/theory.py, and a test holds the two together. `layers` counts pairs of
+// switches, each of `group` neighbouring blocks.
 
 const PARTS = ["attention", "mlp"];
 const MOST = 16;
@@ -130,27 +131,44 @@ function drawPlane(svg, width, s, r, frontier) {
 }
 
 function render({ model, el }) {
-  const state = () =>
-    Object.fromEntries(["mask", "layers", "rates", "costs"].map((name) => [name, model.get(name)]));
-  const { layers, rates, costs } = state();
-  const frontier = formulas.frontier(rates, costs, layers);
-  const most = Math.max(...frontier.map(({ speed }) => speed));
-  const show = (mask) => {
-    model.set("mask", mask);
-    model.save_changes();
+  const targets = model.get("targets");
+  const state = () => ({ mask: model.get("mask"), ...targets[model.get("target")] });
+  const show = (mask) => assign(model, { mask });
+  const known = {};
+  const best = (name) => {
+    if (!known[name]) {
+      const { layers, rates, costs } = targets[name];
+      const frontier = formulas.frontier(rates, costs, layers);
+      known[name] = { frontier, most: Math.max(...frontier.map(({ speed }) => speed)) };
+    }
+    return known[name];
   };
-  const switches = [];
-  const column = (block) => {
+  let switches = [];
+  const column = ({ layers, group }, pair) => {
+    const [first, last] = [group * pair + 1, group * (pair + 1)];
     const made = PARTS.map((part) => {
-      const bit = formulas.bit(layers, block, part);
+      const bit = formulas.bit(layers, pair, part);
       const node = button("", () => show(state().mask ^ bit));
       node.classList.add("sdl-part");
-      node.append(part === "attention" ? "A" : "M", hidden(` of block ${block + 1}`));
+      const where = group === 1 ? `block ${first}` : `blocks ${first} to ${last}`;
+      node.append(part === "attention" ? "A" : "M", hidden(` of ${where}`));
       switches.push({ node, bit });
       return node;
     });
-    return make("div", {}, ...made, make("small", { "aria-hidden": "true" }, String(block + 1)));
+    const words = group === 1 ? String(first) : `${first}–${last}`;
+    return make("div", {}, ...made, make("small", { "aria-hidden": "true" }, words));
   };
+  const blocks = make("div", { class: "sdl-blocks-row", role: "group", "aria-label": "Sublayers" });
+  const rebuild = () => {
+    switches = [];
+    const s = state();
+    blocks.replaceChildren(...Array.from({ length: s.layers }, (_, pair) => column(s, pair)));
+  };
+  const names = Object.keys(targets);
+  const id = newId("switches");
+  const options = names.map((value) => ({ value, label: value }));
+  const select = menu(id, options, (target) => assign(model, { mask: 0, target }));
+  const choice = names.length > 1 ? [field(id, "Target", select)] : [];
   const plane = chart(
     "Every set is a point",
     "Rings: of the sets of one size, the one accepted most. Dashed: accepted as often as it costs.",
@@ -158,10 +176,10 @@ function render({ model, el }) {
     { height: 272 },
   );
   const words = "switch sublayers off until the draft promises as much as any set can.";
+  const layers = Math.max(...Object.values(targets).map((each) => each.layers));
   const room = `0.00× so far. Somewhere among ${many({ layers })} sets there is one that promises 0.00×, no more.`;
   const { task, spoken, announce, silence } = narration(words, room, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
-  const columnsOfBlocks = Array.from({ length: layers }, (_, block) => column(block));
   const root = make(
     "section",
     { class: "sdl sdl-switches", "aria-label": "Which sublayers of the target draft" },
@@ -175,11 +193,8 @@ function render({ model, el }) {
         figure(
           "The target, block by block",
           "sdl-half",
-          make(
-            "div",
-            { class: "sdl-blocks-row", role: "group", "aria-label": "Sublayers" },
-            ...columnsOfBlocks,
-          ),
+          ...choice,
+          blocks,
           make("figcaption", {}, "A: attention. M: MLP. Dashed and struck out: left out of the draft."),
           make(
             "div",
@@ -196,6 +211,8 @@ function render({ model, el }) {
   const draw = () => {
     const s = state();
     const r = consequences(s);
+    const { frontier, most } = best(model.get("target"));
+    select.value = model.get("target");
     for (const { node, bit } of switches) {
       const runs = !(s.mask & bit);
       node.setAttribute("aria-pressed", String(runs));
@@ -213,7 +230,12 @@ function render({ model, el }) {
     );
     announce(() => [summary(s, r), taskState(s, r, most)]);
   };
-  const detach = attach({ model, el }, root, { "change:mask": draw }, draw);
+  rebuild();
+  const other = () => {
+    rebuild();
+    draw();
+  };
+  const detach = attach({ model, el }, root, { "change:mask": draw, "change:target": other }, draw);
   draw();
   return () => {
     detach();
