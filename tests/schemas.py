@@ -33,6 +33,15 @@ HELD_OUT = fields(
     }
 )
 PROFILE = fields(device=TEXT, threads=NUMBER, bandwidth=NUMBER, throughput=each(NUMBER))
+PASSES = fields(
+    model=TEXT,
+    dtype=TEXT,
+    packed=TRUTH,
+    parameters=NUMBER,
+    weight_bytes=NUMBER,
+    cache_bytes=NUMBER,
+    seconds=each(rows(NUMBER, 3)),
+)
 ACCURACIES = rows(rows(NUMBER))
 SCHEMAS = {
     "round": fields(
@@ -154,18 +163,7 @@ SCHEMAS = {
     "models": fields(
         profile=PROFILE,
         context=NUMBER,
-        passes=rows(
-            fields(
-                model=TEXT,
-                dtype=TEXT,
-                packed=TRUTH,
-                parameters=NUMBER,
-                weight_bytes=NUMBER,
-                cache_bytes=NUMBER,
-                seconds=each(rows(NUMBER, 3)),
-            ),
-            4,
-        ),
+        passes=rows(PASSES, 4),
         drafting=rows(
             fields(
                 domain=TEXT,
@@ -561,5 +559,6 @@ SCHEMAS = {
                 **EXPLAINED,
             )
         ),
+        passes=rows(PASSES, 2),
     ),
 }
