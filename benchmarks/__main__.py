@@ -354,7 +354,7 @@ def main(
     else:
         targets = {options.model: lambda dtype: bench.pair(dtype).target}
         record["context"] = CONTEXT
-        record["passes"] = pass_rows(targets, ("float32", "bfloat16"), KS, CONTEXT)
+        record["passes"] = pass_rows(targets, ("float32", "bfloat16"), KS, CONTEXT, 15.0)
     results.save(path, stamp, record)
     kept.path.unlink()
     console = Console(width=200)

@@ -45,9 +45,9 @@ TREE = TokenTree.best([[0.5, 0.13, 0.06, 0.03]] * 4, 7)
 root it is eight tokens, up to which a pass of SmolLM2 costs little more than one.
 """
 SHORT = {
-    "new_tokens": 24,
+    "new_tokens": 20,
     "domains": KINDS,
-    "drafters": ["prompt_lookup", "suffix", "eagle", "eagle_tree", "early_exit"],
+    "drafters": ["prompt_lookup", "eagle", "eagle_tree", "early_exit"],
 }
 """Options of the short form."""
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {

@@ -11,7 +11,7 @@ decodes once, in an order drawn anew; **a sweep** is one turn on every prompt.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from time import perf_counter
 
@@ -49,6 +49,8 @@ RULES = {"block_verification": block_verification}
 """Judged by another rule than the default: timed above temperature 0 only, where the rules differ,
 and not a measure of α.
 """
+WARM = 4
+"""Tokens that every contender decodes before the first turn."""
 MOVED = 0.2
 """A share by which T(1) may move while a setting is measured."""
 
@@ -309,9 +311,9 @@ def passes(
     return timing.interleaved(jobs, target.device)
 
 
-def largest_tree(steps: Sequence[Step]) -> TokenTree:
+def largest_tree(runs: list[list[Run]]) -> TokenTree:
     """The largest tree that was drafted: the shape of a full draft, whatever the drafter says."""
-    return max((step.tree for step in steps), key=len)
+    return max((step.tree for row in runs for run in row for step in run.steps), key=len)
 
 
 def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
@@ -322,13 +324,11 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
     prompts = bench.prompts[setting.domain]
     every = contenders(bench, setting)
     target = bench.pair(setting.dtype).target
-    trees = {}
-    for name, contender in every.items():  # warms up
-        steps = contender.run(prompts[0], 0).steps
-        if contender.drafter is not None:
-            trees[name] = largest_tree([*steps, *contender.run(prompts[1], 0).steps])
-    before = passes(target, every, trees, prompts[0])
+    for each in contenders(replace(bench, new_tokens=WARM), setting).values():
+        each.run(prompts[0], 0)
+    before = passes(target, every, {}, prompts[0])
     runs = take_turns(every, prompts, bench, str(setting), deadline)
+    trees = {name: largest_tree(runs[name]) for name, each in every.items() if each.drafter}
     after = passes(target, every, trees, prompts[0])
     found = Figures(every, runs, before, after)
     explained = {name: found.explain(name) for name in trees}
@@ -362,8 +362,8 @@ class Figures:
     def __init__(self, every: dict[str, Contender], runs: Turns, before: dict, after: dict):
         self.every = every
         self.runs = runs
-        self.alone = {name: (before[name] + after[name]) / 2 for name in before}
         self.ends = (before["one", ""], after["one", ""])
+        self.alone = after | {("one", ""): sum(self.ends) / 2}
         self.one = median(step.verifying for step in self.steps("plain"))
         plain = [name for name in runs if name.startswith("plain")]
         self.best = max(plain, key=self.rate)

@@ -58,7 +58,11 @@ SCHEMAS = {
                 caches=fields(target=rows(NUMBER, 3), draft={"type": ["array", "null"]}),
             )
         ),
-        passes=rows(fields(drafts=rows(TEXT, 0), accepted=NUMBER, token=TEXT)),
+        run=fields(
+            prompt=TEXT,
+            gamma=NUMBER,
+            rounds=rows(fields(context=NUMBER, draft_cache=NUMBER, accepted=NUMBER), 4),
+        ),
     ),
     "serving": fields(
         context=NUMBER,
