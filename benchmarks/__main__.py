@@ -1,8 +1,9 @@
-"""Every shipped drafter against plain decoding, and the pair against Hugging Face: same prompts,
-dtype, machine, one run.
+"""Every shipped drafter against plain decoding, and beside Hugging Face: same prompts, dtype,
+machine, one run.
 
     python -m benchmarks    # about an hour on two cores
     python -m benchmarks --gammas 4 --new-tokens 32 --minutes 15
+    python -m benchmarks --model smollm2 --short    # ten minutes on one core
     python -m benchmarks --model smollm2 --dtypes float32 --gammas 8 --drafters suffix rest
 
 It writes results/speed-<machine>.json (with SmolLM2 results/smollm2-speed-<machine>.json) once every
@@ -18,7 +19,7 @@ import math
 import platform
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter
 
@@ -34,8 +35,10 @@ from specdec_lite.loading.pairs import SHIPPED
 
 from . import smollm2, speed
 from .hugging_face import HuggingFace
-from .speed import Bench, growth, measure
+from .passes import CONTEXT, KS, pass_rows
+from .speed import Bench, Other, growth, measure
 
+SHORT = {"gammas": [4], "prompts": 2, "turns": 2, "least": 2, "dtypes": ["float32"]}
 LEAST = {"prompts": 2, "new_tokens": 2, "turns": 1, "least": 1}
 
 
@@ -61,22 +64,30 @@ def shipped(options: argparse.Namespace) -> Bench:
         turns=options.turns,
         least=options.least,
         drafters={name: speed.DRAFTERS[name] for name in options.drafters or speed.DRAFTERS},
-        hugging_face=HuggingFace(SHIPPED, "float32", options.gammas[0], options.device)
-        if "float32" in options.dtypes
-        else None,
+        others=beside_the_pair(options) if "float32" in options.dtypes else {},
     )
 
 
+def beside_the_pair(options: argparse.Namespace) -> dict[str, Other]:
+    """Hugging Face with the same two models: plain, and held against our leading drafter."""
+    theirs = HuggingFace(SHIPPED, "float32", options.gammas[0], options.device)
+    leader = next(iter(options.drafters or speed.DRAFTERS))
+    return {"hf_plain": Other(theirs, False, "plain"), "hf_assisted": Other(theirs, True, leader)}
+
+
 MODELS = {
-    "pair": (shipped, speed.DRAFTERS, "speed", "every shipped drafter"),
+    "pair": (shipped, speed.DRAFTERS, "speed", "every shipped drafter", SHORT),
     "smollm2": (
         smollm2.bench,
         smollm2.DRAFTERS,
         "smollm2-speed",
         "drafters on SmolLM2-135M-Instruct",
+        SHORT | smollm2.SHORT,
     ),
 }
-"""By name: what makes the `Bench`, its drafters, the recording's file and what it is of."""
+"""By name: what makes the `Bench`, its drafters, the recording's file, what it is of, and the options
+of the short form.
+"""
 
 
 # Going on ------------------------------------------------------------------------------------------
@@ -180,9 +191,9 @@ def show(console: Console, row: dict) -> None:
         times = [1e3 * row["latency"][name][part] for part in ("first", "p50", "p95")]
         table.add_row(name, f"{rate:.0f}", *cells, "{:.0f}, {:.1f} / {:.1f}".format(*times))
     console.print(table)
-    for name in ("over_hf_plain", "over_hf_assisted"):
-        if name in row:
-            console.print(f"{name}: {spread(row[name])}")
+    for name, estimate in row.items():
+        if name.startswith("over_hf"):
+            console.print(f"{name}: {spread(estimate)}")
 
 
 def explained(entry: dict) -> list[str]:
@@ -212,6 +223,10 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--model", choices=MODELS, default="pair")
     parser.add_argument(
         "--drafters", nargs="+", default=None, help="by name; default all, the first of them leads"
+    )
+    parser.add_argument("--domains", nargs="+", default=None, help="kinds of text; default all")
+    parser.add_argument(
+        "--short", action="store_true", help="little of each; what is asked for besides comes first"
     )
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument(
@@ -278,10 +293,13 @@ def main(
     """
     parser = command_line()
     options = parser.parse_args(arguments)
+    own, _, prefix, what, short = MODELS[options.model]
+    if options.short:
+        parser.set_defaults(**short)
+        options = parser.parse_args(arguments)
     check(parser, options)
     logging.set_verbosity_error()
     typed = sys.argv[1:] if arguments is None else arguments
-    own, _, prefix, what = MODELS[options.model]
     stamp = results.stamp(
         f"{what} beside plain decoding, and Hugging Face on the same weights",
         " ".join(["python -m benchmarks", *typed]),
@@ -290,6 +308,10 @@ def main(
     machine = results.slug(stamp["machine"])
     path = options.out or Path("results") / f"{prefix}-{machine}.json"
     bench = (make or own)(options)
+    if unknown := [name for name in options.domains or () if name not in bench.prompts]:
+        parser.error(f"--domains {unknown[0]}: must be among {', '.join(bench.prompts)}")
+    kinds = {name: bench.prompts[name] for name in options.domains or bench.prompts}
+    bench = replace(bench, prompts=kinds)
     asked = {
         name: value
         for name, value in vars(options).items()
@@ -329,6 +351,10 @@ def main(
     if options.model == "pair":
         prompt = next(iter(bench.prompts.values()))[0]
         record["growth"] = growth(bench.pair(first).target, prompt)
+    else:
+        targets = {options.model: lambda dtype: bench.pair(dtype).target}
+        record["context"] = CONTEXT
+        record["passes"] = pass_rows(targets, ("float32", "bfloat16"), KS, CONTEXT, 15.0)
     results.save(path, stamp, record)
     kept.path.unlink()
     console = Console(width=200)

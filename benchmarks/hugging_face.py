@@ -1,5 +1,6 @@
 """Hugging Face's `generate` on the same weights, plain and assisted: what ours is held against."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -53,11 +54,7 @@ class HuggingFace:
             model.generation_config.eos_token_id = None
             model.generation_config.pad_token_id = 0
         self.assistance: dict = {"assistant_model": self.draft}
-        # These three are silently ignored when they are given to generate() instead.
-        config = self.draft.generation_config
-        config.num_assistant_tokens = gamma
-        config.num_assistant_tokens_schedule = "constant"
-        config.assistant_confidence_threshold = 0.0
+        tune(self.draft, gamma)
 
     def __call__(
         self,
@@ -137,3 +134,18 @@ class HuggingFaceLookup(HuggingFace):
         self.target.generation_config.eos_token_id = stop
         self.target.generation_config.pad_token_id = stop or 0
         self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}
+
+    def early_exit(self, layers: int, gamma: int) -> "HuggingFaceLookup":
+        """The same model assisted by its own first layers, with its final norm and head."""
+        other = copy.copy(self)
+        other.assistance = {"assistant_early_exit": layers}
+        tune(self.target, gamma)
+        return other
+
+
+def tune(assistant, gamma: int) -> None:
+    """Draft γ tokens always. These three are silently ignored when they are given to generate()."""
+    config = assistant.generation_config
+    config.num_assistant_tokens = gamma
+    config.num_assistant_tokens_schedule = "constant"
+    config.assistant_confidence_threshold = 0.0

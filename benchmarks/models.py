@@ -17,13 +17,12 @@ from pathlib import Path
 import torch
 
 from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
-from specdec_lite.engine.linear import is_packed
 from specdec_lite.loading.corpus import evaluation_prompts
 
 from . import speed
 from .__main__ import Kept, every_setting
+from .passes import CONTEXT, KS, pass_rows
 
-CONTEXT, KS = 128, (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 
@@ -70,34 +69,6 @@ def the_books_models(options: argparse.Namespace) -> Plan:
         drafters={"speculative": speed.DRAFTERS["speculative"]},
     )
     return Plan(bench, budget=options.budget)
-
-
-def pass_rows(plan: Plan) -> list[dict]:
-    """One row a model and format: {"model", "dtype", "packed", "parameters" (in matrices),
-    "weight_bytes", "cache_bytes" (of the context), "seconds": {k: [low, median, high]}}.
-    """
-    rows = []
-    for name, load in plan.targets.items():
-        for dtype in plan.dtypes:
-            model = load(dtype)
-            config = model.model.config
-            parameters = sum(w.numel() for w in model.model.parameters() if w.dim() == 2)
-            per_token = 2 * config.num_layers * config.num_kv_heads * config.head_size
-            times = timing.pass_times(model, plan.ks, plan.context, repeats=25, budget=plan.budget)
-            rows.append(
-                {
-                    "model": name,
-                    "dtype": dtype,
-                    "packed": is_packed(model.model),
-                    "parameters": parameters,
-                    "weight_bytes": parameters * model.dtype.itemsize,
-                    "cache_bytes": per_token * plan.context * model.dtype.itemsize,
-                    "seconds": {
-                        str(k): [t.low, t.median, t.high] for k in plan.ks for t in [times[1, k]]
-                    },
-                }
-            )
-    return rows
 
 
 def drafting_rows(bench: speed.Bench, kept: Kept) -> list[dict]:
@@ -154,7 +125,7 @@ def main(arguments: list[str] | None = None, make: Callable = the_books_models) 
         "profile": timing.machine_profile("cpu"),
         "context": plan.context,
         "drafting": drafting_rows(plan.bench, kept),
-        "passes": pass_rows(plan),
+        "passes": pass_rows(plan.targets, plan.dtypes, plan.ks, plan.context, plan.budget),
     }
     record["state"] = state | {"end": timing.machine_state()}
     path = results.save(options.out, stamp, record)

@@ -21,6 +21,7 @@ from specdec_lite.measure import results
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Drafter
 from specdec_lite.viz.round import recorded_rounds
+from specdec_lite.viz.stepper import Stepper
 
 PROMPT = "Once upon a time, a small robot lived at the bottom of the sea. Every morning"
 LEFT_OUT = (12, 18)
@@ -48,15 +49,22 @@ def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
 
 
 def passes(rounds: list[dict]) -> list[dict]:
-    """Of each round what `viz.trace.recorded` shows: the words drafted, how many stayed, the word
-    added.
-    """
+    """Of each round what is told in a line: the words drafted, how many stayed, the word added."""
     found = []
     for each in rounds:
         drafts = [row["words"][row["tests"][0]["word"]] for row in each["rows"] if row["tests"]]
         token = each["rows"][each["accepted"]]["words"][each["token"]["word"]]
         found.append({"drafts": drafts, "accepted": each["accepted"], "token": token})
     return found
+
+
+def stepped(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
+    """The run's first tokens, as the stepper shows them: its traits."""
+    sampling = (args.temperature, args.top_k, args.seed)
+    widget = Stepper.record(
+        target, draft, tokenizer, args.prompt, args.gamma, args.stepped, *sampling
+    )
+    return {name: getattr(widget, name) for name in ("prompt", "gamma", "rounds")}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,6 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, help="with --list: so many, from --seed on")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=60)
+    parser.add_argument("--stepped", type=int, default=28, help="tokens for the stepper")
     parser.add_argument("--top-k", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run")
@@ -100,13 +109,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "-m", "benchmarks.round", *given])
     stamped = results.stamp("rounds of speculative decoding, word by word", command)
-    data = {
-        "about": about,
-        "prompt": args.prompt,
-        "seed": args.seed,
-        "rounds": rounds,
-        "passes": passes(run),
-    }
+    data = {"about": about, "prompt": args.prompt, "seed": args.seed, "rounds": rounds}
+    if args.drafter is None:  # the stepper's caches are those of two models
+        data["run"] = stepped(target, shortened(target, args.left_out), tokenizer, args)
     print(results.save(args.out, stamped, data), f"{args.out.stat().st_size / 1e3:.0f} kB")
 
 

@@ -1,20 +1,23 @@
 """What is timed with SmolLM2 as the target: drafters by name, on six kinds of request and an
-agent's turns.
+agent's turns; Hugging Face's prompt lookup and early exit beside ours; T(k) in both formats.
 
+    python -m benchmarks --model smollm2 --short    # ten minutes on one core
     python -m benchmarks --model smollm2 --dtypes float32 --gammas 8 --drafters prompt_lookup suffix
 
 A drafter is a line of DRAFTERS. Answers end at the stop token, for every contender alike.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 import numpy as np
 import torch
 
-from specdec_lite import generate, load_smollm2
+from specdec_lite import TokenTree, generate, load_smollm2
 from specdec_lite.drafters import (
+    EagleDrafter,
+    EarlyExitDrafter,
     HashPoolDrafter,
     NgramDrafter,
     PromptLookupDrafter,
@@ -26,15 +29,32 @@ from specdec_lite.drafters.indexes import Counts, SuffixArray
 from specdec_lite.loading.corpus import training_text
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.smollm2 import smollm2_folder
-from specdec_lite.loading.smollm2_tasks import AGENT, HISTORY, TASKS, chat
+from specdec_lite.loading.smollm2_tasks import AGENT, HISTORY, KINDS, TASKS, chat
 from specdec_lite.speculation import Drafter
 
 from .hugging_face import HuggingFaceLookup
-from .speed import Bench
+from .speed import Bench, Other
 
 STOP = 2
+EXIT = {"layers": 10, "gamma": 1}
+"""Of a draft that exits early, after a third of the layers. No adapter helps it, as none helps
+Hugging Face's; it is seldom right, so a longer draft would cost more.
+"""
+TREE = TokenTree.best([[0.5, 0.13, 0.06, 0.03]] * 4, 7)
+"""Of EAGLE's ranks: the best by what the head's first four guesses were right in a trial. With its
+root it is eight tokens, up to which a pass of SmolLM2 costs little more than one.
+"""
+SHORT = {
+    "new_tokens": 20,
+    "domains": KINDS,
+    "drafters": ["prompt_lookup", "eagle", "eagle_tree", "early_exit"],
+}
+"""Options of the short form."""
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "prompt_lookup": lambda pair, gamma: PromptLookupDrafter(gamma),
+    "eagle": lambda pair, gamma: EagleDrafter.from_pretrained(pair.target, draft=gamma),
+    "eagle_tree": lambda pair, gamma: EagleDrafter.from_pretrained(pair.target, draft=TREE),
+    "early_exit": lambda pair, gamma: EarlyExitDrafter(pair.target, **EXIT),
     "prompt_lookup_earliest": lambda pair, gamma: PromptLookupDrafter(gamma, latest=False),
     "suffix": lambda pair, gamma: SuffixDrafter(gamma),
     "suffix_tree": lambda pair, gamma: SuffixDrafter(gamma, width=3),
@@ -46,7 +66,8 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "hash_pool": lambda pair, gamma: HashPoolDrafter(gamma),
 }
 """A drafter for (the target as a pair without a draft, γ); γ is the number of nodes for a tree. The
-first one leads the row of a setting, and is held against transformers' prompt lookup.
+first one leads the row of a setting. `prompt_lookup` and `early_exit` are held against
+transformers' own, where they take turns.
 """
 
 
@@ -91,8 +112,8 @@ def bench(options: argparse.Namespace) -> Bench:
         return Pair(target, None, tokenizer)
 
     tokenizer = load(options.dtypes[0]).tokenizer
+    drafters = options.drafters or DRAFTERS
     tasks = {**TASKS, "agent": AGENT}
-    lookup = "float32" in options.dtypes and options.device == "cpu"
     return Bench(
         load=load,
         prompts={
@@ -105,9 +126,20 @@ def bench(options: argparse.Namespace) -> Bench:
         new_tokens=options.new_tokens,
         turns=options.turns,
         least=options.least,
-        drafters={name: DRAFTERS[name] for name in options.drafters or DRAFTERS},
+        drafters={name: DRAFTERS[name] for name in drafters},
         stops=(STOP,),
-        hugging_face=HuggingFaceLookup(smollm2_folder(), "float32", options.gammas[0], STOP)
-        if lookup
-        else None,
+        others=beside(options.gammas[0], drafters)
+        if "float32" in options.dtypes and options.device == "cpu"
+        else {},
     )
+
+
+def beside(gamma: int, drafters: Collection[str]) -> dict[str, Other]:
+    """Hugging Face on the same weights: plain, and what ours has a counterpart of."""
+    theirs = HuggingFaceLookup(smollm2_folder(), "float32", gamma, STOP)
+    others = {
+        "hf_plain": Other(theirs, False, "plain"),
+        "hf_lookup": Other(theirs, True, "prompt_lookup"),
+        "hf_early_exit": Other(theirs.early_exit(**EXIT), True, "early_exit"),
+    }
+    return {name: each for name, each in others.items() if each.against in ("plain", *drafters)}

@@ -11,7 +11,7 @@ decodes once, in an order drawn anew; **a sweep** is one turn on every prompt.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from time import perf_counter
 
@@ -49,6 +49,8 @@ RULES = {"block_verification": block_verification}
 """Judged by another rule than the default: timed above temperature 0 only, where the rules differ,
 and not a measure of α.
 """
+WARM = 4
+"""Tokens that every contender decodes before the first turn."""
 MOVED = 0.2
 """A share by which T(1) may move while a setting is measured."""
 
@@ -65,6 +67,18 @@ class Setting:
         return f"{self.dtype} {self.domain} T={self.temperature:g}"
 
 
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another library's decoding, and the contender of ours it is held against.
+
+    decode: as `HuggingFace` does, with (ids, new_tokens, temperature, seed, assisted).
+    """
+
+    decode: Callable
+    assisted: bool
+    against: str
+
+
 @dataclass(frozen=True)
 class Bench:
     """What is measured, and on what.
@@ -76,8 +90,7 @@ class Bench:
         gammas: draft lengths; the first one leads.
         turns, least: paired turns a setting, and the fewest that a deadline leaves of them.
         stops: the tokens that end a text before `new_tokens`.
-        hugging_face: decodes as `HuggingFace` does with (ids, new_tokens, temperature, seed,
-            assisted); None where there is none.
+        others: Hugging Face's contenders, by name; in float32 only.
     """
 
     load: Callable[[str], Pair]
@@ -92,7 +105,7 @@ class Bench:
     seed: int = 0
     drafters: dict[str, Callable[[Pair, int], Drafter]] = field(default_factory=lambda: DRAFTERS)
     rules: dict[str, RuleFunction | Verifier] = field(default_factory=lambda: RULES)
-    hugging_face: Callable | None = None
+    others: dict[str, Other] = field(default_factory=dict)
     pairs: dict[str, Pair] = field(default_factory=dict)
 
     @property
@@ -208,9 +221,9 @@ def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
     for dtype in bench.dtypes:
         if dtype != setting.dtype:
             every[f"plain {dtype}"] = contender(bench.pair(dtype).target)
-    if bench.hugging_face and setting.dtype == "float32":
-        for name, assisted in (("hf_plain", False), ("hf_assisted", True)):
-            run = theirs(bench.hugging_face, bench.new_tokens, temperature, assisted)
+    if setting.dtype == "float32":
+        for name, other in bench.others.items():
+            run = theirs(other.decode, bench.new_tokens, temperature, other.assisted)
             every[name] = Contender(run)
     for name, make in bench.drafters.items():
         if name in bench.rules and temperature == 0:
@@ -298,9 +311,9 @@ def passes(
     return timing.interleaved(jobs, target.device)
 
 
-def largest_tree(steps: Sequence[Step]) -> TokenTree:
+def largest_tree(runs: list[list[Run]]) -> TokenTree:
     """The largest tree that was drafted: the shape of a full draft, whatever the drafter says."""
-    return max((step.tree for step in steps), key=len)
+    return max((step.tree for row in runs for run in row for step in run.steps), key=len)
 
 
 def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
@@ -311,13 +324,11 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
     prompts = bench.prompts[setting.domain]
     every = contenders(bench, setting)
     target = bench.pair(setting.dtype).target
-    trees = {}
-    for name, contender in every.items():  # warms up
-        steps = [step for ids in prompts[:2] for step in contender.run(ids, 0).steps]
-        if contender.drafter is not None:
-            trees[name] = largest_tree(steps)
-    before = passes(target, every, trees, prompts[0])
+    for each in contenders(replace(bench, new_tokens=WARM), setting).values():
+        each.run(prompts[0], 0)
+    before = passes(target, every, {}, prompts[0])
     runs = take_turns(every, prompts, bench, str(setting), deadline)
+    trees = {name: largest_tree(runs[name]) for name, each in every.items() if each.drafter}
     after = passes(target, every, trees, prompts[0])
     found = Figures(every, runs, before, after)
     explained = {name: found.explain(name) for name in trees}
@@ -335,7 +346,7 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
         "best_plain": found.best,
         "tokens_per_second": {name: found.rate(name) for name in runs},
         "latency": {name: found.latency(name) for name in runs},
-        **found.over_hugging_face(next(iter(trees))),
+        **found.over(bench.others),
         **explained.pop(next(iter(trees))),
         "drafters": explained,
     }
@@ -351,8 +362,8 @@ class Figures:
     def __init__(self, every: dict[str, Contender], runs: Turns, before: dict, after: dict):
         self.every = every
         self.runs = runs
-        self.alone = {name: (before[name] + after[name]) / 2 for name in before}
         self.ends = (before["one", ""], after["one", ""])
+        self.alone = after | {("one", ""): sum(self.ends) / 2}
         self.one = median(step.verifying for step in self.steps("plain"))
         plain = [name for name in runs if name.startswith("plain")]
         self.best = max(plain, key=self.rate)
@@ -385,12 +396,12 @@ class Figures:
             "p95": float(np.quantile(gaps, 0.95)),
         }
 
-    def over_hugging_face(self, leader: str) -> dict:
-        if "hf_plain" not in self.runs:
-            return {}
+    def over(self, others: dict[str, Other]) -> dict:
+        """The speed of ours over that of each other library's contender that took turns."""
         return {
-            "over_hf_assisted": ratio(self.pace("hf_assisted"), self.pace(leader)),
-            "over_hf_plain": ratio(self.pace("hf_plain"), self.pace("plain")),
+            f"over_{name}": ratio(self.pace(name), self.pace(other.against))
+            for name, other in others.items()
+            if name in self.runs
         }
 
     def explain(self, name: str) -> dict:

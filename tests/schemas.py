@@ -35,6 +35,15 @@ HELD_OUT = fields(
     }
 )
 PROFILE = fields(device=TEXT, threads=NUMBER, bandwidth=NUMBER, throughput=each(NUMBER))
+PASSES = fields(
+    model=TEXT,
+    dtype=TEXT,
+    packed=TRUTH,
+    parameters=NUMBER,
+    weight_bytes=NUMBER,
+    cache_bytes=NUMBER,
+    seconds=each(rows(NUMBER, 3)),
+)
 ACCURACIES = rows(rows(NUMBER))
 SCHEMAS = {
     "round": fields(
@@ -51,7 +60,11 @@ SCHEMAS = {
                 caches=fields(target=rows(NUMBER, 3), draft={"type": ["array", "null"]}),
             )
         ),
-        passes=rows(fields(drafts=rows(TEXT, 0), accepted=NUMBER, token=TEXT)),
+        run=fields(
+            prompt=TEXT,
+            gamma=NUMBER,
+            rounds=rows(fields(context=NUMBER, draft_cache=NUMBER, accepted=NUMBER), 4),
+        ),
     ),
     "serving": fields(
         context=NUMBER,
@@ -156,18 +169,7 @@ SCHEMAS = {
     "models": fields(
         profile=PROFILE,
         context=NUMBER,
-        passes=rows(
-            fields(
-                model=TEXT,
-                dtype=TEXT,
-                packed=TRUTH,
-                parameters=NUMBER,
-                weight_bytes=NUMBER,
-                cache_bytes=NUMBER,
-                seconds=each(rows(NUMBER, 3)),
-            ),
-            4,
-        ),
+        passes=rows(PASSES, 4),
         drafting=rows(
             fields(
                 domain=TEXT,
@@ -590,5 +592,6 @@ SCHEMAS = {
                 **EXPLAINED,
             )
         ),
+        passes=rows(PASSES, 2),
     ),
 }

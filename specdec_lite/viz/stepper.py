@@ -11,6 +11,7 @@ import traitlets
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.measure import results
 from specdec_lite.sampling import RecordingRng
 from specdec_lite.speculation import Step
 from specdec_lite.viz.interactive import Interactive
@@ -35,6 +36,11 @@ class Stepper(Interactive):
     moment = traitlets.Int(0, min=0).tag(sync=True)
 
     @classmethod
+    def recorded(cls, name: str = "round") -> "Stepper":
+        """The run in the recording results/<name>.json; ValueError where there is none."""
+        return cls(**results.load(name).data["run"])
+
+    @classmethod
     def record(
         cls,
         target: CausalLM,
@@ -44,15 +50,15 @@ class Stepper(Interactive):
         gamma: int = 4,
         max_new_tokens: int = 48,
         temperature: float = 1.0,
+        top_k: int | None = None,
         seed: int = 0,
     ) -> "Stepper":
         """Decode speculatively after `prompt` and keep all that decided it. Arguments as in
         `generate`.
         """
         ids, rng = tokenizer.encode(prompt), RecordingRng(seed)
-        steps = list(
-            stream(target, ids, ModelDrafter(draft, gamma), max_new_tokens, temperature, rng=rng)
-        )
+        drafter = ModelDrafter(draft, gamma)
+        steps = list(stream(target, ids, drafter, max_new_tokens, temperature, top_k, rng=rng))
         return cls(
             prompt=shown_end(prompt),
             gamma=gamma,

@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from specdec_lite.acceptance.rule import kind_of
 from specdec_lite.decoding import Output, Stats
-from specdec_lite.measure import results
 from specdec_lite.speculation import Step
-from specdec_lite.tree import TokenTree
 from specdec_lite.viz.interactive import STATIC
 
 KINDS = {
@@ -153,43 +150,6 @@ def trace(
     return Trace(
         tuple(_pieces(step, tokenizer) for step in steps), Stats.of(steps), shown_end(before, 400)
     )
-
-
-def recorded(name: str = "round") -> Trace:
-    """The trace of a recorded run of chains, results/<name>.json; ValueError where there is none."""
-    data = results.load(name).data
-    words = sorted({word for each in data["passes"] for word in (*each["drafts"], each["token"])})
-    steps = []
-    for each in data["passes"]:
-        drafts = [words.index(word) for word in each["drafts"]]
-        accepted = each["accepted"]
-        token = words.index(each["token"])
-        kind = kind_of(range(accepted), rejected=accepted < len(drafts))
-        tested = min(len(drafts), accepted + 1)
-        steps.append(
-            Step(
-                tokens=(*drafts[:accepted], token),
-                tree=TokenTree.chain(drafts),
-                path=tuple(range(accepted)),
-                token=token,
-                kind=kind,
-                tests=(1,) * tested,
-                p=(),
-                q=(),
-                draws=(1,) * len(drafts),
-            )
-        )
-    return trace(steps, Vocabulary(words), data["prompt"])
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """Words by number: as much of a tokenizer as a recorded run needs."""
-
-    words: list[str]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return "".join(self.words[token] for token in ids)
 
 
 def shown_end(prompt: str, most: int = 240) -> str:

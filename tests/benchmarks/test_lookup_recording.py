@@ -9,16 +9,18 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from features_zoo import random_head
 from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import drafting, lookup, smollm2
 from specdec_lite import generate, results
+from specdec_lite.drafters import EagleDrafter
 from specdec_lite.drafters.indexes import Counts, SuffixArray
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.replay import replay
 
-TARGET = native(num_layers=1, max_positions=512)
+TARGET = native(num_layers=2, max_positions=512)
 STORE = np.random.default_rng(0).integers(0, 48, 3000)
 
 
@@ -88,6 +90,9 @@ def test_the_cost_of_a_proposal_is_recorded(tmp_path, monkeypatch):
 
 def test_every_line_of_the_table_drafts(monkeypatch):
     monkeypatch.setattr(smollm2, "library", lambda tokenizer: STORE)
+    monkeypatch.setattr(smollm2, "EXIT", {"layers": 1, "gamma": 1})
+    shipped = lambda target, draft: EagleDrafter(target, random_head(target), draft)
+    monkeypatch.setattr(EagleDrafter, "from_pretrained", shipped)
     tokenizer = Words()
     pair = Pair(TARGET, None, tokenizer)
     plain = generate(TARGET, [1, 2, 3], None, 12).tokens
@@ -99,15 +104,21 @@ def test_every_line_of_the_table_drafts(monkeypatch):
 
 def test_the_bench_has_every_kind_and_only_what_was_asked_for(monkeypatch):
     monkeypatch.setattr(smollm2, "load_smollm2", lambda *_: (TARGET, Words()))
-    monkeypatch.setattr(smollm2, "HuggingFaceLookup", lambda *about: SimpleNamespace(about=about))
+    theirs = lambda *about: SimpleNamespace(about=about, early_exit=lambda **exit: exit)
+    monkeypatch.setattr(smollm2, "HuggingFaceLookup", theirs)
     monkeypatch.setattr(smollm2, "smollm2_folder", lambda: "folder")
     options = argparse.Namespace(
         dtypes=["float32"], device="cpu", prompts=2, gammas=[5], temperatures=[0.0], new_tokens=9,
-        turns=1, least=1, drafters=["suffix"],
+        turns=1, least=1, drafters=["suffix", "prompt_lookup"],
     )  # fmt: skip
     bench = smollm2.bench(options)
     assert [*bench.prompts] == ["question", "code", "edit", "json", "summary", "story", "agent"]
-    assert {len(rows) for rows in bench.prompts.values()} == {2} and [*bench.drafters] == ["suffix"]
-    assert bench.hugging_face.about == ("folder", "float32", 5, 2) and bench.stops == (2,)
+    assert {len(rows) for rows in bench.prompts.values()} == {2} and {*bench.drafters} == {
+        "suffix",
+        "prompt_lookup",
+    }
+    assert bench.stops == (2,) and {*bench.others} == {"hf_plain", "hf_lookup"}
+    other = bench.others["hf_lookup"]
+    assert other.decode.about == ("folder", "float32", 5, 2) and other.against == "prompt_lookup"
     steps = replay(bench.drafters["suffix"](bench.pair("float32"), 5), [1], [2, 3], 48)
     assert sum(len(step.tokens) for step in steps) == 2

@@ -64,7 +64,10 @@ def toy(options):
         turns=options.turns,
         least=options.least,
         drafters=REGISTRY,
-        hugging_face=bursts,
+        others={
+            "hf_plain": speed.Other(bursts, False, "plain"),
+            "hf_assisted": speed.Other(bursts, True, "speculative"),
+        },
     )
 
 

@@ -18,7 +18,6 @@ from specdec_lite.measure import results
 from specdec_lite.sampling import SeededRng
 from specdec_lite.viz import Round
 from specdec_lite.viz.interactive import MIME
-from specdec_lite.viz.trace import recorded
 
 BOOK = results.load("round").data["rounds"]
 
@@ -184,21 +183,6 @@ def test_a_greedy_round_has_no_coins_and_shows_soft_rows():
 def test_too_many_words_for_the_picture_are_refused():
     with pytest.raises(ValueError, match="top_k=6: must be a whole number in 1 … 5"):
         Round.record(tiny(0), ModelDrafter(tiny(1), 2), Letters(), "hello", top_k=6)
-
-
-def test_the_recorded_trace_is_the_recorded_run():
-    trace = recorded()
-    assert trace.count("accepted") == sum(
-        e["accepted"] for e in results.load("round").data["passes"]
-    )
-    assert trace.stats.target_passes == len(results.load("round").data["passes"])
-    text = "".join(
-        piece.text
-        for row in trace.passes
-        for piece in row
-        if piece.kind not in ("rejected", "unused")
-    )
-    assert BOOK[-1]["before"].lstrip("…") in trace.prompt + text
 
 
 def test_widget_carries_its_recording():
