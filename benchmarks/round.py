@@ -49,13 +49,22 @@ def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
 
 def passes(rounds: list[dict]) -> list[dict]:
     """Of each round what `viz.trace.recorded` shows: the words drafted, how many stayed, the word
-    added.
+    added; and of every draft p, q (1: chosen) and the uniform of its coin (None: none fell).
     """
     found = []
     for each in rounds:
-        drafts = [row["words"][row["tests"][0]["word"]] for row in each["rows"] if row["tests"]]
+        tests = [(row, *row["tests"]) for row in each["rows"] if row["tests"]]
         token = each["rows"][each["accepted"]]["words"][each["token"]["word"]]
-        found.append({"drafts": drafts, "accepted": each["accepted"], "token": token})
+        found.append(
+            {
+                "drafts": [row["words"][test["word"]] for row, test in tests],
+                "accepted": each["accepted"],
+                "token": token,
+                "p": [row["p"][test["word"]] for row, test in tests],
+                "q": [1.0 if test["q"] is None else test["q"][test["word"]] for _, test in tests],
+                "u": [test["u"] for _, test in tests],
+            }
+        )
     return found
 
 

@@ -128,12 +128,13 @@ def invert(probs: Tensor, uniform: float) -> int:
 
 class SeededRng:
     """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating
-    system.
+    system. coins: the uniforms of its flips, in order.
     """
 
     def __init__(self, seed: int | None = None):
         if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
             raise ValueError(f"seed={seed!r}: must be None or a whole number below 2**63")
+        self.coins: list[float] = []
         self.generator = torch.Generator()
         self.generator.seed() if seed is None else self.generator.manual_seed(int(seed))
 
@@ -141,7 +142,8 @@ class SeededRng:
         return torch.rand((), generator=self.generator, dtype=torch.float64).item()
 
     def flip(self, prob: float) -> bool:
-        return self.uniform() < prob
+        self.coins.append(self.uniform())
+        return self.coins[-1] < prob
 
     def draw(self, probs: Tensor) -> int:
         return invert(probs, self.uniform())

@@ -285,7 +285,7 @@ function render({ model, el }) {
     pairs.value = String(s.pair);
     const size = ({ svg }) => {
       svg.replaceChildren();
-      return [svg, Math.max(220, svg.clientWidth || 420), s, r];
+      return [svg, Math.max(220, widthOf(svg) || 420), s, r];
     };
     pick = drawLatency(...size(charts.latency));
     drawGains(...size(charts.gains));
