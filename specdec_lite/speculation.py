@@ -297,8 +297,9 @@ class PlainVerifier(Verifier):
         sound, *found = torch.cat((finite, *node_probabilities(proposal, target_probs))).tolist()
         if not sound:
             raise not_finite(context, logits.dtype)
-        coins = context.rng.coins if isinstance(context.rng, SeededRng) else []
-        fallen = len(coins)
+        coins: list[float] = []
+        if isinstance(context.rng, SeededRng):
+            context.rng.coins = coins
         verdict = self.rule(proposal, target_probs, context.rng)
         count = len(tokens)
         return replace(
@@ -306,7 +307,7 @@ class PlainVerifier(Verifier):
             tokens=tokens,
             p=tuple(found[:count]),
             q=tuple(found[count:]),
-            coins=tuple(coins[fallen:]),
+            coins=tuple(coins),
         )
 
 

@@ -168,7 +168,9 @@ function share(el, root) {
   }
   // key → [its value, what sets it]
   function controls() {
-    const nodes = root.querySelectorAll("input[type=range], select, button[aria-pressed]");
+    const nodes = root.querySelectorAll(
+      "input:is([type=range], [type=number]), select, button[aria-pressed]",
+    );
     const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
     const { sdlState: own } = root;
     return new Map(own ? [[own.key, [own.get, own.set]], ...all] : all);
