@@ -3,7 +3,9 @@ for the tests and for `make serve`.
 """
 
 import functools
+import gzip
 import http.server
+import io
 import os
 import sys
 import threading
@@ -21,6 +23,22 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         pass
 
 
+class Compressing(Handler):
+    """Sends text as most web hosts do: compressed."""
+
+    def send_head(self):
+        path = Path(self.translate_path(self.path))
+        if path.suffix not in (".html", ".css", ".js", ".svg", ".json"):
+            return super().send_head()
+        body = gzip.compress(path.read_bytes(), 6)
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        return io.BytesIO(body)
+
+
 class Server(http.server.ThreadingHTTPServer):
     """Silent about a page that was closed before all had been sent."""
 
@@ -30,9 +48,9 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 @contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[str]:
+def served(folder: Path, port: int = 0, handler: type[Handler] = Handler) -> Iterator[str]:
     """A folder on localhost; gives its address, which ends with a slash. port: 0 takes a free one."""
-    server = Server(("127.0.0.1", port), functools.partial(Handler, directory=folder))
+    server = Server(("127.0.0.1", port), functools.partial(handler, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/"

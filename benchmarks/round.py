@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, help="with --list: so many, from --seed on")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=60)
-    parser.add_argument("--stepped", type=int, default=28, help="tokens for the stepper")
+    parser.add_argument("--stepped", type=int, default=12, help="tokens for the stepper")
     parser.add_argument("--top-k", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run")

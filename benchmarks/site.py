@@ -8,7 +8,10 @@ compressed as a web server would (gzip, level 6), and of the page's own file alo
 whether the page fetched that library. `load_ms`: from the start of the navigation to the load
 event; `drawn_ms`: from there to the last interactive's first picture, negative where it was drawn
 before; both are medians of several openings. `shift`: the sum of layout shifts while the page is
-loaded, by the window's width.
+loaded, by the window's width. `largest_ms`: when the largest piece of the first screen is painted on
+a phone's screen, over a slow line with an empty cache and a processor four times slower than this
+one (SLOW), the files compressed by the server. `inputs`: for every interactive with a slider, the
+milliseconds from the press of an arrow key on it to the painted answer, on the same slow processor.
 """
 
 import argparse
@@ -20,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from tqdm import tqdm
 
-from benchmarks.browser import chromium, draw_figures, served
+from benchmarks.browser import Compressing, chromium, draw_figures, served
 from specdec_lite import results
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +35,27 @@ STOPWATCH = """(() => {
     if (changes.some(({ target }) => target.dataset?.mounted)) sdlDrawn = performance.now();
   }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-mounted"] });
 })()"""
+
+# a phone on a poor line: bytes per second, milliseconds, and how much slower its processor is
+SLOW = {"download": 1.6e6 / 8, "upload": 0.75e6 / 8, "latency": 150, "processor": 4}
+PHONE = {"width": 390, "height": 844}
+PRESSES = 60
+
+LARGEST = """(() => {
+  new PerformanceObserver((list) => { globalThis.sdlLargest = list.getEntries().at(-1).startTime; })
+    .observe({ type: "largest-contentful-paint", buffered: true });
+})()"""
+
+ANSWERS = """(place) => {
+  globalThis.sdlAnswers = [];
+  const { port1, port2 } = new MessageChannel();
+  const begun = [];
+  port1.onmessage = () => sdlAnswers.push(performance.now() - begun.shift());
+  place.addEventListener("input", ({ timeStamp }) => requestAnimationFrame(() => {
+    begun.push(timeStamp);
+    port2.postMessage(0); // answered when the frame has been painted
+  }), true);
+}"""
 
 SHIFTS = """(() => {
   globalThis.sdlShift = 0;
@@ -110,24 +134,96 @@ def shift(browser, address: str, page_name: str, width: int) -> float:
     return total
 
 
+def slow_phone(browser, line: bool):
+    """A page of a slow phone, `line`: on a slow line too."""
+    page = browser.new_page(viewport=PHONE)
+    page.set_default_timeout(120_000)
+    session = page.context.new_cdp_session(page)
+    session.send("Emulation.setCPUThrottlingRate", {"rate": SLOW["processor"]})
+    if line:
+        session.send("Network.enable")
+        conditions = {
+            "offline": False,
+            "latency": SLOW["latency"],
+            "downloadThroughput": SLOW["download"],
+            "uploadThroughput": SLOW["upload"],
+        }
+        session.send("Network.emulateNetworkConditions", conditions)
+    return page
+
+
+def largest(browser, address: str, page_name: str) -> float:
+    """Milliseconds to the largest contentful paint of a page on a slow phone and a slow line."""
+    page = slow_phone(browser, line=True)
+    page.add_init_script(LARGEST)
+    page.goto(address + page_name)
+    page.wait_for_timeout(500)
+    found = page.evaluate("sdlLargest")
+    page.close()
+    return found
+
+
+def answers(browser, address: str, page_name: str) -> dict[str, list[float]]:
+    """By module, the milliseconds from every press of an arrow key on its first slider to the
+    painted answer, on a slow phone.
+    """
+    page = slow_phone(browser, line=False)
+    page.goto(address + page_name)
+    page.wait_for_function("!document.querySelector('.sdl-interactive:not([data-mounted])')")
+    found = {}
+    for place in page.query_selector_all(".sdl-interactive"):
+        slider = place.query_selector("input[type=range]:enabled:visible")
+        module = place.get_attribute("data-module")
+        if not slider or module in found:
+            continue
+        slider.scroll_into_view_if_needed()
+        page.wait_for_timeout(500)
+        place.evaluate(ANSWERS)
+        for number in range(PRESSES):
+            slider.press("ArrowRight" if number < PRESSES / 2 else "ArrowLeft")
+            page.wait_for_timeout(60)
+        page.wait_for_timeout(1000)
+        found[module] = page.evaluate("sdlAnswers")
+    page.close()
+    return {module: times for module, times in found.items() if times}
+
+
+def answered(browser, address: str, names: list[str]) -> dict[str, dict]:
+    """The middle and the slowest twentieth of the answers of each module, on the first page that
+    has it."""
+    rows: dict[str, dict] = {}
+    for name in tqdm(names, unit="page"):
+        for module, times in answers(browser, address, name).items():
+            cuts = statistics.quantiles(times, n=20)
+            found = {"page": name, "p50_ms": round(cuts[9], 1), "p95_ms": round(cuts[18], 1)}
+            rows.setdefault(module, found | {"answers": len(times)})
+    return rows
+
+
 def measure(book: Path) -> dict:
     """The recording's data. book: the folder of the built book."""
-    with served(book) as address, chromium() as browser:
+    with served(book, handler=Compressing) as address, chromium() as browser:
         rows = []
         for name in tqdm(pages(book), unit="page"):
             loads, draws = zip(*(moments(browser, address, name) for _ in range(OPENINGS)))
+            lasts = [largest(browser, address, name) for _ in range(OPENINGS)]
             drawn = None if None in draws else round(statistics.median(draws), 1)
             rows.append(
                 weight(browser, address, book, name)
                 | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
                 | {"shift": {w: round(shift(browser, address, name, w), 4) for w in WIDTHS}}
+                | {"largest_ms": round(statistics.median(lasts), 1)}
             )
+        with_modules = [row["page"] for row in rows if row["drawn_ms"] is not None]
+        inputs = answered(browser, address, with_modules)
         version = browser.version
     archive = next(book.glob("*.zip"), None)
     return {
         "browser": f"Chromium {version}, headless",
         "openings": OPENINGS,
         "archive_bytes": archive.stat().st_size if archive else None,
+        "slow": SLOW,
+        "inputs": inputs,
         "pages": rows,
     }
 

@@ -141,7 +141,8 @@ class Verdict:
     path: the accepted nodes from the root down. token: the token that follows them. kind:
     "recovered", "bonus", or "sampled" (nothing was tested). tests: how many draws were tested at
     each level; `tested` is their sum. The round adds, for every node, its token and that token's
-    probability p under the target and q under the row its first draw came from (1 if chosen).
+    probability p under the target and q under the row its first draw came from (1 if chosen), and
+    the uniforms of the coins that fell.
     """
 
     path: tuple[int, ...]
@@ -151,6 +152,7 @@ class Verdict:
     tokens: tuple[int, ...] = ()
     p: tuple[float, ...] = ()
     q: tuple[float, ...] = ()
+    coins: tuple[float, ...] = ()
 
     @property
     def tested(self) -> int:

@@ -128,8 +128,10 @@ def invert(probs: Tensor, uniform: float) -> int:
 
 class SeededRng:
     """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating
-    system.
+    system. coins: a list that the uniforms of its flips go to, where anyone keeps them.
     """
+
+    coins: list[float] | None = None
 
     def __init__(self, seed: int | None = None):
         if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
@@ -141,7 +143,10 @@ class SeededRng:
         return torch.rand((), generator=self.generator, dtype=torch.float64).item()
 
     def flip(self, prob: float) -> bool:
-        return self.uniform() < prob
+        uniform = self.uniform()
+        if self.coins is not None:
+            self.coins.append(uniform)
+        return uniform < prob
 
     def draw(self, probs: Tensor) -> int:
         return invert(probs, self.uniform())

@@ -17,7 +17,7 @@ from specdec_lite.acceptance.rule import RuleFunction
 from specdec_lite.engine.cache import Cache, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Rng, Sampling
+from specdec_lite.sampling import Rng, Sampling, SeededRng
 from specdec_lite.theory import SUM_TOLERANCE
 from specdec_lite.tree import TokenTree
 
@@ -143,6 +143,7 @@ class Step:
         p, q: for every node, the target's and the drafter's probability of its token (q = 1:
             chosen).
         draws: how many draws landed on each node; 0 where a node could not be accepted.
+        coins: the uniforms of the tests, in their order; empty where the rule draws none.
         draft_passes: forward passes of the drafter.
         drafting, verifying, other: seconds spent drafting, in the target's pass (both on a GPU
             between events in its queue) and on everything else.
@@ -157,6 +158,7 @@ class Step:
     p: tuple[float, ...]
     q: tuple[float, ...]
     draws: tuple[int, ...]
+    coins: tuple[float, ...] = ()
     draft_passes: int = 0
     drafting: float = 0.0
     verifying: float = 0.0
@@ -205,6 +207,7 @@ class Step:
             p=verdict.p,
             q=verdict.q,
             draws=tuple(counts),
+            coins=verdict.coins,
         )
 
 
@@ -294,9 +297,18 @@ class PlainVerifier(Verifier):
         sound, *found = torch.cat((finite, *node_probabilities(proposal, target_probs))).tolist()
         if not sound:
             raise not_finite(context, logits.dtype)
+        coins: list[float] = []
+        if isinstance(context.rng, SeededRng):
+            context.rng.coins = coins
         verdict = self.rule(proposal, target_probs, context.rng)
         count = len(tokens)
-        return replace(verdict, tokens=tokens, p=tuple(found[:count]), q=tuple(found[count:]))
+        return replace(
+            verdict,
+            tokens=tokens,
+            p=tuple(found[:count]),
+            q=tuple(found[count:]),
+            coins=tuple(coins),
+        )
 
 
 def node_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[Tensor, Tensor]:

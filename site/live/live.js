@@ -310,6 +310,7 @@ function mount(el, parts) {
   usePreset();
   view.root.prepend(guided(view, usePreset));
   el.replaceChildren(view.root);
+  globalThis.sdlShare?.(el, view.root); // from the other interactives' kit, which the build puts before this script
   const watcher = new ResizeObserver(drawCharts);
   watcher.observe(view.root);
   return () => {

@@ -26,6 +26,7 @@ IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?\s*;""")
 ADDRESS = re.compile(r"""url\((["']?)(?!data:|#|https?:|/)([^"')]+)\1\)""")
 SOURCE_MAP = re.compile(r"(//|/\*)# sourceMappingURL=\S+( \*/)?\s*$", re.M)
 WORD = re.compile(r"[\w-]+")
+ICON_FONT = "fontawesome/webfonts"  # `icons` draws them: 150 kB that a link's mark would fetch
 OWN = ("page.css", "interactives/")  # their classes are made up of parts by our own scripts
 PARTS = re.compile(r"/\* Made of: (.*) \*/")
 
@@ -55,7 +56,9 @@ def _from(folder: Path, address: str) -> str:
 
 
 def wanted(rules, words: set[str]) -> str:
-    """The rules of a style sheet that can apply where classes and ids are among `words`."""
+    """The rules of a style sheet that can apply where classes and ids are among `words`; the font
+    of the icons goes.
+    """
     kept = ""
     for rule in rules:
         if rule.type == "qualified-rule":
@@ -67,7 +70,7 @@ def wanted(rules, words: set[str]) -> str:
             inner = tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)
             if body := wanted(inner, words):
                 kept += f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}{{{body}}}\n"
-        else:
+        elif not (rule.type == "at-rule" and ICON_FONT in rule.serialize()):
             kept += rule.serialize()
     return kept
 

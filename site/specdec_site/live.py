@@ -23,6 +23,7 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED, load_model
+from specdec_lite.viz import interactive
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "weights.js", "worker.js")
@@ -264,7 +265,11 @@ def write(static: Path, node_modules: Path) -> None:
     }
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
     face = bundle(PAGE).replace("export default ", 'globalThis.sdlInteractives["live"] = ')
+    kit = (interactive.STATIC / "kit.js").read_text("utf-8")
     (static / "interactives" / "live.js").write_text(
-        f"(() => {{\nglobalThis.sdlInteractives ??= {{}};\n{face}\n}})();\n", "utf-8"
+        "globalThis.sdlInteractives ??= {};\n"
+        f"globalThis.sdlShare = (() => {{\n{kit}\nreturn share;\n}})();\n"
+        f"(() => {{\n{face}\n}})();\n",
+        "utf-8",
     )
     shutil.copy2(SOURCE / "live.css", static / "interactives" / "live.css")

@@ -19,6 +19,7 @@ AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
 AS_IT_IS = {"pre", "textarea", "span", "del", "ins"}  # a trace's indentation stands in spans
 WORDY = 16  # letters in its longest cell: a column of words
+LONG_TABLE = 12  # rows
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -179,6 +180,32 @@ def stack_tables(soup: BeautifulSoup) -> None:
                 cell["data-label"] = label
 
 
+def steady_tables(soup: BeautifulSoup) -> None:
+    """A long table of words gets its columns' widths from the build: a browser that shows the first
+    rows while others are on their way would move them with every longer word.
+    """
+    for table in soup.select("article table.sdl-stack:not(.sdl-steady)"):
+        rows = table.select("tbody > tr")
+        if len(rows) < LONG_TABLE:
+            continue
+        cells = [row.find_all(["td", "th"], recursive=False) for row in [*rows, table.thead.tr]]
+        weights = [max(map(_length, column)) ** 0.5 for column in zip(*cells)]
+        columns = soup.new_tag("colgroup")
+        for weight in weights:
+            columns.append(soup.new_tag("col", style=f"width: {100 * weight / sum(weights):.1f}%"))
+        for old in table.select("colgroup"):
+            old.decompose()
+        table.insert(0, columns)
+        table["class"] = [*table["class"], "sdl-steady"]
+
+
+def _length(cell) -> int:
+    """Letters of a cell as they are read: a formula counts as its words."""
+    formulas = cell.select(".math[data-plain]")
+    spoken = sum(len(one["data-plain"]) - len(one.get_text()) for one in formulas)
+    return max(4, len(cell.get_text(" ", strip=True)) + spoken)
+
+
 def list_citations(soup: BeautifulSoup) -> None:
     """aria-required-children: what stands in a list is a list item."""
     for citation in soup.select('.citation-list [role="doc-biblioentry"]'):
@@ -260,6 +287,7 @@ REPAIRS = (
     break_formulas,
     terms.speak_formulas,
     stack_tables,
+    steady_tables,
     list_citations,
     distinct,
     settle_theme,

@@ -1,5 +1,6 @@
 // The tokens of a trace answer: to the pointer, to a tap and, where the text has the focus, to the arrow keys,
-// with the pass, what became of them, and p and q. Their words stand in `title`, which a notebook shows by itself.
+// with the pass, what became of them, p, q and the coin's u; and the same token lights up in the strip of passes,
+// whose boxes answer too. Their words stand in `title`, which a notebook shows by itself.
 (() => {
   for (const text of document.querySelectorAll(".sdl-trace .sdl-text")) {
     const tokens = [...text.querySelectorAll(".sdl-token[title]")];
@@ -9,18 +10,19 @@
     card.textContent = "Point at a token, or walk along them with the arrow keys: it tells its story here.";
     text.after(card);
     Object.assign(text, { tabIndex: 0, role: "group", ariaLabel: "Text with the fate of every token" });
+    const boxes = text.closest(".sdl-trace").querySelectorAll(".sdl-strip i");
     let at = -1;
     const stories = tokens.map((token) => token.title);
     const choose = (place) => {
-      tokens[at]?.classList.remove("sdl-chosen");
+      for (const one of [tokens[at], boxes[at]]) one?.classList.remove("sdl-chosen");
       at = place;
-      tokens[at].classList.add("sdl-chosen");
+      for (const one of [tokens[at], boxes[at]]) one?.classList.add("sdl-chosen");
       card.textContent = `“${tokens[at].textContent.replaceAll("\n", "")}” · ${stories[at]}`;
     };
     tokens.forEach((token, place) => {
       token.removeAttribute("title");
-      token.addEventListener("pointerenter", () => choose(place));
-      token.addEventListener("click", () => choose(place));
+      for (const one of [token, boxes[place]])
+        for (const event of ["pointerenter", "click"]) one?.addEventListener(event, () => choose(place));
     });
     const moves = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
     text.addEventListener("keydown", (event) => {

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import traitlets
 
+from specdec_lite import checks
 from specdec_lite.decoding import Output
 from specdec_lite.viz.interactive import Interactive
 from specdec_lite.viz.trace import shown_end
@@ -35,14 +36,19 @@ class BlockStepper(Interactive):
 
     @classmethod
     def record(
-        cls, output: Output, tokenizer, prompt_ids: Sequence[int], k: int | None = None
+        cls,
+        output: Output,
+        tokenizer,
+        prompt_ids: Sequence[int],
+        k: int | None = None,
+        blocks: int | None = 13,
     ) -> "BlockStepper":
         """Keep what decided a finished run.
 
         output: what `generate` returned at temperature 0 with chains as drafts, from any drafter.
         tokenizer: anything with `decode(ids)`. prompt_ids: the ids it continued, at least one. k:
-        None takes the longest block of the run. TypeError for anything but an Output; ValueError as
-        in `recorded_blocks`.
+        None takes the longest block of the run. blocks: keep the first so many, three moments each;
+        None keeps all. TypeError for anything but an Output; ValueError as in `recorded_blocks`.
         """
         if not isinstance(output, Output):
             raise TypeError(f"output is a {type(output).__name__}: must be what generate returned")
@@ -53,8 +59,9 @@ class BlockStepper(Interactive):
             raise ValueError(
                 f"k={k}: a block of {longest} was predicted, so k must be at least {longest}"
             )
+        kept = rounds if blocks is None else rounds[: checks.whole("blocks", blocks, 1)]
         return cls(
-            prompt=shown_end(tokenizer.decode(ids)), k=longest if k is None else k, rounds=rounds
+            prompt=shown_end(tokenizer.decode(ids)), k=longest if k is None else k, rounds=kept
         )
 
 

@@ -29,17 +29,20 @@ THROWN_AWAY = {"rejected", "unused"}
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One token of a pass: its kind (a key of KINDS), its text and, of a draft, the probabilities
-    that the target (p) and the drafter (q; 1: chosen) gave it, where the step knows them.
+    that the target (p) and the drafter (q; 1: chosen) gave it and the uniform (u) of its test,
+    where the step knows them.
     """
 
     kind: str
     text: str
     p: float | None = field(default=None, compare=False)
     q: float | None = field(default=None, compare=False)
+    u: float | None = field(default=None, compare=False)
 
     def told(self, number: int) -> str:
         """What is known of it, in a line: the card that a reader opens on it."""
         odds = "" if self.p is None else f", p = {self.p:.2g}, q = {self.q:.2g}"
+        odds += "" if self.u is None else f", u = {self.u:.2g}"
         return f"pass {number}: {self.kind}, {KINDS[self.kind]}{odds}"
 
 
@@ -100,8 +103,17 @@ class Trace:
             f'<style>{style}</style><section class="sdl sdl-fates sdl-trace" aria-label="Token'
             f' trace"><p class="sdl-summary">{escape(self.summary)}</p><ul'
             f' class="sdl-legend">{legend}</ul>{switch}<div class="sdl-text"><span'
-            f' class="sdl-prompt">{escape(self.prompt)}</span>{text}</div>{self._table()}</section>'
+            f' class="sdl-prompt">{escape(self.prompt)}</span>{text}</div>'
+            f"{self._strip()}{self._table()}</section>"
         )
+
+    def _strip(self) -> str:
+        """The same tokens as boxes, a column a pass: how much each brought."""
+        box = '<i class="sdl-{}"></i>'.format
+        columns = "".join(
+            f"<span>{''.join(box(piece.kind) for piece in row)}</span>" for row in self.passes
+        )
+        return f'<div class="sdl-strip" aria-hidden="true">{columns}</div>'
 
     def _table(self) -> str:
         columns = [kind for kind in KINDS if self.count(kind)]
@@ -162,15 +174,32 @@ def _pieces(step: Step, tokenizer) -> tuple[Piece, ...]:
     gone = rejected_nodes(step)
     unused = [node for node in range(len(drafted)) if node not in step.path and node not in gone]
 
+    coins = dict(zip(nodes_of_tests(step), step.coins))
+
     def draft(kind: str, node: int) -> Piece:
-        odds = (step.p[node], step.q[node]) if step.p else ()
-        return Piece(kind, tokenizer.decode([drafted[node]]), *odds)
+        odds = (step.p[node], step.q[node]) if step.p else (None, None)
+        return Piece(kind, tokenizer.decode([drafted[node]]), *odds, coins.get(node))
 
     fates = (("accepted", step.path), ("rejected", gone), ("unused", unused))
     row = [draft(kind, node) for kind, nodes in fates for node in nodes]
     if step.token is not None:
         row.append(Piece(step.kind, tokenizer.decode([step.token])))
     return tuple(row)
+
+
+def nodes_of_tests(step: Step) -> tuple[int, ...]:
+    """The nodes of the tests, in their order; empty where several draws landed on one node, for
+    then a test has no node of its own.
+    """
+    if step.tree.is_chain:
+        return tuple(range(step.tested))
+    if max(step.draws) > 1:
+        return ()
+    drawn = (
+        [child for child in step.tree.children(parent) if step.draws[child]][:count]
+        for parent, count in zip((-1, *step.path), step.tests)
+    )
+    return tuple(node for nodes in drawn for node in nodes)
 
 
 def rejected_nodes(step: Step) -> tuple[int, ...]:

@@ -211,10 +211,34 @@ def test_only_rules_that_can_match_stay_in_the_sheet():
     sheet = (
         ".a, .gone{x:y} .a .gone{x:y} #b:not(.gone){x:y} p[class=gone]{x:y}"
         "@media print{.gone{x:y} p{x:y}} @media screen{.gone{x:y}} @keyframes gone{0%{x:y}}"
+        "@font-face{src:url(../fontawesome/webfonts/fa.woff2)}"
     )
     kept = bundle.wanted(tinycss2.parse_stylesheet(sheet, True, True), {"a", "b"})
     assert "".join(kept.split()) == (
         ".a{x:y}#b:not(.gone){x:y}p[class=gone]{x:y}@mediaprint{p{x:y}}@keyframesgone{0%{x:y}}"
+    )
+
+
+def test_a_long_table_has_its_columns_widths_and_a_short_one_has_not():
+    row = "<tr><td>p</td><td>many words in one cell here</td><td>some more words there</td></tr>"
+    made = lambda rows: (
+        "<table><thead><tr><td>a</td><td>b</td><td>c</td></tr></thead>"
+        f"<tbody>{row * rows}</tbody></table>"
+    )
+    (long, short) = mending.mended(PAGE.format(made(12) + made(11)), "https://example.org/").select(
+        "table"
+    )
+    widths = [float(col["style"].split()[1].rstrip("%")) for col in long.select("col")]
+    assert abs(sum(widths) - 100) < 0.2 and widths[0] < widths[2] < widths[1]
+    assert not short.select("col") and "sdl-stack" in short["class"]
+
+
+@pytest.mark.parametrize("page_name", PAGES)
+def test_no_sheet_fetches_the_font_of_the_icons(book: Path, page_name: str):
+    sheets = parsed(book / page_name).select("link[rel=stylesheet]")
+    files = [book / page_name / ".." / sheet["href"].partition("?")[0] for sheet in sheets]
+    assert files and not any(
+        bundle.ICON_FONT in file.resolve().read_text("utf-8") for file in files
     )
 
 
@@ -303,3 +327,13 @@ def test_a_link_to_an_interactive_brings_its_state(open_page):
     other.wait_for_function("location.hash.includes('99999')")
     most = place.locator("input[data-name=gamma]").get_attribute("max")
     assert place.evaluate("(place) => place.sdlModel.get('gamma')") <= int(most), "the slider's end"
+
+
+@pytest.mark.browser
+def test_the_live_page_has_an_address_for_its_settings(open_page):
+    page = open_page("book/live.html#live:gamma=5,seed=7,preset=4")
+    page.wait_for_function("document.querySelector('.sdl-live [id$=-gamma]')?.value === '5'")
+    assert page.locator(".sdl-live [id$=-seed]").input_value() == "7"
+    page.locator(".sdl-live [id$=-gamma]").fill("3")
+    page.locator(".sdl-share").click()
+    page.wait_for_function("location.hash === '#live:preset=4,gamma=3,seed=7'")

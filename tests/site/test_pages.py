@@ -224,6 +224,9 @@ def test_less_motion_for_those_who_ask(open_page):
     assert slow == []
 
 
+HEAVY = [FIRST_CHAPTER, *(name for name in CHAPTERS if "/05_" in name or "/18_" in name)]
+
+
 @pytest.fixture(scope="module")
 def top(book: Path) -> Iterator[str]:
     """The book at the top of its host, where `benchmarks.site` weighs it."""
@@ -232,7 +235,9 @@ def top(book: Path) -> Iterator[str]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page_name, most", [(START, 200_000), (FIRST_CHAPTER, 750_000)])
+@pytest.mark.parametrize(
+    "page_name, most", [(START, 200_000), *((chapter, 700_000) for chapter in HEAVY)]
+)
 def test_a_page_is_light(chromium, top: str, book: Path, page_name: str, most: int):
     """All that it loads, compressed as a web server would, in at most twenty requests."""
     found = weight(chromium, top, book, page_name)
@@ -247,11 +252,13 @@ def test_plotly_comes_only_where_a_figure_is(chromium, top: str, book: Path, pag
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):
-    """results/site.json: light first chapter, plotly only beside figures, interactives drawn within
-    200 ms of the load event.
+    """results/site.json: light and steady pages, plotly only beside figures, interactives drawn
+    within 200 ms of the load event.
     """
     rows = {row["page"]: row for row in results.load("site").data["pages"]}
-    assert rows[FIRST_CHAPTER]["wire_bytes"] <= 2_000_000
+    assert rows[START]["wire_bytes"] <= 200_000 and rows[START]["files"] <= 20
+    assert max(row["wire_bytes"] for row in rows.values()) <= 700_000
+    assert max(shift for row in rows.values() for shift in row["shift"].values()) <= 0.05
     assert all(row["plotly"] == bool(row["figures"]) for row in rows.values())
     drawn = {name: row["drawn_ms"] for name, row in rows.items() if row["drawn_ms"] is not None}
     assert drawn and max(drawn.values()) < 200

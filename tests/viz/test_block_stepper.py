@@ -49,7 +49,7 @@ def run():
 
 @pytest.fixture(scope="module")
 def recorded(run):
-    return BlockStepper.record(run, Letters(), PROMPT, k=4)
+    return BlockStepper.record(run, Letters(), PROMPT, k=4, blocks=None)
 
 
 def moments_of(rounds: list[dict]) -> list[dict]:
@@ -200,6 +200,12 @@ def test_widget_carries_its_recording(run, recorded):
         "k is read from the run when it is not given"
     )
     assert len(BlockStepper.record(run, Letters(), PROMPT * 100).prompt) < 250
+    every = recorded_blocks(run, Letters(), PROMPT)
+    for blocks in (2, None):
+        shown = BlockStepper.record(run, Letters(), PROMPT, blocks=blocks)
+        assert shown.rounds == every[:blocks] and shown.k == 4
+    with pytest.raises(ValueError, match="blocks=0"):
+        BlockStepper.record(run, Letters(), PROMPT, blocks=0)
 
 
 @pytest.mark.browser

@@ -4,16 +4,20 @@ more than colour.
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 import torch
+from letters import Letters as Alphabet, tiny
 
-from specdec_lite.decoding import Output
+from specdec_lite.decoding import Output, stream
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.sampling import RecordingRng
 from specdec_lite.speculation import Step
 from specdec_lite.tree import TokenTree
 from specdec_lite.viz.interactive import STATIC
-from specdec_lite.viz.trace import KINDS, THROWN_AWAY, Piece, trace
+from specdec_lite.viz.trace import KINDS, THROWN_AWAY, Piece, nodes_of_tests, trace
 
 
 class Letters:
@@ -83,6 +87,33 @@ def test_tree_siblings_before_the_accepted_one_are_rejected_and_those_behind_unu
         ("unused", "c"),
         ("recovered", "x"),
     ]
+
+
+def test_every_tested_draft_tells_the_coin_that_decided_it():
+    """On sampled runs of chains and of trees, u < p/q is what became of a drawn token."""
+    target, draft = tiny(0), tiny(0, noise=0.15)
+    rng = RecordingRng(3)
+    run = list(stream(target, [1, 2, 3], ModelDrafter(draft, 3), 60, 1.0, rng=rng))
+    used = [coin for each in run for coin in each.coins]
+    assert len(used) == sum(each.tested for each in run) and set(used) < set(rng.uniforms)
+    pieces = [piece for row in trace(run, Alphabet()).passes for piece in row]
+    tested = [piece for piece in pieces if piece.kind in ("accepted", "rejected")]
+    assert {piece.kind for piece in tested} == {"accepted", "rejected"}
+    for piece in tested:
+        assert (piece.u < piece.p / piece.q) == (piece.kind == "accepted")
+        assert f"u = {piece.u:.2g}" in piece.told(1)
+    assert all(piece.u is None for piece in pieces if piece.kind not in ("accepted", "rejected"))
+    greedy = list(stream(target, [1, 2, 3], ModelDrafter(draft, 3), 20))
+    assert not any(each.coins for each in greedy)
+
+
+def test_a_test_of_a_tree_finds_its_node():
+    tree = TokenTree([ord(letter) for letter in "abcde"], [-1, -1, -1, 1, 1])
+    shown = replace(step(tree, path=(1,), token="x", tests=(2, 2)), coins=(0.9, 0.1, 0.8, 0.7))
+    assert nodes_of_tests(shown) == (0, 1, 3, 4)
+    row = trace([shown], Letters()).passes[0]
+    assert {piece.text: piece.u for piece in row if piece.u} == dict(a=0.9, b=0.1, d=0.8, e=0.7)
+    assert nodes_of_tests(replace(shown, draws=(2, 1, 1, 1, 1))) == ()
 
 
 def test_kept_pieces_spell_the_output():

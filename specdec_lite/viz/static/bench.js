@@ -581,7 +581,7 @@ function render({ model, el }) {
     const paint = (name, how, ...rest) => {
       const { svg } = charts[name];
       svg.replaceChildren();
-      how(svg, Math.max(240, svg.clientWidth || 560), s, ...rest);
+      how(svg, Math.max(240, widthOf(svg) || 560), s, ...rest);
     };
     paint("round", drawRound, r, top, `${id}-hatch`);
     paint("counts", drawCounts, run, top);

@@ -108,6 +108,7 @@ function token(kind, written, isFlat = false) {
   return node;
 }
 
+// What stood before the block is drawn once a block.
 function drawText(box, prompt, rounds, { round: at, kind }) {
   const now = rounds[at];
   const emitted = (round, hasOwn) => [
@@ -118,12 +119,12 @@ function drawText(box, prompt, rounds, { round: at, kind }) {
     kind === "reuse"
       ? [...emitted(now, true), ...(rounds[at + 1]?.drafts ?? []).map((text) => token("drafted", text))]
       : now.drafts.map((text, i) => token(formulas.fate(now, kind, i), text));
-  box.replaceChildren(
-    make("span", { class: "sdl-prompt" }, prompt),
-    ...rounds.slice(0, at).flatMap((round) => emitted(round, true)),
-    make("span", { class: "sdl-pass" }, ...current),
-  );
-  box.scrollTop = box.scrollHeight;
+  if (box.dataset.round !== String(at)) {
+    const before = rounds.slice(0, at).flatMap((round) => emitted(round, true));
+    box.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...before, make("span"));
+    box.dataset.round = at;
+  }
+  box.lastChild.replaceWith(make("span", { class: "sdl-pass" }, ...current));
 }
 
 // One row per position: what was proposed there, what the pass says, the verdict, and the block that the same
@@ -142,40 +143,34 @@ function drawTable(body, rounds, { round: at, kind }) {
           ? now.token
           : null;
   const isRead = (i) => kind === "reuse" && i === now.accepted - 1;
-  body.replaceChildren(
-    ...Array.from({ length: count }, (_, row) => {
-      const i = row - 1; // -1 is the root, which the pass is fed first
-      const proposed =
-        i < 0
-          ? token(at === 0 ? "prompt" : "own", now.root, true)
-          : i < now.drafts.length
-            ? token(formulas.fate(now, kind, i), now.drafts[i], true)
-            : "";
-      const isJudged = i >= 0 && i < now.drafts.length && (kind === "accept" || kind === "reuse");
-      const verdict = [
-        i < 0 ? "certain" : isJudged ? VERDICTS[formulas.fate(now, kind, i)] : "",
-        isRead(i) ? "◆ row read" : "",
-      ].filter(Boolean);
-      const ahead = kind === "reuse" ? next[i - now.accepted] : undefined;
-      return make(
+  const rows = Array.from({ length: count }, (_, row) => {
+    const i = row - 1; // -1 is the root, which the pass is fed first
+    const fate = i < 0 ? (at === 0 ? "prompt" : "own") : i < now.drafts.length && formulas.fate(now, kind, i);
+    const isJudged = i >= 0 && fate && (kind === "accept" || kind === "reuse");
+    const verdict = [i < 0 ? "certain" : isJudged ? VERDICTS[fate] : "", isRead(i) ? "◆ row read" : ""];
+    const ahead = kind === "reuse" ? next[i - now.accepted] : undefined;
+    const own = (other) => (i === now.accepted ? "own" : other);
+    const build = () =>
+      make(
         "tr",
         isRead(i) ? { "aria-current": "step" } : {},
         make("th", { scope: "row" }, String(first + row)),
-        make("td", {}, proposed),
+        make("td", {}, fate ? token(fate, i < 0 ? now.root : now.drafts[i], true) : ""),
+        make("td", {}, writes(i) === null ? "" : token(own("sampled"), writes(i), true)),
         make(
           "td",
-          {},
-          writes(i) === null ? "" : token(i === now.accepted ? "own" : "sampled", writes(i), true),
+          { class: "sdl-verdict" },
+          ...verdict.filter(Boolean).map((words) => make("span", {}, words)),
         ),
-        make("td", { class: "sdl-verdict" }, ...verdict.map((words) => make("span", {}, words))),
-        make("td", {}, ahead === undefined ? "" : token(i === now.accepted ? "own" : "drafted", ahead, true)),
+        make("td", {}, ahead === undefined ? "" : token(own("drafted"), ahead, true)),
       );
-    }),
-  );
+    return [[at, fate, verdict, writes(i), ahead], build];
+  });
+  showRows(body, rows);
 }
 
 function drawCounts(svg, counts, total) {
-  const width = Math.max(240, svg.clientWidth || 520);
+  const width = Math.max(240, widthOf(svg) || 520);
   const room = width - 44;
   const bars = [
     ["plain decoding: one pass a token", counts.plain, "var(--sdl-muted)"],
@@ -220,7 +215,7 @@ function layout(id, parts) {
     field(id, "Moment", parts.output, parts.input),
     parts.bar.node,
     parts.spoken,
-    parts.text,
+    parts.box,
     make("ul", { class: "sdl-legend" }, ...legend.map(([kind, words]) => make("li", {}, token(kind, words)))),
     parts.title,
     scroll("The block by position", make("table", {}, heads, parts.body)),
@@ -261,16 +256,13 @@ function render({ model, el }) {
     },
     pace: PACE,
   });
+  const [box, text] = endOfText();
   const parts = {
     ...told,
     bar,
     ...slider(id, { min: 1, max: moments.length, step: 1 }, (place) => bar.go(place - 1)),
-    text: make("div", {
-      class: "sdl-text sdl-stepper-text",
-      tabindex: 0,
-      role: "region",
-      "aria-label": "Text so far",
-    }),
+    box,
+    text,
     title: make("p", { class: "sdl-heading" }),
     body: make("tbody"),
     passes: chart(

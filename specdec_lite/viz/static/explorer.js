@@ -698,7 +698,7 @@ function render({ model, el }) {
     start.value = preset ? String(offered.indexOf(preset)) : "";
     const paint = (name, how, ...rest) => {
       const svg = charts[name].svg;
-      const width = Math.max(240, svg.clientWidth || 560);
+      const width = Math.max(240, widthOf(svg) || 560);
       svg.replaceChildren();
       picks[name] = how(svg, width, ...rest);
     };

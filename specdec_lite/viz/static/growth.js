@@ -37,7 +37,7 @@ function drawTree(svg, nodes, room) {
   const all = formulas.places(room);
   const columns = 1 + Math.max(1, ...all.map(({ column }) => column));
   const rows = 1 + Math.max(0, ...all.map(({ row }) => row));
-  const width = svg.clientWidth || 320;
+  const width = widthOf(svg) || 320;
   const step = width / columns;
   const pill = Math.min(96, step - 10);
   const at = (node) =>

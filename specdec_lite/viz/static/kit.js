@@ -93,6 +93,34 @@ function chart(title, caption, size, attributes) {
   return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
 }
 
+// The width of a drawing, 0 while it is hidden. It is measured again only when its interactive is as wide as it was
+// not before: measuring in the midst of drawing makes the browser lay the page out.
+const widths = new WeakMap();
+function widthOf(svg) {
+  if (!widths.get(svg)) widths.set(svg, svg.clientWidth);
+  return widths.get(svg);
+}
+
+// Shows rows of [what is told in it, what makes it]; a row that tells the same as before stays.
+function showRows(body, rows) {
+  rows.forEach(([told, build], i) => {
+    const key = JSON.stringify(told);
+    const old = body.children[i];
+    if (old?.sdlTold === key) return;
+    const row = Object.assign(build(), { sdlTold: key });
+    if (old) old.replaceWith(row);
+    else body.append(row);
+  });
+  while (body.children.length > rows.length) body.lastElementChild.remove();
+}
+
+// The text of a stepper, whose end stays in sight: [the box, what is drawn into].
+function endOfText() {
+  const inner = make("div");
+  const about = { tabindex: 0, role: "region", "aria-label": "Text so far" };
+  return [make("div", { class: "sdl-text sdl-stepper-text", ...about }, inner), inner];
+}
+
 const pathOf = (points) =>
   points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
@@ -140,7 +168,9 @@ function share(el, root) {
   }
   // key → [its value, what sets it]
   function controls() {
-    const nodes = root.querySelectorAll("input[type=range], select, button[aria-pressed]");
+    const nodes = root.querySelectorAll(
+      "input:is([type=range], [type=number]), select, button[aria-pressed]",
+    );
     const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
     const { sdlState: own } = root;
     return new Map(own ? [[own.key, [own.get, own.set]], ...all] : all);
@@ -187,7 +217,10 @@ function share(el, root) {
 // Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
-  const watcher = new ResizeObserver(draw);
+  const watcher = new ResizeObserver(() => {
+    root.querySelectorAll("svg").forEach((svg) => widths.delete(svg));
+    draw();
+  });
   root.addEventListener("keydown", (event) => {
     if (KEPT_KEYS.test(event.key)) event.stopPropagation();
   });

@@ -66,7 +66,7 @@ function summary(s, words, now) {
 }
 
 function drawLine(svg, words, now, u) {
-  const width = Math.max(240, svg.clientWidth || 600);
+  const width = Math.max(240, widthOf(svg) || 600);
   const [top, high] = [30, 30];
   const x = (p) => 1 + p * (width - 2);
   let end = 0;
@@ -115,7 +115,7 @@ function drawLine(svg, words, now, u) {
 }
 
 function drawBars(svg, words, raw, now, at) {
-  const width = Math.max(240, svg.clientWidth || 600);
+  const width = Math.max(240, widthOf(svg) || 600);
   const [left, row] = [Math.min(120, width / 3), ROW];
   const room = width - left - 52;
   const rows = [

@@ -302,7 +302,7 @@ function render({ model, el }) {
     for (const name of ["pair", "machine"]) menus[name].value = String(s[name]);
     const size = ({ svg }) => {
       svg.replaceChildren();
-      return [svg, Math.max(240, svg.clientWidth || 520), s, r];
+      return [svg, Math.max(240, widthOf(svg) || 520), s, r];
     };
     drawRound(...size(charts.round));
     pick = drawBatches(...size(charts.batches));

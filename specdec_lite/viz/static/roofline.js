@@ -532,7 +532,7 @@ function render({ model, el }) {
     ]) {
       const { svg } = charts[name];
       svg.replaceChildren();
-      picks[name] = how(svg, Math.max(240, svg.clientWidth || 560), s, r);
+      picks[name] = how(svg, Math.max(240, widthOf(svg) || 560), s, r);
     }
     source.hidden = !preset?.source;
     source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";

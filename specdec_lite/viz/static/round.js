@@ -221,7 +221,6 @@ function drawText(box, round, moment) {
     ...(isAdded ? [token(added.kind, round.rows[row].words[added.word], true)] : []),
     ...gone.map(([what, text]) => token(what, text, true)),
   );
-  box.scrollTop = box.scrollHeight;
 }
 
 // A row of p in small.
@@ -320,7 +319,7 @@ function drawBars(svg, round, moment, options, most, choose) {
   const test = tests[isOver ? last : i];
   const p = isOver ? laws[last] : (laws[i] ?? first);
   const q = test && options.dice ? formulas.rowOf(test, first) : null;
-  const width = Math.max(250, svg.clientWidth || 420);
+  const width = Math.max(250, widthOf(svg) || 420);
   const high = width < 400 ? 20 : 24; // pixels a word takes
   const [left, right, top] = [Math.min(110, width * 0.28), options.numbers ? 74 : 10, 22];
   const longest = Math.max(...p, ...(q ?? []));
@@ -525,7 +524,7 @@ function render({ model, el }) {
     const name = round.accepted < guesses ? `${round.accepted} of ${guesses} stay` : "all stay";
     return button(name, () => go(moments.findIndex((moment) => moment.round === at)));
   });
-  const text = make("p", { class: "sdl-round-text" });
+  const text = make("span");
   const grid = make("div", { class: "sdl-round-grid", role: "img" });
   const bars = make("svg", { role: "img", "data-id": `${id}-hatch` });
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
@@ -537,9 +536,6 @@ function render({ model, el }) {
     make(
       "div",
       { class: "sdl-frame" },
-      text,
-      grid,
-      make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
       make(
         "div",
         { class: "sdl-row sdl-round-moves" },
@@ -549,6 +545,9 @@ function render({ model, el }) {
         input,
         output,
       ),
+      make("p", { class: "sdl-round-text" }, text),
+      grid,
+      make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
       make("div", { class: "sdl-row sdl-round-tabs" }, ...tabs, ...(about ? [make("small", {}, about)] : [])),
     ),
   );
@@ -582,6 +581,7 @@ function render({ model, el }) {
     { threshold: 0.6 },
   );
   if (model.get("plays") && !isCalm) watcher.observe(root);
+  if (model.get("plays") && isCalm && now() === 0) set(moments.findLastIndex((moment) => moment.round === 0));
   draw();
   return () => {
     stop();

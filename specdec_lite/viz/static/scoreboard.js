@@ -303,7 +303,7 @@ function render({ model, el }) {
       cost === "bytes"
         ? "Circles keep the target's law, diamonds change it. Dashed: no row is faster with as few bytes."
         : "Only rows whose drift was measured, and the lossless ones at 0. Dashed: no row is faster with as little drift.";
-    drawPlane(plane.svg, Math.max(260, plane.svg.clientWidth || 640), rows, cost, best, chosen, pick);
+    drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, best, chosen, pick);
     const fastest = formulas.sorted(rows, "speedup", true)[0];
     announce(() => [
       summary(chosen, settings[place].name),

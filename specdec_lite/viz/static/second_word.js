@@ -55,7 +55,7 @@ const formulas = {
 const percent = (x) => `${Math.round(100 * x)} %`;
 
 function draw(svg, s) {
-  const width = svg.clientWidth || 320;
+  const width = widthOf(svg) || 320;
   const left = 92;
   const room = width - left - 92;
   svg.setAttribute("height", HEAD + 4 * ROW);

@@ -338,7 +338,7 @@ function render({ model, el }) {
     machines.value = String(s.machine);
     const size = ({ svg }) => {
       svg.replaceChildren();
-      return [svg, Math.max(220, svg.clientWidth || 420), s, r];
+      return [svg, Math.max(220, widthOf(svg) || 420), s, r];
     };
     pick = drawLatency(...size(charts.latency));
     drawGains(...size(charts.gains));

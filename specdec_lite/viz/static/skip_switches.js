@@ -219,7 +219,7 @@ function render({ model, el }) {
       node.classList.toggle("sdl-off", !runs);
     }
     plane.svg.replaceChildren();
-    drawPlane(plane.svg, Math.max(240, plane.svg.clientWidth || 480), s, r, frontier);
+    drawPlane(plane.svg, Math.max(240, widthOf(plane.svg) || 480), s, r, frontier);
     numbers.replaceChildren(
       ...definitions([
         ["acceptance α", r.alpha.toFixed(3)],

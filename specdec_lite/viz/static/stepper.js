@@ -138,7 +138,6 @@ function drawText(box, prompt, rounds, moment) {
     box.dataset.round = moment.round;
   }
   box.lastChild.replaceWith(make("span", { class: "sdl-pass" }, ...current, ...added));
-  box.scrollTop = box.scrollHeight;
 }
 
 function gauge({ p, q, tested }, isKnown, isTested) {
@@ -187,12 +186,11 @@ function gauge({ p, q, tested }, isKnown, isTested) {
   return svg;
 }
 
-function draftRow(round, moment, i) {
+function draftRow(round, moment, i, isNow) {
   const draft = round.drafts[i];
   const fate = formulas.fate(round, moment, i);
   const isKnown = moment.kind !== "draft";
   const isTested = fate === "accepted" || fate === "rejected";
-  const isNow = (moment.kind === "draft" || moment.kind === "test") && moment.index === i;
   const odds =
     isTested && draft.tested !== null
       ? `: u ${digits(draft.tested)} ${fate === "accepted" ? "<" : "≥"} ${digits(formulas.chance(draft.p, draft.q))}`
@@ -217,16 +215,22 @@ function drawTable(body, round, moment) {
   const added = moment.kind === "token" || moment.kind === "cut";
   const { text, kind, drawn } = round.token;
   const how = `the target's own: ${MARKS[kind]} ${kind}${drawn === null ? "" : `, drawn with u ${digits(drawn)}`}`;
-  const last = make(
-    "tr",
-    moment.kind === "token" ? { "aria-current": "step" } : {},
-    make("th", { scope: "row" }, "+1"),
-    make("td", {}, added ? token(kind, text, true) : ""),
-    make("td", {}),
-    make("td", {}),
-    make("td", { class: "sdl-wide-cell" }, make("small", {}, added ? how : "the target's own token")),
-  );
-  body.replaceChildren(...round.drafts.map((_, i) => draftRow(round, moment, i)), last);
+  const last = () =>
+    make(
+      "tr",
+      moment.kind === "token" ? { "aria-current": "step" } : {},
+      make("th", { scope: "row" }, "+1"),
+      make("td", {}, added ? token(kind, text, true) : ""),
+      make("td", {}),
+      make("td", {}),
+      make("td", { class: "sdl-wide-cell" }, make("small", {}, added ? how : "the target's own token")),
+    );
+  const ofDraft = (_, i) => {
+    const isNow = (moment.kind === "draft" || moment.kind === "test") && moment.index === i;
+    const told = [moment.round, formulas.fate(round, moment, i), moment.kind !== "draft", isNow];
+    return [told, () => draftRow(round, moment, i, isNow)];
+  };
+  showRows(body, [...round.drafts.map(ofDraft), [[moment.round, added, moment.kind], last]]);
 }
 
 function drawCaches(svg, width, texts, round, moment, previous) {
@@ -362,12 +366,7 @@ function render({ model, el }) {
   const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (place) =>
     bar.go(place - 1),
   );
-  const text = make("div", {
-    class: "sdl-text sdl-stepper-text",
-    tabindex: 0,
-    role: "region",
-    "aria-label": "Text so far",
-  });
+  const [box, text] = endOfText();
   const body = make("tbody");
   const heads = columns([hidden("number"), "token", "q", "p", "stays if u < p/q"]);
   const title = make("p", { class: "sdl-heading" });
@@ -392,7 +391,7 @@ function render({ model, el }) {
     field(id, "Moment", output, input),
     bar.node,
     spoken,
-    text,
+    box,
     title,
     scroll("This round's drafts", make("table", {}, heads, body)),
     caches.node,
@@ -410,7 +409,7 @@ function render({ model, el }) {
     const start = { target: round.context - 1, draft: round.draft_cache };
     drawCaches(
       caches.svg,
-      Math.max(260, caches.svg.clientWidth || 560),
+      Math.max(260, widthOf(caches.svg) || 560),
       textsAround(rounds, moment.round, moment),
       round,
       moment,

@@ -62,7 +62,7 @@ const times = (value) => `${value.toFixed(2)}×`;
 
 // One bar a place: how sure the draft is of its first token there; below, where each round's draft reached.
 function drawStrip(svg, words, places, rounds) {
-  const width = Math.max(280, svg.clientWidth || 640);
+  const width = Math.max(280, widthOf(svg) || 640);
   const [left, top, height] = [4, 6, 74];
   const step = (width - 2 * left) / places.length;
   const x = (place) => left + place * step;
@@ -140,7 +140,7 @@ function drawText(box, words, rounds) {
 }
 
 function drawSpeeds(svg, entries) {
-  const width = Math.max(260, svg.clientWidth || 520);
+  const width = Math.max(260, widthOf(svg) || 520);
   const most = Math.max(...entries.map(([, value]) => value)) * 1.02;
   svg.replaceChildren(
     ...entries.flatMap(([name, value, colour], i) => [
