@@ -14,8 +14,9 @@ from specdec_lite import theory
 from specdec_lite.loading.memory import gigabytes
 from specdec_lite.measure import profiler
 from specdec_lite.measure.results import Recording, spread
+from specdec_lite.viz.figure import figure
 from specdec_lite.viz.tables import table
-from specdec_lite.viz.theme import PALETTE, figure
+from specdec_lite.viz.theme import PALETTE
 
 MARKS = {"eager": ("circle", "solid"), "static": ("x", "dash")}
 
