@@ -5,9 +5,11 @@ pointer. What does not: colours and the template (`theme`), and any figure (each
 data, in a notebook). A figure never says a thing by colour alone.
 """
 
+import itertools
 import math
 import re
 import textwrap
+from types import NoneType
 
 import numpy as np
 import plotly.graph_objects as go
@@ -125,29 +127,38 @@ def listed(values) -> list:
 
 def can_be_named_at_its_ends(fig: go.Figure) -> bool:
     """Two to five lines in one panel, nothing else in the legend."""
-    shown = [trace for trace in fig.data if trace.name and trace.showlegend is not False]
+    shown = in_the_legend(fig)
+    if any(trace.type != "scatter" for trace in shown):
+        return False
+    if not all(are_numbers(trace.x) and are_numbers(trace.y) for trace in shown):
+        return False
     single = all(trace.xaxis in (None, "x") and trace.yaxis in (None, "y") for trace in fig.data)
-    lines = all(trace.type == "scatter" and is_number(trace.x) for trace in shown)
     drawn = any("lines" in (trace.mode or "lines") for trace in shown)
-    return single and lines and drawn and 2 <= len(shown) <= MOST_ENDS
+    return single and drawn and 2 <= len(shown) <= MOST_ENDS
 
 
-def is_number(values) -> bool:
-    return values is not None and all(isinstance(one, (int, float, np.number)) for one in values)
+def in_the_legend(fig: go.Figure) -> list:
+    return [trace for trace in fig.data if trace.name and trace.showlegend is not False]
+
+
+def are_numbers(values) -> bool:
+    kinds = (int, float, np.number, NoneType)
+    return values is not None and all(isinstance(one, kinds) for one in values)
 
 
 def name_ends(fig: go.Figure) -> None:
     """Each trace's name behind its last point, in its colour, clear of the others; no legend."""
-    shown = [trace for trace in fig.data if trace.name and trace.showlegend is not False]
+    shown = in_the_legend(fig)
     ends = [last_point(fig, trace) for trace in shown]
     lines = [textwrap.wrap(trace.name, NAME_WIDTH) for trace in shown]
+    default = {id(trace): colour for trace, colour in zip(fig.data, itertools.cycle(COLORWAY))}
     ink = dict(zip(map(str.lower, PALETTE.values()), INKS.values()))
     places = [(height(fig, y), LINE_HEIGHT * len(words)) for (_, y), words in zip(ends, lines)]
     edge = max(x for x, _ in ends)
     at_edge = [i for i, (x, _) in enumerate(ends) if x >= edge - 0.15 * abs(edge)]
     shift = dict(zip(at_edge, clear([places[i] for i in at_edge])))
     for i, (trace, (x, y), words) in enumerate(zip(shown, ends, lines)):
-        colour = trace.line.color or trace.marker.color or COLORWAY[list(fig.data).index(trace)]
+        colour = trace.line.color or trace.marker.color or default[id(trace)]
         fig.add_annotation(
             name=END,
             text="<br>".join(words),
