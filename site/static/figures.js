@@ -79,7 +79,6 @@
       layout: {
         ...layout,
         autosize: true,
-        legend: { ...layout.legend, ...layout.template?.layout?.legend },
         paper_bgcolor: clear,
         plot_bgcolor: clear,
         font: { ...layout.font, color: ink.text },

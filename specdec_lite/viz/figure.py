@@ -25,6 +25,7 @@ MOST_ENDS = 5  # more lines than that are told apart in a legend
 END = "end"  # the annotations that name lines: a phone shows a legend in their place
 NAME_WIDTH = 24  # letters
 LINE_HEIGHT = 17  # px
+OVER_PANELS = 1.13  # of a legend, where panels have titles
 ROUND_THE_PANEL = 120  # px of a figure's height that are not its panel's
 
 
@@ -51,6 +52,8 @@ def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
     tell_apart(fig)
     keep_words(fig)
     round_readings(fig)
+    if any(words.yref == "paper" and words.y >= 1 for words in fig.layout.annotations):
+        fig.layout.legend.y = OVER_PANELS
     if can_be_named_at_its_ends(fig):
         name_ends(fig)
     return fig
@@ -71,8 +74,8 @@ def tell_apart(fig: go.Figure) -> None:
             part[key] = free[key].pop(0)
     bars = [trace for trace in shown if trace.type == "bar" and trace.name]
     for trace in bars if len(bars) > 1 else []:
-        if trace.text is None and trace.texttemplate is None and trace.width is None:
-            trace.update(texttemplate="%{fullData.name}", textangle=0, showlegend=False)
+        if trace.text is None and trace.width is None:
+            trace.update(text=trace.name, textangle=0, showlegend=False)
 
 
 def marks(trace) -> list[tuple]:
@@ -149,6 +152,8 @@ def are_numbers(values) -> bool:
 def name_ends(fig: go.Figure) -> None:
     """Each trace's name behind its last point, in its colour, clear of the others; no legend."""
     shown = in_the_legend(fig)
+    settle_range(fig.layout.xaxis, [x for trace in fig.data for x in trace.x])
+    settle_range(fig.layout.yaxis, [y for trace in fig.data for y in y_ends(trace)])
     ends = [last_point(fig, trace) for trace in shown]
     lines = [textwrap.wrap(trace.name, NAME_WIDTH) for trace in shown]
     default = {id(trace): colour for trace, colour in zip(fig.data, itertools.cycle(COLORWAY))}
@@ -186,23 +191,38 @@ def last_point(fig: go.Figure, trace) -> tuple[float, float]:
     scaled = [
         (math.log10(x) if log_x else x, math.log10(y) if log_y else y) for x, y in sorted(points)
     ]
-    low, high = fig.layout.yaxis.range or (-math.inf, math.inf)
+    low, high = fig.layout.yaxis.range
     return [(x, y) for x, y in scaled if low <= y <= high][-1]
 
 
 def height(fig: go.Figure, y: float) -> float:
     """Pixels from the foot of the panel to y, about."""
-    low, high = fig.layout.yaxis.range or y_range(fig)
+    low, high = fig.layout.yaxis.range
     return (y - low) / ((high - low) or 1) * (fig.layout.height - ROUND_THE_PANEL)
 
 
-def y_range(fig: go.Figure) -> tuple[float, float]:
-    """About what plotly chooses where an axis has no range of its own."""
-    log = fig.layout.yaxis.type == "log"
-    values = [y for trace in fig.data for y in trace.y if y is not None and y == y]
-    low, high = (math.log10(v) if log else v for v in (min(values), max(values)))
-    low = min(low, 0) if fig.layout.yaxis.rangemode == "tozero" else low
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+def settle_range(axis, ends: list[float]) -> None:
+    """The range that plotly would choose, were there no names behind the lines."""
+    if axis.range is None:
+        values = [math.log10(v) if axis.type == "log" else v for v in ends]
+        low, high = min(values), max(values)
+        axis.range = (
+            min(low, 0) if axis.rangemode == "tozero" else low - 0.05 * (high - low),
+            high + 0.05 * (high - low),
+        )
+
+
+def y_ends(trace) -> list[float]:
+    """A trace's values, with the ends of their error bars."""
+    bars = trace.error_y
+    up = bars.array if bars.array is not None and bars.visible is not False else [0] * len(trace.y)
+    down = up if bars.arrayminus is None else bars.arrayminus
+    return [
+        end
+        for y, above, below in zip(trace.y, up, down)
+        if y is not None and y == y
+        for end in (y - below, y + above)
+    ]
 
 
 def clear(places: list[tuple[float, float]]) -> list[float]:

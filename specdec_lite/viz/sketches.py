@@ -84,6 +84,36 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
     return drawing
 
 
+def emitted(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
+    """Where each token's mass goes in one round, as wide as `overlap`: what is drafted and accepted
+    stays, what is rejected comes back as what is recovered.
+
+    p, q, names: of one length; p and q sum to 1.
+    """
+    said = "; ".join(f"{name} {b:.2f} and {a:.2f}" for name, a, b in zip(names, p, q))
+    drawing = Sketch(
+        4 + 58 * len(p),
+        f"Two bars a token, what is drafted and what is emitted: {said}. What is rejected of one"
+        " token is recovered as others.",
+        "What the target refuses of one token it gives back as another: each lower bar is as long"
+        " as p.",
+    )
+    left, scale = 90, 205 / max(*p, *q)
+    for row, (name, a, b) in enumerate(zip(names, p, q)):
+        kept = scale * min(a, b)
+        for y, line, whole, kind in (
+            (4 + 58 * row, "drafted", b, "rejected"),
+            (28 + 58 * row, "emitted", a, "recovered"),
+        ):
+            drawing.words(left - 8, y + 15, f"{name} {line}", "end")
+            drawing.box(left, y, kept, 22, "accepted", f"{min(a, b):.2f}", fill=100)
+            rest = scale * whole - kept
+            if rest > 1e-9:
+                drawing.box(left + kept, y, rest, 22, kind, dashed=True)
+                drawing.words(left + kept + rest + 6, y + 15, f"{kind} {rest / scale:.2f}", "start")
+    return drawing
+
+
 def verify_pass(gamma: int = 4) -> Sketch:
     """What goes into one target pass, what comes out, and which row judges which draft."""
     step, left = 66, 14
