@@ -17,8 +17,7 @@ from specdec_lite.viz.drawing import Drawing
 from .tables import figure_table
 
 PLOTLY = "application/vnd.plotly.v1+json"
-MARGIN = theme.TEMPLATE.layout.margin.t  # px over the panel, in which a notebook shows the title
-TOP = 28  # a page shows the title above the figure; a legend makes its own room
+TITLE = 44  # px of a figure that its title takes in a notebook; a page has it above the figure
 INTERACTIVE = "application/vnd.specdec-lite.interactive+json"
 
 
@@ -41,10 +40,9 @@ def figure_html(figure: dict) -> str:
             " specdec_lite.viz"
         )
     title = (layout.pop("title", None) or {}).get("text", "")
-    height = int(layout.get("height") or 450)
     margin = layout.get("margin") or {}
-    layout["height"] = height - (margin.get("t", MARGIN) - TOP)
-    layout["margin"] = margin | {"t": TOP}
+    layout["height"] = int(layout.get("height") or 450) - TITLE
+    layout["margin"] = margin | {"t": margin.get("t", theme.TEMPLATE.layout.margin.t) - TITLE}
     description, finding = html.escape(alt), html.escape(title)
     return (
         f'<figure class="sdl-figure"{name_of(meta)}>'

@@ -184,15 +184,21 @@ def last_point(fig: go.Figure, trace) -> tuple[float, float]:
     """Where a trace's name stands, in the units of an annotation: its last point, of those that the
     axis' own range shows.
     """
+    xaxis, yaxis = fig.layout.xaxis, fig.layout.yaxis
     points = [
-        (x, y) for x, y in zip(trace.x, trace.y) if x is not None and y is not None and y == y
+        (on(xaxis, x), on(yaxis, y)) for x, y in sorted(zip(trace.x, trace.y), key=lambda at: at[0])
     ]
-    log_x, log_y = fig.layout.xaxis.type == "log", fig.layout.yaxis.type == "log"
-    scaled = [
-        (math.log10(x) if log_x else x, math.log10(y) if log_y else y) for x, y in sorted(points)
-    ]
-    low, high = fig.layout.yaxis.range
-    return [(x, y) for x, y in scaled if low <= y <= high][-1]
+    low, high = yaxis.range
+    return [(x, y) for x, y in points if x is not None and y is not None and low <= y <= high][-1]
+
+
+def on(axis, value: float | None) -> float | None:
+    """A value as its axis counts; None for what it cannot show."""
+    if value is None or value != value:
+        return None
+    if axis.type != "log":
+        return float(value)
+    return math.log10(value) if value > 0 else None
 
 
 def height(fig: go.Figure, y: float) -> float:
@@ -204,7 +210,7 @@ def height(fig: go.Figure, y: float) -> float:
 def settle_range(axis, ends: list[float]) -> None:
     """The range that plotly would choose, were there no names behind the lines."""
     if axis.range is None:
-        values = [math.log10(v) if axis.type == "log" else v for v in ends]
+        values = [place for end in ends if (place := on(axis, end)) is not None]
         low, high = min(values), max(values)
         axis.range = (
             min(low, 0) if axis.rangemode == "tozero" else low - 0.05 * (high - low),
@@ -220,7 +226,7 @@ def y_ends(trace) -> list[float]:
     return [
         end
         for y, above, below in zip(trace.y, up, down)
-        if y is not None and y == y
+        if y is not None
         for end in (y - below, y + above)
     ]
 
