@@ -12,6 +12,7 @@ from specdec_lite.tree import TokenTree
 from specdec_lite.viz.sketch import WIDTH, Sketch, SketchRow
 
 BLOCKS = 8
+BARS, BAR = 66, 198  # where the bars of tokens begin, and the longest one
 OWN_DRAFTS = {
     "early exit": "stops after the first blocks, and goes straight to the head",
     "skipped sublayers": "leaves out an attention here, an MLP there",
@@ -72,7 +73,7 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
         f"Solid: what both bars share, β = {sum(shared):.2f} in all. Dashed: the draft's excess on"
         " one token is the target's overhang on others; the two sum to the same.",
     )
-    left, scale = 62, 205 / max(*p, *q)
+    left, scale = BARS, BAR / max(*p, *q)
     for row, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
         y, extra = 6 + 38 * row, abs(a - b)
         drawing.words(left - 8, y + 18, name, "end")
@@ -98,7 +99,7 @@ def emitted(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
         "What the target refuses of one token it gives back as another: each lower bar is as long"
         " as p.",
     )
-    left, scale = 90, 205 / max(*p, *q)
+    left, scale = BARS, BAR / max(*p, *q)
     for row, (name, a, b) in enumerate(zip(names, p, q)):
         kept = scale * min(a, b)
         for y, line, whole, kind in (
