@@ -25,6 +25,7 @@ MOST_ENDS = 5  # more lines than that are told apart in a legend
 END = "end"  # the annotations that name lines: a phone shows a legend in their place
 NAME_WIDTH = 24  # letters
 LINE_HEIGHT = 17  # px
+LETTER = 7.5  # px, of a title
 OVER_PANELS = 1.13  # of a legend, where panels have titles
 ROUND_THE_PANEL = 120  # px of a figure's height that are not its panel's
 
@@ -50,6 +51,7 @@ def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
     if fig.layout.showlegend is False:
         fig.update_traces(showlegend=False)
     tell_apart(fig)
+    fit_titles(fig)
     keep_words(fig)
     round_readings(fig)
     if any(words.yref == "paper" and words.y >= 1 for words in fig.layout.annotations):
@@ -85,6 +87,14 @@ def marks(trace) -> list[tuple]:
     mode = trace.mode or "lines+markers"
     lines = [(trace.line, "dash")] if "lines" in mode else []
     return lines + ([(trace.marker, "symbol")] if "markers" in mode else [])
+
+
+def fit_titles(fig: go.Figure) -> None:
+    """The title of an axis that stands upright is no longer than its panel is high."""
+    room = int((fig.layout.height - ROUND_THE_PANEL) / LETTER)
+    for axis in fig.select_yaxes():
+        if axis.title.text:
+            axis.title.text = "<br>".join(textwrap.wrap(axis.title.text, max(room, 10)))
 
 
 def keep_words(fig: go.Figure) -> None:

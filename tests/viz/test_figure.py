@@ -107,3 +107,10 @@ def test_a_name_is_one_that_an_address_can_have():
     assert figure(lines(1), alt="a line", name="one-line").layout.meta["name"] == "one-line"
     with pytest.raises(ValueError, match="name='A B'"):
         figure(lines(1), alt="a line", name="A B")
+
+
+def test_the_title_of_an_upright_axis_is_no_longer_than_its_panel():
+    long = "acceptance of the first tokens of rounds, at temperature 0"
+    fig = figure(lines(1, yaxis_title=long, height=380), alt="a line")
+    parts = fig.layout.yaxis.title.text.split("<br>")
+    assert " ".join(parts) == long and max(map(len, parts)) * 7.5 <= 380 - 120
