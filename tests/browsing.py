@@ -82,21 +82,23 @@ def unfold(page) -> None:
 
 
 def figure_faults(page) -> list[str]:
-    """Figures without words, or whose numbers do not stand in a table (their folds are open), or
-    whose title is cut or lies over the legend.
+    """Figures without a number, words or a table of their numbers (their folds are open), and those
+    whose legend lies over the panel or leaves the figure.
     """
     return page.evaluate(
-        """() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
+        r"""() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
       const plot = figure.querySelector('.sdl-plot');
       const words = plot.ariaLabel?.trim();
+      const caption = figure.querySelector('figcaption')?.textContent ?? '';
       const rows = [...figure.querySelectorAll('.sdl-data tbody tr')];
-      const title = figure.querySelector('.gtitle')?.getBoundingClientRect();
       const legend = figure.querySelector('g.legend')?.getBoundingClientRect();
-      const isUncut = !title || title.top >= plot.getBoundingClientRect().top;
-      const isFree = isUncut && !(title && legend && legend.top < title.bottom - 2);
+      const panel = figure.querySelector('.plot, .cartesianlayer')?.getBoundingClientRect();
+      const isFree = !legend || (legend.top >= plot.getBoundingClientRect().top - 1
+        && legend.bottom <= panel.top + 8);
       return [
-        ...(isFree ? [] : [`title in the way: ${words}`]),
+        ...(isFree ? [] : [`legend in the way: ${words}`]),
         ...(words ? [] : ['figure without words']),
+        ...(/^Figure [A\d]+[a-z]?\.\d+\. \S/.test(caption) ? [] : [`not numbered: ${caption}`]),
         ...(rows.some((row) => row.checkVisibility()) ? [] : [`figure without numbers: ${words}`]),
       ];
     })"""

@@ -73,9 +73,8 @@ def register(app: Sphinx) -> None:
     app.add_css_file("interactives/interactive.css")
     app.add_css_file("interactives/drawing.css")
     app.add_css_file("interactives/live.css")
-    app.add_js_file(
-        None, body=f"globalThis.sdlTheme={json.dumps({'light': theme.LIGHT, 'dark': theme.DARK})}"
-    )
+    shades = {"light": theme.LIGHT, "dark": theme.DARK, "data": theme.dark_data()}
+    app.add_js_file(None, body=f"globalThis.sdlTheme={json.dumps(shades)}")
     app.add_js_file("figures.js", loading_method="defer")
     app.add_js_file("interactives.js")
     app.add_js_file("learn.js", loading_method="defer")

@@ -11,7 +11,7 @@ from pathlib import Path
 from bs4 import BeautifulSoup
 
 BIBLIOGRAPHY = "bibliography.html"
-YEAR = re.compile(r"\d{4}")
+YEAR = re.compile(r"(.*\b)?\d{4}")
 
 
 @dataclass(frozen=True, slots=True)

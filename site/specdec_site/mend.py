@@ -12,7 +12,7 @@ from pathlib import Path
 from bs4 import BeautifulSoup, NavigableString
 from sphinx.application import Sphinx
 
-from . import bundle, citations, formulas, icons, numbering, terms
+from . import bundle, captions, citations, formulas, icons, numbering, terms
 
 LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
 AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
@@ -303,16 +303,19 @@ def mended(
     home: str,
     glossary: Sequence[terms.Term] = (),
     references: Sequence[citations.Reference] = (),
+    chapter: str | None = None,
 ) -> BeautifulSoup:
     """One page, repaired; its formulas are still TeX. `home`: the address at which the book will
     stand. glossary: the terms that the page links to, in ../book/glossary.html. references: what
-    its citations can mean.
+    its citations can mean. chapter: its number, where it has one.
     """
     soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=AS_IT_IS)
     for repair in REPAIRS:
         repair(soup)
     terms.link_terms(soup, glossary, "../book/glossary.html")
     citations.show(soup, references)
+    if chapter is not None:
+        captions.number_figures(soup, chapter)
     introduce(soup, home)
     return soup
 
@@ -345,9 +348,9 @@ def mend_pages(app: Sphinx, error: Exception | None) -> None:
     for path in out.rglob("*.html"):
         page = path.relative_to(out)
         if "_static" not in page.parts and path.name != "index.html":
-            is_chapter = numbering.number(page.as_posix(), Path(app.srcdir)) is not None
-            terms_of_page = glossary if is_chapter else ()
-            pages[path] = mended(path.read_text("utf-8"), home, terms_of_page, references)
+            chapter = numbering.number(page.as_posix(), Path(app.srcdir))
+            terms_of_page = glossary if chapter is not None else ()
+            pages[path] = mended(path.read_text("utf-8"), home, terms_of_page, references, chapter)
     formulas.draw(list(pages.values()), Path(app.srcdir) / "node_modules")
     bundle.gather(list(pages.values()), out / "_static")
     for path, soup in pages.items():

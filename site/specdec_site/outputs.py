@@ -11,11 +11,13 @@ from myst_nb.core import render
 from sphinx.application import Sphinx
 
 from specdec_lite.measure import results
+from specdec_lite.viz import theme
 from specdec_lite.viz.drawing import Drawing
 
 from .tables import figure_table
 
 PLOTLY = "application/vnd.plotly.v1+json"
+TITLE = 44  # px of a figure that its title takes in a notebook; a page has it above the figure
 INTERACTIVE = "application/vnd.specdec-lite.interactive+json"
 
 
@@ -26,27 +28,38 @@ def json_island(value: object) -> str:
 
 
 def figure_html(figure: dict) -> str:
-    """A plotly figure as a placeholder that the page draws when it comes into view, with its text
-    and its data.
+    """A plotly figure as a placeholder that the page draws when it comes into view, below its
+    finding, with its caption and its data.
     """
-    layout = figure.get("layout", {})
-    alt = (layout.get("meta") or {}).get("alt")
+    layout = dict(figure.get("layout", {}))
+    meta = layout.get("meta") or {}
+    alt = meta.get("alt")
     if not alt:
         raise ValueError(
             "a plotly figure has no text alternative: build it with the figure helper of"
             " specdec_lite.viz"
         )
-    height = int(layout.get("height") or 450)
-    description = html.escape(alt, quote=True)
+    title = (layout.pop("title", None) or {}).get("text", "")
+    margin = layout.get("margin") or {}
+    layout["height"] = int(layout.get("height") or 450) - TITLE
+    layout["margin"] = margin | {"t": margin.get("t", theme.TEMPLATE.layout.margin.t) - TITLE}
+    description, finding = html.escape(alt), html.escape(title)
     return (
-        '<div class="sdl-figure">'
-        f'<div class="sdl-plot" role="img" aria-label="{description}" style="height:{height}px">'
+        f'<figure class="sdl-figure"{name_of(meta)}>'
+        + (f'<p class="sdl-finding">{finding}</p>' if finding else "")
+        + f'<div class="sdl-plot" role="img" aria-label="{html.escape(title or alt, quote=True)}"'
+        f' style="height:{layout["height"]}px">'
         f"{json_island({'data': figure['data'], 'layout': layout})}</div>"
         "<noscript><p>Drawing this figure needs JavaScript; its description and data do"
-        " not.</p></noscript>"
-        '<details class="sdl-data"><summary>Description and data of this figure</summary>'
-        f"<p>{description}</p>{figure_table(figure)}</details></div>"
+        f" not.</p></noscript><figcaption>{description}</figcaption>"
+        '<details class="sdl-data"><summary>Data of this figure</summary>'
+        f"{figure_table(figure)}</details></figure>"
     )
+
+
+def name_of(meta: dict) -> str:
+    """The attribute by which the page's text refers to a figure; empty for one without a name."""
+    return f' id="fig-{html.escape(meta["name"], quote=True)}"' if meta.get("name") else ""
 
 
 def interactive_html(module: str, state: dict, label: str) -> str:

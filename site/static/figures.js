@@ -11,24 +11,13 @@
   // light and dark page colours, written by the build from specdec_lite.viz.theme
   const THEME = globalThis.sdlTheme;
   const BASIC = new Set(["scatter", "bar"]);
-  const DARK_DATA = {
-    // the palette's colours as the interactives show them in the dark
-    "#0072b2": "#4aa8e0",
-    "#e69f00": "#f0b429",
-    "#009e73": "#2fc79b",
-    "#d55e00": "#f08a4b",
-    "#cc79a7": "#dd95bd",
-    "#56b4e9": "#7cc7f2",
-    "#767676": "#a6afba",
-    "#000000": "#f0f0f0",
-  };
   const DARK_SCALE = [
     [0, "#1b2733"],
     [0.5, "#2f6f9f"],
     [1, "#9bd4f7"],
   ]; // where a heatmap's light one runs from pale to deep blue
   const DARK = {
-    ...DARK_DATA,
+    ...THEME.data,
     ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])),
   };
   const figures = new Map(
@@ -90,7 +79,6 @@
       layout: {
         ...layout,
         autosize: true,
-        legend: { ...layout.legend, ...layout.template?.layout?.legend },
         paper_bgcolor: clear,
         plot_bgcolor: clear,
         font: { ...layout.font, color: ink.text },
@@ -111,42 +99,28 @@
       )
       .join("<br>");
 
-  // On a phone: smaller letters, long words in several lines, and a figure that grows by its legend's height.
+  // On a phone: smaller letters, long words in several lines, and a legend in place of names at lines' ends.
   function narrowed({ data, layout }, width) {
     const room = width / 8;
-    const titled = (part, letters) =>
-      part?.title?.text
-        ? {
-            ...part,
-            title: {
-              ...part.title,
-              text: wrapped(part.title.text, room),
-              font: { ...part.title.font, size: letters },
-            },
-          }
-        : part;
+    const named = (layout.annotations ?? []).filter(({ name }) => name === "end").length > 0;
+    const titled = (axis) =>
+      axis.title?.text
+        ? { ...axis, title: { ...axis.title, text: wrapped(axis.title.text, 0.7 * room), font: { size: 13 } } }
+        : axis;
     const axes = Object.fromEntries(
-      Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part, 13) : part]),
+      Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part) : part]),
     );
-    const full = titled({ ...layout, ...axes }, 14),
-      lines = (full.title?.text ?? "").split("<br>").length;
-    // Plotly lowers the first line of a title by its letters, but not of one in several lines.
-    if (full.title?.text)
-      full.title = { ...full.title, y: 1, yref: "container", yanchor: "top", pad: { t: lines > 1 ? 16 : 6 } };
-    const names = data
-      .filter((trace) => trace.name && trace.showlegend !== false)
-      .flatMap(({ name }) => wrapped(name, room).split("<br>"));
-    const column = 45 + 6.5 * Math.max(0, ...names.map(({ length }) => length)); // a line, its mark and a gap
-    const rows = Math.ceil(names.length / Math.max(1, Math.floor(width / column)));
-    const most = layout.margin?.t ?? layout.template?.layout?.margin?.t ?? 72;
-    const top = Math.max(most, 34 + 20 * rows) + 18 * (lines - 1); // the title stands over the legend
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
       layout: {
-        ...full,
+        ...layout,
+        ...axes,
         font: { ...layout.font, size: 12 },
-        height: layout.height + 18 * (lines - 1 + Math.max(0, names.length - 2)),
-        margin: { ...layout.margin, t: top },
+        ...(named && {
+          showlegend: true,
+          annotations: layout.annotations.filter(({ name }) => name !== "end"),
+          margin: { ...layout.margin, r: 16 },
+        }),
       },
     };
   }
@@ -164,17 +138,13 @@
     place.dataset.drawn = shade;
   }
 
-  // A legend of several lines grows upwards: the figure grows by what would lie on its title.
+  // A legend makes its room above the panel: the figure grows by it.
   async function makeRoom(place) {
-    const [title, legend] = [".gtitle", "g.legend"].map((part) => place.querySelector(part)),
-      over =
-        title && legend
-          ? Math.ceil(title.getBoundingClientRect().bottom - legend.getBoundingClientRect().top)
-          : 0;
+    const { height, margin, _size: size } = place._fullLayout;
+    const over = Math.ceil(size.t - margin.t);
     if (over <= 0) return;
-    const { height, _size: size } = place._fullLayout;
     place.style.height = `${height + over}px`;
-    await Plotly.relayout(place, { "margin.t": size.t + over, height: height + over });
+    await Plotly.relayout(place, { height: height + over });
   }
 
   const near = new IntersectionObserver(

@@ -29,6 +29,15 @@
     });
   });
 
+  // Side notes stand open in the margin; where there is none they are folded in their place.
+  const margin = matchMedia("(min-width: 1200px)");
+  const place = () =>
+    document.querySelectorAll("details.sdl-side").forEach((note) => {
+      note.open = margin.matches;
+    });
+  margin.addEventListener("change", place);
+  place();
+
   // The contents of a page, unfolded over it on a phone, give way to the place that was chosen.
   document.querySelectorAll("dialog").forEach((dialog) =>
     dialog.addEventListener("click", ({ target }) => {

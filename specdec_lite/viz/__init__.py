@@ -4,6 +4,7 @@ from specdec_lite.viz.arcs import arcs
 from specdec_lite.viz.bench import Bench
 from specdec_lite.viz.drawing import Drawing
 from specdec_lite.viz.explorer import Explorer
+from specdec_lite.viz.figure import figure
 from specdec_lite.viz.growth import TreeGrowth
 from specdec_lite.viz.interactive import Interactive
 from specdec_lite.viz.lookup import Lookup
@@ -17,7 +18,7 @@ from specdec_lite.viz.serving import Serving
 from specdec_lite.viz.sketch import Sketch
 from specdec_lite.viz.skip_switches import SkipSwitches
 from specdec_lite.viz.tables import table
-from specdec_lite.viz.theme import COLORWAY, PALETTE, figure
+from specdec_lite.viz.theme import COLORWAY, PALETTE
 from specdec_lite.viz.timelines import Timelines
 from specdec_lite.viz.tree_budget import TreeBudget
 from specdec_lite.viz.tree_explorer import TreeExplorer

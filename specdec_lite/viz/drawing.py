@@ -28,6 +28,7 @@ class Drawing:
     def __init__(self, name: str):
         if name not in drawings():
             raise ValueError(f"name={name!r}: must be one of {', '.join(drawings())}")
+        self.name = name
         text = (FOLDER / f"{name}.svg").read_text(encoding="utf-8")
         self.caption = re.search(r"<!-- caption: (.*?) -->", text, re.S)[1]
         self.svg = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
@@ -38,7 +39,10 @@ class Drawing:
 
     def html(self) -> str:
         """The drawing with its caption."""
-        return f'<figure class="sdl-drawing">{self.svg}<figcaption>{self.caption}</figcaption></figure>'
+        return (
+            f'<figure class="sdl-drawing" id="fig-{self.name}">{self.svg}'
+            f"<figcaption>{self.caption}</figcaption></figure>"
+        )
 
     def _repr_html_(self) -> str:
         style = (STATIC / "drawing.css").read_text(encoding="utf-8")

@@ -14,8 +14,9 @@ from specdec_lite import theory
 from specdec_lite.loading.memory import gigabytes
 from specdec_lite.measure import profiler
 from specdec_lite.measure.results import Recording, spread
+from specdec_lite.viz.figure import figure
 from specdec_lite.viz.tables import table
-from specdec_lite.viz.theme import PALETTE, figure
+from specdec_lite.viz.theme import PALETTE
 
 MARKS = {"eager": ("circle", "solid"), "static": ("x", "dash")}
 
@@ -26,10 +27,10 @@ def lanes_figure(lanes: dict[str, list], said: str) -> go.Figure:
     lanes: {name: operations of `measure.profiler`}. said: the last sentence of the alternative.
     """
     fig = go.Figure()
-    for kind, colour, pattern in (
-        ("weights", "target", ""),
-        ("attention", "draft", "/"),
-        ("other", "neutral", "x"),
+    for kind, colour, width in (
+        ("weights", "target", 0.8),
+        ("attention", "draft", 0.5),
+        ("other", "neutral", 0.25),
     ):
         bars = [(lane, op) for lane, found in lanes.items() for op in found if op.kind == kind]
         fig.add_bar(
@@ -41,7 +42,7 @@ def lanes_figure(lanes: dict[str, list], said: str) -> go.Figure:
             hovertext=[op.name for _, op in bars],
             hovertemplate="%{hovertext}: %{x:.0f} µs<extra></extra>",
             marker=dict(color=PALETTE[colour], line_width=0),
-            marker_pattern=dict(shape=pattern, fillmode="overlay", size=6),
+            width=width,
         )
     fig.update_layout(
         title="Most of a small pass is not arithmetic",
@@ -53,8 +54,8 @@ def lanes_figure(lanes: dict[str, list], said: str) -> go.Figure:
     return figure(
         fig,
         alt=f"Timeline of one pass, in lanes: {'; '.join(lanes)}. Each operation is a bar from its"
-        " start to its end, plain for products with weights, striped for attention, crossed for"
-        f" all else. {said}",
+        " start to its end: tall for products with weights, lower for attention, lowest for all"
+        f" else. {said}",
     )
 
 
@@ -317,7 +318,7 @@ def passes_figure(data: dict, machine: str) -> go.Figure:
             marker=dict(symbol=symbol, size=9),
         )
     fig.update_layout(
-        title=f"A pass by its tokens, {data['shape']} of random weights, {machine}",
+        title=static_gain(data["rows"]),
         xaxis_title="tokens in one target pass, k",
         yaxis_title="ms",
         yaxis_rangemode="tozero",
@@ -326,6 +327,16 @@ def passes_figure(data: dict, machine: str) -> go.Figure:
         fig,
         alt=f"Milliseconds of a pass on {machine} by its tokens, {data['shape']} of random weights,"
         " eager and in static shapes.",
+    )
+
+
+def static_gain(rows: list[dict]) -> str:
+    """What static shapes bring to a pass over the fewest tokens, in a sentence."""
+    first = {row["mode"]: next(iter(row["chains"].values())) for row in rows}
+    if len(first) < 2:
+        return f"A pass over the fewest tokens takes {1e3 * min(first.values()):.1f} ms"
+    return (
+        f"Static shapes make the shortest pass {first['eager'] / first['static']:.1f} times as fast"
     )
 
 
@@ -338,6 +349,7 @@ def map_figure(data: dict, machine: str, alpha: float = 0.8, most: int = 16) -> 
     sizes = sorted({row["batch"] for row in data["rows"]})
     gammas = list(range(1, min(most, max(data["ks"]) - 1) + 1))
     fig = make_subplots(1, len(contexts), subplot_titles=[f"context {n}" for n in contexts])
+    pays: list[int] = []
     for column, context in enumerate(contexts, start=1):
         rows = {row["batch"]: row for row in data["rows"] if row["context"] == context}
         cells = [
@@ -346,6 +358,7 @@ def map_figure(data: dict, machine: str, alpha: float = 0.8, most: int = 16) -> 
             else [None] * len(gammas)
             for size in sizes
         ]
+        pays += [size for size, row in zip(sizes, cells) if max(x or 0 for x in row) > 1]
         fig.add_heatmap(
             x=gammas,
             y=[str(size) for size in sizes],
@@ -356,7 +369,7 @@ def map_figure(data: dict, machine: str, alpha: float = 0.8, most: int = 16) -> 
             col=column,
         )
     fig.update_layout(
-        title=f"Where speculation pays, {machine}",
+        title=f"Speculation pays up to batches of {max(pays)}" if pays else "It pays nowhere",
         coloraxis=dict(colorscale="RdBu", cmid=1, colorbar_title=f"speedup at α = {alpha:g}"),
     )
     fig.update_xaxes(title="γ")

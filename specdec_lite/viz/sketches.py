@@ -12,6 +12,7 @@ from specdec_lite.tree import TokenTree
 from specdec_lite.viz.sketch import WIDTH, Sketch, SketchRow
 
 BLOCKS = 8
+BARS, BAR = 66, 198  # where the bars of tokens begin, and the longest one
 OWN_DRAFTS = {
     "early exit": "stops after the first blocks, and goes straight to the head",
     "skipped sublayers": "leaves out an attention here, an MLP there",
@@ -72,7 +73,7 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
         f"Solid: what both bars share, β = {sum(shared):.2f} in all. Dashed: the draft's excess on"
         " one token is the target's overhang on others; the two sum to the same.",
     )
-    left, scale = 62, 205 / max(*p, *q)
+    left, scale = BARS, BAR / max(*p, *q)
     for row, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
         y, extra = 6 + 38 * row, abs(a - b)
         drawing.words(left - 8, y + 18, name, "end")
@@ -81,6 +82,36 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
             kind, what = ("recovered", "overhang") if a > b else ("rejected", "too much")
             drawing.box(left + scale * s, y, scale * extra, 26, kind, dashed=True)
             drawing.words(left + scale * (s + extra) + 6, y + 18, f"{what} {extra:.2f}", "start")
+    return drawing
+
+
+def emitted(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
+    """Where each token's mass goes in one round, as wide as `overlap`: what is drafted and accepted
+    stays, what is rejected comes back as what is recovered.
+
+    p, q, names: of one length; p and q sum to 1.
+    """
+    said = "; ".join(f"{name} {b:.2f} and {a:.2f}" for name, a, b in zip(names, p, q))
+    drawing = Sketch(
+        4 + 58 * len(p),
+        f"Two bars a token, what is drafted and what is emitted: {said}. What is rejected of one"
+        " token is recovered as others.",
+        "What the target refuses of one token it gives back as another: each lower bar is as long"
+        " as p.",
+    )
+    left, scale = BARS, BAR / max(*p, *q)
+    for row, (name, a, b) in enumerate(zip(names, p, q)):
+        kept = scale * min(a, b)
+        for y, line, whole, kind in (
+            (4 + 58 * row, "drafted", b, "rejected"),
+            (28 + 58 * row, "emitted", a, "recovered"),
+        ):
+            drawing.words(left - 8, y + 15, f"{name} {line}", "end")
+            drawing.box(left, y, kept, 22, "accepted", f"{min(a, b):.2f}", fill=100)
+            rest = scale * whole - kept
+            if rest > 1e-9:
+                drawing.box(left + kept, y, rest, 22, kind, dashed=True)
+                drawing.words(left + kept + rest + 6, y + 15, f"{kind} {rest / scale:.2f}", "start")
     return drawing
 
 

@@ -1,9 +1,8 @@
-"""How the book's figures look: one palette, one plotly template, one helper that every figure goes
-through.
+"""How the book's figures look: one palette and one plotly template.
 
-What lives here: colours and layout. What does not: any figure (each stands beside its data, in a
-notebook). The colours are Okabe and Ito's, told apart with any kind of colour vision; a figure
-never says a thing by colour alone.
+What lives here: colours and layout. What does not: the helper that every figure goes through
+(`figure`), and any figure (each stands beside its data, in a notebook). The colours are Okabe and
+Ito's, told apart with any kind of colour vision.
 """
 
 import plotly.graph_objects as go
@@ -23,10 +22,36 @@ COLORWAY = [
     for name in ("target", "draft", "accepted", "rejected", "recovered", "bonus", "neutral")
 ]
 
-# What a page swaps when the reader's theme is dark (and back): backgrounds, text, lines. Data
-# colours stay.
+# Words in a line's colour: dark enough to be read on white.
+INKS = {
+    "target": "#0072B2",
+    "draft": "#8A5A00",
+    "accepted": "#00704F",
+    "rejected": "#B34700",
+    "recovered": "#A1457A",
+    "bonus": "#1F6F9F",
+    "neutral": "#6B6B6B",
+}
+# Each role's colour, of marks and words, where the ground is dark.
+BRIGHT = {
+    "target": "#4AA8E0",
+    "draft": "#F0B429",
+    "accepted": "#2FC79B",
+    "rejected": "#F08A4B",
+    "recovered": "#DD95BD",
+    "bonus": "#7CC7F2",
+    "neutral": "#A6AFBA",
+}
+
+# What a page swaps when the reader's theme is dark (and back): backgrounds, text, lines.
 LIGHT = {"background": "#ffffff", "text": "#24292f", "grid": "#e3e6ea", "line": "#767c85"}
 DARK = {"background": "#14181e", "text": "#e6e8eb", "grid": "#343b45", "line": "#8f98a3"}
+
+
+def dark_data() -> dict[str, str]:
+    """The colour, in the dark, of each colour that marks and words have on white (lower case)."""
+    pairs = [(shades[role].lower(), BRIGHT[role]) for shades in (PALETTE, INKS) for role in BRIGHT]
+    return dict(pairs) | {"#000000": "#F0F0F0"}
 
 
 def layout(colours: dict) -> dict:
@@ -48,9 +73,13 @@ def layout(colours: dict) -> dict:
             "size": 14,
             "family": "system-ui, -apple-system, Segoe UI, sans-serif",
         },
-        "xaxis": axis,
+        "xaxis": axis | {"hoverformat": ".4~r"},
         "yaxis": axis,
-        "hoverlabel": {"bgcolor": colours["background"], "font": {"color": colours["text"]}},
+        "hoverlabel": {
+            "bgcolor": colours["background"],
+            "font": {"color": colours["text"]},
+            "namelength": -1,
+        },
         "legend": {
             "orientation": "h",
             "yanchor": "bottom",
@@ -80,53 +109,3 @@ TEMPLATE = go.layout.Template(
     }
 )
 pio.templates["specdec"] = TEMPLATE
-
-
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = (
-    *("circle", "square", "diamond", "triangle-up", "x", "cross"),
-    *("star", "pentagon", "triangle-down", "bowtie", "hourglass", "hexagon"),
-)
-SHAPES = ("", "/", ".", "x", "-", "+")
-
-
-def tell_apart(fig: go.Figure) -> None:
-    """Give traces of the legend that have no dash, symbol or pattern of their own one that no other
-    trace has: colour alone tells nothing to many readers.
-    """
-    if fig.layout.showlegend is False:
-        fig.update_traces(showlegend=False)
-    shown = [trace for trace in fig.data if trace.showlegend is not False]
-    free = {"dash": list(DASHES), "symbol": list(SYMBOLS), "shape": list(SHAPES)}
-    parts = [(trace, *part) for trace in shown for part in marks(trace)]
-    for _, part, name in parts:
-        if part[name] in free[name]:
-            free[name].remove(part[name])
-    for _, part, name in parts:
-        if part[name] is None and free[name]:
-            part[name] = free[name].pop(0)
-
-
-def marks(trace) -> list[tuple]:
-    """(what holds it, its name) of all but the colour by which a trace is told from another."""
-    if trace.type == "bar":
-        return [(trace.marker.pattern, "shape")]
-    if trace.type != "scatter":
-        return []
-    mode = trace.mode or "lines+markers"
-    lines = [(trace.line, "dash")] if "lines" in mode else []
-    return lines + ([(trace.marker, "symbol")] if "markers" in mode else [])
-
-
-def figure(fig: go.Figure, alt: str) -> go.Figure:
-    """The same figure in the book's theme, with its text alternative in `layout.meta.alt`.
-
-    alt: one or two sentences that tell a reader who cannot see the figure what it shows. ValueError
-    if empty.
-    """
-    if not isinstance(alt, str) or not alt.strip():
-        raise ValueError(f"alt must say in words what the figure shows, got {alt!r}")
-    tell_apart(fig)
-    return fig.update_layout(
-        template="specdec", meta={"alt": alt.strip()}, height=fig.layout.height or 380
-    )

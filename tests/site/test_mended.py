@@ -17,9 +17,11 @@ from benchmarks.site import shift
 sys.path.insert(0, str(ROOT / "site"))
 from specdec_site import (  # noqa: E402
     bundle,
+    captions,
     citations,
     formulas,
     mend as mending,  # noqa: E402
+    outputs,
 )
 from specdec_site.numbering import number  # noqa: E402
 from specdec_site.terms import Term, glossary, link_terms, plain  # noqa: E402
@@ -252,12 +254,13 @@ def test_a_citation_names_its_paper(tmp_path: Path):
     references = citations.bibliography(page)
     soup = soup_of(
         '<p><a href="bibliography.html#id5" title="old">2024</a> <a href="https://x.org/2">2</a>'
-        '<a href="https://x.org/3">3</a></p>'
+        '<a href="bibliography.html#id5">Li et al., 2024</a><a href="https://x.org/3">3</a></p>'
     )
     citations.show(soup, references)
-    first, second, third = soup.select("a")
+    first, second, whole, third = soup.select("a")
     assert first.get_text() == "2024b" and second.get_text() == "2"
-    for link in (first, second):
+    assert whole.get_text() == "Li et al., 2024b"
+    for link in (first, second, whole):
         assert link["data-definition"] == "Li. EAGLE-2. 2024."
         assert link["data-address"] == "https://x.org/2" and "title" not in link.attrs
     assert third.attrs == {"href": "https://x.org/3"}
@@ -337,3 +340,40 @@ def test_the_live_page_has_an_address_for_its_settings(open_page):
     page.locator(".sdl-live [id$=-gamma]").fill("3")
     page.locator(".sdl-share").click()
     page.wait_for_function("location.hash === '#live:preset=4,gamma=3,seed=7'")
+
+
+FIGURE = {
+    "data": [{"type": "scatter", "x": [1], "y": [2]}],
+    "layout": {
+        "meta": {"alt": "One point & no more.", "name": "point"},
+        "title": {"text": "A point is < two"},
+        "height": 380,
+    },
+}
+
+
+def test_a_figure_says_its_finding_above_and_its_caption_below():
+    figure = BeautifulSoup(outputs.figure_html(FIGURE), "html.parser").figure
+    words = [figure.select_one(part).get_text() for part in (".sdl-finding", "figcaption")]
+    assert words == ["A point is < two", "One point & no more."]
+    place = figure.select_one(".sdl-plot")
+    assert place["aria-label"] == words[0] and figure["id"] == "fig-point"
+    assert "title" not in place.script.string and "height:336px" in place["style"]
+    with pytest.raises(ValueError, match="text alternative"):
+        outputs.figure_html({"data": [], "layout": {}})
+
+
+def test_figures_are_numbered_and_the_text_refers_to_them():
+    drawn = '<figure id="fig-{}"><figcaption>{}</figcaption></figure>'
+    soup = soup_of(
+        drawn.format("a", "First.")
+        + '<p><a href="#fig-b">below</a></p>'
+        + drawn.format("b", "Next.")
+    )
+    for _ in range(2):  # it may run twice without harm
+        captions.number_figures(soup, "7b")
+    said = [caption.get_text() for caption in soup.select("figcaption")]
+    assert said == ["Figure 7b.1. First.", "Figure 7b.2. Next."]
+    assert soup.a.get_text() == "Figure 7b.2"
+    with pytest.raises(ExtensionError, match="no figure #fig-c"):
+        captions.number_figures(soup_of('<a href="#fig-c">gone</a>'), "2")

@@ -1,6 +1,7 @@
 """A measured speedup among the explorer's presets is drawn at its γ, and said in words."""
 
 import pytest
+from mounting import says
 
 from specdec_lite.viz import Explorer
 
@@ -36,3 +37,41 @@ def test_a_measured_point_stands_at_its_gamma_and_speedup(mounted):
 def test_without_a_measurement_nothing_is_drawn(mounted):
     found, _, words = shown(mounted, [])
     assert found == [] and "Measured" not in words
+
+
+@pytest.mark.browser
+def test_the_square_is_the_chosen_presets_and_goes_when_a_slider_leaves_it(mounted):
+    measured = {"label": "here", "gamma": 4, "alpha": 0.6, "c": 0.3, "measured": 0.5}
+    page = mounted(Explorer(alpha=0.6, gamma=4, c=0.3, presets=[measured]), 1000)
+    words, squares = page.locator("[aria-live=polite]"), page.locator(".sdl-measured")
+    page.get_by_label("Start from").select_option(label="EnDe, t5-large, T=0")
+    says(page, "[aria-live=polite]", "1.70× at γ 7")
+    assert squares.count() == 1 and "here" not in words.inner_text()
+    page.evaluate("model.set('c', 0.3)")
+    page.locator("input[data-name=c]").press("ArrowRight")
+    page.wait_for_function("!document.querySelector('.sdl-measured')")
+    says(page, "[aria-live=polite]", "c 0.")
+    page.wait_for_function(
+        "!document.querySelector('[aria-live=polite]').textContent.includes('Measured')"
+    )
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("c", [0.0, 0.005, 0.01])
+def test_the_cheapest_drafts_are_drawn(mounted, c):
+    """Orange is left: no line between drafts covers them."""
+    page = mounted(Explorer(alpha=0.8, gamma=12, c=c), 1000)
+    assert page.evaluate(
+        """() => {
+      const bars = [...document.querySelectorAll("rect[fill='var(--sdl-draft)']")];
+      const free = (bar) => {
+        const box = (n, a) => Number(n.getAttribute(a));
+        const [left, width] = [box(bar, "x"), box(bar, "width")];
+        const lines = [...bar.parentNode.querySelectorAll("line[stroke='var(--sdl-surface)']")]
+          .filter((n) => box(n, "x1") > left && box(n, "x1") < left + width
+            && box(n, "y1") === box(bar, "y"));
+        return width - 1.5 * lines.length;
+      };
+      return bars.length === 1 && free(bars[0]) >= 2;
+    }"""
+    )

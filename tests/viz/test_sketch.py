@@ -12,6 +12,7 @@ TREE = TokenTree.cartesian([[0, 1], [2, 3, 4]])
 DRAWN = {
     "round": sketches.round_bar(4, 0.05, 1.1, 0.06, 3.1, 1.08),
     "overlap": sketches.overlap([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
+    "emitted": sketches.emitted([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
     "pass": sketches.verify_pass(3),
     "tested": sketches.tested_strip(5, 2),
     "tree": sketches.token_tree(TREE, list("abcdefgh"), "root", kept=(1, 5)),
@@ -111,3 +112,15 @@ def test_a_table_is_markdown_and_wants_equal_rows():
     assert shown == "*from there*\n\n| a | b |\n| --- | --- |\n| 1 | 2 |"
     with pytest.raises(ValueError, match="one has 1 cells, the table 2 columns"):
         table(("a", "b"), [(1,)])
+
+
+def test_what_is_rejected_comes_back_and_the_lower_bars_are_p():
+    html = DRAWN["emitted"]._repr_html_()
+    drafted, emitted = widths(html, "accepted")[::2], widths(html, "accepted")[1::2]
+    (gone,), (back,) = widths(html, "rejected"), widths(html, "recovered")
+    assert drafted == emitted and gone == pytest.approx(back, rel=1e-4)
+    unit = emitted[1] / 0.3
+    assert [(emitted[0] + back) / unit, emitted[2] / unit] == pytest.approx([0.5, 0.2], rel=1e-4)
+    overlap = DRAWN["overlap"]
+    assert overlap.width == DRAWN["emitted"].width
+    assert widths(overlap._repr_html_(), "accepted")[0] == pytest.approx(emitted[0])

@@ -1,0 +1,34 @@
+"""The roofline's axes count in round steps, in one unit."""
+
+import re
+
+import pytest
+
+from specdec_lite.viz import Roofline
+
+TICKS = """() => [...document.querySelectorAll("svg")].at(-1).querySelectorAll("text.sdl-faint")
+  .values().map((text) => text.textContent).toArray()"""
+
+
+def is_even(ticks: list[str]) -> bool:
+    """Numbers of one unit from 0 on, in steps of 1, 2 or 5 times a power of ten."""
+    numbers = [float(tick.split()[0]) for tick in ticks]
+    units = {tick.split()[1] for tick in ticks[1:]}
+    step = numbers[1]
+    steps_are_equal = numbers == pytest.approx([i * step for i in range(len(numbers))])
+    return steps_are_equal and len(units) == 1 and re.fullmatch(r"[125]\.0+e.*", f"{step:e}")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "setting", [{}, {"parameters": 1e12}, {"parameters": 3e6}, {"batch": 256, "tokens": 32}]
+)
+def test_the_time_axis_is_round(mounted, setting):
+    page = mounted(Roofline(**setting), 1000)
+    ticks = [tick for tick in page.evaluate(TICKS) if re.fullmatch(r"0|[\d.e+]+ \w+", tick)]
+    assert len(ticks) >= 3 and is_even(ticks), ticks
+
+
+def test_uneven_axes_are_known():
+    assert not is_even(["0", "28 ms", "56 ms"]) and not is_even(["0", "500 ms", "1 s"])
+    assert is_even(["0", "20 ms", "40 ms"])
