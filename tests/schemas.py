@@ -86,7 +86,7 @@ SCHEMAS = {
                 trained=TRUTH,
             )
         ),
-        absent=each(TEXT),
+        absent={"type": "object", "additionalProperties": TEXT},
         named=each({"type": ["string", "array"]}),
         rows=rows(
             fields(
