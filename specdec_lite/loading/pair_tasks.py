@@ -15,6 +15,8 @@ A story is the one kind it cannot tell: it has read none. Prose of the manual st
 
 from specdec_lite.loading.corpus import evaluation_prompts
 
+SHARES = "wave"
+"""A held-out module whose documentation another module of the corpus repeats."""
 KINDS = ("question", "code", "edit", "json", "summary", "prose")
 
 SESSIONS = (
@@ -206,7 +208,10 @@ def summary(source: str) -> str:
 
 def tasks() -> dict[str, list[str]]:
     """{kind: texts}, in the order of KINDS; at least six of each."""
-    held_out = {kind: [row["text"] for row in rows] for kind, rows in evaluation_prompts().items()}
+    held_out = {
+        kind: [row["text"] for row in rows if row["source"] != SHARES]
+        for kind, rows in evaluation_prompts().items()
+    }
     made = {
         "question": list(SESSIONS),
         "code": held_out["code"],

@@ -10,7 +10,8 @@ import pytest
 
 from specdec_lite import load_pair
 from specdec_lite.loading import pair_tasks
-from specdec_lite.loading.corpus import training_text
+from specdec_lite.loading.corpus import evaluation_prompts, training_text
+from specdec_lite.loading.pair_tasks import SHARES
 from specdec_lite.loading.pairs import _tokenizer
 from specdec_lite.loading.smollm2 import smollm2_folder
 from specdec_lite.loading.smollm2_tasks import TASKS
@@ -80,6 +81,8 @@ def test_a_prompt_taken_from_the_corpus_is_caught(prompts, corpus, asked):
             copied = text[place : place + 1200]
             assert shared(tokenizer, f"Something of my own. {copied}", text)
     tokenizer = prompts[0][0]
+    repeated = [row["text"] for row in evaluation_prompts()["code"] if row["source"] == SHARES]
+    assert any(shared(tokenizer, text, corpus) for text in repeated)
     own = "".join(f" {number:x} tide" for number in range(2000, 2400))
     ids = tokenizer.encode(own)
     for start in (0, 7, 25, 61):
