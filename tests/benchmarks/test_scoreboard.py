@@ -191,11 +191,11 @@ def test_a_setting_that_is_done_is_not_measured_again(recorded, monkeypatch):
     measured = []
     real = scoreboard.measure
 
-    def counted(bench, setting, deadline):
+    def counted(bench, setting, *rest, **named):
         measured.append(setting)
         if len(measured) == 3:
             raise KeyboardInterrupt
-        return real(bench, setting, deadline)
+        return real(bench, setting, *rest, **named)
 
     monkeypatch.setattr(scoreboard, "measure", counted)
     with pytest.raises(KeyboardInterrupt):
