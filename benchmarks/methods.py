@@ -10,6 +10,7 @@ import io
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from specdec_lite import CausalLM, TokenTree, acceptance as a, results
 from specdec_lite.acceptance.rule import RuleFunction
@@ -52,6 +53,7 @@ from specdec_lite.drafters import (
 from specdec_lite.drafters.grow import with_replacement
 from specdec_lite.drafters.layer_skip import sublayers
 from specdec_lite.drafters.lengths import Confidence
+from specdec_lite.drafters.ngram_model import NgramModel
 from specdec_lite.drafters.shapes import balanced
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.speculation import Verifier
@@ -61,6 +63,12 @@ from .smollm2 import array, counts
 
 BOTH = ("pair", "smollm2")
 PAIR = ("pair",)
+SMOLLM2 = ("smollm2",)
+WEIGHTS = Path(results.__file__).parents[1] / "weights"
+NO_DRAFT_MODEL = (
+    "It needs a smaller model with the target's vocabulary, and SmolLM2's family has none smaller."
+)
+NOT_TRAINED = "It is trained on its target, and what ships was trained on the pair's alone."
 BLOCKS_LEFT_OUT = (12, 16, 20)
 """Of SmolLM2's thirty, which its layer-skipping draft does without."""
 
@@ -74,9 +82,9 @@ class Method:
         source: where the drafts come from, one of book/map.yml's sources.
         chapter: the page that teaches it.
         rule: what judges; None: the default. Another rule differs above temperature 0 only.
-        targets: what it runs on, "pair" and "smollm2".
+        targets: what it can run on, "pair" and "smollm2".
         lengths: it drafts a chain of γ, and is measured at several γ.
-        report: the folder of weights whose report says how long training took.
+        weights: the folder of its trained weights, which it needs for a target.
     """
 
     make: Callable[[Pair, int], Drafter]
@@ -85,11 +93,28 @@ class Method:
     rule: RuleFunction | Verifier | None = None
     targets: Sequence[str] = BOTH
     lengths: bool = False
-    report: str | None = None
+    weights: str | None = None
 
     @property
     def lossless(self) -> bool:
         return self.rule is None or self.rule.lossless
+
+    def trained(self, model: str) -> Path | None:
+        """The folder of its weights for a target; None where there is none. What lies beside the
+        targets' folders is the pair's.
+        """
+        folder = WEIGHTS / (self.weights or "")
+        if (folder / model).is_dir():
+            return folder / model
+        return folder if model == "pair" and self.weights else None
+
+    def why_not(self, model: str) -> str:
+        """Why it has no row on a target; empty where it has one."""
+        if model in self.targets:
+            return NOT_TRAINED if self.weights and self.trained(model) is None else ""
+        if self.targets == SMOLLM2:
+            return "The pair has the same rule on its draft model."
+        return NO_DRAFT_MODEL
 
 
 def tree_of_ranks(nodes: int) -> TokenTree:
@@ -149,16 +174,18 @@ def parts_of_the_target() -> dict[str, Method]:
     return {
         "early exit": Method(
             lambda pair, g: EarlyExitDrafter.from_pretrained(pair.target, gamma=g),
-            "target",
-            ch9,
+            *("target", ch9),
             lengths=True,
+            weights="early_exit",
         ),
         "layers left out": Method(skipping, "target", ch9),
         "the target in 8 bits": Method(
             lambda pair, g: QuantisedDrafter(pair.target, 8, g), "target", ch9
         ),
         "look-ahead rows": Method(
-            lambda pair, g: PassDrafter.from_pretrained(pair.target), "target", ch9
+            lambda pair, g: PassDrafter.from_pretrained(pair.target),
+            *("target", ch9),
+            weights="pass_rows",
         ),
         "sinks and a window": Method(
             lambda pair, g: SparseCacheDrafter(pair.target, 4, 32, g), "target", ch9
@@ -168,7 +195,7 @@ def parts_of_the_target() -> dict[str, Method]:
 
 def trained_heads() -> dict[str, Method]:
     ch10, ch11 = "notebooks/10_training", "notebooks/11_eagle"
-    ch14 = "notebooks/14_medusa"
+    ch13, ch14 = "notebooks/13_when_to_stop", "notebooks/14_medusa"
     medusa = lambda tree: (
         lambda pair, g: MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
     )
@@ -181,42 +208,47 @@ def trained_heads() -> dict[str, Method]:
             lambda pair, g: BlockwiseDrafter.from_pretrained(pair.target, k=min(g, COUNT) + 1),
             "heads",
             "notebooks/04_blockwise_parallel",
-            targets=PAIR,
             lengths=True,
+            weights="blockwise",
         ),
-        "Medusa, a chain": Method(medusa(chain), "heads", ch14, targets=PAIR, report="medusa"),
-        "Medusa, a tree": Method(medusa(None), "heads", ch14, targets=PAIR, report="medusa"),
+        "Medusa, a chain": Method(medusa(chain), "heads", ch14, weights="medusa"),
+        "Medusa, a tree": Method(medusa(None), "heads", ch14, weights="medusa"),
         "EAGLE-1, a chain": Method(
-            eagle(1, lambda g: g), "heads", ch11, lengths=True, report="eagle1"
+            eagle(1, lambda g: g), "heads", ch11, lengths=True, weights="eagle1"
         ),
         "EAGLE-1, a tree": Method(
-            eagle(1, lambda g: tree_of_ranks(2 * g)), "heads", ch11, report="eagle1"
+            eagle(1, lambda g: tree_of_ranks(2 * g)), "heads", ch11, weights="eagle1"
+        ),
+        "EAGLE-1, stops when unsure": Method(
+            eagle(1, lambda g: Confidence(2 * g, 0.4)), *("heads", ch13), weights="eagle1"
         ),
         "EAGLE-2, a grown tree": Method(
-            eagle(1, lambda g: Growth(3, 4, 2 * g)), "heads", ch11, report="eagle1"
+            eagle(1, lambda g: Growth(3, 4, 2 * g)), "heads", ch11, weights="eagle1"
         ),
         "EAGLE-3, a grown tree": Method(
-            eagle(3, lambda g: Growth(3, 4, 2 * g)), "heads", ch11, targets=PAIR, report="eagle3"
+            eagle(3, lambda g: Growth(3, 4, 2 * g)), "heads", ch11, weights="eagle3"
         ),
         "multi-token prediction": Method(
             lambda pair, g: MtpDrafter.from_pretrained(pair.target, draft=g),
             "heads",
             ch11,
-            targets=PAIR,
-            report="mtp",
+            weights="mtp",
         ),
         "Medusa, corrected": Method(
-            lambda pair, g: MarkovDrafter.from_pretrained(pair.target), "heads", ch10, targets=PAIR
+            lambda pair, g: MarkovDrafter.from_pretrained(pair.target),
+            "heads",
+            ch10,
+            weights="markov",
         ),
         "MLP speculator": Method(
             lambda pair, g: MlpSpeculatorDrafter.from_pretrained(pair.target, gamma=min(g, 4)),
             *("heads", ch10),
-            targets=PAIR,
+            weights="mlp_speculator",
         ),
         "block diffusion": Method(
             lambda pair, g: BlockDiffusionDrafter.from_pretrained(pair.target, gamma=min(g, 7)),
             *("heads", ch10),
-            targets=PAIR,
+            weights="block_diffusion",
         ),
     }
 
@@ -225,7 +257,8 @@ def draft_models() -> dict[str, Method]:
     """Whatever needs a second model, so the pair."""
 
     def of(make, source: str, chapter: str, **more) -> Method:
-        return Method(make, source, f"notebooks/{chapter}", targets=PAIR, report="pair", **more)
+        about = {"targets": PAIR, "weights": "pair"} | more
+        return Method(make, source, f"notebooks/{chapter}", **about)
 
     ch5, ch10 = "05_draft_then_verify", "10_training"
     ch13, ch15 = "13_when_to_stop", "15_token_trees"
@@ -246,7 +279,10 @@ def draft_models() -> dict[str, Method]:
             lambda pair, g: OnlineDrafter(pair.draft, g), "model", ch10
         ),
         "PARD, one pass": of(
-            lambda pair, g: PardDrafter.from_pretrained(pair.target, gamma=g), "model", ch10
+            lambda pair, g: PardDrafter.from_pretrained(pair.target, gamma=g),
+            *("model", ch10),
+            targets=BOTH,
+            weights="pard",
         ),
         "cascade over prompt lookup": of(
             lambda pair, g: CascadeDrafter(pair.draft, PromptLookupDrafter(g), 2 * g),
@@ -263,6 +299,29 @@ def draft_models() -> dict[str, Method]:
         "Sequoia": of(lambda pair, g: SequoiaDrafter(pair.draft, 2 * g), "model", ch15),
         "SpecExec": of(
             lambda pair, g: SpecExecDrafter(pair.draft, 2 * g, width=4, depth=4), "model", ch15
+        ),
+    }
+
+
+def relays() -> dict[str, Method]:
+    """Drafters of drafters that no second model stands in."""
+    ch13 = "notebooks/13_when_to_stop"
+    return {
+        "n-gram model over prompt lookup": Method(
+            lambda pair, g: CascadeDrafter(
+                NgramModel(counts(pair.tokenizer)), PromptLookupDrafter(g), 2 * g
+            ),
+            *("cascade", ch13),
+        ),
+        "EAGLE-1, then n-grams": Method(
+            lambda pair, g: RelayDrafter(
+                [
+                    (EagleDrafter.from_pretrained(pair.target, 1, draft=g), g),
+                    (NgramDrafter(counts(pair.tokenizer), 2), 2),
+                ]
+            ),
+            *("cascade", ch13),
+            weights="eagle1",
         ),
     }
 
@@ -285,16 +344,24 @@ def other_rules(ways: dict[str, Method]) -> dict[str, Method]:
         ("a tree drawn independently", a.sample_and_match, ch15),
         ("Sequoia", a.traversal_verification, ch15),
         ("Medusa, a tree", a.typical(), "notebooks/14_medusa"),
+        ("EAGLE-1, a chain", a.sample_and_match, ch6),
+        ("EAGLE-1, a chain", a.block_verification, ch7b),
+        ("EAGLE-1, a chain", a.lenient(0.6), ch7b),
+        ("EAGLE-1, a chain", a.typical(), "notebooks/14_medusa"),
+        ("EAGLE-1, a tree", a.traversal_verification, ch15),
     ]
     return {
         f"{name} × {rule.name}": Method(
-            ways[name].make, ways[name].source, chapter, rule, PAIR, report=ways[name].report
+            ways[name].make,
+            *(ways[name].source, chapter, rule),
+            targets=SMOLLM2 if name.startswith("EAGLE") else ways[name].targets,
+            weights=ways[name].weights,
         )
         for name, rule, chapter in judged
     }
 
 
-WAYS = draft_models() | trained_heads() | parts_of_the_target() | without_weights()
+WAYS = draft_models() | relays() | trained_heads() | parts_of_the_target() | without_weights()
 METHODS: dict[str, Method] = WAYS | other_rules(WAYS)
 """The scoreboard's rows by name."""
 

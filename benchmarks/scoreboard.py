@@ -4,22 +4,24 @@ loop, beside plain decoding.
     python -m benchmarks.scoreboard                              # the shipped pair, half an hour
     python -m benchmarks.scoreboard --model smollm2 --minutes 60
     python -m benchmarks.scoreboard --methods Sequoia SpecExec   # some rows
+    python -m benchmarks.scoreboard --add --methods Hydra        # rows into the table that is there
 
 It writes results/scoreboard.json (with SmolLM2 results/scoreboard-smollm2.json). A setting is kept
 as soon as it is done, so the same command goes on where an interrupted one stopped.
 
 What lives here: the columns, and the order in which they are measured. What does not: the rows
-(`methods`), and how turns are taken (`speed`). On a machine that others use too, `--clock cpu`
-counts the processor's seconds of this process, which must have one thread, in place of the wall's.
+(`methods`), the other plain decoders (`plain`), and how turns are taken (`speed`). On a machine
+that others use too, `--clock cpu` counts the processor's seconds of this process, which must have
+one thread, in place of the wall's.
 """
 
 import argparse
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -41,7 +43,7 @@ from specdec_lite import (
     timing,
 )
 from specdec_lite.acceptance.rule import RuleFunction
-from specdec_lite.loading.corpus import evaluation_prompts
+from specdec_lite.loading import pair_tasks
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.smollm2_tasks import TASKS, chat
 from specdec_lite.measure.intervals import ratio
@@ -49,8 +51,10 @@ from specdec_lite.proposal import Proposal, one_hot
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Step
 
+from . import hugging_face, plain
 from .__main__ import Kept, every_setting
 from .methods import METHODS, Method, bytes_beside
+from .named import NAMED
 from .smollm2 import STOP
 from .speed import Bench, Contender, Setting, Turns, contenders, drafted_shape, take_turns
 
@@ -61,7 +65,8 @@ SWEPT = ("draft model", "EAGLE-1, a chain", "early exit", "prompt lookup", "n-gr
 CLOCKS = {"wall": perf_counter, "cpu": process_time}
 DISTURBED = 1.2
 ATTEMPTS = 3
-WEIGHTS = Path(results.__file__).parents[1] / "weights"
+SAME = ("gamma", "new_tokens", "prompts_per_kind", "threads", "clock")
+"""What rows must have in common with the recording they are added to, its machine aside."""
 
 
 # What is measured -----------------------------------------------------------------------------------
@@ -77,12 +82,12 @@ def loaded(model: str) -> Pair:
 
 
 def texts(model: str, count: int) -> dict[str, list[list[int]]]:
-    """Held-out prompts by kind: three kinds that the pair goes on with, six requests to SmolLM2."""
+    """Prompts of six kinds, none of which any training text contains."""
     tokenizer = loaded(model).tokenizer
     if model == "smollm2":
         return {kind: [chat(tokenizer, t.text) for t in TASKS[kind][:count]] for kind in TASKS}
-    found = evaluation_prompts()
-    return {kind: [tokenizer.encode(row["text"]) for row in found[kind][:count]] for kind in found}
+    asked = pair_tasks.tasks()
+    return {kind: [tokenizer.encode(text) for text in rows[:count]] for kind, rows in asked.items()}
 
 
 def made(options: argparse.Namespace, methods: dict[str, Method], **more) -> Bench:
@@ -108,18 +113,26 @@ def made(options: argparse.Namespace, methods: dict[str, Method], **more) -> Ben
 # One setting ----------------------------------------------------------------------------------------
 
 
-def measure(bench: Bench, setting: Setting, deadline: float) -> dict:
+def measure(
+    bench: Bench, setting: Setting, deadline: float, plains: Callable[[float], dict[str, Contender]]
+) -> dict:
     """Every contender's columns on one kind of text at one temperature. A setting whose plain
     decoding was disturbed, by which all others are divided, is measured again.
+
+    plains: temperature → the other plain decoders by name, which take turns with the rest.
     """
     prompts = bench.prompts[setting.domain]
     every = contenders(bench, setting)
+    others = plains(setting.temperature)
     target = bench.pair(setting.dtype).target
     for each in every.values():  # warms up
         options = {"temperature": setting.temperature, "rule": each.rule, "seed": 0}
         generate(target, prompts[0][-8:], each.drafter, 4, **options)
+    for each in others.values():
+        each.run(prompts[0], 0)
     for attempt in range(ATTEMPTS):
-        columns = Columns(take_turns(every, prompts, bench, str(setting), deadline))
+        runs = take_turns(every | others, prompts, bench, str(setting), deadline)
+        columns = Columns(runs, ("plain", *others))
         if columns.disturbed <= DISTURBED:
             break
     named = {name: contender for name, contender in every.items() if contender.drafter}
@@ -132,11 +145,16 @@ def measure(bench: Bench, setting: Setting, deadline: float) -> dict:
 
 
 class Columns:
-    """What the runs of a setting say about each method."""
+    """What the runs of a setting say about each method.
 
-    def __init__(self, runs: Turns):
+    plains: the runs without a draft; "plain" is the loop's own.
+    """
+
+    def __init__(self, runs: Turns, plains: Sequence[str]):
         self.runs = runs
         self.one = median(step.verifying for step in self.steps("plain"))
+        self.rates = {name: 1 / float(np.mean(self.pace(name))) for name in plains}
+        self.best = max(self.rates, key=self.rates.get)
 
     def steps(self, name: str) -> list[Step]:
         return [step for row in self.runs[name] for run in row for step in run.steps]
@@ -164,21 +182,27 @@ class Columns:
 
     def plain(self) -> dict:
         costs = timing.round_costs(self.steps("plain"), self.one)
-        return {"seconds": self.one, "round": costs.total}
+        return {
+            "seconds": self.one,
+            "round": costs.total,
+            "tokens_per_second": self.rates,
+            "best": self.best,
+        }
 
     def of(self, name: str, contender: Contender) -> dict:
         """A method's columns.
 
         tau: emitted ÷ passes. alpha: accepted ÷ tested. drafted: accepted ÷ drafted. positions:
-        the share of drafting rounds in which at least so many levels were accepted. empty: the
-        share of rounds without a draft. used: emitted ÷ verified. c, verify, overhead: a drafted
-        level, the pass and the rest of a round, in units of T(1). formula: the speedup of a chain
-        by α, γ and c alone; from_costs: τ over what a round costs. same: the share of runs whose
-        text is plain decoding's.
+        the share of drafting rounds in which at least so many levels were accepted; conditional:
+        of those that accepted all levels before it and drafted this one. empty: the share of rounds
+        without a draft. used: emitted ÷ verified. c, verify, overhead: a drafted level, the pass
+        and the rest of a round, in units of T(1). speedup: over the loop's own plain decoding;
+        over_best: over the quickest plain decoder of the machine. formula: the speedup of a chain
+        by α, c and the lengths it drafted; from_costs: τ over what a round costs. same: the share
+        of runs whose text is plain decoding's.
         """
         steps = self.steps(name)
         shape = contender.drafter.shape() or drafted_shape(steps)
-        levels = max(1, shape.levels)
         costs = timing.round_costs(steps, self.one)
         plain = timing.round_costs(self.steps("plain"), self.one).total
         accepted = self.sums(name, lambda step: step.accepted)
@@ -186,11 +210,10 @@ class Columns:
         tau = ratio(emitted, self.sums(name, lambda step: 1))
         alpha = ratio(accepted, self.sums(name, lambda step: step.tested))
         is_chain = contender.rule is None and all(step.tree.is_chain for step in steps)
-        drafting = [step for step in steps if len(step.tree)]
-        rounds = max(1, len(drafting))
-        c = costs.draft / levels
+        depths = [depth_of(step) for step in steps]
         known = is_chain and alpha["value"] is not None
         texts = list(zip(self.texts(name), self.texts("plain")))
+        pace = self.pace(name)
         return {
             "name": contender.name,
             "gamma": contender.gamma,
@@ -199,20 +222,48 @@ class Columns:
             "tau": tau,
             "alpha": alpha,
             "drafted": ratio(accepted, self.sums(name, lambda step: step.drafted))["value"],
-            "positions": [
-                sum(step.accepted >= level for step in drafting) / rounds
-                for level in range(1, min(shape.levels, 8) + 1)
-            ],
-            "empty": 1 - len(drafting) / len(steps),
+            **by_position(steps, min(shape.levels, 8)),
+            "empty": depths.count(0) / len(steps),
             "used": ratio(emitted, self.sums(name, lambda step: len(step.tree) + 1))["value"],
-            "c": c,
+            "c": costs.draft * len(steps) / max(1, sum(depths)),
             "verify": costs.verify,
             "overhead": costs.other,
-            "speedup": ratio(self.pace("plain"), self.pace(name)),
-            "formula": theory.walltime_improvement(alpha["value"], levels, c) if known else None,
+            "tokens_per_second": 1 / float(np.mean(pace)),
+            "speedup": ratio(self.pace("plain"), pace),
+            "over_best": ratio(self.pace(self.best), pace),
+            "formula": predicted(alpha["value"], depths, costs.draft) if known else None,
             "from_costs": tau["value"] * plain / costs.total,
             "same": sum(one == other for one, other in texts) / len(texts),
         }
+
+
+def depth_of(step: Step) -> int:
+    """Levels that a round drafted."""
+    return int(step.tree.depth.max()) + 1 if len(step.tree) else 0
+
+
+def by_position(steps: Sequence[Step], levels: int) -> dict[str, list[float | None]]:
+    """Acceptance by level, of all rounds that drafted, and of those that came as far as the level
+    before it and drafted this one; None where none did.
+    """
+    rounds = [(step.accepted, depth_of(step)) for step in steps if len(step.tree)]
+    reached = [sum(accepted >= level for accepted, _ in rounds) for level in range(1, levels + 1)]
+    tried = [
+        sum(accepted >= level - 1 and depth >= level for accepted, depth in rounds)
+        for level in range(1, levels + 1)
+    ]
+    return {
+        "positions": [count / max(1, len(rounds)) for count in reached],
+        "conditional": [count / of if of else None for count, of in zip(reached, tried)],
+    }
+
+
+def predicted(alpha: float, lengths: Sequence[int], draft: float) -> float:
+    """The formula's speedup of a chain whose rounds draft so many tokens, where a round spends
+    `draft` on drafting in units of T(1), and its pass costs 1.
+    """
+    tokens = [theory.expected_tokens(alpha, length) if length else 1.0 for length in lengths]
+    return sum(tokens) / len(tokens) / (1 + draft)
 
 
 # Drift ----------------------------------------------------------------------------------------------
@@ -293,12 +344,11 @@ def drifts(bench: Bench, methods: dict[str, Method], places: int = 2, mass: floa
 # The recording --------------------------------------------------------------------------------------
 
 
-def minutes_of_training(report: str | None, model: str) -> float | None:
+def minutes_of_training(method: Method, model: str) -> float | None:
     """What a shipped drafter's report says; None where nothing was trained or nothing is said."""
-    if report is None:
+    path = method.weights and method.trained(model) / "report.json"
+    if not path or not path.is_file():
         return None
-    folder = WEIGHTS / report
-    path = next(f for f in (folder / model / "report.json", folder / "report.json") if f.exists())
     said = json.loads(path.read_text(encoding="utf-8"))
     seconds = said.get("seconds") or said.get("training", {}).get("seconds")
     return seconds and seconds / 60
@@ -313,7 +363,8 @@ def described(name: str, method: Method, options: argparse.Namespace) -> dict:
         "rule": method.rule.name if method.rule else None,
         "lossless": method.lossless,
         "bytes": bytes_beside(method.make(pair, GAMMA), pair.target),
-        "minutes": minutes_of_training(method.report, options.model),
+        "minutes": minutes_of_training(method, options.model),
+        "trained": method.weights is not None,
     }
 
 
@@ -332,6 +383,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", choices=("pair", "smollm2"), default="pair")
     parser.add_argument("--methods", nargs="+", help="rows by name; default all")
+    parser.add_argument("--add", action="store_true", help="rows into the recording that is there")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument(
         "--lengths", type=int, nargs="*", default=LENGTHS, help="of some chains; none: no sweep"
@@ -361,10 +413,59 @@ def chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict
         parser.error(f"--minutes {options.minutes}: must be above 0")
     if options.clock == "cpu" and torch.get_num_threads() > 1:
         parser.error("--clock cpu: adds the seconds of all threads; set OMP_NUM_THREADS=1")
-    here = {name: each for name, each in METHODS.items() if options.model in each.targets}
+    here = {name: each for name, each in METHODS.items() if not each.why_not(options.model)}
     if unknown := [name for name in options.methods or () if name not in here]:
         parser.error(f"--methods {unknown[0]!r}: must be among {', '.join(here)}")
+    if options.add and not options.methods:
+        parser.error("--add: needs --methods, the rows to add")
     return {name: here[name] for name in options.methods or here}
+
+
+def known(methods: dict[str, Method], options: argparse.Namespace) -> dict:
+    """What is known of a recording before anything is measured."""
+    absent = {name: each.why_not(options.model) for name, each in METHODS.items()}
+    return {
+        "model": options.model,
+        "clock": options.clock,
+        "threads": torch.get_num_threads(),
+        "gamma": GAMMA,
+        "new_tokens": options.new_tokens,
+        "prompts_per_kind": options.prompts,
+        "lengths": [],
+        "methods": {name: described(name, each, options) for name, each in methods.items()},
+        "absent": {name: why for name, why in absent.items() if why},
+        "named": NAMED,
+    }
+
+
+def joined(old: dict, new: dict, stamp: dict) -> dict:
+    """A recording with the rows of another beside its own, or in place of those of the same name.
+    What was measured beside them, plain decoding above all, stays each row's own.
+
+    Raises ValueError where the two were measured otherwise.
+    """
+    for name in SAME:
+        if old[name] != new[name]:
+            raise ValueError(f"{name} is {new[name]}: must be {old[name]}, as in the recording")
+    for name in ("machine", "versions"):
+        if old[name] != stamp[name]:
+            raise ValueError(f"{name} is {stamp[name]}: must be {old[name]}, as in the recording")
+    key = lambda row: (row["domain"], row["temperature"])
+    rows = {key(row): row for row in new["rows"]}
+    if missing := set(rows) - set(map(key, old["rows"])):
+        raise ValueError(f"{sorted(missing)[0]} is no setting of the recording")
+    added = {"date": stamp["date"], "command": stamp["command"], "methods": list(new["methods"])}
+    return old | {
+        "rows": [
+            row | {"methods": row["methods"] | rows.get(key(row), {"methods": {}})["methods"]}
+            for row in old["rows"]
+        ],
+        "methods": old["methods"] | new["methods"],
+        "drift": old.get("drift", {}) | new.get("drift", {}),
+        "absent": new["absent"],
+        "named": new["named"],
+        "added": [*old.get("added", []), added],
+    }
 
 
 def main(arguments: list[str] | None = None) -> Path:
@@ -380,39 +481,45 @@ def main(arguments: list[str] | None = None) -> Path:
     )
     name = "scoreboard" if options.model == "pair" else "scoreboard-smollm2"
     path = options.out or results.FOLDER / f"{name}.json"
+    if options.add and not path.is_file():
+        parser.error(f"--add: {path} is not there yet")
     asked = {k: v for k, v in vars(options).items() if k not in ("minutes", "out", "work")}
     asked |= {"machine": stamp["machine"], "versions": stamp["versions"]}
     bench = made(options, methods)
     state = {"start": timing.machine_state()}
-    record: dict = {
-        "model": options.model,
-        "clock": options.clock,
-        "threads": torch.get_num_threads(),
-        "gamma": GAMMA,
-        "new_tokens": options.new_tokens,
-        "prompts_per_kind": options.prompts,
-        "lengths": [],
-        "methods": {n: described(n, each, options) for n, each in methods.items()},
-    }
+    record = known(methods, options)
     swept = {name: methods[name] for name in SWEPT if name in methods}
     parts = {"rows": bench}
-    if swept and options.lengths:
+    if swept and options.lengths and not options.add:
         parts["lengths"] = made(options, swept, gammas=options.lengths, temperatures=(1.0,))
     shares = {"rows": 0.8, "lengths": 0.2} if "lengths" in parts else {"rows": 1.0}
+    plains = partial(plain.others, options.model, options.new_tokens, stops=tuple(bench.stops))
+    beside = {"rows": plains, "lengths": lambda temperature: {}}
     files = []
-    with mock.patch.object(speculation, "perf_counter", CLOCKS[options.clock]):
+    clock = CLOCKS[options.clock]
+    with (
+        mock.patch.object(speculation, "perf_counter", clock),
+        mock.patch.object(hugging_face, "perf_counter", clock),
+    ):
         for part, each in parts.items():
+            stem = f"{path.stem}-{part}{'-added' * options.add}"
             try:
-                kept = Kept(options.work / f"{path.stem}-{part}.jsonl", asked)
+                kept = Kept(options.work / f"{stem}.jsonl", asked)
             except ValueError as error:
                 parser.error(str(error))
             minutes = options.minutes and shares[part] * options.minutes
-            record[part] = every_setting(each, kept, minutes, measure)
+            how = partial(measure, plains=beside[part])
+            record[part] = every_setting(each, kept, minutes, how)
             files.append(kept.path)
     if options.model == "pair":
         record["drift"] = drifts(bench, methods)
     record["state"] = state | {"end": timing.machine_state()}
-    results.save(path, stamp, rounded(record))
+    record = rounded(record)
+    if options.add:
+        old = json.loads(path.read_text(encoding="utf-8"))
+        record = joined(old, record, stamp)
+        stamp = {name: record.pop(name) for name in results.STAMP}
+    results.save(path, stamp, record)
     for file in files:
         file.unlink()
     print(f"written to {path}")

@@ -98,14 +98,19 @@ SCHEMAS = {
                 lossless=TRUTH,
                 bytes=NUMBER,
                 minutes=MAYBE,
+                trained=TRUTH,
             )
         ),
+        absent={"type": "object", "additionalProperties": TEXT},
+        named=each({"type": ["string", "array"]}),
         rows=rows(
             fields(
                 domain=TEXT,
                 temperature=NUMBER,
                 turns=NUMBER,
-                plain=fields(seconds=NUMBER, round=NUMBER),
+                plain=fields(
+                    seconds=NUMBER, round=NUMBER, tokens_per_second=each(NUMBER), best=TEXT
+                ),
                 methods=each(
                     fields(
                         name=TEXT,
@@ -114,12 +119,15 @@ SCHEMAS = {
                         nodes=NUMBER,
                         tau=SPREAD,
                         positions=rows(NUMBER, 0),
+                        conditional=rows(MAYBE, 0),
                         empty=NUMBER,
                         used=NUMBER,
                         c=NUMBER,
                         verify=NUMBER,
                         overhead=NUMBER,
+                        tokens_per_second=NUMBER,
                         speedup=SPREAD,
+                        over_best=SPREAD,
                         formula=MAYBE,
                         from_costs=NUMBER,
                         same=NUMBER,

@@ -13,7 +13,8 @@ from specdec_lite.measure.results import Recording
 from specdec_lite.viz.interactive import Interactive
 
 TARGETS = {"pair": "the shipped pair", "smollm2": "SmolLM2"}
-AVERAGED = ("tau", "alpha", "used", "c", "same")
+AVERAGED = ("tau", "alpha", "used", "c", "verify", "overhead", "same", "empty")
+SPEEDS = ("speedup", "over_best", "formula", "ceiling", "tokens_per_second")
 
 
 def cell(entry: dict, plain: float, greedy: bool) -> dict:
@@ -22,26 +23,39 @@ def cell(entry: dict, plain: float, greedy: bool) -> dict:
     plain: what a round of plain decoding costs, in units of T(1). ceiling: the speedup that τ would
     allow if nothing but the pass took time. `same` says something of greedy text only.
     """
-    figures = {name: entry[name]["value"] for name in ("tau", "alpha", "speedup")}
-    others = {name: entry[name] for name in ("used", "c", "formula", "positions")}
+    figures = {name: entry[name]["value"] for name in ("tau", "alpha", "speedup", "over_best")}
+    others = {
+        name: entry[name]
+        for name in (
+            *("used", "c", "verify", "overhead", "empty", "formula", "tokens_per_second"),
+            *("positions", "conditional"),
+        )
+    }
     return (
         figures
         | others
         | {
             "interval": entry["speedup"]["interval"],
+            "held": held(entry["speedup"]["value"], entry["formula"]),
             "ceiling": entry["tau"]["value"] * plain / entry["verify"],
             "same": entry["same"] if greedy else None,
         }
     )
 
 
+def held(speedup: float, formula: float | None) -> float | None:
+    """Measured ÷ predicted, where the formula predicts."""
+    return speedup / formula if formula else None
+
+
 def average(cells: Sequence[dict]) -> dict:
-    """Of several kinds of text: the geometric mean of the speedups, the mean of the rest."""
+    """Of several kinds of text: the geometric mean of speeds and speedups, the mean of the rest."""
     known = lambda name: [each[name] for each in cells if each[name] is not None]
     means = {name: fmean(known(name)) if known(name) else None for name in AVERAGED}
-    speeds = {name: known(name) for name in ("speedup", "formula", "ceiling")}
+    speeds = {name: known(name) for name in SPEEDS}
     speed = {name: geometric_mean(found) if found else None for name, found in speeds.items()}
-    return means | speed | {"interval": None, "positions": []}
+    ratio = held(speed["speedup"], speed["formula"])
+    return means | speed | {"held": ratio, "interval": None, "positions": [], "conditional": []}
 
 
 def settings_of(recording: Recording) -> list[dict]:
@@ -80,7 +94,10 @@ def table_of(recording: Recording) -> list[dict]:
     rows = []
     for name, about in recording.data["methods"].items():
         moved = 0.0 if about["lossless"] else drift.get(name, {}).get("mean")
-        known = {key: about[key] for key in ("source", "chapter", "lossless", "bytes", "minutes")}
+        known = {
+            key: about[key]
+            for key in ("source", "chapter", "lossless", "bytes", "minutes", "trained")
+        }
         cells = [cell_of(name, setting) for setting in settings_of(recording)]
         rows.append({"name": name, **known, "drift": moved, "cells": cells})
     return rows

@@ -3,6 +3,7 @@ law of a rule's first token.
 """
 
 import json
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -13,9 +14,11 @@ from models_zoo import native, perturbed
 from registry import RULES
 from schemas import SCHEMAS
 
-from benchmarks import methods as listed, scoreboard
+from benchmarks import methods as listed, plain, scoreboard
 from benchmarks.methods import METHODS, Method, bytes_beside
-from specdec_lite import acceptance as a, drafters, results
+from benchmarks.named import NAMED
+from benchmarks.speed import Contender, ours
+from specdec_lite import TokenTree, acceptance as a, drafters, results, theory
 from specdec_lite.drafters import Drafter, ModelDrafter, PromptLookupDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.viz import Scoreboard
@@ -51,6 +54,41 @@ def test_rows_lead_to_their_chapters():
         assert (ROOT / f"{method.chapter}.ipynb").is_file(), name
         assert method.source in sources, name
         assert method.rule is None or name.endswith(f"× {method.rule.name}") or "noise" in name
+
+
+MAP = yaml.safe_load((ROOT / "book" / "map.yml").read_text("utf-8"))["methods"]
+NAMES = {name for row in MAP for name in row[3]}
+
+
+def unplaced(names: set[str], named: dict) -> list[str]:
+    """Names of the map that lead to no row of the scoreboard and to no sentence either."""
+    return sorted(
+        name
+        for name in names
+        if not (where := named.get(name))
+        or (len(where.split()) < 8 if isinstance(where, str) else not set(where) <= set(METHODS))
+    )
+
+
+def test_each_method_on_the_map_has_a_row_or_a_sentence():
+    assert unplaced(NAMES, NAMED) == [] and set(NAMED) == NAMES
+    assert unplaced(NAMES | {"a new one"}, NAMED) == ["a new one"]
+    assert unplaced({"REST"}, {"REST": ("no such row",)}) == ["REST"]
+    assert unplaced({"REST"}, {"REST": "Not here."}) == ["REST"]
+
+
+def test_a_method_runs_on_a_target_it_has_weights_for_or_says_why_not(tmp_path, monkeypatch):
+    for model in ("pair", "smollm2"):
+        here = {name for name, method in METHODS.items() if not method.why_not(model)}
+        assert {"prompt lookup", "EAGLE-1, a chain", "Jacobi"} <= here
+        assert all(METHODS[n].why_not(model).endswith(".") for n in set(METHODS) - here)
+    assert METHODS["draft model"].why_not("pair") == "" != METHODS["draft model"].why_not("smollm2")
+    monkeypatch.setattr(listed, "WEIGHTS", tmp_path)
+    (tmp_path / "new").mkdir()
+    trained = Method(lambda pair, g: None, "heads", "notebooks/11_eagle", weights="new")
+    assert trained.why_not("smollm2") == listed.NOT_TRAINED and trained.why_not("pair") == ""
+    (tmp_path / "new" / "smollm2").mkdir()
+    assert trained.why_not("smollm2") == ""
 
 
 def flattened(row):
@@ -109,6 +147,8 @@ def recorded(tmp_path, monkeypatch):
     rows = [[3, 1, 4, 1, 5, 9] * 3, [2, 7, 1, 8, 2, 8] * 3]
     rows = [[token % TARGET.vocab_size for token in row] for row in rows]
     monkeypatch.setattr(scoreboard, "texts", lambda model, count: {"one": rows, "two": rows})
+    twin = lambda model, *about, stops: {"twin": Contender(ours(TARGET, None, None, about[0], 0.0))}
+    monkeypatch.setattr(plain, "others", twin)
     words = "--prompts 2 --turns 2 --new-tokens 10".split()
     arguments = [*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "board.json")]
     return scoreboard.main(arguments), arguments
@@ -123,6 +163,13 @@ def test_a_whole_recording(recorded):
         itself = row["methods"]["draft model"]
         assert itself["alpha"]["value"] == 1 and itself["tau"]["value"] > 2
         assert itself["positions"][0] == 1 and itself["empty"] == 0 and itself["levels"] == 4
+        assert set(itself["conditional"]) == {1.0}
+        rates = row["plain"]["tokens_per_second"]
+        assert set(rates) == {"plain", "twin"} and rates[row["plain"]["best"]] == max(
+            rates.values()
+        )
+        over = itself["over_best"]["value"] / itself["speedup"]["value"]
+        assert over == pytest.approx(rates["plain"] / max(rates.values()), rel=2e-3)
         is_lossy_row = "draft model × lenient(0.6)" in row["methods"]
         assert is_lossy_row == (row["temperature"] > 0)
         if row["temperature"] == 0:
@@ -144,11 +191,11 @@ def test_a_setting_that_is_done_is_not_measured_again(recorded, monkeypatch):
     measured = []
     real = scoreboard.measure
 
-    def counted(bench, setting, deadline):
+    def counted(bench, setting, *rest, **named):
         measured.append(setting)
         if len(measured) == 3:
             raise KeyboardInterrupt
-        return real(bench, setting, deadline)
+        return real(bench, setting, *rest, **named)
 
     monkeypatch.setattr(scoreboard, "measure", counted)
     with pytest.raises(KeyboardInterrupt):
@@ -168,9 +215,49 @@ def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
     assert {row["attempts"] for row in again} == {scoreboard.ATTEMPTS}
 
 
+def test_rows_are_added_to_a_recording_that_was_measured_alike(recorded, capsys):
+    path, arguments = recorded
+    before = json.loads(path.read_text(encoding="utf-8"))
+    scoreboard.main([*arguments, "--add", "--methods", "prompt lookup"])
+    after = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(after, SCHEMAS["scoreboard"])
+    assert after["command"] == before["command"] and after["lengths"] == before["lengths"]
+    assert [each["methods"] for each in after["added"]] == [["prompt lookup"]]
+    assert "--add" in after["added"][0]["command"]
+    for old, new in zip(before["rows"], after["rows"]):
+        assert list(old["methods"]) == list(new["methods"])
+        assert old["methods"]["draft model"] == new["methods"]["draft model"]
+        assert old["methods"]["prompt lookup"] != new["methods"]["prompt lookup"]  # another clock
+    stamp = {name: after[name] for name in results.STAMP}
+    for name, value in (("new_tokens", 11), ("clock", "cpu"), ("machine", "another")):
+        with pytest.raises(ValueError, match=f"{name} is .*: must be"):
+            scoreboard.joined({**before, name: value}, after, stamp)
+    with pytest.raises(ValueError, match="is no setting"):
+        scoreboard.joined({**before, "rows": before["rows"][1:]}, after, stamp)
+
+
+def test_acceptance_by_level_counts_what_was_drafted():
+    step = lambda accepted, drafted: SimpleNamespace(
+        accepted=accepted, tree=TokenTree.chain([0] * drafted)
+    )
+    found = scoreboard.by_position([step(2, 2), step(1, 2), step(1, 1), step(0, 0)], 3)
+    assert found["positions"] == [1.0, 1 / 3, 0.0]
+    assert found["conditional"] == [1.0, 0.5, None]  # one of the two that drafted a second
+
+
+def test_the_formula_takes_the_lengths_that_were_drafted():
+    improvement = theory.walltime_improvement(0.8, 4, 0.1)
+    assert scoreboard.predicted(0.8, [4, 4], 0.4) == pytest.approx(improvement)
+    assert scoreboard.predicted(0.8, [0, 0], 0.0) == 1
+    mixed = scoreboard.predicted(0.8, [4, 0], 0.2)
+    assert mixed == pytest.approx((theory.expected_tokens(0.8, 4) + 1) / 2 / 1.2)
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
+        ("--add", "--add: needs --methods"),
+        ("--add --methods Jacobi --out nowhere.json", "is not there yet"),
         ("--methods nothing", "must be among draft model"),
         ("--prompts 1", "--prompts: must be at least 2"),
         ("--new-tokens 4", "--new-tokens: must be at least 10"),
@@ -180,7 +267,7 @@ def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
     ],
 )
 def test_bad_options_are_refused(words, message, monkeypatch, capsys):
-    monkeypatch.setattr(scoreboard, "METHODS", SMALL)
+    monkeypatch.setattr(scoreboard, "METHODS", SMALL | {"Jacobi": METHODS["Jacobi"]})
     with pytest.raises(SystemExit):
         scoreboard.main(words.split())
     assert message in capsys.readouterr().err

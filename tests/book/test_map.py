@@ -83,3 +83,20 @@ def test_the_catalogue_cites_what_is_in_the_bibliography():
         for key in group.split(",")
     }
     assert cited - keys == set()
+
+
+def unlisted(pages: dict[str, str], bibliography: str) -> dict[str, list[str]]:
+    """{page: arXiv numbers that it links and the bibliography lacks}."""
+    link = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d{4}\.\d{4,5})")
+    missing = {page: set(link.findall(text)) for page, text in pages.items()}
+    listed = set(link.findall(bibliography))
+    return {page: sorted(ids - listed) for page, ids in missing.items() if ids - listed}
+
+
+def test_each_paper_that_a_page_links_is_in_the_bibliography():
+    files = [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "book").glob("*.md")]
+    pages = {path.name: path.read_text("utf-8") for path in files}
+    bibliography = (ROOT / "book" / "references.bib").read_text("utf-8")
+    assert unlisted(pages, bibliography) == {}
+    without = bibliography.replace("arxiv.org/abs/2211.17192", "arxiv.org/abs/0000.00000")
+    assert unlisted(pages, without)["20_claims.ipynb"] == ["2211.17192"]

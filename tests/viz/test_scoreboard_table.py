@@ -26,11 +26,16 @@ def entry(name, speedup, tau=2.0):
         "tau": spread(tau),
         "alpha": {"value": None, "interval": None} if name == "copy" else spread(0.7),
         "speedup": spread(speedup),
+        "over_best": spread(speedup / 1.25),
+        "tokens_per_second": 100 * speedup,
+        "overhead": 0.1,
+        "empty": 0.25,
         "used": 0.5,
         "c": 0.1,
         "verify": 1.0,
         "formula": None if name == "copy" else 1.5,
         "positions": [0.8, 0.5],
+        "conditional": [0.8, None],
         "same": 1.0,
     }
 
@@ -49,7 +54,8 @@ SPEEDS = {
 DATA = {
     "methods": {
         name: dict(
-            source=source, chapter=chapter, lossless=lossless, bytes=size, minutes=3.0, rule=None
+            **dict(source=source, chapter=chapter, lossless=lossless, bytes=size, rule=None),
+            **dict(minutes=None if name == "copy" else 3.0, trained=name != "copy"),
         )
         for name, (source, chapter, lossless, size) in ABOUT.items()
     },
@@ -83,7 +89,9 @@ def test_a_recording_becomes_rows_and_settings():
     assert (code["speedup"], prose["speedup"]) == (2.0, 1.0)
     assert code["ceiling"] == pytest.approx(2.2)  # τ of a round over a pass, in plain rounds
     assert code["same"] == 1.0 and at_1[1]["same"] is None and at_1[2] is None
-    assert rows["copy"]["cells"][0]["alpha"] is None
+    assert code["over_best"] == pytest.approx(1.6) and code["held"] == pytest.approx(2 / 1.5)
+    assert together["held"] == pytest.approx(2**0.5 / 1.5)
+    assert rows["copy"]["cells"][0]["alpha"] is rows["copy"]["cells"][0]["held"] is None
     assert rows["draft × typical"]["cells"][:3] == [None] * 3
     assert [row["drift"] for row in board.rows] == [0.0, 0.0, 0.0, 0.2]
 
@@ -131,6 +139,16 @@ def test_sizes_are_said_in_their_unit():
     assert said == ["0 B", "215 B", "4.3 kB", "262 kB", "5.1 MB", "25 MB"]
 
 
+def test_training_is_none_or_in_minutes_or_was_not_noted():
+    said = [ask("trained", *row) for row in ((3.4, {}), (None, {"trained": True}), (None, {}))]
+    assert said == ["3 min", "not noted", "none"]
+
+
+def test_a_chapter_is_named_by_its_number():
+    pages = "05_draft_then_verify", "07b_better_rule", "15_token_trees", "a2_blockwise_heads"
+    assert [ask("page", page) for page in pages] == ["5", "7b", "15", "blockwise heads"]
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_sorted_filtered_and_chosen(mounted, width, theme):
@@ -151,6 +169,13 @@ def test_sorted_filtered_and_chosen(mounted, width, theme):
     says(page, ".sdl-task-state", "Another row")
     says(page, ".sdl-summary", "heads, code, temperature 1: 0.80×")
     says(page, ".sdl-summary", "measured ÷ predicted is 0.53")  # .8 against 1.5
+    says(page, ".sdl-summary", "quickest plain decoder of the machine it is 0.64×, at 80.0 tokens")
+    says(page, ".sdl-summary", "drafted nothing in 25 % of the rounds")
+    says(
+        page,
+        ".sdl-summary",
+        "80 %, 50 % accepted 1, … 2 and more; given the drafts before, 80 %, –",
+    )
     says(page, ".sdl-summary", "It holds 6.0 MB, after 3 minutes of training.")
     page.get_by_role("button", name="copy", exact=True).click()
     says(page, ".sdl-task-state", "Solved")

@@ -15,8 +15,15 @@ const sized = (value) => {
   return `${number.toFixed(number < 10 && unit > 1 ? 1 : 0)} ${name}`;
 };
 
+// Minutes of training; null where nothing is trained, or where nobody wrote them down.
+const trained = (value, row) =>
+  value !== null ? `${value.toFixed(0)} min` : row.trained ? "not noted" : "none";
+
 const formulas = {
   sized,
+  trained,
+  // What a chapter's link says: its number, for an appendix its name.
+  page: (name) => /^0?([1-9]\d*b?)_/.exec(name)?.[1] ?? name.replace(/^a\d_/, "").replaceAll("_", " "),
   // Rows that pass the filters.
   shown: (rows, source, law) =>
     rows.filter(
@@ -48,11 +55,13 @@ const COLUMNS = [
   { key: "source", head: "drafts from", text: String },
   { key: "lossless", head: "text's law", text: (value) => (value ? "the target's" : "changed") },
   { key: "speedup", head: "× plain", text: fixed(2), down: true },
+  { key: "over_best", head: "× best plain", text: fixed(2), down: true },
   { key: "tau", head: "τ", text: fixed(2), down: true },
   { key: "alpha", head: "accepted ÷ tested", text: fixed(2), down: true },
   { key: "used", head: "emitted ÷ verified", text: fixed(2), down: true },
   { key: "c", head: "c", text: fixed(2) },
   { key: "formula", head: "by the formula", text: fixed(2), down: true },
+  { key: "held", head: "measured ÷ formula", text: fixed(2), down: true },
   {
     key: "same",
     head: "same text",
@@ -60,6 +69,7 @@ const COLUMNS = [
     down: true,
   },
   { key: "bytes", head: "holds", text: sized },
+  { key: "minutes", head: "training", text: trained },
 ];
 const COSTS = {
   bytes: { label: "bytes held beside the target", log: true, text: sized },
@@ -78,17 +88,31 @@ function summary(row, where) {
     : row.drift === null
       ? "The text's law is changed; by how much was not measured."
       : `The law of a token moves by ${row.drift.toFixed(3)} on average.`;
-  const positions = row.positions?.length
-    ? ` Of the rounds that drafted, ${row.positions.map((share) => `${Math.round(100 * share)} %`).join(", ")} accepted 1${row.positions.length > 1 ? `, … ${row.positions.length}` : ""} and more.`
-    : "";
   const above = isAbove(row)
     ? ` τ allows ${times(row.ceiling)} at most, so what is above it is noise of the clock.`
     : "";
   const predicted = row.formula
-    ? ` The formula says ${times(row.formula)}; measured ÷ predicted is ${(row.speedup / row.formula).toFixed(2)}.`
+    ? ` The formula says ${times(row.formula)}; measured ÷ predicted is ${fixed(2)(row.held)}.`
     : "";
-  const training = row.minutes === null ? "" : `, after ${row.minutes.toFixed(0)} minutes of training`;
-  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above}${predicted} ${law}${positions} It holds ${sized(row.bytes)}${training}.`;
+  const training =
+    row.minutes === null
+      ? row.trained
+        ? ", after training of which no time was noted"
+        : ""
+      : `, after ${row.minutes.toFixed(0)} minutes of training`;
+  const best = ` Against the quickest plain decoder of the machine it is ${times(row.over_best)}, at ${row.tokens_per_second.toFixed(1)} tokens a second.`;
+  const costs = ` Its pass costs ${row.verify.toFixed(2)} plain ones, and what is neither draft nor pass ${row.overhead.toFixed(2)}.`;
+  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above}${best}${predicted}${costs} ${law}${byPosition(row)} It holds ${sized(row.bytes)}${training}.`;
+}
+
+const shares = (values) => values.map((share) => (share === null ? NONE : `${Math.round(100 * share)} %`));
+
+function byPosition({ positions, conditional, empty }) {
+  const idle = empty ? ` It drafted nothing in ${shares([empty])[0]} of the rounds.` : "";
+  if (!positions?.length) return idle;
+  const reach = positions.length > 1 ? `1, … ${positions.length}` : "1";
+  const given = conditional.length > 1 ? `; given the drafts before, ${shares(conditional).join(", ")}` : "";
+  return `${idle} Of the rounds that drafted, ${shares(positions).join(", ")} accepted ${reach} and more${given}.`;
 }
 
 function taskState(chosen, best, fastest) {
@@ -191,8 +215,9 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
 // A link where the book's pages are; a name where a notebook runs.
 function chapterLink(chapter) {
   const name = chapter.replace(/^notebooks\//, "");
+  const label = formulas.page(name);
   const isPage = globalThis.location?.pathname.endsWith(".html");
-  return isPage ? make("a", { href: `${name}.html` }, name) : make("span", {}, name);
+  return isPage ? make("a", { href: `${name}.html` }, label) : make("span", {}, label);
 }
 
 function render({ model, el }) {
@@ -290,7 +315,7 @@ function render({ model, el }) {
         line.append(
           make("th", { scope: "row" }, name),
           ...COLUMNS.slice(1).map(({ key, text }) =>
-            make("td", {}, text(row[key] ?? null) + (key === "speedup" && isAbove(row) ? " *" : "")),
+            make("td", {}, text(row[key] ?? null, row) + (key === "speedup" && isAbove(row) ? " *" : "")),
           ),
           make("td", {}, chapterLink(row.chapter)),
         );
