@@ -167,32 +167,46 @@ def measure(
     """α and agreement by depth on texts, by kind and over all: the first on what was sampled at
     temperature 1, the second on greedy text.
     """
-    kinds = {"all": list(texts)}
-    for text in texts:
-        kinds.setdefault(text.kind, []).append(text)
-    table = {}
-    for kind, some in kinds.items():
-        table[kind] = {}
-        for name, temperature in (("agrees", 0.0), ("alpha", 1.0)):
-            chosen = [text for text in some if text.temperature == temperature]
-            if chosen:
-                table[kind][name] = by_depth(head, target, chosen, name, size)
+    table: dict[str, dict] = {}
+    for name, temperature in (("agrees", 0.0), ("alpha", 1.0)):
+        chosen = [text for text in texts if text.temperature == temperature]
+        if chosen:
+            sums, counts = by_text(head, target, chosen, [name], size)
+            kinds = [text.kind for text in chosen]
+            for kind in ("all", *dict.fromkeys(kinds)):
+                some = torch.tensor([kind in ("all", own) for own in kinds])
+                table.setdefault(kind, {})[name] = averages(sums[name][:, some], counts[:, some])
     return table
 
 
-def by_depth(head, target, texts: Sequence[Sample], name: str, size: int = 4) -> dict:
-    """The mean of what `acceptance_by_depth` calls `name`, at every depth, and its standard error
-    over texts.
+def by_text(
+    head: FeatureHead,
+    target: CausalLM,
+    texts: Sequence[Sample],
+    names: Sequence[str],
+    size: int = 4,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What `acceptance_by_depth` calls these names, summed over each text's own words, and how many
+    these are: [depths, texts].
     """
-    sums = torch.zeros(DEPTHS, 0, dtype=torch.float64)
-    counts = torch.zeros(DEPTHS, 0, dtype=torch.float64)
-    for tokens, counted in batched(texts, size, DEPTHS + 1):
+    columns = sorted(range(len(texts)), key=lambda place: len(texts[place].ids))
+    made: dict[str, list[Tensor]] = {name: [] for name in (*names, "count")}
+    for tokens, counted in batched([texts[place] for place in columns], size, DEPTHS + 1):
         tokens, counted = tokens.to(target.device), counted.to(target.device)
         rows = acceptance_by_depth(head, target, tokens, counted, DEPTHS)
-        per = torch.stack([torch.bincount(r["text"], r[name].double(), len(tokens)) for r in rows])
-        number = torch.stack([torch.bincount(r["text"], minlength=len(tokens)) for r in rows])
-        sums = torch.cat((sums, per.cpu()), 1)
-        counts = torch.cat((counts, number.cpu().double()), 1)
+        for name, parts in made.items():
+            of = lambda row: None if name == "count" else row[name].double()
+            each = [torch.bincount(row["text"], of(row), len(tokens)) for row in rows]
+            parts.append(torch.stack(each).double().cpu())
+    back = torch.tensor(columns).argsort()
+    sums = {name: torch.cat(parts, 1)[:, back] for name, parts in made.items()}
+    return sums, sums.pop("count")
+
+
+def averages(sums: Tensor, counts: Tensor) -> dict:
+    """sums, counts [depths, texts] → at every depth the mean over tokens, and its standard error
+    over texts.
+    """
     mean = sums.sum(1) / counts.sum(1)
     residuals = (sums - mean[:, None] * counts).square().sum(1).sqrt() / counts.sum(1)
     return {
