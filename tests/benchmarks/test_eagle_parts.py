@@ -126,3 +126,18 @@ def test_the_recording_says_what_chapter_11_says_of_it():
     assert agrees["EAGLE-3"][0] < agrees["EAGLE-1"][0]
     likely = [bin for bin in results.load("eagle").data["reliability"] if bin["count"] >= 20]
     assert all(bin["accepted"] > bin["confidence"] for bin in likely)
+
+
+def test_the_recording_beside_smollm2_says_what_chapter_11_says_of_it():
+    data = results.load("eagle-smollm2").data
+    first, third = (data["heads"][name]["alpha"] for name in ("EAGLE-1", "EAGLE-3"))
+    apart = 1.96 * (first["error"][0] ** 2 + third["error"][0] ** 2) ** 0.5
+    assert first["mean"][0] - third["mean"][0] > apart
+    for alpha in (first, third):
+        assert 0.16 < 1 - alpha["mean"][3] / alpha["mean"][0] < 0.2
+    for key, value in (("texts", 5056), ("steps", 948)):
+        assert all(data["heads"][name][key] == value for name in ("EAGLE-1", "EAGLE-3"))
+    for method in data["served"].values():
+        assert method["same"] == method["texts"]
+        rows = zip(*(method[who][key] for who in ("ours", "vllm") for key in ("rates", "errors")))
+        assert all(abs(a - b) < 1.96 * (c**2 + d**2) ** 0.5 for a, c, b, d in rows)
