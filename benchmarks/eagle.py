@@ -10,6 +10,7 @@ results/eagle.json. Nothing here is asserted.
 
 import argparse
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -89,17 +90,19 @@ def rates(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> dict:
     return eagle.measure(head, target, texts.held_out)["all"]
 
 
-def vocabularies(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> list[dict]:
-    """α of the same head where it may draft the most frequent tokens alone."""
+def vocabularies(
+    head: FeatureHead, target: CausalLM, texts: eagle.Texts, sizes: Sequence[int]
+) -> list[dict]:
+    """α of the same head where it may draft its most frequent tokens alone."""
     rows = []
     chosen = [text for text in texts.held_out if text.temperature == 1]
-    sizes = [count for count in (64, 128, 256, 512, 1024) if count < target.vocab_size]
-    for count in (*sizes, target.vocab_size):
+    for count in sizes:
         fewer = copy.deepcopy(head)
         fewer.ids = eagle.frequent(texts.training, count, target.vocab_size).sort().values
+        sums, counts = eagle.by_text(fewer, target, chosen, ("alpha", "covered"))
         row = {"tokens": count}
-        for name in ("alpha", "covered"):
-            depth = eagle.by_depth(fewer, target, chosen, name)
+        for name, sum in sums.items():
+            depth = eagle.averages(sum, counts)
             row[name] = {"value": depth["mean"][0], "error": depth["error"][0]}
         rows.append(row)
     return rows
@@ -221,7 +224,8 @@ def main(arguments: list[str] | None = None) -> None:
         if name in shifts:
             paired[shifts[name]] = head
         if name == "EAGLE-1":
-            data["vocabulary"] = vocabularies(head, target, texts)
+            sizes = [size for size in (64, 128, 256, 512, 1024) if size < target.vocab_size]
+            data["vocabulary"] = vocabularies(head, target, texts, [*sizes, target.vocab_size])
             data["reliability"] = reliability(head, target, texts)
             data["shapes"] = shapes(
                 head, target, pair.tokenizer, options.new_tokens, options.prompts

@@ -45,6 +45,10 @@ PASSES = fields(
     seconds=each(rows(NUMBER, 3)),
 )
 ACCURACIES = rows(rows(NUMBER))
+BY_DEPTH = fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), tokens=rows(NUMBER, 4))
+VOCABULARY = fields(
+    tokens=NUMBER, alpha=fields(value=NUMBER, error=NUMBER), covered=fields(value=NUMBER)
+)
 SCHEMAS = {
     "round": fields(
         about=TEXT,
@@ -248,23 +252,18 @@ SCHEMAS = {
         requests=each(rows(fields(topic=TEXT, accepted=NUMBER, tested=NUMBER), 12)),
         curves=each(each(fields(alpha=rows(NUMBER, 12), gain=rows(SPREAD, 3)))),
     ),
+    "eagle-smollm2": fields(
+        heads=each(fields(command=TEXT, texts=NUMBER, alpha=BY_DEPTH, agrees=BY_DEPTH)),
+        vocabulary=rows(VOCABULARY),
+        decoded=each(fields(same=NUMBER, tau=SPREAD, speedup=SPREAD)),
+        served=each(fields(ours=fields(rounds=NUMBER, rates=rows(NUMBER)), version=TEXT)),
+    ),
     "eagle": fields(
         target=TEXT,
         texts=NUMBER,
         epochs=NUMBER,
-        heads=each(
-            fields(
-                agrees=fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), tokens=rows(NUMBER, 4)),
-                alpha=fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), tokens=rows(NUMBER, 4)),
-            )
-        ),
-        vocabulary=rows(
-            fields(
-                tokens=NUMBER,
-                alpha=fields(value=NUMBER, error=NUMBER),
-                covered=fields(value=NUMBER),
-            )
-        ),
+        heads=each(fields(agrees=BY_DEPTH, alpha=BY_DEPTH)),
+        vocabulary=rows(VOCABULARY),
         reliability=rows(fields(confidence=NUMBER, accepted=NUMBER, count=NUMBER)),
         shapes=rows(fields(draft=TEXT, temperature=NUMBER, tau=NUMBER, error=NUMBER), 8),
         example=fields(

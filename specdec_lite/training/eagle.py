@@ -18,7 +18,7 @@ from specdec_lite.drafters.feature_head import Eagle1Head, Eagle3Head, FeatureHe
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
-from specdec_lite.loading.weights import SHIPPED, fingerprint, save
+from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
 from specdec_lite.measure import results
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, given, train, windows
@@ -153,7 +153,8 @@ def fit(
     def loss(rows: Tensor) -> Tensor:
         step, turn = rows.tolist()
         tokens, counted = (part.to(target.device) for part in data[turn])
-        states = {layer: rows.float() for layer, rows in features(tokens).items()}
+        stored = features(tokens)
+        states = {layer: stored[layer].float() for layer in {*head.layers, "final"}}
         steps = recipe.steps if step >= late else 1
         return unrolled_loss(head, target, tokens, states, counted, recipe, steps)
 
@@ -166,32 +167,46 @@ def measure(
     """α and agreement by depth on texts, by kind and over all: the first on what was sampled at
     temperature 1, the second on greedy text.
     """
-    kinds = {"all": list(texts)}
-    for text in texts:
-        kinds.setdefault(text.kind, []).append(text)
-    table = {}
-    for kind, some in kinds.items():
-        table[kind] = {}
-        for name, temperature in (("agrees", 0.0), ("alpha", 1.0)):
-            chosen = [text for text in some if text.temperature == temperature]
-            if chosen:
-                table[kind][name] = by_depth(head, target, chosen, name, size)
+    table: dict[str, dict] = {}
+    for name, temperature in (("agrees", 0.0), ("alpha", 1.0)):
+        chosen = [text for text in texts if text.temperature == temperature]
+        if chosen:
+            sums, counts = by_text(head, target, chosen, [name], size)
+            kinds = [text.kind for text in chosen]
+            for kind in ("all", *dict.fromkeys(kinds)):
+                some = torch.tensor([kind in ("all", own) for own in kinds])
+                table.setdefault(kind, {})[name] = averages(sums[name][:, some], counts[:, some])
     return table
 
 
-def by_depth(head, target, texts: Sequence[Sample], name: str, size: int = 4) -> dict:
-    """The mean of what `acceptance_by_depth` calls `name`, at every depth, and its standard error
-    over texts.
+def by_text(
+    head: FeatureHead,
+    target: CausalLM,
+    texts: Sequence[Sample],
+    names: Sequence[str],
+    size: int = 4,
+) -> tuple[dict[str, Tensor], Tensor]:
+    """What `acceptance_by_depth` calls these names, summed over each text's own words, and how many
+    these are: [depths, texts].
     """
-    sums = torch.zeros(DEPTHS, 0, dtype=torch.float64)
-    counts = torch.zeros(DEPTHS, 0, dtype=torch.float64)
-    for tokens, counted in batched(texts, size, DEPTHS + 1):
+    columns = sorted(range(len(texts)), key=lambda place: len(texts[place].ids))
+    made: dict[str, list[Tensor]] = {name: [] for name in (*names, "count")}
+    for tokens, counted in batched([texts[place] for place in columns], size, DEPTHS + 1):
         tokens, counted = tokens.to(target.device), counted.to(target.device)
         rows = acceptance_by_depth(head, target, tokens, counted, DEPTHS)
-        per = torch.stack([torch.bincount(r["text"], r[name].double(), len(tokens)) for r in rows])
-        number = torch.stack([torch.bincount(r["text"], minlength=len(tokens)) for r in rows])
-        sums = torch.cat((sums, per.cpu()), 1)
-        counts = torch.cat((counts, number.cpu().double()), 1)
+        for name, parts in made.items():
+            of = lambda row: None if name == "count" else row[name].double()
+            each = [torch.bincount(row["text"], of(row), len(tokens)) for row in rows]
+            parts.append(torch.stack(each).double().cpu())
+    back = torch.tensor(columns).argsort()
+    sums = {name: torch.cat(parts, 1)[:, back] for name, parts in made.items()}
+    return sums, sums.pop("count")
+
+
+def averages(sums: Tensor, counts: Tensor) -> dict:
+    """sums, counts [depths, texts] → at every depth the mean over tokens, and its standard error
+    over texts.
+    """
     mean = sums.sum(1) / counts.sum(1)
     residuals = (sums - mean[:, None] * counts).square().sum(1).sqrt() / counts.sum(1)
     return {
@@ -211,6 +226,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocabulary", type=int, help="tokens that are drafted, most frequent first"
     )
+    parser.add_argument("--intermediate", type=int, help="width of its MLP; default: the target's")
     parser.add_argument("--texts", type=int, help="train on so many at most")
     parser.add_argument("--out", type=Path, help="folder for the weights")
     parser.add_argument(
@@ -240,23 +256,25 @@ def run(chosen: argparse.Namespace) -> None:
     name = NAMES[chosen.version]
     out = chosen.out or SHIPPED / name / chosen.target
     ids = frequent(training, chosen.vocabulary or VOCABULARY[chosen.target], target.vocab_size)
-    head = initialise(KINDS[chosen.version].beside(target, ids), target).to(target.device)
+    shape = {"intermediate_size": chosen.intermediate} if chosen.intermediate else {}
+    head = KINDS[chosen.version].beside(target, ids, **shape)
+    head = initialise(head, target).to(target.device)
     recipe = RECIPES["1" if chosen.version == "2" else chosen.version]
-    data = batched(training, chosen.batch, recipe.steps + 1)
+    data = batched(training, chosen.batch, DEPTHS + 1)
     steps = max(1, round(chosen.epochs * len(data)))
     plan = Plan(steps, chosen.rate, chosen.batch, warmup=max(1, steps // 20), weight_decay=0.0)
-    layers = tuple(dict.fromkeys((*head.layers, "final")))
+    # What any version reads: the target passes over a batch once for all of them.
+    layers = tuple(dict.fromkeys((*Eagle3Head.reads(target.num_layers), "final")))
     features = Features(target, chosen.work / "features", layers)
-    path = chosen.work / f"{name}-{fingerprint(target)}-{len(ids)}-{len(training)}-{steps}.pt"
+    sizes = f"{len(ids)}-{head.shape.intermediate_size}-{len(training)}-{steps}"
+    path = chosen.work / f"{name}-{fingerprint(target)}-{sizes}.pt"
     print(
         f"{len(training)} texts, {sum(int(c.sum()) for _, c in data)} tokens, {steps} steps",
         flush=True,
     )
     seconds = fit(head, target, data, features, recipe, plan, path)
-    head.requires_grad_(False)
-    save(out, head, target, head.config)
-    if target.dtype == torch.bfloat16:
-        head = head.to(torch.bfloat16)
+    save(out, head, target, head.config, bits=8)
+    stored = load(out, target, KINDS[chosen.version])
     stamp = results.stamp("a block on the target's features", command_line(chosen), chosen.device)
     report = {
         "target": fingerprint(target),
@@ -265,7 +283,7 @@ def run(chosen: argparse.Namespace) -> None:
         "steps": steps,
         "seconds": seconds,
         "recipe": asdict(recipe),
-        "held_out": measure(head, target, text.held_out),
+        "held_out": measure(stored, target, text.held_out),
     }
     results.save(out / "report.json", stamp, report)
     print(json.dumps(report["held_out"]["all"]))
@@ -280,6 +298,7 @@ def command_line(chosen: argparse.Namespace) -> str:
         "batch": 8,
         "rate": 1e-3,
         "vocabulary": None,
+        "intermediate": None,
         "texts": None,
         "device": "cpu",
     }

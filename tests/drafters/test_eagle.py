@@ -4,6 +4,7 @@ variants, which no output shows.
 
 import pytest
 import torch
+import torch.nn.functional as F
 from caches import contents
 from features_zoo import KINDS, random_head
 from models_zoo import PROMPT, native
@@ -13,6 +14,7 @@ from specdec_lite import TokenTree, generate, stream
 from specdec_lite.drafters import EagleDrafter, Growth, MtpDrafter
 from specdec_lite.drafters.feature_session import FeatureSession
 from specdec_lite.drafters.grow import confident
+from specdec_lite.engine.cache import additive
 from specdec_lite.loading.weights import save
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling, SeededRng
@@ -58,6 +60,10 @@ class Noted(FeatureSession):
 class NotedDrafter(EagleDrafter):
     session = Noted
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.hidden_layers = (0, 1, 2, "final")
+
     def start(self, context):
         return self.session(self.target, self.head, self.body, self.draft, context)
 
@@ -101,7 +107,7 @@ class Unshifted(Noted):
         return super()._score(tokens.roll(1), states, tree, cached)
 
 
-class LayerOff(Noted):
+class PlaceLate(Noted):
     """Reads every state of the target one place late."""
 
     def propose(self, context):
@@ -110,17 +116,48 @@ class LayerOff(Noted):
         return super().propose(type(context)(**{**fields(context), "scores": scores}))
 
 
+class LayerOff(Noted):
+    """Reads every state of the target one block early."""
+
+    early = {0: 0, 1: 0, "final": 2}
+
+    def propose(self, context):
+        read = context.scores.hidden
+        hidden = {layer: read[self.early[layer]] for layer in self.head.layers}
+        scores = type(context.scores)(context.scores.logits, hidden)
+        return super().propose(type(context)(**{**fields(context), "scores": scores}))
+
+
+class PairShort(Noted):
+    """Goes on from what spoke of the last token as if it had spoken of the next one."""
+
+    def _score(self, tokens, states, tree=None, cached=0):
+        logits, states = super()._score(tokens, states, tree, cached)
+        return logits, states.roll(1, 0) if tree is None else states
+
+
 def fields(context):
     return {name: getattr(context, name) for name in context.__dataclass_fields__}
 
 
-@pytest.mark.parametrize("broken", [Stale, Unshifted, LayerOff])
-def test_what_no_text_shows_is_seen_by_that_comparison(broken):
+BROKEN = [Unshifted, PlaceLate, LayerOff, PairShort]
+
+
+@pytest.mark.parametrize(
+    "broken, kind", [(Stale, "eagle1"), *((one, kind) for one in BROKEN for kind in KINDS)]
+)
+def test_what_no_text_shows_is_seen_by_that_comparison(broken, kind):
     plain = generate(TARGET, PROMPT, max_new_tokens=16).tokens
-    drafter = NotedDrafter(TARGET, random_head(TARGET), GROWTH)
+    drafter = NotedDrafter(TARGET, random_head(TARGET, kind), GROWTH)
     drafter.session = broken
     assert torch.equal(generate(TARGET, PROMPT, drafter, 16).tokens, plain)
-    assert apart("eagle1", broken) > 1e-3
+    assert apart(kind, broken) > 1e-3
+
+
+def test_a_training_whose_mask_is_off_by_one_is_seen_by_it_too(monkeypatch):
+    further = lambda seen, dtype: additive(seen | F.pad(seen, (1, -1)), dtype)
+    monkeypatch.setattr("specdec_lite.training.unroll.additive", further)
+    assert apart("eagle1") > 1e-3
 
 
 # Between rounds, and what the law is ------------------------------------------------------------
