@@ -247,7 +247,7 @@ def test_weights_in_a_folder_and_what_does_not_fit(tmp_path):
         BlockDiffusionDrafter(TARGET, head, 4)
     with pytest.raises(TypeError, match="head is a CausalLM: must be a BlockHead"):
         BlockDiffusionDrafter(TARGET, TARGET)
-    with pytest.raises(ValueError, match="correction is for 9 tokens: the target has 48"):
+    with pytest.raises(ValueError, match="correction is for 9 tokens: the rows are of 48"):
         MarkovDrafter(TARGET, random_heads(TARGET), random_correction(native(vocab_size=9)))
     with pytest.raises(TypeError, match="correction is a CausalLM: must be a Correction"):
         MarkovDrafter(TARGET, random_heads(TARGET), TARGET)
