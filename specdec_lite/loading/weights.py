@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 from specdec_lite.engine.models import CausalLM
 
 FILE = "weights.safetensors"
+BLOCKS = "Q8_0"
 SHIPPED = Path(__file__).parent.parent / "weights"
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -62,6 +65,7 @@ def save(
     target: CausalLM,
     config: dict,
     dtype: torch.dtype = torch.bfloat16,
+    bits: int = 16,
 ) -> Path:
     """Write a trained module to folder/weights.safetensors, whole or not at all.
 
@@ -71,10 +75,18 @@ def save(
         target: whose fingerprint is stored.
         config: what the module is built with again: arguments by name, as JSON can hold them.
         dtype: of the stored floating-point numbers; whole numbers stay as they are.
+        bits: 8 stores matrices whose rows are whole blocks of 32 numbers in GGUF's Q8_0, a byte
+            a number and a scale a block.
     """
-    own = module.state_dict().items()
-    weights = {name: cast(w.detach(), dtype) for name, w in own if name not in tied(module)}
+    if bits not in (8, 16):
+        raise ValueError(f"bits={bits!r}: must be 8 or 16")
+    again = tied(module)
+    own = {name: w.detach() for name, w in module.state_dict().items() if name not in again}
+    small = [name for name, weight in own.items() if bits == 8 and has_blocks(weight)]
+    weights = {name: packed(w) if name in small else cast(w, dtype) for name, w in own.items()}
     metadata = {"config": json.dumps(config), "target": fingerprint(target)}
+    if small:
+        metadata[BLOCKS] = json.dumps(small)
     return write(Path(folder) / FILE, weights, metadata)
 
 
@@ -97,7 +109,13 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
     try:
         with safe_open(file, "pt") as opened:
             metadata = opened.metadata() or {}
-            weights = {name: opened.get_tensor(name) for name in opened.keys()}
+            small = json.loads(metadata.get(BLOCKS, "[]"))
+            weights = {
+                name: unpacked(opened.get_tensor(name))
+                if name in small
+                else opened.get_tensor(name)
+                for name in opened.keys()
+            }
     except SafetensorError as error:
         raise ValueError(f"{named}: not a safetensors file ({error})") from None
     if not {"config", "target"} <= set(metadata):
@@ -172,6 +190,21 @@ def check_weights(weights: dict[str, Tensor], wanted: dict[str, Tensor], named: 
                 f"{named}: {name} has shape {tuple(weight.shape)}, this drafter's has"
                 f" {tuple(wanted[name].shape)}"
             )
+
+
+def has_blocks(weight: Tensor) -> bool:
+    """Whether it is a matrix of floating-point numbers whose rows are whole blocks of 32."""
+    return weight.is_floating_point() and weight.dim() == 2 and weight.shape[1] % 32 == 0
+
+
+def packed(weight: Tensor) -> Tensor:
+    """A matrix [m, n] in Q8_0: bytes [m, 34/32 · n]."""
+    return torch.from_numpy(quantize(weight.float().cpu().numpy(), GGMLQuantizationType.Q8_0))
+
+
+def unpacked(blocks: Tensor) -> Tensor:
+    """The matrix [m, n] of such bytes, in float32."""
+    return torch.from_numpy(dequantize(blocks.numpy(), GGMLQuantizationType.Q8_0))
 
 
 def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:

@@ -18,7 +18,7 @@ from specdec_lite.drafters.feature_head import Eagle1Head, Eagle3Head, FeatureHe
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
-from specdec_lite.loading.weights import SHIPPED, fingerprint, save
+from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
 from specdec_lite.measure import results
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, given, train, windows
@@ -153,7 +153,8 @@ def fit(
     def loss(rows: Tensor) -> Tensor:
         step, turn = rows.tolist()
         tokens, counted = (part.to(target.device) for part in data[turn])
-        states = {layer: rows.float() for layer, rows in features(tokens).items()}
+        stored = features(tokens)
+        states = {layer: stored[layer].float() for layer in {*head.layers, "final"}}
         steps = recipe.steps if step >= late else 1
         return unrolled_loss(head, target, tokens, states, counted, recipe, steps)
 
@@ -211,6 +212,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocabulary", type=int, help="tokens that are drafted, most frequent first"
     )
+    parser.add_argument("--intermediate", type=int, help="width of its MLP; default: the target's")
     parser.add_argument("--texts", type=int, help="train on so many at most")
     parser.add_argument("--out", type=Path, help="folder for the weights")
     parser.add_argument(
@@ -240,23 +242,25 @@ def run(chosen: argparse.Namespace) -> None:
     name = NAMES[chosen.version]
     out = chosen.out or SHIPPED / name / chosen.target
     ids = frequent(training, chosen.vocabulary or VOCABULARY[chosen.target], target.vocab_size)
-    head = initialise(KINDS[chosen.version].beside(target, ids), target).to(target.device)
+    shape = {"intermediate_size": chosen.intermediate} if chosen.intermediate else {}
+    head = KINDS[chosen.version].beside(target, ids, **shape)
+    head = initialise(head, target).to(target.device)
     recipe = RECIPES["1" if chosen.version == "2" else chosen.version]
-    data = batched(training, chosen.batch, recipe.steps + 1)
+    data = batched(training, chosen.batch, DEPTHS + 1)
     steps = max(1, round(chosen.epochs * len(data)))
     plan = Plan(steps, chosen.rate, chosen.batch, warmup=max(1, steps // 20), weight_decay=0.0)
-    layers = tuple(dict.fromkeys((*head.layers, "final")))
+    # What any version reads: the target passes over a batch once for all of them.
+    layers = tuple(dict.fromkeys((*Eagle3Head.reads(target.num_layers), "final")))
     features = Features(target, chosen.work / "features", layers)
-    path = chosen.work / f"{name}-{fingerprint(target)}-{len(ids)}-{len(training)}-{steps}.pt"
+    sizes = f"{len(ids)}-{head.shape.intermediate_size}-{len(training)}-{steps}"
+    path = chosen.work / f"{name}-{fingerprint(target)}-{sizes}.pt"
     print(
         f"{len(training)} texts, {sum(int(c.sum()) for _, c in data)} tokens, {steps} steps",
         flush=True,
     )
     seconds = fit(head, target, data, features, recipe, plan, path)
-    head.requires_grad_(False)
-    save(out, head, target, head.config)
-    if target.dtype == torch.bfloat16:
-        head = head.to(torch.bfloat16)
+    save(out, head, target, head.config, bits=8)
+    stored = load(out, target, KINDS[chosen.version])
     stamp = results.stamp("a block on the target's features", command_line(chosen), chosen.device)
     report = {
         "target": fingerprint(target),
@@ -265,7 +269,7 @@ def run(chosen: argparse.Namespace) -> None:
         "steps": steps,
         "seconds": seconds,
         "recipe": asdict(recipe),
-        "held_out": measure(head, target, text.held_out),
+        "held_out": measure(stored, target, text.held_out),
     }
     results.save(out / "report.json", stamp, report)
     print(json.dumps(report["held_out"]["all"]))
@@ -280,6 +284,7 @@ def command_line(chosen: argparse.Namespace) -> str:
         "batch": 8,
         "rate": 1e-3,
         "vocabulary": None,
+        "intermediate": None,
         "texts": None,
         "device": "cpu",
     }

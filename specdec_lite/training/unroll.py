@@ -122,26 +122,34 @@ def unrolled_loss(
     embedded = target.embed(tokens).to(truth.dtype)
     total = tokens.new_zeros((), dtype=truth.dtype)
     count = tokens.shape[1] - steps - 1
+    asked = counted.clone()
+    asked[:, :2] = False
+    if recipe.law or recipe.likeliest:
+        # Every pass asks for nearly the same laws.
+        laws = (features["final"][:, :-1][asked[:, 1:]] @ truth.T).float().softmax(-1)
     for step, output in enumerate(unroll(head, features, embedded, steps, recipe.detach)):
-        where = counted[:, step + 2 : step + 2 + count]
+        place = slice(step + 2, step + 2 + count)
+        where = asked[:, place]
         output = output[where]
-        feature = features["final"][:, step + 1 : step + 1 + count][where]
         logits = head.logits(output, rows).float()
         loss = total.new_zeros(())
         if recipe.feature:
+            feature = features["final"][:, step + 1 : step + 1 + count][where]
             loss = loss + recipe.feature * F.smooth_l1_loss(head.leave(output), feature)
         if recipe.law or recipe.likeliest:
-            p = (feature @ truth.T).float().softmax(-1)
+            inside = torch.zeros_like(asked)
+            inside[:, place] = True
+            p = laws[inside[asked]]
             loss = loss + recipe.law * F.cross_entropy(logits, p)
         if recipe.likeliest:
             top = p.topk(min(10, p.shape[-1]))
             found = logits.log_softmax(-1).gather(-1, top.indices)
             loss = loss - recipe.likeliest * (top.values * found).sum(-1).mean()
         if recipe.data:
-            following = tokens[:, step + 2 : step + 2 + count][where]
-            place = torch.searchsorted(head.ids, following).clamp(max=len(head.ids) - 1)
-            place = place.masked_fill(head.ids[place] != following, -100)
-            loss = loss + recipe.data * F.cross_entropy(logits, place)
+            following = tokens[:, place][where]
+            known = torch.searchsorted(head.ids, following).clamp(max=len(head.ids) - 1)
+            known = known.masked_fill(head.ids[known] != following, -100)
+            loss = loss + recipe.data * F.cross_entropy(logits, known)
         total = total + recipe.decay**step * loss
     return total
 
@@ -154,26 +162,27 @@ def acceptance_by_depth(
     counted one [N]: α at temperature 1, Σ min(p, q); whether p and q agree on the likeliest token;
     what of p the draft's vocabulary covers; q of that token; and row and text of each.
     """
-    layers = tuple(dict.fromkeys((*head.layers, "final")))
-    scores = target.score(tokens, target.new_cache(*tokens.shape), hidden_layers=layers)
+    scores = target.score(tokens, target.new_cache(*tokens.shape), hidden_layers=head.layers)
+    logits = scores.logits.float()
+    likeliest = logits.argmax(-1)
+    inside = (logits[..., head.ids] - logits.logsumexp(-1, keepdim=True)).exp()
     embedded = target.embed(tokens)
     count = tokens.shape[1] - steps - 1
-    found = []
+    depths = []
     for step, output in enumerate(unroll(head, scores.hidden, embedded, steps)):
         where = counted[:, step + 2 : step + 2 + count]
-        p = scores.logits[:, step + 1 : step + 1 + count][where].float().softmax(-1)
+        before = slice(step + 1, step + 1 + count)
+        p = inside[:, before][where]
         q = head.logits(output[where], head.rows(target)).float().softmax(-1)
-        best = head.ids[q.argmax(-1)]
-        inside = p[:, head.ids]
         text, row = where.nonzero().T
-        found.append(
+        depths.append(
             {
-                "alpha": torch.minimum(inside, q).sum(-1),
-                "agrees": best == p.argmax(-1),
-                "covered": inside.sum(-1),
+                "alpha": torch.minimum(p, q).sum(-1),
+                "agrees": head.ids[q.argmax(-1)] == likeliest[:, before][where],
+                "covered": p.sum(-1),
                 "confidence": q.amax(-1),
                 "text": text,
                 "row": row,
             }
         )
-    return found
+    return depths

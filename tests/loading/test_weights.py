@@ -80,6 +80,32 @@ def test_heads_are_stored_in_bfloat16_and_loaded_in_the_targets_dtype(dtype, tmp
         assert json.loads(opened.metadata()["config"]) == heads.config
 
 
+def test_eight_bits_a_number_are_asked_for_and_loaded_like_any_other(tmp_path):
+    """A number is off by half a step of its block of 32 (and its scale, by float16) at most; what
+    has no blocks is off by bfloat16.
+    """
+    target = native(dtype=torch.float32)
+    module = nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
+    with torch.no_grad():
+        module[0].weight[0] *= 100
+    build = lambda: nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
+    wide = save(tmp_path / "16", module, target, {}).stat().st_size
+    path = save(tmp_path / "8", module, target, {}, bits=8)
+    assert path.stat().st_size < wide - 0.9 * 64 * 48
+    again = load(path, target, build)
+    blocks = module[0].weight.view(48, 2, 32)
+    step = blocks.abs().amax(-1, keepdim=True) / 127
+    off = (again[0].weight.view(48, 2, 32) - blocks).abs()
+    assert again[0].weight.dtype == torch.float32 and (off <= 0.57 * step).all() and off.any()
+    for name in ("0.bias", "1.weight", "1.bias"):
+        stored = module.state_dict()[name].bfloat16().float()
+        assert again.state_dict()[name].equal(stored)
+    with pytest.raises(ValueError, match="bits=4: must be 8 or 16"):
+        save(tmp_path, module, target, {}, bits=4)
+    with pytest.raises(ValueError, match=r"0.weight has shape \(48, 64\), this drafter's has"):
+        load(path, target, lambda: nn.Sequential(nn.Linear(68, 48), nn.Linear(48, 3)))
+
+
 @pytest.mark.parametrize("folder, count", [(blockwise.SHIPPED, 7), (medusa.SHIPPED, 4)])
 def test_the_shipped_heads_are_such_files(folder, count):
     heads = load(folder, shipped().target, Heads)
