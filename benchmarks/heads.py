@@ -284,7 +284,13 @@ def main(arguments: list[str] | None = None) -> None:
     prompts = [tokenizer().encode(text) for text in chosen]
     for name, row in decoded(target, drafters, prompts, options.new_tokens).items():
         data["heads"][name]["decoded"] = row
-    usual = {**product.USUAL, "texts": product.TEXTS, "prompts": 12, "new-tokens": 48, "anew": False}
+    usual = {
+        **product.USUAL,
+        "texts": product.TEXTS,
+        "prompts": 12,
+        "new-tokens": 48,
+        "anew": False,
+    }
     del usual["rate"]
     words = ["python -m benchmarks.heads", *given(options, usual)]
     if options.only:

@@ -1,8 +1,8 @@
 """Extra prediction heads on a target's last hidden state.
 
-What lives here: the modules `Heads`, `PlainHeads` and `ExitHead`. What does not: drafting with them (`blockwise`,
-`medusa`, `early_exit`), training them (`training`), their file (`loading.weights`). Shapes: d hidden
-size, K heads, e width of a head's hidden layer.
+What lives here: the modules `Heads`, `PlainHeads` and `ExitHead`. What does not: drafting with them
+(`blockwise`, `medusa`, `early_exit`), training them (`training`), their file (`loading.weights`).
+Shapes: d hidden size, K heads, e width of a head's hidden layer.
 """
 
 import torch

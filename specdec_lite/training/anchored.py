@@ -178,7 +178,4 @@ def acceptance(
     if said is not target:
         best = words(head).ids[best]
     inside = p if said is target else p[..., words(head).ids]
-    return {
-        "alpha": torch.minimum(inside, q).sum(-1),
-        "agrees": (p.argmax(-1) == best).float(),
-    }
+    return {"alpha": torch.minimum(inside, q).sum(-1), "agrees": (p.argmax(-1) == best).float()}

@@ -25,7 +25,6 @@ from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
 from specdec_lite.measure import results
-from specdec_lite.training.eagle import RECIPES
 from specdec_lite.training.loop import given
 from specdec_lite.training.shared_text import Material
 
@@ -120,7 +119,7 @@ KINDS: dict[str, Kinds] = {
     },
     "smollm2": {
         "medusa": (plain, 4, 2e-3),
-        "block_diffusion": (wide_blocks, 4, 2e-3),
+        "block_diffusion": (wide_blocks, 4, 1e-3),
         "markov": (corrected, 4, 3e-3),
     },
 }
@@ -157,10 +156,8 @@ def gathered(chosen: argparse.Namespace) -> Material:
         chosen.work = chosen.work or Path(".work/heads")
         return Material.gather(chosen.work, whole("texts", chosen.texts, 16))
     chosen.work = chosen.work or cache_folder() / "eagle"
-    blocks = chosen.kind == "block_diffusion"
-    layers = (*(Eagle3Head.reads(30) if blocks else ()), "final")
-    room = RECIPES["3" if blocks else "1"].steps + 1
-    made = Material.smollm2(chosen.work, chosen.texts, layers, room)
+    version = "3" if chosen.kind == "block_diffusion" else "1"
+    made = Material.smollm2(chosen.work, chosen.texts, version)
     chosen.texts = whole("texts", len(made.texts.training), 16)
     return made
 
@@ -181,7 +178,8 @@ def run(chosen: argparse.Namespace) -> None:
     report = material.learn(head, depths, chosen.epochs, chosen.rate or rate, path)
     out = chosen.out or SHIPPED / chosen.kind / chosen.target
     stored = head["correction"] if chosen.kind == "markov" else head
-    save(out, stored, target, described(stored), torch.float16)
+    bits = 16 if chosen.target == "pair" else 8
+    save(out, stored, target, described(stored), torch.float16, bits)
     words = [f"python -m specdec_lite.training heads --kind {chosen.kind}", *asked]
     stamp = results.stamp(f"{chosen.kind} for {chosen.target}", " ".join(words))
     report = {"target": fingerprint(target), "texts": chosen.texts, **report}

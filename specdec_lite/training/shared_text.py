@@ -11,13 +11,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.engine.cache import Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.training.anchored import acceptance, anchored_loss, spoken_of
 from specdec_lite.training.eagle import (
-    Sample,
+    KINDS,
     Texts,
     batched,
     frequent,
@@ -27,6 +26,7 @@ from specdec_lite.training.eagle import (
 )
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.unroll import RECIPES
 
 LAYERS = (1, 3, 5, "final")
 ANCHORS = 32
@@ -93,15 +93,15 @@ class Material:
         return cls(pair.target, pair.draft, texts, Features(pair.target, work / "features", LAYERS))
 
     @classmethod
-    def smollm2(
-        cls, work: Path, count: int | None, layers: Sequence[Layer], room: int
-    ) -> "Material":
-        """SmolLM2 and its own text, `count` answers at most, in the batches of `training eagle`: with
-        the same layers and room a head of that family has their states stored already.
+    def smollm2(cls, work: Path, count: int | None, version: str) -> "Material":
+        """SmolLM2 and its own text, `count` answers at most, in the batches and with the layers of
+        EAGLE of this version: where that was trained in the same folder, all states are stored.
         """
         target, tokenizer = load_smollm2("cpu", "bfloat16")
         target.model.requires_grad_(False)
         texts = smollm2_texts(target, tokenizer, work, count)
+        layers = tuple(dict.fromkeys((*KINDS[version].reads(target.num_layers), "final")))
+        room = RECIPES[version].steps + 1
         return cls(target, None, texts, Features(target, work / "features", layers), room)
 
     def frequent(self, count: int) -> Tensor:
@@ -114,7 +114,7 @@ class Material:
         steps = max(1, round(epochs * len(data)))
         plan = Plan(steps, rate, BATCH, warmup=max(1, steps // 20), weight_decay=0.0)
         seconds = fit(head, self.target, data, self.features, depths, plan, path)
-        head.requires_grad_(False).to(self.target.dtype)
+        head.requires_grad_(False)
         return {"steps": steps, "seconds": seconds, "held_out": self.judge(head, depths)}
 
     def judge(self, head: nn.Module, depths: int) -> dict[str, dict]:
@@ -138,7 +138,8 @@ class Material:
         for tokens, counted in batched(chosen, BATCH, self.room):
             anchors = places(counted, depths)[::every]
             states = self.features(tokens)
-            each = acceptance(head, self.target, tokens, states, anchors, depths)[name]
+            with torch.autocast("cpu", torch.bfloat16, self.target.dtype == torch.bfloat16):
+                each = acceptance(head, self.target, tokens, states, anchors, depths)[name]
             ours = spoken_of(counted, anchors, depths).all(-1, keepdim=True)
             found.append(((each * ours).sum(1) / ours.sum(1))[ours.any(1)[:, 0]])
         return torch.cat(found).double()
