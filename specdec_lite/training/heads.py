@@ -150,14 +150,13 @@ def checkpoint(chosen: argparse.Namespace, name: str, target: CausalLM) -> Path:
 
 
 def gathered(chosen: argparse.Namespace) -> Material:
-    """What this run is trained with. EAGLE-1's stored states serve Medusa's heads, EAGLE-3's blocks."""
+    """What this run is trained with; the states that EAGLE's training stored serve all heads."""
     if chosen.target == "pair":
         chosen.texts = TEXTS if chosen.texts is None else chosen.texts
         chosen.work = chosen.work or Path(".work/heads")
         return Material.gather(chosen.work, whole("texts", chosen.texts, 16))
     chosen.work = chosen.work or cache_folder() / "eagle"
-    version = "3" if chosen.kind == "block_diffusion" else "1"
-    made = Material.smollm2(chosen.work, chosen.texts, version)
+    made = Material.smollm2(chosen.work, chosen.texts)
     chosen.texts = whole("texts", len(made.texts.training), 16)
     return made
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from specdec_lite.drafters.feature_head import Eagle3Head
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.training.anchored import acceptance, anchored_loss, spoken_of
 from specdec_lite.training.eagle import (
-    KINDS,
+    DEPTHS,
     Texts,
     batched,
     frequent,
@@ -26,7 +27,6 @@ from specdec_lite.training.eagle import (
 )
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan, train
-from specdec_lite.training.unroll import RECIPES
 
 LAYERS = (1, 3, 5, "final")
 ANCHORS = 32
@@ -93,16 +93,15 @@ class Material:
         return cls(pair.target, pair.draft, texts, Features(pair.target, work / "features", LAYERS))
 
     @classmethod
-    def smollm2(cls, work: Path, count: int | None, version: str) -> "Material":
+    def smollm2(cls, work: Path, count: int | None) -> "Material":
         """SmolLM2 and its own text, `count` answers at most, in the batches and with the layers of
-        EAGLE of this version: where that was trained in the same folder, all states are stored.
+        `training eagle`: where that was trained in the same folder, all states are stored.
         """
         target, tokenizer = load_smollm2("cpu", "bfloat16")
         target.model.requires_grad_(False)
         texts = smollm2_texts(target, tokenizer, work, count)
-        layers = tuple(dict.fromkeys((*KINDS[version].reads(target.num_layers), "final")))
-        room = RECIPES[version].steps + 1
-        return cls(target, None, texts, Features(target, work / "features", layers), room)
+        layers = tuple(dict.fromkeys((*Eagle3Head.reads(target.num_layers), "final")))
+        return cls(target, None, texts, Features(target, work / "features", layers), DEPTHS + 1)
 
     def frequent(self, count: int) -> Tensor:
         """The tokens [count] that the target writes most often, in rising order."""
