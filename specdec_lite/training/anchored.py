@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.feature_head import FeatureHead
 from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.hydra import HydraHeads
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.drafters.words import Speaker, Words, speaker
 from specdec_lite.engine.models import CausalLM
@@ -68,6 +69,14 @@ def _(head: MlpSpeculator, target, tokens, states, anchors, depths):
         state = head(head.again(state) if depth else state, known[..., depth])
         made.append(head.head(state))
     return torch.stack(made, 2)
+
+
+@rows.register
+def _(head: HydraHeads, target, tokens, states, anchors, depths):
+    state = states["final"][:, anchors - 1]
+    embedded = target.embed(before(tokens, anchors, depths))
+    made = [head(i, state, embedded[:, :, : i + 1]) for i in range(depths)]
+    return target.head(torch.stack(made, 2))
 
 
 @rows.register

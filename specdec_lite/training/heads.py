@@ -17,6 +17,7 @@ from specdec_lite.checks import whole
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.feature_head import Eagle3Head
 from specdec_lite.drafters.heads import PlainHeads, stored_heads
+from specdec_lite.drafters.hydra import HydraHeads
 from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.drafters.parallel import Correction
@@ -92,6 +93,11 @@ def corrected(material: Material) -> nn.Module:
     return nn.ModuleDict({"rows": heads, "correction": correction})
 
 
+def hydra(material: Material) -> nn.Module:
+    """Four heads in sequence."""
+    return HydraHeads(material.target.hidden_size, 4)
+
+
 def plain(material: Material) -> nn.Module:
     """Four of Medusa's heads with one matrix each."""
     made = PlainHeads(material.target.hidden_size, 4, WORDS)
@@ -116,6 +122,7 @@ KINDS: dict[str, Kinds] = {
         "pard": (pard, 4, 5e-4),
         "block_diffusion": (lambda material: blocks(material, 32), 7, 2e-3),
         "markov": (corrected, 4, 1e-2),
+        "hydra": (hydra, 4, 1e-3),
     },
     "smollm2": {
         "medusa": (plain, 4, 2e-3),
@@ -177,7 +184,7 @@ def run(chosen: argparse.Namespace) -> None:
     report = material.learn(head, depths, chosen.epochs, chosen.rate or rate, path)
     out = chosen.out or SHIPPED / chosen.kind / chosen.target
     stored = head["correction"] if chosen.kind == "markov" else head
-    bits = 16 if chosen.target == "pair" else 8
+    bits = 8 if chosen.target == "smollm2" or chosen.kind == "hydra" else 16
     save(out, stored, target, described(stored), torch.float16, bits)
     words = [f"python -m specdec_lite.training heads --kind {chosen.kind}", *asked]
     stamp = results.stamp(f"{chosen.kind} for {chosen.target}", " ".join(words))

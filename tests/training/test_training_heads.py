@@ -8,7 +8,13 @@ import jsonschema
 import pytest
 import torch
 from features_zoo import random_head
-from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
+from heads_zoo import (
+    random_blocks,
+    random_correction,
+    random_heads,
+    random_hydra,
+    random_speculator,
+)
 from models_zoo import native
 from safetensors.torch import load_file
 from schemas import SCHEMAS
@@ -17,6 +23,7 @@ from benchmarks import heads as recording
 from specdec_lite import generate
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
+    HydraDrafter,
     MarkovDrafter,
     MedusaDrafter,
     MlpSpeculatorDrafter,
@@ -48,6 +55,7 @@ MADE = {
         {"rows": random_heads(TARGET), "correction": random_correction(TARGET)}
     ),
     "speculator": lambda: random_speculator(TARGET),
+    "hydra": lambda: random_hydra(TARGET),
     "pard": lambda: native(vocab_size=41, seed=3, dtype=torch.float32).model,
     "blocks": lambda: random_blocks(TARGET),
     "corrected blocks": lambda: random_blocks(TARGET, rank=2),
@@ -76,7 +84,7 @@ def test_what_a_row_may_see(kind):
             seen = [True] * 3
         elif kind in ("blocks", "corrected blocks") and place == 9:
             seen = [True] * 3
-        elif kind == "speculator":
+        elif kind in ("speculator", "hydra"):
             seen = [9 <= place <= 9 + depth for depth in range(3)]
         elif kind in SEQUENTIAL:
             seen = [place == 9 + depth for depth in range(3)]
@@ -163,7 +171,7 @@ def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
     if kind == "markov":
         drafter = MarkovDrafter(TARGET, random_heads(TARGET, 4), load(folder, TARGET, Correction))
     else:
-        names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter}
+        names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter, "hydra": HydraDrafter}
         drafter = names.get(kind, BlockDiffusionDrafter).from_pretrained(TARGET, folder)
     assert drafter.shape().is_chain
     first = load_file(folder / "weights.safetensors")
