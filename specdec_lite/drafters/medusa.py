@@ -85,14 +85,15 @@ class MedusaDrafter(Drafter):
         """The heads in the folder `path`; None: those shipped for this target.
 
         tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and
-        lies beside them.
+        lies beside them, or a chain where none does.
         """
         model("target", target)
         folder = shipped(SHIPPED.parent, target) if path is None else path
         heads = load(folder, target, stored_heads)
-        return cls(
-            target, heads, TokenTree(**load_report(folder)["tree"]) if tree is None else tree
-        )
+        if tree is None:
+            stored = load_report(folder).get("tree")
+            tree = TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)
+        return cls(target, heads, tree)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:
