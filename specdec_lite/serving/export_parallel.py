@@ -28,29 +28,27 @@ def export_medusa(
     Args:
         folder: made where it is missing.
         heads: with one matrix each, all that vLLM's blocks have; it takes the likeliest token of
-            every head, a chain.
-        target: whose vocabulary projection goes with them, its rows for their words.
+            every head, a chain, and of all tokens, not only their words: version 0.32 has a
+            token_map for these, and refuses files that hold one.
+        target: whose vocabulary projection goes with them.
         dtype: of the stored weights.
 
     Raises ValueError for other heads.
     """
     if not isinstance(heads, PlainHeads):
         raise ValueError(f"heads is a {type(heads).__name__}: must be PlainHeads")
-    ids = heads.words.ids.cpu()
     config = {
         "architectures": ["MedusaModel"],
         "model_type": "medusa",
         "hidden_size": target.hidden_size,
         "vocab_size": target.vocab_size,
-        "truncated_vocab_size": len(ids),
+        "truncated_vocab_size": target.vocab_size,
         "num_heads": heads.count,
         "num_hidden_layers": 1,
         "original_lm_head": True,
     }
     tensors = {f"blocks.{i}.layers.0.weight": matrix.T for i, matrix in enumerate(heads.up)}
-    tensors["lm_heads.0.weight"] = Speaker(target, heads.words).rows
-    if len(ids) < target.vocab_size:
-        tensors["token_map"] = ids
+    tensors["lm_heads.0.weight"] = target.backend.head.weight.detach()
     return written(folder, config, tensors, dtype)
 
 
