@@ -41,7 +41,7 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.training import heads as product
 from specdec_lite.training.eagle import initialise as initialise_block
 from specdec_lite.training.loop import given
-from specdec_lite.training.shared_text import Material, by_text
+from specdec_lite.training.shared_text import Material
 
 DEPTHS = 4
 RANK = 32
@@ -50,31 +50,33 @@ RANK = 32
 def medusa(width: int) -> Callable:
     """Four heads of this width, which begin as copies of the target's own."""
 
-    def build(target: CausalLM, draft: CausalLM) -> nn.Module:
+    def build(material: Material) -> nn.Module:
         torch.manual_seed(0)
-        return Heads(target.hidden_size, DEPTHS, width)
+        return Heads(material.target.hidden_size, DEPTHS, width)
 
     return build
 
 
-def medusa_corrected(target: CausalLM, draft: CausalLM) -> nn.Module:
+def medusa_corrected(material: Material) -> nn.Module:
     """The same, narrower by the bytes of the correction that is trained with them."""
-    rows = medusa(429)(target, draft)
-    return nn.ModuleDict({"rows": rows, "correction": Correction(target.vocab_size, RANK)})
+    correction = Correction(material.target.vocab_size, RANK)
+    return nn.ModuleDict({"rows": medusa(429)(material), "correction": correction})
 
 
-def eagle(target: CausalLM, draft: CausalLM) -> nn.Module:
+def eagle(material: Material) -> nn.Module:
     """EAGLE's block, narrower, trained for the target's law alone."""
+    target = material.target
     return initialise_block(Eagle1Head.beside(target, intermediate_size=640), target)
 
 
-def shipped_medusa(target: CausalLM, draft: CausalLM) -> nn.Module:
+def shipped_medusa(material: Material) -> nn.Module:
     """Medusa's heads as they ship, of other bytes and another training."""
-    return load(MEDUSA, target, Heads)
+    return load(MEDUSA, material.target, Heads)
 
 
-def shipped_eagle(target: CausalLM, draft: CausalLM) -> nn.Module:
+def shipped_eagle(material: Material) -> nn.Module:
     """EAGLE's head as it ships, likewise."""
+    target = material.target
     return load(shipped(WEIGHTS / "eagle1", target), target, Eagle1Head)
 
 
@@ -95,7 +97,7 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
     ),
     "block diffusion, corrected": (
-        product.KINDS["block_diffusion"][0],
+        product.KINDS["pair"]["block_diffusion"][0],
         7,
         2e-3,
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
@@ -239,7 +241,7 @@ def gained(without: np.ndarray, with_it: np.ndarray) -> list[dict]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heads")
-    parser.add_argument("--texts", type=int, default=product.USUAL["texts"])
+    parser.add_argument("--texts", type=int, default=product.TEXTS)
     parser.add_argument("--epochs", type=float, default=product.USUAL["epochs"])
     parser.add_argument("--prompts", type=int, default=12, help="to decode")
     parser.add_argument("--new-tokens", type=int, default=48)
@@ -259,7 +261,7 @@ def main(arguments: list[str] | None = None) -> None:
     drafters: dict[str, Drafter] = {"the pair's draft": ModelDrafter(draft, DEPTHS)}
     for name in options.only or HEADS:
         build, depths, rate, made = HEADS[name]
-        head = build(target, draft)
+        head = build(material)
         entry = {"parameters": sum(weight.numel() for weight in head.parameters())}
         if name in SHIPPED and not options.anew:
             head, trained = as_shipped(SHIPPED[name], head, target)
@@ -269,7 +271,7 @@ def main(arguments: list[str] | None = None) -> None:
             entry |= material.learn(head, depths, options.epochs, rate, path)
         entry["held_out"] = material.judge(head, depths)
         data["heads"][name] = entry
-        rates[name] = by_text(head, target, material.texts.held_out, material.features, depths, 1.0)
+        rates[name] = material.by_text(head, depths, 1.0)
         drafters[name] = made(target, head)
         print(name, entry, flush=True)
     data["gained"] = {
@@ -282,7 +284,13 @@ def main(arguments: list[str] | None = None) -> None:
     prompts = [tokenizer().encode(text) for text in chosen]
     for name, row in decoded(target, drafters, prompts, options.new_tokens).items():
         data["heads"][name]["decoded"] = row
-    usual = {**product.USUAL, "prompts": 12, "new-tokens": 48, "anew": False}
+    usual = {
+        **product.USUAL,
+        "texts": product.TEXTS,
+        "prompts": 12,
+        "new-tokens": 48,
+        "anew": False,
+    }
     del usual["rate"]
     words = ["python -m benchmarks.heads", *given(options, usual)]
     if options.only:

@@ -10,6 +10,7 @@ from text_laws import model_named
 from specdec_lite import generate
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.hydra import HydraHeads
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.drafters.parallel import Correction
 
@@ -59,6 +60,10 @@ def drawn(module, target, scale, seed=8):
 
 def random_speculator(target, width=8, depth=3):
     return drawn(MlpSpeculator(target.hidden_size, target.vocab_size, width, depth), target, 0.6)
+
+
+def random_hydra(target, count=3):
+    return drawn(HydraHeads(target.hidden_size, count), target, 0.3)
 
 
 def random_correction(target, rank=2):

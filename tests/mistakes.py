@@ -841,18 +841,31 @@ TRAINING = [
         lambda right, prompt, rounds: [prompt + kept for kept, refused in rounds if refused],
         "the text grows",
     ),
-    (training.check_written, lambda right, p, drawn, handed: p, "both rows are one"),
     (
-        training.check_written,
-        lambda right, p, drawn, handed: (
-            np.array(drawn) * np.minimum(1, np.array(p) / np.array(handed))
+        training.check_blocks,
+        lambda right, alpha, beta, k, passes, c: (
+            right(alpha, beta, k, passes, 0) / (1 + k * passes * c)
         ),
-        "kept tokens alone",
+        "paid once",
     ),
     (
-        training.check_written,
-        lambda right, p, drawn, handed: training._written(p, drawn, handed, again=True),
-        "exceeds the row",
+        training.check_blocks,
+        lambda right, alpha, beta, k, passes, c: (
+            (right(alpha, beta, k, passes, 0) - 1) / (1 + passes * c)
+        ),
+        "one token more",
+    ),
+    (
+        training.check_blocks,
+        lambda right, alpha, beta, k, passes, c: right(beta, alpha, k, passes, c),
+        "exchanged",
+    ),
+    (
+        training.check_blocks,
+        lambda right, alpha, beta, k, passes, c: training._blocks(
+            alpha, beta, k, passes, c, anew=False
+        ),
+        "begins anew",
     ),
 ]
 

@@ -9,7 +9,7 @@ import broken
 import torch
 from broken import grow
 from features_zoo import random_head
-from heads_zoo import random_blocks, random_correction, random_speculator
+from heads_zoo import random_blocks, random_correction, random_hydra, random_speculator
 from models_zoo import (
     PROMPT,
     GrownDrafter,
@@ -32,6 +32,7 @@ from specdec_lite.drafters import (
     EarlyExitDrafter,
     Growth,
     HashPoolDrafter,
+    HydraDrafter,
     JacobiDrafter,
     LayerSkipDrafter,
     LookaheadDrafter,
@@ -246,6 +247,7 @@ DRAFTERS = {
         target, random_head(target, "eagle3"), Growth(2, 3, 5)
     ),
     "multi-token prediction": lambda target: MtpDrafter(target, random_head(target, "mtp"), 3),
+    "Hydra's heads": lambda target: HydraDrafter(target, random_hydra(target)),
     "the MLP speculator": lambda target: MlpSpeculatorDrafter(target, random_speculator(target)),
     "PARD": lambda target: PardDrafter(perturbed(target), 3),
     "block diffusion": lambda target: BlockDiffusionDrafter(target, random_blocks(target)),

@@ -10,6 +10,7 @@ from specdec_lite.drafters.eagle import EagleDrafter
 from specdec_lite.drafters.early_exit import EarlyExitDrafter
 from specdec_lite.drafters.grow import Growth, grow
 from specdec_lite.drafters.hash_pool import HashPoolDrafter
+from specdec_lite.drafters.hydra import HydraDrafter
 from specdec_lite.drafters.jacobi import JacobiDrafter
 from specdec_lite.drafters.layer_skip import LayerSkipDrafter
 from specdec_lite.drafters.lengths import Length
@@ -52,6 +53,7 @@ __all__ = [
     "LayerSkipDrafter",
     "Length",
     "LookaheadDrafter",
+    "HydraDrafter",
     "MarkovDrafter",
     "MedusaDrafter",
     "MergedDrafter",

@@ -12,6 +12,7 @@ from torch import Tensor
 from specdec_lite import checks
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.parallel import ParallelSession, check_correction
+from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.native import NativeStorage
 from specdec_lite.loading.weights import SHIPPED, load, shipped
@@ -34,11 +35,12 @@ class BlockDiffusionDrafter(Drafter):
             raise TypeError(f"head is a {type(head).__name__}: must be a BlockHead")
         if head.config.hidden_size != target.hidden_size:
             raise ValueError(
-                f"head reads states of size {head.config['hidden_size']}, the target's have size"
+                f"head reads states of size {head.config.hidden_size}, the target's have size"
                 f" {target.hidden_size}"
             )
+        self.speaker = speaker(target, head.words)
         if head.correction is not None:
-            check_correction(head.correction, target)
+            check_correction(head.correction, self.speaker)
         self.head = head
         most = head.size - 1
         self.gamma = most if gamma is None else checks.whole("gamma", gamma, 1, most)
@@ -73,6 +75,8 @@ class BlockSession(ParallelSession):
         self.target = drafter.target
         self.head = drafter.head
         self.correction = drafter.head.correction
+        self.words = drafter.head.words
+        self.speaker = drafter.speaker
         room = len(context.tokens) + context.wanted + self.head.size
         self.storage = NativeStorage(self.head, 1, room)
         self.known = 0
@@ -88,7 +92,7 @@ class BlockSession(ParallelSession):
         place = slice(self.known, self.known + head.size)
         anchor = self.target.embed(context.tokens[-1:])[None]
         states = head.fill(anchor, past, *(table[place] for table in angles), self.known)
-        return self.target.head(states[0, 0, :count])
+        return self.speaker.head(states[0, 0, :count])
 
     def cut(self, length: int) -> None:
         self.known = min(self.known, length - 1)

@@ -11,11 +11,14 @@ from torch import Tensor, nn
 
 from specdec_lite.drafters.feature_head import FIXED, shape_for
 from specdec_lite.drafters.parallel import Correction
+from specdec_lite.drafters.words import Words
 from specdec_lite.engine.cache import Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Norm, Transformer, TransformerConfig, rotate, store
 
 Past = Sequence[tuple[Tensor, Tensor]]
+FREE = ("num_layers", "qk_norm")
+"""What may differ here of what is fixed for the EAGLE family."""
 
 
 class BlockHead(Transformer):
@@ -26,6 +29,7 @@ class BlockHead(Transformer):
         size: places of a block: the last token of the text and s − 1 masks.
         target_vocabulary: of the correction, if there is one.
         rank: of the correction; 0: none.
+        words: how many of the target's tokens it says; 0: all.
         shape: the fields of a `TransformerConfig`.
 
     A place sees the text before its block, and its whole block. What is not trained, the embeddings
@@ -33,9 +37,15 @@ class BlockHead(Transformer):
     """
 
     def __init__(
-        self, layers: Sequence[Layer], size: int, target_vocabulary: int, rank: int = 0, **shape
+        self,
+        layers: Sequence[Layer],
+        size: int,
+        target_vocabulary: int,
+        rank: int = 0,
+        words: int = 0,
+        **shape,
     ):
-        fixed = {name: value for name, value in FIXED.items() if name != "num_layers"}
+        fixed = {name: value for name, value in FIXED.items() if name not in FREE}
         super().__init__(TransformerConfig(**shape | fixed | {"vocab_size": 1, "tied": True}))
         width = self.config.hidden_size
         self.layers = tuple(layers)
@@ -43,18 +53,30 @@ class BlockHead(Transformer):
         self.head = nn.Identity()
         self.fuse = nn.Linear(len(self.layers) * width, width, bias=False)
         self.inputs = Norm(width, self.config.norm_eps)
-        self.correction = Correction(target_vocabulary, rank) if rank else None
+        self.words = Words(words) if words else None
+        said = words or target_vocabulary
+        self.correction = Correction(said, rank, others=bool(words)) if rank else None
         self.own = {"size": size, "target_vocabulary": target_vocabulary, "rank": rank}
+        self.own |= {"words": words} if words else {}
 
     @classmethod
-    def beside(cls, target: CausalLM, size: int = 8, rank: int = 0, **shape) -> "BlockHead":
-        """An untrained one for a target, in float32, of two layers. shape: other sizes, as a
-        `TransformerConfig` names them.
+    def beside(
+        cls,
+        target: CausalLM,
+        size: int = 8,
+        rank: int = 0,
+        words: int = 0,
+        layers: Sequence[Layer] | None = None,
+        **shape,
+    ) -> "BlockHead":
+        """An untrained one for a target, in float32, of two layers. layers: None: those of `reads`.
+        shape: other sizes, as a `TransformerConfig` names them.
         """
         usual = shape_for(target)
         most = {"num_layers": 2, "max_positions": usual.max_positions + size}
         sizes = asdict(replace(usual, **most | shape))
-        return cls(cls.reads(target.num_layers), size, target.vocab_size, rank, **sizes)
+        layers = cls.reads(target.num_layers) if layers is None else layers
+        return cls(layers, size, target.vocab_size, rank, words, **sizes)
 
     @staticmethod
     def reads(num_layers: int) -> tuple[Layer, ...]:
@@ -68,9 +90,9 @@ class BlockHead(Transformer):
     @property
     def sizes(self) -> dict:
         """What one of these sizes is built with."""
-        shape = {k: v for k, v in asdict(self.config).items() if k not in (*FIXED, "vocab_size")}
-        layers = {"layers": list(self.layers), "num_layers": self.config.num_layers}
-        return shape | layers | self.own
+        bound = ({*FIXED} - {*FREE}) | {"vocab_size"}
+        shape = {name: value for name, value in asdict(self.config).items() if name not in bound}
+        return shape | {"layers": list(self.layers)} | self.own
 
     def inject(
         self, states: Sequence[Tensor], past: Past, cos: Tensor, sin: Tensor, start: int
@@ -85,6 +107,7 @@ class BlockHead(Transformer):
             weight = block.qkv.weight[block.heads * size :]
             pairs = F.linear(text, weight).unflatten(-1, (-1, size)).transpose(1, 2)
             k, v = pairs.split_with_sizes((heads, heads), dim=1)
+            k = k if block.k_norm is None else block.k_norm(k)
             store(stored, rotate(k, cos, sin), v, start)
 
     def fill(

@@ -1,8 +1,8 @@
 """Extra prediction heads on a target's last hidden state.
 
-What lives here: the modules `Heads` and `ExitHead`. What does not: drafting with them (`blockwise`,
-`medusa`, `early_exit`), training them (`training`), their file (`loading.weights`). Shapes: d hidden
-size, K heads, e width of a head's hidden layer.
+What lives here: the modules `Heads`, `PlainHeads` and `ExitHead`. What does not: drafting with them
+(`blockwise`, `medusa`, `early_exit`), training them (`training`), their file (`loading.weights`).
+Shapes: d hidden size, K heads, e width of a head's hidden layer.
 """
 
 import torch
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite.checks import model, same_device
+from specdec_lite.drafters.words import Words
 from specdec_lite.engine.models import CausalLM
 
 
@@ -25,6 +26,7 @@ class Heads(nn.Module):
 
     def __init__(self, hidden_size: int, count: int, width: int | None = None):
         super().__init__()
+        self.words: Words | None = None
         width = width or hidden_size
         self.up = nn.Parameter(torch.randn(count, hidden_size, width) * hidden_size**-0.5)
         self.down = nn.Parameter(torch.zeros(count, width, hidden_size))
@@ -46,6 +48,34 @@ class Heads(nn.Module):
         """hidden [..., d] → [..., K, d], or only the heads of `which`."""
         inner = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
         return hidden[..., None, :] + torch.einsum("...ke,ked->...kd", inner, self.down[which])
+
+
+class PlainHeads(Heads):
+    """The same with one matrix a head, x + SiLU(W x), as engines serve Medusa's: they begin as
+    copies of the target's own head, too. words: how many of its tokens they say.
+
+    Source: Cai et al. 2024, section 2.1.1 (there with a vocabulary projection for each head).
+    """
+
+    def __init__(self, hidden_size: int, count: int, words: int):
+        nn.Module.__init__(self)
+        self.up = nn.Parameter(torch.zeros(count, hidden_size, hidden_size))
+        self.words = Words(words)
+
+    @property
+    def config(self) -> dict[str, int]:
+        sizes = {"hidden_size": self.hidden_size, "count": self.count}
+        return sizes | {"words": len(self.words.ids)}
+
+    def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
+        """hidden [..., d] → [..., K, d], or only the heads of `which`."""
+        added = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
+        return hidden[..., None, :] + added
+
+
+def stored_heads(**config) -> Heads:
+    """Untrained heads of the kind that this config is of."""
+    return PlainHeads(**config) if "words" in config else Heads(**config)
 
 
 class ExitHead(Heads):

@@ -8,9 +8,10 @@ from pathlib import Path
 from torch import Tensor
 
 from specdec_lite.checks import model, whole
-from specdec_lite.drafters.heads import Heads, check_heads, check_target
+from specdec_lite.drafters.heads import Heads, check_heads, check_target, stored_heads
 from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
 from specdec_lite.drafters.parallel import Correction, ParallelSession, check_correction
+from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import SHIPPED, load, shipped
 from specdec_lite.speculation import Context, Drafter, Shape
@@ -32,7 +33,8 @@ class MarkovDrafter(Drafter):
         self, target: CausalLM, heads: Heads, correction: Correction, gamma: int | None = None
     ):
         check_heads(heads, target)
-        check_correction(correction, target)
+        self.speaker = speaker(target, heads.words)
+        check_correction(correction, self.speaker)
         self.target = target
         self.heads = heads
         self.correction = correction
@@ -48,7 +50,8 @@ class MarkovDrafter(Drafter):
         model("target", target)
         where = shipped(SHIPPED / "markov", target) if path is None else path
         correction = load(where, target, Correction)
-        return cls(target, load(MEDUSA, target, Heads), correction, gamma)
+        heads = load(shipped(MEDUSA.parent, target), target, stored_heads)
+        return cls(target, heads, correction, gamma)
 
     def start(self, context: Context) -> "MarkovSession":
         return MarkovSession(self)
@@ -67,7 +70,8 @@ class MarkovSession(ParallelSession):
         super().__init__(drafter.gamma)
         self.drafter = drafter
         self.correction = drafter.correction
+        self.words = drafter.heads.words
 
     def rows(self, context: Context, count: int) -> Tensor:
         hidden = context.scores.hidden["final"][0, -1]
-        return self.drafter.target.head(self.drafter.heads(hidden, slice(count)))
+        return self.drafter.speaker.head(self.drafter.heads(hidden, slice(count)))

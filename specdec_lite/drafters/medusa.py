@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import model
-from specdec_lite.drafters.heads import Heads, check_heads, check_target
+from specdec_lite.drafters.heads import Heads, check_heads, check_target, stored_heads
+from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load, shipped
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
 
-SHIPPED = Path(__file__).parent.parent / "weights" / "medusa"
+SHIPPED = WEIGHTS / "medusa" / "pair"
 
 
 def load_report(folder: str | Path = SHIPPED) -> dict:
@@ -61,6 +62,7 @@ class MedusaDrafter(Drafter):
         depth = tree.depth.tolist()
         self.target = target
         self.heads = heads
+        self.speaker = speaker(target, heads.words)
         self.tree = tree
         self.levels = max(depth, default=-1) + 1
         self.ranks = max(tree.tokens.tolist(), default=-1) + 1
@@ -68,10 +70,11 @@ class MedusaDrafter(Drafter):
             raise ValueError(
                 f"tree has {self.levels} levels: there are {heads.count} heads, one for each level"
             )
-        if len(tree) and (int(tree.tokens.min()) < 0 or self.ranks > target.vocab_size):
+        said = self.speaker.vocab_size
+        if len(tree) and (int(tree.tokens.min()) < 0 or self.ranks > said):
             raise ValueError(
                 f"tree holds ranks {int(tree.tokens.min())} … {self.ranks - 1}: they must be in 0 …"
-                f" {target.vocab_size - 1}"
+                f" {said - 1}"
             )
         self.hidden_layers = ("final",) if len(tree) else ()
 
@@ -79,25 +82,25 @@ class MedusaDrafter(Drafter):
     def from_pretrained(
         cls, target: CausalLM, path: str | Path | None = None, tree: TokenTree | None = None
     ) -> "MedusaDrafter":
-        """The heads in the folder `path` (None: the shipped ones, which belong to the shipped
-        pair's target).
+        """The heads in the folder `path`; None: those shipped for this target.
 
         tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and
-        lies beside them.
+        lies beside them, or a chain where none does.
         """
         model("target", target)
-        folder = SHIPPED if path is None else path
-        heads = load(folder, target, Heads)
-        return cls(
-            target, heads, TokenTree(**load_report(folder)["tree"]) if tree is None else tree
-        )
+        folder = shipped(SHIPPED.parent, target) if path is None else path
+        heads = load(folder, target, stored_heads)
+        if tree is None:
+            stored = load_report(folder).get("tree")
+            tree = TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)
+        return cls(target, heads, tree)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:
         """Hidden states "final" [..., d] → logits [..., levels, V] of the first `levels` heads
-        (None: of all).
+        (None: of all), or over the tokens that they say.
         """
-        return self.target.head(self.heads(hidden, slice(levels)))
+        return self.speaker.head(self.heads(hidden, slice(levels)))
 
     def start(self, context: Context) -> "MedusaSession":
         return MedusaSession(self)
@@ -126,4 +129,6 @@ class MedusaSession(Session):
             return NOTHING
         self.passes += 1
         logits = drafter.logits(context.scores.hidden["final"][0, -1], drafter.levels)
-        return Proposal(drafter.tree.fill(logits.topk(drafter.ranks).indices))
+        best = logits.topk(drafter.ranks).indices
+        words = drafter.heads.words
+        return Proposal(drafter.tree.fill(best if words is None else words.ids[best]))

@@ -1,7 +1,7 @@
 """Checks for the exercises on training drafts. How a check works: `exercises.check.check`.
 
-What lives here: the loss that acceptance asks for, the places a draft learns from, what is written
-when another row is handed over than was drawn from.
+What lives here: the loss that acceptance asks for, the places a draft learns from, what blocks of
+several tokens a pass are worth.
 """
 
 import math
@@ -19,11 +19,7 @@ ROUNDS = [
     (1, [(0, True), (0, True)]),
     (7, [(3, False), (1, True)]),
 ]
-ROWS = [
-    ([0.9, 0.1], [0.8, 0.2], [0.5, 0.5]),
-    ([0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]),
-    ([0.5, 0.5], [0.25, 0.75], [0.5, 0.5]),
-]
+BLOCKS = [(0.8, 0.5, 2, 2, 0.1), (0.75, 0.4, 3, 2, 0.25), (0.7, 0.7, 1, 4, 0.1)]
 
 
 def _variation(p: Sequence[float], q: Sequence[float]) -> float:
@@ -87,40 +83,45 @@ def check_places(fn: Callable[[int, list], Sequence[int]]) -> Outcome:
     )
 
 
-def _written(
-    p: Sequence[float], drawn: Sequence[float], handed: Sequence[float], again: bool = False
-) -> list[float]:
-    """again: a refused token is drawn anew from p."""
-    kept = [d * min(1.0, a / h) for a, d, h in zip(p, drawn, handed)]
-    missing = [max(0.0, a - h) for a, h in zip(p, handed)]
-    total = sum(missing)
-    rest = [m / total for m in missing] if total and not again else list(p)
-    return [k + (1 - sum(kept)) * r for k, r in zip(kept, rest)]
+def _blocks(alpha: float, beta: float, k: int, passes: int, c: float, anew: bool = True) -> float:
+    """anew: every block begins with a token that has seen all words before it, not only the first."""
+    expected, chance = 1.0, 1.0
+    for place in range(k * passes):
+        chance *= alpha if place == 0 or (anew and place % k == 0) else beta
+        expected += chance
+    return expected / (1 + passes * c)
 
 
-def check_written(fn: Callable[[list[float], list[float], list[float]], Sequence]) -> Outcome:
-    """fn(p, drawn, handed) → the law of the token that is written, when a token is drawn from
-    `drawn` and the rule is handed `handed`.
+def check_blocks(fn: Callable[[float, float, int, int, float], float]) -> Outcome:
+    """fn(alpha, beta, k, passes, c) → the speedup of a draft that drafts k tokens with each of its
+    passes: a block's first token is kept at rate alpha, its others at rate beta, and a pass costs c.
+
+    Source: Gao et al. 2024, arXiv 2412.12639 (Falcon's blocks).
     """
     return check(
         fn,
-        _written,
-        ROWS,
+        _blocks,
+        BLOCKS,
         [
             Mistake(
-                lambda p, drawn, handed: list(p),
-                "that is what is written when both rows are one. Go through the two ways in which"
-                " a token can be written: kept, or recovered.",
+                lambda alpha, beta, k, passes, c: (
+                    _blocks(alpha, beta, k, passes, c) * (1 + passes * c) / (1 + k * passes * c)
+                ),
+                "a pass drafts k tokens and is paid once: passes · c, not one c for every token.",
             ),
             Mistake(
-                lambda p, drawn, handed: [d * min(1.0, a / h) for a, d, h in zip(p, drawn, handed)],
-                "those are the kept tokens alone, and do not sum to 1: something is recovered in"
-                " the rest of the cases.",
+                lambda alpha, beta, k, passes, c: (
+                    _blocks(alpha, beta, k, passes, c) - 1 / (1 + passes * c)
+                ),
+                "every round writes one token more than it accepts.",
             ),
             Mistake(
-                lambda p, drawn, handed: _written(p, drawn, handed, again=True),
-                "after a refusal nothing is drawn from p itself: what is recovered comes from"
-                " where p exceeds the row that was handed over.",
+                lambda alpha, beta, k, passes, c: _blocks(beta, alpha, k, passes, c),
+                "the rates are exchanged: the first token of a block has seen all words before it.",
+            ),
+            Mistake(
+                lambda alpha, beta, k, passes, c: _blocks(alpha, beta, k, passes, c, False),
+                "every block begins anew with a token that has seen all words before it.",
             ),
         ],
     )

@@ -193,17 +193,17 @@ def check_weights(weights: dict[str, Tensor], wanted: dict[str, Tensor], named: 
 
 
 def has_blocks(weight: Tensor) -> bool:
-    """Whether it is a matrix of floating-point numbers whose rows are whole blocks of 32."""
-    return weight.is_floating_point() and weight.dim() == 2 and weight.shape[1] % 32 == 0
+    """Whether these are matrices of floating-point numbers whose rows are whole blocks of 32."""
+    return weight.is_floating_point() and weight.dim() > 1 and weight.shape[-1] % 32 == 0
 
 
 def packed(weight: Tensor) -> Tensor:
-    """A matrix [m, n] in Q8_0: bytes [m, 34/32 · n]."""
+    """A matrix [..., n] in Q8_0: bytes [..., 34/32 · n]."""
     return torch.from_numpy(quantize(weight.float().cpu().numpy(), GGMLQuantizationType.Q8_0))
 
 
 def unpacked(blocks: Tensor) -> Tensor:
-    """The matrix [m, n] of such bytes, in float32."""
+    """The matrix [..., n] of such bytes, in float32."""
     return torch.from_numpy(dequantize(blocks.numpy(), GGMLQuantizationType.Q8_0))
 
 

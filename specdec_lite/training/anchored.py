@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.feature_head import FeatureHead
 from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.hydra import HydraHeads
 from specdec_lite.drafters.mlp_state import MlpSpeculator
+from specdec_lite.drafters.words import Speaker, Words, speaker
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.training.pass_rows import chains
@@ -25,13 +27,14 @@ from specdec_lite.training.unroll import unroll
 @singledispatch
 def rows(
     head: nn.Module | CausalLM,
-    target: CausalLM,
+    target: CausalLM | Speaker,
     tokens: Tensor,
     states: dict,
     anchors: Tensor,
     depths: int,
 ) -> Tensor:
-    """Logits [B, A, K, V] behind anchors [A] (each ≥ 1) of texts [B, n].
+    """Logits [B, A, K, V] behind anchors [A] (each ≥ 1) of texts [B, n]; over the head's words,
+    where it says no others and `target` is their `Speaker`.
 
     states: the target's hidden states [B, n, d] by layer. TypeError for a head of no known kind.
     """
@@ -54,7 +57,7 @@ def _(head: Heads, target, tokens, states, anchors, depths):
 def _(head: nn.ModuleDict, target, tokens, states, anchors, depths):
     """A parallel head ("rows") with its correction ("correction"), as `drafters.markov` has them."""
     made = rows(head["rows"], target, tokens, states, anchors, depths)
-    return made + head["correction"](before(tokens, anchors, depths))
+    return made + head["correction"](heard(tokens, anchors, depths, words(head)))
 
 
 @rows.register
@@ -66,6 +69,14 @@ def _(head: MlpSpeculator, target, tokens, states, anchors, depths):
         state = head(head.again(state) if depth else state, known[..., depth])
         made.append(head.head(state))
     return torch.stack(made, 2)
+
+
+@rows.register
+def _(head: HydraHeads, target, tokens, states, anchors, depths):
+    state = states["final"][:, anchors - 1]
+    embedded = target.embed(before(tokens, anchors, depths))
+    made = [head(i, state, embedded[:, :, : i + 1]) for i in range(depths)]
+    return target.head(torch.stack(made, 2))
 
 
 @rows.register
@@ -109,7 +120,18 @@ def _(head: BlockHead, target, tokens, states, anchors, depths):
     made = target.head(filled)
     if head.correction is None:
         return made
-    return made + head.correction(before(tokens, anchors, depths))
+    return made + head.correction(heard(tokens, anchors, depths, head.words))
+
+
+def words(head: nn.Module | CausalLM) -> Words | None:
+    """The words that a head says where it says not all tokens."""
+    return getattr(head["rows"] if isinstance(head, nn.ModuleDict) else head, "words", None)
+
+
+def heard(tokens: Tensor, anchors: Tensor, depths: int, words: Words | None) -> Tensor:
+    """What a correction hears [B, A, K]: the tokens before those said, or their numbers."""
+    known = before(tokens, anchors, depths)
+    return known if words is None else words.number(known)
 
 
 def before(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
@@ -117,7 +139,7 @@ def before(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
     return tokens[:, anchors[:, None] + torch.arange(depths)]
 
 
-def laws(target: CausalLM, states: dict, anchors: Tensor, depths: int) -> Tensor:
+def laws(target: CausalLM | Speaker, states: dict, anchors: Tensor, depths: int) -> Tensor:
     """The target's own laws [B, A, K, V] of the tokens a + 1 … a + K, at temperature 1."""
     after = states["final"][:, anchors[:, None] + torch.arange(depths)]
     return target.head(after).float().softmax(-1)
@@ -131,25 +153,38 @@ def anchored_loss(
     anchors: Tensor,
     depths: int,
     decay: float,
+    counted: Tensor | None = None,
 ) -> Tensor:
-    """Mean cross-entropy of the rows to the target's laws in nats; depth k weighs decay^k."""
-    p = laws(target, states, anchors, depths)
-    logits = rows(head, target, tokens, states, anchors, depths).float()
-    each = -(p * logits.log_softmax(-1)).sum(-1).mean((0, 1))
-    weights = decay ** torch.arange(depths)
+    """Mean cross-entropy of the rows to the target's laws in nats, both over the head's words;
+    depth k weighs decay^k. counted: which tokens [B, n] count; None: all.
+    """
+    said = speaker(target, words(head))
+    p = laws(said, states, anchors, depths)
+    logits = rows(head, said, tokens, states, anchors, depths).float()
+    each = -(p * logits.log_softmax(-1)).sum(-1)
+    weights = (decay ** torch.arange(depths)).expand_as(each)
+    if counted is not None:
+        weights = weights * spoken_of(counted, anchors, depths)
     return (weights * each).sum() / weights.sum()
+
+
+def spoken_of(counted: Tensor, anchors: Tensor, depths: int) -> Tensor:
+    """counted [B, n] at the tokens a + 1 … a + K: [B, A, K]."""
+    return counted[:, anchors[:, None] + torch.arange(1, depths + 1)]
 
 
 @torch.inference_mode()
 def acceptance(
     head: nn.Module, target: CausalLM, tokens: Tensor, states: dict, anchors: Tensor, depths: int
 ) -> dict[str, Tensor]:
-    """By depth, the mean over the anchors of each text, [B, K]: "alpha" Σ min(p, q) at temperature 1
-    behind the text as it stands, "agrees" how often p and q have the same likeliest token.
+    """At every anchor and depth [B, A, K]: "alpha" Σ min(p, q) at temperature 1 behind the text as it
+    stands, "agrees" whether p and q have the same likeliest token.
     """
+    said = speaker(target, words(head))
     p = laws(target, states, anchors, depths)
-    q = rows(head, target, tokens, states, anchors, depths).float().softmax(-1)
-    return {
-        "alpha": torch.minimum(p, q).sum(-1).mean(1),
-        "agrees": (p.argmax(-1) == q.argmax(-1)).float().mean(1),
-    }
+    q = rows(head, said, tokens, states, anchors, depths).float().softmax(-1)
+    best = q.argmax(-1)
+    if said is not target:
+        best = words(head).ids[best]
+    inside = p if said is target else p[..., words(head).ids]
+    return {"alpha": torch.minimum(inside, q).sum(-1), "agrees": (p.argmax(-1) == best).float()}

@@ -6,17 +6,25 @@ from dataclasses import replace
 
 import pytest
 import torch
-from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
+from heads_zoo import (
+    random_blocks,
+    random_correction,
+    random_heads,
+    random_hydra,
+    random_speculator,
+)
 from models_zoo import PROMPT, native, perturbed
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import generate, load_pair
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
+    HydraDrafter,
     MarkovDrafter,
     MlpSpeculatorDrafter,
     PardDrafter,
 )
+from specdec_lite.drafters.hydra import HydraHeads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import SHIPPED, save
 from specdec_lite.proposal import Proposal
@@ -44,6 +52,11 @@ def blocks(target, rank=0):
     return BlockDiffusionDrafter(target, head), head
 
 
+def hydra(target):
+    heads = random_hydra(target)
+    return HydraDrafter(target, heads), heads
+
+
 def speculator(target):
     net = random_speculator(target)
     return MlpSpeculatorDrafter(target, net), net
@@ -55,6 +68,7 @@ KINDS = {
     "blocks": blocks,
     "corrected blocks": lambda target: blocks(target, 2),
     "speculator": speculator,
+    "hydra": hydra,
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
 
@@ -118,6 +132,14 @@ def deaf(session):
     session.rows = noted
 
 
+def first_words_only(session):
+    """Every head hears the last committed token in place of the words drafted since: Medusa's sight."""
+    heads = session.heads
+    session.heads = lambda index, state, embedded: heads(
+        index, state, embedded[:1].expand_as(embedded)
+    )
+
+
 def masks_stay(session):
     """Leaves its masks in the cache."""
     session.fed = 0
@@ -148,6 +170,8 @@ def stale_blocks(session):
         ("markov", wrong_row),
         ("blocks", wrong_row),
         ("speculator", wrong_row),
+        ("hydra", wrong_row),
+        ("hydra", first_words_only),
         ("markov", deaf),
         ("corrected blocks", deaf),
         ("pard", masks_stay),
@@ -247,12 +271,14 @@ def test_weights_in_a_folder_and_what_does_not_fit(tmp_path):
         BlockDiffusionDrafter(TARGET, head, 4)
     with pytest.raises(TypeError, match="head is a CausalLM: must be a BlockHead"):
         BlockDiffusionDrafter(TARGET, TARGET)
-    with pytest.raises(ValueError, match="correction is for 9 tokens: the target has 48"):
+    with pytest.raises(ValueError, match="correction is for 9 tokens: the rows are of 48"):
         MarkovDrafter(TARGET, random_heads(TARGET), random_correction(native(vocab_size=9)))
     with pytest.raises(TypeError, match="correction is a CausalLM: must be a Correction"):
         MarkovDrafter(TARGET, random_heads(TARGET), TARGET)
     with pytest.raises(ValueError, match=r"mask_id=48: must be a whole number in 0 … 47"):
         PardDrafter(TARGET, 3, 48)
+    with pytest.raises(ValueError, match="heads read states of size 64, the target's have size 32"):
+        HydraDrafter(TARGET, HydraHeads(64, 2))
     with pytest.raises(ValueError, match="speculator is for sizes d, V"):
         MlpSpeculatorDrafter(TARGET, random_speculator(native(vocab_size=9)))
 

@@ -8,15 +8,24 @@ import jsonschema
 import pytest
 import torch
 from features_zoo import random_head
-from heads_zoo import random_blocks, random_correction, random_heads, random_speculator
+from heads_zoo import (
+    random_blocks,
+    random_correction,
+    random_heads,
+    random_hydra,
+    random_speculator,
+)
 from models_zoo import native
 from safetensors.torch import load_file
 from schemas import SCHEMAS
 
 from benchmarks import heads as recording
+from specdec_lite import generate
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
+    HydraDrafter,
     MarkovDrafter,
+    MedusaDrafter,
     MlpSpeculatorDrafter,
     PardDrafter,
 )
@@ -27,6 +36,7 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import load, save
 from specdec_lite.training import anchored, eagle, heads, shared_text
 from specdec_lite.training.__main__ import main
+from specdec_lite.tree import TokenTree
 
 TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
 TEXT = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
@@ -45,6 +55,7 @@ MADE = {
         {"rows": random_heads(TARGET), "correction": random_correction(TARGET)}
     ),
     "speculator": lambda: random_speculator(TARGET),
+    "hydra": lambda: random_hydra(TARGET),
     "pard": lambda: native(vocab_size=41, seed=3, dtype=torch.float32).model,
     "blocks": lambda: random_blocks(TARGET),
     "corrected blocks": lambda: random_blocks(TARGET, rank=2),
@@ -73,7 +84,7 @@ def test_what_a_row_may_see(kind):
             seen = [True] * 3
         elif kind in ("blocks", "corrected blocks") and place == 9:
             seen = [True] * 3
-        elif kind == "speculator":
+        elif kind in ("speculator", "hydra"):
             seen = [9 <= place <= 9 + depth for depth in range(3)]
         elif kind in SEQUENTIAL:
             seen = [place == 9 + depth for depth in range(3)]
@@ -141,13 +152,13 @@ def tiny(monkeypatch):
     pair = Pair(TARGET, draft, None)
     monkeypatch.setattr(shared_text, "load_pair", lambda **options: pair)
     monkeypatch.setattr(shared_text, "pair_texts", lambda *args: eagle.Texts(samples, samples))
-    learning = lambda target, draft, rank=0: random_blocks(target, 8, rank).requires_grad_()
+    learning = lambda material, rank=0: random_blocks(TARGET, 8, rank).requires_grad_()
     monkeypatch.setattr(heads, "blocks", learning)
     monkeypatch.setattr(heads, "load", lambda *args: random_heads(TARGET, 4))
     return pair
 
 
-@pytest.mark.parametrize("kind", heads.KINDS)
+@pytest.mark.parametrize("kind", heads.KINDS["pair"])
 def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
     pair = tiny(monkeypatch)
     words = ["heads", "--kind", kind, "--texts", "16", "--epochs", "4"]
@@ -160,7 +171,7 @@ def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
     if kind == "markov":
         drafter = MarkovDrafter(TARGET, random_heads(TARGET, 4), load(folder, TARGET, Correction))
     else:
-        names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter}
+        names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter, "hydra": HydraDrafter}
         drafter = names.get(kind, BlockDiffusionDrafter).from_pretrained(TARGET, folder)
     assert drafter.shape().is_chain
     first = load_file(folder / "weights.safetensors")
@@ -168,6 +179,78 @@ def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
     again = load_file(folder / "weights.safetensors")
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert all(map(torch.equal, before, pair.target.model.parameters()))
+
+
+def large(monkeypatch):
+    """SmolLM2 and its answers, of unequal lengths, replaced by tiny ones."""
+    samples = [
+        eagle.Sample(row[: 24 - i], 5 + i, "a", temperature)
+        for temperature in (0.0, 1.0)
+        for i, row in enumerate(TEXT)
+    ]
+    texts = eagle.Texts(samples * 3, samples)
+    monkeypatch.setattr(shared_text, "load_smollm2", lambda *options: (TARGET, None))
+    monkeypatch.setattr(shared_text, "smollm2_texts", lambda *args: texts)
+    monkeypatch.setattr(heads, "WORDS", 24)
+    made = lambda material: blocks_of(material.frequent(24))
+    monkeypatch.setitem(heads.KINDS["smollm2"], "block_diffusion", (made, 3, 1e-3))
+
+
+def blocks_of(ids):
+    head = random_blocks(TARGET, 4, words=len(ids), layers=(2, 4, 5), qk_norm=True)
+    head.words.ids.copy_(ids)
+    return head.requires_grad_(True)
+
+
+def test_whole_runs_for_smollm2_over_a_part_of_its_vocabulary(tmp_path, monkeypatch):
+    large(monkeypatch)
+    monkeypatch.setattr(heads, "MEDUSA", tmp_path / "medusa" / "pair")
+    words = ["heads", "--target", "smollm2", "--epochs", "2", "--work", str(tmp_path / "work")]
+    reports = {}
+    for kind in heads.KINDS["smollm2"]:
+        folder = tmp_path / kind / "smollm2"
+        main([*words, "--kind", kind, "--out", str(folder)])
+        reports[kind] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        assert reports[kind]["texts"] == 18 and "--target smollm2" in reports[kind]["command"]
+    rates = reports["medusa"]["held_out"]["alpha"]["mean"]
+    assert len(rates) == 4 and all(0 < rate < 1 for rate in rates)
+    medusa = MedusaDrafter.from_pretrained(
+        TARGET, tmp_path / "medusa" / "smollm2", TokenTree([0, 1, 0], [-1, -1, 0])
+    )
+    correction = load(tmp_path / "markov" / "smollm2", TARGET, Correction)
+    blocks = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path / "block_diffusion" / "smollm2")
+    said = set(medusa.heads.words.ids.tolist())
+    plain = generate(TARGET, TEXT[0, :6].tolist(), max_new_tokens=12)
+    for drafter in (medusa, MarkovDrafter(TARGET, medusa.heads, correction), blocks):
+        out = generate(TARGET, TEXT[0, :6].tolist(), drafter, 12)
+        assert out.tokens.tolist() == plain.tokens.tolist()
+        assert {token for step in out.steps for token in step.tree.tokens.tolist()} <= said
+    with pytest.raises(ValueError, match="kind='pard': for smollm2 it must be one of medusa"):
+        main([*words, "--kind", "pard", "--out", str(tmp_path)])
+
+
+def test_only_own_words_of_unequal_texts_are_scored():
+    """What a prompt says, and what a text is filled up with, moves no loss."""
+    counted = torch.ones_like(TEXT, dtype=torch.bool)
+    counted[0, :9] = counted[1, 15:] = False
+    anchors = shared_text.places(counted, 1)
+    head = MADE["heads"]()
+    loss = lambda *rows: float(anchored.anchored_loss(head, TARGET, *rows))
+    alone = [
+        loss(
+            TEXT[i : i + 1],
+            {layer: part[i : i + 1] for layer, part in states().items()},
+            torch.tensor([a]),
+            1,
+            1.0,
+        )
+        for i in range(3)
+        for a in anchors.tolist()
+        if counted[i, a + 1]
+    ]
+    right = loss(TEXT, states(), anchors, 1, 1.0, counted)
+    assert right == pytest.approx(sum(alone) / len(alone), rel=1e-5)
+    assert abs(right - loss(TEXT, states(), anchors, 1, 1.0)) > 1e-4
 
 
 def test_a_whole_recording(tmp_path, monkeypatch):
