@@ -24,6 +24,7 @@ from specdec_lite.drafters import (
     EarlyExitDrafter,
     Growth,
     HashPoolDrafter,
+    HydraDrafter,
     JacobiDrafter,
     LayerSkipDrafter,
     LookaheadDrafter,
@@ -56,6 +57,7 @@ from specdec_lite.drafters.lengths import Confidence
 from specdec_lite.drafters.ngram_model import NgramModel
 from specdec_lite.drafters.shapes import balanced
 from specdec_lite.loading.pairs import Pair
+from specdec_lite.loading.weights import FILE, SHIPPED as WEIGHTS
 from specdec_lite.speculation import Verifier
 from specdec_lite.training.blockwise import COUNT
 
@@ -64,10 +66,10 @@ from .smollm2 import array, counts
 BOTH = ("pair", "smollm2")
 PAIR = ("pair",)
 SMOLLM2 = ("smollm2",)
-WEIGHTS = Path(results.__file__).parents[1] / "weights"
 NO_DRAFT_MODEL = (
     "It needs a smaller model with the target's vocabulary, and SmolLM2's family has none smaller."
 )
+NO_TREE = "No tree of ranks was fitted to SmolLM2's heads, which draft a chain in the row above."
 NOT_TRAINED = "It is trained on its target, and what ships was trained on the pair's alone."
 BLOCKS_LEFT_OUT = (12, 16, 20)
 """Of SmolLM2's thirty, which its layer-skipping draft does without."""
@@ -85,6 +87,7 @@ class Method:
         targets: what it can run on, "pair" and "smollm2".
         lengths: it drafts a chain of γ, and is measured at several γ.
         weights: the folder of its trained weights, which it needs for a target.
+        lacks: why it cannot run on SmolLM2 where `targets` leaves that out.
     """
 
     make: Callable[[Pair, int], Drafter]
@@ -94,6 +97,7 @@ class Method:
     targets: Sequence[str] = BOTH
     lengths: bool = False
     weights: str | None = None
+    lacks: str = NO_DRAFT_MODEL
 
     @property
     def lossless(self) -> bool:
@@ -104,7 +108,7 @@ class Method:
         targets' folders is the pair's.
         """
         folder = WEIGHTS / (self.weights or "")
-        if (folder / model).is_dir():
+        if (folder / model / FILE).is_file():
             return folder / model
         return folder if model == "pair" and self.weights else None
 
@@ -114,7 +118,7 @@ class Method:
             return NOT_TRAINED if self.weights and self.trained(model) is None else ""
         if self.targets == SMOLLM2:
             return "The pair has the same rule on its draft model."
-        return NO_DRAFT_MODEL
+        return self.lacks
 
 
 def tree_of_ranks(nodes: int) -> TokenTree:
@@ -212,7 +216,14 @@ def trained_heads() -> dict[str, Method]:
             weights="blockwise",
         ),
         "Medusa, a chain": Method(medusa(chain), "heads", ch14, weights="medusa"),
-        "Medusa, a tree": Method(medusa(None), "heads", ch14, weights="medusa"),
+        "Medusa, a tree": Method(
+            medusa(None), "heads", ch14, targets=PAIR, weights="medusa", lacks=NO_TREE
+        ),
+        "Hydra": Method(
+            lambda pair, g: HydraDrafter.from_pretrained(pair.target, gamma=min(g, 4)),
+            *("heads", ch10),
+            weights="hydra",
+        ),
         "EAGLE-1, a chain": Method(
             eagle(1, lambda g: g), "heads", ch11, lengths=True, weights="eagle1"
         ),

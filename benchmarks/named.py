@@ -71,7 +71,7 @@ NAMED: dict[str, tuple[str, ...] | str] = {
     "PEARL": "It overlaps drafting and verifying in time, and one core does one thing at a time:"
     " chapter 13 runs it on a virtual clock.",
     "Medusa": ("Medusa, a chain", "Medusa, a tree", "Medusa, a tree × typical(0.09, 0.3)"),
-    "Hydra": "Its heads see the drafted tokens, which those of Medusa do not; no such heads ship.",
+    "Hydra": ("Hydra",),
     "SpecInfer": ("SpecInfer, two drafts merged",),
     "Sequoia": ("Sequoia",),
     "SpecExec": ("SpecExec",),
