@@ -572,11 +572,17 @@ SCHEMAS = {
             )
         ),
         load=fields(
-            tau=NUMBER,
-            alpha=NUMBER,
+            alphas=rows(NUMBER),
             requests=NUMBER,
             rows=rows(
-                fields(load=NUMBER, gamma=NUMBER, measured=NUMBER, simulated=NUMBER, error=NUMBER)
+                fields(
+                    load=NUMBER,
+                    gamma=NUMBER,
+                    measured=NUMBER,
+                    simulated=NUMBER,
+                    error=NUMBER,
+                    error_apart=NUMBER,
+                )
             ),
         ),
     ),
