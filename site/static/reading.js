@@ -1,15 +1,25 @@
-// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page is light
-// and shows what is folded in.
+// Small helps for reading: what scrolls sideways can be scrolled from the keyboard and fades where there is more,
+// a printed page is light and shows what is folded in.
 (() => {
+  const own = "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container";
+  const fade = (box) => {
+    const rest = box.scrollWidth - box.clientWidth - Math.abs(box.scrollLeft);
+    box.classList.toggle("sdl-more", rest > 2);
+  };
   const reachable = (box) => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   };
-  const boxes = document.querySelectorAll(
-    "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container",
+  const watch = new ResizeObserver((entries) =>
+    entries.forEach(({ target }) => {
+      if (target.matches(own)) reachable(target);
+      fade(target);
+    }),
   );
-  const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
-  boxes.forEach((box) => watch.observe(box));
+  document.querySelectorAll(`${own}, article .sdl-scroll`).forEach((box) => {
+    watch.observe(box);
+    box.addEventListener("scroll", () => fade(box), { passive: true });
+  });
 
   let folded = [],
     shade;
