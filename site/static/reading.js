@@ -22,6 +22,7 @@
   });
 
   let folded = [],
+    drawn = [],
     shade;
   addEventListener("beforeprint", () => {
     shade = document.documentElement.dataset.theme;
@@ -31,12 +32,20 @@
     folded.forEach((details) => {
       details.open = true;
     });
+    // drawn for the window's width: a sheet is narrower, and shows them whole only if they can shrink
+    drawn = [...document.querySelectorAll(".sdl svg:not([viewBox], .sdl-canvas *, .sdl-arcs)")];
+    drawn
+      .map((svg) => [svg, svg.getBoundingClientRect()])
+      .forEach(([svg, { width, height }]) => {
+        if (width && height) svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      });
   });
   addEventListener("afterprint", () => {
     document.documentElement.dataset.theme = shade;
     folded.forEach((details) => {
       details.open = false;
     });
+    drawn.forEach((svg) => svg.removeAttribute("viewBox"));
   });
 
   // Side notes stand open in the margin; where there is none they are folded in their place.
