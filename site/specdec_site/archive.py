@@ -2,7 +2,8 @@
 
 Lives here: the directive that offers the download, and the archive, made when all pages are
 finished. The archive does not hold itself, nor the file that only a web server can hand to the live
-page; its own copy of the offer says what it is.
+page; its own copy of the offer says what it is. Its pages ask for their font when they use it, for
+browsers refuse to fetch one ahead from a folder.
 """
 
 import re
@@ -16,6 +17,7 @@ from sphinx.application import Sphinx
 
 NAME = "specdec-lite-book"
 LEFT_OUT = (f"{NAME}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak")
+PRELOAD = re.compile(r'<link [^>]*rel="preload"[^>]*>')
 OFFER = re.compile(r'<p class="sdl-download">.*?</p>', flags=re.S)
 
 
@@ -57,7 +59,8 @@ def pack(book: Path, made: date) -> Path:
         for path in members(book):
             name = f"{NAME}/{path.relative_to(book)}"
             if path.suffix == ".html":
-                archive.writestr(name, offered(path.read_text("utf-8"), inside))
+                page = PRELOAD.sub("", path.read_text("utf-8"))
+                archive.writestr(name, offered(page, inside))
             else:
                 archive.write(path, name)
     return target

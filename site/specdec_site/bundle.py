@@ -1,9 +1,10 @@
 """One style sheet and one script for the whole book, in place of the dozen of each that the theme
 and its extensions ask for on every page.
 
-An interactive's module stays where it is drawn. What a page does not use leaves it, rules that match
-nothing in the book leave the sheet, and what only the search needs stays on its page. Runs on
-finished pages and may run twice: the bundles name their parts in their first line.
+The font is asked for at once. An interactive's module stays where it is drawn. What a page does not
+use leaves it, rules that match nothing in the book leave the sheet, and what only the search needs
+stays on its page. Runs on finished pages and may run twice: the bundles name their parts in their
+first line.
 """
 
 import hashlib
@@ -26,6 +27,9 @@ IMPORT = re.compile(r"""@import\s+(?:url\()?["']?([^"')]+)["']?\)?\s*;""")
 ADDRESS = re.compile(r"""url\((["']?)(?!data:|#|https?:|/)([^"')]+)\1\)""")
 SOURCE_MAP = re.compile(r"(//|/\*)# sourceMappingURL=\S+( \*/)?\s*$", re.M)
 WORD = re.compile(r"[\w-]+")
+FONT = (
+    "vendor/font/latin.woff2"  # `page.css` sets the text in it; asked for before the sheet is read
+)
 ICON_FONT = "fontawesome/webfonts"  # `icons` draws them: 150 kB that a link's mark would fetch
 OWN = ("page.css", "interactives/")  # their classes are made up of parts by our own scripts
 PARTS = re.compile(r"/\* Made of: (.*) \*/")
@@ -152,6 +156,11 @@ def gather(soups: list[BeautifulSoup], static: Path) -> None:
     for soup in soups:
         root = soup.html["data-content_root"]
         soup.head.find("script", attrs={"data-cfasync": True}).insert_after(
+            soup.new_tag(
+                "link",
+                attrs={"rel": "preload", "as": "font", "type": "font/woff2", "crossorigin": ""},
+                href=f"{root}_static/{FONT}",
+            ),
             soup.new_tag("link", rel="stylesheet", href=f"{root}_static/{made}"),
             soup.new_tag("script", defer="", src=f"{root}_static/{run}"),
         )

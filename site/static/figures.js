@@ -105,7 +105,10 @@
     const named = (layout.annotations ?? []).filter(({ name }) => name === "end").length > 0;
     const titled = (axis) =>
       axis.title?.text
-        ? { ...axis, title: { ...axis.title, text: wrapped(axis.title.text, 0.7 * room), font: { size: 13 } } }
+        ? {
+            ...axis,
+            title: { ...axis.title, text: wrapped(axis.title.text, 0.7 * room), font: { size: 13 } },
+          }
         : axis;
     const axes = Object.fromEntries(
       Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part) : part]),

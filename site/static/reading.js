@@ -1,17 +1,28 @@
-// Small helps for reading: what scrolls sideways can be scrolled from the keyboard, a printed page is light
-// and shows what is folded in.
+// Small helps for reading: what scrolls sideways can be scrolled from the keyboard and fades where there is more,
+// a printed page is light and shows what is folded in.
 (() => {
+  const own = "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container";
+  const fade = (box) => {
+    const rest = box.scrollWidth - box.clientWidth - Math.abs(box.scrollLeft);
+    box.classList.toggle("sdl-more", rest > 2);
+  };
   const reachable = (box) => {
     if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
   };
-  const boxes = document.querySelectorAll(
-    "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container",
+  const watch = new ResizeObserver((entries) =>
+    entries.forEach(({ target }) => {
+      if (target.matches(own)) reachable(target);
+      fade(target);
+    }),
   );
-  const watch = new ResizeObserver((entries) => entries.forEach(({ target }) => reachable(target)));
-  boxes.forEach((box) => watch.observe(box));
+  document.querySelectorAll(`${own}, article .sdl-scroll`).forEach((box) => {
+    watch.observe(box);
+    box.addEventListener("scroll", () => fade(box), { passive: true });
+  });
 
   let folded = [],
+    drawn = [],
     shade;
   addEventListener("beforeprint", () => {
     shade = document.documentElement.dataset.theme;
@@ -21,12 +32,20 @@
     folded.forEach((details) => {
       details.open = true;
     });
+    // drawn for the window's width: a sheet is narrower, and shows them whole only if they can shrink
+    drawn = [...document.querySelectorAll(".sdl svg:not([viewBox], .sdl-canvas *, .sdl-arcs)")];
+    drawn
+      .map((svg) => [svg, svg.getBoundingClientRect()])
+      .forEach(([svg, { width, height }]) => {
+        if (width && height) svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      });
   });
   addEventListener("afterprint", () => {
     document.documentElement.dataset.theme = shade;
     folded.forEach((details) => {
       details.open = false;
     });
+    drawn.forEach((svg) => svg.removeAttribute("viewBox"));
   });
 
   // Side notes stand open in the margin; where there is none they are folded in their place.

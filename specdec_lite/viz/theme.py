@@ -71,7 +71,7 @@ def layout(colours: dict) -> dict:
         "font": {
             "color": colours["text"],
             "size": 14,
-            "family": "system-ui, -apple-system, Segoe UI, sans-serif",
+            "family": "Source Sans, system-ui, -apple-system, Segoe UI, sans-serif",
         },
         "xaxis": axis | {"hoverformat": ".4~r"},
         "yaxis": axis,

@@ -260,6 +260,79 @@ def test_less_motion_for_those_who_ask(open_page):
     assert slow == []
 
 
+@pytest.mark.browser
+def test_the_text_is_set_in_the_books_own_font(open_page, book: Path):
+    """It is asked for before the sheet and used; with the Greek letters it weighs 60 kB at most."""
+    page = open_page(START)
+    assert page.evaluate("[...document.fonts].map((font) => font.status)") == ["loaded"] * 2
+    ahead = page.evaluate("document.querySelector('link[rel=preload]').href")
+    fonts = page.evaluate(
+        "performance.getEntriesByType('resource').map((file) => file.name)"
+        ".filter((name) => name.endsWith('.woff2'))"
+    )
+    assert len(fonts) == 2 and ahead in fonts
+    assert page.evaluate("getComputedStyle(document.body).fontFamily").startswith('"Source Sans"')
+    files = list((book / "_static/vendor/font").glob("*.woff2"))
+    assert len(files) == 2 and sum(file.stat().st_size for file in files) <= 60_000
+    assert "SIL Open Font License" in (book / "_static/vendor/font/LICENSE.txt").read_text("utf-8")
+
+
+SIDE_NOTE = """<details class="margin sdl-side" open><summary>How it is measured</summary>
+<p>An array is summed again and again, and its bytes are divided by the time.</p></details>"""
+CROSSED = """() => [...document.querySelectorAll('.sdl-side')].flatMap((note) => {
+  const { left, right, top, bottom } = note.getBoundingClientRect();
+  const others = `.bd-sidebar-secondary, article :is(pre, table, .sdl-figure, .sdl-box, .sdl-quiz,
+    .sdl-predict-box, .sdl-interactive, h2)`;
+  return [...document.querySelectorAll(others)].filter((other) => {
+    const its = other.getBoundingClientRect();
+    return other.checkVisibility() && !other.closest('details:not([open])')
+      && (other.matches('.bd-sidebar-secondary') || (its.top < bottom - 1 && its.bottom > top + 1))
+      && its.width && its.left < right - 1 && its.right > left + 1;
+  }).map((other) => other.className || other.tagName);
+})"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 1366])
+def test_a_side_note_stands_beside_the_text_and_crosses_nothing(open_page, width: int):
+    """One that hangs out of the text would cross the page's contents."""
+    page = open_page(FIRST_CHAPTER, width=width)
+    page.evaluate(
+        "note => document.querySelectorAll('article h2')"
+        ".forEach((head) => head.insertAdjacentHTML('afterend', note))",
+        SIDE_NOTE,
+    )
+    assert page.evaluate(CROSSED) == []
+    page.add_style_tag(content="details.sdl-side { margin-right: -13rem !important; }")
+    assert "bd-sidebar-secondary" in " ".join(page.evaluate(CROSSED))
+
+
+@pytest.mark.browser
+def test_on_a_phone_a_box_fades_where_there_is_more_to_the_right(open_page):
+    page = open_page(FIRST_CHAPTER, width=390)
+    unfold(page)
+    box = page.locator(".highlight pre.sdl-more").first
+    mask = "box => getComputedStyle(box).maskImage"
+    assert "gradient" in box.evaluate(mask)
+    box.evaluate("box => { box.dataset.seen = ''; box.scrollLeft = box.scrollWidth; }")
+    page.wait_for_selector("pre[data-seen]:not(.sdl-more)")
+    assert page.locator("pre[data-seen]").evaluate(mask) == "none"
+
+
+@pytest.mark.browser
+def test_on_paper_drawings_shrink_with_the_sheet_and_code_has_no_switch(open_page):
+    page = open_page(next(name for name in CHAPTERS if "/05_" in name))
+    bare = ".sdl svg:not([viewBox], .sdl-canvas *, .sdl-arcs)"
+    drawings = page.locator(bare).count()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawings > 0 and page.locator(f"{bare}:visible").count() == 0
+    page.emulate_media(media="print")
+    assert page.locator("details.hide > summary:visible, .sdl-trace details:visible").count() == 0
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(bare).count() == drawings
+
+
 HEAVY = [FIRST_CHAPTER, *(name for name in CHAPTERS if "/05_" in name or "/18_" in name)]
 
 
