@@ -88,6 +88,8 @@ def test_a_method_runs_on_a_target_it_has_weights_for_or_says_why_not(tmp_path, 
     trained = Method(lambda pair, g: None, "heads", "notebooks/11_eagle", weights="new")
     assert trained.why_not("smollm2") == listed.NOT_TRAINED and trained.why_not("pair") == ""
     (tmp_path / "new" / "smollm2").mkdir()
+    assert trained.why_not("smollm2") == listed.NOT_TRAINED, "a report alone"
+    (tmp_path / "new" / "smollm2" / listed.FILE).touch()
     assert trained.why_not("smollm2") == ""
 
 
