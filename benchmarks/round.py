@@ -59,12 +59,15 @@ def passes(rounds: list[dict]) -> list[dict]:
 
 
 def stepped(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
-    """The run's first tokens, as the stepper shows them: its traits."""
+    """The picture's rounds, as the stepper shows them: its traits."""
     sampling = (args.temperature, args.top_k, args.seed)
-    widget = Stepper.record(
-        target, draft, tokenizer, args.prompt, args.gamma, args.stepped, *sampling
-    )
-    return {name: getattr(widget, name) for name in ("prompt", "gamma", "rounds")}
+    run = Stepper.record(
+        target, draft, tokenizer, args.prompt, args.gamma, args.tokens, *sampling
+    ).rounds
+    first, last = min(args.rounds), max(args.rounds)
+    written = [(*each["drafts"][: each["accepted"]], each["token"]) for each in run[:first]]
+    before = "".join(word["text"] for words in written for word in words)
+    return {"prompt": args.prompt + before, "gamma": args.gamma, "rounds": run[first : last + 1]}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -74,7 +77,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, help="with --list: so many, from --seed on")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=60)
-    parser.add_argument("--stepped", type=int, default=12, help="tokens for the stepper")
     parser.add_argument("--top-k", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run")

@@ -78,6 +78,13 @@ def test_uniforms_decide_what_was_recorded(run):
     assert [u for u in used if u is not None] == rng.uniforms
 
 
+def test_the_recorded_run_holds_the_answer_to_the_task():
+    rounds = Stepper.recorded().rounds
+    full = [i for i, each in enumerate(rounds[:-1]) if each["accepted"] == len(each["drafts"])]
+    assert full and rounds[full[0] + 1]["draft_cache"] == rounds[full[0] + 1]["context"] - 2
+    assert 30 <= len(moments(rounds)) <= 50, "about forty moments"
+
+
 def test_moments_show_the_caches_real_lengths(run):
     target, draft, _, rounds, _ = run
     shown = moments(rounds)
