@@ -161,7 +161,7 @@ def stack_tables(soup: BeautifulSoup) -> None:
         ):
             continue
         wordy = [
-            max((len(row[i].get_text(strip=True)) for row in rows), default=0) >= WORDY
+            max((sum(map(str.isalpha, row[i].get_text())) for row in rows), default=0) >= WORDY
             for i in range(len(heads))
         ]
         if (
