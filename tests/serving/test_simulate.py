@@ -96,7 +96,7 @@ POLICIES = {"0": fixed(0), "4": fixed(4), "goodput": by_goodput(TOY)}
 
 @pytest.mark.parametrize("gamma, rate", [(0, 0.4), (3, 0.4), (3, 0.7)])
 def test_the_steady_state_is_where_the_requests_settle(gamma, rate):
-    found = run(rate, fixed(gamma), tokens=200, slots=256, times=CURVED, count=800)
+    found = run(rate, fixed(gamma), tokens=200, slots=256, times=CURVED, count=3000)
     wanted = steady(rate * 200, 0.8, gamma, CURVED, 256)
     assert not wanted.is_overloaded
     assert found.mean_batch == pytest.approx(wanted.batch, rel=0.1)

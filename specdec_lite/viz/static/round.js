@@ -72,8 +72,7 @@ const formulas = {
     });
   },
 
-  // What the reader is asked there. Of the tests whose coin can fall on either side: the first of a round, and
-  // every one that is lost. And which word comes in place of a lost one.
+  // What is asked there: a round's first open test, every lost one, and the word in its place.
   question(rounds, { round: at, kind, row, test }) {
     if (kind === "overhang") return "word";
     if (kind !== "look") return null;
@@ -389,7 +388,7 @@ function drawBars(svg, round, moment, options, most, choose) {
   svg.setAttribute("aria-label", `Bars by word. ${shares.join("; ")}.`);
 }
 
-// The line of length 1, and the coin on it: the drafted word's own bar, or what the added token is drawn from.
+// The line of length 1 and its coin: the drafted word's bar, or what the added token is drawn from.
 function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, law, test, x, y, hatch }) {
   const { words } = round.rows[level];
   const place = (u) => x0 + span * u;
