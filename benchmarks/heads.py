@@ -22,6 +22,7 @@ from specdec_lite.drafters import (
     BlockDiffusionDrafter,
     BlockwiseDrafter,
     EagleDrafter,
+    HydraDrafter,
     MarkovDrafter,
     MlpSpeculatorDrafter,
     ModelDrafter,
@@ -121,6 +122,7 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         1e-2,
         lambda target, head: MarkovDrafter(target, head["rows"], head["correction"]),
     ),
+    "shipped Hydra": (product.hydra, DEPTHS, 1e-3, HydraDrafter),
     "EAGLE": (eagle, DEPTHS, 1e-3, lambda target, head: EagleDrafter(target, head, DEPTHS)),
 }
 """How each begins, the depths it is trained for, its learning rate (0: it stays as it ships), and the
@@ -131,6 +133,7 @@ SHIPPED = {
     "block diffusion, corrected": "block_diffusion",
     "PARD": "pard",
     "shipped Medusa, corrected": "markov",
+    "shipped Hydra": "hydra",
 }
 """What `training heads` trains in the same way and ships: it is measured as it ships."""
 PAIRS = {

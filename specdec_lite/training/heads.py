@@ -184,8 +184,7 @@ def run(chosen: argparse.Namespace) -> None:
     report = material.learn(head, depths, chosen.epochs, chosen.rate or rate, path)
     out = chosen.out or SHIPPED / chosen.kind / chosen.target
     stored = head["correction"] if chosen.kind == "markov" else head
-    bits = 8 if chosen.target == "smollm2" or chosen.kind == "hydra" else 16
-    save(out, stored, target, described(stored), torch.float16, bits)
+    save(out, stored, target, described(stored), torch.float16, bits=8)
     words = [f"python -m specdec_lite.training heads --kind {chosen.kind}", *asked]
     stamp = results.stamp(f"{chosen.kind} for {chosen.target}", " ".join(words))
     report = {"target": fingerprint(target), "texts": chosen.texts, **report}
