@@ -8,7 +8,7 @@ wall: other programs may run beside it.
 import argparse
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import process_time
 
@@ -183,48 +183,59 @@ def decode(
     new_tokens: int,
     temperature: float,
     seed: int,
-) -> dict[str, float]:
-    """One text behind its first round: tokens, rounds, and the seconds of all and of drafting."""
+) -> dict:
+    """One text, and behind its first round: tokens, rounds, the seconds of all and of drafting."""
     clocked = None if drafter is None else Clocked(drafter)
     steps = stream(target, prompt, clocked, new_tokens, temperature, seed=seed)
-    next(steps)
+    first = next(steps).tokens
     before = 0.0 if clocked is None else clocked.seconds
     began = process_time()
-    rounds = [len(step.tokens) for step in steps]
+    rounds = [step.tokens for step in steps]
     return {
         "seconds": process_time() - began,
-        "tokens": sum(rounds),
+        "tokens": sum(map(len, rounds)),
         "rounds": len(rounds),
         "drafting": 0.0 if clocked is None else clocked.seconds - before,
+        "text": [token for tokens in (first, *rounds) for token in tokens],
     }
 
 
 def decoded(
-    target: CausalLM, drafters: dict[str, Drafter], prompts: list, new_tokens: int
+    target: CausalLM,
+    drafters: dict[str, Drafter],
+    prompts: Sequence,
+    new_tokens: int,
+    temperatures: Sequence[float] = (0.0, 1.0),
+    turns: int = 1,
 ) -> dict[str, dict]:
-    """By drafter and temperature: τ, the drafting of a round in plain passes, the speed-up, each
-    with its interval over prompts, which all take in turns.
+    """By drafter and temperature, plain decoding among them: τ, the drafting of a round in plain
+    passes, the speed-up, each with its interval over prompts, which all take in turns in an order
+    that chance gives; and how many greedy texts, on average over turns, are plain decoding's.
     """
     rng = np.random.default_rng(0)
-    table: dict[str, dict] = {name: {} for name in drafters}
-    for temperature in (0.0, 1.0):
-        runs: dict[str | None, list[dict]] = {name: [] for name in (None, *drafters)}
-        for seed, prompt in enumerate(prompts):
-            names = list(runs)
-            for turn in rng.permutation(len(names)):
-                drafter = drafters.get(names[turn])
-                run = decode(target, drafter, prompt, new_tokens, temperature, seed)
-                runs[names[turn]].append(run)
-        column = lambda name, key: np.array([[run[key]] for run in runs[name]])
-        plain = column(None, "seconds") / column(None, "tokens")
-        for name in drafters:
+    every: dict[str, Drafter | None] = {"plain": None, **drafters}
+    table: dict[str, dict] = {name: {} for name in every}
+    for drafter in every.values():  # warms up
+        decode(target, drafter, prompts[0], 4, 0.0, 0)
+    for temperature in temperatures:
+        runs: dict[str, list[dict]] = {name: [] for name in every}
+        for seed, prompt in enumerate([*prompts] * turns):
+            for name in rng.permutation([*every]):
+                run = decode(target, every[name], prompt, new_tokens, temperature, seed)
+                runs[name].append(run)
+        column = lambda name, key: np.reshape([run[key] for run in runs[name]], (turns, -1)).T
+        plain = column("plain", "seconds") / column("plain", "tokens")
+        for name in every:
             each = column(name, "seconds") / column(name, "tokens")
             drafting = column(name, "drafting") / column(name, "rounds")
-            table[name][f"T = {temperature:g}"] = {
+            row = table[name][f"T = {temperature:g}"] = {
                 "tau": ratio(column(name, "tokens"), column(name, "rounds")),
                 "drafting": ratio(drafting, plain),
                 "speedup": ratio(plain, each),
             }
+            if temperature == 0:
+                pairs = zip(runs[name], runs["plain"])
+                row["same"] = sum(one["text"] == other["text"] for one, other in pairs) / turns
     return table
 
 
@@ -285,8 +296,9 @@ def main(arguments: list[str] | None = None) -> None:
     texts = [item["text"] for items in evaluation_prompts().values() for item in items]
     chosen = texts[:: max(1, len(texts) // options.prompts)][: options.prompts]
     prompts = [tokenizer().encode(text) for text in chosen]
-    for name, row in decoded(target, drafters, prompts, options.new_tokens).items():
-        data["heads"][name]["decoded"] = row
+    found = decoded(target, drafters, prompts, options.new_tokens)
+    for name in drafters:
+        data["heads"][name]["decoded"] = found[name]
     usual = {
         **product.USUAL,
         "texts": product.TEXTS,

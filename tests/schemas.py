@@ -46,6 +46,11 @@ PASSES = fields(
 )
 ACCURACIES = rows(rows(NUMBER))
 BY_DEPTH = fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4), tokens=rows(NUMBER, 4))
+DECODED = dict(tau=SPREAD, drafting=SPREAD, speedup=SPREAD)
+GREEDY = fields(same=NUMBER, **DECODED)
+RATES = fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4))
+TRAINED = fields(command=TEXT, texts=NUMBER, steps=NUMBER, bytes=NUMBER, alpha=RATES, agrees=RATES)
+COUNTED = fields(rounds=NUMBER, tau=NUMBER, rates=rows(NUMBER, 4), errors=rows(NUMBER, 4))
 VOCABULARY = fields(
     tokens=NUMBER, alpha=fields(value=NUMBER, error=NUMBER), covered=fields(value=NUMBER)
 )
@@ -270,10 +275,15 @@ SCHEMAS = {
             words=rows(TEXT, 3), laws=rows(fields(agrees=NUMBER, law=rows({"type": "array"})), 2)
         ),
     ),
+    "heads-smollm2": fields(
+        heads=each(TRAINED),
+        gained=each(rows(SPREAD, 4)),
+        decoded=each(fields(**{"T = 0": GREEDY, "T = 1": fields(**DECODED)})),
+        served=each(fields(ours=COUNTED, vllm=COUNTED, same=NUMBER, texts=NUMBER, version=TEXT)),
+        commands=each(TEXT),
+    ),
     "heads": fields(
-        target=TEXT,
-        heads=each(fields(decoded=each(fields(tau=SPREAD, drafting=SPREAD, speedup=SPREAD)))),
-        gained=each(rows(SPREAD)),
+        target=TEXT, heads=each(fields(decoded=each(fields(**DECODED)))), gained=each(rows(SPREAD))
     ),
     "medusa": fields(
         target=TEXT,

@@ -1,18 +1,15 @@
 """The commands that record what EAGLE's parts are worth: whole runs on tiny targets."""
 
 import json
-from pathlib import Path
 
 import jsonschema
 import torch
-from features_zoo import KINDS
 from models_zoo import native
 from schemas import SCHEMAS
 
-from benchmarks import eagle as parts, eagle_smollm2 as beside
+from benchmarks import eagle as parts
 from specdec_lite import results
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.weights import save
 from specdec_lite.training import eagle
 
 
@@ -42,68 +39,6 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     assert whole["tokens"] == 40 and abs(whole["covered"]["value"] - 1) < 1e-5
     covered = [row["covered"]["value"] for row in data["vocabulary"]]
     assert covered == sorted(covered)
-
-
-class Chats(Numbers):
-    """A tokenizer with a template: every message is the same three tokens."""
-
-    def apply_chat_template(self, messages, **options):
-        return [5, 17, 3]
-
-
-class Engine:
-    """Drafts as this library does, as far as its counters tell; refuses what is not for it."""
-
-    def __init__(self, command, log):
-        self.asked = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def ask(self, job):
-        self.asked.append(job)
-        if len(self.asked) == 1:
-            if job["speculative"]["method"] == "eagle3":
-                raise beside.Refused("no such method")
-            assert (Path(job["speculative"]["model"]) / "config.json").exists()
-            return {"version": "1"}
-        counters = beside.as_counters([(3, 1), (3, 0)])
-        return {"tokens": [[0]] * len(job["prompts"]), "counters": counters}
-
-
-def test_the_family_beside_smollm2(tmp_path, monkeypatch):
-    target = native(vocab_size=40, num_layers=8, dtype=torch.float32)
-    rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
-    samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in rows]
-    held_out = {"all": {"alpha": {"mean": [0.5] * 4}}}
-    facts = {"command": "x", "texts": 3, "tokens": 9, "steps": 1, "held_out": held_out}
-    for name in ("eagle1", "eagle3"):
-        head = KINDS[name].beside(target)
-        save(tmp_path / name / "smollm2", head, target, head.config, bits=8)
-        report = tmp_path / name / "smollm2" / "report.json"
-        report.write_text(json.dumps(facts), encoding="utf-8")
-    monkeypatch.setattr(beside, "SHIPPED", tmp_path)
-    monkeypatch.setattr("specdec_lite.drafters.eagle.SHIPPED", tmp_path)
-    monkeypatch.setattr(beside, "load_smollm2", lambda *args: (target, Chats()))
-    monkeypatch.setattr(eagle, "smollm2_texts", lambda *args: eagle.Texts(samples, samples))
-    monkeypatch.setattr(beside, "smollm2_folder", lambda: tmp_path)
-    monkeypatch.setattr(beside, "Worker", Engine)
-    monkeypatch.setattr(beside, "SIZES", (10, 40))
-    out = tmp_path / "eagle-smollm2.json"
-    words = ["--prompts", "2", "--new-tokens", "6", "--turns", "2", "--out", str(out)]
-    for parts_of_it in (["heads", "vocabulary"], ["decoded", "served"]):
-        beside.main([*parts_of_it, *words, "--work", str(tmp_path / "w")])
-    data = json.loads(out.read_text("utf-8"))
-    assert data["heads"]["EAGLE-3"]["alpha"]["mean"] == [0.5] * 4
-    assert [row["tokens"] for row in data["vocabulary"]] == [10, 40]
-    assert all(row["same"] == 2 for row in data["decoded"].values())
-    assert data["decoded"]["plain"]["tau"]["value"] == 1
-    served = data["served"]
-    assert served["eagle"]["vllm"]["rates"][0] == 0.5 and served["eagle"]["texts"] == 2
-    assert served["eagle3"]["refused"] == "no such method"
 
 
 def test_the_recording_says_what_chapter_11_says_of_it():

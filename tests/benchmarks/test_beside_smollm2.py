@@ -1,0 +1,168 @@
+"""The commands that record heads beside SmolLM2 and in vLLM: whole runs on a tiny target with an engine
+that is none; and what was recorded of the parallel heads agrees with itself.
+"""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+from features_zoo import KINDS, random_head
+from heads_zoo import drawn, random_blocks
+from models_zoo import native
+from schemas import SCHEMAS
+
+from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2
+from specdec_lite import results
+from specdec_lite.drafters.heads import PlainHeads
+from specdec_lite.drafters.parallel import Correction
+from specdec_lite.loading.weights import save
+from specdec_lite.training import eagle, shared_text
+
+TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
+RATES = {"mean": [0.5] * 4, "error": [0.1] * 4}
+WORDS = ["--prompts", "2", "--new-tokens", "6", "--turns", "2"]
+
+
+class Chats:
+    """A tokenizer with a template: every message is the same three tokens."""
+
+    def apply_chat_template(self, messages, **options):
+        return [5, 17, 3]
+
+
+class Engine:
+    """Drafts as this library does, as far as its counters tell; refuses what is not for it."""
+
+    def __init__(self, command, log):
+        self.asked = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ask(self, job):
+        self.asked.append(job)
+        if len(self.asked) == 1:
+            how = job["speculative"]
+            if how["method"] == "eagle3":
+                raise beside.Refused("no such method")
+            assert (Path(how["model"]) / "config.json").exists()
+            self.gamma = how["num_speculative_tokens"]
+            return {"version": "1"}
+        counters = beside.as_counters([(self.gamma, 1), (self.gamma, 0)])
+        return {"tokens": [[0]] * len(job["prompts"]), "counters": counters}
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """Ships a head for SmolLM2, which is a tiny target here: a function of its name, it and what its
+    training says of it.
+    """
+    rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
+    samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in rows]
+    texts = eagle.Texts(samples, samples)
+    monkeypatch.setattr(beside, "SHIPPED", tmp_path)
+    monkeypatch.setattr("specdec_lite.drafters.eagle.SHIPPED", tmp_path)
+    for module in (beside, shared_text):
+        monkeypatch.setattr(module, "load_smollm2", lambda *args: (TARGET, Chats()))
+    for module in (eagle, shared_text):
+        monkeypatch.setattr(module, "smollm2_texts", lambda *args: texts)
+    monkeypatch.setattr(beside, "smollm2_folder", lambda: tmp_path)
+    monkeypatch.setattr(beside, "Worker", Engine)
+
+    def ship(name, head, **facts):
+        folder = tmp_path / name / "smollm2"
+        save(folder, head, TARGET, getattr(head, "sizes", None) or head.config, bits=8)
+        facts = {"command": name, "texts": 3, "steps": 1, **facts}
+        (folder / "report.json").write_text(json.dumps(facts), encoding="utf-8")
+        return (folder / "weights.safetensors").stat().st_size
+
+    return ship
+
+
+def test_the_eagle_family(tmp_path, monkeypatch, shipped):
+    for name in ("eagle1", "eagle3"):
+        shipped(name, KINDS[name].beside(TARGET), tokens=9, held_out={"all": {"alpha": RATES}})
+    monkeypatch.setattr(eagle_smollm2, "SIZES", (10, 40))
+    out = tmp_path / "eagle-smollm2.json"
+    words = [*WORDS, "--out", str(out), "--work", str(tmp_path / "w")]
+    for parts_of_it in (["heads", "vocabulary"], ["decoded", "served"]):
+        eagle_smollm2.main([*parts_of_it, *words])
+    data = json.loads(out.read_text("utf-8"))
+    assert data["heads"]["EAGLE-3"]["alpha"]["mean"] == [0.5] * 4
+    assert [row["tokens"] for row in data["vocabulary"]] == [10, 40]
+    assert all(row["same"] == 2 for row in data["decoded"].values())
+    assert data["decoded"]["plain"]["tau"]["value"] == 1
+    served = data["served"]
+    assert served["eagle"]["vllm"]["rates"][0] == 0.5 and served["eagle"]["texts"] == 2
+    assert served["eagle3"]["refused"] == "no such method"
+    asked = "python -m benchmarks.eagle_smollm2 served --prompts 2 --new-tokens 6 --turns 2"
+    assert data["commands"]["served"] == asked
+
+
+def test_the_parallel_heads(tmp_path, shipped):
+    torch.manual_seed(0)
+    heads = PlainHeads(TARGET.hidden_size, 4, 24)
+    heads.words.ids.copy_(torch.randperm(40)[:24].sort().values)
+    torch.nn.init.normal_(heads.up, std=0.3)
+    blocks = random_blocks(TARGET, 5, words=24, layers=(2, 4, 5), qk_norm=True)
+    correction = drawn(Correction(24, 32, others=True), TARGET, 1.0)
+    held_out = {"alpha": RATES, "agrees": RATES}
+    sizes = [shipped("medusa", heads, held_out=held_out)]
+    sizes.append(sizes[0] + shipped("markov", correction, held_out=held_out))
+    sizes.append(shipped("block_diffusion", blocks, held_out=held_out))
+    sizes.insert(0, shipped("eagle1", random_head(TARGET), held_out={}))
+    out = tmp_path / "heads-smollm2.json"
+    heads_smollm2.main([*WORDS, "--out", str(out), "--work", str(tmp_path / "w")])
+    data = json.loads(out.read_text("utf-8"))
+    jsonschema.validate(data, SCHEMAS["heads-smollm2"])
+    assert [found["bytes"] for found in data["heads"].values()] == sizes
+    assert all(0 < alpha < 1 for alpha in data["heads"]["EAGLE-1"]["alpha"]["mean"])
+    assert any(gain["value"] for gain in data["gained"]["Medusa, corrected"])
+    assert [*data["decoded"]] == ["plain", *data["heads"]]
+    assert all(found["T = 0"]["same"] == 2 for found in data["decoded"].values())
+    for method in ("medusa", "dflash"):
+        assert data["served"][method]["vllm"]["rates"] == [0.5, 0, 0, 0]
+
+
+def test_what_is_recorded_of_the_parallel_heads_agrees_with_itself():
+    data = results.load("heads-smollm2").data
+    heads, decoded, served = (data[part] for part in ("heads", "decoded", "served"))
+    assert len({found["texts"] for found in heads.values()}) == 1
+    for found in heads.values():
+        for rates in (found["alpha"]["mean"], found["agrees"]["mean"]):
+            assert 0 < rates[3] and rates == sorted(rates, reverse=True) and rates[0] < 1
+    for name, gains in data["gained"].items():
+        with_it, without = (heads[one]["alpha"] for one in (name, name.removesuffix(", corrected")))
+        for depth, gain in enumerate(gains):
+            low, high = gain["interval"]
+            assert low <= gain["value"] <= high
+            apart = with_it["mean"][depth] - without["mean"][depth]
+            assert abs(apart - gain["value"]) < with_it["error"][depth]
+    assert set(decoded) == {"plain", *heads}
+    for by_temperature in decoded.values():
+        assert by_temperature["T = 0"]["same"] == decoded["plain"]["T = 0"]["same"]
+        for row in by_temperature.values():
+            assert all(low <= high for low, high in (one["interval"] for one in spreads(row)))
+            tau, drafting, speedup = (one["value"] for one in spreads(row))
+            assert 1 <= tau <= 5 and drafting >= 0 and speedup * (1 + drafting) < 1.05 * tau
+    assert set(served) == {"medusa", "dflash"}
+    for method in served.values():
+        assert method["same"] == method["texts"]
+        for who in (method["ours"], method["vllm"]):
+            assert who["rates"] == sorted(who["rates"], reverse=True) and who["rates"][0] < 1
+            drafted, accepted = (
+                who[f"vllm:spec_decode_num_{name}_tokens"] for name in ("draft", "accepted")
+            )
+            assert accepted < drafted <= 4 * who["rounds"]
+            assert who["tau"] == pytest.approx(1 + accepted / who["rounds"])
+        pairs = zip(*(method[who][key] for who in ("ours", "vllm") for key in ("rates", "errors")))
+        assert all(abs(a - b) <= 1.96 * (c**2 + d**2) ** 0.5 for a, c, b, d in pairs)
+
+
+def spreads(row):
+    return [row[name] for name in ("tau", "drafting", "speedup")]
