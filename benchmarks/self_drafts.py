@@ -36,7 +36,6 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.early_exit import SHIPPED as ADAPTERS
 from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
 from specdec_lite.drafters.quantised import quantised, stored_bytes
@@ -44,7 +43,7 @@ from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.loading.corpus import evaluation_prompts, held_out_text
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.loading.weights import load
+from specdec_lite.loading.weights import SHIPPED, load
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
@@ -152,7 +151,8 @@ def exits(name: str, args) -> dict:
         int(path.parent.name): path for path in args.adapters.glob(f"{name}/*/*.safetensors")
     }
     folders |= {
-        load(path, target, ExitHead).layers: path for path in ADAPTERS.glob(f"{name}/*.safetensors")
+        load(path, target, ExitHead).layers: path
+        for path in (SHIPPED / "early_exit").glob(f"{name}/*.safetensors")
     }
     adapters = {}
     for layers, path in sorted(folders.items()):

@@ -15,7 +15,7 @@ from specdec_lite.drafters.parallel import ParallelSession, check_correction
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.native import NativeStorage
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.speculation import Context, Drafter, Shape
 
 
@@ -51,9 +51,7 @@ class BlockDiffusionDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
     ) -> "BlockDiffusionDrafter":
         """With the head in the file or folder `path`; None: the one shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "block_diffusion", target) if path is None else path
-        return cls(target, load(where, target, BlockHead), gamma)
+        return cls(target, load(where("block_diffusion", target, path), target, BlockHead), gamma)
 
     def start(self, context: Context) -> "BlockSession":
         return BlockSession(self, context)

@@ -10,13 +10,13 @@ import torch
 from specdec_lite.checks import is_number, model, whole
 from specdec_lite.drafters.heads import Heads, check_heads, check_target
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
 
-SHIPPED = Path(__file__).parent.parent / "weights" / "blockwise"
+SHIPPED = WEIGHTS / "blockwise"
 
 
 class BlockwiseDrafter(Drafter):

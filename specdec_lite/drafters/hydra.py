@@ -12,7 +12,7 @@ from specdec_lite import checks
 from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.heads import check_target
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Shape
 
@@ -69,9 +69,7 @@ class HydraDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
     ) -> "HydraDrafter":
         """With the heads in the file or folder `path`; None: those shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "hydra", target) if path is None else path
-        return cls(target, load(where, target, HydraHeads), gamma)
+        return cls(target, load(where("hydra", target, path), target, HydraHeads), gamma)
 
     def start(self, context: Context) -> "HydraSession":
         return HydraSession(self)

@@ -18,11 +18,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.checks import model
 from specdec_lite.drafters.heads import Heads, check_heads, check_target, stored_heads
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load, shipped
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
@@ -87,8 +86,7 @@ class MedusaDrafter(Drafter):
         tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and
         lies beside them, or a chain where none does.
         """
-        model("target", target)
-        folder = shipped(SHIPPED.parent, target) if path is None else path
+        folder = where("medusa", target, path)
         heads = load(folder, target, stored_heads)
         if tree is None:
             stored = load_report(folder).get("tree")

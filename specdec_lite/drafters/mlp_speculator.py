@@ -14,7 +14,7 @@ from specdec_lite.drafters.heads import check_target
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Shape
 
@@ -48,9 +48,8 @@ class MlpSpeculatorDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length | None = None
     ) -> "MlpSpeculatorDrafter":
         """With the weights in the file or folder `path`; None: those shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "mlp_speculator", target) if path is None else path
-        return cls(target, load(where, target, MlpSpeculator), gamma)
+        speculator = load(where("mlp_speculator", target, path), target, MlpSpeculator)
+        return cls(target, speculator, gamma)
 
     def start(self, context: Context) -> "MlpSession":
         return MlpSession(self)

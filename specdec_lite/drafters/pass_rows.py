@@ -11,12 +11,10 @@ from torch import nn
 
 from specdec_lite import checks
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
-
-SHIPPED = Path(__file__).parent.parent / "weights" / "pass_rows"
 
 
 class LookaheadRows(nn.Module):
@@ -55,8 +53,7 @@ class PassDrafter(Drafter):
     def from_pretrained(cls, target: CausalLM, path: str | Path | None = None) -> "PassDrafter":
         """With the rows in the file or folder `path`; None: those that ship for this target."""
         checks.native("target", target)
-        where = shipped(SHIPPED, target) if path is None else path
-        return cls(target, load(where, target, LookaheadRows))
+        return cls(target, load(where("pass_rows", target, path), target, LookaheadRows))
 
     def start(self, context: Context) -> "PassSession":
         return PassSession(self)

@@ -9,10 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.drafters.early_exit import SHIPPED
 from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.loading.weights import SHIPPED, fingerprint, save
 from specdec_lite.training.loop import Plan, train
 from specdec_lite.training.self_text import TARGETS, load_target, own_stream
 
@@ -63,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", choices=TARGETS, default="pair")
     parser.add_argument("--layers", type=int, nargs="+", help="exits to train for")
     parser.add_argument("--ship", type=int, help="the exit whose adapter is written to --out")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="gets one folder a target")
+    parser.add_argument(
+        "--out", type=Path, default=SHIPPED / "early_exit", help="gets one folder a target"
+    )
     parser.add_argument(
         "--work", type=Path, default=Path(".work/early_exit"), help="text, states, all adapters"
     )

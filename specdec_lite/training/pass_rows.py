@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.pass_rows import SHIPPED, LookaheadRows
+from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.loading.weights import SHIPPED, fingerprint, save
 from specdec_lite.training.loop import Plan, train
 from specdec_lite.training.self_text import TARGETS, load_target, own_stream
 
@@ -64,7 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training pass_rows`."""
     parser.add_argument("--target", choices=TARGETS, default="pair")
     parser.add_argument("--count", type=int, default=COUNT, help="look-ahead rows")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="gets one folder a target")
+    parser.add_argument(
+        "--out", type=Path, default=SHIPPED / "pass_rows", help="gets one folder a target"
+    )
     parser.add_argument("--work", type=Path, default=Path(".work/early_exit"))
     parser.add_argument("--steps", type=int)
     parser.add_argument("--batches", type=int, default=4, help="of 64 texts, made where missing")

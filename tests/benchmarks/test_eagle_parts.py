@@ -86,7 +86,7 @@ def test_the_family_beside_smollm2(tmp_path, monkeypatch):
         report = tmp_path / name / "smollm2" / "report.json"
         report.write_text(json.dumps(facts), encoding="utf-8")
     monkeypatch.setattr(beside, "SHIPPED", tmp_path)
-    monkeypatch.setattr("specdec_lite.drafters.eagle.SHIPPED", tmp_path)
+    monkeypatch.setattr("specdec_lite.loading.weights.SHIPPED", tmp_path)
     monkeypatch.setattr(beside, "load_smollm2", lambda *args: (target, Chats()))
     monkeypatch.setattr(eagle, "smollm2_texts", lambda *args: eagle.Texts(samples, samples))
     monkeypatch.setattr(beside, "smollm2_folder", lambda: tmp_path)
