@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.drafters.block_head import BlockHead
+from specdec_lite.drafters.heads import check_size
 from specdec_lite.drafters.parallel import ParallelSession, check_correction
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
@@ -31,17 +32,11 @@ class BlockDiffusionDrafter(Drafter):
 
     def __init__(self, target: CausalLM, head: BlockHead, gamma: int | None = None):
         self.target = checks.model("target", target)
-        if not isinstance(head, BlockHead):
-            raise TypeError(f"head is a {type(head).__name__}: must be a BlockHead")
-        if head.config.hidden_size != target.hidden_size:
-            raise ValueError(
-                f"head reads states of size {head.config.hidden_size}, the target's have size"
-                f" {target.hidden_size}"
-            )
+        self.head = checks.instance("head", head, BlockHead)
+        check_size("head reads states", head.config.hidden_size, target)
         self.speaker = speaker(target, head.words)
         if head.correction is not None:
             check_correction(head.correction, self.speaker)
-        self.head = head
         most = head.size - 1
         self.gamma = most if gamma is None else checks.whole("gamma", gamma, 1, most)
         self.hidden_layers = head.layers

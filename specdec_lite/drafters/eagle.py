@@ -31,14 +31,12 @@ class EagleDrafter(Drafter):
 
     def __init__(self, target: CausalLM, head: FeatureHead, draft: Draft = 4):
         self.target = checks.model("target", target)
-        if not isinstance(head, FeatureHead):
-            raise TypeError(f"head is a {type(head).__name__}: must be a FeatureHead")
+        self.head = checks.instance("head", head, FeatureHead)
         if head.size != target.hidden_size or int(head.ids[-1]) >= target.vocab_size:
             raise ValueError(
                 f"head is for states of size {head.size} and tokens up to {int(head.ids[-1])}: the"
                 f" target's are {target.hidden_size} and {target.vocab_size - 1}"
             )
-        self.head = head
         self.draft = draft if isinstance(draft, (TokenTree, Growth)) else Length.of(draft)
         self.hidden_layers = head.layers
         self.body = head.body(target)

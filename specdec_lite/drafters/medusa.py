@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from specdec_lite.checks import instance
 from specdec_lite.drafters.heads import Heads, check_heads, check_target, stored_heads
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
@@ -53,16 +54,12 @@ class MedusaDrafter(Drafter):
 
     def __init__(self, target: CausalLM, heads: Heads, tree: TokenTree):
         check_heads(heads, target)
-        if not isinstance(tree, TokenTree):
-            raise TypeError(
-                f"tree is a {type(tree).__name__}: must be a TokenTree of ranks, such as"
-                " TokenTree.chain([0, 0, 0])"
-            )
+        allowed = "a TokenTree of ranks, such as TokenTree.chain([0, 0, 0])"
+        self.tree = instance("tree", tree, TokenTree, allowed)
         depth = tree.depth.tolist()
         self.target = target
         self.heads = heads
         self.speaker = speaker(target, heads.words)
-        self.tree = tree
         self.levels = max(depth, default=-1) + 1
         self.ranks = max(tree.tokens.tolist(), default=-1) + 1
         if self.levels > heads.count:

@@ -34,13 +34,11 @@ class MlpSpeculatorDrafter(Drafter):
         self, target: CausalLM, speculator: MlpSpeculator, gamma: int | Length | None = None
     ):
         self.target = checks.model("target", target)
-        if not isinstance(speculator, MlpSpeculator):
-            raise TypeError(f"speculator is a {type(speculator).__name__}: must be a MlpSpeculator")
+        self.speculator = checks.instance("speculator", speculator, MlpSpeculator)
         theirs = target.hidden_size, target.vocab_size
         ours = speculator.config["hidden_size"], speculator.config["vocab_size"]
         if ours != theirs:
             raise ValueError(f"speculator is for sizes d, V = {ours}: the target's are {theirs}")
-        self.speculator = speculator
         self.length = Length.of(speculator.config["depth"] if gamma is None else gamma)
 
     @classmethod
