@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from specdec_lite import checks
+from specdec_lite.drafters.chain import draft_rows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
-from specdec_lite.tree import TokenTree
 
 
 class LookaheadRows(nn.Module):
@@ -84,7 +84,4 @@ class PassSession(Session):
         self.passes += 1
         # Ids are asked for their number alone: the embeddings are given.
         logits = target.score(last.expand(count), context.cache.view(), states=(0, fed)).logits[0]
-        if context.sampling.greedy:
-            return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
-        probs = context.sampling(logits)
-        return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
+        return draft_rows(context, logits, context.sampling)
