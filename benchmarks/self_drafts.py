@@ -11,9 +11,7 @@
 What is finished is kept in --work, so an interrupted run goes on.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -50,6 +48,8 @@ from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Session, speculate
 from specdec_lite.training.own_text import continued
 from specdec_lite.training.skipping import StoredText
+
+from .command import parser_for, typed
 
 TARGETS = ("pair", "smollm2")
 QUESTIONS = (
@@ -651,9 +651,7 @@ PARTS = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.self_drafts", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.self_drafts", __doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--work", type=Path, default=Path(".work/self_drafts"))
@@ -687,8 +685,7 @@ def main(arguments: list[str] | None = None) -> None:
                 else work(f"{args.part}-{name}", lambda: make(name, args))
             )
     file, what = PARTS[args.part]
-    typed = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python -m benchmarks.self_drafts", *typed])
+    command = typed(parser, arguments)
     print(results.save(args.out / f"{file}.json", results.stamp(what, command), data))
 
 
