@@ -17,7 +17,6 @@ import argparse
 import json
 import math
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED
 
 from . import smollm2, speed
+from .command import parser_for, typed
 from .hugging_face import HuggingFace
 from .passes import CONTEXT, KS, pass_rows
 from .speed import Bench, Other, growth, measure
@@ -217,9 +217,7 @@ def explained(entry: dict) -> list[str]:
 
 
 def command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks", __doc__)
     parser.add_argument("--model", choices=MODELS, default="pair")
     parser.add_argument(
         "--drafters", nargs="+", default=None, help="by name; default all, the first of them leads"
@@ -299,10 +297,9 @@ def main(
         options = parser.parse_args(arguments)
     check(parser, options)
     logging.set_verbosity_error()
-    typed = sys.argv[1:] if arguments is None else arguments
     stamp = results.stamp(
         f"{what} beside plain decoding, and Hugging Face on the same weights",
-        " ".join(["python -m benchmarks", *typed]),
+        typed(parser, arguments),
         options.device,
     )
     machine = results.slug(stamp["machine"])

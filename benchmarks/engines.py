@@ -17,7 +17,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from specdec_lite.serving.export import export
 from specdec_lite.serving.metrics import explain
 
 from .__main__ import Kept
+from .command import parser_for, typed
 from .engine_load import load_curve
 from .hugging_face import HuggingFace, HuggingFaceLookup
 
@@ -573,9 +573,7 @@ def gathered(bench: Bench, rows: dict[str, dict]) -> dict:
 
 
 def command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.engines", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.engines", __doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--new-tokens", type=int, default=24)
     parser.add_argument("--gamma", type=int, default=4)
@@ -605,7 +603,6 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
     logging.set_verbosity_error()
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
-    typed = sys.argv[1:] if arguments is None else arguments
     names = ("new_tokens", "gamma", "batches", "turns", "chats")
     asked = {name: getattr(options, name) for name in names}
     asked["folders"] = [*map(str, options.folders)]
@@ -623,7 +620,7 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
     versions = {key: text for row in rows.values() for key, text in row["versions"].items()}
     stamp = results.stamp(
         "the same models in this library and in real engines, greedy, one thread each",
-        " ".join(["python -m benchmarks.engines", *typed]),
+        typed(parser, arguments),
     )
     stamp["versions"] |= versions
     note = (

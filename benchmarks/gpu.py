@@ -32,6 +32,7 @@ from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.viz import gpu_report
 
 from . import gpu_parts as parts
+from .command import parser_for
 from .gpu_parts import FULL, ROOT, TINY, Bench, Scale
 
 PIECE, ALL = 540.0, 1800.0
@@ -289,9 +290,7 @@ def show(plan: Plan, console: Console) -> None:
 
 
 def options() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.gpu", __doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
         "--dtype",

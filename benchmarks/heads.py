@@ -35,7 +35,7 @@ from specdec_lite.drafters.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import load_pair
-from specdec_lite.loading.weights import SHIPPED as WEIGHTS, fingerprint, load, shipped
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, fingerprint, load, where
 from specdec_lite.measure import results
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter
@@ -78,7 +78,7 @@ def shipped_medusa(material: Material) -> nn.Module:
 def shipped_eagle(material: Material) -> nn.Module:
     """EAGLE's head as it ships, likewise."""
     target = material.target
-    return load(shipped(WEIGHTS / "eagle1", target), target, Eagle1Head)
+    return load(where("eagle1", target), target, Eagle1Head)
 
 
 Made = Callable[[CausalLM, nn.Module], Drafter]

@@ -7,9 +7,7 @@ bf16 and float32, on the GPU where there is one; where their weights are packed,
 unpacked as well, in turns. Chapter 2 draws the recorded curves beside the reader's own.
 """
 
-import argparse
 import copy
-import sys
 from pathlib import Path
 
 import torch
@@ -17,6 +15,8 @@ import torch
 from specdec_lite import CausalLM, load_pair, results, timing
 from specdec_lite.engine.linear import is_packed, unpack
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
+
+from .command import parser_for, typed
 
 CONTEXT, KS = 128, (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LARGER = TransformerConfig(
@@ -77,9 +77,7 @@ def curves(device: str, budget: float) -> list[dict]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.memory", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.memory", __doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
         "--budget", type=float, default=24.0, help="seconds for each of the four models"
@@ -90,11 +88,7 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     if asked.out and asked.out.is_dir():
         parser.error(f"--out {asked.out}: must be a file")
-    stamp = results.stamp(
-        "T(k), bandwidth and throughput",
-        " ".join(["python -m benchmarks.memory", *sys.argv[1:]]),
-        asked.device,
-    )
+    stamp = results.stamp("T(k), bandwidth and throughput", typed(parser), asked.device)
     found = {
         "state": {"start": timing.machine_state()},
         "profile": timing.machine_profile(asked.device),

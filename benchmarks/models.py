@@ -9,7 +9,6 @@ setting found is kept in --work, so the same command goes on where an interrupte
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from specdec_lite.loading.corpus import evaluation_prompts
 
 from . import speed
 from .__main__ import Kept, every_setting
+from .command import parser_for, typed
 from .passes import CONTEXT, KS, pass_rows
 
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -91,9 +91,7 @@ def drafting_rows(bench: speed.Bench, kept: Kept) -> list[dict]:
 
 def main(arguments: list[str] | None = None, make: Callable = the_books_models) -> Path:
     """The command line; returns the recording's path. make: the plan, from the options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.models", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.models", __doc__)
     parser.add_argument("--turns", type=int, default=20, help="paired turns a setting, at least 2")
     parser.add_argument("--prompts", type=int, default=10, help="of each domain, at least 2")
     parser.add_argument("--new-tokens", type=int, default=96)
@@ -108,10 +106,9 @@ def main(arguments: list[str] | None = None, make: Callable = the_books_models) 
             parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
     if options.out.is_dir():
         parser.error(f"--out {options.out}: must be a file")
-    typed = sys.argv[1:] if arguments is None else arguments
     stamp = results.stamp(
         "T(k) of the book's two models, and the shipped pair at every draft length",
-        " ".join(["python -m benchmarks.models", *typed]),
+        typed(parser, arguments),
     )
     plan = make(options)
     try:

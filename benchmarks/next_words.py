@@ -6,12 +6,12 @@ Chapter 1 reads it: the interactive is drawn from the distributions, the texts s
 another. Nothing here is timed.
 """
 
-import argparse
-import sys
 from pathlib import Path
 
 from specdec_lite import generate, load_smollm2, results
 from specdec_lite.viz.next_word import recorded
+
+from .command import parser_for, typed
 
 PROMPTS = (
     "The capital of France is",
@@ -51,17 +51,12 @@ def record(model, tokenizer, new_tokens: int = 40) -> dict:
 
 def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
     """The command line; returns the recording's path. load: gives model and tokenizer."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.next_words", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.next_words", __doc__)
     parser.add_argument("--out", type=Path, default=Path("results/next_words.json"))
     options = parser.parse_args(arguments)
     if options.out.is_dir():
         parser.error(f"--out {options.out}: must be a file")
-    typed = sys.argv[1:] if arguments is None else arguments
-    stamp = results.stamp(
-        "SmolLM2's next words", " ".join(["python -m benchmarks.next_words", *typed])
-    )
+    stamp = results.stamp("SmolLM2's next words", typed(parser, arguments))
     path = results.save(options.out, stamp, record(*load("cpu", "float32")))
     print(f"written to {path}")
     return path

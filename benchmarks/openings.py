@@ -11,7 +11,6 @@ through. A part that is there is not made again: delete the file to begin anew.
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,8 @@ from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.smollm2_tasks import TASKS, chat
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.serving.offline import offline
+
+from .command import parser_for, typed
 
 GAMMAS = (1, 2, 4, 8, 16)
 SHUFFLES = 20
@@ -137,9 +138,7 @@ def row(texts: Sequence[np.ndarray], temperature: float) -> dict:
 
 
 def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODELS) -> Path:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.openings", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.openings", __doc__)
     parser.add_argument("--texts", type=int, default=4, help="of each kind")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--out", type=Path, default=results.FOLDER / "openings.json")
@@ -147,11 +146,10 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
     for name, least in (("texts", 1), ("new_tokens", LEAST)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
-    given = sys.argv[1:] if arguments is None else arguments
     stamp = results.stamp(
         "acceptance of rounds' first tokens by γ, from the chances at every position of texts that"
         " the target wrote; intervals by text",
-        " ".join(["python -m benchmarks.openings", *given]),
+        typed(parser, arguments),
     )
     done = json.loads(options.out.read_text("utf-8"))["targets"] if options.out.exists() else {}
     for name, make in models.items():

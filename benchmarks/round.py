@@ -4,9 +4,6 @@
 a person can choose which are worth showing. What is recorded is no timing: any machine will do.
 """
 
-import argparse
-import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +19,8 @@ from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Drafter
 from specdec_lite.viz.round import recorded_rounds
 from specdec_lite.viz.stepper import Stepper
+
+from .command import parser_for, typed
 
 PROMPT = "Once upon a time, a small robot lived at the bottom of the sea. Every morning"
 LEFT_OUT = (12, 18)
@@ -71,7 +70,7 @@ def stepped(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for("benchmarks.round", __doc__)
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", type=int, help="with --list: so many, from --seed on")
@@ -108,8 +107,7 @@ def main(arguments: list[str] | None = None) -> None:
         f"Recorded from SmolLM2-135M, temperature {args.temperature:g}, top-k {args.top_k};"
         f" the draft is {words}."
     )
-    given = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "-m", "benchmarks.round", *given])
+    command = typed(parser, arguments)
     stamped = results.stamp("rounds of speculative decoding, word by word", command)
     data = {"about": about, "prompt": args.prompt, "seed": args.seed, "rounds": rounds}
     if args.drafter is None:  # the stepper's caches are those of two models

@@ -17,8 +17,6 @@ one thread, in place of the wall's.
 
 import argparse
 import json
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache, partial
@@ -53,6 +51,7 @@ from specdec_lite.speculation import Step
 
 from . import hugging_face, plain
 from .__main__ import Kept, every_setting
+from .command import parser_for, typed
 from .methods import METHODS, Method, bytes_beside
 from .named import NAMED
 from .smollm2 import STOP
@@ -378,9 +377,7 @@ def rounded(data):
 
 
 def command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.scoreboard", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.scoreboard", __doc__)
     parser.add_argument("--model", choices=("pair", "smollm2"), default="pair")
     parser.add_argument("--methods", nargs="+", help="rows by name; default all")
     parser.add_argument("--add", action="store_true", help="rows into the recording that is there")
@@ -474,10 +471,9 @@ def main(arguments: list[str] | None = None) -> Path:
     options = parser.parse_args(arguments)
     methods = chosen(parser, options)
     logging.set_verbosity_error()
-    typed = sys.argv[1:] if arguments is None else arguments
     stamp = results.stamp(
         "every drafter and every rule beside plain decoding, by kind of text and temperature",
-        shlex.join(["python", "-m", "benchmarks.scoreboard", *typed]),
+        typed(parser, arguments),
     )
     name = "scoreboard" if options.model == "pair" else "scoreboard-smollm2"
     path = options.out or results.FOLDER / f"{name}.json"

@@ -11,9 +11,7 @@
 What is finished is kept in --work, so an interrupted run goes on.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -36,7 +34,6 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.early_exit import SHIPPED as ADAPTERS
 from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
 from specdec_lite.drafters.quantised import quantised, stored_bytes
@@ -44,13 +41,15 @@ from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.loading.corpus import evaluation_prompts, held_out_text
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.loading.weights import load
+from specdec_lite.loading.weights import SHIPPED, load
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Session, speculate
 from specdec_lite.training.own_text import continued
 from specdec_lite.training.skipping import StoredText
+
+from .command import parser_for, typed
 
 TARGETS = ("pair", "smollm2")
 QUESTIONS = (
@@ -152,7 +151,8 @@ def exits(name: str, args) -> dict:
         int(path.parent.name): path for path in args.adapters.glob(f"{name}/*/*.safetensors")
     }
     folders |= {
-        load(path, target, ExitHead).layers: path for path in ADAPTERS.glob(f"{name}/*.safetensors")
+        load(path, target, ExitHead).layers: path
+        for path in (SHIPPED / "early_exit").glob(f"{name}/*.safetensors")
     }
     adapters = {}
     for layers, path in sorted(folders.items()):
@@ -651,9 +651,7 @@ PARTS = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.self_drafts", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.self_drafts", __doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
     parser.add_argument("--work", type=Path, default=Path(".work/self_drafts"))
@@ -687,8 +685,7 @@ def main(arguments: list[str] | None = None) -> None:
                 else work(f"{args.part}-{name}", lambda: make(name, args))
             )
     file, what = PARTS[args.part]
-    typed = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python -m benchmarks.self_drafts", *typed])
+    command = typed(parser, arguments)
     print(results.save(args.out / f"{file}.json", results.stamp(what, command), data))
 
 

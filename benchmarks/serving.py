@@ -9,9 +9,7 @@ target's pass; each drafts by itself, one after the other, which a real engine d
 draft: T(B, 1) of the draft is recorded beside.
 """
 
-import argparse
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +30,7 @@ from specdec_lite.sampling import Sampling
 from specdec_lite.serving.batch import started, to_the_end
 
 from .__main__ import Kept
+from .command import parser_for, typed
 
 
 @dataclass(frozen=True)
@@ -192,9 +191,7 @@ def jobs(plan: Plan, minutes: float) -> list[tuple[dict, Callable[[], dict]]]:
 
 def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_books_models) -> Path:
     """The command line; returns the recording's path. make: the plan."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.serving", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.serving", __doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="half of it for the tables")
     parser.add_argument("--turns", type=int, default=8, help="paired turns a setting, at least 2")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16])
@@ -213,11 +210,7 @@ def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_book
         parser.error("--minutes: must be above 0")
     if options.out.is_dir():
         parser.error(f"--out {options.out}: must be a file")
-    typed = sys.argv[1:] if arguments is None else arguments
-    stamp = results.stamp(
-        "T(B, k), and what drafting gains in a batch",
-        " ".join(["python -m benchmarks.serving", *typed]),
-    )
+    stamp = results.stamp("T(B, k), and what drafting gains in a batch", typed(parser, arguments))
     asked = {name: getattr(options, name) for name in ("turns", "batches", "new_tokens")}
     plan = replace(make(), **asked, temperatures=options.temperatures)
     try:

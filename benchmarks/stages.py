@@ -12,7 +12,6 @@ A model that is there is not measured again: delete the file to begin anew.
 import argparse
 import copy
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -41,6 +40,7 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.smollm2_tasks import TASKS, chat
 from specdec_lite.proposal import Proposal
 
+from .command import parser_for, typed
 from .speed import Bench, measure
 
 SKIPPED = (12, 16, 20)
@@ -141,9 +141,7 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
     """The command line; returns the recording's path. models: {name: (Bench, its draft) from the
     options}.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.stages", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.stages", __doc__)
     parser.add_argument("--models", nargs="+", choices=models, default=list(models))
     parser.add_argument("--minutes", type=float, default=15.0, help="for each model")
     parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
@@ -153,10 +151,9 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
     parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
     parser.add_argument("--out", type=Path, default=results.FOLDER / "stages.json")
     options = parser.parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else arguments
     stamp = results.stamp(
         "speed of drafts with stages below or behind them, over plain decoding",
-        " ".join(["python -m benchmarks.stages", *given]),
+        typed(parser, arguments),
     )
     done = json.loads(options.out.read_text("utf-8"))["targets"] if options.out.exists() else {}
     for name in options.models:

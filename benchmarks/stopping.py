@@ -8,9 +8,7 @@ Every part is saved when it is done, and a part that is there is not made again:
 begin anew.
 """
 
-import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -25,6 +23,8 @@ from specdec_lite.sampling import Sampling
 from specdec_lite.training.smollm2_prompts import chat
 from specdec_lite.viz.jacobi_grid import recorded_grid
 from specdec_lite.viz.stop_explorer import recorded_places
+
+from .command import parser_for, typed
 
 PROMPTS = {
     "repetition": "Write the word banana ten times.",
@@ -172,15 +172,12 @@ PARTS = {"grids": grids, "drafts": drafts, "acceptance": acceptance, "rounds": r
 
 
 def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.stopping", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.stopping", __doc__)
     parser.add_argument("--places", type=int, default=72, help="of the text with drafts")
     parser.add_argument("--grid", type=int, default=16, help="places of the Jacobi grid")
     parser.add_argument("--new-tokens", type=int, default=64, help="of every other text")
     parser.add_argument("--out", type=Path, default=results.FOLDER / "stopping.json")
     options = parser.parse_args(arguments)
-    given = sys.argv[1:] if arguments is None else arguments
     data = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
     data = {name: part for name, part in data.items() if name in PARTS}
     target, tokenizer = load("cpu", "float32")
@@ -189,7 +186,7 @@ def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
             data[name] = part(target, tokenizer, options)
             stamp = results.stamp(
                 "Jacobi grids, tokens a round, drafts and acceptance of SmolLM2-135M-Instruct",
-                " ".join(["python -m benchmarks.stopping", *given]),
+                typed(parser, arguments),
             )
             results.save(options.out, stamp, data)
     return options.out

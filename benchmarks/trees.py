@@ -9,9 +9,7 @@ What lives here: what is measured. What does not: the rules and drafters themsel
 are taken (`speed`).
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -52,6 +50,8 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.smollm2_tasks import TASKS, chat
 from specdec_lite.speculation import Drafter, Step
+
+from .command import parser_for, typed
 
 TEMPERATURES = (1.0, 0.6, 0.3, 0.1)
 NODES = (1, 2, 4, 8, 16, 32, 64)
@@ -403,9 +403,7 @@ def clock(
 
 
 def main(arguments: list[str] | None = None) -> Path:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.trees", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.trees", __doc__)
     parts = ("rules", "random_laws", "rates", "growth", "judged", "batches", "smollm2", "clock")
     parser.add_argument("--only", nargs="*", choices=parts, default=None, help="measure these anew")
     parser.add_argument("--laws", type=int, default=200, help="pairs of laws a temperature")
@@ -419,9 +417,7 @@ def main(arguments: list[str] | None = None) -> Path:
     asked = parser.parse_args(arguments)
     stamp = results.stamp(
         "Acceptance of rules for several draws, tokens a pass of token trees, and their price",
-        " ".join(
-            ["python -m benchmarks.trees", *(sys.argv[1:] if arguments is None else arguments)]
-        ),
+        typed(parser, arguments),
     )
     data: dict = {}
     if asked.out.is_file():

@@ -8,7 +8,6 @@ interval that of `speed.ratio`: prompts resampled first, then their turns. Wheth
 equal, token for token, is said beside it.
 """
 
-import argparse
 import json
 import random
 import subprocess
@@ -22,6 +21,7 @@ from tqdm import tqdm
 
 from specdec_lite import results
 
+from .command import parser_for
 from .speed import ratio
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,9 +114,7 @@ def revision(folder: Path) -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.versions", description=__doc__.splitlines()[0]
-    )
+    parser = parser_for("benchmarks.versions", __doc__)
     parser.add_argument("old", type=Path, help="a folder that holds another checkout")
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=64)

@@ -44,6 +44,14 @@ def model(name: str, value):
     return value
 
 
+def instance(name: str, value, kind: type, allowed: str = ""):
+    """`value` itself. TypeError where it is of another class; allowed: what to call this one."""
+    if not isinstance(value, kind):
+        allowed = allowed or f"a {kind.__name__}"
+        raise TypeError(f"{name} is a {type(value).__name__}: must be {allowed}")
+    return value
+
+
 def drafter(name: str, value):
     """`value` itself. TypeError where it is no drafter."""
     if not hasattr(value, "start") or not hasattr(value, "hidden_layers"):

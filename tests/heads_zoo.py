@@ -9,8 +9,7 @@ from text_laws import model_named
 
 from specdec_lite import generate
 from specdec_lite.drafters.block_head import BlockHead
-from specdec_lite.drafters.heads import Heads
-from specdec_lite.drafters.hydra import HydraHeads
+from specdec_lite.drafters.heads import Heads, HydraHeads
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.drafters.parallel import Correction
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.drafters.block_head import BlockHead
+from specdec_lite.drafters.heads import check_size
 from specdec_lite.drafters.parallel import ParallelSession, check_correction
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.native import NativeStorage
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.speculation import Context, Drafter, Shape
 
 
@@ -31,17 +32,11 @@ class BlockDiffusionDrafter(Drafter):
 
     def __init__(self, target: CausalLM, head: BlockHead, gamma: int | None = None):
         self.target = checks.model("target", target)
-        if not isinstance(head, BlockHead):
-            raise TypeError(f"head is a {type(head).__name__}: must be a BlockHead")
-        if head.config.hidden_size != target.hidden_size:
-            raise ValueError(
-                f"head reads states of size {head.config.hidden_size}, the target's have size"
-                f" {target.hidden_size}"
-            )
+        self.head = checks.instance("head", head, BlockHead)
+        check_size("head reads states", head.config.hidden_size, target)
         self.speaker = speaker(target, head.words)
         if head.correction is not None:
             check_correction(head.correction, self.speaker)
-        self.head = head
         most = head.size - 1
         self.gamma = most if gamma is None else checks.whole("gamma", gamma, 1, most)
         self.hidden_layers = head.layers
@@ -51,9 +46,7 @@ class BlockDiffusionDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
     ) -> "BlockDiffusionDrafter":
         """With the head in the file or folder `path`; None: the one shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "block_diffusion", target) if path is None else path
-        return cls(target, load(where, target, BlockHead), gamma)
+        return cls(target, load(where("block_diffusion", target, path), target, BlockHead), gamma)
 
     def start(self, context: Context) -> "BlockSession":
         return BlockSession(self, context)

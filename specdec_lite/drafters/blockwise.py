@@ -8,15 +8,15 @@ from pathlib import Path
 import torch
 
 from specdec_lite.checks import is_number, model, whole
+from specdec_lite.drafters.chain import draft_rows
 from specdec_lite.drafters.heads import Heads, check_heads, check_target
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context, Drafter, Session, Shape
-from specdec_lite.tree import TokenTree
 
-SHIPPED = Path(__file__).parent.parent / "weights" / "blockwise"
+SHIPPED = WEIGHTS / "blockwise"
 
 
 class BlockwiseDrafter(Drafter):
@@ -94,8 +94,4 @@ class BlockwiseSession(Session):
         states = context.scores.hidden["final"][0, -1]
         logits = drafter.target.head(drafter.heads(states, slice(count)))
         self.passes += 1
-        sampling = drafter.sampling or context.sampling
-        if sampling.greedy:
-            return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
-        probs = sampling(logits)
-        return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
+        return draft_rows(context, logits, drafter.sampling or context.sampling)

@@ -1,4 +1,6 @@
-"""Drafting a chain: the loop that every drafter of one token after another shares."""
+"""Drafting a chain: the loop that every drafter of one token after another shares, and one of rows
+that are there already.
+"""
 
 from collections.abc import Callable
 
@@ -9,6 +11,7 @@ from torch import Tensor
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context, Session
 from specdec_lite.tree import TokenTree
 
@@ -53,6 +56,16 @@ def draft_chain(
     if not tokens:
         return NOTHING
     return Proposal(TokenTree.chain(tokens), torch.stack(rows) if rows else None)
+
+
+def draft_rows(context: Context, logits: Tensor, sampling: Sampling) -> Proposal:
+    """A chain of tokens that do not see one another, one of each row of logits [d, V]: chosen
+    (argmax) when greedy, else drawn.
+    """
+    if sampling.greedy:
+        return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
+    probs = sampling(logits)
+    return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
 
 
 def fit(logits: Tensor, vocab_size: int) -> Tensor:

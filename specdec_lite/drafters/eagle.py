@@ -10,7 +10,7 @@ from specdec_lite.drafters.feature_session import FeatureSession
 from specdec_lite.drafters.grow import Growth
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.speculation import Context, Drafter, Shape
 from specdec_lite.tree import TokenTree
 
@@ -31,14 +31,12 @@ class EagleDrafter(Drafter):
 
     def __init__(self, target: CausalLM, head: FeatureHead, draft: Draft = 4):
         self.target = checks.model("target", target)
-        if not isinstance(head, FeatureHead):
-            raise TypeError(f"head is a {type(head).__name__}: must be a FeatureHead")
+        self.head = checks.instance("head", head, FeatureHead)
         if head.size != target.hidden_size or int(head.ids[-1]) >= target.vocab_size:
             raise ValueError(
                 f"head is for states of size {head.size} and tokens up to {int(head.ids[-1])}: the"
                 f" target's are {target.hidden_size} and {target.vocab_size - 1}"
             )
-        self.head = head
         self.draft = draft if isinstance(draft, (TokenTree, Growth)) else Length.of(draft)
         self.hidden_layers = head.layers
         self.body = head.body(target)
@@ -55,9 +53,8 @@ class EagleDrafter(Drafter):
         None: the weights shipped for this target.
         """
         checks.whole("version", version, 1, 3)
-        checks.model("target", target)
         name, build = ("eagle3", Eagle3Head) if version == 3 else ("eagle1", Eagle1Head)
-        head = load(shipped(SHIPPED / name, target) if path is None else path, target, build)
+        head = load(where(name, target, path), target, build)
         usual = 4 if version == 1 else Growth()
         return cls(target, head, usual if draft is None else draft)
 

@@ -16,11 +16,9 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.own import OwnDrafter, OwnSession
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context
-
-SHIPPED = Path(__file__).parent.parent / "weights" / "early_exit"
 
 
 class EarlyExitDrafter(OwnDrafter):
@@ -65,7 +63,7 @@ class EarlyExitDrafter(OwnDrafter):
     ) -> "EarlyExitDrafter":
         """With the adapter in the file or folder `path`; None: the one that ships for this target."""
         checks.native("target", target)
-        adapter = load(shipped(SHIPPED, target) if path is None else path, target, ExitHead)
+        adapter = load(where("early_exit", target, path), target, ExitHead)
         return cls(target, adapter.layers, gamma, reuse, adapter)
 
     def part(self, context: Context) -> Cache:

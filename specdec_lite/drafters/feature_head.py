@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_lite.checks import model
+from specdec_lite.drafters.words import Words
 from specdec_lite.engine.cache import Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Block, Norm, Transformer, TransformerConfig
@@ -24,7 +25,7 @@ from specdec_lite.engine.transformer import Block, Norm, Transformer, Transforme
 FIXED = {"num_layers": 1, "tied": False, "window": None, "qkv_bias": False, "qk_norm": False}
 
 
-class FeatureHead(nn.Module):
+class FeatureHead(Words):
     """What all kinds share: a block, a linear layer that fuses, and the draft's vocabulary.
 
     Args:
@@ -37,7 +38,7 @@ class FeatureHead(nn.Module):
     """
 
     def __init__(self, layers: Sequence[Layer], vocab_size: int, **shape):
-        super().__init__()
+        super().__init__(vocab_size)
         self.layers = tuple(layers)
         self.shape = TransformerConfig(vocab_size=vocab_size, **shape | FIXED)
         self.size = self.shape.hidden_size
@@ -45,7 +46,6 @@ class FeatureHead(nn.Module):
         self.norm: nn.Module = nn.Identity()
         self.head: nn.Linear | None = None
         self.fuse = nn.Linear(2 * self.size, self.size, bias=False)
-        self.register_buffer("ids", torch.arange(vocab_size))
 
     @classmethod
     def beside(
@@ -104,15 +104,6 @@ class FeatureHead(nn.Module):
             return self.head.weight
         weight = target.backend.head.weight.detach()
         return weight if len(self.ids) == len(weight) else weight[self.ids]
-
-    def spread(self, logits: Tensor, vocab_size: int) -> Tensor:
-        """logits [..., v] over the target's V tokens, −∞ where the draft has none: before any
-        temperature.
-        """
-        if logits.shape[-1] == vocab_size:
-            return logits
-        wide = logits.new_full((*logits.shape[:-1], vocab_size), float("-inf"))
-        return wide.index_copy_(-1, self.ids, logits)
 
     def body(self, target: CausalLM) -> CausalLM:
         """The block as a language model of one layer, whose embeddings are given to it as states."""

@@ -1,7 +1,8 @@
 """Extra prediction heads on a target's last hidden state.
 
-What lives here: the modules `Heads`, `PlainHeads` and `ExitHead`. What does not: drafting with them
-(`blockwise`, `medusa`, `early_exit`), training them (`training`), their file (`loading.weights`).
+What lives here: the modules `Heads`, `PlainHeads`, `ExitHead` and `HydraHeads`. What does not:
+drafting with them (`blockwise`, `medusa`, `early_exit`, `hydra`), training them (`training`), their
+file (`loading.weights`).
 Shapes: d hidden size, K heads, e width of a head's hidden layer.
 """
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.checks import model, same_device
+from specdec_lite.checks import instance, model, same_device
 from specdec_lite.drafters.words import Words
 from specdec_lite.engine.models import CausalLM
 
@@ -96,26 +97,49 @@ class ExitHead(Heads):
         return super().forward(hidden)[..., 0, :]
 
 
+class HydraHeads(nn.Module):
+    """Head i of 0 … K−1: R·x + SiLU(A·x) of x = [f; e(t); e(x_1) … e(x_i)], with the target's last
+    state f, its embeddings e, the last token t and the words drafted since.
+
+    The target's vocabulary projection reads what they return; fresh heads return f. Source: Ankner
+    et al. 2024 (there with a projection of its own for each head).
+    """
+
+    def __init__(self, hidden_size: int, count: int):
+        super().__init__()
+        self.config = {"hidden_size": hidden_size, "count": count}
+        widths = [(i + 2) * hidden_size for i in range(count)]
+        self.direct = nn.ModuleList(nn.Linear(width, hidden_size, bias=False) for width in widths)
+        self.bent = nn.ModuleList(nn.Linear(width, hidden_size, bias=False) for width in widths)
+        for direct, bent in zip(self.direct, self.bent):
+            nn.init.eye_(direct.weight)
+            nn.init.zeros_(bent.weight)
+
+    def forward(self, index: int, state: Tensor, embedded: Tensor) -> Tensor:
+        """state [..., d], embedded [..., index + 1, d] → [..., d]."""
+        x = torch.cat((state, embedded.flatten(-2)), -1)
+        return self.direct[index](x) + F.silu(self.bent[index](x))
+
+
 def check_heads(heads: Heads, target: CausalLM) -> None:
     """TypeError where these are not heads on a target, ValueError where they cannot read its hidden
     states.
     """
     model("target", target)
-    if not isinstance(heads, Heads):
-        raise TypeError(
-            f"heads is a {type(heads).__name__}: must be specdec_lite.drafters.heads.Heads, or use"
-            " the drafter's from_pretrained"
-        )
-    if heads.hidden_size != target.hidden_size:
-        raise ValueError(
-            f"heads read hidden states of size {heads.hidden_size}, the target's have size"
-            f" {target.hidden_size}"
-        )
+    allowed = "specdec_lite.drafters.heads.Heads, or use the drafter's from_pretrained"
+    instance("heads", heads, Heads, allowed)
+    check_size("heads read hidden states", heads.hidden_size, target)
     if (heads.up.device, heads.up.dtype) != (target.device, target.dtype):
         raise ValueError(
             f"heads are {heads.up.dtype} on {heads.up.device}, the target is {target.dtype} on"
             f" {target.device}: bring them there with heads.to(target.device, target.dtype)"
         )
+
+
+def check_size(reader: str, size: int, target: CausalLM) -> None:
+    """ValueError where the target's hidden states are not of the size that is read of them."""
+    if size != target.hidden_size:
+        raise ValueError(f"{reader} of size {size}, the target's have size {target.hidden_size}")
 
 
 def check_target(own: CausalLM, target: CausalLM) -> None:

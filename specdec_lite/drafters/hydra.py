@@ -5,40 +5,15 @@
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.drafters.chain import ChainSession, draft_chain
-from specdec_lite.drafters.heads import check_target
+from specdec_lite.drafters.heads import HydraHeads, check_size, check_target
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Shape
-
-
-class HydraHeads(nn.Module):
-    """Head i of 0 … K−1: R·x + SiLU(A·x) of x = [f; e(t); e(x_1) … e(x_i)], with the target's last
-    state f, its embeddings e, the last token t and the words drafted since.
-
-    The target's vocabulary projection reads what they return; fresh heads return f. (In the paper
-    each head has a projection of its own.)
-    """
-
-    def __init__(self, hidden_size: int, count: int):
-        super().__init__()
-        self.config = {"hidden_size": hidden_size, "count": count}
-        widths = [(i + 2) * hidden_size for i in range(count)]
-        self.direct = nn.ModuleList(nn.Linear(width, hidden_size, bias=False) for width in widths)
-        self.bent = nn.ModuleList(nn.Linear(width, hidden_size, bias=False) for width in widths)
-        for direct, bent in zip(self.direct, self.bent):
-            nn.init.eye_(direct.weight)
-            nn.init.zeros_(bent.weight)
-
-    def forward(self, index: int, state: Tensor, embedded: Tensor) -> Tensor:
-        """state [..., d], embedded [..., index + 1, d] → [..., d]."""
-        x = torch.cat((state, embedded.flatten(-2)), -1)
-        return self.direct[index](x) + F.silu(self.bent[index](x))
 
 
 class HydraDrafter(Drafter):
@@ -54,14 +29,9 @@ class HydraDrafter(Drafter):
 
     def __init__(self, target: CausalLM, heads: HydraHeads, gamma: int | None = None):
         self.target = checks.model("target", target)
-        if not isinstance(heads, HydraHeads):
-            raise TypeError(f"heads is a {type(heads).__name__}: must be HydraHeads")
+        self.heads = checks.instance("heads", heads, HydraHeads, "HydraHeads")
         size, count = heads.config["hidden_size"], heads.config["count"]
-        if size != target.hidden_size:
-            raise ValueError(
-                f"heads read states of size {size}, the target's have size {target.hidden_size}"
-            )
-        self.heads = heads
+        check_size("heads read states", size, target)
         self.gamma = count if gamma is None else checks.whole("gamma", gamma, 1, count)
 
     @classmethod
@@ -69,9 +39,7 @@ class HydraDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
     ) -> "HydraDrafter":
         """With the heads in the file or folder `path`; None: those shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "hydra", target) if path is None else path
-        return cls(target, load(where, target, HydraHeads), gamma)
+        return cls(target, load(where("hydra", target, path), target, HydraHeads), gamma)
 
     def start(self, context: Context) -> "HydraSession":
         return HydraSession(self)

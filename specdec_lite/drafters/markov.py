@@ -7,13 +7,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from specdec_lite.checks import model, whole
+from specdec_lite.checks import whole
 from specdec_lite.drafters.heads import Heads, check_heads, check_target, stored_heads
-from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
 from specdec_lite.drafters.parallel import Correction, ParallelSession, check_correction
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.speculation import Context, Drafter, Shape
 
 
@@ -47,10 +46,8 @@ class MarkovDrafter(Drafter):
         """Medusa's shipped heads with the correction in the file or folder `path`; None: the one
         shipped for this target.
         """
-        model("target", target)
-        where = shipped(SHIPPED / "markov", target) if path is None else path
-        correction = load(where, target, Correction)
-        heads = load(shipped(MEDUSA.parent, target), target, stored_heads)
+        correction = load(where("markov", target, path), target, Correction)
+        heads = load(where("medusa", target), target, stored_heads)
         return cls(target, heads, correction, gamma)
 
     def start(self, context: Context) -> "MarkovSession":

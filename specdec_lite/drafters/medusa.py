@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.checks import model
+from specdec_lite.checks import instance
 from specdec_lite.drafters.heads import Heads, check_heads, check_target, stored_heads
 from specdec_lite.drafters.words import speaker
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load, shipped
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
 from specdec_lite.tree import TokenTree
@@ -54,16 +54,12 @@ class MedusaDrafter(Drafter):
 
     def __init__(self, target: CausalLM, heads: Heads, tree: TokenTree):
         check_heads(heads, target)
-        if not isinstance(tree, TokenTree):
-            raise TypeError(
-                f"tree is a {type(tree).__name__}: must be a TokenTree of ranks, such as"
-                " TokenTree.chain([0, 0, 0])"
-            )
+        allowed = "a TokenTree of ranks, such as TokenTree.chain([0, 0, 0])"
+        self.tree = instance("tree", tree, TokenTree, allowed)
         depth = tree.depth.tolist()
         self.target = target
         self.heads = heads
         self.speaker = speaker(target, heads.words)
-        self.tree = tree
         self.levels = max(depth, default=-1) + 1
         self.ranks = max(tree.tokens.tolist(), default=-1) + 1
         if self.levels > heads.count:
@@ -87,8 +83,7 @@ class MedusaDrafter(Drafter):
         tree: a shape; None: the sparse one that was chosen from the heads' measured accuracies and
         lies beside them, or a chain where none does.
         """
-        model("target", target)
-        folder = shipped(SHIPPED.parent, target) if path is None else path
+        folder = where("medusa", target, path)
         heads = load(folder, target, stored_heads)
         if tree is None:
             stored = load_report(folder).get("tree")

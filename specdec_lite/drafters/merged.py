@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from specdec_lite.checks import instance
 from specdec_lite.drafters.grow import merge
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
@@ -28,8 +29,7 @@ class MergedDrafter(Drafter):
     def __init__(self, drafters: Sequence[Drafter]):
         self.drafters = tuple(drafters)
         for i, drafter in enumerate(self.drafters):
-            if not isinstance(drafter, Drafter):
-                raise TypeError(f"drafters[{i}] is a {type(drafter).__name__}: must be a drafter")
+            instance(f"drafters[{i}]", drafter, Drafter, "a drafter")
         if not self.drafters:
             raise ValueError("drafters is empty: give at least one")
         layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]

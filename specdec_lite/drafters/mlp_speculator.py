@@ -14,7 +14,7 @@ from specdec_lite.drafters.heads import check_target
 from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Shape
 
@@ -34,13 +34,11 @@ class MlpSpeculatorDrafter(Drafter):
         self, target: CausalLM, speculator: MlpSpeculator, gamma: int | Length | None = None
     ):
         self.target = checks.model("target", target)
-        if not isinstance(speculator, MlpSpeculator):
-            raise TypeError(f"speculator is a {type(speculator).__name__}: must be a MlpSpeculator")
+        self.speculator = checks.instance("speculator", speculator, MlpSpeculator)
         theirs = target.hidden_size, target.vocab_size
         ours = speculator.config["hidden_size"], speculator.config["vocab_size"]
         if ours != theirs:
             raise ValueError(f"speculator is for sizes d, V = {ours}: the target's are {theirs}")
-        self.speculator = speculator
         self.length = Length.of(speculator.config["depth"] if gamma is None else gamma)
 
     @classmethod
@@ -48,9 +46,8 @@ class MlpSpeculatorDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length | None = None
     ) -> "MlpSpeculatorDrafter":
         """With the weights in the file or folder `path`; None: those shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "mlp_speculator", target) if path is None else path
-        return cls(target, load(where, target, MlpSpeculator), gamma)
+        speculator = load(where("mlp_speculator", target, path), target, MlpSpeculator)
+        return cls(target, speculator, gamma)
 
     def start(self, context: Context) -> "MlpSession":
         return MlpSession(self)

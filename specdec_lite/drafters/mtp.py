@@ -6,11 +6,10 @@ feed it again and again is theirs.
 
 from pathlib import Path
 
-from specdec_lite import checks
 from specdec_lite.drafters.eagle import Draft, EagleDrafter
 from specdec_lite.drafters.feature_head import MtpHead
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 
 
 class MtpDrafter(EagleDrafter):
@@ -28,6 +27,5 @@ class MtpDrafter(EagleDrafter):
         """The block in the file or folder `path`; None: the one shipped for this target. draft: as
         for `EagleDrafter`, a chain of 4 by default.
         """
-        checks.model("target", target)
-        head = load(shipped(SHIPPED / "mtp", target) if path is None else path, target, MtpHead)
+        head = load(where("mtp", target, path), target, MtpHead)
         return cls(target, head, 4 if draft is None else draft)

@@ -8,6 +8,7 @@ before it. What does not: where the rows come from (`markov`, `pard`, `block_dif
 import torch
 from torch import Tensor, nn
 
+from specdec_lite.checks import instance
 from specdec_lite.drafters.chain import ChainSession, draft_chain
 from specdec_lite.drafters.words import Speaker, Words
 from specdec_lite.engine.models import CausalLM
@@ -80,8 +81,7 @@ class ParallelSession(ChainSession):
 
 def check_correction(correction: Correction, target: CausalLM | Speaker) -> None:
     """TypeError where this is no correction, ValueError where it is for other tokens."""
-    if not isinstance(correction, Correction):
-        raise TypeError(f"correction is a {type(correction).__name__}: must be a Correction")
+    instance("correction", correction, Correction)
     if correction.config["vocab_size"] != target.vocab_size:
         raise ValueError(
             f"correction is for {correction.config['vocab_size']} tokens: the rows are of"

@@ -13,7 +13,7 @@ from specdec_lite.drafters.lengths import Length
 from specdec_lite.drafters.parallel import ParallelSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.weights import SHIPPED, load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.speculation import Context, Drafter, Shape
 
 
@@ -38,9 +38,7 @@ class PardDrafter(Drafter):
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length = 4
     ) -> "PardDrafter":
         """The draft in the file or folder `path`; None: the one shipped for this target."""
-        checks.model("target", target)
-        where = shipped(SHIPPED / "pard", target) if path is None else path
-        return cls(CausalLM(load(where, target, built)), gamma)
+        return cls(CausalLM(load(where("pard", target, path), target, built)), gamma)
 
     def start(self, context: Context) -> "PardSession":
         return PardSession(self, context)

@@ -10,13 +10,11 @@ import torch
 from torch import nn
 
 from specdec_lite import checks
+from specdec_lite.drafters.chain import draft_rows
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, shipped
+from specdec_lite.loading.weights import load, where
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Session, Shape
-from specdec_lite.tree import TokenTree
-
-SHIPPED = Path(__file__).parent.parent / "weights" / "pass_rows"
 
 
 class LookaheadRows(nn.Module):
@@ -55,8 +53,7 @@ class PassDrafter(Drafter):
     def from_pretrained(cls, target: CausalLM, path: str | Path | None = None) -> "PassDrafter":
         """With the rows in the file or folder `path`; None: those that ship for this target."""
         checks.native("target", target)
-        where = shipped(SHIPPED, target) if path is None else path
-        return cls(target, load(where, target, LookaheadRows))
+        return cls(target, load(where("pass_rows", target, path), target, LookaheadRows))
 
     def start(self, context: Context) -> "PassSession":
         return PassSession(self)
@@ -87,7 +84,4 @@ class PassSession(Session):
         self.passes += 1
         # Ids are asked for their number alone: the embeddings are given.
         logits = target.score(last.expand(count), context.cache.view(), states=(0, fed)).logits[0]
-        if context.sampling.greedy:
-            return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
-        probs = context.sampling(logits)
-        return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
+        return draft_rows(context, logits, context.sampling)

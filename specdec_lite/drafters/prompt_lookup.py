@@ -41,10 +41,8 @@ class PromptLookupDrafter(Drafter):
         references: Sequence[Sequence[int]] = (),
     ):
         self.length = Length.of(gamma)
-        self.orders = range(
-            checks.whole("min_ngram", min_ngram, 1, checks.whole("max_ngram", max_ngram, 1)),
-            max_ngram + 1,
-        )
+        checks.whole("min_ngram", min_ngram, 1, checks.whole("max_ngram", max_ngram, 1))
+        self.orders = range(min_ngram, max_ngram + 1)
         self.latest = latest
         self.references = [Places(self.orders) for _ in references]
         for places, reference in zip(self.references, references):

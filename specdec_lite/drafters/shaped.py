@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from specdec_lite.checks import instance
 from specdec_lite.drafters.grow import Child, grow, likeliest, without_replacement
 from specdec_lite.drafters.growing import GrowingDrafter, GrowingSession
 from specdec_lite.engine.models import CausalLM
@@ -36,9 +37,7 @@ class ShapedDrafter(GrowingDrafter):
 
     def __init__(self, draft: CausalLM, tree: TokenTree, siblings: Siblings = without_replacement):
         super().__init__(draft)
-        if not isinstance(tree, TokenTree):
-            raise TypeError(f"tree is a {type(tree).__name__}: must be a TokenTree, the shape")
-        self.tree = tree
+        self.tree = instance("tree", tree, TokenTree, "a TokenTree, the shape")
         self.siblings = siblings
 
     def start(self, context: Context) -> "ShapedSession":

@@ -21,6 +21,8 @@ class Words(nn.Module):
         """logits [..., v] over the target's V tokens, −∞ where the draft has none: before any
         temperature.
         """
+        if logits.shape[-1] == vocab_size:
+            return logits
         wide = logits.new_full((*logits.shape[:-1], vocab_size), float("-inf"))
         return wide.index_copy_(-1, self.ids, logits)
 

@@ -9,6 +9,7 @@ What lives here: `CapturedDrafter`. What does not: the passes (`graphs`), and wh
 import torch
 from torch import Tensor
 
+from specdec_lite.checks import instance
 from specdec_lite.engine.transformer import steady_attention
 from specdec_lite.gpu.graphs import Program, Slot, StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, drafted
@@ -24,9 +25,7 @@ class CapturedDrafter(DeviceDrafter):
     """
 
     def __init__(self, model: StaticLM, gamma: int = 4):
-        if not isinstance(model, StaticLM):
-            raise TypeError(f"model is a {type(model).__name__}: must be a StaticLM")
-        super().__init__(model, gamma)
+        super().__init__(instance("model", model, StaticLM), gamma)
 
     def start(self, context: Context) -> "CapturedSession":
         return CapturedSession(self.model, self.gamma, context)

@@ -293,6 +293,32 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
     )
 
 
+def config_to_hf(config: TransformerConfig, architecture: str, **others) -> dict:
+    """The entries of a Hugging Face config.json of the Llama family, for our shape.
+
+    others: further entries, or in place of these.
+    """
+    described = {
+        "architectures": [architecture],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_size,
+        "rms_norm_eps": config.norm_eps,
+        "hidden_act": "silu",
+        "rope_theta": config.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": config.tied,
+        "attention_bias": False,
+    }
+    return described | others
+
+
 def load_model(folder: str | Path, device: str = "cpu", dtype: str = "auto", **split) -> CausalLM:
     """One model from a folder of config.json and safetensors: native for the Llama family, else
     through transformers.
@@ -431,28 +457,9 @@ def save_model(folder: Path, model: Transformer, tokenizer, limit: int = 15_000_
                 " word"
             )
     folder.mkdir(parents=True, exist_ok=True)
-    described = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_hidden_layers": config.num_layers,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_size,
-        "rms_norm_eps": config.norm_eps,
-        "hidden_act": "silu",
-        "rope_theta": config.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_theta},
-        "max_position_embeddings": config.max_positions,
-        "tie_word_embeddings": config.tied,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "dtype": "bfloat16",
-    }
+    described = config_to_hf(
+        config, "LlamaForCausalLM", mlp_bias=False, bos_token_id=0, eos_token_id=0, dtype="bfloat16"
+    )
     (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n")
     shards: list[dict] = [{}]
     for name, weight in to_hf_state(model).items():

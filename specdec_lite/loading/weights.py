@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
+from specdec_lite.checks import model
 from specdec_lite.engine.models import CausalLM
 
 FILE = "weights.safetensors"
@@ -154,6 +155,15 @@ def shipped(folder: Path, target: CausalLM) -> Path:
         f"target: nothing ships for it (fingerprint {own}) in {folder}, which holds {there}: give"
         " path, or train with `python -m specdec_lite.training`"
     )
+
+
+def where(name: str, target: CausalLM, path: str | Path | None = None) -> str | Path:
+    """`path`, a folder or file; None: the folder of weights/`name` that ships for this target.
+
+    TypeError where target is no `CausalLM`, ValueError where nothing ships for it.
+    """
+    model("target", target)
+    return shipped(SHIPPED / name, target) if path is None else path
 
 
 def built(build: Callable[..., Module], config: dict, named: str) -> Module:

@@ -16,7 +16,7 @@ from time import perf_counter
 
 import torch
 
-from specdec_lite.checks import is_whole, whole
+from specdec_lite.checks import instance, is_whole, whole
 from specdec_lite.decoding import generate, stream
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
@@ -178,8 +178,7 @@ def prefilled(model: CausalLM, prompt: torch.Tensor, batch: int = 1, room: int =
 
 def _check_loop(target: CausalLM, drafter: Drafter, prompt: int, new_tokens: int) -> None:
     whole("new_tokens", new_tokens, 1)
-    if not isinstance(drafter, Drafter):
-        raise TypeError(f"drafter is a {type(drafter).__name__}: must be None or a drafter")
+    instance("drafter", drafter, Drafter, "None or a drafter")
     needed = prompt + max(new_tokens, WARM)
     models = {"target": target, "drafter": drafter.draft_model() or target}
     for name, each in models.items():
@@ -192,8 +191,7 @@ def _check_loop(target: CausalLM, drafter: Drafter, prompt: int, new_tokens: int
 
 
 def _check_passes(model: CausalLM, ks: Iterable[int], context: int) -> tuple[int, ...]:
-    if not isinstance(model, CausalLM):
-        raise TypeError(f"the model to time is a {type(model).__name__}: must be a CausalLM")
+    instance("the model to time", model, CausalLM)
     if not isinstance(ks, Iterable):
         raise ValueError(f"ks={ks!r}: must be a row of whole numbers, such as (1, 5)")
     ks = tuple(ks)

@@ -1,7 +1,8 @@
 """Heads of the EAGLE family as folders that vLLM loads beside their target.
 
-What lives here: names, shapes and config of `{"method": "eagle", …}` and `{"method": "eagle3", …}`.
-What does not: the heads (`drafters.feature_head`), and running an engine.
+What lives here: names, shapes and config of `{"method": "eagle", …}` and `{"method": "eagle3", …}`,
+and the writing of such a folder. What does not: the heads (`drafters.feature_head`), and running an
+engine.
 """
 
 import json
@@ -13,6 +14,7 @@ from torch import Tensor
 from specdec_lite.drafters.feature_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import FUSED
+from specdec_lite.loading.pairs import config_to_hf
 from specdec_lite.loading.weights import write
 
 NORMS = {
@@ -47,39 +49,16 @@ def export(
             f"head is a {type(head).__name__} on layers {head.layers}: must be an Eagle1Head, or an"
             " Eagle3Head on its own three layers"
         )
-    folder = Path(folder)
     prefix, architecture = kinds[type(head)]
-    tensors = {name: weight.to(dtype) for name, weight in state(head, prefix).items()}
-    shape = head.shape
-    described = {
-        "architectures": [architecture],
-        "model_type": "llama",
-        "vocab_size": target.vocab_size,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": 1,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_size,
-        "rms_norm_eps": shape.norm_eps,
-        "hidden_act": "silu",
-        "rope_theta": shape.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-        "max_position_embeddings": shape.max_positions,
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "dtype": str(dtype).removeprefix("torch."),
-    }
+    tensors = state(head, prefix)
+    config = config_to_hf(head.shape, architecture, vocab_size=target.vocab_size, mlp_bias=False)
     if isinstance(head, Eagle3Head):
         count = len(head.ids)
-        described["draft_vocab_size"] = count
+        config["draft_vocab_size"] = count
         known = torch.zeros(target.vocab_size, dtype=torch.bool)
         known[head.ids.cpu()] = True
         tensors |= {"d2t": head.ids.cpu() - torch.arange(count), "t2d": known}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(described, indent=1) + "\n", encoding="utf-8")
-    return write(folder / "model.safetensors", tensors, {})
+    return write_folder(folder, config, tensors, dtype)
 
 
 def state(head: FeatureHead, prefix: str) -> dict[str, Tensor]:
@@ -100,3 +79,15 @@ def state(head: FeatureHead, prefix: str) -> dict[str, Tensor]:
             for theirs, part in zip(FUSED[ours], parts):
                 made[f"{prefix}.{theirs}.weight"] = part
     return made
+
+
+def write_folder(
+    folder: str | Path, config: dict, tensors: dict[str, Tensor], dtype: torch.dtype
+) -> Path:
+    """Write config.json and model.safetensors, whole numbers as they are; returns the latter."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config |= {"dtype": str(dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    ready = {n: w.to(dtype) if w.is_floating_point() else w for n, w in tensors.items()}
+    return write(folder / "model.safetensors", ready, {})

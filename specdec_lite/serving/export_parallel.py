@@ -4,11 +4,9 @@ What lives here: names, shapes and config of `{"method": "medusa", …}` and `{"
 What does not: the EAGLE family (`serving.export`), the heads (`drafters`), and running an engine.
 """
 
-import json
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from specdec_lite.checks import whole
 from specdec_lite.drafters.block_head import BlockHead
@@ -16,7 +14,8 @@ from specdec_lite.drafters.heads import PlainHeads
 from specdec_lite.drafters.words import Speaker
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import to_hf_state
-from specdec_lite.loading.weights import write
+from specdec_lite.loading.pairs import config_to_hf
+from specdec_lite.serving.export import write_folder
 
 
 def export_medusa(
@@ -49,7 +48,7 @@ def export_medusa(
     }
     tensors = {f"blocks.{i}.layers.0.weight": matrix.T for i, matrix in enumerate(heads.up)}
     tensors["lm_heads.0.weight"] = target.backend.head.weight.detach()
-    return written(folder, config, tensors, dtype)
+    return write_folder(folder, config, tensors, dtype)
 
 
 def export_blocks(
@@ -82,35 +81,24 @@ def export_blocks(
     mask = state.pop("model.embed_tokens.weight")[0]
     tensors = {name.removeprefix("model."): weight for name, weight in state.items()}
     tensors |= {"fc.weight": head.fuse.weight, "hidden_norm.weight": head.inputs.weight}
-    config = {
-        "architectures": ["DFlashDraftModel"],
-        "model_type": "qwen3",
-        "vocab_size": target.vocab_size,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": shape.num_layers,
-        "num_attention_heads": shape.num_heads,
-        "num_key_value_heads": shape.num_kv_heads,
-        "head_dim": shape.head_size,
-        "rms_norm_eps": shape.norm_eps,
-        "hidden_act": "silu",
-        "rope_theta": shape.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-        "max_position_embeddings": shape.max_positions,
-        "tie_word_embeddings": False,
-        "attention_bias": False,
-        "block_size": head.size,
-        "dflash_config": {
+    config = config_to_hf(
+        shape,
+        "DFlashDraftModel",
+        model_type="qwen3",
+        vocab_size=target.vocab_size,
+        tie_word_embeddings=False,
+        block_size=head.size,
+        dflash_config={
             "mask_token_id": whole("mask_id", mask_id, 0, target.vocab_size - 1),
             "target_layer_ids": [layer - 1 for layer in head.layers],
         },
-    }
+    )
     if head.words is not None:
         ids = head.words.ids.cpu()
         config["draft_vocab_size"] = len(ids)
         tensors["lm_head.weight"] = Speaker(target, head.words).rows
         tensors["d2t"] = ids - torch.arange(len(ids))
-    path = written(folder, config, tensors, dtype)
+    path = write_folder(folder, config, tensors, dtype)
     kept = {"embedding": mask.detach().to("cpu", dtype).clone(), "mask_token_id": mask_id}
     torch.save(kept, Path(folder) / "mask_embedding.pt")
     return path
@@ -119,15 +107,3 @@ def export_blocks(
 def is_block(layer: int | str) -> bool:
     """Whether it is the state behind a block: vLLM counts these from 0."""
     return isinstance(layer, int) and layer > 0
-
-
-def written(
-    folder: str | Path, config: dict, tensors: dict[str, Tensor], dtype: torch.dtype
-) -> Path:
-    """The folder's two files; returns that of the weights."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    config |= {"dtype": str(dtype).removeprefix("torch.")}
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    ready = {n: w.to(dtype) if w.is_floating_point() else w for n, w in tensors.items()}
-    return write(folder / "model.safetensors", ready, {})

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.feature_head import FeatureHead
-from specdec_lite.drafters.heads import Heads
-from specdec_lite.drafters.hydra import HydraHeads
+from specdec_lite.drafters.heads import Heads, HydraHeads
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.drafters.words import Speaker, Words, speaker
 from specdec_lite.engine.models import CausalLM

@@ -2,19 +2,17 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.drafters.early_exit import SHIPPED
 from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.training import self_text
 from specdec_lite.training.loop import Plan, train
-from specdec_lite.training.self_text import TARGETS, load_target, own_stream
 
 LAYERS = {"pair": (2, 3, 4, 6), "smollm2": (10, 15, 20)}
 SHIP = {"pair": 2, "smollm2": 10}
@@ -60,22 +58,14 @@ def exit_loss(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training early_exit`."""
-    parser.add_argument("--target", choices=TARGETS, default="pair")
+    self_text.add_arguments(parser, "early_exit")
     parser.add_argument("--layers", type=int, nargs="+", help="exits to train for")
     parser.add_argument("--ship", type=int, help="the exit whose adapter is written to --out")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="gets one folder a target")
-    parser.add_argument(
-        "--work", type=Path, default=Path(".work/early_exit"), help="text, states, all adapters"
-    )
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--batches", type=int, default=4, help="of 64 texts, made where missing")
 
 
 def run(chosen: argparse.Namespace) -> None:
     """Train all exits together; keep all in --work, and write one to --out."""
-    target = load_target(chosen.target)
-    target.model.requires_grad_(False)
-    streams = own_stream(chosen.target, target, chosen.work, chosen.batches)
+    target, streams = self_text.frozen(chosen)
     layers = sorted(chosen.layers or LAYERS[chosen.target])
     steps = chosen.steps or STEPS[chosen.target]
     torch.manual_seed(0)

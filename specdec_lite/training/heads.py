@@ -16,8 +16,7 @@ from torch import nn
 from specdec_lite.checks import whole
 from specdec_lite.drafters.block_head import BlockHead
 from specdec_lite.drafters.feature_head import Eagle3Head
-from specdec_lite.drafters.heads import PlainHeads, stored_heads
-from specdec_lite.drafters.hydra import HydraHeads
+from specdec_lite.drafters.heads import HydraHeads, PlainHeads, stored_heads
 from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
 from specdec_lite.drafters.mlp_state import MlpSpeculator
 from specdec_lite.drafters.parallel import Correction

@@ -2,17 +2,16 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.pass_rows import SHIPPED, LookaheadRows
+from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
+from specdec_lite.training import self_text
 from specdec_lite.training.loop import Plan, train
-from specdec_lite.training.self_text import TARGETS, load_target, own_stream
 
 COUNT = 3
 STEPS = {"pair": 300, "smollm2": 80}
@@ -62,19 +61,13 @@ def rows_loss(model: Transformer, ahead: LookaheadRows) -> Callable[[Tensor], Te
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `python -m specdec_lite.training pass_rows`."""
-    parser.add_argument("--target", choices=TARGETS, default="pair")
+    self_text.add_arguments(parser, "pass_rows")
     parser.add_argument("--count", type=int, default=COUNT, help="look-ahead rows")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="gets one folder a target")
-    parser.add_argument("--work", type=Path, default=Path(".work/early_exit"))
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--batches", type=int, default=4, help="of 64 texts, made where missing")
 
 
 def run(chosen: argparse.Namespace) -> None:
     """Train the rows: the gradient crosses the whole frozen target, and only they learn."""
-    target = load_target(chosen.target)
-    target.model.requires_grad_(False)
-    streams = own_stream(chosen.target, target, chosen.work, chosen.batches)
+    target, streams = self_text.frozen(chosen)
     torch.manual_seed(0)
     ahead = LookaheadRows(target.hidden_size, chosen.count)
     with torch.no_grad():

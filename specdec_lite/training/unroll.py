@@ -146,10 +146,8 @@ def unrolled_loss(
             found = logits.log_softmax(-1).gather(-1, top.indices)
             loss = loss - recipe.likeliest * (top.values * found).sum(-1).mean()
         if recipe.data:
-            following = tokens[:, place][where]
-            known = torch.searchsorted(head.ids, following).clamp(max=len(head.ids) - 1)
-            known = known.masked_fill(head.ids[known] != following, -100)
-            loss = loss + recipe.data * F.cross_entropy(logits, known)
+            known = head.number(tokens[:, place][where])
+            loss = loss + recipe.data * F.cross_entropy(logits, known, ignore_index=len(head.ids))
         total = total + recipe.decay**step * loss
     return total
 

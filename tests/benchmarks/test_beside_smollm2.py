@@ -66,7 +66,7 @@ def shipped(tmp_path, monkeypatch):
     samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in rows]
     texts = eagle.Texts(samples, samples)
     monkeypatch.setattr(beside, "SHIPPED", tmp_path)
-    monkeypatch.setattr("specdec_lite.drafters.eagle.SHIPPED", tmp_path)
+    monkeypatch.setattr("specdec_lite.loading.weights.SHIPPED", tmp_path)
     for module in (beside, shared_text):
         monkeypatch.setattr(module, "load_smollm2", lambda *args: (TARGET, Chats()))
     for module in (eagle, shared_text):
