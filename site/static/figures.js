@@ -27,7 +27,10 @@
     library ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
       script.src = `${page.dataset.content_root}_static/vendor/plotly/plotly.min.js`;
-      script.onload = resolve;
+      script.onload = () => {
+        Plotly.setPlotConfig({ logging: 0 }); // it complains of bars coloured by number, which it draws
+        resolve();
+      };
       script.onerror = reject;
       document.head.append(script);
     });

@@ -4,6 +4,7 @@ What lives here: the cells and their scale of colours. What does not: the helper
 goes through (`figure`). Cells are bars, which the smaller of plotly's libraries can draw.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
@@ -14,6 +15,8 @@ from specdec_lite.viz.theme import DEEP, LIGHT
 
 SIDE = 0.94  # of a cell, where 1 leaves no gap
 ROW_HEIGHT = 30  # px
+BETWEEN = 64  # px, of one grid over another: names of columns, and a title
+TITLE = 14  # px, of a grid's letters
 TURN = 0.68  # of the scale: deeper cells have light words
 LEAST_LETTERS = 9  # px: a cell with room for smaller ones only shows none
 
@@ -27,24 +30,38 @@ def cells(
     ends: tuple[float, float] | None = None,
     middle: float | None = None,
     scale: str = "",
+    across: int = 2,
 ) -> go.Figure:
     """A cell for each row and column, its value in it where there is room, and under the pointer.
 
     Args:
-        grids: [rows, columns] values, None where there is none; or several of them by title, side
-            by side.
+        grids: [rows, columns] values, None where there is none; or several of them by title.
         columns, rows: their names.
         words: what stands in the cells, in the form of `grids`; the values to two places by default.
         ends: the values of the palest and the deepest colour, the least and the greatest by default.
         middle: what is less has another colour than what is more.
         scale: the title of the scale of colours, which is drawn beside the cells if it has one.
+        across: how many grids stand side by side at most.
     """
     if not isinstance(grids, Mapping):
         grids, words = {"": grids}, {"": words}
     columns, rows = list(map(str, columns)), list(map(str, rows))
     low, high = ends_of(grids, ends, middle)
-    fig = make_subplots(1, len(grids), shared_yaxes=True, subplot_titles=list(grids))
-    for place, (title, grid) in enumerate(grids.items(), 1):
+    wide = min(across, len(grids))
+    tall = math.ceil(len(grids) / wide)
+    panels = tall * (ROW_HEIGHT * len(rows) + BETWEEN) - BETWEEN
+    fig = make_subplots(
+        *(tall, wide),
+        shared_yaxes=True,
+        horizontal_spacing=0.03,
+        vertical_spacing=BETWEEN / panels if tall > 1 else None,
+        specs=[
+            [{} if row * wide + i < len(grids) else None for i in range(wide)]
+            for row in range(tall)
+        ],
+        subplot_titles=list(grids),
+    )
+    for place, (title, grid) in enumerate(grids.items()):
         said = (words or {}).get(title)
         shown = [
             (column, i, float(value), f"{value:.2f}" if said is None else said[i][j])
@@ -56,7 +73,7 @@ def cells(
         base = low if middle is None else middle
         depths = [abs(value - base) / (high - base or 1) for value in values]
         fig.add_bar(
-            name=title.replace("<br>", " "),
+            name=title,
             x=x,
             y=[SIDE] * len(y),
             base=[i - SIDE / 2 for i in y],
@@ -70,13 +87,13 @@ def cells(
             customdata=[[rows[i], label] for i, label in zip(y, labels)],
             hovertemplate="%{customdata[0]}, %{x}: %{customdata[1]}<extra></extra>",
             showlegend=False,
-            row=1,
-            col=place,
+            row=place // wide + 1,
+            col=place % wide + 1,
         )
     tones = [LIGHT["grid"], DEEP["blue"]]
     fig.update_layout(
         barmode="overlay",
-        height=ROUND_THE_PANEL + ROW_HEIGHT * len(rows),
+        height=ROUND_THE_PANEL + panels,
         uniformtext=dict(minsize=LEAST_LETTERS, mode="hide"),
         coloraxis=dict(
             colorscale=tones if middle is None else [DEEP["orange"], *tones],
@@ -86,7 +103,8 @@ def cells(
             colorbar_title=scale,
         ),
     )
-    fig.update_xaxes(type="category", range=[-0.5, len(columns) - 0.5], showgrid=False)
+    fig.update_annotations(font_size=TITLE)
+    fig.update_xaxes(tickangle=0, type="category", range=[-0.5, len(columns) - 0.5], showgrid=False)
     fig.update_yaxes(range=[len(rows) - 0.5, -0.5], showgrid=False, zeroline=False)
     fig.update_yaxes(tickvals=list(range(len(rows))), ticktext=rows)
     return fig

@@ -354,13 +354,13 @@ def map_figure(data: dict, machine: str, alpha: float = 0.8, most: int = 16) -> 
     }
     blank = [None] * len(gammas)
     grids = {f"context {n}": [measured.get((n, size), blank) for size in sizes] for n in contexts}
-    fig = cells(grids, gammas, sizes, middle=1, scale=f"speedup at α = {alpha:g}")
+    fig = cells(grids, gammas, sizes, middle=1, scale=f"speedup at α = {alpha:g}", across=1)
     pays = [size for (_, size), row in measured.items() if max(row) > 1]
     fig.update_layout(
         title=f"Speculation pays up to batches of {max(pays)}" if pays else "It pays nowhere"
     )
-    fig.update_xaxes(title="γ")
-    fig.update_yaxes(title="batch size", col=1)
+    fig.update_xaxes(title="γ", row=len(grids))
+    fig.update_yaxes(title="batch size")
     alt = f"Grids of the speedup on {machine} by γ and batch size, one for each context, from"
     return figure(fig, alt=f"{alt} passes with random weights and an acceptance of {alpha:g}.")
 

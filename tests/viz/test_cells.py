@@ -26,8 +26,8 @@ def test_words_stand_in_place_of_values():
 
 
 def test_grids_beside_each_other_share_one_scale():
-    fig = cells({"one": [[0.5, 1]], "two<br>lines": [[2, 3]]}, [1, 2], ["p"], middle=1, scale="×")
-    assert [trace.name for trace in fig.data] == ["one", "two lines"]
+    fig = cells({"one": [[0.5, 1]], "two": [[2, 3]]}, [1, 2], ["p"], middle=1, scale="×")
+    assert [trace.name for trace in fig.data] == ["one", "two"]
     axis = fig.layout.coloraxis
     assert (axis.cmin, axis.cmax, axis.showscale) == (-1, 3, True)
     middle, tone = axis.colorscale[1]
