@@ -61,7 +61,7 @@ def drawing_faults(page) -> list[str]:
     """Figures without a drawn trace, interactives without a picture, images that did not load."""
     return page.evaluate("""() => [
       ...[...document.querySelectorAll('.sdl-plot')]
-        .filter((f) => !f.querySelector('.main-svg .trace, .main-svg image, .main-svg .hm'))
+        .filter((f) => !f.querySelector('.main-svg .trace'))
         .map((f) => `figure not drawn: ${f.ariaLabel}`),
       ...[...document.querySelectorAll('.sdl-interactive')]
         .filter((i) => !i.querySelector('svg, tbody td'))
@@ -109,7 +109,7 @@ def look(trace: dict) -> tuple:
     """All by which a trace of a figure is told from another one, but for its colour."""
     line = trace.get("line", {})
     marker = trace.get("marker", {})
-    bar = trace["type"] in ("bar", "histogram")
+    bar = trace["type"] == "bar"
     mode = trace.get("mode") or "lines+markers"  # plotly's own, up to 20 points
     stroke = (
         (line.get("dash", "solid"), line.get("width", 2)) if "lines" in mode and not bar else None

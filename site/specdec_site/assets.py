@@ -19,8 +19,7 @@ from . import live
 
 FONT = "@fontsource-variable/source-sans-3"
 VENDORED = {
-    "plotly.js-basic-dist-min/plotly-basic.min.js": "plotly/plotly.min.js",  # lines and bars
-    "plotly.js-cartesian-dist-min/plotly-cartesian.min.js": "plotly/plotly-heatmap.min.js",
+    "plotly.js-basic-dist-min/plotly-basic.min.js": "plotly/plotly.min.js",  # lines and bars alone
     f"{FONT}/files/source-sans-3-latin-wght-normal.woff2": "font/latin.woff2",
     f"{FONT}/files/source-sans-3-greek-wght-normal.woff2": "font/greek.woff2",
     f"{FONT}/LICENSE": "font/LICENSE.txt",

@@ -17,13 +17,30 @@ from specdec_lite.viz.drawing import Drawing
 from .tables import figure_table
 
 PLOTLY = "application/vnd.plotly.v1+json"
+DRAWN = {"scatter", "bar"}  # by the library that `assets` ships
 TITLE = 44  # px of a figure that its title takes in a notebook; a page has it above the figure
+DIGITS = 6
 INTERACTIVE = "application/vnd.specdec-lite.interactive+json"
 
 
+def rounded(value: object) -> object:
+    """JSON's value with every fraction to DIGITS significant ones: far more than any page shows."""
+    match value:
+        case float():
+            return float(f"{value:.{DIGITS}g}")
+        case dict():
+            return {key: rounded(one) for key, one in value.items()}
+        case list() | tuple():
+            return [rounded(one) for one in value]
+        case _:
+            return value
+
+
 def json_island(value: object) -> str:
-    """A <script> element that holds `value` as data; no value can end it early."""
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    """A <script> element that holds `value` as data, numbers to DIGITS; no value can end it early."""
+    body = json.dumps(rounded(value), ensure_ascii=False, separators=(",", ":")).replace(
+        "<", "\\u003c"
+    )
     return f'<script type="application/json">{body}</script>'
 
 
@@ -39,6 +56,9 @@ def figure_html(figure: dict) -> str:
             "a plotly figure has no text alternative: build it with the figure helper of"
             " specdec_lite.viz"
         )
+    strange = {trace.get("type", "scatter") for trace in figure["data"]} - DRAWN
+    if strange:
+        raise ValueError(f"the pages' plotly draws {sorted(DRAWN)}, not {sorted(strange)}")
     title = (layout.pop("title", None) or {}).get("text", "")
     margin = layout.get("margin") or {}
     layout["height"] = int(layout.get("height") or 450) - TITLE

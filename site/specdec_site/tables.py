@@ -4,6 +4,7 @@ off the drawing.
 
 import base64
 import html
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -54,12 +55,15 @@ def table(head: Iterable[str], rows: list) -> str:
 
 
 def grid_table(trace: dict, layout: dict) -> str:
-    """A heatmap: one row per y, one column per x."""
-    grid = values(trace.get("z"))
-    columns = values(trace.get("x")) or list(range(len(grid[0]) if grid else 0))
-    names = values(trace.get("y")) or list(range(len(grid)))
-    corner = f"{axis_title(layout, 'yaxis', 'y')} \\ {axis_title(layout, 'xaxis', 'x')}"
-    return table([corner, *columns], [[name, *row] for name, row in zip(names, grid)])
+    """A grid of `specdec_lite.viz.cells`: one row per y, one column per x; bold words stay bold."""
+    columns = list(dict.fromkeys(values(trace["x"])))
+    rows: dict[str, dict[str, str]] = {}
+    for column, (name, word) in zip(values(trace["x"]), trace["customdata"]):
+        rows.setdefault(name, {})[column] = word
+    corner = f"{axis_title(layout, 'yaxis', 'row')} \\ {axis_title(layout, 'xaxis', 'column')}"
+    head = f"{trace['name']}: {corner}" if trace.get("name") else corner
+    body = [[name, *(row.get(column) for column in columns)] for name, row in rows.items()]
+    return re.sub(r"&lt;(/?b)&gt;", r"<\1>", table([head, *columns], body))
 
 
 def readings(trace: dict) -> list:
@@ -128,41 +132,19 @@ def spans_table(traces: list[dict], layout: dict) -> str:
     )
 
 
-def histogram_table(trace: dict, layout: dict) -> str:
-    """One row a bin. The figure names its bins (`xbins`): those that plotly would choose are not
-    known before it draws.
-    """
-    bins, whole = trace["xbins"], {"percent": 100, "probability": 1}.get(trace.get("histnorm"))
-    edges = np.arange(bins["start"], bins["end"] + bins["size"] / 2, bins["size"])
-    counts, _ = np.histogram(values(trace["x"]), edges)
-    heights = whole * counts / counts.sum() if whole else counts
-    title = axis_title(layout, "xaxis", "x")
-    return table(
-        [f"{title}, from", "to", axis_title(layout, "yaxis", "count")],
-        list(zip(edges.tolist(), edges[1:].tolist(), heights.tolist())),
-    )
-
-
 def figure_table(figure: dict) -> str:
     """HTML of all the data in `figure` (plotly's JSON form), thinned to at most 60 rows a table."""
     layout = figure.get("layout", {})
-    grids = [t for t in figure["data"] if t.get("z") is not None]
-    histograms = [t for t in figure["data"] if t.get("type") == "histogram"]
-    points = [
-        t
-        for t in figure["data"]
-        if t.get("z") is None
-        and t.get("type") != "histogram"
-        and (t.get("x") is not None or t.get("y") is not None)
-    ]
+    points = [t for t in figure["data"] if t.get("x") is not None or t.get("y") is not None]
     spans = [t for t in points if t.get("base") is not None]
-    series = [t for t in points if t.get("base") is None]
-    parts = [grid_table(t, layout) for t in grids] + [
-        histogram_table(t, layout) for t in histograms
-    ]
+    grids = [t for t in spans if t.get("customdata") is not None]
+    parts = [grid_table(t, layout) for t in grids]
     parts += [
         draw(traces, layout)
-        for draw, traces in ((spans_table, spans), (series_table, series))
+        for draw, traces in (
+            (spans_table, [t for t in spans if t not in grids]),
+            (series_table, [t for t in points if t.get("base") is None]),
+        )
         if traces
     ]
     return "".join(parts)

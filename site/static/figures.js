@@ -10,12 +10,6 @@
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   // light and dark page colours, written by the build from specdec_lite.viz.theme
   const THEME = globalThis.sdlTheme;
-  const BASIC = new Set(["scatter", "bar"]);
-  const DARK_SCALE = [
-    [0, "#1b2733"],
-    [0.5, "#2f6f9f"],
-    [1, "#9bd4f7"],
-  ]; // where a heatmap's light one runs from pale to deep blue
   const DARK = {
     ...THEME.data,
     ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])),
@@ -32,12 +26,11 @@
   function fetchLibrary() {
     library ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
-      const isRich = [...figures.values()].some(({ data }) =>
-        data.some(({ type }) => !BASIC.has(type ?? "scatter")),
-      );
-      const name = isRich ? "plotly-heatmap" : "plotly"; // all that it draws, or half of it
-      script.src = `${page.dataset.content_root}_static/vendor/plotly/${name}.min.js`;
-      script.onload = resolve;
+      script.src = `${page.dataset.content_root}_static/vendor/plotly/plotly.min.js`;
+      script.onload = () => {
+        Plotly.setPlotConfig({ logging: 0 }); // it complains of bars coloured by number, which it draws
+        resolve();
+      };
       script.onerror = reject;
       document.head.append(script);
     });
@@ -57,9 +50,6 @@
     const { data, layout } = shade === "dark" ? recoloured(figure, DARK) : structuredClone(figure);
     const ink = THEME[shade];
     delete layout.width;
-    if (shade === "dark")
-      for (const trace of data)
-        if (trace.type === "heatmap" && trace.colorscale?.length > 4) trace.colorscale = DARK_SCALE;
     const axes = new Set([
       "xaxis",
       "yaxis",

@@ -2,6 +2,7 @@
 
 from specdec_lite.viz.arcs import arcs
 from specdec_lite.viz.bench import Bench
+from specdec_lite.viz.cells import cells
 from specdec_lite.viz.drawing import Drawing
 from specdec_lite.viz.explorer import Explorer
 from specdec_lite.viz.figure import figure
@@ -45,6 +46,7 @@ __all__ = [
     "TreeExplorer",
     "TreeGrowth",
     "arcs",
+    "cells",
     "figure",
     "table",
 ]

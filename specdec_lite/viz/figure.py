@@ -52,7 +52,6 @@ def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
         fig.update_traces(showlegend=False)
     tell_apart(fig)
     fit_titles(fig)
-    keep_words(fig)
     round_readings(fig)
     if any(words.yref == "paper" and words.y >= 1 for words in fig.layout.annotations):
         fig.layout.legend.y = OVER_PANELS
@@ -95,16 +94,6 @@ def fit_titles(fig: go.Figure) -> None:
     for axis in fig.select_yaxes():
         if axis.title.text:
             axis.title.text = "<br>".join(textwrap.wrap(axis.title.text, max(room, 10)))
-
-
-def keep_words(fig: go.Figure) -> None:
-    """A grid's columns and rows that have words for names are as wide as each other, also where the
-    words are numbers.
-    """
-    for trace in fig.data:
-        for side, axis in (("x", fig.update_xaxes), ("y", fig.update_yaxes)):
-            if trace.type == "heatmap" and any(isinstance(one, str) for one in listed(trace[side])):
-                axis(type="category")
 
 
 def round_readings(fig: go.Figure) -> None:

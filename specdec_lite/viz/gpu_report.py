@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from specdec_lite import theory
 from specdec_lite.loading.memory import gigabytes
 from specdec_lite.measure import profiler
 from specdec_lite.measure.results import Recording, spread
+from specdec_lite.viz.cells import cells
 from specdec_lite.viz.figure import figure
 from specdec_lite.viz.tables import table
 from specdec_lite.viz.theme import PALETTE
@@ -341,40 +341,27 @@ def static_gain(rows: list[dict]) -> str:
 
 
 def map_figure(data: dict, machine: str, alpha: float = 0.8, most: int = 16) -> go.Figure:
-    """The speedup by γ and batch size, a heat map for every context; those not measured are blank.
+    """The speedup by γ and batch size, a grid for every context; those not measured are blank.
 
     data: of the step "grid", whose passes are joined by straight lines between the measured k.
     """
     contexts = sorted({row["context"] for row in data["rows"]})
-    sizes = sorted({row["batch"] for row in data["rows"]})
+    sizes = sorted({row["batch"] for row in data["rows"]}, reverse=True)
     gammas = list(range(1, min(most, max(data["ks"]) - 1) + 1))
-    fig = make_subplots(1, len(contexts), subplot_titles=[f"context {n}" for n in contexts])
-    pays: list[int] = []
-    for column, context in enumerate(contexts, start=1):
-        rows = {row["batch"]: row for row in data["rows"] if row["context"] == context}
-        cells = [
-            speedups(rows[size], data["ks"], gammas, alpha)
-            if size in rows
-            else [None] * len(gammas)
-            for size in sizes
-        ]
-        pays += [size for size, row in zip(sizes, cells) if max(x or 0 for x in row) > 1]
-        fig.add_heatmap(
-            x=gammas,
-            y=[str(size) for size in sizes],
-            z=cells,
-            coloraxis="coloraxis",
-            hovertemplate="γ %{x}, batch %{y}: %{z:.2f}×<extra></extra>",
-            row=1,
-            col=column,
-        )
+    measured = {
+        (row["context"], row["batch"]): speedups(row, data["ks"], gammas, alpha)
+        for row in data["rows"]
+    }
+    blank = [None] * len(gammas)
+    grids = {f"context {n}": [measured.get((n, size), blank) for size in sizes] for n in contexts}
+    fig = cells(grids, gammas, sizes, middle=1, scale=f"speedup at α = {alpha:g}", across=1)
+    pays = [size for (_, size), row in measured.items() if max(row) > 1]
     fig.update_layout(
-        title=f"Speculation pays up to batches of {max(pays)}" if pays else "It pays nowhere",
-        coloraxis=dict(colorscale="RdBu", cmid=1, colorbar_title=f"speedup at α = {alpha:g}"),
+        title=f"Speculation pays up to batches of {max(pays)}" if pays else "It pays nowhere"
     )
-    fig.update_xaxes(title="γ")
-    fig.update_yaxes(title="batch size", col=1)
-    alt = f"Heat maps of the speedup on {machine} by γ and batch size, one for each context, from"
+    fig.update_xaxes(title="γ", row=len(grids))
+    fig.update_yaxes(title="batch size")
+    alt = f"Grids of the speedup on {machine} by γ and batch size, one for each context, from"
     return figure(fig, alt=f"{alt} passes with random weights and an acceptance of {alpha:g}.")
 
 

@@ -43,15 +43,23 @@ BRIGHT = {
     "neutral": "#A6AFBA",
 }
 
+# The ends of a scale of colours: deep on a light ground, bright on a dark one, so that at the same
+# part of the scale dark words give way to light ones, or the other way round.
+DEEP = {"blue": "#005C94", "orange": "#A84300"}
+DEEP_IN_THE_DARK = {"blue": "#3F93C9", "orange": "#D97A3D"}
+
 # What a page swaps when the reader's theme is dark (and back): backgrounds, text, lines.
 LIGHT = {"background": "#ffffff", "text": "#24292f", "grid": "#e3e6ea", "line": "#767c85"}
 DARK = {"background": "#14181e", "text": "#e6e8eb", "grid": "#343b45", "line": "#8f98a3"}
 
 
 def dark_data() -> dict[str, str]:
-    """The colour, in the dark, of each colour that marks and words have on white (lower case)."""
+    """The colour, in the dark, of each colour that marks, words and scales have on white (lower
+    case).
+    """
     pairs = [(shades[role].lower(), BRIGHT[role]) for shades in (PALETTE, INKS) for role in BRIGHT]
-    return dict(pairs) | {"#000000": "#F0F0F0"}
+    ends = {DEEP[tone].lower(): DEEP_IN_THE_DARK[tone] for tone in DEEP}
+    return dict(pairs) | ends | {"#000000": "#F0F0F0"}
 
 
 def layout(colours: dict) -> dict:

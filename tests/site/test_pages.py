@@ -333,9 +333,6 @@ def test_on_paper_drawings_shrink_with_the_sheet_and_code_has_no_switch(open_pag
     assert page.locator(bare).count() == drawings
 
 
-HEAVY = [FIRST_CHAPTER, *(name for name in CHAPTERS if "/05_" in name or "/18_" in name)]
-
-
 @pytest.fixture(scope="module")
 def top(book: Path) -> Iterator[str]:
     """The book at the top of its host, where `benchmarks.site` weighs it."""
@@ -345,7 +342,7 @@ def top(book: Path) -> Iterator[str]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    "page_name, most", [(START, 200_000), *((chapter, 700_000) for chapter in HEAVY)]
+    "page_name, most", [(START, 200_000), *((chapter, 700_000) for chapter in CHAPTERS)]
 )
 def test_a_page_is_light(chromium, top: str, book: Path, page_name: str, most: int):
     """All that it loads, compressed as a web server would, in at most twenty requests."""

@@ -12,7 +12,10 @@ from bs4 import BeautifulSoup
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "site"))
+from specdec_site.outputs import figure_html  # noqa: E402
 from specdec_site.tables import MAX_ROWS, figure_table  # noqa: E402
+
+from specdec_lite.viz import cells, figure  # noqa: E402
 
 
 def tables(*traces, **layout) -> list[list[list[str]]]:
@@ -147,26 +150,27 @@ def test_numbers_have_four_digits_and_whole_ones_all_of_theirs():
     assert [number for _, number in shown] == ["0.1235", "1e-07", "1.235e+05", "123456", "2"]
 
 
-def test_a_grid_has_a_row_for_every_y():
-    grid = go.Heatmap(z=np.array([[1.0, 2.0], [3.0, 0.25]]), x=["a", "b"], y=["p", "q"])
-    assert tables(grid, xaxis_title="token", yaxis_title="law") == [
-        [["law \\ token", "a", "b"], ["p", "1", "2"], ["q", "3", "0.25"]]
-    ]
+def test_cells_have_a_row_for_every_y_and_bold_words_stay_bold():
+    words = [["<b>a</b>", "b"], ["&", ""]]
+    fig = cells([[1, 0], [0, None]], ["s", "t"], ["p", "q"], words=words)
+    fig.update_layout(xaxis_title="token", yaxis_title="law")
+    (rows,) = tables(*fig.data, **fig.layout.to_plotly_json())
+    assert rows == [["law \\ token", "s", "t"], ["p", "a", "b"], ["q", "&", ""]]
+    assert "<td><b>a</b></td>" in figure_table(fig.to_plotly_json())
 
 
-@pytest.mark.parametrize(
-    "histnorm, heights",
-    [("percent", ["75", "25"]), ("probability", ["0.75", "0.25"]), (None, ["3", "1"])],
-)
-def test_a_histogram_has_a_row_for_every_bin(histnorm: str | None, heights: list):
-    counted = go.Histogram(
-        x=np.array([0.1, 0.2, 0.3, 0.6], dtype="float32"),
-        xbins=dict(start=0, end=1, size=0.5),
-        histnorm=histnorm,
-    )
-    assert tables(counted, xaxis_title="β", yaxis_title="contexts") == [
-        [["β, from", "to", "contexts"], ["0", "0.5", heights[0]], ["0.5", "1", heights[1]]]
-    ]
+def test_every_grid_of_cells_has_its_own_table():
+    fig = cells({"one": [[1, 2]], "two": [[3, None]]}, [1, 2], ["p"])
+    found = tables(*fig.data, **fig.layout.to_plotly_json())
+    assert [rows[0][0] for rows in found] == ["one: row \\ column", "two: row \\ column"]
+    assert [rows[1] for rows in found] == [["p", "1.00", "2.00"], ["p", "3.00"]]
+
+
+@pytest.mark.parametrize("strange", [go.Heatmap(z=[[1]]), go.Histogram(x=[1])])
+def test_what_the_pages_plotly_cannot_draw_is_refused(strange):
+    fig = figure(go.Figure(strange), alt="a grid")
+    with pytest.raises(ValueError, match="draws \\['bar', 'scatter'\\], not"):
+        figure_html(fig.to_plotly_json())
 
 
 def test_long_tables_are_thinned_and_say_so():

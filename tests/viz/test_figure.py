@@ -98,11 +98,6 @@ def test_bars_say_what_they_are_and_have_no_hatches():
     assert all(trace.showlegend is False for trace in fig.data)
 
 
-def test_a_grids_words_are_words_even_if_they_are_numbers():
-    fig = figure(go.Figure(go.Heatmap(x=["1", "1000"], y=[1, 2], z=[[1, 2], [3, 4]])), alt="grid")
-    assert fig.layout.xaxis.type == "category" and fig.layout.yaxis.type is None
-
-
 def test_a_name_is_one_that_an_address_can_have():
     assert figure(lines(1), alt="a line", name="one-line").layout.meta["name"] == "one-line"
     with pytest.raises(ValueError, match="name='A B'"):

@@ -9,7 +9,7 @@ from javascript import evaluate
 from mounting import says
 
 from specdec_lite import theory
-from specdec_lite.viz.skip_switches import SkipSwitches
+from specdec_lite.viz.skip_switches import SkipSwitches, hundredths
 
 LAYERS = 3
 SETS = 4**LAYERS
@@ -17,6 +17,7 @@ COSTS = {"attention": 1.0, "mlp": 2.0, "head": 3.0}
 DRAWS = random.Random(0)
 PERMILLE = [999, *(round(999 * DRAWS.uniform(0.6, 1)) for _ in range(SETS - 1))]
 RATES = "".join(f"{rate:03d}" for rate in PERMILLE)
+SHOWN = hundredths(RATES)
 
 
 def ask(name, *calls):
@@ -24,7 +25,7 @@ def ask(name, *calls):
 
 
 def rate(mask):
-    return PERMILLE[mask] / 1000 if mask else 1.0
+    return min(99, round(PERMILLE[mask] / 10)) / 100 if mask else 1.0
 
 
 def left_out(mask):
@@ -45,7 +46,7 @@ def test_formulas_equal_pythons():
         assert speed == pytest.approx(right, rel=1e-12)
         assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(right, rel=1e-12)
     masks = range(SETS)
-    assert ask("rate", *((RATES, mask) for mask in masks)) == [rate(mask) for mask in masks]
+    assert ask("rate", *((SHOWN, mask) for mask in masks)) == [rate(mask) for mask in masks]
     counts = ask("counts", *((LAYERS, mask) for mask in masks))
     assert [tuple(found) for found in counts] == [left_out(mask) for mask in masks]
     costs = ask("cost", *((COSTS, LAYERS, found) for found in counts))
@@ -53,7 +54,7 @@ def test_formulas_equal_pythons():
 
 
 def test_the_best_set_of_the_frontier_is_the_best_of_all():
-    (frontier,) = ask("frontier", (RATES, COSTS, LAYERS))
+    (frontier,) = ask("frontier", (SHOWN, COSTS, LAYERS))
     speeds = [
         max(theory.walltime_improvement(rate(mask), g, cost(mask)) for g in range(1, 17))
         for mask in range(1, SETS)
@@ -70,6 +71,11 @@ def test_the_first_blocks_attention_is_the_highest_bit():
 
 ONE = dict(layers=LAYERS, group=1, rates=RATES, costs=COSTS)
 TWO = dict(layers=2, group=6, rates=RATES[: 3 * 16], costs=COSTS)
+
+
+def test_a_page_gets_hundredths_and_none_is_one():
+    assert hundredths("999995994123004") == "9999991200"
+    assert SkipSwitches({"tiny": ONE}).targets["tiny"]["rates"] == SHOWN
 
 
 @pytest.mark.parametrize(
@@ -97,12 +103,12 @@ def test_switched_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
     says(page, ".sdl-task-state", "Leave out a first sublayer")
     page.get_by_role("button", name="A of block 2").click()
-    says(page, ".sdl-summary", f"accepted {rate(0b001000):.3f}")
+    says(page, ".sdl-summary", f"accepted {rate(0b001000):.2f}")
     assert page.evaluate("model.get('mask')") == 0b001000
     page.get_by_role("button", name="M of block 3").press("Enter")
     assert page.evaluate("model.get('mask')") == 0b001001
     assert page.get_by_role("button", name="M of block 3").get_attribute("aria-pressed") == "false"
-    (frontier,) = ask("frontier", (RATES, COSTS, LAYERS))
+    (frontier,) = ask("frontier", (SHOWN, COSTS, LAYERS))
     best = max(frontier, key=lambda found: found["speed"])
     page.evaluate(f"model.set('mask', {best['mask']})")
     says(page, ".sdl-task-state", "Solved")
@@ -112,7 +118,7 @@ def test_switched_by_keyboard_and_mouse(mounted, width, theme):
     page.get_by_label("Target", exact=True).select_option("two")
     says(page, ".sdl-task-state", "Leave out a first sublayer")
     page.get_by_role("button", name="M of blocks 7 to 12").click()
-    says(page, ".sdl-summary", f"accepted {rate(1):.3f}")
+    says(page, ".sdl-summary", f"accepted {rate(1):.2f}")
     assert page.evaluate("[model.get('target'), model.get('mask')]") == ["two", 1]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []

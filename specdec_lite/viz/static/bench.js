@@ -232,20 +232,9 @@ function frame(svg, width, s, top) {
   };
 }
 
-function drawRound(svg, width, s, r, top, id) {
-  svg.append(
-    make(
-      "defs",
-      {},
-      make(
-        "pattern",
-        { id, width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-        make("line", { x1: 0, x2: 0, y1: 0, y2: 6, stroke: colour("rejected"), "stroke-width": 3 }),
-      ),
-    ),
-  );
+function drawRound(svg, width, s, r, top) {
   const { box, x, tick } = frame(svg, width, s, top);
-  const bar = (from, length, y, fill) =>
+  const bar = (from, length, y, fill, more = {}) =>
     svg.append(
       make("rect", {
         x: x(from),
@@ -254,12 +243,16 @@ function drawRound(svg, width, s, r, top, id) {
         height: 15,
         fill,
         stroke: colour("surface"),
+        ...more,
       }),
     );
   s.p.forEach((_, i) => {
     const y = i * ROW + 5;
     bar(0, r.kept[i], y, colour("accepted"));
-    bar(r.kept[i], r.rejected[i], y, `url(#${id})`);
+    bar(r.kept[i], r.rejected[i], y, colour("rejected"), {
+      stroke: colour("rejected"),
+      "fill-opacity": 0.25,
+    });
     bar(r.stays[i], r.drawn[i] - r.stays[i], y, colour("line"));
     let from = 0;
     for (const [part, name] of Object.entries(PART_COLOURS)) {
@@ -501,7 +494,7 @@ function render({ model, el }) {
   const charts = {
     round: plot(
       "What the rule does with each token",
-      "Upper bar: the draft's draws, accepted (solid) or rejected (hatched). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.",
+      "Upper bar: the draft's draws, accepted (solid) or rejected (pale, framed). Lower bar: what is emitted, accepted plus recovered. Grey: dropped untested, and drawn from p instead. Light blue: bonus. Blue line: p.",
       "sdl-half",
     ),
     counts: plot(
@@ -583,7 +576,7 @@ function render({ model, el }) {
       svg.replaceChildren();
       how(svg, Math.max(240, widthOf(svg) || 560), s, ...rest);
     };
-    paint("round", drawRound, r, top, `${id}-hatch`);
+    paint("round", drawRound, r, top);
     paint("counts", drawCounts, run, top);
     paint("trace", drawTrace, r, run);
     table.replaceChildren(...numbersTable(s, r, run));

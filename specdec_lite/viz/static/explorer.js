@@ -416,35 +416,10 @@ const CONTOURS = [1.5, 2, 3, 5].map((level) => ({
   points: contour(level),
 }));
 
-function drawPlane(svg, width, s, id) {
+function drawPlane(svg, width, s) {
   const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
   const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
   const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
-  svg.append(
-    make(
-      "defs",
-      {},
-      make(
-        "pattern",
-        {
-          id,
-          width: 8,
-          height: 8,
-          patternUnits: "userSpaceOnUse",
-          patternTransform: "rotate(45)",
-        },
-        make("line", {
-          x1: 0,
-          x2: 0,
-          y1: 0,
-          y2: 8,
-          stroke: "var(--sdl-rejected)",
-          "stroke-width": 2,
-          opacity: 0.45,
-        }),
-      ),
-    ),
-  );
   axes(svg, box, x, y, [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.25, 0.5, 0.75, 1], "c, cost of a draft pass", "α");
   svg.append(
     make("path", {
@@ -455,8 +430,19 @@ function drawPlane(svg, width, s, id) {
           [x(MAX_C), y(1)],
           [x(MAX_C), y(0)],
         ]) + "Z",
-      fill: `url(#${id})`,
+      fill: "var(--sdl-rejected)",
+      "fill-opacity": 0.14,
     }),
+    make("path", {
+      d: pathOf([
+        [x(0), y(0)],
+        [x(1), y(1)],
+      ]),
+      stroke: "var(--sdl-rejected)",
+      "stroke-width": 2,
+      "stroke-dasharray": "6 4",
+    }),
+    make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
     make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"),
   );
   for (const { level, points } of CONTOURS) {
@@ -703,7 +689,7 @@ function render({ model, el }) {
       picks[name] = how(svg, width, ...rest);
     };
     paint("curve", drawCurve, s, r);
-    paint("plane", drawPlane, s, `${id}-hatch`);
+    paint("plane", drawPlane, s);
     paint("round", drawRound, s, r);
     paint("tokens", drawTokens, s);
     named.replaceChildren(...keys(s, r));

@@ -1,6 +1,6 @@
 // What every interactive needs. It stands before a module's own text, so that both are one module.
 
-const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title", "defs", "pattern"]);
+const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title"]);
 const KEPT_KEYS = /^(Arrow(Left|Right|Up|Down)|Home|End|Page(Up|Down))$/;
 
 let instances = 0;

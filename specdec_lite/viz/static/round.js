@@ -306,6 +306,7 @@ const FAINT = { class: "sdl-faint" };
 const [TARGET, DRAFT_LINE, OVERHANG] = ["target", "draft-line", "recovered"].map(
   (name) => `var(--sdl-${name})`,
 );
+const PALE = "color-mix(in srgb, var(--sdl-draft) 35%, var(--sdl-surface))";
 
 // Two bars a word and, under them, the line of length 1.
 function drawBars(svg, round, moment, options, most, choose) {
@@ -325,27 +326,14 @@ function drawBars(svg, round, moment, options, most, choose) {
   const x = (mass) => left + ((width - left - right) * mass) / longest;
   const y = (word) => top + word * high;
   const height = y(most) + (options.dice ? 62 : 4);
-  const hatch = `url(#${svg.dataset.id})`;
   svg.setAttribute("height", height);
-  const pattern = make(
-    "pattern",
-    {
-      id: svg.dataset.id,
-      width: 6,
-      height: 6,
-      patternUnits: "userSpaceOnUse",
-      patternTransform: "rotate(45)",
-    },
-    rect(0, 0, 6, 6, "var(--sdl-surface)"),
-    rect(0, 0, 2.5, 6, "var(--sdl-draft)"),
-  );
-  svg.replaceChildren(make("defs", {}, pattern));
+  svg.replaceChildren();
   if (kind === "text") return svg.setAttribute("aria-label", "Nothing is guessed yet.");
   const name = (words, letter) => (options.numbers ? `${words} ${letter}` : words);
   if (isKnown) svg.append(rect(left, 4, 12, 9, TARGET), write(left + 17, 13, "start", name("target", "p")));
   if (q)
     svg.append(
-      rect(left + 92, 4, 11, 8, hatch, { stroke: DRAFT_LINE }),
+      rect(left + 92, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
       write(left + 108, 13, "start", name("draft", "q")),
     );
   words.forEach((text, word) => {
@@ -361,7 +349,7 @@ function drawBars(svg, round, moment, options, most, choose) {
     const bar = (from, to, down, thick, fill, more) =>
       group.append(rect(x(from), y(word) + down, Math.max(1, x(to) - x(from)), thick, fill, more));
     if (isKnown) bar(0, p[word], 1, 9, TARGET);
-    if (q) bar(0, q[word], 11, 7, hatch, { stroke: DRAFT_LINE });
+    if (q) bar(0, q[word], 11, 7, PALE, { stroke: DRAFT_LINE });
     if (isOver && over > 0)
       bar(q[word], p[word], 0, 12, OVERHANG, { stroke: "var(--sdl-ink)", "stroke-dasharray": "3 2" });
     if (options.numbers && isKnown) {
@@ -377,7 +365,7 @@ function drawBars(svg, round, moment, options, most, choose) {
   });
   const line = { x0: left, span: width - right - left, y: y(words.length) + 28 };
   if (options.dice)
-    svg.append(...lineOf(line, round, moment, { p, q, law: isOver ? laws.at(-1) : p, test, x, y, hatch }));
+    svg.append(...lineOf(line, round, moment, { p, q, law: isOver ? laws.at(-1) : p, test, x, y }));
   const shares = words.map((text, word) => {
     const both = [
       ...(isKnown ? [`target ${digits(p[word])}`] : []),
@@ -389,7 +377,7 @@ function drawBars(svg, round, moment, options, most, choose) {
 }
 
 // The line of length 1 and its coin: the drafted word's bar, or what the added token is drawn from.
-function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, law, test, x, y, hatch }) {
+function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, law, test, x, y }) {
   const { words } = round.rows[level];
   const place = (u) => x0 + span * u;
   const bar = (from, share, fill) =>
@@ -411,7 +399,7 @@ function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, law, t
     const verdict = test.kept ? under(share / 2, "✓ stays", true) : under((1 + share) / 2, "✗ struck", true);
     return [
       title(`${shownWord(words[test.word]).slice(0, 10)}?`),
-      bar(0, 1, hatch),
+      bar(0, 1, PALE),
       ...ends,
       ...(kind === "coin" ? [bar(0, share, "var(--sdl-accepted)"), verdict] : []),
       coin(test.u, kind === "look"),
@@ -525,7 +513,7 @@ function render({ model, el }) {
   });
   const text = make("span");
   const grid = make("div", { class: "sdl-round-grid", role: "img" });
-  const bars = make("svg", { role: "img", "data-id": `${id}-hatch` });
+  const bars = make("svg", { role: "img" });
   const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const ask = make("div", { class: "sdl-round-ask" });
   const about = model.get("about");

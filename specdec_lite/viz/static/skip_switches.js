@@ -1,4 +1,4 @@
-// Which sublayers of a target draft. Every set was recorded, three digits a rate; what a set costs and promises
+// Which sublayers of a target draft. Every set was recorded, two digits a rate; what a set costs and promises
 // follows from the formulas of specdec_lite/theory.py, and a test holds the two together. `layers` counts pairs of
 // switches, each of `group` neighbouring blocks.
 
@@ -8,7 +8,7 @@ const NEAR = 0.005;
 
 const formulas = {
   // With nothing left out the draft is the target.
-  rate: (rates, mask) => (mask ? Number(rates.slice(3 * mask, 3 * mask + 3)) / 1000 : 1),
+  rate: (rates, mask) => (mask ? Number(rates.slice(2 * mask, 2 * mask + 2)) / 100 : 1),
   // The first block's attention is the highest bit, its MLP the next one.
   bit: (layers, block, part) => 1 << (2 * (layers - 1 - block) + (part === "attention" ? 1 : 0)),
   // How many of each part are left out: [attentions, MLPs].
@@ -64,7 +64,7 @@ function summary(s, r) {
     r.alpha > r.c
       ? `${times(r.speed)} with ${r.gamma} drafted.`
       : "its acceptance is below its cost, so no draft length gains.";
-  return `${what}accepted ${r.alpha.toFixed(3)}, costs ${r.c.toFixed(3)} of a pass; ${verdict}`;
+  return `${what}accepted ${r.alpha.toFixed(2)}, costs ${r.c.toFixed(2)} of a pass; ${verdict}`;
 }
 
 const many = (s) => (4 ** s.layers).toLocaleString("en");
@@ -222,8 +222,8 @@ function render({ model, el }) {
     drawPlane(plane.svg, Math.max(240, widthOf(plane.svg) || 480), s, r, frontier);
     numbers.replaceChildren(
       ...definitions([
-        ["acceptance α", r.alpha.toFixed(3)],
-        ["cost c, by bytes", r.c.toFixed(3)],
+        ["acceptance α", r.alpha.toFixed(2)],
+        ["cost c, by bytes", r.c.toFixed(2)],
         ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
         ["predicted speedup", times(r.speed)],
       ]),
