@@ -310,7 +310,8 @@ function transport({ last, now, set, event, next, heard, pace = 1100 }) {
     move(() => next(now()) ?? last(), `next ${event}`, sign(" ▶▶")),
     move(last, "last", sign(" ▶▶")),
   ];
-  const node = make("div", { class: "sdl-row sdl-transport" }, ...back, ...(isCalm ? [] : [playing]), ...on);
+  const row = make("div", { class: "sdl-row sdl-transport" }, ...back, ...(isCalm ? [] : [playing]), ...on);
+  const node = make("div", { class: "sdl-frame" }, row);
   const dim = (nodes, isDim) => nodes.forEach((each) => each.setAttribute("aria-disabled", String(isDim)));
   const show = () => {
     dim(back, now() === 0);
