@@ -95,7 +95,7 @@ function chart(title, caption, size, attributes) {
 
 // The width of a drawing, 0 while it is hidden. It is measured again only when its interactive is as wide as it was
 // not before: measuring in the midst of drawing makes the browser lay the page out.
-const widths = new WeakMap();
+let widths = new WeakMap();
 function widthOf(svg) {
   if (!widths.get(svg)) widths.set(svg, svg.clientWidth);
   return widths.get(svg);
@@ -218,7 +218,7 @@ function share(el, root) {
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
   const watcher = new ResizeObserver(() => {
-    root.querySelectorAll("svg").forEach((svg) => widths.delete(svg));
+    widths = new WeakMap();
     draw();
   });
   root.addEventListener("keydown", (event) => {

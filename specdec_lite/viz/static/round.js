@@ -224,11 +224,7 @@ function drawText(box, round, moment) {
 
 // A row of p in small.
 function miniature(row, isLit) {
-  const svg = make("svg", {
-    viewBox: "0 0 60 20",
-    preserveAspectRatio: "none",
-    class: isLit ? "sdl-lit" : "",
-  });
+  const svg = make("svg", { viewBox: "0 0 60 20", preserveAspectRatio: "none" });
   const width = 60 / row.p.length;
   const most = Math.max(...row.p);
   row.p.forEach((p, i) =>
@@ -265,12 +261,15 @@ function drawGrid(grid, round, moment, options, before) {
       ...words,
     );
   });
-  const rows = round.rows.map((row, level) =>
-    cell(
-      { class: `sdl-round-row${level > round.accepted && rank(kind) > rank("coin") ? " sdl-void" : ""}` },
-      miniature(row, isLit),
-    ),
-  );
+  const lit = `${moment.round} ${isLit}`;
+  if (grid.dataset.lit !== lit)
+    grid.sdlRows = round.rows.map((row) => cell({ class: "sdl-round-row" }, miniature(row, isLit)));
+  grid.dataset.lit = lit;
+  const rows = grid.sdlRows;
+  rows.forEach((row, level) => {
+    row.classList.toggle("sdl-void", level > round.accepted && rank(kind) > rank("coin"));
+    row.firstChild.classList.toggle("sdl-lit", kind === "pass");
+  });
   const held = formulas.lengths(round, moment);
   const strip = (name) =>
     cells(
