@@ -63,6 +63,7 @@
         tickcolor: ink.line,
         ...layout[axis],
       };
+    for (const each of layout.annotations ?? []) if (each.showarrow !== false) each.arrowcolor ??= ink.text;
     const clear = "rgba(0,0,0,0)";
     return {
       data,

@@ -173,6 +173,7 @@ def name_ends(fig: go.Figure) -> None:
             xshift=8,
             align="left",
             showarrow=False,
+            bgcolor=None if i in shift else LIGHT["background"],  # over other lines
             font={"size": 13, "color": ink.get(str(colour).lower(), LIGHT["text"])},
         )
     longest = max(len(line) for i in at_edge for line in lines[i])

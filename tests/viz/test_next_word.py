@@ -65,6 +65,12 @@ def test_the_point_hits_the_word_whose_stretch_holds_it():
     assert hits == [0, 0, 2, 2, 3]
 
 
+def test_a_word_stands_clear_of_the_mark_where_its_stretch_has_room():
+    places = [(10, 100, 40, 12), (10, 100, 40, 50), (10, 100, 40, 75), (10, 60, 40, 40)]
+    calls = [{"name": "clear", "args": list(place)} for place in places]
+    assert evaluate("next_word", calls) == [60, 80, 42.5, 40]
+
+
 def test_a_recording_keeps_all_mass_and_says_how_many_there_are():
     logits = torch.randn(500, generator=torch.Generator().manual_seed(0)) * 3
 

@@ -222,6 +222,18 @@ def test_fits_and_keeps_its_height_at_every_moment(mounted, width, height, theme
 
 
 @pytest.mark.browser
+def test_the_rows_light_up_once_at_the_pass(mounted):
+    page = mounted(Round.recorded(), 790)
+    at = first_of("pass")
+    page.evaluate(f"model.set('moment', {at})")
+    assert page.locator(".sdl-lit").count() == len(BOOK[0]["rows"])
+    rows = page.locator(".sdl-round-row svg").element_handles()
+    page.evaluate(f"model.set('moment', {at + 1})")
+    assert page.locator(".sdl-lit").count() == 0
+    assert all(row.evaluate("(row) => row.isConnected") for row in rows), "drawn once a round"
+
+
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [790, 390])
 def test_stepped_and_scrubbed(mounted, width):
     page = mounted(Round.recorded(), width)

@@ -177,6 +177,14 @@ def test_stepped_by_keyboard_and_mouse(run, mounted, width):
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize(("width", "columns"), [(1280, 6), (390, 3)])
+def test_on_a_phone_the_buttons_stand_in_two_full_rows(run, mounted, width, columns):
+    page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=run[3]), width)
+    lefts = "(all) => all.map((one) => Math.round(one.getBoundingClientRect().left))"
+    assert len(set(page.locator(".sdl-transport button").evaluate_all(lefts))) == columns
+
+
+@pytest.mark.browser
 def test_the_jump_lands_where_the_task_is_answered(run, mounted):
     rounds = run[3]
     page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds))

@@ -41,25 +41,30 @@ function word({ text, fate }) {
 
 function drawGrid(head, body, rows, passes) {
   const total = formulas.total(rows);
-  head.replaceChildren(
-    make("th", { scope: "col" }, "pass"),
-    ...Array.from({ length: total }, (_, place) => make("th", { scope: "col" }, String(place + 1))),
-  );
+  if (head.children.length !== total + 1)
+    head.replaceChildren(
+      make("th", { scope: "col" }, "pass"),
+      ...Array.from({ length: total }, (_, place) => make("th", { scope: "col" }, String(place + 1))),
+    );
   const shown = Array.from({ length: Math.min(passes, rows.length) + 1 }, (_, row) => row);
-  body.replaceChildren(
-    ...shown.map((row) =>
-      make(
-        "tr",
-        row === passes ? { "aria-current": "step" } : {},
-        make("th", { scope: "row" }, row === rows.length ? "end" : String(row + 1)),
-        ...formulas.cells(rows, row, passes).map((cell) => {
-          const isSettled = cell.fate === "settled" || cell.fate === "accepted";
-          const node = make("td", isSettled ? { class: "sdl-settled" } : {});
-          if (cell.fate !== "none") node.append(word(cell));
-          return node;
-        }),
-      ),
-    ),
+  showRows(
+    body,
+    shown.map((row) => {
+      const cells = formulas.cells(rows, row, passes);
+      const build = () =>
+        make(
+          "tr",
+          row === passes ? { "aria-current": "step" } : {},
+          make("th", { scope: "row" }, row === rows.length ? "end" : String(row + 1)),
+          ...cells.map((cell) => {
+            const isSettled = cell.fate === "settled" || cell.fate === "accepted";
+            const node = make("td", isSettled ? { class: "sdl-settled" } : {});
+            if (cell.fate !== "none") node.append(word(cell));
+            return node;
+          }),
+        );
+      return [[row === passes, cells], build];
+    }),
   );
 }
 

@@ -95,7 +95,7 @@ function chart(title, caption, size, attributes) {
 
 // The width of a drawing, 0 while it is hidden. It is measured again only when its interactive is as wide as it was
 // not before: measuring in the midst of drawing makes the browser lay the page out.
-const widths = new WeakMap();
+let widths = new WeakMap();
 function widthOf(svg) {
   if (!widths.get(svg)) widths.set(svg, svg.clientWidth);
   return widths.get(svg);
@@ -218,7 +218,7 @@ function share(el, root) {
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
   const watcher = new ResizeObserver(() => {
-    root.querySelectorAll("svg").forEach((svg) => widths.delete(svg));
+    widths = new WeakMap();
     draw();
   });
   root.addEventListener("keydown", (event) => {
@@ -310,7 +310,8 @@ function transport({ last, now, set, event, next, heard, pace = 1100 }) {
     move(() => next(now()) ?? last(), `next ${event}`, sign(" ▶▶")),
     move(last, "last", sign(" ▶▶")),
   ];
-  const node = make("div", { class: "sdl-row sdl-transport" }, ...back, ...(isCalm ? [] : [playing]), ...on);
+  const row = make("div", { class: "sdl-row sdl-transport" }, ...back, ...(isCalm ? [] : [playing]), ...on);
+  const node = make("div", { class: "sdl-frame" }, row);
   const dim = (nodes, isDim) => nodes.forEach((each) => each.setAttribute("aria-disabled", String(isDim)));
   const show = () => {
     dim(back, now() === 0);

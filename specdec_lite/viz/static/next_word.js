@@ -42,6 +42,15 @@ const formulas = {
     const at = probs.findIndex((p) => p > 0 && u < (end += p));
     return at < 0 ? probs.length : at;
   },
+
+  // Where the middle of a word `room` wide stands in a stretch: clear of a mark at `at`, if there is room beside it.
+  clear(from, long, room, at) {
+    const middle = from + long / 2;
+    if (Math.abs(at - middle) > room / 2) return middle;
+    const [before, behind] = [at - from, from + long - at];
+    if (Math.max(before, behind) < room) return middle;
+    return before > behind ? from + before / 2 : at + behind / 2;
+  },
 };
 
 const shownWord = (text) => text.trim() || (text.includes("\n") ? "⏎" : "␣");
@@ -69,6 +78,7 @@ function drawLine(svg, words, now, u) {
   const width = Math.max(240, widthOf(svg) || 600);
   const [top, high] = [30, 30];
   const x = (p) => 1 + p * (width - 2);
+  const at = Math.min(width - 2, Math.max(2, x(u)));
   let end = 0;
   const parts = [...now.probs, now.rest].flatMap((p, i) => {
     const [from, long] = [x(end), p * (width - 2)];
@@ -87,10 +97,11 @@ function drawLine(svg, words, now, u) {
       "stroke-width": 0.5,
     });
     const label = isRest ? "others" : shownWord(words[i][0]);
-    if (long < 9 * label.length + 6) return [box];
-    return [box, make("text", { x: from + long / 2, y: top + 20, "text-anchor": "middle" }, label)];
+    const room = 9 * label.length + 6;
+    if (long < room) return [box];
+    const middle = formulas.clear(from, long, room, at);
+    return [box, make("text", { x: middle, y: top + 20, "text-anchor": "middle" }, label)];
   });
-  const at = Math.min(width - 2, Math.max(2, x(u)));
   const side = u > 0.5 ? "end" : "start";
   svg.replaceChildren(
     ...parts,

@@ -1,4 +1,4 @@
-// One round as a picture. Every moment, share and verdict follows from the recorded rows p, q and the coins u.
+// One round as a picture. Every moment and verdict follows from the recorded rows p, q and the coins u.
 
 const PACE = 1700; // milliseconds a moment stays when the picture plays
 
@@ -224,24 +224,13 @@ function drawText(box, round, moment) {
 
 // A row of p in small.
 function miniature(row, isLit) {
-  const svg = make("svg", {
-    viewBox: "0 0 60 20",
-    preserveAspectRatio: "none",
-    class: isLit ? "sdl-lit" : "",
-  });
+  const svg = make("svg", { viewBox: "0 0 60 20", preserveAspectRatio: "none" });
   const width = 60 / row.p.length;
   const most = Math.max(...row.p);
-  row.p.forEach((p, i) =>
-    svg.append(
-      make("rect", {
-        x: i * width + 1,
-        y: isLit ? 19 - (18 * p) / most : 18,
-        width: width - 2,
-        height: isLit ? (18 * p) / most + 1 : 1,
-        fill: "var(--sdl-target)",
-      }),
-    ),
-  );
+  row.p.forEach((p, i) => {
+    const high = isLit ? (18 * p) / most + 1 : 1;
+    svg.append(rect(i * width + 1, 20 - high, width - 2, high, TARGET));
+  });
   return svg;
 }
 
@@ -265,12 +254,15 @@ function drawGrid(grid, round, moment, options, before) {
       ...words,
     );
   });
-  const rows = round.rows.map((row, level) =>
-    cell(
-      { class: `sdl-round-row${level > round.accepted && rank(kind) > rank("coin") ? " sdl-void" : ""}` },
-      miniature(row, isLit),
-    ),
-  );
+  const lit = moment.round * 2 + isLit;
+  if (grid.lit !== lit)
+    grid.rows = round.rows.map((row) => cell({ class: "sdl-round-row" }, miniature(row, isLit)));
+  grid.lit = lit;
+  const { rows } = grid;
+  rows.forEach((row, level) => {
+    row.classList.toggle("sdl-void", level > round.accepted && rank(kind) > rank("coin"));
+    row.firstChild.classList.toggle("sdl-lit", kind === "pass");
+  });
   const held = formulas.lengths(round, moment);
   const strip = (name) =>
     cells(
@@ -457,10 +449,7 @@ function render({ model, el }) {
   let timer = 0;
   let isPlaying = false;
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
-  const set = (at) => {
-    model.set("moment", Math.min(last, Math.max(0, at)));
-    model.save_changes();
-  };
+  const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });
   const asked = (at) => (options.asks ? formulas.question(rounds, moments[at]) : null);
   const show = () => {
     play.textContent = isPlaying ? "Pause" : "Play";
@@ -488,16 +477,14 @@ function render({ model, el }) {
     stop();
     set(at);
   };
-  const choose = (answer) => {
-    answers.set(now(), answer);
-    set(now() + 1);
-    schedule();
-    if (!isPlaying) step.focus();
-  };
   const pass = () => {
     set(now() + 1);
     schedule();
     if (!isPlaying) step.focus();
+  };
+  const choose = (answer) => {
+    answers.set(now(), answer);
+    pass();
   };
   const { input, output } = slider(
     id,
@@ -554,9 +541,9 @@ function render({ model, el }) {
     drawBars(bars, round, moment, options, most, choose);
     const words = reply(rounds, moment, answers.get(at - 1)) + sentence(rounds, moment, options);
     if (spoken.textContent !== words) spoken.textContent = words;
-    if (ask.dataset.at !== `${at}`)
+    if (ask.at !== at)
       ask.replaceChildren(...(question ? questionOf(question, round, moment, choose, pass) : []));
-    ask.dataset.at = `${at}`;
+    ask.at = at;
   };
   const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
   const watcher = new IntersectionObserver(

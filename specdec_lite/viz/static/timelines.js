@@ -13,7 +13,7 @@ const formulas = {
 };
 
 function draw(svg, s) {
-  const width = svg.clientWidth || 320;
+  const width = widthOf(svg) || 320;
   const known = s.words.slice(0, -1);
   const step = width / (known.length + 1);
   const wide = Math.min(92, step - 8);

@@ -130,10 +130,8 @@ function drawTree(svg, width, tree) {
   );
 }
 
-function drawCurves(svg, width, s, peak) {
+function drawCurves(svg, width, s, { peak, tokens, chain }) {
   const box = { left: 36, right: width - 74, top: 22, bottom: 236 };
-  const tokens = Array.from({ length: MOST + 1 }, (_, n) => formulas.expected(formulas.best(s.rates, n)));
-  const chain = tokens.map((_, n) => formulas.chain(s.rates[0], n));
   const most = Math.max(...tokens, ...peak.all) * 1.08;
   const x = (n) => box.left + (n / MOST) * (box.right - box.left);
   const y = (v) => box.bottom - (v / most) * (box.bottom - box.top);
@@ -281,9 +279,20 @@ function render({ model, el }) {
     spoken,
   );
   let place = () => null;
+  let curve = {}; // the same at every budget
+  const curveOf = ({ nodes, ...rest }) => {
+    const key = JSON.stringify(rest);
+    if (curve.key === key) return curve;
+    const tokens = Array.from({ length: MOST + 1 }, (_, n) =>
+      formulas.expected(formulas.best(rest.rates, n)),
+    );
+    const chain = tokens.map((_, n) => formulas.chain(rest.rates[0], n));
+    curve = { key, tokens, chain, peak: formulas.fastest(rest) };
+    return curve;
+  };
   const draw = () => {
     const s = state();
-    const peak = formulas.fastest(s);
+    const { peak } = curveOf(s);
     const here = formulas.priced(s, s.nodes);
     const shown = formulas.best(s.rates, s.nodes);
     for (const [name, { input, output }] of Object.entries(parts)) {
@@ -291,9 +300,9 @@ function render({ model, el }) {
       output.textContent =
         name === "nodes" ? String(s.nodes) : `${s[name].toFixed(2)}${name === "stretch" ? "×" : ""}`;
     }
-    drawTree(tree.svg, tree.node.clientWidth || 320, shown);
+    drawTree(tree.svg, widthOf(tree.svg) || 320, shown);
     tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
-    place = drawCurves(curves.svg, curves.node.clientWidth || 320, s, peak);
+    place = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, curve);
     numbers.replaceChildren(
       ...definitions([
         ["tokens a pass", formulas.expected(shown).toFixed(2)],
