@@ -19,7 +19,12 @@ AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
 OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
 AS_IT_IS = {"pre", "textarea", "span", "del", "ins"}  # a trace's indentation stands in spans
 WORDY = 16  # letters in its longest cell: a column of words
+LONG_CODE = 40  # letters: beside another column a phone would break it everywhere
 LONG_TABLE = 12  # rows
+LINE = 84  # letters that a table's row has room for beside its cells' edges
+EDGES = 3  # of a cell, in letters
+LONGEST = 16  # letters of a word that a cell keeps whole
+VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs)\b))")
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -108,6 +113,15 @@ def break_names(soup: BeautifulSoup) -> None:
         )
 
 
+def join_values(soup: BeautifulSoup) -> None:
+    """A value in a table stays with its name or its unit: T = 0, 16 GB."""
+    for table in soup.select("article table"):
+        for text in [] if table.find_parent(class_=OWN_TABLES) else table.find_all(string=VALUE):
+            if not text.find_parent(["code", "pre", "script"]):
+                joined = VALUE.sub(lambda found: found.group().replace(" ", "\u00a0"), text)
+                text.replace_with(NavigableString(joined))
+
+
 def at_relations(tex: str) -> list[str]:
     """A formula in parts, each but the first beginning with a relation that stands in no brackets:
     where TeX would break the line.
@@ -164,10 +178,9 @@ def stack_tables(soup: BeautifulSoup) -> None:
             max((sum(map(str.isalpha, row[i].get_text())) for row in rows), default=0) >= WORDY
             for i in range(len(heads))
         ]
-        if (
-            sum(wordy) < 2 or len(heads) == 2 and not table.find("code")
-        ):  # two columns of plain words fit side by side
-            continue
+        dense = any(len(code.get_text()) >= LONG_CODE for code in table.select("td code"))
+        if not dense and (sum(wordy) < 2 or len(heads) == 2 and not table.find("code")):
+            continue  # two columns of plain words fit side by side
         table["class"] = [*table.get("class", []), "sdl-stack"]
         table["role"] = "table"
         for row in table.select("tr"):
@@ -182,14 +195,19 @@ def stack_tables(soup: BeautifulSoup) -> None:
 
 def steady_tables(soup: BeautifulSoup) -> None:
     """A long table of words gets its columns' widths from the build: a browser that shows the first
-    rows while others are on their way would move them with every longer word.
+    rows while others are on their way would move them with every longer word. A column is as wide
+    as its longest word, and the rest goes to those with more to say.
     """
     for table in soup.select("article table.sdl-stack:not(.sdl-steady)"):
         rows = table.select("tbody > tr")
         if len(rows) < LONG_TABLE:
             continue
         cells = [row.find_all(["td", "th"], recursive=False) for row in [*rows, table.thead.tr]]
-        weights = [max(map(_length, column)) ** 0.5 for column in zip(*cells)]
+        columns = list(zip(*cells))
+        needs = [EDGES + max(map(_longest_word, column)) for column in columns]
+        wishes = [max(map(_length, column)) ** 0.5 for column in columns]
+        rest = max(0, LINE - sum(needs)) / sum(wishes)
+        weights = [need + rest * wish for need, wish in zip(needs, wishes)]
         columns = soup.new_tag("colgroup")
         for weight in weights:
             columns.append(soup.new_tag("col", style=f"width: {100 * weight / sum(weights):.1f}%"))
@@ -197,6 +215,11 @@ def steady_tables(soup: BeautifulSoup) -> None:
             old.decompose()
         table.insert(0, columns)
         table["class"] = [*table["class"], "sdl-steady"]
+
+
+def _longest_word(cell) -> int:
+    words = re.split(r"[\s\-–]+", cell.get_text(" ", strip=True).replace("\u00a0", "x"))
+    return min(LONGEST, max(map(len, words)))
 
 
 def _length(cell) -> int:
@@ -284,6 +307,7 @@ REPAIRS = (
     name_sections,
     empty_heads,
     break_names,
+    join_values,
     break_formulas,
     terms.speak_formulas,
     stack_tables,

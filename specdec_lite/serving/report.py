@@ -2,7 +2,7 @@
 
 from html import escape
 
-COLOURS = {"draft": "#d97706", "verify": "#2563eb", "other": "#6b7280"}
+COLOURS = {"draft": "#e69f00", "verify": "#0072b2", "other": "#6b7280"}
 
 
 def spread(estimate: dict | None) -> str:
@@ -35,13 +35,13 @@ def rows(found) -> list[tuple[str, str]]:
     for name, rate in found.controls.items():
         lines.append((f"control, {name}", f"{rate:.2f} (must be low)"))
     alone = "" if found.c is None else f", {found.c:.3f} alone"
-    passes = "  ".join(f"{k}: {value:.2f}" for k, value in sorted(found.passes.items()))
-    batches = "  ".join(f"{batch}: {value:.2f}" for batch, value in found.batches.items())
+    passes = ", ".join(f"{k}: {value:.2f}" for k, value in sorted(found.passes.items()))
+    batches = ", ".join(f"{batch}: {value:.2f}" for batch, value in found.batches.items())
     lines += [
         ("c, a drafted token", f"{found.c_in_loop:.3f} in the loop{alone}"),
         ("T(1)", f"{1e3 * found.one:.2f} ms"),
         ("T(k) ÷ T(1)", passes),
-        ("the same by batch, k = all", batches),
+        ("the same by batch, γ + 1 tokens", batches),
     ]
     if found.full:
         lines.append(("too full for any draft", f"from a batch of {found.full}, of those measured"))
@@ -85,7 +85,7 @@ def html(found) -> str:
         )
         bars.append(f"<div>{name}: {value:.2f}<div style='{style}'></div></div>")
         begin += value
-    emitted = f"width:{100 * found.tau['value'] / widest:.1f}%;background:#16a34a;height:1.1em"
+    emitted = f"width:{100 * found.tau['value'] / widest:.1f}%;background:#009e73;height:1.1em"
     bars.append(f"<div>tokens: {found.tau['value']:.2f}<div style='{emitted}'></div></div>")
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(label)}</th><td>{escape(value)}</td></tr>"

@@ -43,10 +43,11 @@ def speeds(recording: Recording) -> Markdown:
     states = [each for part in data["state"].values() for each in part.values()]
     busiest = max(each["load_average"][0] for each in states)
     cores = len(states[0]["pins"])
+    noun = "core" if cores == 1 else "cores"
     caption = (
         "The shipped pair, greedy, float32, one thread: tokens a second of the processor, and beside"
         f" them × over plain in the same engine, median of {data['turns']} paired turns. The machine"
-        f" was shared (load average up to {busiest:.0f} on {cores} cores). {recording.source}"
+        f" was shared (load average up to {busiest:.0f} on {cores} {noun}). {recording.source}"
     )
     return table(heads, rows, caption)
 

@@ -44,12 +44,14 @@ def lanes_figure(lanes: dict[str, list], said: str) -> go.Figure:
             marker=dict(color=PALETTE[colour], line_width=0),
             width=width,
         )
+    name, found = next(iter(lanes.items()))
+    share = profiler.share(found, "weights")
     fig.update_layout(
-        title="Most of a small pass is not arithmetic",
+        title=f"{name}: products with weights fill {share:.0%} of its pass",
         barmode="overlay",
         height=180 + 60 * len(lanes),
         xaxis_title="µs since the first operation, profiler running",
-        yaxis=dict(title="lane", categoryorder="array", categoryarray=list(lanes)[::-1]),
+        yaxis=dict(categoryorder="array", categoryarray=list(lanes)[::-1]),
     )
     return figure(
         fig,

@@ -13,6 +13,7 @@ from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 from specdec_lite.viz.interactive import Interactive
+from specdec_lite.viz.sketch import seen
 
 MAX_NODES = 24
 SHAPE = TokenTree.best([[0.6, 0.15, 0.08, 0.05]] * 5, MAX_NODES)
@@ -99,7 +100,7 @@ def nodes_of(
     place = {-1: -1} | {node: number for number, node in enumerate(order)}
     return [
         {
-            "word": tokenizer.decode([tokens[node]]).replace("\n", "⏎"),
+            "word": seen(tokenizer.decode([tokens[node]])),
             "parent": place[tree.parents[node]],
             "worth": round(worth[node], 4),
             "right": [tokens[n] for n in tree.path(node)] == truth[: len(tree.path(node))],

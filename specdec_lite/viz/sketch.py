@@ -15,6 +15,11 @@ WIDTH = 360
 """Units from left to right; a letter is 11 high, so that a phone shows it at about its size."""
 
 
+def seen(token: str) -> str:
+    """A token as it is drawn: line ends are marked, and so are spaces where nothing else is."""
+    return (token.replace(" ", "␣") if token.isspace() else token).replace("\n", "⏎")
+
+
 class Sketch:
     """A drawing of width × height units.
 

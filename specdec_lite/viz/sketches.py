@@ -9,7 +9,7 @@ which the caller computes.
 from collections.abc import Sequence
 
 from specdec_lite.tree import TokenTree
-from specdec_lite.viz.sketch import WIDTH, Sketch, SketchRow
+from specdec_lite.viz.sketch import WIDTH, Sketch, SketchRow, seen
 
 BLOCKS = 8
 BARS, BAR = 66, 198  # where the bars of tokens begin, and the longest one
@@ -235,7 +235,7 @@ def heads(count: int, said: Sequence[str]) -> Sketch:
         kind = "target" if i == 2 else "draft"
         drawing.line((at(1) + 22, 76), (at(i), 76), (at(i), 64), arrow=True)
         drawing.words(at(i), 58, name)
-        drawing.box(at(i) - step / 2 + 3, 18, step - 6, 26, kind, said[i])
+        drawing.box(at(i) - step / 2 + 3, 18, step - 6, 26, kind, seen(said[i]))
     drawing.words(at(2) + step / 2 - 8, 12, "committed", "end", faint=True)
     return drawing.words(at(3) - step / 2 + 3, 12, "guessed, not yet checked", "start", faint=True)
 

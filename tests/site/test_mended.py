@@ -235,6 +235,20 @@ def test_a_long_table_has_its_columns_widths_and_a_short_one_has_not():
     assert not short.select("col") and "sdl-stack" in short["class"]
 
 
+def test_a_long_table_keeps_its_words_and_values_whole():
+    row = (
+        "<tr><td>question, T = 0</td><td>16 GB</td>" + "<td>some words, and more</td>" * 5 + "</tr>"
+    )
+    heads = "<td>a</td>" * 6 + "<td>predicted</td>"
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{row * 12}</tbody></table>"
+    soup = mending.mended(PAGE.format(table), "https://example.org/")
+    widths = [float(col["style"].split()[1].rstrip("%")) for col in soup.select("col")]
+    assert widths[0] > 100 * len("question,") / mending.LINE
+    assert widths[6] > 100 * len("predicted") / mending.LINE
+    assert soup.td.find_next("tbody").td.get_text() == "question, T\u00a0=\u00a00"
+    assert soup.select_one("tbody td + td").get_text() == "16\u00a0GB"
+
+
 @pytest.mark.parametrize("page_name", PAGES)
 def test_no_sheet_fetches_the_font_of_the_icons(book: Path, page_name: str):
     sheets = parsed(book / page_name).select("link[rel=stylesheet]")

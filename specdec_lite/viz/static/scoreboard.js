@@ -164,7 +164,6 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
     );
   svg.append(
     words([0, 12], "× plain decoding"),
-    words([box.right, y(1) + 14], "plain decoding", { class: "sdl-faint sdl-halo", "text-anchor": "end" }),
     words([box.right, box.bottom + 35], label, { "text-anchor": "end" }),
   );
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
@@ -326,7 +325,7 @@ function render({ model, el }) {
     const best = formulas.frontier(rows, cost);
     caption.textContent =
       cost === "bytes"
-        ? "Circles keep the target's law, diamonds change it. Dashed: no row is faster with as few bytes."
+        ? "Circles keep the target's law, diamonds change it. The line at 1 is plain decoding; dashed: no row is faster with as few bytes."
         : "Only rows whose drift was measured, and the lossless ones at 0. Dashed: no row is faster with as little drift.";
     drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, best, chosen, pick);
     const fastest = formulas.sorted(rows, "speedup", true)[0];

@@ -159,6 +159,13 @@ function taskState(s, r) {
 
 // Drawing -----------------------------------------------------------------------------------------
 
+// From 0 to at most `most` seconds, in steps of 1, 2 or 5 milliseconds, tens or tenths of them.
+function roundTicks(most) {
+  const unit = 10 ** Math.floor(Math.log10(most / 4));
+  const step = unit * [1, 2, 5, 10].find((times) => times * unit >= most / 4);
+  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
 function drawLatency(svg, width, s, r) {
   const box = { left: 48, right: width - 62, top: 24, bottom: 176 };
   const points = LOADS.map((load) => [load, consequences(s, load)]);
@@ -173,13 +180,13 @@ function drawLatency(svg, width, s, r) {
   const top = 1.08 * Math.max(...curves.flatMap(([line]) => line.map(([, v]) => v)), r.plain.latency);
   const x = (load) => box.left + (load / 2) * (box.right - box.left);
   const y = (v) => box.bottom - (Math.min(v, top) / top) * (box.bottom - box.top);
-  for (const v of [0, 0.25, 0.5, 0.75, 1].map((part) => part * top))
+  for (const v of roundTicks(top))
     svg.append(
       make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
       make(
         "text",
         { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" },
-        (1e3 * v).toPrecision(2),
+        String(Number((1e3 * v).toPrecision(6))),
       ),
     );
   for (const load of [0.5, 1, 1.5, 2])
