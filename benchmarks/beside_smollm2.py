@@ -1,8 +1,8 @@
-"""What recordings of heads beside SmolLM2 share: the target and its chats, the same drafts here and in
-vLLM, and a command whose parts are recorded one by one.
+"""What recordings of heads beside SmolLM2 share: the target and its chats, the same drafts here and
+in vLLM, and a command whose parts are recorded one by one.
 
-What lives here: `Bench`, of which each recording is a subclass with one method a part. What does not:
-decoding in turns (`heads`), and the engines' own comparison (`engines`).
+What lives here: `Bench`, of which each recording is a subclass with one method a part. What does
+not: decoding in turns (`heads`), and the engines' own comparison (`engines`).
 """
 
 import argparse

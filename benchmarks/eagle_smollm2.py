@@ -3,8 +3,9 @@
     python -m benchmarks.eagle_smollm2                     # ten minutes on a quiet core
     python -m benchmarks.eagle_smollm2 heads vocabulary    # some parts; the others stay as they are
 
-Writes results/eagle-smollm2.json. Speed is in seconds of the processor, which a busy machine lengthens
-far less than those of the wall; in bfloat16 rounding lets some texts part from plain decoding's.
+Writes results/eagle-smollm2.json. Speed is in seconds of the processor behind the first
+round, which a busy machine lengthens far less than those of the wall; in bfloat16 rounding lets some
+texts part from plain decoding's.
 `served` needs vLLM (`make engines`). Nothing here is asserted.
 """
 

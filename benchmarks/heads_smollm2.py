@@ -1,11 +1,11 @@
-"""Chapter 10's parallel heads beside SmolLM2 as they ship, with EAGLE-1: α by depth, what the Markov
-correction adds, speed in one loop, in vLLM.
+"""Chapter 10's parallel heads beside SmolLM2 as they ship, with EAGLE-1: α by depth, what the
+Markov correction adds, speed in one loop, in vLLM.
 
     python -m benchmarks.heads_smollm2                  # all parts, on a quiet core
     python -m benchmarks.heads_smollm2 heads gained     # some parts; the others stay as they are
 
-Writes results/heads-smollm2.json. Speed is in seconds of the processor, which a busy machine lengthens
-far less than those of the wall. `served` needs vLLM (`make engines`). Nothing here is asserted.
+Writes results/heads-smollm2.json. Speed is in seconds of the processor, which a busy machine
+lengthens far less than those of the wall. `served` needs vLLM (`make engines`). Nothing here is asserted.
 """
 
 from collections.abc import Sequence

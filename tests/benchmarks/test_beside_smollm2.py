@@ -1,5 +1,5 @@
-"""The commands that record heads beside SmolLM2 and in vLLM: whole runs on a tiny target with an engine
-that is none; and what was recorded of the parallel heads agrees with itself.
+"""The commands that record heads beside SmolLM2 and in vLLM: whole runs on a tiny target with an
+engine that is none; and what was recorded of the parallel heads agrees with itself.
 """
 
 import json
@@ -59,8 +59,8 @@ class Engine:
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """Ships a head for SmolLM2, which is a tiny target here: a function of its name, it and what its
-    training says of it.
+    """Ships a head for SmolLM2, which is a tiny target here: a function of its name, it and what
+    its training says of it.
     """
     rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
     samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in rows]
