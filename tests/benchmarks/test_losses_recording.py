@@ -100,3 +100,19 @@ def test_the_recording_of_heads_says_what_chapter_10_says_of_it():
         assert with_it[0] < without[1] and without[0] < with_it[1]
     best = tau.pop("the pair's draft")["interval"][0]
     assert best > max(each["interval"][1] for each in tau.values())
+
+
+def test_the_recordings_of_two_targets_say_what_chapter_10_says_of_them():
+    pair, beside = (results.load(name).data for name in ("heads", "heads-smollm2"))
+    kept = [
+        (name, alpha[3] / alpha[0])
+        for heads in (pair["heads"], beside["heads"])
+        for name, head in heads.items()
+        for alpha in [head.get("held_out", head)["alpha"]["mean"]]
+    ]
+    sees = [share for name, share in kept if {"EAGLE", "EAGLE-1", "MLP", "Hydra"} & {*name.split()}]
+    blind = [share for name, share in kept if name.split()[-1] == "Medusa"]
+    assert len(sees) >= 4 and len(blind) >= 3 and min(sees) > max(blind)
+    for method in beside["served"].values():
+        rows = zip(*(method[who][key] for who in ("ours", "vllm") for key in ("rates", "errors")))
+        assert all(abs(a - b) < 1.96 * (c**2 + d**2) ** 0.5 for a, c, b, d in rows)

@@ -93,8 +93,6 @@ VERBS = set(
     reaches read reads rise rises rose save saves say says sees shrinks stand stands stay stays
     stop stops take takes tell tells tie ties turn turns waits win wins write writes""".split()
 )
-# Chapters in which figures still wait for their finding, and how many.
-WAITING = {"10": 4}
 
 
 def is_sentence(title: str) -> bool:
@@ -115,8 +113,7 @@ def test_a_figures_title_is_its_finding_in_a_sentence(book: Path, page_name: str
         for figure in parsed(book / page_name).select(".sdl-figure")
     ]
     labels = [title for title in titles if not is_sentence(title)]
-    chapter = Path(page_name).name.partition("_")[0]
-    assert len(labels) <= WAITING.get(chapter, 0), labels
+    assert labels == []
 
 
 @pytest.mark.browser
