@@ -34,10 +34,10 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
+from specdec_lite.drafters.chunks import Chunks
 from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
 from specdec_lite.drafters.quantised import quantised, stored_bytes
-from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.loading.corpus import evaluation_prompts, held_out_text
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2

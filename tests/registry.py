@@ -59,12 +59,12 @@ from specdec_lite.drafters import (
     TemperedDrafter,
     TokenRecyclingDrafter,
 )
+from specdec_lite.drafters.chunks import Chunks
 from specdec_lite.drafters.grow import drawn_then_chosen, with_replacement
 from specdec_lite.drafters.heads import ExitHead, Heads
 from specdec_lite.drafters.indexes import Counts
 from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.pass_rows import LookaheadRows
-from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter

@@ -17,12 +17,12 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
+from specdec_lite.drafters.chunks import Chunks
 from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
 from specdec_lite.drafters.own import OwnSession
 from specdec_lite.drafters.pass_rows import LookaheadRows, PassSession
 from specdec_lite.drafters.quantised import quantised, rounded, stored_bytes
-from specdec_lite.drafters.sparse_cache import Chunks
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 

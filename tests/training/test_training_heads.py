@@ -262,7 +262,7 @@ def test_a_whole_recording(tmp_path, monkeypatch):
 
     known = {Heads: random_heads(TARGET, 4), Eagle1Head: random_head(TARGET)}
     monkeypatch.setattr(recording, "load", lambda path, target, kind: known[kind])
-    monkeypatch.setattr(recording, "shipped", lambda folder, target: folder)
+    monkeypatch.setattr(recording, "where", lambda name, target: name)
     monkeypatch.setattr(recording, "tokenizer", Numbers)
     monkeypatch.setattr(recording, "evaluation_prompts", lambda: {"a": [{"text": "5 17 3"}] * 2})
     words = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
