@@ -74,10 +74,14 @@ def drawing_faults(page) -> list[str]:
 
 def unfold(page) -> None:
     """Open all that can be opened: answers, hints, solutions, folded code, figures' data,
-    interactives' details.
+    interactives' details; and wait until what fades in stands there.
     """
     page.evaluate(
         "document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })"
+    )
+    page.wait_for_function(
+        "document.getAnimations().every((each) => each.playState !== 'running'"
+        " || each.effect.getComputedTiming().iterations === Infinity)"
     )
 
 

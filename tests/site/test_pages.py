@@ -87,7 +87,7 @@ def test_no_two_traces_differ_by_colour_alone(book: Path, page_name: str):
 # Finite verbs of the findings; a new finding may add its own.
 VERBS = set(
     """are ask asks be beats begin begins binds bring brings came can climbs come comes cost costs do
-    does falls feel feels find finds gains get gets give gives go goes grow grows
+    does falls feel feels fill fills find finds gains get gets give gives go goes grow grows
     halves has have help helps is keep keeps level levels lie lies lose loses make makes may meet
     meets miss move moves need needs narrow narrows outlast outweigh outweighs pay pays reach
     reaches read reads rise rises rose save saves say says sees shrinks stand stands stay stays
