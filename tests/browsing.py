@@ -72,6 +72,19 @@ def drawing_faults(page) -> list[str]:
     ]""")
 
 
+def settle(page) -> None:
+    """Wait until nothing fades or changes its colour any more."""
+    page.evaluate("globalThis.stillFrames = 0")
+    page.wait_for_function(
+        """() => {
+        // three frames: an inherited colour may begin to change only when its parent's has arrived;
+        // finished animations may stay listed
+        const moving = document.getAnimations().some((animation) => animation.playState === "running");
+        return (globalThis.stillFrames = moving ? 0 : globalThis.stillFrames + 1) > 2;
+    }"""
+    )
+
+
 def unfold(page) -> None:
     """Open all that can be opened: answers, hints, solutions, folded code, figures' data,
     interactives' details; and wait until what fades in stands there.
@@ -79,10 +92,7 @@ def unfold(page) -> None:
     page.evaluate(
         "document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })"
     )
-    page.wait_for_function(
-        "document.getAnimations().every((each) => each.playState !== 'running'"
-        " || each.effect.getComputedTiming().iterations === Infinity)"
-    )
+    settle(page)
 
 
 def figure_faults(page) -> list[str]:
@@ -193,12 +203,4 @@ def show(page, scheme: str) -> None:
         " === scheme)",
         arg=scheme,
     )
-    page.evaluate("globalThis.stillFrames = 0")
-    page.wait_for_function(
-        """() => {
-        // three frames: an inherited colour may begin to change only when its parent's has arrived;
-        // finished animations may stay listed
-        const moving = document.getAnimations().some((animation) => animation.playState === "running");
-        return (globalThis.stillFrames = moving ? 0 : globalThis.stillFrames + 1) > 2;
-    }"""
-    )
+    settle(page)
