@@ -72,7 +72,7 @@ def drawing_faults(page) -> list[str]:
     ]""")
 
 
-def settle(page) -> None:
+def stand_still(page) -> None:
     """Wait until nothing fades or changes its colour any more."""
     page.evaluate("globalThis.stillFrames = 0")
     page.wait_for_function(
@@ -92,7 +92,7 @@ def unfold(page) -> None:
     page.evaluate(
         "document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })"
     )
-    settle(page)
+    stand_still(page)
 
 
 def figure_faults(page) -> list[str]:
@@ -203,4 +203,4 @@ def show(page, scheme: str) -> None:
         " === scheme)",
         arg=scheme,
     )
-    settle(page)
+    stand_still(page)
