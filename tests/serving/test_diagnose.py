@@ -59,7 +59,7 @@ def test_what_is_said_follows_from_the_parts(sound):
     assert sound.c_in_loop == pytest.approx(sound.parts["draft"] / 4)
     ratio = sound.tau["value"] / sound.break_even
     assert ratio == pytest.approx(sound.predicted), "break-even is where the prediction is 1"
-    assert 0.9 * total < sound.break_even <= total
+    assert 0.5 * total < sound.break_even <= total, "a plain round is a pass, and no second one"
     curve = verdict.Curve({1: 1.0, 5: 1.2, 9: 1.6}, 1.0, 0.1, 0.1, 1.0)
     alpha = curve.needed(0.3, 4)["alpha"]
     assert curve.speedup(alpha, 4) == pytest.approx(1)
