@@ -355,11 +355,13 @@ def test_plotly_comes_only_where_a_figure_is(chromium, top: str, book: Path, pag
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):
-    """results/site.json: a light start page, plotly only beside figures, interactives drawn within
-    200 ms of the load event.
+    """results/site.json: light pages that do not move, plotly only beside figures, interactives drawn
+    within 200 ms of the load event.
     """
     rows = {row["page"]: row for row in results.load("site").data["pages"]}
     assert rows[START]["wire_bytes"] <= 200_000 and rows[START]["files"] <= 20
+    assert max(row["wire_bytes"] for row in rows.values()) <= 700_000
+    assert max(moved for row in rows.values() for moved in row["shift"].values()) <= 0.05
     assert all(row["plotly"] == bool(row["figures"]) for row in rows.values())
     drawn = {name: row["drawn_ms"] for name, row in rows.items() if row["drawn_ms"] is not None}
     assert drawn and max(drawn.values()) < 200
