@@ -433,15 +433,7 @@ function drawPlane(svg, width, s) {
       fill: "var(--sdl-rejected)",
       "fill-opacity": 0.14,
     }),
-    make("path", {
-      d: pathOf([
-        [x(0), y(0)],
-        [x(1), y(1)],
-      ]),
-      stroke: "var(--sdl-rejected)",
-      "stroke-width": 2,
-      "stroke-dasharray": "6 4",
-    }),
+    breakEven(x, y),
     make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
     make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"),
   );

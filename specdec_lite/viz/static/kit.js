@@ -124,6 +124,20 @@ function endOfText() {
 const pathOf = (points) =>
   points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
+// The dashed line α = c of a plane whose scales are x(c) and y(α): below it no draft pays.
+function breakEven(x, y) {
+  const ends = [
+    [x(0), y(0)],
+    [x(1), y(1)],
+  ];
+  return make("path", {
+    d: pathOf(ends),
+    stroke: "var(--sdl-rejected)",
+    "stroke-width": 2,
+    "stroke-dasharray": "6 4",
+  });
+}
+
 // The task, and the sentence that is spoken. announce(() => [sentence, state of the task]) sets both once a
 // reader pauses. room, said: the longest state and sentence, for which the page keeps its height.
 function narration(words, room, delay, said = "") {

@@ -89,15 +89,7 @@ function drawPlane(svg, width, s, r, frontier) {
     );
   }
   svg.append(
-    make("path", {
-      d: pathOf([
-        [x(0), y(0)],
-        [x(1), y(1)],
-      ]),
-      stroke: "var(--sdl-rejected)",
-      "stroke-width": 2,
-      "stroke-dasharray": "6 4",
-    }),
+    breakEven(x, y),
     text([box.right, y(0) - 8], "below the line no gain: α < c", { "text-anchor": "end" }),
     text([0, box.top - 10], "acceptance α"),
     text([box.right, box.bottom + 34], "cost c of a draft pass", { "text-anchor": "end" }),
