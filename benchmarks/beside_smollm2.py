@@ -18,6 +18,7 @@ from specdec_lite.loading.weights import FILE, SHIPPED
 from specdec_lite.speculation import Drafter
 from specdec_lite.training.loop import given
 
+from .command import parser_for
 from .engines import HERE, VLLM, Refused, Worker, as_counters, in_our_terms
 from .heads import decoded
 
@@ -128,7 +129,7 @@ def facts(name: str) -> dict:
 
 def parser(bench: type[Bench], **usual) -> argparse.ArgumentParser:
     """The options that every such command has. usual: the numbers' own defaults."""
-    made = argparse.ArgumentParser(prog=f"python -m benchmarks.{bench.name.replace('-', '_')}")
+    made = parser_for(f"benchmarks.{bench.name.replace('-', '_')}", bench.what)
     made.add_argument("parts", nargs="*", choices=[[], *bench.parts], help="default: all")
     for name, value in usual.items():
         made.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
