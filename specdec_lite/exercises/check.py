@@ -13,10 +13,14 @@ from typing import Any
 
 import numpy as np
 
+UNWRITTEN = "Still to be written: fill in what is missing, and return its value."
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check found. Truthy iff the exercise is solved; shown as a mark and the message."""
+    """What a check found. Truthy iff the exercise is solved; shown as a mark, which is neither right
+    nor wrong while nothing is written, and the message.
+    """
 
     passed: bool
     message: str
@@ -25,9 +29,8 @@ class Outcome:
         return self.passed
 
     def __repr__(self) -> str:
-        return textwrap.fill(
-            f"{'✓' if self.passed else '✗'} {self.message}", 78, subsequent_indent="  "
-        )
+        mark = "✓" if self.passed else "○" if self.message == UNWRITTEN else "✗"
+        return textwrap.fill(f"{mark} {self.message}", 78, subsequent_indent="  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,10 @@ def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
         Exception
     ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
         if "ellipsis" in str(error):
-            return None, "the line with ... is still to be written."
+            return None, UNWRITTEN
         return None, f"with ({shown}) your function raises {type(error).__name__}: {error}"
     if given is None or _unfinished(given):
-        return (
-            None,
-            (
-                f"with ({shown}) your function returns {given}: write the missing line and return"
-                " its value."
-            ),
-        )
+        return None, UNWRITTEN
     try:
         np.asarray(given, dtype=float)
     except (TypeError, ValueError):

@@ -89,11 +89,14 @@ def test_a_definition_is_short_and_without_marks_of_its_own(tmp_path: Path):
     page.write_text(
         '<dl class="glossary"><dt id="term-residual">residual</dt><dd><p>'
         r'<span class="math">\(\mathrm{norm}((p - q)^+)\)</span>, the part [Sun et al., 2025] '
-        f"that is left. {'More words. ' * 40}</p></dd><dt id='term-draw'>draw</dt><dd>x</dd></dl>",
+        f"that is left; K in Sun et al. [2025]. {'More words. ' * 40}</p></dd>"
+        '<dt id="term-draw">draw</dt><dd>x</dd></dl>',
         encoding="utf-8",
     )
     (term,) = glossary(page)
-    assert term.definition.startswith("norm((p - q)+), the part that is left. More words.")
+    assert term.definition.startswith(
+        "norm((p - q)+), the part that is left; K in Sun et al. More words."
+    )
     assert len(term.definition) <= 262
     assert glossary(tmp_path / "none.html") == []
 
