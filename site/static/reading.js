@@ -48,8 +48,8 @@
     drawn.forEach((svg) => svg.removeAttribute("viewBox"));
   });
 
-  // Side notes stand open in the margin; where there is none they are folded in their place.
-  const margin = matchMedia("(min-width: 1200px)");
+  // Side notes stand open in the margin and on paper; elsewhere they are folded in their place.
+  const margin = matchMedia("(min-width: 1200px), print");
   const place = () =>
     document.querySelectorAll("details.sdl-side").forEach((note) => {
       note.open = margin.matches;

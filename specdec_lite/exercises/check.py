@@ -6,7 +6,6 @@ page with an unsolved exercise still runs to its end. What does not: the exercis
 solutions (they stand in the notebooks).
 """
 
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +29,7 @@ class Outcome:
 
     def __repr__(self) -> str:
         mark = "✓" if self.passed else "○" if self.message == UNWRITTEN else "✗"
-        return textwrap.fill(f"{mark} {self.message}", 78, subsequent_indent="  ")
+        return f"{mark} {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +50,20 @@ def _unfinished(given: Any) -> bool:
     return given is ... or (isinstance(given, list | tuple) and any(map(_unfinished, given)))
 
 
+def _shown(x: Any) -> str:
+    """A value as a reader would write it: 2e+12, not 2000000000000.0."""
+    if isinstance(x, list | tuple):
+        return f"[{', '.join(map(_shown, x))}]"
+    return f"{x:g}" if isinstance(x, float) else repr(x)
+
+
+def _call(fn: Callable, case: tuple) -> str:
+    """The call of the reader's function that went wrong, as a line of Python."""
+    return f"{getattr(fn, '__name__', 'your function')}({', '.join(map(_shown, case))})"
+
+
 def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
     """The reader's answer on one case, or what went wrong on the way to it."""
-    shown = ", ".join(str(x) for x in case)
     try:
         given = fn(*case)
     except (
@@ -61,19 +71,13 @@ def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
     ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
         if "ellipsis" in str(error):
             return None, UNWRITTEN
-        return None, f"with ({shown}) your function raises {type(error).__name__}: {error}"
+        return None, f"{_call(fn, case)} raises {type(error).__name__}: {error}"
     if given is None or _unfinished(given):
         return None, UNWRITTEN
     try:
         np.asarray(given, dtype=float)
     except (TypeError, ValueError):
-        return (
-            None,
-            (
-                f"with ({shown}) your function returns {given!r}, which is not a number or a row of"
-                " numbers."
-            ),
-        )
+        return None, f"{_call(fn, case)} is {given!r}, which is not a number or a row of numbers."
     return given, None
 
 
@@ -100,8 +104,7 @@ def check(
     case, given = wrong[0]
     return Outcome(
         False,
-        f"with ({', '.join(str(x) for x in case)}) the answer is {_short(right(*case))}; "
-        f"your function returns {_short(given)}.",
+        f"{_call(fn, case)}: the answer is {_short(right(*case))}; your function returns {_short(given)}.",
     )
 
 

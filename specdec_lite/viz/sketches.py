@@ -48,7 +48,7 @@ def round_bar(
     drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", f"verify {verify:.2f}")
     drawing.box(4 + (gamma * c + verify) * unit, 22, other * unit, 28, "neutral")
     drawing.words(4, 64, f"draft: {gamma} × {c:.2f}", "start")
-    drawing.words(4 + spent * unit, 64, f"other {other:.2f}", "end")
+    drawing.words(max(4 + spent * unit, 170), 64, f"other {other:.2f}", "end")
     drawing.words(4, 96, f"plain: {tokens:.2f} tokens, {total:.2f} passes", "start", bold=True)
     for i in range(int(tokens)):
         drawing.box(4 + i * plain * unit, 104, plain * unit, 28, "target", f"{plain:.2f}")
@@ -117,7 +117,7 @@ def emitted(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
 
 def verify_pass(gamma: int = 4) -> Sketch:
     """What goes into one target pass, what comes out, and which row judges which draft."""
-    step, left = 66, 14
+    step, left = (WIDTH - 4) / (gamma + 2), 2
     middle = lambda i: left + step * i + step / 2
     drawing = Sketch(
         150,
@@ -125,14 +125,13 @@ def verify_pass(gamma: int = 4) -> Sketch:
         f" the first draft, row 1 the second, and row {gamma} is left for a bonus token.",
         f"In: the last token and {gamma} drafts. Out: {gamma + 1} rows. The row behind a token says"
         " what comes next, so it judges the draft one place further.",
-        2 * left + step * (gamma + 2),
     )
     drawing.box(left, 52, step * (gamma + 1), 24, "target", "one pass of the target")
     for i in range(gamma + 1):
         fed = ("target", "last") if i == 0 else ("draft", f"x{i}")
-        drawing.box(middle(i) - 28, 16, 56, 24, *fed)
+        drawing.box(middle(i) - step / 2 + 4, 16, step - 8, 24, *fed)
         drawing.line((middle(i), 40), (middle(i), 52)).line((middle(i), 76), (middle(i), 90))
-        drawing.box(middle(i) - 28, 90, 56, 22, "target", f"row {i}")
+        drawing.box(middle(i) - step / 2 + 4, 90, step - 8, 22, "target", f"row {i}")
         drawing.line((middle(i) + 6, 112), (middle(i + 1) - 6, 131), arrow=True)
         name = f"judges x{i + 1}" if i < gamma else "bonus"
         drawing.words(middle(i + 1), 144, name, bold=i == gamma)

@@ -195,9 +195,10 @@ function fate(round, { kind, row, test }, level, i = 0) {
   return isLost && test === round.rows[row].tests.length - 1 ? "unused" : "drafted";
 }
 
+const isGone = (kind) => kind === "rejected" || kind === "unused";
+
 function token(kind, text, isWhole = false) {
-  const isGone = kind === "rejected" || kind === "unused";
-  const tag = isGone ? "del" : kind === "recovered" || kind === "bonus" ? "ins" : "span";
+  const tag = isGone(kind) ? "del" : kind === "recovered" || kind === "bonus" ? "ins" : "span";
   const words = isWhole ? text.replaceAll("\n", "⏎") : shownWord(text);
   return make(tag, { class: `sdl-token sdl-${kind}` }, words);
 }
@@ -208,17 +209,14 @@ function drawText(box, round, moment) {
   const guesses = round.rows.flatMap((each, level) =>
     each.tests.map(({ word }, i) => [fate(round, moment, level, i), each.words[word]]),
   );
-  const shown = guesses.filter(
-    ([what]) => what !== "none" && !(kind === "cut" && (what === "rejected" || what === "unused")),
-  );
-  const stays = shown.filter(([what]) => what === "accepted" || what === "drafted");
-  const gone = shown.filter(([what]) => what === "rejected" || what === "unused");
+  const shown = guesses.filter(([what]) => what !== "none" && !(kind === "cut" && isGone(what)));
+  const whole = (given) => given.map(([what, text]) => token(what, text, true));
   const { token: added } = round;
   box.replaceChildren(
     make("span", { class: "sdl-prompt" }, round.before.replaceAll("\n", " ⏎ ")),
-    ...stays.map(([what, text]) => token(what, text, true)),
+    ...whole(shown.filter(([what]) => !isGone(what))),
     ...(isAdded ? [token(added.kind, round.rows[row].words[added.word], true)] : []),
-    ...gone.map(([what, text]) => token(what, text, true)),
+    ...whole(shown.filter(([what]) => isGone(what))),
   );
 }
 
@@ -320,15 +318,18 @@ function drawBars(svg, round, moment, options, most, choose) {
   const height = y(most) + (options.dice ? 62 : 4);
   svg.setAttribute("height", height);
   svg.replaceChildren();
-  if (kind === "text") return svg.setAttribute("aria-label", "Nothing is guessed yet.");
+  const isEmpty = kind === "text";
   const name = (words, letter) => (options.numbers ? `${words} ${letter}` : words);
-  if (isKnown) svg.append(rect(left, 4, 12, 9, TARGET), write(left + 17, 13, "start", name("target", "p")));
+  if (isKnown || isEmpty)
+    svg.append(rect(left, 4, 12, 9, TARGET), write(left + 17, 13, "start", name("target", "p")));
   if (q)
     svg.append(
       rect(left + 92, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
       write(left + 108, 13, "start", name("draft", "q")),
     );
   words.forEach((text, word) => {
+    if (isEmpty)
+      return svg.append(rect(left, y(word) + 1, width - left - right, high - 7, "var(--sdl-raised)"));
     const over = Math.max(0, p[word] - (q ? q[word] : 0));
     const label = shownWord(text);
     const group = make(
@@ -356,6 +357,7 @@ function drawBars(svg, round, moment, options, most, choose) {
     svg.append(group);
   });
   const line = { x0: left, span: width - right - left, y: y(words.length) + 28 };
+  if (isEmpty) return svg.setAttribute("aria-label", "Nothing is guessed yet.");
   if (options.dice)
     svg.append(...lineOf(line, round, moment, { p, q, law: isOver ? laws.at(-1) : p, test, x, y }));
   const shares = words.map((text, word) => {
