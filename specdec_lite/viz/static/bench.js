@@ -164,16 +164,22 @@ const formulas = {
   },
 };
 
-// The task: a pair that hides a broken rule -------------------------------------------------------
+// The task: a pair that hides what a rule does wrong ----------------------------------------------
 
-function taskState(s, r) {
+const LESSONS = {
+  from_p: "Here q is, nearly, a share of p plus mass on tokens that p hardly emits.",
+  lenient:
+    "All that q has too much of stands on tokens that p hardly emits: there is nothing to be lenient with.",
+};
+
+function taskState(s, r, goal) {
   const apart = formulas.totalVariation(s.p, s.q);
   const off = formulas.totalVariation(s.p, r.emitted);
-  if (s.rule !== "from_p") return "Set the rule to “Recovered from p” first.";
+  if (s.rule !== goal) return `Set the rule to “${ruleOf(goal).label}” first.`;
   if (apart < 0.1) return `p and q are only ${apart.toFixed(3)} apart: make them differ by at least 0.1.`;
   if (off > 0.005)
     return `Not yet: with this pair the rule is caught, ${off.toFixed(3)} away from p. Which tokens should the surplus of q stand on?`;
-  return `Solved: p and q are ${apart.toFixed(2)} apart and the broken rule emits p (within 0.005). Here q is, nearly, a share of p plus mass on tokens that p hardly emits. One pair is not a test.`;
+  return `Solved: p and q are ${apart.toFixed(2)} apart and the rule emits p (within 0.005). ${LESSONS[goal]} One pair is not a test.`;
 }
 
 function summary(s, r, run) {
@@ -509,10 +515,11 @@ function render({ model, el }) {
     ),
   };
   const bars = make("div", { class: "sdl-bars" });
+  const goal = model.get("rule") === "lenient" ? "lenient" : "from_p";
   const words =
-    "switch the rule to “Recovered from p” and find p and q that differ by at least 0.1, yet let this broken rule emit " +
-    "exactly p. (Hint: begin with draft = target.)";
-  const room = taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] });
+    `set the rule to “${ruleOf(goal).label}” and find p and q that differ by at least 0.1, yet let this ` +
+    "rule emit exactly p. (Hint: begin with draft = target.)";
+  const room = taskState({ p: [1, 0], q: [0, 1], rule: goal }, { emitted: [1, 0] }, goal);
   const { task, spoken, announce, silence } = narration(words, room, 150);
   const table = make("table", { class: "sdl-numbers" });
   const root = make(
@@ -580,7 +587,7 @@ function render({ model, el }) {
     paint("counts", drawCounts, run, top);
     paint("trace", drawTrace, r, run);
     table.replaceChildren(...numbersTable(s, r, run));
-    announce(() => [summary(s, r, run), taskState(s, r)]);
+    announce(() => [summary(s, r, run), taskState(s, r, goal)]);
   }
   const listeners = Object.fromEntries(
     ["p", "q", "rule", "seed", "refused"].map((name) => [`change:${name}`, restart]),

@@ -435,7 +435,7 @@ function drawPlane(svg, width, s) {
     }),
     breakEven(x, y),
     make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
-    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"),
+    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.1), "text-anchor": "middle" }, "α ≤ c: never pays"),
   );
   for (const { level, points } of CONTOURS) {
     svg.append(
