@@ -185,6 +185,18 @@ def test_search_quotes_no_tex(open_page):
     assert all("\\" not in text for text in quotes.all_inner_texts())
 
 
+@pytest.mark.browser
+def test_results_come_while_a_reader_types(open_page):
+    page = open_page("search.html")
+    field = page.locator("main form.bd-search input")
+    field.press_sequentially("lenience", delay=30)
+    page.locator("#search-results li").first.wait_for()
+    page.wait_for_function("location.search === '?q=lenience'")
+    field.fill("no such word")
+    page.wait_for_function("!document.querySelector('#search-results li')")
+    assert page.locator("#search-results h2").count() == 1
+
+
 @pytest.mark.parametrize("page_name", PAGES)
 def test_a_page_brings_its_formulas_drawn_and_one_sheet_and_one_script(book: Path, page_name: str):
     page = parsed(book / page_name)
@@ -347,6 +359,25 @@ def test_a_link_to_an_interactive_brings_its_state(open_page):
     other.wait_for_function("location.hash.includes('99999')")
     most = place.locator("input[data-name=gamma]").get_attribute("max")
     assert place.evaluate("(place) => place.sdlModel.get('gamma')") <= int(most), "the slider's end"
+
+
+@pytest.mark.browser
+def test_a_link_to_the_bench_brings_every_bar(open_page):
+    page = open_page("notebooks/06_why_lossless.html")
+    page.get_by_label("p(C)").press("Home")
+    page.get_by_label("q(A)").press("ArrowRight")
+    page.locator("[data-module=bench] .sdl-share").click()
+    page.wait_for_function("location.hash.includes('laws=')")
+    laws = (
+        "() => ['p', 'q'].map((x) => document.querySelector('[data-module=bench]').sdlModel.get(x))"
+    )
+    other = open_page(f"notebooks/06_why_lossless.html{page.evaluate('location.hash')}")
+    for dragged, shown in zip(page.evaluate(laws), other.evaluate(laws)):
+        assert shown == pytest.approx(dragged, abs=1e-3)
+    now = other.evaluate(laws)
+    for bad in ("0.5_0.5~1_0", "1_x_0~1_0_0", "9_-1_0~1_0_0", "1_0_0"):
+        other.evaluate("bad => { location.hash = `#bench:laws=${bad}`; }", bad)
+        assert other.evaluate(laws) == now
 
 
 @pytest.mark.browser

@@ -408,6 +408,7 @@ function barSlider(name, i, id, onInput) {
     max: 1,
     step: 0.01,
     "data-law": name,
+    "data-unshared": "", // it moves the others of its law
     "data-token": i,
     style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}`,
   };
@@ -549,6 +550,18 @@ function render({ model, el }) {
       scroll("All numbers as a table", table),
     ),
   );
+
+  root.sdlState = {
+    key: "laws",
+    get: () => [given().p, given().q].map((law) => law.map((v) => +v.toFixed(4)).join("_")).join("~"),
+    set(words) {
+      const laws = words.split("~").map((law) => law.split("_").map(Number));
+      const [p, q] = laws;
+      const isLaw = (law) => law.every((v) => v >= 0 && v <= 1) && sum(law) > 0;
+      if (laws.length !== 2 || p.length !== q.length || p.length < 3 || p.length > 8) return;
+      if (laws.every(isLaw)) change({ p: norm(p), q: norm(q) });
+    },
+  };
 
   function build(count) {
     const onInput = (name, i, value) => change({ [name]: formulas.setShare(given()[name], i, value) });

@@ -158,7 +158,7 @@ function narration(words, room, delay, said = "") {
 
 // The state in the address: what the controls of an interactive are set to, as #explorer:alpha=0.8,gamma=4. A
 // control is set as a reader would set it, so no address can ask for what a reader could not. What no control
-// shows stands in root.sdlState, { key, get, set }. Only a published page has an address to share; twins on it
+// shows, or several that move each other, marked data-unshared, stands in root.sdlState, { key, get, set }. Only a published page has an address to share; twins on it
 // are numbered.
 function share(el, root) {
   const place = el.closest(".sdl-interactive");
@@ -183,7 +183,7 @@ function share(el, root) {
   // key → [its value, what sets it]
   function controls() {
     const nodes = root.querySelectorAll(
-      "input:is([type=range], [type=number]), select, button[aria-pressed]",
+      "input:is([type=range], [type=number]):not([data-unshared]), select, button[aria-pressed]",
     );
     const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
     const { sdlState: own } = root;
