@@ -83,8 +83,6 @@ const columns = (heads) =>
   make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
 const scroll = (label, ...nodes) =>
   make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
-const definitions = (pairs) =>
-  pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
 const figure = (title, size, ...nodes) =>
   make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
 
@@ -112,6 +110,15 @@ function showRows(body, rows) {
     else body.append(row);
   });
   while (body.children.length > rows.length) body.lastElementChild.remove();
+}
+
+// Shows pairs of a name and its value.
+function define(list, pairs) {
+  const build = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)));
+  showRows(
+    list,
+    pairs.map((pair) => [pair, () => build(pair)]),
+  );
 }
 
 // The text of a stepper, whose end stays in sight: [the box, what is drawn into].
@@ -231,7 +238,10 @@ function share(el, root) {
 // Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
-  const watcher = new ResizeObserver(() => {
+  let shown;
+  const watcher = new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width === shown) return;
+    shown = contentRect.width;
     widths = new WeakMap();
     draw();
   });
