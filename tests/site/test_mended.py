@@ -264,6 +264,13 @@ def test_a_long_table_keeps_its_words_and_values_whole():
     assert soup.select_one("tbody td + td").get_text() == "16\u00a0GB"
 
 
+def test_what_is_printed_without_columns_may_wrap():
+    shown = '<div class="cell_output"><div class="stream"><pre>{}</pre></div></div>'
+    for text, flows in (("✗ a line\n  that goes on", True), ("first   0.1\nsecond  0.2", False)):
+        soup = mending.mended(PAGE.format(shown.format(text)), "https://example.org/")
+        assert bool(soup.select("pre.sdl-flow")) == flows
+
+
 @pytest.mark.parametrize("page_name", PAGES)
 def test_no_sheet_fetches_the_font_of_the_icons(book: Path, page_name: str):
     sheets = parsed(book / page_name).select("link[rel=stylesheet]")
