@@ -25,6 +25,7 @@ LINE = 84  # letters that a table's row has room for beside its cells' edges
 EDGES = 3  # of a cell, in letters
 LONGEST = 16  # letters of a word that a cell keeps whole
 VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs)\b))")
+COLUMNS = re.compile(r"\S {2,}\S")  # of a print
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -217,6 +218,13 @@ def steady_tables(soup: BeautifulSoup) -> None:
         table["class"] = [*table["class"], "sdl-steady"]
 
 
+def flow_prints(soup: BeautifulSoup) -> None:
+    """What is printed without columns is marked: its lines may wrap on a phone."""
+    for printed in soup.select(".cell_output .stream pre:not(.sdl-flow)"):
+        if not COLUMNS.search(printed.get_text()):
+            printed["class"] = [*printed.get("class", []), "sdl-flow"]
+
+
 def _longest_word(cell) -> int:
     words = re.split(r"[\s\-–]+", cell.get_text(" ", strip=True).replace("\u00a0", "x"))
     return min(LONGEST, max(map(len, words)))
@@ -312,6 +320,7 @@ REPAIRS = (
     terms.speak_formulas,
     stack_tables,
     steady_tables,
+    flow_prints,
     list_citations,
     distinct,
     settle_theme,

@@ -81,12 +81,27 @@ def readings(trace: dict) -> list:
     )
 
 
+def panels(traces: list[dict], layout: dict) -> list[str]:
+    """The title of the panel that each trace is drawn in; "" where not every panel has one."""
+    places = [(t.get("xaxis") or "x", t.get("yaxis") or "y") for t in traces]
+    titles = [
+        words["text"]
+        for words in layout.get("annotations") or []
+        if (words.get("xref"), words.get("yref")) == ("paper", "paper")
+    ]
+    order = list(dict.fromkeys(places))
+    return [titles[order.index(one)] if len(titles) == len(order) else "" for one in places]
+
+
 def series_table(traces: list[dict], layout: dict) -> str:
     """Curves and bars: one column per series where they share their x, else one row per point."""
-    named = [
-        (t.get("name") or f"series {i}", values(t.get("x")), readings(t))
-        for i, t in enumerate(traces, 1)
-    ]
+    names = [t.get("name") or f"series {i}" for i, t in enumerate(traces, 1)]
+    if len(set(names)) < len(names):
+        names = [
+            f"{panel}: {name}" if panel else name
+            for panel, name in zip(panels(traces, layout), names)
+        ]
+    named = [(name, values(t.get("x")), readings(t)) for name, t in zip(names, traces)]
     x_title, y_title = axis_title(layout, "xaxis", "x"), axis_title(layout, "yaxis", "y")
     first = named[0][1]
     if first and all(x == first and len(y) == len(first) for _, x, y in named):

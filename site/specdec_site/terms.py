@@ -82,8 +82,9 @@ def glossary(page: Path) -> list[Term]:
             formula.string = formula["data-plain"]
         for citation in body.select("sup, .footnote"):
             citation.decompose()
-        words = " ".join(body.get_text(" ").split())
+        words = " ".join(body.get_text(" ").split()).replace("( ", "(")
         words = re.sub(r"\s+([.,;:)])", r"\1", re.sub(r"\s*\[[^\[\]]*\d{4}[^\[\]]*\]", "", words))
+        words = words.replace("al..", "al.")  # where the year stood between the two
         name = entry.find(string=True).strip()
         if name not in EVERYDAY and "(of" not in name and len(name) > 2:
             found.append(Term(name, entry["id"], shortened(words)))

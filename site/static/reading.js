@@ -81,6 +81,29 @@
     };
   });
 
+  // Results come while a reader types, and stand in the address.
+  addEventListener("DOMContentLoaded", () => {
+    const field = document.querySelector("main form.bd-search input");
+    const results = document.getElementById("search-results");
+    if (typeof Search === "undefined" || !field || !results) return;
+    let [timer, listed] = [0, []];
+    const find = Search._performSearch;
+    Search._performSearch = (...query) => (listed = find(...query));
+    const search = () => {
+      const query = field.value.trim();
+      if (query.length === 1) return;
+      listed.length = 0; // what is still being listed of the search before stays away
+      results.replaceChildren();
+      if (location.protocol !== "file:")
+        history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname);
+      if (query) Search.performSearch(query);
+    };
+    field.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(search, 250);
+    });
+  });
+
   // They are fetched, which browsers refuse to pages opened from a folder.
   if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined")
     DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;

@@ -29,6 +29,7 @@
     mark.after(tip); // Tab leads from the one into the other
     mark.setAttribute("aria-describedby", tip.id);
     tip.hidden = false;
+    tip.style.left = "0"; // else it is only as wide as there is room beside the word
     const word = mark.getClientRects()[0];
     place = word.top;
     const left = Math.max(8, Math.min(word.left, innerWidth - tip.offsetWidth - 8));

@@ -12,10 +12,14 @@ from typing import Any
 
 import numpy as np
 
+UNWRITTEN = "Still to be written: fill in what is missing, and return its value."
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check found. Truthy iff the exercise is solved; shown as a mark and the message."""
+    """What a check found. Truthy iff the exercise is solved; shown as a mark, which is neither right
+    nor wrong while nothing is written, and the message.
+    """
 
     passed: bool
     message: str
@@ -24,7 +28,8 @@ class Outcome:
         return self.passed
 
     def __repr__(self) -> str:
-        return f"{'✓' if self.passed else '✗'} {self.message}"
+        mark = "✓" if self.passed else "○" if self.message == UNWRITTEN else "✗"
+        return f"{mark} {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +70,10 @@ def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
         Exception
     ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
         if "ellipsis" in str(error):
-            return None, "the line with ... is still to be written."
+            return None, UNWRITTEN
         return None, f"{_call(fn, case)} raises {type(error).__name__}: {error}"
     if given is None or _unfinished(given):
-        return None, f"it returns {given} so far: write the missing line and return its value."
+        return None, UNWRITTEN
     try:
         np.asarray(given, dtype=float)
     except (TypeError, ValueError):

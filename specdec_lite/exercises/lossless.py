@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from specdec_lite import theory
-from specdec_lite.exercises.check import Mistake, Outcome, check
+from specdec_lite.exercises.check import UNWRITTEN, Mistake, Outcome, check
 from specdec_lite.exercises.speed import PAIRS
 from specdec_lite.sampling import Rng, outcomes
 
@@ -126,7 +126,7 @@ class _Bounded:
 
 def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, bool]:
     """[V, V]: the probability that x is drafted and y emitted; and whether every run came to its
-    end. Raises what the rule raises, TypeError for a non-token.
+    end. Raises what the rule raises, TypeError for a non-token, NotImplementedError for none.
     """
 
     def experiment(rng: Rng) -> tuple[int, int | type[_Endless]]:
@@ -142,6 +142,8 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
         if emitted is _Endless:
             ended = False
             continue
+        if emitted is None or emitted is ...:
+            raise NotImplementedError
         if isinstance(emitted, bool) or not isinstance(emitted, int) or not 0 <= emitted < len(p):
             raise TypeError(
                 f"it emits {emitted!r}: return a token, a whole number from 0 to {len(p) - 1}"
@@ -238,6 +240,8 @@ def check_lossless(rule: Judge) -> Outcome:
             wrong = _verdict(p, q, law) if ended else _unended(p, q, law)
             if wrong and ended and _is_foreign(rule, p, q, joint):
                 wrong = FOREIGN
+        except NotImplementedError:
+            return Outcome(False, UNWRITTEN)
         except (
             Exception
         ) as error:  # whatever the reader's code raises is to be shown, not to stop the page

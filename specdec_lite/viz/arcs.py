@@ -1,4 +1,5 @@
-"""A text in which a line goes from every proposal of prompt lookup to the place it was copied from.
+"""A request and its answer side by side: a line goes from every proposal of prompt lookup to the
+place it was copied from.
 
 What lives here: a plain SVG, the same in a notebook and on a page. What does not: moving any of it
 (`lookup`).
@@ -12,9 +13,10 @@ from specdec_lite.drafters.prompt_lookup import PromptLookupDrafter, PromptLooku
 from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Context
 
-COLUMNS = 46
-WIDTH, HEIGHT, MARGIN = 7.8, 30, 12
-"""Of a character and of a line, and the room around the text, in pixels."""
+COLUMNS = 24
+"""Characters of a line of either text."""
+WIDTH, HEIGHT, MARGIN, GAP = 7.8, 22, 12, 56
+"""Of a character and of a line, the room around the texts and between them, in pixels."""
 INK = "light-dark(#24292f, #e6e8eb)"
 MUTED = "light-dark(#57606a, #a6afba)"
 USED = "light-dark(#00795a, #2fc49b)"
@@ -40,18 +42,21 @@ class Arcs:
         )
 
     def places(self) -> list[tuple[float, float]]:
-        """Of every token (x, y) of its first letter; a line ends at COLUMNS, and where the answer
-        begins.
+        """Of every token (x, y) of its first letter; a line ends at COLUMNS, empty ones are left
+        out, and the answer begins beside the request.
         """
-        column = line = 0
+        left, column, line = MARGIN, 0, 0
         found = []
         for i, word in enumerate(self.words):
-            if i == self.start or column + len(word) > COLUMNS and column:
-                column, line = 0, line + (1.6 if i == self.start else 1)
-            found.append((MARGIN + WIDTH * column, MARGIN + HEIGHT * (line + 0.8)))
+            if i == self.start:
+                left, column, line = MARGIN + WIDTH * COLUMNS + GAP, 0, 0
+            if column + len(word) > COLUMNS and column:
+                column, line = 0, line + 1
+            found.append((left + WIDTH * column, MARGIN + HEIGHT * (line + 0.6)))
+            empty = not column and not word.strip()
             column += len(word)
             if "\n" in word:
-                column, line = 0, line + 1
+                column, line = 0, line + (not empty)
         return found
 
     def _repr_html_(self) -> str:
@@ -62,28 +67,39 @@ class Arcs:
             for i, (word, (x, y)) in enumerate(zip(self.words, places))
             if (shown := word.replace("\n", "").replace(" ", "\u00a0")).strip("\u00a0")
         )
+        copied = {place + i for row in self.rounds for place in row[:2] for i in range(row[3])}
+        under = "".join(
+            f'<rect x="{x:.1f}" y="{y + 4:.1f}" width="{WIDTH * len(self.words[i]):.1f}"'
+            f' height="2" fill="{USED}"/>'
+            for i, (x, y) in enumerate(places)
+            if i in copied and self.words[i].strip()
+        )
         lines = "".join(self._line(places, *row) for row in self.rounds)
-        width = 2 * MARGIN + WIDTH * COLUMNS
+        width = 2 * (MARGIN + WIDTH * COLUMNS) + GAP + MARGIN
         height = max(y for _, y in places) + MARGIN
         return (
             f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(repr(self))}"'
-            ' style="color-scheme: inherit; width: 100%; max-width: 36rem; height: auto; display:'
+            ' style="color-scheme: inherit; width: 100%; max-width: 40rem; height: auto; display:'
             ' block; margin: 0 auto" font-family="ui-monospace, Menlo, Consolas, monospace"'
-            f' font-size="13" xml:space="preserve">{lines}{text}</svg>'
+            f' font-size="13" xml:space="preserve">{lines}{under}{text}</svg>'
         )
 
     def _line(self, places, at: int, source: int, drafted: int, accepted: int) -> str:
-        (x1, y1), (x2, y2) = places[at], places[source]
-        y1, y2 = y1 - 11, y2 + 3
-        bend = (y1 + y2) / 2
+        """Across the gap; from a place in the answer itself, round its right edge."""
+        y1, y2 = places[source][1] - 4, places[at][1] - 4
+        x1 = MARGIN + WIDTH * COLUMNS + 4
+        x2, bend = x1 + GAP - 8, x1 + GAP / 2 - 4
+        if source >= self.start:
+            x1 = x2 = x2 + WIDTH * COLUMNS + 8
+            bend = x1 + 2 * MARGIN
         look = (
             f'stroke="{USED}" stroke-width="{1 + accepted / 4:.2f}"'
             if accepted
             else f'stroke="{WASTED}" stroke-dasharray="3 4"'
         )
         return (
-            f'<path d="M{x1 + 3:.1f} {y1:.1f}C{x1 + 3:.1f} {bend:.1f} {x2 + 3:.1f} {bend:.1f}'
-            f' {x2 + 3:.1f} {y2:.1f}" fill="none" opacity=".75" {look}/>'
+            f'<path d="M{x1:.1f} {y1:.1f}C{bend:.1f} {y1:.1f} {bend:.1f} {y2:.1f}'
+            f' {x2:.1f} {y2:.1f}" fill="none" {look}/>'
         )
 
 

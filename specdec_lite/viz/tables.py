@@ -2,6 +2,7 @@
 with a number below each of its tokens.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -9,14 +10,17 @@ from IPython.display import HTML, Markdown
 
 from specdec_lite.viz.theme import PALETTE
 
+HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")  # before a negative number
+
 
 def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> Markdown:
     """A table as Markdown.
 
-    heads: of the columns. rows: cells are shown by `str`; ValueError where a row has other columns.
+    heads: of the columns. rows: cells are shown by `str`, with a minus sign before a negative
+    number; ValueError where a row has other columns.
     caption: a line above it, such as a recording's source.
     """
-    rows = [list(map(str, row)) for row in rows]
+    rows = [[HYPHEN.sub("−", str(cell)) for cell in row] for row in rows]
     odd = next((row for row in rows if len(row) != len(heads)), None)
     if odd is not None:
         raise ValueError(f"rows: one has {len(odd)} cells, the table {len(heads)} columns: {odd}")
@@ -64,7 +68,7 @@ def _marked_text(
             f" white-space: pre; border-bottom: 4px solid color-mix(in srgb,"
             f" {PALETTE['rejected']} {share}%, {PALETTE['accepted']} {60 - share}%); "
             f'margin: 0 1px 6px 0"><span>{word}</span>'
-            f'<small style="font-size: 11px">{label}</small></span>'
+            f'<small style="font-size: 11px; padding-inline: 2px">{label}</small></span>'
         )
     return HTML(
         '<div style="display: flex; flex-wrap: wrap; line-height: 1.3; font-family:'

@@ -89,11 +89,14 @@ def test_a_definition_is_short_and_without_marks_of_its_own(tmp_path: Path):
     page.write_text(
         '<dl class="glossary"><dt id="term-residual">residual</dt><dd><p>'
         r'<span class="math">\(\mathrm{norm}((p - q)^+)\)</span>, the part [Sun et al., 2025] '
-        f"that is left. {'More words. ' * 40}</p></dd><dt id='term-draw'>draw</dt><dd>x</dd></dl>",
+        f"that is left; K in Sun et al. [2025]. {'More words. ' * 40}</p></dd>"
+        '<dt id="term-draw">draw</dt><dd>x</dd></dl>',
         encoding="utf-8",
     )
     (term,) = glossary(page)
-    assert term.definition.startswith("norm((p - q)+), the part that is left. More words.")
+    assert term.definition.startswith(
+        "norm((p - q)+), the part that is left; K in Sun et al. More words."
+    )
     assert len(term.definition) <= 262
     assert glossary(tmp_path / "none.html") == []
 
@@ -182,6 +185,18 @@ def test_search_quotes_no_tex(open_page):
     assert all("\\" not in text for text in quotes.all_inner_texts())
 
 
+@pytest.mark.browser
+def test_results_come_while_a_reader_types(open_page):
+    page = open_page("search.html")
+    field = page.locator("main form.bd-search input")
+    field.press_sequentially("lenience", delay=30)
+    page.locator("#search-results li").first.wait_for()
+    page.wait_for_function("location.search === '?q=lenience'")
+    field.fill("no such word")
+    page.wait_for_function("!document.querySelector('#search-results li')")
+    assert page.locator("#search-results h2").count() == 1
+
+
 @pytest.mark.parametrize("page_name", PAGES)
 def test_a_page_brings_its_formulas_drawn_and_one_sheet_and_one_script(book: Path, page_name: str):
     page = parsed(book / page_name)
@@ -247,6 +262,13 @@ def test_a_long_table_keeps_its_words_and_values_whole():
     assert widths[6] > 100 * len("predicted") / mending.LINE
     assert soup.td.find_next("tbody").td.get_text() == "question, T\u00a0=\u00a00"
     assert soup.select_one("tbody td + td").get_text() == "16\u00a0GB"
+
+
+def test_what_is_printed_without_columns_may_wrap():
+    shown = '<div class="cell_output"><div class="stream"><pre>{}</pre></div></div>'
+    for text, flows in (("✗ a line\n  that goes on", True), ("first   0.1\nsecond  0.2", False)):
+        soup = mending.mended(PAGE.format(shown.format(text)), "https://example.org/")
+        assert bool(soup.select("pre.sdl-flow")) == flows
 
 
 @pytest.mark.parametrize("page_name", PAGES)
@@ -344,6 +366,25 @@ def test_a_link_to_an_interactive_brings_its_state(open_page):
     other.wait_for_function("location.hash.includes('99999')")
     most = place.locator("input[data-name=gamma]").get_attribute("max")
     assert place.evaluate("(place) => place.sdlModel.get('gamma')") <= int(most), "the slider's end"
+
+
+@pytest.mark.browser
+def test_a_link_to_the_bench_brings_every_bar(open_page):
+    page = open_page("notebooks/06_why_lossless.html")
+    page.get_by_label("p(C)").press("Home")
+    page.get_by_label("q(A)").press("ArrowRight")
+    page.locator("[data-module=bench] .sdl-share").click()
+    page.wait_for_function("location.hash.includes('laws=')")
+    laws = (
+        "() => ['p', 'q'].map((x) => document.querySelector('[data-module=bench]').sdlModel.get(x))"
+    )
+    other = open_page(f"notebooks/06_why_lossless.html{page.evaluate('location.hash')}")
+    for dragged, shown in zip(page.evaluate(laws), other.evaluate(laws)):
+        assert shown == pytest.approx(dragged, abs=1e-3)
+    now = other.evaluate(laws)
+    for bad in ("0.5_0.5~1_0", "1_x_0~1_0_0", "9_-1_0~1_0_0", "1_0_0"):
+        other.evaluate("bad => { location.hash = `#bench:laws=${bad}`; }", bad)
+        assert other.evaluate(laws) == now
 
 
 @pytest.mark.browser

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from bs4 import BeautifulSoup
 from conftest import ROOT
+from plotly.subplots import make_subplots
 
 sys.path.insert(0, str(ROOT / "site"))
 from specdec_site.outputs import figure_html  # noqa: E402
@@ -99,6 +100,14 @@ def test_lines_that_share_their_x_stand_side_by_side():
     assert tables(lines[0], xaxis_title="k", yaxis_title="T(k)") == [
         [["k", "T(k)"], ["1", "1"], ["2", "0.5"]]
     ]
+
+
+def test_series_of_one_name_are_told_apart_by_their_panel():
+    fig = make_subplots(1, 2, subplot_titles=["agree", "at least"])
+    for col in (1, 2):
+        fig.add_bar(name="emitted", x=["tea"], y=[col / 4], row=1, col=col)
+    (rows,) = tables(*fig.data, **fig.layout.to_plotly_json())
+    assert rows[0] == ["x", "agree: emitted", "at least: emitted"]
 
 
 def test_lines_with_an_x_of_their_own_stand_below_one_another():

@@ -28,9 +28,17 @@ def test_every_proposal_has_its_line_and_every_token_its_word():
     assert 'aria-label="12 tokens after 11:' in html
 
 
-def test_lines_end_at_the_width_and_where_the_answer_begins():
+def test_lines_end_at_the_width_and_the_answer_begins_beside_the_request():
     drawn = arcs(Letters(), [1] * 60, [2] * 10, PromptLookupDrafter(3), 24)
     places = drawn.places()
     assert len({y for _, y in places[:COLUMNS]}) == 1 and places[COLUMNS][1] > places[0][1]
-    assert places[60][0] == places[0][0] and places[60][1] > places[59][1]
+    assert places[60][1] == places[0][1] and places[60][0] > max(x for x, _ in places[:60])
     assert not re.search(r"[xy]=\"-", drawn._repr_html_())
+
+
+def test_what_was_copied_and_kept_is_underlined_in_both_texts():
+    drawn = arcs(Letters(), PROMPT, ANSWER, PromptLookupDrafter(3), 24)
+    copied = {
+        i for at, source, _, n in drawn.rounds for j in range(n) for i in (at + j, source + j)
+    }
+    assert drawn._repr_html_().count("<rect") == len(copied)

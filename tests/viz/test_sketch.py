@@ -119,6 +119,11 @@ def test_a_table_is_markdown_and_wants_equal_rows():
         table(("a", "b"), [(1,)])
 
 
+def test_a_negative_number_of_a_table_has_a_minus_sign():
+    cells = "-0.5 [-1.0, +0.2]", "-γs", "2026-11-23", -3
+    assert table("abcd", [cells]).data.endswith("| −0.5 [−1.0, +0.2] | -γs | 2026-11-23 | −3 |")
+
+
 def test_what_is_rejected_comes_back_and_the_lower_bars_are_p():
     html = DRAWN["emitted"]._repr_html_()
     drafted, emitted = widths(html, "accepted")[::2], widths(html, "accepted")[1::2]

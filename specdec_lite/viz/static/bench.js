@@ -164,16 +164,22 @@ const formulas = {
   },
 };
 
-// The task: a pair that hides a broken rule -------------------------------------------------------
+// The task: a pair that hides what a rule does wrong ----------------------------------------------
 
-function taskState(s, r) {
+const LESSONS = {
+  from_p: "Here q is, nearly, a share of p plus mass on tokens that p hardly emits.",
+  lenient:
+    "All that q has too much of stands on tokens that p hardly emits: there is nothing to be lenient with.",
+};
+
+function taskState(s, r, goal) {
   const apart = formulas.totalVariation(s.p, s.q);
   const off = formulas.totalVariation(s.p, r.emitted);
-  if (s.rule !== "from_p") return "Set the rule to “Recovered from p” first.";
+  if (s.rule !== goal) return `Set the rule to “${ruleOf(goal).label}” first.`;
   if (apart < 0.1) return `p and q are only ${apart.toFixed(3)} apart: make them differ by at least 0.1.`;
   if (off > 0.005)
     return `Not yet: with this pair the rule is caught, ${off.toFixed(3)} away from p. Which tokens should the surplus of q stand on?`;
-  return `Solved: p and q are ${apart.toFixed(2)} apart and the broken rule emits p (within 0.005). Here q is, nearly, a share of p plus mass on tokens that p hardly emits. One pair is not a test.`;
+  return `Solved: p and q are ${apart.toFixed(2)} apart and the rule emits p (within 0.005). ${LESSONS[goal]} One pair is not a test.`;
 }
 
 function summary(s, r, run) {
@@ -402,6 +408,7 @@ function barSlider(name, i, id, onInput) {
     max: 1,
     step: 0.01,
     "data-law": name,
+    "data-unshared": "", // it moves the others of its law
     "data-token": i,
     style: `--sdl-bar: ${colour(name === "p" ? "target" : "draft")}`,
   };
@@ -509,10 +516,11 @@ function render({ model, el }) {
     ),
   };
   const bars = make("div", { class: "sdl-bars" });
+  const goal = model.get("rule") === "lenient" ? "lenient" : "from_p";
   const words =
-    "switch the rule to “Recovered from p” and find p and q that differ by at least 0.1, yet let this broken rule emit " +
-    "exactly p. (Hint: begin with draft = target.)";
-  const room = taskState({ p: [1, 0], q: [0, 1], rule: "from_p" }, { emitted: [1, 0] });
+    `set the rule to “${ruleOf(goal).label}” and find p and q that differ by at least 0.1, yet let this ` +
+    "rule emit exactly p. (Hint: begin with draft = target.)";
+  const room = taskState({ p: [1, 0], q: [0, 1], rule: goal }, { emitted: [1, 0] }, goal);
   const { task, spoken, announce, silence } = narration(words, room, 150);
   const table = make("table", { class: "sdl-numbers" });
   const root = make(
@@ -542,6 +550,18 @@ function render({ model, el }) {
       scroll("All numbers as a table", table),
     ),
   );
+
+  root.sdlState = {
+    key: "laws",
+    get: () => [given().p, given().q].map((law) => law.map((v) => +v.toFixed(4)).join("_")).join("~"),
+    set(words) {
+      const laws = words.split("~").map((law) => law.split("_").map(Number));
+      const [p, q] = laws;
+      const isLaw = (law) => law.every((v) => v >= 0 && v <= 1) && sum(law) > 0;
+      if (laws.length !== 2 || p.length !== q.length || p.length < 3 || p.length > 8) return;
+      if (laws.every(isLaw)) change({ p: norm(p), q: norm(q) });
+    },
+  };
 
   function build(count) {
     const onInput = (name, i, value) => change({ [name]: formulas.setShare(given()[name], i, value) });
@@ -580,7 +600,7 @@ function render({ model, el }) {
     paint("counts", drawCounts, run, top);
     paint("trace", drawTrace, r, run);
     table.replaceChildren(...numbersTable(s, r, run));
-    announce(() => [summary(s, r, run), taskState(s, r)]);
+    announce(() => [summary(s, r, run), taskState(s, r, goal)]);
   }
   const listeners = Object.fromEntries(
     ["p", "q", "rule", "seed", "refused"].map((name) => [`change:${name}`, restart]),

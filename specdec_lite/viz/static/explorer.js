@@ -435,7 +435,7 @@ function drawPlane(svg, width, s) {
     }),
     breakEven(x, y),
     make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
-    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.25), "text-anchor": "middle" }, "α ≤ c: never pays"),
+    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.1), "text-anchor": "middle" }, "α ≤ c: never pays"),
   );
   for (const { level, points } of CONTOURS) {
     svg.append(
@@ -584,7 +584,7 @@ function readouts(s, r, preset) {
     ["arithmetic", times(r.operations)],
   ];
   if (preset?.measured) shown.push(["measured there", times(preset.measured)]);
-  return definitions(shown);
+  return shown;
 }
 
 function render({ model, el }) {
@@ -687,7 +687,7 @@ function render({ model, el }) {
     named.replaceChildren(...keys(s, r));
     charts.curve.node.querySelector("figcaption").textContent =
       `${r.isCorrected ? "Dashed: with t and o. " : ""}Drag to set γ.`;
-    numbers.replaceChildren(...readouts(s, r, preset));
+    define(numbers, readouts(s, r, preset));
     announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));

@@ -111,15 +111,11 @@ function sentence(s) {
 
 function numbers(s) {
   const { grown, static: fixed } = s.contexts[s.context];
-  return definitions(
-    [
-      ["grown", grown],
-      ["fixed", fixed],
-    ].flatMap(([name, nodes]) => [
-      [`${name}: expected from q`, formulas.expected(nodes, s.budget).toFixed(2)],
-      [`${name}: tokens this round`, formulas.accepted(nodes, s.budget) + 1],
-    ]),
-  );
+  const pairs = ([name, nodes]) => [
+    [`${name}: expected from q`, formulas.expected(nodes, s.budget).toFixed(2)],
+    [`${name}: tokens this round`, formulas.accepted(nodes, s.budget) + 1],
+  ];
+  return [...pairs(["grown", grown]), ...pairs(["fixed", fixed])];
 }
 
 function rowsOf(s) {
@@ -218,7 +214,7 @@ function render({ model, el }) {
         `${name} tree of ${Math.min(s.budget, nodes.length)} nodes; node by node in the table below.`,
       );
     }
-    readouts.replaceChildren(...numbers(s));
+    define(readouts, numbers(s));
     body.replaceChildren(...rowsOf(s));
     announce(() => [sentence(s), taskState(s)]);
   };

@@ -25,6 +25,13 @@ const formulas = {
     return [...stood, ...guessed, ...Array(missing).fill({ text: "", fate: "none" })];
   },
 
+  // Characters of the widest word at every place, its mark counted.
+  widths(rows) {
+    const all = [...rows, "end"].map((_, row) => formulas.cells(rows, row, rows.length));
+    const width = ({ text, fate }) => text.length + (fate === "rejected");
+    return all[0].map((_, place) => Math.max(2, ...all.map((cells) => width(cells[place]))));
+  },
+
   // Tokens that each pass added.
   gains: (rows) => rows.map(({ accepted }) => accepted + 1),
 };
@@ -39,23 +46,27 @@ function word({ text, fate }) {
   return make(tag, { class: `sdl-token sdl-${kind}` }, shown);
 }
 
-function drawGrid(head, body, rows, passes) {
-  const total = formulas.total(rows);
-  if (head.children.length !== total + 1)
-    head.replaceChildren(
-      make("th", { scope: "col" }, "pass"),
-      ...Array.from({ length: total }, (_, place) => make("th", { scope: "col" }, String(place + 1))),
-    );
-  const shown = Array.from({ length: Math.min(passes, rows.length) + 1 }, (_, row) => row);
+// The head of the grid. Columns keep their width while the grid is stepped.
+function drawHead(columns, head, rows) {
+  const widths = formulas.widths(rows);
+  const width = (count) => make("col", { style: `width: calc(${count}ch + 0.75rem)` });
+  columns.replaceChildren(width(4), ...widths.map(width));
+  const name = (words) => make("th", { scope: "col" }, words);
+  head.replaceChildren(name("pass"), ...widths.map((_, place) => name(String(place + 1))));
+}
+
+// Passes to come stand empty: nothing below the grid moves.
+function drawPasses(body, rows, passes) {
   showRows(
     body,
-    shown.map((row) => {
-      const cells = formulas.cells(rows, row, passes);
+    [...rows, "end"].map((_, row) => {
+      const cells = row <= passes ? formulas.cells(rows, row, passes) : [];
       const build = () =>
         make(
           "tr",
-          row === passes ? { "aria-current": "step" } : {},
+          row > passes ? { class: "sdl-ahead" } : row === passes ? { "aria-current": "step" } : {},
           make("th", { scope: "row" }, row === rows.length ? "end" : String(row + 1)),
+          ...(row > passes ? [make("td", { colspan: formulas.total(rows) })] : []),
           ...cells.map((cell) => {
             const isSettled = cell.fate === "settled" || cell.fate === "accepted";
             const node = make("td", isSettled ? { class: "sdl-settled" } : {});
@@ -63,9 +74,18 @@ function drawGrid(head, body, rows, passes) {
             return node;
           }),
         );
-      return [[row === passes, cells], build];
+      return [[rows.length, Math.sign(row - passes), cells], build];
     }),
   );
+}
+
+// Scrolls the grid to the place that is next, with one before and one behind it.
+function bringIntoSight(grid, { children }, place) {
+  if (grid.clientWidth === 0) return;
+  const behind = children[Math.min(place + 2, children.length - 1)];
+  const left = children[Math.max(1, place)].offsetLeft - children[0].offsetWidth;
+  const right = behind.offsetLeft + behind.offsetWidth - grid.clientWidth;
+  grid.scrollLeft = Math.min(left, Math.max(grid.scrollLeft, right));
 }
 
 function sentence(rows, passes) {
@@ -108,7 +128,8 @@ function render({ model, el }) {
   };
   const words = "find the first guess with which the text takes the fewest passes, and step it to its end.";
   const states = runs.flatMap(({ rows }, i) => [0, rows.length].map((at) => taskState(runs, i, at)));
-  const { announce, silence, ...told } = narration(words, longest(states), 100);
+  const sentences = runs.flatMap(({ rows }) => [...rows, "end"].map((_, at) => sentence(rows, at)));
+  const { announce, silence, ...told } = narration(words, longest(states), 100, longest(sentences));
   const options = runs.map(({ start }, value) => ({ value, label: start }));
   const pick = menu(`${id}-start`, options, (value) => {
     set("run", Number(value));
@@ -130,10 +151,11 @@ function render({ model, el }) {
     },
   });
   const { input, output } = slider(id, { min: 0, max: rows().length, step: 1 }, bar.go);
+  const columns = make("colgroup");
   const head = make("tr");
   const body = make("tbody");
   const readouts = make("dl", { class: "sdl-readouts" });
-  const grid = scroll("Guesses by pass and place", make("table", {}, make("thead", {}, head), body));
+  const grid = scroll("Guesses by pass and place", make("table", {}, columns, make("thead", {}, head), body));
   const legend = Object.entries(marks).map(([fate, name]) => make("li", {}, word({ text: name, fate })));
   const root = make(
     "section",
@@ -152,25 +174,27 @@ function render({ model, el }) {
     make("ul", { class: "sdl-legend" }, ...legend, make("li", {}, word({ text: "stands", fate: "settled" }))),
     readouts,
   );
+  let headOf = null;
   const draw = () => {
     const [now, done] = [rows(), passes()];
     pick.value = String(run());
     input.max = now.length;
     input.value = done;
     output.textContent = `${done} of ${now.length}`;
-    drawGrid(head, body, now, done);
+    if (headOf !== now) drawHead(columns, head, now);
+    headOf = now;
+    drawPasses(body, now, done);
     const settled = formulas.settled(now, done);
     const fed = now.slice(0, done).reduce((sum, { guesses }) => sum + guesses.length + 1, 0);
-    readouts.replaceChildren(
-      ...definitions([
-        ["passes", done],
-        ["places that stand", settled],
-        ["tokens a pass", done ? (settled / done).toFixed(2) : "–"],
-        ["tokens computed for each that stands", settled ? (fed / settled).toFixed(1) : "–"],
-      ]),
-    );
+    define(readouts, [
+      ["passes", done],
+      ["places that stand", settled],
+      ["tokens a pass", done ? (settled / done).toFixed(2) : "–"],
+      ["tokens computed for each that stands", settled ? (fed / settled).toFixed(1) : "–"],
+    ]);
     bar.show();
     announce(() => [sentence(now, done), taskState(runs, run(), done)]);
+    bringIntoSight(grid, head, settled);
   };
   const detach = attach({ model, el }, root, { "change:run": draw, "change:moment": draw }, draw);
   draw();

@@ -83,8 +83,6 @@ const columns = (heads) =>
   make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
 const scroll = (label, ...nodes) =>
   make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
-const definitions = (pairs) =>
-  pairs.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value))));
 const figure = (title, size, ...nodes) =>
   make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
 
@@ -112,6 +110,15 @@ function showRows(body, rows) {
     else body.append(row);
   });
   while (body.children.length > rows.length) body.lastElementChild.remove();
+}
+
+// Shows pairs of a name and its value.
+function define(list, pairs) {
+  const build = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)));
+  showRows(
+    list,
+    pairs.map((pair) => [pair, () => build(pair)]),
+  );
 }
 
 // The text of a stepper, whose end stays in sight: [the box, what is drawn into].
@@ -158,7 +165,7 @@ function narration(words, room, delay, said = "") {
 
 // The state in the address: what the controls of an interactive are set to, as #explorer:alpha=0.8,gamma=4. A
 // control is set as a reader would set it, so no address can ask for what a reader could not. What no control
-// shows stands in root.sdlState, { key, get, set }. Only a published page has an address to share; twins on it
+// shows, or several that move each other, marked data-unshared, stands in root.sdlState, { key, get, set }. Only a published page has an address to share; twins on it
 // are numbered.
 function share(el, root) {
   const place = el.closest(".sdl-interactive");
@@ -183,7 +190,7 @@ function share(el, root) {
   // key → [its value, what sets it]
   function controls() {
     const nodes = root.querySelectorAll(
-      "input:is([type=range], [type=number]), select, button[aria-pressed]",
+      "input:is([type=range], [type=number]):not([data-unshared]), select, button[aria-pressed]",
     );
     const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
     const { sdlState: own } = root;
@@ -231,7 +238,10 @@ function share(el, root) {
 // Shows an interactive; `draw` is called when its width changes, the listeners by the model's events. Returns
 // what takes them away again. Its keys do not move a notebook's cells.
 function attach({ model, el }, root, listeners, draw) {
-  const watcher = new ResizeObserver(() => {
+  let shown;
+  const watcher = new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width === shown) return;
+    shown = contentRect.width;
     widths = new WeakMap();
     draw();
   });

@@ -6,34 +6,38 @@ const MOST_GAMMA = 16;
 const WASTE = 1; // the task: at most so many wasted tokens for each one written
 
 const formulas = {
-  // The rounds of a draft by lookup: at (the first new token), source (where its copy begins, -1: nothing found),
-  // order (tokens that matched), drafted and accepted. A run is entered when its next token has been written.
-  rounds(ids, start, n, gamma, latest) {
+  // What a lookup finds at every place of the answer: order (tokens that matched) and source (where its copy begins,
+  // -1: nothing found). A run is entered when its next token has been written.
+  finds(ids, start, n, latest) {
     const places = new Map();
     const run = (end, order) => ids.slice(end - order, end).join(" ");
-    const enter = (end) => {
-      for (let order = 1; order <= Math.min(n, end); order++) {
-        const key = run(end, order);
-        if (!places.has(key)) places.set(key, []);
-        places.get(key).push(end);
-      }
-    };
     const find = (at) => {
       for (let order = Math.min(n, at); order > 0; order--) {
-        const found = places.get(run(at, order));
-        if (found) return { order, source: latest ? found.at(-1) : found[0] };
+        const source = places.get(run(at, order));
+        if (source !== undefined) return { order, source };
       }
       return { order: 0, source: -1 };
     };
+    const found = [];
+    for (let end = 1; end < ids.length; end++) {
+      if (end >= start) found[end] = find(end);
+      for (let order = 1; order <= Math.min(n, end); order++) {
+        const key = run(end, order);
+        if (latest || !places.has(key)) places.set(key, end);
+      }
+    }
+    return found;
+  },
+
+  // The rounds of a draft by lookup: at (the first new token), source and order, drafted and accepted.
+  rounds(ids, start, n, gamma, latest, found = formulas.finds(ids, start, n, latest)) {
     const made = [];
-    for (let end = 1; end < start; end++) enter(end);
     for (let at = start; at < ids.length;) {
-      const { order, source } = find(at);
+      const { order, source } = found[at];
       const drafted = source < 0 ? 0 : Math.min(gamma, at - source, ids.length - at - 1);
       let accepted = 0;
       while (accepted < drafted && ids[source + accepted] === ids[at + accepted]) accepted++;
       made.push({ at, source, order, drafted, accepted });
-      for (let end = at; end <= at + accepted; end++) enter(end);
       at += accepted + 1;
     }
     return made;
@@ -58,11 +62,15 @@ const formulas = {
   best(ids, start, waste) {
     let most = 0;
     for (let n = 1; n <= MOST_N; n++)
-      for (let gamma = 1; gamma <= MOST_GAMMA; gamma++)
-        for (const latest of [true, false]) {
-          const found = formulas.counts(formulas.rounds(ids, start, n, gamma, latest));
-          if (found.wasted <= waste * found.tokens) most = Math.max(most, found.tau);
+      for (const latest of [true, false]) {
+        const found = formulas.finds(ids, start, n, latest);
+        for (let gamma = 1; gamma <= MOST_GAMMA; gamma++) {
+          const { wasted, tokens, tau } = formulas.counts(
+            formulas.rounds(ids, start, n, gamma, latest, found),
+          );
+          if (wasted <= waste * tokens) most = Math.max(most, tau);
         }
+      }
     return most;
   },
 };
@@ -93,57 +101,60 @@ function taskState(text, counts, best) {
   return `Solved: τ = ${counts.tau.toFixed(2)} with ${waste.toFixed(2)} wasted for each token written.`;
 }
 
-// The text as spans: prompt, accepted copies, the target's own tokens. Returns them.
-function write(box, { tokens, start }, rounds, pick) {
-  const fates = new Map();
-  rounds.forEach(({ at, accepted }, place) => {
-    for (let i = 0; i <= accepted; i++) fates.set(at + i, [i < accepted ? "accepted" : "own", place]);
-  });
-  const spans = tokens.map((text, i) => {
-    const [fate, place] = fates.get(i) ?? ["prompt", -1];
-    const span = make("span", { class: i < start ? "sdl-prompt" : `sdl-token sdl-${fate}` });
-    text.split("\n").forEach((line, k) => span.append(...(k ? ["\n"] : []), line));
-    if (place >= 0) span.addEventListener("click", () => pick(place));
-    return span;
-  });
+// The text as spans.
+function write(box, tokens) {
+  const spans = tokens.map((text) => make("span", {}, text));
   box.replaceChildren(...spans);
   return spans;
 }
 
-// Arcs of all rounds that drafted, the chosen one strong, over the text box that holds the spans.
-function drawArcs(box, spans, rounds, chosen) {
+// Tells prompt, accepted copies and the target's own tokens apart, and marks the chosen round, what it was copied from
+// and the end of the text that matched.
+function mark(spans, start, rounds, { at, source, order, drafted, accepted }) {
+  const names = spans.map((_, i) => (i < start ? "sdl-prompt" : "sdl-token sdl-accepted"));
+  for (const round of rounds) names[round.at + round.accepted] = "sdl-token sdl-own";
+  spans.forEach((span, i) => {
+    let name = names[i];
+    if (i >= at && i <= at + accepted) name += " sdl-here";
+    if (drafted > 0 && i >= source && i < source + drafted) name += " sdl-source";
+    if (order > 0 && i >= at - order && i < at) name += " sdl-end";
+    if (span.className !== name) span.className = name;
+  });
+}
+
+// Arcs of all rounds that drafted, over the text box that holds the spans: by round.
+function drawArcs(box, spans, rounds) {
+  box.querySelector(".sdl-arcs")?.remove();
   const frame = box.getBoundingClientRect();
   const middle = (span) => {
     const [rect] = span.getClientRects();
     return [rect.left - frame.left + box.scrollLeft + 4, rect.top - frame.top + box.scrollTop + 4];
   };
-  const arc = ({ at, source, drafted, accepted }, isChosen) => {
+  const arc = ({ at, source }) => {
     const [[x1, y1], [x2, y2]] = [middle(spans[at]), middle(spans[source])];
     const lift = 14 + Math.min(60, Math.abs(x2 - x1) / 5);
     const bend =
       Math.abs(y2 - y1) < 8 ? [(x1 + x2) / 2, y1 - lift] : [Math.min(x1, x2) - lift / 2, (y1 + y2) / 2];
-    return make("path", {
-      d: `M${x1} ${y1}Q${bend[0]} ${bend[1]} ${x2} ${y2}`,
-      class: `sdl-arc ${accepted ? "sdl-arc-used" : "sdl-arc-wasted"} ${isChosen ? "sdl-arc-chosen" : ""}`,
-      "stroke-width": isChosen ? 3 : 1 + (1.5 * accepted) / Math.max(1, drafted),
-    });
+    return make("path", { d: `M${x1} ${y1}Q${bend[0]} ${bend[1]} ${x2} ${y2}` });
   };
-  const drafting = rounds.filter(({ drafted }) => drafted > 0);
+  const arcs = rounds.map((round) => (round.drafted > 0 ? arc(round) : null));
   const svg = make("svg", { class: "sdl-arcs", "aria-hidden": "true" });
   svg.style.height = `${box.scrollHeight}px`;
-  svg.append(
-    ...drafting.filter((round) => round !== chosen).map((round) => arc(round, false)),
-    ...(chosen.drafted > 0 ? [arc(chosen, true)] : []),
-  );
+  svg.append(...arcs.filter(Boolean));
   box.append(svg);
+  return arcs;
 }
 
-function mark(spans, { at, source, order, drafted, accepted }) {
-  spans.forEach((span, i) => {
-    span.classList.toggle("sdl-here", i >= at && i <= at + accepted);
-    span.classList.toggle("sdl-source", drafted > 0 && i >= source && i < source + drafted);
-    span.classList.toggle("sdl-end", order > 0 && i >= at - order && i < at);
+// The chosen arc is strong, and above the others.
+function choose(arcs, rounds, chosen) {
+  rounds.forEach(({ drafted, accepted }, place) => {
+    if (!arcs[place]) return;
+    const kind = `sdl-arc ${accepted ? "sdl-arc-used" : "sdl-arc-wasted"}`;
+    const isChosen = place === chosen;
+    arcs[place].setAttribute("class", isChosen ? `${kind} sdl-arc-chosen` : kind);
+    arcs[place].setAttribute("stroke-width", isChosen ? 3 : 1 + (1.5 * accepted) / drafted);
   });
+  arcs[chosen]?.parentNode.append(arcs[chosen]);
 }
 
 function render({ model, el }) {
@@ -191,6 +202,11 @@ function render({ model, el }) {
     role: "region",
     "aria-label": "The text, and where it was copied from",
   });
+  box.addEventListener("click", ({ target }) => {
+    const i = spans.indexOf(target);
+    const picked = rounds.findIndex(({ at, accepted }) => i >= at && i <= at + accepted);
+    if (picked >= 0) set("round", picked);
+  });
   const numbers = make("dl", { class: "sdl-readouts" });
   const legend = [
     ["accepted", "copied, and accepted"],
@@ -221,23 +237,14 @@ function render({ model, el }) {
       make("li", {}, "line: a proposal and its source; dashed: all of it wasted"),
     ),
   );
-  let spans = [];
-  let shown = null;
+  let [rounds, spans, arcs] = [[], [], []];
+  const last = {}; // what was shown last: its text, the places of its words, its round
   const draw = () => {
     const text = texts[Math.min(model.get("text") ?? 0, texts.length - 1)];
     const settings = [model.get("n"), model.get("gamma"), model.get("latest")];
-    const rounds = formulas.rounds(text.ids, text.start, ...settings);
+    rounds = formulas.rounds(text.ids, text.start, ...settings);
     const counts = formulas.counts(rounds);
     const place = Math.min(model.get("round") ?? 0, rounds.length - 1);
-    spans = write(box, text, rounds, (picked) => set("round", picked));
-    mark(spans, rounds[place]);
-    drawArcs(box, spans, rounds, rounds[place]);
-    const now = `${text.name} ${place}`;
-    if (shown !== now) {
-      const top = spans[rounds[place].at].offsetTop - box.clientHeight / 2;
-      box.scrollTop = Math.max(0, top);
-    }
-    shown = now;
     pickText.value = String(texts.indexOf(text));
     which.value = settings[2] ? "latest" : "earliest";
     [order.input.value, order.output.textContent] = [settings[0], String(settings[0])];
@@ -245,14 +252,20 @@ function render({ model, el }) {
     round.input.max = rounds.length;
     [round.input.value, round.output.textContent] = [place + 1, `${place + 1} of ${rounds.length}`];
     const share = (value) => (value === null ? "–" : value.toFixed(2));
-    numbers.replaceChildren(
-      ...definitions([
-        ["τ, all rounds", share(counts.tau)],
-        ["τ, drafting rounds only", share(counts.tauDrafting)],
-        ["rounds without a draft", `${counts.empty} of ${counts.rounds}`],
-        ["drafted tokens wasted", `${counts.wasted} for ${counts.tokens} written`],
-      ]),
-    );
+    define(numbers, [
+      ["τ, all rounds", share(counts.tau)],
+      ["τ, drafting rounds only", share(counts.tauDrafting)],
+      ["rounds without a draft", `${counts.empty} of ${counts.rounds}`],
+      ["drafted tokens wasted", `${counts.wasted} for ${counts.tokens} written`],
+    ]);
+    if (last.text !== text) spans = write(box, text.tokens);
+    mark(spans, text.start, rounds, rounds[place]);
+    const places = JSON.stringify([text.name, settings, widthOf(box)]);
+    if (last.places !== places) arcs = drawArcs(box, spans, rounds);
+    choose(arcs, rounds, place);
+    if (last.text !== text || last.round !== place)
+      box.scrollTop = spans[rounds[place].at].offsetTop - box.clientHeight / 2;
+    Object.assign(last, { text, places, round: place });
     announce(() => [sentence(text, rounds, place), taskState(text, counts, bestOf(text))]);
   };
   const events = ["text", "n", "gamma", "latest", "round"].map((name) => [`change:${name}`, draw]);

@@ -307,22 +307,17 @@ function render({ model, el }) {
     drawRound(...size(charts.round));
     pick = drawBatches(...size(charts.batches));
     const [best, gain] = bestGamma(s);
-    numbers.replaceChildren(
-      ...definitions([
-        ["verdict", `${verdict(r)}, ${times(r.speedup)}`],
-        ["τ, and τ to be even", `${r.tokens.toFixed(2)}, ${(r.round / r.plain).toFixed(2)}`],
-        [
-          "c, T(γ+1) ÷ T(1)",
-          `${(r.draft / r.plain / s.gamma).toFixed(3)}, ${(r.verify / r.plain).toFixed(2)}`,
-        ],
-        ["ms a token", `${(1e3 * r.plain).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
-        [
-          "memory needed",
-          `${(needed(s) / 1e9).toFixed(0)} GB${needed(s) > machines[s.machine].memory ? ", does not fit" : ""}`,
-        ],
-        ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "none"],
-      ]),
-    );
+    define(numbers, [
+      ["verdict", `${verdict(r)}, ${times(r.speedup)}`],
+      ["τ, and τ to be even", `${r.tokens.toFixed(2)}, ${(r.round / r.plain).toFixed(2)}`],
+      ["c, T(γ+1) ÷ T(1)", `${(r.draft / r.plain / s.gamma).toFixed(3)}, ${(r.verify / r.plain).toFixed(2)}`],
+      ["ms a token", `${(1e3 * r.plain).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
+      [
+        "memory needed",
+        `${(needed(s) / 1e9).toFixed(0)} GB${needed(s) > machines[s.machine].memory ? ", does not fit" : ""}`,
+      ],
+      ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "none"],
+    ]);
     announce(() => [summary(s, r), taskState(s)]);
   };
   follow(charts.batches.svg, (px) => change(pick(px)));

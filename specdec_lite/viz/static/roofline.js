@@ -425,7 +425,7 @@ function readouts(s, r) {
     ["operations per byte", Number(r.intensity.toPrecision(3))],
     ["passes a second, at most", Number((1 / r.time).toPrecision(3))],
   ];
-  return definitions(shown);
+  return shown;
 }
 
 function render({ model, el }) {
@@ -536,7 +536,7 @@ function render({ model, el }) {
     }
     source.hidden = !preset?.source;
     source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
-    numbers.replaceChildren(...readouts(s, r));
+    define(numbers, readouts(s, r));
     announce(() => [summary(s, r), taskState(s, r)]);
   };
   for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));

@@ -175,14 +175,12 @@ function render({ model, el }) {
         ),
       ).join("; "),
     );
-    readouts.replaceChildren(
-      ...definitions([
-        ["accepted behind “of”", percent(formulas.accepted(s, 0))],
-        ["accepted behind “no”", percent(formulas.accepted(s, 1))],
-        ["tokens a round", (2 + formulas.alpha(s)).toFixed(2)],
-        ["distance of the text from the target's", percent(formulas.distance(s))],
-      ]),
-    );
+    define(readouts, [
+      ["accepted behind “of”", percent(formulas.accepted(s, 0))],
+      ["accepted behind “no”", percent(formulas.accepted(s, 1))],
+      ["tokens a round", (2 + formulas.alpha(s)).toFixed(2)],
+      ["distance of the text from the target's", percent(formulas.distance(s))],
+    ]);
     announce(() => [sentence(s), taskState(s)]);
   };
   return live({ model, el }, root, Object.keys(DEFAULTS), paint, silence);

@@ -350,16 +350,14 @@ function render({ model, el }) {
     pick = drawLatency(...size(charts.latency));
     drawGains(...size(charts.gains));
     const both = (name, show) => `${show(r.plain[name])} → ${show(r.drafted[name])}`;
-    numbers.replaceChildren(
-      ...definitions([
-        ["verdict", verdict(r)],
-        ["ms a token", both("latency", (v) => (1e3 * v).toPrecision(3))],
-        ["running", both("batch", (v) => v.toFixed(1))],
-        ["capacity, tokens/s", both("capacity", (v) => Number(v.toPrecision(3)).toLocaleString("en"))],
-        ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
-        ["best γ at this load", r.best],
-      ]),
-    );
+    define(numbers, [
+      ["verdict", verdict(r)],
+      ["ms a token", both("latency", (v) => (1e3 * v).toPrecision(3))],
+      ["running", both("batch", (v) => v.toFixed(1))],
+      ["capacity, tokens/s", both("capacity", (v) => Number(v.toPrecision(3)).toLocaleString("en"))],
+      ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
+      ["best γ at this load", r.best],
+    ]);
     announce(() => [summary(s, r), taskState(s, r)]);
   };
   follow(charts.latency.svg, (px) => change(pick(px)));

@@ -212,14 +212,12 @@ function render({ model, el }) {
     }
     plane.svg.replaceChildren();
     drawPlane(plane.svg, Math.max(240, widthOf(plane.svg) || 480), s, r, frontier);
-    numbers.replaceChildren(
-      ...definitions([
-        ["acceptance α", r.alpha.toFixed(2)],
-        ["cost c, by bytes", r.c.toFixed(2)],
-        ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
-        ["predicted speedup", times(r.speed)],
-      ]),
-    );
+    define(numbers, [
+      ["acceptance α", r.alpha.toFixed(2)],
+      ["cost c, by bytes", r.c.toFixed(2)],
+      ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
+      ["predicted speedup", times(r.speed)],
+    ]);
     announce(() => [summary(s, r), taskState(s, r, most)]);
   };
   rebuild();

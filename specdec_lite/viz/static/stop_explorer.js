@@ -60,103 +60,92 @@ const formulas = {
 
 const times = (value) => `${value.toFixed(2)}×`;
 
-// One bar a place: how sure the draft is of its first token there; below, where each round's draft reached.
-function drawStrip(svg, words, places, rounds) {
-  const width = Math.max(280, widthOf(svg) || 640);
+// One bar a place: how sure the draft is of its first token there; below, where each round's draft reached. The bars
+// stand; returns what shows rounds.
+function newStrip(svg, words, places) {
   const [left, top, height] = [4, 6, 74];
-  const step = (width - 2 * left) / places.length;
-  const x = (place) => left + place * step;
+  const foot = top + height;
   const bars = places.map(({ q, right }, place) => {
-    const tall = Math.max(1, height * (q[0] ?? 0));
-    const isRight = right > 0;
-    const node = make("rect", {
-      x: x(place) + 0.5,
-      y: top + height - tall,
-      width: Math.max(1, step - 1.5),
-      height: tall,
-      fill: isRight ? "var(--sdl-accepted)" : "var(--sdl-surface)",
-      stroke: isRight ? "var(--sdl-accepted)" : "var(--sdl-rejected)",
-    });
-    node.append(
-      make(
-        "title",
-        {},
-        `${quoted(words[place])}: ${(q[0] ?? 0).toFixed(2)}, ${isRight ? "kept" : "refused"}`,
-      ),
-    );
-    return node;
+    const sure = q[0] ?? 0;
+    const tall = Math.max(1, height * sure);
+    const fate = right > 0 ? "kept" : "refused";
+    const colour = right > 0 ? "var(--sdl-accepted)" : "var(--sdl-rejected)";
+    const title = make("title", {}, `${quoted(words[place])}: ${sure.toFixed(2)}, ${fate}`);
+    const fill = right > 0 ? colour : "var(--sdl-surface)";
+    return make("rect", { y: foot - tall, height: tall, fill, stroke: colour }, title);
   });
-  const line = (from, to, row, attributes) =>
-    make("line", { x1: x(from) + 1, x2: Math.min(width, x(to)) - 1, y1: row, y2: row, ...attributes });
-  const reaches = rounds.flatMap(({ place, drafted, accepted }, i) => {
-    const row = top + height + 10 + 8 * (i % 3);
-    const kept = accepted
-      ? [line(place, place + accepted, row, { stroke: "var(--sdl-accepted)", "stroke-width": 4 })]
-      : [];
-    const waste = drafted - accepted;
-    return [
-      ...kept,
-      ...(waste
-        ? [
-            line(place + accepted, place + drafted, row, {
-              stroke: "var(--sdl-rejected)",
-              "stroke-width": 3,
-              "stroke-dasharray": "3 2",
-            }),
-          ]
-        : []),
-      make("circle", { cx: x(place + accepted) + step / 2, cy: row, r: 2.5, fill: "var(--sdl-target)" }),
-    ];
-  });
-  svg.replaceChildren(
-    make("line", {
-      class: "sdl-axis",
-      x1: left,
-      x2: width - left,
-      y1: top + height + 0.5,
-      y2: top + height + 0.5,
-    }),
-    ...bars,
-    ...reaches,
-  );
+  const axis = make("line", { class: "sdl-axis", x1: left, y1: foot + 0.5, y2: foot + 0.5 });
+  const kept = make("path", { stroke: "var(--sdl-accepted)", "stroke-width": 4 });
+  const dashes = { "stroke-width": 3, "stroke-dasharray": "3 2" };
+  const wasted = make("path", { stroke: "var(--sdl-rejected)", ...dashes });
+  const dots = { "stroke-width": 5, "stroke-linecap": "round" };
+  const own = make("path", { stroke: "var(--sdl-target)", ...dots });
+  svg.append(axis, ...bars, kept, wasted, own);
+  let drawn = 0;
+  return (rounds) => {
+    const width = Math.max(280, widthOf(svg) || 640);
+    const step = (width - 2 * left) / places.length;
+    const x = (place) => left + place * step;
+    if (drawn !== width) {
+      axis.setAttribute("x2", width - left);
+      bars.forEach((bar, place) => {
+        bar.setAttribute("x", x(place) + 0.5);
+        bar.setAttribute("width", Math.max(1, step - 1.5));
+      });
+    }
+    drawn = width;
+    const row = (i) => foot + 10 + 8 * (i % 3);
+    const line = (from, to, i) =>
+      from < to ? `M${x(from) + 1} ${row(i)}H${Math.min(width, x(to)) - 1}` : "";
+    const show = (path, part) => path.setAttribute("d", rounds.map(part).join(""));
+    show(kept, ({ place, accepted }, i) => line(place, place + accepted, i));
+    show(wasted, ({ place, accepted, drafted }, i) => line(place + accepted, place + drafted, i));
+    show(own, ({ place, accepted }, i) => `M${x(place + accepted) + step / 2} ${row(i)}h0`);
+  };
 }
 
-function drawText(box, words, rounds) {
-  box.replaceChildren(
-    ...rounds.flatMap(({ place, drafted, accepted }) => {
+// The text, before every token what was drafted in vain there; returns what shows rounds.
+function newText(box, words) {
+  const tokens = words.map((text) => make("span", {}, text));
+  const wastes = words.map(() => make("small", { class: "sdl-waste" }));
+  box.append(...words.flatMap((_, place) => [wastes[place], tokens[place]]));
+  const told = [];
+  const tell = (place, kind, waste) => {
+    const now = `${kind} ${waste}`;
+    if (told[place] === now) return;
+    told[place] = now;
+    tokens[place].className = `sdl-token sdl-${kind}`;
+    wastes[place].replaceChildren(...(waste ? [`✗${waste}`, hidden(` ${waste} drafted in vain `)] : []));
+  };
+  return (rounds) => {
+    for (const { place, drafted, accepted } of rounds) {
       const waste = drafted - accepted;
-      const kind = drafted === 0 ? "sampled" : waste ? "recovered" : "bonus";
-      return [
-        ...words
-          .slice(place, place + accepted)
-          .map((text) => make("span", { class: "sdl-token sdl-accepted" }, text)),
-        ...(waste
-          ? [make("small", { class: "sdl-waste" }, `✗${waste}`, hidden(` ${waste} drafted in vain `))]
-          : []),
-        make("span", { class: `sdl-token sdl-${kind}` }, words[place + accepted] ?? ""),
-      ];
-    }),
-  );
+      for (let i = 0; i < accepted; i++) tell(place + i, "accepted", 0);
+      tell(place + accepted, drafted === 0 ? "sampled" : waste ? "recovered" : "bonus", waste);
+    }
+  };
 }
 
-function drawSpeeds(svg, entries) {
-  const width = Math.max(260, widthOf(svg) || 520);
-  const most = Math.max(...entries.map(([, value]) => value)) * 1.02;
-  svg.replaceChildren(
-    ...entries.flatMap(([name, value, colour], i) => [
-      make("text", { x: 0, y: 14 + i * 40 }, name),
-      make("rect", {
-        x: 0,
-        y: 19 + i * 40,
-        width: ((width - 56) * value) / most,
-        height: 13,
-        rx: 2,
-        fill: colour,
-      }),
-      make("text", { x: width, y: 31 + i * 40, "text-anchor": "end", "font-weight": 600 }, times(value)),
-    ]),
-  );
-  svg.setAttribute("aria-label", entries.map(([name, value]) => `${name}: ${times(value)}`).join(". "));
+// One bar for each of the colours; returns what shows entries [name, speed].
+function newSpeeds(svg, colours) {
+  const bars = colours.map((fill, i) => {
+    const name = make("text", { x: 0, y: 14 + i * 40 });
+    const bar = make("rect", { x: 0, y: 19 + i * 40, height: 13, rx: 2, fill });
+    const speed = make("text", { y: 31 + i * 40, "text-anchor": "end", "font-weight": 600 });
+    svg.append(name, bar, speed);
+    return { name, bar, speed };
+  });
+  return (entries) => {
+    const width = Math.max(260, widthOf(svg) || 520);
+    const most = Math.max(...entries.map(([, value]) => value)) * 1.02;
+    entries.forEach(([name, value], i) => {
+      bars[i].name.textContent = name;
+      bars[i].bar.setAttribute("width", ((width - 56) * value) / most);
+      bars[i].speed.setAttribute("x", width);
+      bars[i].speed.textContent = times(value);
+    });
+    svg.setAttribute("aria-label", entries.map(([name, value]) => `${name}: ${times(value)}`).join(". "));
+  };
 }
 
 function taskState(policy, speed, best, oracle) {
@@ -233,6 +222,11 @@ function render({ model, el }) {
     speeds.node,
     told.spoken,
   );
+  const showStrip = newStrip(strip.svg, words, places);
+  const showText = newText(text, words);
+  const colours = ["muted", "draft", "target", "accepted"].map((name) => `var(--sdl-${name})`);
+  const showSpeeds = newSpeeds(speeds.svg, colours);
+  let limits = {};
   const draw = () => {
     const policy = get("policy");
     const now = settings();
@@ -246,23 +240,24 @@ function render({ model, el }) {
     const drafted = rounds.reduce((sum, round) => sum + round.drafted, 0);
     const accepted = rounds.reduce((sum, round) => sum + round.accepted, 0);
     const speed = formulas.speed(places, policy, now);
-    const best = formulas.bestConstant(places, now.cost);
-    const oracle = formulas.speed(places, "oracle", now);
-    drawStrip(strip.svg, words, places, rounds);
-    drawText(text, words, rounds);
-    readouts.replaceChildren(
-      ...definitions([
-        ["target passes", rounds.length],
-        ["drafted", drafted],
-        ["in vain", drafted - accepted],
-        ["tokens a round", (places.length / rounds.length).toFixed(2)],
-      ]),
-    );
-    drawSpeeds(speeds.svg, [
-      ["plain decoding", PLAIN, "var(--sdl-muted)"],
-      [NAMES[policy], speed, "var(--sdl-draft)"],
-      [`best constant length: ${best.length}`, best.speed, "var(--sdl-target)"],
-      ["oracle: drafts what will be kept", oracle, "var(--sdl-accepted)"],
+    if (limits.cost !== now.cost) {
+      const best = formulas.bestConstant(places, now.cost);
+      limits = { cost: now.cost, best, oracle: formulas.speed(places, "oracle", now) };
+    }
+    const { best, oracle } = limits;
+    showStrip(rounds);
+    showText(rounds);
+    define(readouts, [
+      ["target passes", rounds.length],
+      ["drafted", drafted],
+      ["in vain", drafted - accepted],
+      ["tokens a round", (places.length / rounds.length).toFixed(2)],
+    ]);
+    showSpeeds([
+      ["plain decoding", PLAIN],
+      [NAMES[policy], speed],
+      [`best constant length: ${best.length}`, best.speed],
+      ["oracle: drafts what will be kept", oracle],
     ]);
     announce(() => [
       `${NAMES[policy]}: ${times(speed)}. Best constant length ${best.length}: ${times(best.speed)}. Oracle: ${times(oracle)}.`,

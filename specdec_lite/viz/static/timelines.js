@@ -140,12 +140,10 @@ function render({ model, el }) {
     shift.input.value = s.shift;
     shift.output.textContent = s.shift;
     body.replaceChildren(...bars(s));
-    readouts.replaceChildren(
-      ...definitions([
-        ["entropy of these words, bits", formulas.entropy(s.laws[s.shift].law).toFixed(2)],
-        ["agrees with the target, over all places", s.laws[s.shift].agrees.toFixed(3)],
-      ]),
-    );
+    define(readouts, [
+      ["entropy of these words, bits", formulas.entropy(s.laws[s.shift].law).toFixed(2)],
+      ["agrees with the target, over all places", s.laws[s.shift].agrees.toFixed(3)],
+    ]);
     announce(() => [
       `The newest pair is feature f${feature} with ${quoted(s.words[token])}. The likeliest next token: ${quoted(s.laws[s.shift].law[0][0])}.`,
       taskState(s),

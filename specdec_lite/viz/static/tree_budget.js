@@ -303,15 +303,13 @@ function render({ model, el }) {
     drawTree(tree.svg, widthOf(tree.svg) || 320, shown);
     tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
     place = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, curve);
-    numbers.replaceChildren(
-      ...definitions([
-        ["tokens a pass", formulas.expected(shown).toFixed(2)],
-        ["a chain of that many", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
-        ["the pass, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
-        ["speed, best depth", `${here.speed.toFixed(2)}×`],
-        ["levels at that speed", formulas.levels(here.tree)],
-      ]),
-    );
+    define(numbers, [
+      ["tokens a pass", formulas.expected(shown).toFixed(2)],
+      ["a chain of that many", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
+      ["the pass, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
+      ["speed, best depth", `${here.speed.toFixed(2)}×`],
+      ["levels at that speed", formulas.levels(here.tree)],
+    ]);
     announce(() => [
       `${s.nodes} nodes: ${formulas.expected(shown).toFixed(2)} tokens a pass, ${here.speed.toFixed(2)} times as fast as plain decoding.`,
       taskState(s, peak),

@@ -287,13 +287,13 @@ function drawNumbers({ list, body }, s) {
 
 function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
   const best = formulas.expectedTokens(formulas.bestTree(accuracies, budget), accuracies);
-  return definitions([
+  return [
     ["nodes, of the budget", `${parents.length} of ${budget}`],
     ["tokens a pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
     [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "?"],
     ["paths, root to leaf", formulas.paths(parents).length],
     ["open cells", `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`],
-  ]);
+  ];
 }
 
 const table = (caption, heads, body) =>
@@ -588,7 +588,7 @@ function render({ model, el }) {
     drawTree(view, now, own.selected, shown);
     own.rowAt = drawMask(parts.svg, now, shown);
     drawNumbers(parts, now);
-    parts.numbers.replaceChildren(...readouts(now, own.hasSeenBest));
+    define(parts.numbers, readouts(now, own.hasSeenBest));
     for (const [kind, button] of Object.entries(tools.masks))
       button.setAttribute("aria-pressed", String(kind === now.mask_kind));
     Object.assign(tools.input, { min: -1, max: now.parents.length - 1, value: own.selected });
