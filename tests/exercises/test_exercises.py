@@ -13,7 +13,7 @@ from conftest import ROOT
 from mistakes import LIBRARYS, MISTAKES
 from solutions import CHAPTERS, exercises
 
-from specdec_lite.exercises import decoding, eagle
+from specdec_lite.exercises import decoding, eagle, memory
 from specdec_lite.exercises.check import UNWRITTEN
 
 MODULES = [
@@ -78,6 +78,14 @@ def test_a_gap_inside_an_answer_is_found_and_whole_numbers_are_shown_whole():
     assert repr(eagle.check_pairs(lambda n: [[0, ...]])) == f"○ {UNWRITTEN}"
     wrong = decoding.check_cache_lengths(lambda *case: (1, 1)).message
     assert "the answer is [10, 10]; your function returns [1, 1]" in " ".join(wrong.split())
+
+
+def test_the_call_that_went_wrong_is_shown_as_it_is_written():
+    def my_free_tokens(bytes_per_weight, bandwidth, throughput, batch):
+        return 1
+
+    said = memory.check_free_tokens(my_free_tokens).message
+    assert said.startswith("my_free_tokens(2, 2e+12, 3.12e+14, 1): the answer is 156"), said
 
 
 def test_a_line_left_open_is_named_whatever_python_says_of_it(check=CHECKS[0]):

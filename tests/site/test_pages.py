@@ -324,10 +324,26 @@ def test_on_paper_drawings_shrink_with_the_sheet_and_code_has_no_switch(open_pag
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert drawings > 0 and page.locator(f"{bare}:visible").count() == 0
     page.emulate_media(media="print")
-    assert page.locator("details.hide > summary:visible, .sdl-trace details:visible").count() == 0
+    assert page.locator("details.hide > summary:visible, .sdl details:visible").count() == 0
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(bare).count() == drawings
+
+
+@pytest.mark.browser
+def test_on_paper_the_scoreboard_names_its_methods_and_a_side_note_is_open(open_page):
+    """Both are buttons or folds on a screen."""
+    page = open_page(next(name for name in CHAPTERS if "/a3_" in name))
+    page.emulate_media(media="print")
+    board = page.locator(".sdl-scoreboard").first
+    assert board.locator("tbody th :visible").count() > 20
+    assert (
+        board.evaluate("(e) => getComputedStyle(e.querySelector('.sdl-scroll')).maxHeight")
+        == "none"
+    )
+    page = open_page(FIRST_CHAPTER, width=800)
+    page.emulate_media(media="print")
+    page.wait_for_selector("details.sdl-side[open]")
 
 
 @pytest.fixture(scope="module")

@@ -212,6 +212,7 @@ def test_fits_and_keeps_its_height_at_every_moment(mounted, width, height, theme
     for at in range(len(moments(BOOK))):
         page.evaluate(f"model.set('moment', {at})")
         sizes.append(page.locator(".sdl-round").bounding_box()["height"])
+        assert page.locator(".sdl-round-main rect").count() > 2, "an empty stage"
     assert max(sizes) == min(sizes) and max(sizes) <= height
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     inside = page.evaluate(

@@ -6,6 +6,7 @@ import pytest
 
 from specdec_lite import TokenTree
 from specdec_lite.viz import Sketch, sketches, table
+from specdec_lite.viz.sketch import WIDTH
 from specdec_lite.viz.tables import accepted_text, settled_text
 
 TREE = TokenTree.cartesian([[0, 1], [2, 3, 4]])
@@ -37,6 +38,10 @@ def test_a_drawing_stays_inside_its_frame_and_says_what_it_shows(name):
     for x, y, width, height in boxes:
         assert x >= 0 and width >= 0 and x + width <= drawing.width + 1e-6
         assert y >= 0 and height >= 0 and y + height <= drawing.height
+
+
+def test_no_drawing_is_wider_than_a_phone_shows_at_its_size():
+    assert max(drawing.width for drawing in DRAWN.values()) <= WIDTH
 
 
 def test_the_numbers_in_the_drawings_are_computed():
