@@ -75,9 +75,21 @@
         formula.textContent = formula.dataset.plain;
       });
       article
-        ?.querySelectorAll("script, style, pre, .cell_input, .sdl-interactive")
+        ?.querySelectorAll("script, style, pre, .cell_input, .cell details.hide > summary, .sdl-interactive")
         .forEach((part) => part.remove());
       return plain(article ? `<main role="main">${article.outerHTML}</main>` : page, anchor);
+    };
+  });
+
+  // An excerpt begins and ends with a whole word.
+  addEventListener("DOMContentLoaded", () => {
+    if (typeof Search === "undefined") return;
+    const quoted = Search.makeSearchSummary;
+    Search.makeSearchSummary = (...asked) => {
+      const quote = quoted(...asked);
+      if (quote)
+        quote.textContent = quote.textContent.replace(/^\.\.\.\S*\s/, "… ").replace(/\s\S*\.\.\.$/, " …");
+      return quote;
     };
   });
 
