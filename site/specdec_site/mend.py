@@ -220,7 +220,7 @@ def steady_tables(soup: BeautifulSoup) -> None:
 
 def flow_prints(soup: BeautifulSoup) -> None:
     """What is printed without columns is marked: its lines may wrap on a phone."""
-    for printed in soup.select(".cell_output :is(.stream, .text_plain) pre:not(.sdl-flow)"):
+    for printed in soup.select(".cell_output pre:not(.sdl-flow)"):
         if not COLUMNS.search(printed.get_text()):
             printed["class"] = [*printed.get("class", []), "sdl-flow"]
 

@@ -10,7 +10,7 @@ from IPython.display import HTML, Markdown
 
 from specdec_lite.viz.theme import PALETTE
 
-HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")  # before a negative number
+HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> Markdown:

@@ -120,8 +120,8 @@ def test_a_table_is_markdown_and_wants_equal_rows():
 
 
 def test_a_negative_number_of_a_table_has_a_minus_sign():
-    cells = "-0.5 [-1.0, +0.2]", "-γs", "2026-11-23", -3
-    assert table("abcd", [cells]).data.endswith("| −0.5 [−1.0, +0.2] | -γs | 2026-11-23 | −3 |")
+    cells = "-0.5 [-1.0, +0.2]", "-γs", "2026-11-23", -3e-7
+    assert table("abcd", [cells]).data.endswith("| −0.5 [−1.0, +0.2] | -γs | 2026-11-23 | −3e−07 |")
 
 
 def test_what_is_rejected_comes_back_and_the_lower_bars_are_p():
