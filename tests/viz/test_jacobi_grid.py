@@ -70,3 +70,20 @@ def test_stepped_by_keyboard_and_mouse(grid, mounted, width, theme):
     assert page.locator("tbody tr").last.locator(".sdl-settled").count() == 10
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")
+
+
+@pytest.mark.browser
+def test_a_step_moves_nothing_below_the_grid_and_shows_the_next_place(grid, mounted):
+    page = mounted(grid, 240)  # narrower than its ten places
+    measured = """() => {
+      const grid = document.querySelector(".sdl-scroll").getBoundingClientRect();
+      const next = document.querySelector("[aria-current] .sdl-drafted")?.getBoundingClientRect();
+      const root = document.querySelector(".sdl").getBoundingClientRect();
+      return [root.height, grid.height, !next || (next.left > grid.left && next.right < grid.right)];
+    }"""
+    found = []
+    for moment in range(len(OUTS["the prompt"].steps) + 1):
+        page.evaluate(f"model.set('moment', {moment})")
+        page.wait_for_timeout(200)
+        found.append(page.evaluate(measured))
+    assert {tuple(row) for row in found} == {(*found[0][:2], True)}

@@ -82,6 +82,11 @@ function bars(s) {
   );
 }
 
+function sentence(s) {
+  const [feature, token] = formulas.pairs(s.words, s.shift).at(-1);
+  return `The newest pair is feature f${feature} with ${quoted(s.words[token])}. The likeliest next token: ${quoted(s.laws[s.shift].law[0][0])}.`;
+}
+
 const taskState = (s) =>
   s.shift === 1
     ? `Now each feature meets the token that was drawn from it: agreement ${s.laws[1].agrees.toFixed(2)}, before ${s.laws[0].agrees.toFixed(2)}.`
@@ -99,8 +104,9 @@ function render({ model, el }) {
   const start = state();
   const { announce, silence, task, spoken } = narration(
     "drag the row of tokens one place to the left, under the features, and watch q.",
-    taskState({ ...start, shift: 1 }),
+    longest([0, 1].map((shift) => taskState({ ...start, shift }))),
     100,
+    longest([0, 1].map((shift) => sentence({ ...start, shift }))),
   );
   const svg = make("svg", { role: "img" });
   const shift = slider(`${id}-shift`, { min: 0, max: 1, step: 1 }, set);
@@ -144,10 +150,7 @@ function render({ model, el }) {
       ["entropy of these words, bits", formulas.entropy(s.laws[s.shift].law).toFixed(2)],
       ["agrees with the target, over all places", s.laws[s.shift].agrees.toFixed(3)],
     ]);
-    announce(() => [
-      `The newest pair is feature f${feature} with ${quoted(s.words[token])}. The likeliest next token: ${quoted(s.laws[s.shift].law[0][0])}.`,
-      taskState(s),
-    ]);
+    announce(() => [sentence(s), taskState(s)]);
   };
   const detach = attach({ model, el }, root, { "change:shift": paint }, paint);
   paint();

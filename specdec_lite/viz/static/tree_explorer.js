@@ -142,7 +142,7 @@ function drawTree(view, s, selected, shown) {
   const hasGhost = ghost < MAX_NODES && formulas.hasRoom(s.parents, selected, s.accuracies);
   const larger = { ...s, parents: hasGhost ? [...s.parents, selected] : s.parents };
   const { places, rows, columns } = placement(larger.parents);
-  const width = view.canvas.clientWidth || 320;
+  const width = widthOf(view.canvas) || 320;
   const step = Math.max(52, Math.min(132, width / columns));
   const pill = Math.min(112, step - 12);
   const at = (node) => ({ x: places.get(node).column * step, y: places.get(node).row * ROW + 4 });
@@ -201,9 +201,10 @@ function cell(kind, x, y, size) {
   ];
 }
 
+// The mask is drawn once a tree; the row that is shown is framed.
 function drawMask(svg, s, shown) {
   const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
-  const size = Math.min(24, ((svg.clientWidth || 320) - left - 2) / (count + 1));
+  const size = Math.min(24, ((widthOf(svg) || 320) - left - 2) / (count + 1));
   const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
   const words = (text, x, y, extra = {}) =>
     make(
@@ -211,6 +212,18 @@ function drawMask(svg, s, shown) {
       { x, y, "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}`, ...extra },
       text,
     );
+  const rowAt = (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
+  const frameRow = () => {
+    svg.querySelectorAll(".sdl-mask-row").forEach((label, i) => {
+      label.setAttribute("font-weight", i === shown ? 700 : 400);
+    });
+    svg.lastChild.setAttribute("y", top + size * shown - 1);
+    svg.lastChild.setAttribute("visibility", shown >= 0 ? "visible" : "hidden");
+    return rowAt;
+  };
+  const told = JSON.stringify([s.parents, s.mask_kind, size]);
+  if (svg.sdlTold === told) return frameRow();
+  svg.sdlTold = told;
   svg.setAttribute("height", top + size * count + 6);
   svg.replaceChildren(
     words("ctx", left + size / 2 - 2, 13),
@@ -219,7 +232,7 @@ function drawMask(svg, s, shown) {
   s.parents.forEach((_, i) => {
     const y = top + size * i;
     svg.append(
-      words(String(i), 12, y + size / 2 + 4, { "font-weight": i === shown ? 700 : 400 }),
+      make("g", { class: "sdl-mask-row" }, words(String(i), 12, y + size / 2 + 4)),
       words(`+${depth[i] + 1}`, 34, y + size / 2 + 4),
       ...cell("context", left, y, size),
     );
@@ -239,24 +252,13 @@ function drawMask(svg, s, shown) {
       );
     });
   });
-  if (shown >= 0)
-    svg.append(
-      make("rect", {
-        x: 1,
-        y: top + size * shown - 1,
-        width: left + size * (count + 1),
-        height: size + 2,
-        rx: 3,
-        fill: "none",
-        stroke: "var(--sdl-ink)",
-        "stroke-width": 2,
-      }),
-    );
+  const frame = { x: 1, width: left + size * (count + 1), height: size + 2, rx: 3 };
+  svg.append(make("rect", { ...frame, fill: "none", stroke: "var(--sdl-ink)", "stroke-width": 2 }));
   svg.setAttribute(
     "aria-label",
     `${s.mask_kind === "tree" ? "Tree" : "Naive causal"} mask of ${count} nodes; row by row in the table below.`,
   );
-  return (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
+  return frameRow();
 }
 
 function drawNumbers({ list, body }, s) {
@@ -267,21 +269,19 @@ function drawNumbers({ list, body }, s) {
       .map((path) => path.join("→"))
       .join(", ") || "none"
   }.`;
-  body.replaceChildren(
-    ...s.parents.map((parent, node) =>
-      make(
-        "tr",
-        {},
-        make("th", { scope: "row" }, String(node)),
-        ...[
-          wordOf(s, node),
-          String(parent),
-          `+${formulas.path(s.parents, node).length}`,
-          digits(formulas.chance(s.parents, node, s.accuracies)),
-          `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
-        ].map((text) => make("td", {}, text)),
-      ),
-    ),
+  showRows(
+    body,
+    s.parents.map((parent, node) => {
+      const texts = [
+        wordOf(s, node),
+        String(parent),
+        `+${formulas.path(s.parents, node).length}`,
+        digits(formulas.chance(s.parents, node, s.accuracies)),
+        `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
+      ];
+      const cells = () => texts.map((text) => make("td", {}, text));
+      return [texts, () => make("tr", {}, make("th", { scope: "row" }, String(node)), ...cells())];
+    }),
   );
 }
 
