@@ -78,7 +78,9 @@ def new_page(chromium) -> Iterator[Callable]:
         )
         page.on(
             "console",
-            lambda m: found(f"console: {m.text}") if m.type in ("error", "warning") else None,
+            lambda m: (
+                found(f"console: {m.text}") if m.type in ("error", "warning", "trace") else None
+            ),
         )
         page.on("pageerror", lambda error: found(f"exception: {error}"))
         page.on("response", lambda r: found(f"{r.status}: {r.url}") if r.status >= 400 else None)

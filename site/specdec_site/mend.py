@@ -7,6 +7,7 @@ harm.
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from bs4 import BeautifulSoup, NavigableString
@@ -21,11 +22,14 @@ AS_IT_IS = {"pre", "textarea", "span", "del", "ins"}  # a trace's indentation st
 WORDY = 16  # letters in its longest cell: a column of words
 LONG_CODE = 40  # letters: beside another column a phone would break it everywhere
 LONG_TABLE = 12  # rows
+BRIEF = 11  # letters: a third of a phone's line, in which three such columns stand
+FEW = 3  # rows that are read one by one as well as side by side
+PHONE = 52  # letters that a phone's line has room for beside a table's edges
 LINE = 84  # letters that a table's row has room for beside its cells' edges
 EDGES = 3  # of a cell, in letters
 LONGEST = 16  # letters of a word that a cell keeps whole
-VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs)\b))")
-COLUMNS = re.compile(r"\S {2,}\S")  # of a print
+VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
+IN_COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # of what is printed
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -180,18 +184,36 @@ def stack_tables(soup: BeautifulSoup) -> None:
             for i in range(len(heads))
         ]
         dense = any(len(code.get_text()) >= LONG_CODE for code in table.select("td code"))
-        if not dense and (sum(wordy) < 2 or len(heads) == 2 and not table.find("code")):
-            continue  # two columns of plain words fit side by side
+        columns = zip(table.select("thead tr > *"), *rows)
+        wide = sum(1.5 + max(map(_longest_word, column)) for column in columns) > PHONE
+        worded = sum(wordy) >= 2 and (len(heads) > 2 or table.find("code"))
+        if not (dense or worded or wide and (any(wordy) or len(rows) <= FEW)):
+            continue  # two columns of plain words fit side by side, many rows of numbers scroll
         table["class"] = [*table.get("class", []), "sdl-stack"]
         table["role"] = "table"
         for row in table.select("tr"):
             row["role"] = "row"
         for head in table.select("thead tr > *"):
             head["role"] = "columnheader" if head.get_text(strip=True) else "cell"
+        brief = [
+            i > 0 and max(map(_letters, column)) <= BRIEF
+            for i, column in enumerate(zip(table.select("thead tr > *"), *rows))
+        ]
+        for flows, run in groupby(range(len(heads)), brief.__getitem__):
+            run = list(run)
+            for cell in (row[i] for row in rows for i in run if flows and len(run) >= 3):
+                cell["class"] = [*cell.get("class", []), "sdl-brief"]
         for cell, label in ((cell, label) for row in rows for cell, label in zip(row, heads)):
             cell["role"] = "rowheader" if cell.name == "th" else "cell"
             if cell.get_text(strip=True):
                 cell["data-label"] = label
+
+
+def wrap_prints(soup: BeautifulSoup) -> None:
+    """What a cell printed is marked where it is no columns but words, whose lines a phone may break."""
+    for printed in soup.select(".cell_output pre:not(.sdl-words)"):
+        if not IN_COLUMNS.search(printed.get_text()):
+            printed["class"] = [*printed.get("class", []), "sdl-words"]
 
 
 def steady_tables(soup: BeautifulSoup) -> None:
@@ -218,16 +240,13 @@ def steady_tables(soup: BeautifulSoup) -> None:
         table["class"] = [*table["class"], "sdl-steady"]
 
 
-def flow_prints(soup: BeautifulSoup) -> None:
-    """What is printed without columns is marked: its lines may wrap on a phone."""
-    for printed in soup.select(".cell_output pre:not(.sdl-flow)"):
-        if not COLUMNS.search(printed.get_text()):
-            printed["class"] = [*printed.get("class", []), "sdl-flow"]
-
-
 def _longest_word(cell) -> int:
     words = re.split(r"[\s\-–]+", cell.get_text(" ", strip=True).replace("\u00a0", "x"))
     return min(LONGEST, max(map(len, words)))
+
+
+def _letters(cell) -> int:
+    return len(cell.get_text(" ", strip=True))
 
 
 def _length(cell) -> int:
@@ -319,8 +338,8 @@ REPAIRS = (
     break_formulas,
     terms.speak_formulas,
     stack_tables,
+    wrap_prints,
     steady_tables,
-    flow_prints,
     list_citations,
     distinct,
     settle_theme,

@@ -4,6 +4,7 @@ directives for .md pages.
 
 import html
 import json
+import re
 
 from docutils import nodes
 from docutils.parsers.rst import Directive, directives
@@ -63,7 +64,8 @@ def figure_html(figure: dict) -> str:
     margin = layout.get("margin") or {}
     layout["height"] = int(layout.get("height") or 450) - TITLE
     layout["margin"] = margin | {"t": margin.get("t", theme.TEMPLATE.layout.margin.t) - TITLE}
-    description, finding = html.escape(alt), html.escape(title)
+    description = re.sub("`(.+?)`", r"<code>\1</code>", html.escape(alt))
+    finding = html.escape(title)
     return (
         f'<figure class="sdl-figure"{name_of(meta)}>'
         + (f'<p class="sdl-finding">{finding}</p>' if finding else "")

@@ -27,10 +27,7 @@
     library ??= new Promise((resolve, reject) => {
       const script = document.createElement("script");
       script.src = `${page.dataset.content_root}_static/vendor/plotly/plotly.min.js`;
-      script.onload = () => {
-        Plotly.setPlotConfig({ logging: 0 }); // it complains of bars coloured by number, which it draws
-        resolve();
-      };
+      script.onload = resolve;
       script.onerror = reject;
       document.head.append(script);
     });
@@ -45,6 +42,27 @@
         : typeof value === "string"
           ? (colours[value.toLowerCase()] ?? value)
           : value;
+
+  const mixed = (low, high, share) =>
+    `#${[1, 3, 5]
+      .map((i) => {
+        const [a, b] = [low, high].map((tone) => parseInt(tone.slice(i, i + 2), 16));
+        return Math.round(a + share * (b - a))
+          .toString(16)
+          .padStart(2, "0");
+      })
+      .join("")}`;
+
+  // Cells get their colours here: plotly would find them from the values too, but warns of every value.
+  function toned(trace, { cmin, cmax, colorscale: scale }) {
+    const colour = (value) => {
+      const share = Math.min(1, Math.max(0, (value - cmin) / (cmax - cmin || 1)));
+      const i = scale.findIndex(([end], at) => at && share <= end);
+      const [[from, low], [to, high]] = [scale[i - 1], scale[i]];
+      return mixed(low, high, (share - from) / (to - from));
+    };
+    return { ...trace, marker: { ...trace.marker, color: trace.marker.color.map(colour), showscale: true } };
+  }
 
   function themed(figure, shade) {
     const { data, layout } = shade === "dark" ? recoloured(figure, DARK) : structuredClone(figure);
@@ -66,7 +84,7 @@
     for (const each of layout.annotations ?? []) if (each.showarrow !== false) each.arrowcolor ??= ink.text;
     const clear = "rgba(0,0,0,0)";
     return {
-      data,
+      data: data.map((trace) => (trace.marker?.coloraxis ? toned(trace, layout.coloraxis) : trace)),
       layout: {
         ...layout,
         autosize: true,

@@ -252,6 +252,29 @@ def test_a_long_table_has_its_columns_widths_and_a_short_one_has_not():
     assert not short.select("col") and "sdl-stack" in short["class"]
 
 
+def table_of(rows: list[list[str]]) -> str:
+    lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in lines[1:])
+    return f"<table><thead><tr>{lines[0]}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def test_numbers_stand_in_cards_only_where_a_phone_has_no_room_for_their_few_rows():
+    wide = [["model", *(f"at k = {k}" for k in range(9))]]
+    row = ["float32", *["0.123456"] * 9]
+    made = [[*wide, row], wide + [row] * 9, [["model", "k = 1"], ["float32", "0.12"]]]
+    page = PAGE.format("".join(map(table_of, made)))
+    tables = mending.mended(page, "https://example.org/").select("table")
+    assert ["sdl-stack" in table.get("class", []) for table in tables] == [True, False, False]
+    brief = ["sdl-brief" in cell.get("class", []) for cell in tables[0].select("tbody td")]
+    assert brief == [False] + [True] * 9
+
+
+def test_printed_words_may_be_broken_and_columns_may_not():
+    printed = "<div class='cell_output'><pre>a text\n  of words</pre><pre>a  1\nb  2</pre></div>"
+    words, columns = mending.mended(PAGE.format(printed), "https://example.org/").select("pre")
+    assert "sdl-words" in words["class"] and not columns.get("class")
+
+
 def test_a_long_table_keeps_its_words_and_values_whole():
     row = (
         "<tr><td>question, T = 0</td><td>16 GB</td>" + "<td>some words, and more</td>" * 5 + "</tr>"
@@ -264,13 +287,6 @@ def test_a_long_table_keeps_its_words_and_values_whole():
     assert widths[6] > 100 * len("predicted") / mending.LINE
     assert soup.td.find_next("tbody").td.get_text() == "question, T\u00a0=\u00a00"
     assert soup.select_one("tbody td + td").get_text() == "16\u00a0GB"
-
-
-def test_what_is_printed_without_columns_may_wrap():
-    shown = '<div class="cell_output"><div class="stream"><pre>{}</pre></div></div>'
-    for text, flows in (("✗ a line\n  that goes on", True), ("first   0.1\nsecond  0.2", False)):
-        soup = mending.mended(PAGE.format(shown.format(text)), "https://example.org/")
-        assert bool(soup.select("pre.sdl-flow")) == flows
 
 
 @pytest.mark.parametrize("page_name", PAGES)
