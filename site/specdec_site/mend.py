@@ -30,6 +30,7 @@ EDGES = 3  # of a cell, in letters
 LONGEST = 16  # letters of a word that a cell keeps whole
 VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
 IN_COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # of what is printed
+SHORT_END = re.compile(r"\b\w+-\w\b(?!-)")  # top-k, EAGLE-3
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -127,6 +128,21 @@ def join_values(soup: BeautifulSoup) -> None:
                 text.replace_with(NavigableString(joined))
 
 
+def join_names(soup: BeautifulSoup) -> None:
+    """A name that ends in a hyphen and one letter or digit stays on one line: top-k, EAGLE-3."""
+    for text in soup.select_one("article").find_all(string=SHORT_END) if soup.article else ():
+        if text.find_parent(["code", "pre", "script", "style", "svg", "mjx-container"]):
+            continue
+        if text.find_parent(class_=["sdl", "sdl-nobreak", "math"]):
+            continue
+        names, rest = SHORT_END.findall(text), SHORT_END.split(text)
+        pieces = [NavigableString(rest[0])]
+        for name, after in zip(names, rest[1:]):
+            pieces += [soup.new_tag("span", attrs={"class": "sdl-nobreak"}), NavigableString(after)]
+            pieces[-2].string = name
+        text.replace_with(*pieces)
+
+
 def at_relations(tex: str) -> list[str]:
     """A formula in parts, each but the first beginning with a relation that stands in no brackets:
     where TeX would break the line.
@@ -164,6 +180,21 @@ def break_formulas(soup: BeautifulSoup) -> None:
             last.insert_before(kept)
             kept.extend([last.extract(), end.group()])
             rest.replace_with(NavigableString(str(rest)[end.end() :]))
+
+
+def part_formulas(soup: BeautifulSoup) -> None:
+    """Formulas side by side in a line of their own stand in rows where there is no room: each is
+    set by itself.
+    """
+    for formula in soup.select("div.math:not([data-plain], :has(.eqno))"):
+        tex = formula.get_text().strip().removeprefix(r"\[").removesuffix(r"\]")
+        parts = tex.split(r"\qquad")
+        if len(parts) == 1 or r"\begin" in tex:
+            continue
+        formula["data-plain"] = terms.plain(formula.get_text())
+        formula["class"] = [*formula["class"], "sdl-rows"]
+        formula.clear()
+        formula.extend(soup.new_tag("span", string=rf"\[{part.strip()}\]") for part in parts)
 
 
 def stack_tables(soup: BeautifulSoup) -> None:
@@ -335,7 +366,9 @@ REPAIRS = (
     empty_heads,
     break_names,
     join_values,
+    join_names,
     break_formulas,
+    part_formulas,
     terms.speak_formulas,
     stack_tables,
     wrap_prints,

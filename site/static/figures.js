@@ -7,6 +7,8 @@
   if (!places.length) return;
 
   const [PHONE, PAPER] = [480, 640]; // px: up to this wide, and as wide as a printed page allows
+  const UNDER = 56; // px: a scale of colours below the panels, where there is no room beside them
+  const FLAT = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", thickness: 10, len: 0.8 };
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
   // light and dark page colours, written by the build from specdec_lite.viz.theme
   const THEME = globalThis.sdlTheme;
@@ -122,12 +124,22 @@
     const axes = Object.fromEntries(
       Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part) : part]),
     );
+    const { coloraxis: scale, height, margin } = layout;
+    const under = scale?.colorbar && scale.showscale !== false ? UNDER : 0; // room of a scale of colours
     return {
       data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
       layout: {
         ...layout,
         ...axes,
         font: { ...layout.font, size: 12 },
+        ...(under && {
+          height: height + under,
+          margin: { ...margin, b: (margin?.b ?? layout.template.layout.margin.b) + under },
+          coloraxis: {
+            ...scale,
+            colorbar: { ...scale.colorbar, ...FLAT, title: { ...scale.colorbar.title, side: "top" } },
+          },
+        }),
         ...(named && {
           showlegend: true,
           annotations: layout.annotations.filter(({ name }) => name !== "end"),

@@ -2,7 +2,7 @@
 // nodes { word, parent, worth, right }, the first of which are the tree of a smaller budget.
 
 const DEFAULTS = { contexts: [], budget: 8, context: 0 };
-const [ROW, PILL] = [30, 24];
+const [ROW, PILL, ROOT, GAP] = [30, 24, 12, 10]; // px: from row to row, a node's height, the root, before a node
 
 const formulas = {
   kept: (nodes, budget) => nodes.slice(0, budget),
@@ -32,59 +32,68 @@ const formulas = {
   },
 };
 
-function drawTree(svg, nodes, room) {
+// The root is a dot; a node that the budget leaves out is an empty outline where it will stand.
+function drawTree(svg, nodes, budget) {
   const places = formulas.places(nodes);
-  const all = formulas.places(room);
-  const columns = 1 + Math.max(1, ...all.map(({ column }) => column));
-  const rows = 1 + Math.max(0, ...all.map(({ row }) => row));
-  const width = widthOf(svg) || 320;
-  const step = width / columns;
-  const pill = Math.min(96, step - 10);
+  const levels = Math.max(2, ...places.map(({ column }) => column));
+  const rows = 1 + Math.max(0, ...places.map(({ row }) => row));
+  const step = ((widthOf(svg) || 320) - ROOT) / levels;
+  const pill = Math.min(96, step - GAP);
   const at = (node) =>
-    node < 0 ? { x: 0, y: 2 } : { x: places[node].column * step, y: places[node].row * ROW + 2 };
+    node < 0
+      ? { x: 0, y: 2, end: ROOT }
+      : {
+          x: ROOT + GAP + (places[node].column - 1) * step,
+          y: places[node].row * ROW + 2,
+          end: ROOT + GAP + (places[node].column - 1) * step + pill,
+        };
   svg.setAttribute("height", rows * ROW + 6);
   svg.replaceChildren();
   nodes.forEach(({ parent, right }, node) => {
     const [from, to] = [at(parent), at(node)];
+    const kind = node >= budget ? "ghost" : right ? "seen" : "quiet";
     svg.append(
       make("path", {
-        class: `sdl-edge sdl-edge-${right ? "seen" : "quiet"}`,
-        d: `M${from.x + pill} ${from.y + PILL / 2}H${to.x - 5}V${to.y + PILL / 2}H${to.x}`,
+        class: `sdl-edge sdl-edge-${kind}`,
+        d: `M${from.end} ${from.y + PILL / 2}H${to.x - GAP / 2}V${to.y + PILL / 2}H${to.x}`,
       }),
     );
   });
-  [-1, ...nodes.keys()].forEach((node) => {
-    const { x, y } = at(node);
-    const { word, worth, right } = node < 0 ? { word: "root", right: true } : nodes[node];
-    const most =
-      Math.floor((pill - 8) / 7.5) - (node >= 0 && pill > 60 ? 4 : 0) - (node >= 0 && right ? 1 : 0);
-    const short = word.length > most ? `${word.slice(0, Math.max(1, most - 1))}…` : word;
+  svg.append(make("circle", { cx: ROOT / 2, cy: 2 + PILL / 2, r: ROOT / 2, fill: "var(--sdl-target)" }));
+  nodes.forEach(({ word, worth, right }, node) => {
+    const { x, y, end } = at(node);
+    const box = (attributes) => make("rect", { x, y, width: pill, height: PILL, rx: 5, ...attributes });
+    if (node >= budget) {
+      svg.append(box({ fill: "none", stroke: "var(--sdl-line)", "stroke-dasharray": "3 3" }));
+      return;
+    }
+    const priced = pill > 72;
+    const shown = make("text", { x: x + 5, y: y + 16, class: right ? "" : "sdl-faint" });
     svg.append(
-      make("rect", {
-        x,
-        y,
-        width: pill,
-        height: PILL,
-        rx: 5,
+      box({
         fill: right ? "color-mix(in srgb, var(--sdl-target) 16%, var(--sdl-surface))" : "var(--sdl-surface)",
         stroke: right ? "var(--sdl-target)" : "var(--sdl-control-line)",
         "stroke-width": right ? 2.5 : 1,
       }),
-      make(
-        "text",
-        { x: x + 5, y: y + 16, class: right ? "" : "sdl-faint" },
-        node < 0 ? short : `${right ? "✓" : ""}${short}`,
-      ),
+      shown,
     );
-    if (node >= 0 && pill > 60)
+    fit(shown, right ? "✓" : "", word, pill - 8 - (priced ? 24 : 0));
+    if (priced)
       svg.append(
         make(
           "text",
-          { x: x + pill - 4, y: y + 16, "text-anchor": "end", class: "sdl-small sdl-faint" },
+          { x: end - 4, y: y + 16, "text-anchor": "end", class: "sdl-small sdl-faint" },
           worth.toFixed(2).replace(/^0/, ""),
         ),
       );
   });
+}
+
+// As many letters of a word as there is room for, behind a mark.
+function fit(text, mark, word, room) {
+  text.textContent = mark + word;
+  for (let letters = word.length - 1; letters > 0 && text.getComputedTextLength?.() > room; letters--)
+    text.textContent = `${mark}${word.slice(0, letters)}…`;
 }
 
 function taskState(s) {
@@ -185,8 +194,18 @@ function render({ model, el }) {
       make(
         "div",
         { class: "sdl-charts" },
-        figure("Grown where the draft is sure", "sdl-half", left),
-        figure("A fixed shape", "sdl-half", right),
+        figure(
+          "Grown where the draft is sure",
+          "sdl-half",
+          left,
+          make("figcaption", {}, "Dashed: what a larger budget adds. Blue: where the target goes."),
+        ),
+        figure(
+          "A fixed shape",
+          "sdl-half",
+          right,
+          make("figcaption", {}, "The same branches after every text."),
+        ),
       ),
     ),
     spoken,
@@ -208,7 +227,7 @@ function render({ model, el }) {
       [left, grown, "Grown"],
       [right, fixed, "Fixed"],
     ]) {
-      drawTree(svg, formulas.kept(nodes, s.budget), nodes);
+      drawTree(svg, nodes, s.budget);
       svg.setAttribute(
         "aria-label",
         `${name} tree of ${Math.min(s.budget, nodes.length)} nodes; node by node in the table below.`,
