@@ -202,7 +202,7 @@ def test_on_a_phone_no_formula_is_cut_and_none_in_the_text_parts_from_its_full_s
     )
     assert (
         page.evaluate(
-            """() => [...document.querySelectorAll('article .sdl-nobreak')].filter((kept) => {
+            """() => [...document.querySelectorAll('article .sdl-formula .sdl-nobreak')].filter((kept) => {
         if (!kept.offsetParent) return false;
         const words = document.createRange();
         words.selectNode(kept.lastChild);
