@@ -28,7 +28,7 @@ PHONE = 52  # letters that a phone's line has room for beside a table's edges
 LINE = 84  # letters that a table's row has room for beside its cells' edges
 EDGES = 3  # of a cell, in letters
 LONGEST = 16  # letters of a word that a cell keeps whole
-VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
+VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
 IN_COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # of what is printed
 SHORT_END = re.compile(r"\b\w+-\w\b(?!-)")  # top-k, EAGLE-3
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
@@ -120,7 +120,7 @@ def break_names(soup: BeautifulSoup) -> None:
 
 
 def join_values(soup: BeautifulSoup) -> None:
-    """A value in a table stays with its name or its unit: T = 0, 16 GB."""
+    """A value in a table stays with its name or its unit, a ratio on its line: T = 0, 16 GB, T(4) / T(1)."""
     for table in soup.select("article table"):
         for text in [] if table.find_parent(class_=OWN_TABLES) else table.find_all(string=VALUE):
             if not text.find_parent(["code", "pre", "script"]):

@@ -283,7 +283,7 @@ def test_a_preset_sets_the_roofline_and_names_its_source(mounted, width):
         3,
     )
     assert page.get_by_text("Figures from hmc-tech.com").is_visible()
-    menu.select_option(label="worked example, 70B")
+    menu.select_option(label="example, 70B")
     assert (value(page, "bandwidth"), value(page, "tokens")) == (2e12, 1) and not page.get_by_text(
         "Figures from"
     ).is_visible()

@@ -23,7 +23,7 @@ const QUOTED = "Datasheet figures as quoted elsewhere, dense (a peak, not a meas
 const presets = [
   {
     group: "The chapter's worked example",
-    label: "worked example, 70B",
+    label: "example, 70B",
     parameters: 70e9,
     batch: 1,
     tokens: 1,
