@@ -232,8 +232,9 @@ def stack_tables(soup: BeautifulSoup) -> None:
         ]
         for flows, run in groupby(range(len(heads)), brief.__getitem__):
             run = list(run)
+            look = ["sdl-brief", *["sdl-fourth"][: len(run) % 3 == 1]]  # none is left alone
             for cell in (row[i] for row in rows for i in run if flows and len(run) >= 3):
-                cell["class"] = [*cell.get("class", []), "sdl-brief"]
+                cell["class"] = [*cell.get("class", []), *look]
         for cell, label in ((cell, label) for row in rows for cell, label in zip(row, heads)):
             cell["role"] = "rowheader" if cell.name == "th" else "cell"
             if cell.get_text(strip=True):
