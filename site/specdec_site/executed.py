@@ -69,19 +69,16 @@ def row(*cells: nodes.Node | str) -> nodes.row:
 
 
 def times_table(env: BuildEnvironment, page: str, runs: dict[str, dict]) -> nodes.table:
-    heads = ("chapter", "minutes to read", "seconds to run", "executed on")
+    heads = ("chapter", "minutes to read", "seconds to run")
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in heads), cols=len(heads))
     body = nodes.tbody()
     for name, run in runs.items():
         address = posixpath.relpath(f"{name}.html", posixpath.dirname(page))
         link = nodes.reference("", env.titles[name].astext(), refuri=address, internal=True)
         body += row(
-            link,
-            str(env.metadata[name].get("sdl_minutes") or "–"),
-            f"{run['seconds']:.1f}",
-            run["date"],
+            link, str(env.metadata[name].get("sdl_minutes") or "–"), f"{run['seconds']:.1f}"
         )
-    body += row("all", "", f"{sum(run['seconds'] for run in runs.values()):.1f}", "")
+    body += row("all", "", f"{sum(run['seconds'] for run in runs.values()):.1f}")
     group += [nodes.thead("", row(*heads)), body]
     return nodes.table("", group, classes=["colwidths-auto"])
 
@@ -97,7 +94,10 @@ def times(app: Sphinx, page: str) -> list[nodes.Node]:
         return [nodes.paragraph(text="In this copy of the book no chapter was executed.")]
     machines = sorted({run["machine"] for run in runs.values()})
     versions = dict.fromkeys(version for run in runs.values() for version in run["versions"])
-    words = nodes.paragraph(text=f"Executed on {', '.join(machines)}, with {', '.join(versions)}.")
+    days = " and ".join(sorted({run["date"] for run in runs.values()}))
+    words = nodes.paragraph(
+        text=f"Executed on {days} on {', '.join(machines)}, with {', '.join(versions)}."
+    )
     return [words, times_table(app.env, page, runs)]
 
 

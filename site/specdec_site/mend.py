@@ -273,7 +273,8 @@ def steady_tables(soup: BeautifulSoup) -> None:
 
 
 def _longest_word(cell) -> int:
-    words = re.split(r"[\s\-–]+", cell.get_text(" ", strip=True).replace("\u00a0", "x"))
+    text = re.sub(r"\\[a-z]+", "x", cell.get_text(" ", strip=True))  # of a formula
+    words = re.split(r"[\s\-–]+", text.replace("\u00a0", "x"))
     return min(LONGEST, max(map(len, words)))
 
 

@@ -72,7 +72,9 @@ def distance(worst: float | None) -> str:
 
 
 def rules(data: dict) -> nodes.table:
-    """One row for each rule on chains and on trees: the largest distance over the ways of drafting."""
+    """One row for each rule on chains and on trees, or on both where they agree: the largest
+    distance over the ways of drafting.
+    """
     merged: dict[tuple[str, str], list[dict]] = {}
     for row in data["rules"]:
         merged.setdefault((row["rule"], row["draft"].split(",")[0]), []).append(row["distance"])
@@ -80,33 +82,47 @@ def rules(data: dict) -> nodes.table:
     worst = lambda found, label: (
         None if found[0][label] is None else max(each[label] for each in found)
     )
+    shared: dict[tuple, list[str]] = {}
+    for (rule, draft), found in merged.items():
+        cells = tuple(distance(worst(found, label)) for label in labels)
+        shared.setdefault((rule, cells), []).append(draft)
     return table(
         ("rule", "draft", *labels),
         (
-            (nodes.literal("", rule), draft, *(distance(worst(found, label)) for label in labels))
-            for (rule, draft), found in merged.items()
+            (nodes.literal("", rule), ", ".join(drafts), *cells)
+            for (rule, cells), drafts in shared.items()
         ),
     )
 
 
-def drafters(data: dict) -> nodes.table:
-    """One row for each drafter, with the rules that judged it; a rule with another outcome gets a
-    row of its own.
-    """
+def drafters(data: dict) -> nodes.definition_list:
+    """One entry for each outcome and the rules that judged it, with the drafters it holds for."""
     labels, merged = list(data["drafters"][0]["distance"]), {}
     for row in data["drafters"]:
         cells = (
             "exact" if row["greedy text"] else "differs",
             *(distance(row["distance"][label]) for label in labels),
         )
-        merged.setdefault((row["drafter"], cells), []).append(row["rule"])
-    return table(
-        ("drafter", "rules", "T = 0", *labels),
-        (
-            (drafter, ", ".join(rules).replace("_", " "), *cells)
-            for (drafter, cells), rules in merged.items()
-        ),
-    )
+        merged.setdefault((row["drafter"], cells), []).append(row["rule"].replace("_", " "))
+    groups: dict[tuple, list[str]] = {}
+    for (drafter, cells), judges in merged.items():
+        groups.setdefault((cells, tuple(judges)), []).append(drafter)
+    made = nodes.definition_list()
+    for (cells, judges), group in groups.items():
+        outcome = (
+            "exact"
+            if set(cells) == {"exact"}
+            else "; ".join(map(": ".join, zip(("T = 0", *labels), cells, strict=True)))
+        )
+        made += nodes.definition_list_item(
+            "",
+            nodes.term(
+                text=f"{outcome}, {len(group)} drafter{'s' * (len(group) > 1)}, under each of: "
+                + ", ".join(judges)
+            ),
+            nodes.definition("", nodes.paragraph(text=" · ".join(group))),
+        )
+    return made
 
 
 def refusals(data: dict) -> nodes.table:
@@ -136,11 +152,14 @@ def mutants(data: dict) -> nodes.container:
     )
     bare = re.compile(r"^specdec_lite\.|__mutmut_\d+$|(?<=\.)x(?:_|ǁ)")  # mutmut's own marks
     function = lambda name: bare.sub("", name).replace("ǁ", ".")
+    change = re.compile(r"- ((\S+ ).+?) \+ (\2.+)")  # both begin with one word
     survivors = (
-        (nodes.literal("", function(row["name"])), nodes.literal("", row["change"]))
+        (nodes.literal("", function(row["name"])), nodes.literal("", old), nodes.literal("", new))
         for row in data["survivors"]
+        for old, _, new in [change.fullmatch(row["change"]).groups()]
     )
-    return nodes.container("", counted, table(("function", "a change that survived"), survivors))
+    heads = ("function", "a line", "a change of it that survived")
+    return nodes.container("", counted, table(heads, survivors))
 
 
 def content(make: Callable[[dict], nodes.Element], name: str = "matrix"):
