@@ -19,7 +19,7 @@
   const figures = new Map(
     places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]),
   );
-  const [drawn, widths] = [new Set(), new Map()];
+  const [drawn, narrows, widths] = [new Set(), new Set(), new Map()];
   let library,
     printing = false;
 
@@ -153,7 +153,10 @@
     await fetchLibrary();
     const shade = mode();
     const figure = themed(figures.get(place), shade);
-    const { data, layout } = place.clientWidth < PHONE ? narrowed(figure, place.clientWidth) : figure;
+    const narrow = place.clientWidth < PHONE;
+    if (drawn.has(place) && narrow !== narrows.has(place)) Plotly.purge(place); // it would keep the other's margins
+    narrows[narrow ? "add" : "delete"](place);
+    const { data, layout } = narrow ? narrowed(figure, place.clientWidth) : figure;
     place.style.height = `${layout.height}px`;
     widths.set(place, place.clientWidth);
     await Plotly.react(place, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);

@@ -329,8 +329,9 @@ function render({ model, el }) {
         : "Only rows whose drift was measured, and the lossless ones at 0. Dashed: no row is faster with as little drift.";
     drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, best, chosen, pick);
     const fastest = formulas.sorted(rows, "speedup", true)[0];
+    const hint = chosen || !fastest ? "" : "Choose a row for its details. These are the fastest's: ";
     announce(() => [
-      summary(chosen, settings[place].name),
+      hint + summary(chosen ?? fastest, settings[place].name),
       taskState(chosen, formulas.frontier(rows, "bytes"), fastest),
     ]);
   };
