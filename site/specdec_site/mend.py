@@ -30,7 +30,9 @@ EDGES = 3  # of a cell, in letters
 LONGEST = 16  # letters of a word that a cell keeps whole
 VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
 IN_COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # of what is printed
-SHORT_END = re.compile(r"\b\w+-\w\b(?!-)|\b[γk] [+−] 1\b")  # top-k, EAGLE-3, γ + 1
+SHORT_END = re.compile(
+    r"\b\w+-\w\b(?!-)|\b[γk] [+−] 1\b|\b\w = \.?\d[\d.]*\b"
+)  # top-k, γ + 1, α = .8
 LONG_FORMULA = 40  # characters of TeX: too long to be sure of a place in one line
 TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
 RELATIONS = frozenset(
@@ -131,7 +133,7 @@ def join_values(soup: BeautifulSoup) -> None:
 def join_names(soup: BeautifulSoup) -> None:
     """A name that ends in one letter or digit stays on one line: top-k, EAGLE-3, γ + 1."""
     for text in soup.select_one("article").find_all(string=SHORT_END) if soup.article else ():
-        if text.find_parent(["code", "pre", "script", "style", "svg", "mjx-container"]):
+        if text.find_parent(["code", "dt", "pre", "script", "style", "svg", "mjx-container"]):
             continue
         if text.find_parent(class_=["sdl", "sdl-nobreak", "math"]):
             continue

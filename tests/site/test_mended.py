@@ -277,13 +277,14 @@ def test_printed_words_may_be_broken_and_columns_may_not():
 
 def test_formulas_side_by_side_are_set_one_by_one_and_short_names_stay_whole():
     text = (
-        r'<h2>Top-p, top-k and γ + 1</h2><div class="math">\[a = 1, \qquad b = 2.\]</div>'
+        r'<h2>Top-p, top-k and γ + 1</h2><dt>top-k</dt><div class="math">\[a = 1, \qquad b = 2.\]</div>'
         r'<div class="math">\[\begin{aligned} c \qquad d \end{aligned}\]</div><pre>top-k</pre>'
     )
     soup = mending.mended(PAGE.format(text), "https://example.org/")
     assert [span.get_text() for span in soup.select(".math span")] == [r"\[a = 1,\]", r"\[b = 2.\]"]
     assert soup.select_one(".sdl-rows")["data-plain"].startswith("a = 1")
-    assert [name.get_text() for name in soup.select(".sdl-nobreak")] == ["Top-p", "top-k", "γ + 1"]
+    names = [name.get_text() for name in soup.select(".sdl-nobreak")]
+    assert names == ["Top-p", "top-k", "γ + 1"] and not soup.select("dt span")
     assert soup.h2.get_text() == "Top-p, top-k and γ + 1" and not soup.select("pre span")
 
 
