@@ -4,18 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 NICE ?=
 BOOK := _build/html
-SCRIPTS := 'specdec_lite/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
+SCRIPTS := 'specdec_book/viz/static/*.js' 'site/*/*.js' 'tests/js/*.mjs' 'benchmarks/*.mjs'
 PORT ?= 8000
 # One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
 WORKERS ?= logical
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help format book test test-all mutate linkcheck lab serve bench bench-gpu engines clean
+.PHONY: help format lint book test test-all mutate linkcheck lab serve bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
-	@echo "make format lay out Python and JavaScript as make test wants them"
-	@echo "make test   check the format, build the book strictly and run the tests, in a real browser too"
+	@echo "make format lay out Python and JavaScript as make lint expects"
+	@echo "make lint   check format, style, spelling and types"
+	@echo "make test   make lint, build the book strictly and run the tests, in a real browser too"
 	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
@@ -53,11 +54,15 @@ format: $(SETUP)
 	$(BIN)/ruff format .
 	npx prettier --write $(SCRIPTS)
 
-test: $(SETUP)
-	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
+lint: $(SETUP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	npx prettier --check $(SCRIPTS)
+	$(BIN)/codespell
+	npx pyright
+
+test: $(SETUP) lint
+	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
 	$(PYTEST)
 

@@ -1,16 +1,15 @@
-"""Every shipped drafter against plain decoding, and beside Hugging Face: same prompts, dtype,
-machine, one run.
+"""Time every shipped drafter against plain decoding and Hugging Face, in one run on one machine.
 
     python -m benchmarks    # about an hour on two cores
     python -m benchmarks --gammas 4 --new-tokens 32 --minutes 15
     python -m benchmarks --model smollm2 --short    # ten minutes on one core
     python -m benchmarks --model smollm2 --dtypes float32 --gammas 8 --drafters suffix rest
 
-It writes results/speed-<machine>.json (with SmolLM2 results/smollm2-speed-<machine>.json) once every
-setting is measured. A setting is kept as soon as
-it is done, so the same command goes on where an interrupted one stopped. How speed is measured:
-`speed`. Nothing here is asserted: the figures are printed and recorded, and those that cannot be
-believed are printed as the reason why.
+All contenders decode the same prompts in the same dtype. The command writes
+results/speed-<machine>.json (with SmolLM2 results/smollm2-speed-<machine>.json) once every setting
+is measured. Each finished setting is stored, so an interrupted run resumes. `speed` explains how
+speed is measured. The command asserts nothing: it prints and records, and it flags a speedup that
+cannot be right with the reason.
 """
 
 import argparse
@@ -27,23 +26,28 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from specdec_lite import load_pair, results, timing
+from specdec_lite import load_pair, timing
 from specdec_lite.engine.linear import is_packed
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED
+from specdec_lite.measure import stamps
+from specdec_lite.texts.corpus import evaluation_prompts
 
 from . import smollm2, speed
 from .command import parser_for, typed
 from .hugging_face import HuggingFace
 from .passes import CONTEXT, KS, pass_rows
-from .speed import Bench, Other, growth, measure
+from .speed import Bench, Other, cost_by_context, measure
 
 SHORT = {"gammas": [4], "prompts": 2, "turns": 2, "least": 2, "dtypes": ["float32"]}
 LEAST = {"prompts": 2, "new_tokens": 2, "turns": 1, "least": 1}
 
 
 def shipped(options: argparse.Namespace) -> Bench:
-    """The shipped pair on the evaluation prompts; precisions as `load_pair` gives them."""
+    """Return the bench of the shipped pair on the evaluation prompts.
+
+    Args:
+        options: Options of the command line.
+    """
 
     def load(dtype: str):
         return load_pair(device=options.device, dtype="float32" if dtype == "float32" else "auto")
@@ -64,12 +68,17 @@ def shipped(options: argparse.Namespace) -> Bench:
         turns=options.turns,
         least=options.least,
         drafters={name: speed.DRAFTERS[name] for name in options.drafters or speed.DRAFTERS},
-        others=beside_the_pair(options) if "float32" in options.dtypes else {},
+        others=hugging_face_contenders(options) if "float32" in options.dtypes else {},
     )
 
 
-def beside_the_pair(options: argparse.Namespace) -> dict[str, Other]:
-    """Hugging Face with the same two models: plain, and held against our leading drafter."""
+def hugging_face_contenders(options: argparse.Namespace) -> dict[str, Other]:
+    """Return Hugging Face with the same two models: plain, and assisted against our leading
+    drafter.
+
+    Args:
+        options: Options of the command line.
+    """
     theirs = HuggingFace(SHIPPED, "float32", options.gammas[0], options.device)
     leader = next(iter(options.drafters or speed.DRAFTERS))
     return {"hf_plain": Other(theirs, False, "plain"), "hf_assisted": Other(theirs, True, leader)}
@@ -85,49 +94,59 @@ MODELS = {
         SHORT | smollm2.SHORT,
     ),
 }
-"""By name: what makes the `Bench`, its drafters, the recording's file, what it is of, and the options
-of the short form.
+"""By name: the function that makes the `Bench`, its drafters, the recording's file, the recording's
+subject, and the options of the short form.
 """
 
 
-# Going on ------------------------------------------------------------------------------------------
+# Resuming -----------------------------------------------------------------------------------------
 
 
-class Kept:
-    """The settings that are done, a line each in a file that begins with what was asked.
+class Progress:
+    """The finished settings, one line each in a file whose first line is the run's options.
 
-    A line that an interruption cut short is measured again. ValueError where the file holds the
-    answer to something else.
+    A line that an interruption cut short is measured again.
+
+    Args:
+        path: File of the finished settings.
+        settings: Options of the run.
+
+    Raises:
+        ValueError: If the file belongs to a run with other options.
     """
 
-    def __init__(self, path: Path, asked: dict):
+    def __init__(self, path: Path, settings: dict):
         self.path = path
         self.rows: list[dict] = []
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        whole = [line for line in map(parsed, lines) if line is not None]
-        if whole and whole[0] != asked:
+        complete = [row for row in map(parse_line, lines) if row is not None]
+        if complete and complete[0] != settings:
             raise ValueError(
-                f"{path} holds settings that were measured otherwise ({whole[0]}): go on with the"
-                " same options on the same machine, or delete it"
+                f"{path} contains settings measured with other options ({complete[0]}): use the same"
+                " options on the same machine, or delete the file"
             )
-        self.rows = whole[1:]
+        self.rows = complete[1:]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(map(line, [asked, *self.rows])), encoding="utf-8")
+        path.write_text("".join(map(json_line, [settings, *self.rows])), encoding="utf-8")
 
     def add(self, row: dict) -> None:
+        """Append a finished setting."""
         self.rows.append(row)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(line(row))
+            file.write(json_line(row))
 
     def find(self, setting: dict) -> dict | None:
+        """Return the finished row of a setting, or None."""
         return next((row for row in self.rows if setting.items() <= row.items()), None)
 
 
-def line(record: dict) -> str:
+def json_line(record: dict) -> str:
+    """Return a record as one line of JSON."""
     return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def parsed(text: str) -> dict | None:
+def parse_line(text: str) -> dict | None:
+    """Return the record of a line, or None if the line is incomplete."""
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -135,26 +154,34 @@ def parsed(text: str) -> dict | None:
 
 
 def every_setting(
-    bench: Bench, kept: Kept, minutes: float | None, how: Callable | None = None
+    bench: Bench, progress: Progress, minutes: float | None, measure_setting: Callable | None = None
 ) -> list[dict]:
-    """Measure what is not kept yet; rows in the order of the settings.
+    """Measure the settings that are not finished yet.
 
-    minutes: for all of them together, each having an equal part of what is left; a setting takes
-    `bench.least` turns in any case. how: what measures a setting, None: `speed.measure`.
+    Args:
+        bench: What is measured.
+        progress: Finished settings.
+        minutes: Time for all settings, divided equally among those that remain. Each setting takes
+            at least `bench.least` turns.
+        measure_setting: Function that measures a setting; None uses `speed.measure`.
+
+    Returns:
+        Rows in the order of the settings.
     """
     began = perf_counter()
-    left = [setting for setting in bench.settings if kept.find(asdict(setting)) is None]
-    for place, setting in enumerate(left):
+    left = [setting for setting in bench.settings if progress.find(asdict(setting)) is None]
+    for index, setting in enumerate(left):
         now = perf_counter()
-        share = (began + 60 * minutes - now) / (len(left) - place) if minutes else math.inf
-        kept.add((how or measure)(bench, setting, now + share))
-    return [kept.find(asdict(setting)) for setting in bench.settings]
+        share = (began + 60 * minutes - now) / (len(left) - index) if minutes else math.inf
+        progress.add((measure_setting or measure)(bench, setting, now + share))
+    return [progress.find(asdict(setting)) for setting in bench.settings]
 
 
-# The table -----------------------------------------------------------------------------------------
+# The table ----------------------------------------------------------------------------------------
 
 
 def spread(estimate: dict | None) -> str:
+    """Return an estimate with its interval as text."""
     if estimate is None:
         return "–"
     low, high = estimate["interval"]
@@ -162,7 +189,12 @@ def spread(estimate: dict | None) -> str:
 
 
 def show(console: Console, row: dict) -> None:
-    """The table of a setting: decoders without a drafter first, then every drafter."""
+    """Print the table of a setting: decoders without a drafter first, then every drafter.
+
+    Args:
+        console: Where the table is printed.
+        row: Row of the recording.
+    """
     load = row["state"]["start"]["load_average"]
     title = f"{row['dtype']} {row['domain']} T={row['temperature']:g}, {row['turns']} turns"
     table = Table(
@@ -187,7 +219,7 @@ def show(console: Console, row: dict) -> None:
         table.add_column(name, justify="right" if name else "left", no_wrap=not name)
     entries = {row["drafter"]: row} | row["drafters"]
     for name, rate in row["tokens_per_second"].items():
-        cells = explained(entries[name]) if name in entries else [""] * 8
+        cells = drafter_cells(entries[name]) if name in entries else [""] * 8
         times = [1e3 * row["latency"][name][part] for part in ("first", "p50", "p95")]
         table.add_row(name, f"{rate:.0f}", *cells, "{:.0f}, {:.1f} / {:.1f}".format(*times))
     console.print(table)
@@ -196,8 +228,12 @@ def show(console: Console, row: dict) -> None:
             console.print(f"{name}: {spread(estimate)}")
 
 
-def explained(entry: dict) -> list[str]:
-    """The cells of a drafter: a flagged one says why in place of its speedup."""
+def drafter_cells(entry: dict) -> list[str]:
+    """Return the table cells of a drafter; a flag replaces the speedup with its reason.
+
+    Args:
+        entry: Entry of the drafter in the recording.
+    """
     guess = entry["prediction"]
     formulas = [guess["plain"], guess["corrected"]]
     reasons = "; ".join(entry["flags"])
@@ -213,31 +249,42 @@ def explained(entry: dict) -> list[str]:
     ]
 
 
-# The command line ----------------------------------------------------------------------------------
+# The command line ---------------------------------------------------------------------------------
 
 
 def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = parser_for("benchmarks", __doc__)
     parser.add_argument("--model", choices=MODELS, default="pair")
     parser.add_argument(
-        "--drafters", nargs="+", default=None, help="by name; default all, the first of them leads"
+        "--drafters",
+        nargs="+",
+        default=None,
+        help="names of drafters; default: all; the first one leads",
     )
-    parser.add_argument("--domains", nargs="+", default=None, help="kinds of text; default all")
+    parser.add_argument("--domains", nargs="+", default=None, help="kinds of text; default: all")
     parser.add_argument(
-        "--short", action="store_true", help="little of each; what is asked for besides comes first"
+        "--short", action="store_true", help="measure little of each; other options take precedence"
     )
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument(
-        "--gammas", type=int, nargs="+", default=[4, 2, 8], help="draft lengths, the leading first"
+        "--gammas",
+        type=int,
+        nargs="+",
+        default=[4, 2, 8],
+        help="draft lengths; the first one leads",
     )
-    parser.add_argument("--prompts", type=int, default=10, help="of each domain; the clusters")
+    parser.add_argument("--prompts", type=int, default=10, help="prompts per domain")
     parser.add_argument("--new-tokens", type=int, default=96)
-    parser.add_argument("--turns", type=int, default=30, help="paired turns a setting")
+    parser.add_argument("--turns", type=int, default=30, help="paired turns per setting")
     parser.add_argument(
-        "--minutes", type=float, default=None, help="for all settings: take fewer turns where due"
+        "--minutes",
+        type=float,
+        default=None,
+        help="time for all settings; take fewer turns if needed",
     )
     parser.add_argument(
-        "--least", type=int, default=20, help="turns that --minutes leaves a setting"
+        "--least", type=int, default=20, help="fewest turns per setting under --minutes"
     )
     parser.add_argument(
         "--dtypes", nargs="+", default=["float32", "bfloat16"], choices=("float32", "bfloat16")
@@ -246,20 +293,26 @@ def command_line() -> argparse.ArgumentParser:
         "--device",
         default="cpu",
         help=(
-            "for everything that is timed, Hugging Face included; a larger pair on a GPU:"
-            " benchmarks.gpu"
+            "device of everything that is timed, including Hugging Face; benchmarks.gpu measures a"
+            " larger pair on a GPU"
         ),
     )
     parser.add_argument(
-        "--out", type=Path, default=None, help="default results/[smollm2-]speed-<machine>.json"
+        "--out", type=Path, default=None, help="default: results/[smollm2-]speed-<machine>.json"
     )
     parser.add_argument(
-        "--work", type=Path, default=Path(".work/speed"), help="folder of the settings done so far"
+        "--work", type=Path, default=Path(".work/speed"), help="folder of the finished settings"
     )
     return parser
 
 
 def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Exit with an error if an option has a wrong value.
+
+    Args:
+        parser: Parser of the command line.
+        options: Its result.
+    """
     for name, least in LEAST.items():
         if getattr(options, name) < least:
             parser.error(
@@ -286,44 +339,50 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
 def main(
     arguments: list[str] | None = None, make: Callable[[argparse.Namespace], Bench] | None = None
 ) -> Path:
-    """The command line; returns the recording's path. make: what is measured, from the options, in
-    place of the model's own.
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None reads those of this process.
+        make: Function from the options to a Bench, in place of the model's own.
+
+    Returns:
+        Path of the recording.
     """
     parser = command_line()
     options = parser.parse_args(arguments)
-    own, _, prefix, what, short = MODELS[options.model]
+    make_bench, _, prefix, what, short = MODELS[options.model]
     if options.short:
         parser.set_defaults(**short)
         options = parser.parse_args(arguments)
     check(parser, options)
     logging.set_verbosity_error()
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         f"{what} beside plain decoding, and Hugging Face on the same weights",
         typed(parser, arguments),
         options.device,
     )
-    machine = results.slug(stamp["machine"])
+    machine = stamps.slug(stamp["machine"])
     path = options.out or Path("results") / f"{prefix}-{machine}.json"
-    bench = (make or own)(options)
+    bench = (make or make_bench)(options)
     if unknown := [name for name in options.domains or () if name not in bench.prompts]:
         parser.error(f"--domains {unknown[0]}: must be among {', '.join(bench.prompts)}")
     kinds = {name: bench.prompts[name] for name in options.domains or bench.prompts}
     bench = replace(bench, prompts=kinds)
-    asked = {
+    settings = {
         name: value
         for name, value in vars(options).items()
         if name not in ("minutes", "out", "work")
     }
-    asked |= {
+    settings |= {
         "machine": stamp["machine"],
         "versions": stamp["versions"],
         "threads": torch.get_num_threads(),
     }
     try:
-        kept = Kept(options.work / f"{path.stem}.jsonl", asked)
+        progress = Progress(options.work / f"{path.stem}.jsonl", settings)
     except ValueError as error:
         parser.error(str(error))
-    rows = every_setting(bench, kept, options.minutes)
+    rows = every_setting(bench, progress, options.minutes)
     first = bench.dtypes[0]
     record = {
         "profile": timing.machine_profile(options.device),
@@ -347,13 +406,13 @@ def main(
     }
     if options.model == "pair":
         prompt = next(iter(bench.prompts.values()))[0]
-        record["growth"] = growth(bench.pair(first).target, prompt)
+        record["growth"] = cost_by_context(bench.pair(first).target, prompt)
     else:
         targets = {options.model: lambda dtype: bench.pair(dtype).target}
         record["context"] = CONTEXT
         record["passes"] = pass_rows(targets, ("float32", "bfloat16"), KS, CONTEXT, 15.0)
-    results.save(path, stamp, record)
-    kept.path.unlink()
+    stamps.save(path, stamp, record)
+    progress.path.unlink()
     console = Console(width=200)
     for row in rows:
         show(console, row)

@@ -1,4 +1,4 @@
-"""What the commands of all benchmarks share: how they are called, and how a recording says so."""
+"""Parse the command lines of all benchmarks and write them into recordings."""
 
 import argparse
 import shlex
@@ -6,11 +6,21 @@ import sys
 
 
 def parser_for(name: str, doc: str) -> argparse.ArgumentParser:
-    """Of `python -m {name}`, described by the first line of its docstring."""
+    """Return the parser of `python -m {name}`.
+
+    Args:
+        name: Name of the module.
+        doc: Docstring of the module; its first line is the description.
+    """
     return argparse.ArgumentParser(prog=f"python -m {name}", description=doc.splitlines()[0])
 
 
 def typed(parser: argparse.ArgumentParser, arguments: list[str] | None = None) -> str:
-    """The command with its options, as it is typed again; None: those of this process."""
-    words = sys.argv[1:] if arguments is None else arguments
-    return " ".join([parser.prog, *map(shlex.quote, words)])
+    """Return the command with its options, as one types it.
+
+    Args:
+        parser: Parser of the command.
+        arguments: Arguments; None uses those of this process.
+    """
+    parts = sys.argv[1:] if arguments is None else arguments
+    return " ".join([parser.prog, *map(shlex.quote, parts)])

@@ -1,10 +1,10 @@
-"""What a draft without a model costs by itself: milliseconds a proposal, seconds and bytes an index.
+"""Time drafters without a model: milliseconds per proposal, seconds and bytes per index.
 
     python -m benchmarks.drafting    # two minutes; results/drafting-<machine>.json
 
-The text is code that the library's datastore does not hold, its tokens SmolLM2's. Every drafter
-proposes at each of the last places of the same text, transformers' prompt lookup too; no model
-runs. What token recycling does after a pass, reading its rows, is told apart from its proposals.
+The text is code outside the library's datastore, in SmolLM2's tokens. Every drafter, including
+transformers' prompt lookup, proposes at each of the last positions of the same text. No model runs.
+The time that token recycling needs to read its rows after a pass is recorded separately.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from rich.table import Table
 from transformers import AutoTokenizer
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
-from specdec_lite import results, timing
+from specdec_lite import timing
 from specdec_lite.drafters import (
     HashPoolDrafter,
     NgramDrafter,
@@ -28,32 +28,49 @@ from specdec_lite.drafters import (
     RestDrafter,
     SuffixDrafter,
 )
-from specdec_lite.drafters.indexes import Counts, SuffixArray
-from specdec_lite.drafters.recycling import TokenRecyclingSession, update
-from specdec_lite.loading.corpus import held_out_text
+from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
+from specdec_lite.drafters.parts.successors import update
+from specdec_lite.drafters.recycling import TokenRecyclingSession
 from specdec_lite.loading.smollm2 import smollm2_folder
+from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter
+from specdec_lite.texts.corpus import held_out_text
 from specdec_lite.tree import TokenTree
 
 from .smollm2 import library
 
 
 def context(text: torch.Tensor, vocab_size: int, temperature: float = 0.0) -> Context:
+    """Return the context of a text without model scores.
+
+    Args:
+        text: Token ids [n].
+        vocab_size: Size of the vocabulary.
+        temperature: Sampling temperature.
+    """
     return Context(text, None, Sampling(temperature), SeededRng(0), 64, vocab_size)
 
 
 def proposals(
     drafter: Drafter, text: torch.Tensor, first: int, vocab_size: int, temperature: float = 0.0
 ) -> dict:
-    """Seconds to start on the first tokens of a text, and of a proposal at each place behind."""
+    """Return the seconds to start on the first tokens, and per proposal at each later position.
+
+    Args:
+        drafter: Drafter to time.
+        text: Token ids [n].
+        first: Number of tokens at the start.
+        vocab_size: Size of the vocabulary.
+        temperature: Sampling temperature.
+    """
     began = perf_counter()
     session = drafter.start(context(text[:first], vocab_size, temperature))
     session.propose(context(text[:first], vocab_size, temperature))
     start = perf_counter() - began
     seconds = []
-    for place in range(first + 1, len(text) + 1):
-        here = context(text[:place], vocab_size, temperature)
+    for position in range(first + 1, len(text) + 1):
+        here = context(text[:position], vocab_size, temperature)
         began = perf_counter()
         session.propose(here)
         seconds.append(perf_counter() - began)
@@ -61,24 +78,38 @@ def proposals(
 
 
 def spread(seconds: list[float]) -> dict:
+    """Return the median and the 95th percentile of some seconds."""
     return {"median": median(seconds), "p95": float(np.quantile(seconds, 0.95))}
 
 
-def theirs(text: torch.Tensor, first: int, gamma: int) -> dict:
-    """The same of transformers' candidate generator."""
+def transformers_lookup(text: torch.Tensor, first: int, gamma: int) -> dict:
+    """Return the same for transformers' candidate generator.
+
+    Args:
+        text: Token ids [n].
+        first: Number of tokens at the start.
+        gamma: Draft length.
+    """
     generator = PromptLookupCandidateGenerator(
         num_output_tokens=gamma, max_matching_ngram_size=3, max_length=len(text) + 64
     )
     seconds = []
-    for place in range(first + 1, len(text) + 1):
+    for position in range(first + 1, len(text) + 1):
         began = perf_counter()
-        generator.get_candidates(text[None, :place])
+        generator.get_candidates(text[None, :position])
         seconds.append(perf_counter() - began)
     return {"start": 0.0, **spread(seconds)}
 
 
 def recycling(text: torch.Tensor, vocab_size: int, nodes: int, count: int) -> dict[str, dict]:
-    """Token recycling's two halves: filling the tree, and reading the rows of a pass over it."""
+    """Time token recycling's two halves: filling the tree, and reading the rows of a pass.
+
+    Args:
+        text: Token ids [n].
+        vocab_size: Size of the vocabulary.
+        nodes: Nodes of the tree.
+        count: Number of proposals.
+    """
     rng = torch.Generator().manual_seed(0)
     session = TokenRecyclingSession.__new__(TokenRecyclingSession)
     session.drafter = type("Shape", (), {"tree": TokenTree.best([(0.4, 0.2, 0.1)] * 6, nodes)})
@@ -87,8 +118,8 @@ def recycling(text: torch.Tensor, vocab_size: int, nodes: int, count: int) -> di
     }
     logits = torch.randn(nodes + 1, vocab_size, generator=rng)
     filled, read = [], []
-    for place in range(len(text) - count, len(text)):
-        here = context(text[: place + 1], vocab_size)
+    for position in range(len(text) - count, len(text)):
+        here = context(text[: position + 1], vocab_size)
         began = perf_counter()
         session.propose(here)
         filled.append(perf_counter() - began)
@@ -100,16 +131,26 @@ def recycling(text: torch.Tensor, vocab_size: int, nodes: int, count: int) -> di
     }
 
 
-def built(make: Callable) -> tuple[object, float]:
+def time_build(make: Callable) -> tuple[object, float]:
+    """Return the result of a function and the seconds it took."""
     began = perf_counter()
     return make(), perf_counter() - began
 
 
 def main(arguments: list[str] | None = None, tokenizer=None, datastore=None) -> Path:
-    """The command line; returns the recording's path."""
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None uses those of this process.
+        tokenizer: Tokenizer; None uses SmolLM2's.
+        datastore: Token ids to index; None uses the library's own.
+
+    Returns:
+        Path of the recording.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.drafting")
-    parser.add_argument("--context", type=int, default=2000, help="tokens before a proposal")
-    parser.add_argument("--count", type=int, default=300, help="proposals that are timed")
+    parser.add_argument("--context", type=int, default=2000, help="tokens of the text")
+    parser.add_argument("--count", type=int, default=300, help="number of timed proposals")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args(arguments)
     tokenizer = tokenizer or AutoTokenizer.from_pretrained(smollm2_folder())
@@ -117,15 +158,15 @@ def main(arguments: list[str] | None = None, tokenizer=None, datastore=None) -> 
     stored = library(tokenizer) if datastore is None else datastore
     text = torch.tensor(tokenizer.encode("\n".join(held_out_text()["code"])))[: options.context]
     first = len(text) - options.count
-    array, array_seconds = built(lambda: SuffixArray(stored))
-    counts, counts_seconds = built(lambda: Counts(stored, vocab_size, 3))
+    array, array_seconds = time_build(lambda: SuffixArray(stored))
+    counts, counts_seconds = time_build(lambda: Counts(stored, vocab_size, 3))
     state = {"start": timing.machine_state()}
     ngram = NgramDrafter(counts, 4)
     timed = lambda drafter, temperature=0.0: proposals(
         drafter, text, first, vocab_size, temperature
     )
     rows = {
-        "transformers' prompt lookup": theirs(text, first, 8),
+        "transformers' prompt lookup": transformers_lookup(text, first, 8),
         "prompt lookup": timed(PromptLookupDrafter(8)),
         "suffix decoding, a chain": timed(SuffixDrafter(16)),
         "suffix decoding, a tree": timed(SuffixDrafter(16, width=3)),
@@ -136,11 +177,11 @@ def main(arguments: list[str] | None = None, tokenizer=None, datastore=None) -> 
         **recycling(text, vocab_size, 16, options.count),
     }
     state["end"] = timing.machine_state()
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "seconds of a draft without a model, and of the indexes that some need",
         "python -m benchmarks.drafting",
     )
-    path = options.out or Path("results") / f"drafting-{results.slug(stamp['machine'])}.json"
+    path = options.out or Path("results") / f"drafting-{stamps.slug(stamp['machine'])}.json"
     indexes = {
         "suffix array": {"seconds": array_seconds, "bytes": array.text.nbytes + array.order.nbytes},
         "3-gram counts": {
@@ -158,7 +199,7 @@ def main(arguments: list[str] | None = None, tokenizer=None, datastore=None) -> 
         "rows": rows,
         "indexes": indexes,
     }
-    results.save(path, stamp, record)
+    stamps.save(path, stamp, record)
     table = Table("drafter", "start [ms]", "median [ms]", "95 % [ms]")
     for name, row in rows.items():
         table.add_row(name, *(f"{1e3 * row[key]:.3f}" for key in ("start", "median", "p95")))

@@ -1,11 +1,11 @@
-"""What EAGLE's parts are worth, on the shipped target: inputs, depth, vocabulary, trees, confidence.
+"""Measure what each part of EAGLE contributes: inputs, depth, vocabulary, trees, confidence.
 
     python -m benchmarks.eagle            # half an hour on two quiet cores
     python -m benchmarks.eagle --texts 64 --epochs 1
 
-Everything recorded is a rate of acceptance, none a time, so a busy machine changes nothing. It trains
-its heads on the target's own text (kept in --work, where an interrupted run goes on) and writes
-results/eagle.json. Nothing here is asserted.
+The target is the shipped one. All recorded numbers are acceptance rates, so a busy machine changes
+nothing. The command trains its heads on the target's own text. Finished work is stored in --work,
+so an interrupted run resumes. It writes results/eagle.json and asserts nothing.
 """
 
 import argparse
@@ -16,14 +16,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite import generate, load_pair, results
+from specdec_lite import generate, load_pair
 from specdec_lite.checks import whole
-from specdec_lite.drafters import EagleDrafter, Growth
-from specdec_lite.drafters.feature_head import Eagle1Head, FeatureHead
+from specdec_lite.drafters import ConfidenceTree, EagleDrafter
+from specdec_lite.drafters.parts.feature_head import Eagle1Head, FeatureHead
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
+from specdec_lite.measure import stamps
+from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import eagle
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan
@@ -35,134 +36,191 @@ BINS = 10
 
 
 class FeatureOnly(Eagle1Head):
-    """Is not told which token was taken."""
+    """A head whose input does not contain the sampled token."""
 
     def enter(self, embedded: Tensor, state: Tensor) -> Tensor:
         return super().enter(torch.zeros_like(embedded), state)
 
 
 class TokenOnly(Eagle1Head):
-    """Sees no feature: a small language model of one block."""
+    """A head whose input does not contain the feature: a small language model of one block."""
 
     def enter(self, embedded: Tensor, state: Tensor) -> Tensor:
         return super().enter(embedded, torch.zeros_like(state))
 
 
 def unshifted(target: CausalLM) -> CausalLM:
-    """The target with every embedding one place late: pairs of a feature and its own token."""
+    """Return the target with embeddings one position late.
+
+    A feature is then paired with its own token.
+
+    Args:
+        target: Model to wrap; its weights are shared.
+    """
     other = copy.copy(target)
     other.embed = lambda ids: target.embed(ids.roll(1, -1))
     return other
 
 
-ONE_PASS = Recipe(feature=1.0, law=0.1)
+ONE_PASS = Recipe(feature=1.0, distillation=0.1)
 HEADS = {
     "feature and next token": (Eagle1Head, ONE_PASS, False),
     "feature and own token": (Eagle1Head, ONE_PASS, True),
     "feature": (FeatureOnly, ONE_PASS, False),
     "token": (TokenOnly, ONE_PASS, False),
     "EAGLE-1": (Eagle1Head, RECIPES["1"], False),
-    "law alone": (Eagle1Head, Recipe(law=1.0), False),
+    "law alone": (Eagle1Head, Recipe(distillation=1.0), False),
     "HASS": (Eagle1Head, RECIPES["hass"], False),
-    "EAGLE-3, one pass": (eagle.Eagle3Head, Recipe(law=1.0), False),
+    "EAGLE-3, one pass": (eagle.Eagle3Head, Recipe(distillation=1.0), False),
     "EAGLE-3": (eagle.Eagle3Head, RECIPES["3"], False),
     "multi-token prediction": (eagle.MtpHead, RECIPES["mtp"], False),
 }
 
 
-def trained(
+def train_head(
     name: str, target: CausalLM, texts: eagle.Texts, options
 ) -> tuple[FeatureHead, CausalLM]:
-    """The head of this name, and the target as it is shown to it."""
-    kind, recipe, late = HEADS[name]
-    shown = unshifted(target) if late else target
-    head = eagle.initialise(kind.beside(target), target)
-    data = eagle.batched(texts.training, 8, 5)
+    """Train a head.
+
+    Args:
+        name: Key of HEADS.
+        target: Model that verifies.
+        texts: Training and held-out texts.
+        options: Options of the command line.
+
+    Returns:
+        The head, and the target whose inputs it was trained on.
+    """
+    kind, recipe, is_late = HEADS[name]
+    inputs = unshifted(target) if is_late else target
+    head = eagle.initialize_head(kind.for_target(target), target)
+    data = eagle.batch_by_length(texts.training, 8, 5)
     plan = Plan(max(1, round(options.epochs * len(data))), 1e-3, 8, warmup=10, weight_decay=0.0)
     layers = tuple(dict.fromkeys((*head.layers, "final")))
     features = Features(target, options.work / "features", layers)
     path = options.work / f"study-{name.replace(' ', '-')}-{len(data)}-{plan.steps}.pt"
-    eagle.fit(head, shown, data, features, recipe, plan, path)
-    return head.requires_grad_(False), shown
+    eagle.fit(head, inputs, data, features, recipe, plan, path)
+    return head.requires_grad_(False), inputs
 
 
 def rates(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> dict:
+    """Return the acceptance rates of a head on the held-out texts.
+
+    Args:
+        head: Head to measure.
+        target: Model that verifies.
+        texts: Training and held-out texts.
+    """
     return eagle.measure(head, target, texts.held_out)["all"]
 
 
 def vocabularies(
     head: FeatureHead, target: CausalLM, texts: eagle.Texts, sizes: Sequence[int]
 ) -> list[dict]:
-    """α of the same head where it may draft its most frequent tokens alone."""
+    """Return α of a head that may draft only its most frequent tokens.
+
+    Args:
+        head: Head to measure.
+        target: Model that verifies.
+        texts: Training and held-out texts.
+        sizes: Numbers of tokens.
+    """
     rows = []
-    chosen = [text for text in texts.held_out if text.temperature == 1]
+    sampled = [text for text in texts.held_out if text.temperature == 1]
     for count in sizes:
         fewer = copy.deepcopy(head)
-        fewer.ids = eagle.frequent(texts.training, count, target.vocab_size).sort().values
-        sums, counts = eagle.by_text(fewer, target, chosen, ("alpha", "covered"))
+        fewer.ids = (
+            eagle.most_frequent_tokens(texts.training, count, target.vocab_size).sort().values
+        )
+        sums, counts = eagle.acceptance_by_text(fewer, target, sampled, ("alpha", "covered"))
         row = {"tokens": count}
         for name, sum in sums.items():
-            depth = eagle.averages(sum, counts)
+            depth = eagle.mean_and_error(sum, counts)
             row[name] = {"value": depth["mean"][0], "error": depth["error"][0]}
         rows.append(row)
     return rows
 
 
 def reliability(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> list[dict]:
-    """How often the likeliest token is the target's too, by how sure the head is of it."""
-    found = []
-    for tokens, counted in eagle.batched(
+    """Return how often the head's most likely token is the target's too, by its confidence.
+
+    Args:
+        head: Head to measure.
+        target: Model that verifies.
+        texts: Training and held-out texts.
+    """
+    parts = []
+    for tokens, counted in eagle.batch_by_length(
         [text for text in texts.held_out if text.temperature == 0], 8, eagle.DEPTHS + 1
     ):
-        found += acceptance_by_depth(head, target, tokens, counted, eagle.DEPTHS)[:1]
-    sure = torch.cat([rows["confidence"] for rows in found])
-    right = torch.cat([rows["agrees"] for rows in found]).double()
-    place = (sure * BINS).long().clamp(max=BINS - 1)
+        parts += acceptance_by_depth(head, target, tokens, counted, eagle.DEPTHS)[:1]
+    confidence = torch.cat([rows["confidence"] for rows in parts])
+    agreement = torch.cat([rows["agrees"] for rows in parts]).double()
+    bins = (confidence * BINS).long().clamp(max=BINS - 1)
     return [
         {
-            "confidence": float(sure[place == b].mean()),
-            "accepted": float(right[place == b].mean()),
-            "count": int((place == b).sum()),
+            "confidence": float(confidence[bins == b].mean()),
+            "accepted": float(agreement[bins == b].mean()),
+            "count": int((bins == b).sum()),
         }
         for b in range(BINS)
-        if bool((place == b).any())
+        if bool((bins == b).any())
     ]
 
 
 @torch.inference_mode()
 def example(heads: dict[int, FeatureHead], target: CausalLM, tokenizer, text: eagle.Sample) -> dict:
-    """The first place of a text, behind eight of its own words, at which the heads trained with
-    shift 0 and 1 differ in their likeliest token, and what each says there; the last where none is.
+    """Return the first position at which two heads predict different tokens, with their top tokens.
+
+    The position follows at least eight tokens of the text. If the heads never differ, it is the
+    last one.
+
+    Args:
+        heads: Heads trained with shift 0 and 1.
+        target: Model that verifies.
+        tokenizer: Its tokenizer.
+        text: Held-out text.
     """
     tokens = text.ids[None]
     hidden = target.score(tokens, target.new_cache(), hidden_layers=("final",)).hidden
-    laws = {}
+    distributions = {}
     for shift, head in heads.items():
-        shown = target if shift else unshifted(target)
-        output = next(unroll(head, hidden, shown.embed(tokens), 1))[0]
-        laws[shift] = head.logits(output, head.rows(target)).softmax(-1)
-    rows = range(text.start + 8, laws[0].shape[0] - 1)
-    best = {shift: law.argmax(-1).tolist() for shift, law in laws.items()}
+        inputs = target if shift else unshifted(target)
+        output = next(unroll(head, hidden, inputs.embed(tokens), 1))[0]
+        distributions[shift] = head.logits(output, head.rows(target)).softmax(-1)
+    rows = range(text.start + 8, distributions[0].shape[0] - 1)
+    best = {shift: probs.argmax(-1).tolist() for shift, probs in distributions.items()}
     row = next((i for i in rows if best[0][i] != best[1][i]), rows[-1])
-    word = lambda token: tokenizer.decode([int(token)])
-    said = {shift: law[row].topk(5) for shift, law in laws.items()}
+    text_of = lambda token: tokenizer.decode([int(token)])
+    top_tokens = {shift: probs[row].topk(5) for shift, probs in distributions.items()}
     return {
-        "words": [word(token) for token in tokens[0, row - 3 : row + 3]],
-        "laws": [[[word(t), round(float(q), 4)] for q, t in zip(*said[shift])] for shift in (0, 1)],
+        "words": [text_of(token) for token in tokens[0, row - 3 : row + 3]],
+        "laws": [
+            [[text_of(t), round(float(q), 4)] for q, t in zip(*top_tokens[shift])]
+            for shift in (0, 1)
+        ],
     }
 
 
 def shapes(
     head: FeatureHead, target: CausalLM, tokenizer, new_tokens: int, count: int
 ) -> list[dict]:
-    """Tokens a round with chains and trees of the same number of nodes, greedy and at temperature 1:
-    the mean over prompts and its standard error.
+    """Measure tokens per round for chains and trees with the same number of nodes.
+
+    The drafts are greedy and at temperature 1. Each mean over prompts has its standard error.
+
+    Args:
+        head: Head that drafts.
+        target: Model that verifies.
+        tokenizer: Its tokenizer.
+        new_tokens: New tokens per prompt.
+        count: Number of prompts.
     """
     drafts = {
         "chain of 4": 4,
         f"chain of {NODES}": NODES,
         f"tree of ranks, {NODES}": TokenTree.best([[0.6, 0.15, 0.07]] * 4, NODES),
-        f"grown, {NODES}": Growth(3, 5, NODES),
+        f"grown, {NODES}": ConfidenceTree(3, 5, NODES),
     }
     prompts = [
         tokenizer.encode(item["text"]) for items in evaluation_prompts().values() for item in items
@@ -190,12 +248,13 @@ def shapes(
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.eagle")
     parser.add_argument("--texts", type=int, default=512, help="pieces of text to train on")
     parser.add_argument("--epochs", type=float, default=4.0)
-    parser.add_argument("--held-out", type=int, help="judge on so many texts; default: all")
+    parser.add_argument("--held-out", type=int, help="number of held-out texts; default: all")
     parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument("--prompts", type=int, default=24, help="for the trees")
+    parser.add_argument("--prompts", type=int, default=24, help="number of prompts for the trees")
     parser.add_argument("--only", nargs="*", choices=list(HEADS), help="some heads; default: all")
     parser.add_argument("--work", type=Path, default=cache_folder() / "eagle")
     parser.add_argument("--out", type=Path, default=Path("results/eagle.json"))
@@ -218,8 +277,8 @@ def main(arguments: list[str] | None = None) -> None:
     shifts = {"feature and own token": 0, "feature and next token": 1}
     paired = {}
     for name in options.only or HEADS:
-        head, shown = trained(name, target, texts, options)
-        data["heads"][name] = rates(head, shown, texts)
+        head, inputs = train_head(name, target, texts, options)
+        data["heads"][name] = rates(head, inputs, texts)
         print(name, data["heads"][name], flush=True)
         if name in shifts:
             paired[shifts[name]] = head
@@ -235,11 +294,11 @@ def main(arguments: list[str] | None = None) -> None:
         data["example"] = example(paired, target, pair.tokenizer, greedy)
         for name, shift in shifts.items():
             mean = data["heads"][name]["agrees"]["mean"][0]
-            law = data["example"]["laws"][shift]
-            data["example"]["laws"][shift] = {"law": law, "agrees": mean}
+            top_tokens = data["example"]["laws"][shift]
+            data["example"]["laws"][shift] = {"law": top_tokens, "agrees": mean}
     command = f"python -m benchmarks.eagle --texts {options.texts} --epochs {options.epochs:g}"
-    stamp = results.stamp("parts of EAGLE on the shipped target: rates of acceptance", command)
-    results.save(options.out, stamp, data)
+    stamp = stamps.stamp("parts of EAGLE on the shipped target: rates of acceptance", command)
+    stamps.save(options.out, stamp, data)
 
 
 if __name__ == "__main__":

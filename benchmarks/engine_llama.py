@@ -1,4 +1,4 @@
-"""A Llama-type model of this library as a GGUF file, which is what llama.cpp reads."""
+"""Write a Llama model of this library as a GGUF file, which llama.cpp reads."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import gguf
 from safetensors.torch import load_file
 from torch import Tensor
 
-from specdec_lite.loading.smollm2 import NAMES
+from specdec_lite.loading.gguf_file import NAMES
 
 OUTSIDE = {
     "model.embed_tokens.weight": "token_embd.weight",
@@ -19,7 +19,14 @@ WITHIN = {theirs: ours for ours, theirs in NAMES.items()}
 def write_gguf(folder: Path, path: Path) -> Path:
     """Write a folder of safetensors with a byte-level BPE tokenizer as float32 GGUF.
 
-    Prompts are to be given as ids: how llama.cpp would cut a text into words is not described.
+    Pass prompts as ids, because the file does not describe how to split a text into tokens.
+
+    Args:
+        folder: Folder of the model.
+        path: File to write.
+
+    Returns:
+        The same path.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     writer = gguf.GGUFWriter(path, "llama")
@@ -42,7 +49,7 @@ def write_gguf(folder: Path, path: Path) -> Path:
             theirs = gguf_name(name)
             kind = theirs.split(".")[2] if name not in OUTSIDE else ""
             if kind in heads:
-                weight = interleaved(weight, heads[kind])
+                weight = interleave(weight, heads[kind])
             writer.add_tensor(theirs, weight.float().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -51,18 +58,25 @@ def write_gguf(folder: Path, path: Path) -> Path:
     return path
 
 
-def add_tokenizer(writer: gguf.GGUFWriter, described: dict, config: dict) -> None:
-    vocabulary = described["model"]["vocab"]
-    special = {token["id"] for token in described["added_tokens"]}
+def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict, config: dict) -> None:
+    """Add the vocabulary to a GGUF file.
+
+    Args:
+        writer: Writer of the file.
+        tokenizer: Contents of tokenizer.json.
+        config: Contents of config.json.
+    """
+    vocabulary = tokenizer["model"]["vocab"]
+    special = {token["id"] for token in tokenizer["added_tokens"]}
     tokens = sorted(vocabulary, key=vocabulary.get)
     kinds = gguf.TokenType
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("default")
     writer.add_token_list(tokens)
     writer.add_token_types(
-        [kinds.CONTROL if place in special else kinds.NORMAL for place in range(len(tokens))]
+        [kinds.CONTROL if token in special else kinds.NORMAL for token in range(len(tokens))]
     )
-    merges = described["model"]["merges"]
+    merges = tokenizer["model"]["merges"]
     writer.add_token_merges(
         [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
     )
@@ -72,16 +86,21 @@ def add_tokenizer(writer: gguf.GGUFWriter, described: dict, config: dict) -> Non
 
 
 def gguf_name(name: str) -> str:
-    """model.layers.3.mlp.up_proj.weight → blk.3.ffn_up.weight."""
+    """Return the GGUF name of a weight: model.layers.3.mlp.up_proj.weight → blk.3.ffn_up.weight."""
     if name in OUTSIDE:
         return OUTSIDE[name]
     _, _, layer, *within, _ = name.split(".")
     return f"blk.{layer}.{WITHIN['.'.join(within)]}.weight"
 
 
-def interleaved(weight: Tensor, heads: int) -> Tensor:
-    """Rows of a query or key matrix in the order of a GGUF file: the inverse of
-    `loading.smollm2.halves`.
+def interleave(weight: Tensor, heads: int) -> Tensor:
+    """Return the rows of a query or key matrix in the order of a GGUF file.
+
+    This is the inverse of `loading.gguf_file.split_halves`.
+
+    Args:
+        weight: Matrix [rows, columns].
+        heads: Number of heads.
     """
     pairs = weight.view(heads, 2, -1, *weight.shape[1:])
     return pairs.transpose(1, 2).reshape(weight.shape)

@@ -1,8 +1,8 @@
-"""vLLM under a load, beside what the simulator says of the same arrivals.
+"""Compare vLLM under load with the simulator's prediction for the same arrivals.
 
-What lives here: the table of the engine's own rounds, requests that arrive by chance, both means of
-latency, and where they part. Seconds are of the engine's processor: what else the machine does is in
-neither. Rounds and loads take turns, so that a processor that slows down slows both.
+This module measures the engine's rounds, serves requests with random arrivals, and compares the
+mean latencies. Seconds are those of the engine's processor, so other jobs on the machine do not
+count. Rounds and loads alternate, so a processor that slows down affects both.
 """
 
 import statistics
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from specdec_lite.serving.goodput import PassTimes
-from specdec_lite.serving.metrics import explain, one_alpha
-from specdec_lite.serving.simulate import Request, Run, fixed, poisson, simulate
+from specdec_lite.diagnosis.metrics import explain, fitted_alpha
+from specdec_lite.simulation.goodput import PassTimes
+from specdec_lite.simulation.simulate import Request, Run, fixed, poisson, simulate
 
 BATCHES = (1, 2, 4, 8)
 LOADS = (0.3, 0.6, 0.9)
@@ -23,19 +23,20 @@ TURNS = 5
 
 
 def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gamma: int) -> dict:
-    """Latency a token, measured and simulated, with γ = 0 and γ, at shares of the plain capacity.
+    """Return the measured and simulated latency per token at shares of the plain capacity.
+
+    The draft lengths are 0 and γ. "error_apart" is the simulator's error if each prompt is
+    processed in a separate step while all other requests wait.
 
     Args:
         workers: {"plain", "draft_model"}, whose `ask` serves prompts as `engine_vllm` does.
-        prompts: rows of ids, of which requests take the next one.
-        new_tokens: that each request wants.
-        gamma: of the drafting worker.
-
-    "error_apart" is the simulator's if a prompt had a step to itself, in which all others wait.
+        prompts: Prompts as token ids, which the requests use in order.
+        new_tokens: New tokens per request.
+        gamma: Draft length of the drafting worker.
     """
     lengths = {"plain": 0, "draft_model": gamma}
     alphas = [alpha(workers["draft_model"], ids, new_tokens, gamma) for ids in prompts]
-    rounds(workers["plain"], prompts, new_tokens)  # warms up
+    rounds(workers["plain"], prompts, new_tokens)  # warm up
     first = rounds(workers["plain"], prompts, new_tokens)
     capacity = BATCHES[-1] / statistics.median(first[BATCHES[-1]])
     arriving = {
@@ -54,23 +55,23 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
             for load, requests in arriving.items():
                 answers[load, name].append(serve(workers[name], requests, prompts, new_tokens))
     seconds = {
-        name: [statistics.median(found[batch]) for batch in BATCHES]
-        for name, found in samples.items()
+        name: [statistics.median(by_batch[batch]) for batch in BATCHES]
+        for name, by_batch in samples.items()
     }
     prompt = {name: statistics.median(samples[name]["new"]) - seconds[name][0] for name in lengths}
     times = PassTimes(BATCHES, (1, gamma + 1), tuple(zip(*seconds.values())), (0.0,) * len(BATCHES))
     rows = []
     for load, requests in arriving.items():
-        own = [
-            Request(each.arrival, each.tokens, alphas[place % len(alphas)])
-            for place, each in enumerate(requests)
+        own_requests = [
+            Request(each.arrival, each.tokens, alphas[index % len(alphas)])
+            for index, each in enumerate(requests)
         ]
         for name, length in lengths.items():
             served = answers[load, name]
-            foreseen = simulated(own, times, length, prompt[name])
-            apart = simulated(own, times, length, prompt[name] + seconds[name][0])
+            predicted = simulated(own_requests, times, length, prompt[name])
+            apart = simulated(own_requests, times, length, prompt[name] + seconds[name][0])
             measured = statistics.median(latency(answer, requests) for answer in served)
-            expected = mean_latency(foreseen)
+            expected = mean_latency(predicted)
             rows.append(
                 {
                     "load": load,
@@ -81,7 +82,7 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
                     "error": expected / measured - 1,
                     "error_apart": mean_latency(apart) / measured - 1,
                     "steps": statistics.median(len(answer["steps"]) for answer in served),
-                    "simulated_steps": float(np.mean([len(each.rounds) for each in foreseen])),
+                    "simulated_steps": float(np.mean([len(each.rounds) for each in predicted])),
                     "of_table": statistics.median(
                         of_table(answer["steps"], times, length, prompt[name]) for answer in served
                     ),
@@ -98,15 +99,33 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
 
 
 def alpha(worker, ids: list[int], new_tokens: int, gamma: int) -> float:
-    """Of a prompt that is served alone: greedy, so that it accepts the same drafts in any company."""
+    """Return α of a prompt that is served alone; greedy drafts do not depend on other requests.
+
+    Args:
+        worker: Engine with drafts.
+        ids: Prompt.
+        new_tokens: New tokens.
+        gamma: Draft length.
+    """
     job = {"prompts": [ids], "arrivals": [0.0], "new_tokens": new_tokens, "slots": 1}
     counters = worker.ask(job)["counters"]
-    return one_alpha(explain("\n".join(f"{key} {n:g}" for key, n in counters.items())).tau, gamma)
+    return fitted_alpha(
+        explain("\n".join(f"{key} {n:g}" for key, n in counters.items())).tau, gamma
+    )
 
 
 def rounds(worker, prompts: Sequence[list[int]], new_tokens: int) -> dict:
-    """{B: seconds of rounds in which all B sequences ran and none was new; "new": of a prompt's}."""
-    found = {}
+    """Return the seconds of rounds by batch size B.
+
+    Only rounds in which all B sequences ran and none was new count. "new" contains the rounds that
+    process a prompt.
+
+    Args:
+        worker: Engine.
+        prompts: Prompts as token ids.
+        new_tokens: New tokens per prompt.
+    """
+    samples = {}
     for batch in BATCHES:
         job = {
             "prompts": [prompts[i % len(prompts)] for i in range(batch)],
@@ -115,14 +134,24 @@ def rounds(worker, prompts: Sequence[list[int]], new_tokens: int) -> dict:
             "slots": batch,
         }
         steps = worker.ask(job)["steps"]
-        found[batch] = [s for n, new, s in steps if n == batch and not new]
+        samples[batch] = [s for n, new, s in steps if n == batch and not new]
         if batch == 1:
-            found["new"] = [s for _, new, s in steps if new]
-    return found
+            samples["new"] = [s for _, new, s in steps if new]
+    return samples
 
 
 def serve(worker, requests, prompts: Sequence[list[int]], new_tokens: int) -> dict:
-    """{"done": of each request, "steps": [running, of which new, seconds]}."""
+    """Serve requests as they arrive.
+
+    Args:
+        worker: Engine.
+        requests: Requests with their arrivals.
+        prompts: Prompts as token ids.
+        new_tokens: New tokens per request.
+
+    Returns:
+        {"done": time of each request's end, "steps": [running, new among them, seconds]}.
+    """
     arrivals = [request.arrival for request in requests]
     rows = [prompts[i % len(prompts)] for i in range(len(requests))]
     job = {"prompts": rows, "arrivals": arrivals, "new_tokens": new_tokens, "slots": BATCHES[-1]}
@@ -130,22 +159,42 @@ def serve(worker, requests, prompts: Sequence[list[int]], new_tokens: int) -> di
 
 
 def latency(answer: dict, requests: Sequence[Request]) -> float:
-    """Mean seconds a token, waiting included."""
+    """Return the mean seconds per token, including waiting.
+
+    Args:
+        answer: Result of `serve`.
+        requests: The same requests.
+    """
     spent = [end - each.arrival for end, each in zip(answer["done"], requests)]
     return float(np.mean(spent)) / requests[0].tokens
 
 
 def of_table(steps, times: PassTimes, gamma: int, prompt: float) -> float:
-    """Seconds of an engine's steps, as a share of what the table says of the same steps."""
+    """Return the seconds of an engine's steps divided by the table's seconds for these steps.
+
+    Args:
+        steps: Steps of the engine.
+        times: Table of pass times.
+        gamma: Draft length.
+        prompt: Seconds that a prompt adds to a step.
+    """
     expected = sum(times.of_round(running, gamma) + new * prompt for running, new, _ in steps)
     return sum(seconds for *_, seconds in steps) / expected
 
 
 def simulated(requests, times: PassTimes, gamma: int, prefill: float) -> list[Run]:
-    """Chance has a part where drafts are accepted: many runs."""
+    """Simulate the requests; with drafts, over many seeds, because acceptance is random.
+
+    Args:
+        requests: Requests with their arrivals.
+        times: Table of pass times.
+        gamma: Draft length.
+        prefill: Seconds that a prompt adds to a step.
+    """
     rngs = [np.random.default_rng(seed) for seed in range(SEEDS if gamma else 1)]
     return [simulate(requests, times, fixed(gamma), BATCHES[-1], rng, prefill) for rng in rngs]
 
 
 def mean_latency(runs: Sequence[Run]) -> float:
-    return float(np.mean([run.latency_a_token for run in runs]))
+    """Return the mean seconds per token over several runs."""
+    return float(np.mean([run.latency_per_token for run in runs]))

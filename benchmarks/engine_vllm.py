@@ -1,14 +1,14 @@
-"""Runs inside vLLM's own environment (`make engines`), which has no specdec_lite: loads a model once,
-then answers a line of JSON with a line of JSON until its input ends.
+"""Answer jobs with vLLM, one line of JSON per job, until the input ends.
 
     .engines/vllm/bin/python benchmarks/engine_vllm.py < jobs
 
-The first line loads: {"target": folder, "speculative": None or vLLM's configuration, "dtype",
-"slots": sequences that fit}; it is answered by {"version"} or {"refused": what vLLM said}. Then
-{"prompts": rows of ids, "new_tokens"} decodes them together → {"tokens", "seconds", "processor",
-"counters"}, the counters being those of this job; with "arrivals" they are served as they arrive →
-{"done", "steps", "counters"}. Seconds of the processor are those of this process, whatever else runs
-beside it.
+This script runs in vLLM's own environment (`make engines`), which does not contain specdec_lite.
+The first line loads a model: {"target": folder, "speculative": vLLM's configuration or None,
+"dtype", "slots": sequences that fit}. Its answer is {"version"} or {"refused": vLLM's message}.
+Each further line {"prompts": rows of ids, "new_tokens"} decodes the prompts together. Its answer is
+{"tokens", "seconds", "processor", "counters"} with the counters of this job. With "arrivals" the
+prompts are served as they arrive, and the answer is {"done", "steps", "counters"}. Processor
+seconds are those of this process.
 """
 
 import json
@@ -18,25 +18,35 @@ from time import perf_counter, process_time
 
 
 def counters(metrics) -> dict[str, float]:
-    """The counters of speculation, by the name under which a /metrics page prints them."""
-    found = {}
+    """Return the speculation counters, named as on a /metrics page.
+
+    Args:
+        metrics: vLLM's metrics.
+    """
+    values = {}
     for metric in metrics:
         if "spec_decode" not in metric.name:
             continue
         if hasattr(metric, "values"):
             rows = enumerate(metric.values)
-            found |= {f'{metric.name}{{position="{i}"}}': value for i, value in rows}
+            values |= {f'{metric.name}{{position="{i}"}}': value for i, value in rows}
         else:
-            found[metric.name] = metric.value
-    return found
+            values[metric.name] = metric.value
+    return values
 
 
 def between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """What was counted from one reading to the next."""
+    """Return the counts between two readings.
+
+    Args:
+        before: First reading.
+        after: Second reading.
+    """
     return {name: value - before.get(name, 0) for name, value in after.items()}
 
 
 def load(job: dict):
+    """Return the model of the first job."""
     from vllm import LLM
 
     return LLM(
@@ -52,7 +62,8 @@ def load(job: dict):
     )
 
 
-def asked(job: dict):
+def sampling_params(job: dict):
+    """Return the sampling parameters of a job."""
     from vllm import SamplingParams
 
     return SamplingParams(
@@ -61,11 +72,16 @@ def asked(job: dict):
 
 
 def decode(model, job: dict) -> dict:
-    """All prompts together."""
+    """Decode all prompts of a job together.
+
+    Args:
+        model: vLLM's model.
+        job: Job with prompts.
+    """
     rows = [{"prompt_token_ids": ids} for ids in job["prompts"]]
     before = counters(model.get_metrics())
     began, used = perf_counter(), process_time()
-    outputs = model.generate(rows, asked(job), use_tqdm=False)
+    outputs = model.generate(rows, sampling_params(job), use_tqdm=False)
     seconds, processor = perf_counter() - began, process_time() - used
     return {
         "tokens": [list(output.outputs[0].token_ids) for output in outputs],
@@ -76,10 +92,16 @@ def decode(model, job: dict) -> dict:
 
 
 def serve(model, job: dict) -> dict:
-    """Prompts as they arrive, on a clock that shows the seconds of this processor and leaps to the
-    next arrival when nothing runs.
+    """Serve prompts as they arrive.
 
-    done: when each was, in the order of the prompts. steps: [running, of which new, seconds] each.
+    The clock shows processor seconds and advances to the next arrival when nothing runs.
+
+    Args:
+        model: vLLM's model.
+        job: Job with prompts and arrivals.
+
+    Returns:
+        "done": end of each prompt. "steps": [running, new among them, seconds] each.
     """
     engine = model.llm_engine
     before = counters(model.get_metrics())
@@ -91,7 +113,9 @@ def serve(model, job: dict) -> dict:
             now = max(now, job["arrivals"][added])
         new = 0
         while added < len(done) and job["arrivals"][added] <= now and running < job["slots"]:
-            engine.add_request(str(added), {"prompt_token_ids": job["prompts"][added]}, asked(job))
+            engine.add_request(
+                str(added), {"prompt_token_ids": job["prompts"][added]}, sampling_params(job)
+            )
             added, running, new = added + 1, running + 1, new + 1
         used = process_time()
         outputs = engine.step()
@@ -110,11 +134,12 @@ def serve(model, job: dict) -> dict:
 
 
 def main() -> None:
+    """Answer the jobs on standard input."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what vLLM prints goes beside the answers
+    os.dup2(2, 1)  # send what vLLM prints to stderr
 
-    def answer(found: dict) -> None:
-        print(json.dumps(found), file=answers, flush=True)
+    def answer(result: dict) -> None:
+        print(json.dumps(result), file=answers, flush=True)
 
     first = json.loads(sys.stdin.readline())
     try:

@@ -1,14 +1,15 @@
-"""Real engines beside ours, on the same prompts and the same weights: transformers, vLLM, llama.cpp.
+"""Compare this library with real engines on the same prompts and weights.
 
-    make engines                     # sets both up in .engines/ (3.6 GB), then runs this
+    make engines                     # installs vLLM and llama.cpp in .engines/ (3.6 GB), then runs this
     python -m benchmarks.engines     # writes results/engines-<machine>.json
-    python -m benchmarks.engines --folders smollm2:medusa=DIR    # a head that was exported, too
+    python -m benchmarks.engines --folders smollm2:medusa=DIR    # add a head that was exported
 
-Greedy, float32, one thread each; within an engine its methods take turns, and a speedup is the median
-of paired turns. Seconds hold the prefill, as an engine's caller sees them, and are given twice: of the
-wall, and of the processor, which a busy machine lengthens far less. A part (one model in one engine)
-is kept in --work as soon as it is done, so the same command goes on where an interrupted one stopped.
-No part of `make test`, which checks what becomes of recorded answers.
+The engines are transformers, vLLM and llama.cpp. All decode greedily in float32 with one thread.
+Within an engine the methods alternate, and a speedup is the median over paired turns. Seconds
+include the prefill, as an engine's caller sees them. Wall-clock time and processor time are both
+recorded; other jobs on the machine lengthen processor time far less. A part is one model in one
+engine. Each finished part is stored in --work, so an interrupted run resumes. `make test` does not
+run the engines; it checks how recorded answers are processed.
 """
 
 import argparse
@@ -28,17 +29,18 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
+from specdec_lite import CausalLM, load_pair, load_smollm2, timing
+from specdec_lite.batch import generate_batch
+from specdec_lite.diagnosis.metrics import explain
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, SuffixDrafter
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.loading.smollm2 import GGUF, smollm2_folder
-from specdec_lite.loading.smollm2_tasks import TASKS, chat
-from specdec_lite.serving.batch import generate_batch
-from specdec_lite.serving.export import export
-from specdec_lite.serving.metrics import explain
+from specdec_lite.measure import stamps
+from specdec_lite.texts.corpus import evaluation_prompts
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
+from specdec_lite.training.export import export
 
-from .__main__ import Kept
+from .__main__ import Progress
 from .command import parser_for, typed
 from .engine_load import load_curve
 from .hugging_face import HuggingFace, HuggingFaceLookup
@@ -53,21 +55,26 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",  # its idle threads spin, and count as time of the processor
+    "NUMBA_NUM_THREADS": "1",  # its idle threads spin and use processor time
 }
 SUFFIX = 16
-"""Tokens of a draft, at most. An engine's memory of other requests is off: turns repeat the prompts."""
+"""Most tokens per draft. Engines do not reuse other requests, because turns repeat the prompts."""
 LOOKUP = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
 Decode = Callable[[list[list[int]]], dict]
-"""Decodes prompts together: {"tokens", "seconds", "processor", "counters"}."""
+"""Function from a batch of prompts to {"tokens", "seconds", "processor", "counters"}."""
 
 
-class Refused(Exception):
-    """An engine will not do what it was asked; the text is its own."""
+class EngineError(Exception):
+    """An engine cannot run a job; the message is the engine's own."""
 
 
 class Worker:
-    """An engine in a process of its own, which answers a line of JSON with a line of JSON."""
+    """An engine in a separate process that answers each line of JSON with a line of JSON.
+
+    Args:
+        command: Command that starts the engine.
+        log: File for what the engine prints.
+    """
 
     def __init__(self, command: Sequence[str | Path], log: Path):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -81,13 +88,20 @@ class Worker:
         )
 
     def ask(self, job: dict) -> dict:
-        """Raises Refused with what the engine said."""
+        """Send one job and return the answer.
+
+        Args:
+            job: Job in the engine's format.
+
+        Raises:
+            EngineError: If the engine cannot run the job.
+        """
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         answer = json.loads(line) if line else {"refused": "the process ended"}
         if "refused" in answer:
-            raise Refused(answer["refused"])
+            raise EngineError(answer["refused"])
         return answer
 
     def __enter__(self) -> "Worker":
@@ -98,16 +112,29 @@ class Worker:
         self.process.wait()
 
 
-# Decoders ------------------------------------------------------------------------------------------
+# Decoders -----------------------------------------------------------------------------------------
 
 
-def timed(job: Callable[[], list[list[int]]]) -> dict:
+def run_timed(job: Callable[[], list[list[int]]]) -> dict:
+    """Run a job and measure its wall-clock and processor seconds.
+
+    Args:
+        job: Function that returns rows of token ids.
+    """
     began, used = perf_counter(), process_time()
     tokens = job()
     return {"tokens": tokens, "seconds": perf_counter() - began, "processor": process_time() - used}
 
 
 def ours(target: CausalLM, drafter, new_tokens: int) -> Decode:
+    """Return this library's batched decoding.
+
+    Args:
+        target: Model that verifies.
+        drafter: Drafter, or None for plain decoding.
+        new_tokens: New tokens per prompt.
+    """
+
     def decode(prompts: list[list[int]]) -> dict:
         outputs = []
 
@@ -115,29 +142,37 @@ def ours(target: CausalLM, drafter, new_tokens: int) -> Decode:
             outputs.extend(generate_batch(target, prompts, drafter, new_tokens))
             return [output.tokens.tolist() for output in outputs]
 
-        answer = timed(run)
+        answer = run_timed(run)
         steps = [step for output in outputs for step in output.steps if len(step.tree)]
         lengths = [(len(step.tree), len(step.path)) for step in steps]
-        return answer | {"counters": as_counters(lengths)}
+        return answer | {"counters": count_rounds(lengths)}
 
     return decode
 
 
 def transformers(model: HuggingFace, assisted: bool, gamma: int | None, new_tokens: int) -> Decode:
-    """gamma: drafted tokens of every round; None where rounds differ, which it does not tell."""
+    """Return transformers' decoding.
+
+    Args:
+        model: Loaded model.
+        assisted: Whether to use drafts.
+        gamma: Draft length if it is constant; None if it varies, because transformers does not
+            report it.
+        new_tokens: New tokens per prompt.
+    """
 
     def decode(prompts: list[list[int]]) -> dict:
         bursts = []
 
         def run() -> list[list[int]]:
             try:
-                tokens, heard = model.batch(prompts, new_tokens, assisted)
+                tokens, counts = model.batch(prompts, new_tokens, assisted)
             except ValueError as error:
-                raise Refused(f"ValueError: {error}") from None
-            bursts.extend(heard)
+                raise EngineError(f"ValueError: {error}") from None
+            bursts.extend(counts)
             return tokens
 
-        answer = timed(run)
+        answer = run_timed(run)
         left, lengths = new_tokens, []
         for count in bursts:
             lengths.append((min(gamma or count, left - 1), count - 1))
@@ -145,7 +180,7 @@ def transformers(model: HuggingFace, assisted: bool, gamma: int | None, new_toke
         if not assisted:
             counters = {}
         elif gamma:
-            counters = as_counters([pair for pair in lengths if pair[0]])
+            counters = count_rounds([pair for pair in lengths if pair[0]])
         else:
             counters = {"rounds": len(bursts), "emitted": new_tokens}
         return answer | {"counters": counters}
@@ -153,9 +188,11 @@ def transformers(model: HuggingFace, assisted: bool, gamma: int | None, new_toke
     return decode
 
 
-def as_counters(lengths: Sequence[tuple[int, int]]) -> dict[str, int]:
-    """(drafted, accepted) of every round, counted under the names of vLLM's page, so that one
-    converter reads both.
+def count_rounds(lengths: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """Count rounds under the names of vLLM's metrics page, so one converter reads both.
+
+    Args:
+        lengths: (drafted, accepted) tokens of every round.
     """
     if not lengths:
         return {}
@@ -166,19 +203,25 @@ def as_counters(lengths: Sequence[tuple[int, int]]) -> dict[str, int]:
         f"{name}draft_tokens": sum(drafted for drafted, _ in lengths),
         f"{name}accepted_tokens": sum(accepted for _, accepted in lengths),
     }
-    place = f"{name}accepted_tokens_per_pos"
+    position = f"{name}accepted_tokens_per_pos"
     return whole | {
-        f'{place}{{position="{i}"}}': sum(accepted > i for _, accepted in lengths)
+        f'{position}{{position="{i}"}}': sum(accepted > i for _, accepted in lengths)
         for i in range(longest)
     }
 
 
-# A part: one model in one engine -------------------------------------------------------------------
+# A part: one model in one engine ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A drafter that was exported for vLLM. model: "pair" or "smollm2"; method: vLLM's name."""
+    """A drafter that was exported for vLLM.
+
+    Attributes:
+        model: "pair" or "smollm2".
+        method: vLLM's name of the method.
+        path: Folder with the weights.
+    """
 
     model: str
     method: str
@@ -186,13 +229,20 @@ class Folder:
 
     @classmethod
     def parse(cls, text: str) -> "Folder":
-        """MODEL:METHOD=DIR. Raises ValueError where that is not what it is."""
+        """Parse MODEL:METHOD=DIR.
+
+        Args:
+            text: Value from the command line.
+
+        Raises:
+            ValueError: If the text has another form or DIR contains no config.json.
+        """
         model, _, rest = text.partition(":")
         method, _, path = rest.partition("=")
         if model not in ("pair", "smollm2") or not method or not path:
             raise ValueError(f"{text!r}: must be pair:METHOD=DIR or smollm2:METHOD=DIR")
         if not (Path(path) / "config.json").is_file():
-            raise ValueError(f"{text!r}: {path} holds no config.json")
+            raise ValueError(f"{text!r}: {path} contains no config.json")
         return cls(model, method, Path(path).resolve())
 
     def __str__(self) -> str:
@@ -201,7 +251,16 @@ class Folder:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is decoded. least: prompts that a turn takes at the smallest batch."""
+    """What is decoded.
+
+    Attributes:
+        prompts: Prompts as token ids.
+        new_tokens: New tokens per prompt.
+        gamma: Draft length.
+        batches: Batch sizes.
+        turns: Turns of each method per batch size.
+        least: Prompts per turn at the smallest batch size.
+    """
 
     prompts: list[list[int]]
     new_tokens: int
@@ -212,76 +271,100 @@ class Plan:
 
 
 def measure(decoders: dict[str, Decode], plan: Plan) -> dict[str, dict]:
-    """{method: what it did}, the methods taking turns in an order that chance gives."""
+    """Time methods that alternate in random order.
+
+    Args:
+        decoders: Methods by name.
+        plan: What is decoded.
+
+    Returns:
+        {method: seconds, processor seconds, errors, tokens and counters}.
+    """
     order = np.random.default_rng(0)
-    found: dict[str, dict] = {
+    results: dict[str, dict] = {
         name: {"seconds": {}, "processor": {}, "refused": {}} for name in decoders
     }
-    for name in decoders:  # warms up
+    for name in decoders:  # warm up
         decoders[name](plan.prompts[:1])
     for turn in range(plan.turns):
         for batch in plan.batches:
             rows = plan.prompts[: max(batch, plan.least)]
             for name in order.permutation([*decoders]):
-                one = found[name]
+                one = results[name]
                 try:
                     parts = [rows[at : at + batch] for at in range(0, len(rows), batch)]
                     answers = [decoders[name](part) for part in parts]
-                except Refused as error:
+                except EngineError as error:
                     one["refused"][str(batch)] = str(error)
                     continue
                 for clock in ("seconds", "processor"):
                     spent = sum(answer[clock] for answer in answers)
                     one[clock].setdefault(str(batch), []).append(spent)
                 one["tokens"] = [row for answer in answers for row in answer["tokens"]]
-                one["counters"] = together([answer["counters"] for answer in answers])
-    return found
+                one["counters"] = add_counters([answer["counters"] for answer in answers])
+    return results
 
 
-def together(counters: Sequence[dict]) -> dict:
-    """Counts of several jobs, added up by name."""
+def add_counters(counters: Sequence[dict]) -> dict:
+    """Add the counters of several jobs by name.
+
+    Args:
+        counters: Counters of each job.
+    """
     names = dict.fromkeys(name for one in counters for name in one)
     return {name: sum(one.get(name, 0) for one in counters) for name in names}
 
 
-def entry(found: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int = 3) -> dict:
-    """What a chapter reads of a method.
+def entry(result: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int = 3) -> dict:
+    """Return a method's entry in the recording.
 
-    plain: what the same engine did without drafts. texts: our own plain ones. least: the plan's.
-    gap: (prompt's place, place in the text) → top-2 gap of the target's logits there.
+    Args:
+        result: Result of `measure` for the method.
+        plain: Result of the same engine without drafts.
+        texts: This library's plain texts.
+        gap: Function from prompt and position to the top-2 gap of the target's logits.
+        least: Prompts per turn at the smallest batch size.
     """
-    new_tokens = len(found["tokens"][0])
-    counts = {batch: new_tokens * max(int(batch), least) for batch in found["seconds"]}
-    made = {
+    new_tokens = len(result["tokens"][0])
+    counts = {batch: new_tokens * max(int(batch), least) for batch in result["seconds"]}
+    values = {
         "tokens_per_second": {
             clock: {
                 batch: counts[batch] / statistics.median(spent)
-                for batch, spent in found[clock].items()
+                for batch, spent in result[clock].items()
             }
             for clock in ("seconds", "processor")
         },
-        "texts": len(found["tokens"]),
-        "differences": differences(found["tokens"], texts, gap),
-        "refused": found["refused"],
-        "printed": found["counters"],
+        "texts": len(result["tokens"]),
+        "differences": differences(result["tokens"], texts, gap),
+        "refused": result["refused"],
+        "printed": result["counters"],
     }
-    if found is not plain:
-        made["speedup"] = {
-            batch: paired(plain["processor"][batch], spent)
-            for batch, spent in found["processor"].items()
+    if result is not plain:
+        values["speedup"] = {
+            batch: paired_ratio(plain["processor"][batch], spent)
+            for batch, spent in result["processor"].items()
         }
-    return made | in_our_terms(found["counters"], sum(map(len, found["tokens"])))
+    return values | acceptance_of(result["counters"], sum(map(len, result["tokens"])))
 
 
-def paired(plain: Sequence[float], drafted: Sequence[float]) -> dict[str, float]:
-    """Median, least and greatest of the ratios of paired turns."""
+def paired_ratio(plain: Sequence[float], drafted: Sequence[float]) -> dict[str, float]:
+    """Return the median, smallest and largest ratio of paired turns.
+
+    Args:
+        plain: Seconds without drafts.
+        drafted: Seconds with drafts.
+    """
     ratios = [a / b for a, b in zip(plain, drafted)]
     return {"value": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
 
 
-def in_our_terms(counters: dict, tokens: int) -> dict:
-    """τ, α and accepted ÷ drafted, as far as an engine's own counters tell them. Empty where nothing
-    was drafted.
+def acceptance_of(counters: dict, tokens: int) -> dict:
+    """Return τ, α and accepted ÷ drafted, as far as an engine's counters determine them.
+
+    Args:
+        counters: Counters of an engine; the result is empty if nothing was drafted.
+        tokens: Number of generated tokens.
     """
     if not any(counters.values()):
         return {}
@@ -305,32 +388,51 @@ def in_our_terms(counters: dict, tokens: int) -> dict:
 
 
 def differences(texts, plain, gap: Callable[[int, int], float]) -> list[dict]:
-    """Where texts part from ours: {"prompt", "place", "gap"} of each that does."""
-    found = []
+    """List where texts differ from plain texts: {"prompt", "place", "gap"} for each.
+
+    Args:
+        texts: Texts to compare.
+        plain: Plain texts.
+        gap: Function from prompt and position to the gap.
+    """
+    rows = []
     for row, (a, b) in enumerate(zip(texts, plain)):
-        place = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), None)
-        if place is not None:
-            found.append({"prompt": row, "place": place, "gap": gap(row, place)})
-    return found
+        position = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), None)
+        if position is not None:
+            rows.append({"prompt": row, "place": position, "gap": gap(row, position)})
+    return rows
 
 
 @torch.inference_mode()
-def top_gap(target: CausalLM, prompts, texts, row: int, place: int) -> float:
-    """Between the two likeliest logits of the token at a place of a text."""
-    ids = torch.tensor([*prompts[row], *texts[row][:place]])[None]
+def top_gap(target: CausalLM, prompts, texts, row: int, position: int) -> float:
+    """Return the gap between the two largest logits at a position of a text.
+
+    Args:
+        target: Model that scores.
+        prompts: Prompts as token ids.
+        texts: Texts as token ids.
+        row: Index of the prompt.
+        position: Position in the text.
+    """
+    ids = torch.tensor([*prompts[row], *texts[row][:position]])[None]
     logits = target.score(ids, target.new_cache(), last=True).logits[0, -1]
     first, second = logits.topk(2).values.tolist()
     return first - second
 
 
 def speculations(gamma: int, folders: dict[str, str]) -> dict[str, dict | None]:
-    """vLLM's `speculative_config` by the name of the method. folders: of what drafts."""
+    """Return vLLM's `speculative_config` for each method.
+
+    Args:
+        gamma: Draft length.
+        folders: Folder of the drafter's weights, by method.
+    """
     tokens = {"num_speculative_tokens": gamma}
-    made: dict[str, dict | None] = {
+    configs: dict[str, dict | None] = {
         method: {"method": method, "model": folder} | tokens for method, folder in folders.items()
     }
     suffix = {"num_speculative_tokens": SUFFIX, "suffix_decoding_max_cached_requests": 0}
-    return made | {
+    return configs | {
         "plain": None,
         "lookup": {"method": "ngram"} | LOOKUP | tokens,
         "suffix": {"method": "suffix"} | suffix,
@@ -338,8 +440,11 @@ def speculations(gamma: int, folders: dict[str, str]) -> dict[str, dict | None]:
 
 
 def switches(gamma: int, exported: Sequence[str] = ()) -> dict[str, dict[str, str]]:
-    """How each engine was told to draft, as one would type it; … stands for a folder. exported:
-    vLLM's names of methods beside those that are always there.
+    """Return the code that switches on each method in each engine; … is a folder.
+
+    Args:
+        gamma: Draft length.
+        exported: vLLM's names of methods beyond the standard ones.
     """
     methods = ("draft_model", "eagle", "eagle3", *exported)
     vllm = speculations(gamma, dict.fromkeys(methods, "…"))
@@ -347,9 +452,9 @@ def switches(gamma: int, exported: Sequence[str] = ()) -> dict[str, dict[str, st
     most = f"minTokens: {gamma}, maxTokens: {gamma}, minConfidence: 0"
     return {
         "vllm": {
-            name: f"LLM(…, speculative_config={json.dumps(how, ensure_ascii=False)})"
-            for name, how in vllm.items()
-            if how is not None
+            name: f"LLM(…, speculative_config={json.dumps(config, ensure_ascii=False)})"
+            for name, config in vllm.items()
+            if config is not None
         },
         "llama.cpp": {
             "draft_model": f"new DraftSequenceTokenPredictor(sequence, {{{most}}})",
@@ -370,13 +475,15 @@ def switches(gamma: int, exported: Sequence[str] = ()) -> dict[str, dict[str, st
     }
 
 
-# The models ----------------------------------------------------------------------------------------
+# The models ---------------------------------------------------------------------------------------
 
 
 class Bench:
-    """Both models in all engines; each is loaded when it is first asked for.
+    """Both models in all engines, each loaded on first use.
 
-    work: folder for exported heads, GGUF files and the engines' logs.
+    Args:
+        options: Options of the command line. `work` is the folder for exported heads, GGUF files
+            and the engines' logs.
     """
 
     def __init__(self, options: argparse.Namespace):
@@ -395,30 +502,52 @@ class Bench:
         return load_smollm2("cpu", "float32")
 
     def plan(self, model: str) -> Plan:
-        chosen = self.options
+        """Return what is decoded with a model.
+
+        Args:
+            model: "pair" or "smollm2".
+        """
+        options = self.options
         if model == "smollm2":
             _, tokenizer = self.smollm2
             chats = [[chat(tokenizer, task.text) for task in tasks] for tasks in TASKS.values()]
-            short = [min(kind, key=len) for kind in chats][: chosen.chats]
-            return Plan(short, chosen.new_tokens, 3, [1], 1, len(short))
+            short = [min(kind, key=len) for kind in chats][: options.chats]
+            return Plan(short, options.new_tokens, 3, [1], 1, len(short))
         texts = [row["text"] for rows in zip(*evaluation_prompts().values()) for row in rows]
-        ids = [self.pair.tokenizer.encode(text) for text in texts[: max(chosen.batches)]]
-        return Plan(ids, chosen.new_tokens, chosen.gamma, chosen.batches, chosen.turns)
+        ids = [self.pair.tokenizer.encode(text) for text in texts[: max(options.batches)]]
+        return Plan(ids, options.new_tokens, options.gamma, options.batches, options.turns)
 
     def target(self, model: str) -> CausalLM:
+        """Return a target.
+
+        Args:
+            model: "pair" or "smollm2".
+        """
         return self.pair.target if model == "pair" else self.smollm2[0]
 
     def eagle(self, model: str, version: int = 1, whole: bool = False) -> EagleDrafter:
-        """A chain. whole: may draft every token of the target's, not only the frequent ones."""
+        """Return an EAGLE drafter that drafts a chain.
+
+        Args:
+            model: "pair" or "smollm2".
+            version: EAGLE's version.
+            whole: Whether the draft may use the target's whole vocabulary instead of the frequent
+                tokens.
+        """
         target, gamma = self.target(model), self.plan(model).gamma
-        made = EagleDrafter.from_pretrained(target, version, draft=gamma)
+        drafter = EagleDrafter.from_pretrained(target, version, draft=gamma)
         if not whole:
-            return made
-        head = copy.deepcopy(made.head)
+            return drafter
+        head = copy.deepcopy(drafter.head)
         head.ids = torch.arange(target.vocab_size)
         return EagleDrafter(target, head, gamma)
 
     def ours(self, model: str) -> dict[str, Decode]:
+        """Return this library's methods.
+
+        Args:
+            model: "pair" or "smollm2".
+        """
         plan = self.plan(model)
         drafters = {"plain": None, "eagle": self.eagle(model)}
         if model == "pair":
@@ -434,6 +563,11 @@ class Bench:
         return {name: ours(target, drafter, plan.new_tokens) for name, drafter in drafters.items()}
 
     def transformers(self, model: str) -> dict[str, Decode]:
+        """Return transformers' methods.
+
+        Args:
+            model: "pair" or "smollm2".
+        """
         plan = self.plan(model)
         assisted = HuggingFace(SHIPPED, "float32", plan.gamma)
         lookup = HuggingFaceLookup(SHIPPED / "target", "float32", plan.gamma, None, 4)
@@ -444,7 +578,11 @@ class Bench:
         }
 
     def speculations(self, model: str) -> dict[str, dict | None]:
-        """What vLLM is told, by the name of what it then does; the heads are exported for it."""
+        """Return vLLM's configurations by method, after exporting the heads for it.
+
+        Args:
+            model: "pair" or "smollm2".
+        """
         folders = {"draft_model": str(SHIPPED / "draft")} if model == "pair" else {}
         for method, version in {"eagle": 1, "eagle3": 3}.items():
             if model == "pair" or version == 1:
@@ -452,40 +590,56 @@ class Bench:
                 head = self.eagle(model, version).head
                 export(folder, head, self.target(model), torch.float32)
                 folders[method] = str(folder)
-        given = [folder for folder in self.options.folders if folder.model == model]
-        folders |= {folder.method: str(folder.path) for folder in given}
-        made = speculations(self.plan(model).gamma, folders)
-        return made if model == "pair" else {name: made[name] for name in folders}
+        exported = [folder for folder in self.options.folders if folder.model == model]
+        folders |= {folder.method: str(folder.path) for folder in exported}
+        configs = speculations(self.plan(model).gamma, folders)
+        return configs if model == "pair" else {name: configs[name] for name in folders}
 
     def vllm(self, model: str, *methods: str) -> dict[str, Decode]:
-        """methods: these alone; none: all but lookup, whose threads take time while others run.
-        Methods that vLLM refuses are noted in `refused`, and left out.
+        """Return vLLM's methods. Methods that vLLM rejects are recorded in `refused` and left out.
+
+        Args:
+            model: "pair" or "smollm2".
+            methods: Names of the only methods to run. By default all run except lookup, whose
+                threads use processor time while other methods run.
         """
         plan = self.plan(model)
         decoders = {}
-        for name, how in self.speculations(model).items():
+        for name, config in self.speculations(model).items():
             if name not in methods if methods else name == "lookup":
                 continue
             ask = {"new_tokens": plan.new_tokens}
             try:
-                worker = self.vllm_worker(model, name, how)
+                worker = self.vllm_worker(model, name, config)
                 worker.ask(ask | {"prompts": plan.prompts[:1]})
-            except Refused as error:
+            except EngineError as error:
                 self.refused[f"vllm {model} {name}"] = str(error)
             else:
                 decoders[name] = lambda rows, w=worker: w.ask(ask | {"prompts": rows})
         return decoders
 
-    def vllm_worker(self, model: str, name: str, how: dict | None) -> Worker:
+    def vllm_worker(self, model: str, name: str, config: dict | None) -> Worker:
+        """Start a process with vLLM.
+
+        Args:
+            model: "pair" or "smollm2".
+            name: Name of the method.
+            config: `speculative_config`, or None.
+        """
         folder = SHIPPED / "target" if model == "pair" else smollm2_folder()
         log = self.work / f"vllm-{model}-{name}.log"
         worker = self.open.enter_context(Worker([VLLM, HERE / "engine_vllm.py"], log))
         slots = max(self.plan(model).batches)
-        job = {"target": str(folder), "dtype": "float32", "slots": slots, "speculative": how}
+        job = {"target": str(folder), "dtype": "float32", "slots": slots, "speculative": config}
         self.versions["vllm"] = worker.ask(job)["version"]
         return worker
 
     def llama(self, model: str) -> dict[str, Decode]:
+        """Return llama.cpp's methods.
+
+        Args:
+            model: "pair" or "smollm2".
+        """
         plan = self.plan(model)
         methods = ["plain", "lookup"]
         job = {"target": str(smollm2_folder() / GGUF), "draft": None}
@@ -500,8 +654,8 @@ class Bench:
             methods.append("draft_model")
         command = ["node", HERE / "engine_llama.mjs", LLAMA]
         worker = self.open.enter_context(Worker(command, self.work / f"llama-{model}.log"))
-        said = worker.ask(job | {"slots": max(plan.batches), "threads": 1})
-        self.versions |= {"node-llama-cpp": said["version"], "llama.cpp": said["build"]}
+        answer = worker.ask(job | {"slots": max(plan.batches), "threads": 1})
+        self.versions |= {"node-llama-cpp": answer["version"], "llama.cpp": answer["build"]}
         ask = {"new_tokens": plan.new_tokens, "gamma": plan.gamma}
 
         def decode(name: str, rows: list[list[int]]) -> dict:
@@ -510,7 +664,7 @@ class Bench:
         return {name: partial(decode, name) for name in methods}
 
     def load(self) -> dict:
-        """vLLM under a load, beside the simulator: plain and with the small model."""
+        """Measure vLLM under load, plain and with the draft model, and compare the simulator."""
         how = self.speculations("pair")
         workers = {
             name: self.vllm_worker("pair", name, how[name]) for name in ("plain", "draft_model")
@@ -534,26 +688,39 @@ PARTS = {
 
 
 def part(bench: Bench, name: str) -> dict:
-    """{"found", "refused", "versions", "state"}."""
+    """Measure one part.
+
+    Args:
+        bench: Models and engines.
+        name: Key of PARTS.
+
+    Returns:
+        {"found", "refused", "versions", "state"}.
+    """
     state = {"start": timing.machine_state()}
     with bench.open:
         if name == "load":
-            found = bench.load()
+            result = bench.load()
         else:
             _, model, *methods = name.split()
-            found = measure(PARTS[name](bench, model, *methods), bench.plan(model))
+            result = measure(PARTS[name](bench, model, *methods), bench.plan(model))
     state["end"] = timing.machine_state()
-    return {"found": found, "refused": bench.refused, "versions": bench.versions, "state": state}
+    return {"found": result, "refused": bench.refused, "versions": bench.versions, "state": state}
 
 
-def gathered(bench: Bench, rows: dict[str, dict]) -> dict:
-    """The recording's data from the parts: {model: {engine: {method: entry}}} and the rest."""
-    made: dict = {"engines": {}, "refused": {}, "state": {}}
+def gather(bench: Bench, rows: dict[str, dict]) -> dict:
+    """Combine the parts into the data of the recording.
+
+    Args:
+        bench: Models and engines.
+        rows: Result of each part.
+    """
+    data: dict = {"engines": {}, "refused": {}, "state": {}}
     for name, row in rows.items():
-        made["refused"] |= row["refused"]
-        made["state"][name] = row["state"]
+        data["refused"] |= row["refused"]
+        data["state"][name] = row["state"]
         if name == "load":
-            made["load"] = row["found"]
+            data["load"] = row["found"]
             continue
         engine, model, *_ = name.split()
         plan = bench.plan(model)
@@ -561,34 +728,44 @@ def gathered(bench: Bench, rows: dict[str, dict]) -> dict:
         gap = partial(top_gap, bench.target(model), plan.prompts, texts)
         plain = row["found"].get("plain")
         entries = {
-            method: entry(found, plain or found, texts, gap, plan.least)
-            for method, found in row["found"].items()
+            method: entry(result, plain or result, texts, gap, plan.least)
+            for method, result in row["found"].items()
         }
-        engines = made["engines"].setdefault(model, {})
+        engines = data["engines"].setdefault(model, {})
         engines[engine] = entries | engines.get(engine, {})
-    return made
+    return data
 
 
-# The command line ----------------------------------------------------------------------------------
+# The command line ---------------------------------------------------------------------------------
 
 
 def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = parser_for("benchmarks.engines", __doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
     parser.add_argument("--new-tokens", type=int, default=24)
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--chats", type=int, default=6, help="prompts for SmolLM2")
+    parser.add_argument("--chats", type=int, default=6, help="number of prompts for SmolLM2")
     parser.add_argument("--folders", nargs="+", default=[], metavar="MODEL:METHOD=DIR")
-    default = f"results/engines-{results.slug(results.machine_name())}.json"
+    default = f"results/engines-{stamps.slug(stamps.machine_name())}.json"
     parser.add_argument("--out", type=Path, default=Path(default))
     parser.add_argument("--work", type=Path, default=Path(".work/engines"))
     return parser
 
 
 def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callable = part) -> Path:
-    """The command line; returns the recording's path. make, run: what is measured, and how."""
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None reads those of this process.
+        make: Function from the options to a Bench.
+        run: Function that measures a part.
+
+    Returns:
+        Path of the recording.
+    """
     parser = command_line()
     options = parser.parse_args(arguments)
     numbers = (options.new_tokens, options.gamma, options.turns, options.chats, *options.batches)
@@ -599,26 +776,27 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
     except ValueError as error:
         parser.error(f"--folders {error}")
     if run is part and not (VLLM.exists() and LLAMA.exists()):
-        parser.error(".engines/vllm or .engines/llama is missing: run make engines first")
+        parser.error(".engines/vllm or .engines/llama is missing: run `make engines` first")
     logging.set_verbosity_error()
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
     names = ("new_tokens", "gamma", "batches", "turns", "chats")
-    asked = {name: getattr(options, name) for name in names}
-    asked["folders"] = [*map(str, options.folders)]
+    settings = {name: getattr(options, name) for name in names}
+    settings["folders"] = [*map(str, options.folders)]
     try:
-        kept = Kept(
-            options.work / f"{options.out.stem}.jsonl", asked | {"machine": results.machine_name()}
+        progress = Progress(
+            options.work / f"{options.out.stem}.jsonl",
+            settings | {"machine": stamps.machine_name()},
         )
     except ValueError as error:
         parser.error(str(error))
     for name in options.parts:
-        if kept.find({"part": name}) is None:
-            kept.add({"part": name} | run(make(options), name))
+        if progress.find({"part": name}) is None:
+            progress.add({"part": name} | run(make(options), name))
             print(f"done: {name}", flush=True)
-    rows = {name: row for name in PARTS if (row := kept.find({"part": name}))}
+    rows = {name: row for name in PARTS if (row := progress.find({"part": name}))}
     versions = {key: text for row in rows.values() for key, text in row["versions"].items()}
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "the same models in this library and in real engines, greedy, one thread each",
         typed(parser, arguments),
     )
@@ -627,9 +805,9 @@ def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callab
         "the machine was shared with other jobs, see state: tokens a second of the processor are"
         " what to read, and only ratios within one engine"
     )
-    record = asked | {"threads": 1, "note": note} | gathered(make(options), rows)
+    record = settings | {"threads": 1, "note": note} | gather(make(options), rows)
     record["switches"] = switches(options.gamma, [each.method for each in options.folders])
-    path = results.save(options.out, stamp, record)
+    path = stamps.save(options.out, stamp, record)
     print(f"written to {path}")
     return path
 

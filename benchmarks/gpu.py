@@ -1,14 +1,14 @@
-"""A GPU (or any device) measured step by step: what is captured, passes, a pair trained on the spot,
-rounds, a map, the scoreboard.
+"""Measure a GPU (or any device) step by step: graphs, passes, a trained pair, rounds, a scoreboard.
 
-    python -m benchmarks.gpu                        # at most nine minutes; again, until nothing is left
-    python -m benchmarks.gpu --device cpu --tiny    # the whole plan in tiny shapes, to see that it runs
+    python -m benchmarks.gpu                        # at most nine minutes; repeat until all is done
+    python -m benchmarks.gpu --device cpu --tiny    # the whole plan in tiny shapes, as a check
     python -m benchmarks.gpu --only kernels         # one step, in this process
 
-Each step runs in a process of its own (one that fails, or a profiler, touches no other) and writes
-results/gpu-<machine>-<step>.json before the next begins. A step that is recorded is not measured
-again: delete its file for that. What cannot run here, or no longer fits into the time, is skipped,
-and why is printed. Nothing is asserted: figures are printed and recorded.
+Each step runs in a separate process, so a failing step or a profiler affects no other step. A step
+writes results/gpu-<machine>-<step>.json before the next step starts. A recorded step is not
+measured again; delete its file to repeat it. A step that cannot run here, or that no longer fits
+into the time, is skipped, and the reason is printed. The script asserts nothing: it prints and
+records.
 """
 
 import argparse
@@ -26,24 +26,30 @@ from rich.console import Console
 from rich.table import Table
 from transformers.utils import logging
 
-from specdec_lite import memory, results, timing
+from specdec_book.viz import gpu_report
+from specdec_lite import memory, timing
 from specdec_lite.loading.memory import MARGIN, native_size
 from specdec_lite.loading.smollm2 import cache_folder
-from specdec_lite.viz import gpu_report
+from specdec_lite.measure import stamps
 
 from . import gpu_parts as parts
 from .command import parser_for
 from .gpu_parts import FULL, ROOT, TINY, Bench, Scale
 
 PIECE, ALL = 540.0, 1800.0
-"""Seconds that one call may take, and all calls together."""
+"""Seconds that one call may take, and that all calls may take together."""
 
 
-# What a step needs in the device's memory -----------------------------------------------------------
+# What a step needs in the device's memory ---------------------------------------------------------
 
 
 def small(scale: Scale, dtype: torch.dtype) -> int:
-    """The pair's shapes, in two formats, twice, with caches."""
+    """Return the bytes of the pair's shapes with caches, twice, in two formats.
+
+    Args:
+        scale: Sizes of everything.
+        dtype: Dtype of the models.
+    """
     return sum(
         4 * native_size(config).bytes(torch.float32, scale.capacity)
         for config in (scale.target, scale.draft)
@@ -51,37 +57,60 @@ def small(scale: Scale, dtype: torch.dtype) -> int:
 
 
 def trained(scale: Scale, dtype: torch.dtype) -> int:
-    """Weights, gradients, two moments and a copy in float32; what every layer keeps for the way
-    back, some forty numbers of two bytes for each of a token's.
+    """Return the bytes that training the target needs, in float32.
+
+    They are weights, gradients, two moments, a copy, and the activations saved for the backward
+    pass: about forty two-byte numbers per layer for each feature of a token.
+
+    Args:
+        scale: Sizes of everything.
+        dtype: Dtype of the models.
     """
-    kept = 80 * scale.target.num_layers * scale.target.hidden_size * scale.rows * scale.window
-    return 20 * native_size(scale.target).parameters + kept
+    activations = (
+        80 * scale.target.num_layers * scale.target.hidden_size * scale.rows * scale.window
+    )
+    return 20 * native_size(scale.target).parameters + activations
 
 
 def shape(name: str) -> Callable[[Scale, torch.dtype], int]:
-    """A model with random weights, a growing and a fixed cache, and two copied arrays."""
+    """Return the function for the bytes of one model, two caches and two copied arrays.
+
+    Args:
+        name: Key of `Scale.random`.
+    """
     return lambda scale, dtype: (
         native_size(scale.random[name]).bytes(dtype, 3 * scale.capacity) + 2 * scale.copied
     )
 
 
 def rows_of(context: Callable[[Scale], int]) -> Callable[[Scale, torch.dtype], int]:
-    """The target, and two caches of the largest batch."""
+    """Return the function for the bytes of the target and two caches of the largest batch.
+
+    Args:
+        context: Function from the sizes to the context length in tokens.
+    """
     return lambda scale, dtype: native_size(scale.target).bytes(
         dtype, 2 * max(scale.batches) * context(scale)
     )
 
 
 def deep(scale: Scale, dtype: torch.dtype) -> int:
+    """Return the bytes of the shapes in `Scale.deep`, each with two caches.
+
+    Args:
+        scale: Sizes of everything.
+        dtype: Dtype of the models.
+    """
     return sum(
         native_size(config).bytes(dtype, 2 * scale.capacity) for config in scale.deep.values()
     )
 
 
-# What cannot run here ------------------------------------------------------------------------------
+# What cannot run here -----------------------------------------------------------------------------
 
 
 def no_smollm2(bench: Bench) -> str | None:
+    """Return why SmolLM2 cannot be trained here, or None."""
     if bench.scale.is_tiny:
         return "there is no tiny shape of it"
     if (cache_folder() / "smollm2").is_dir():
@@ -90,6 +119,7 @@ def no_smollm2(bench: Bench) -> str | None:
 
 
 def no_scoreboard(bench: Bench) -> str | None:
+    """Return why the scoreboard cannot run here, or None."""
     spec = importlib.util.find_spec("benchmarks.scoreboard")
     if spec is None:
         return "there is no benchmarks.scoreboard yet"
@@ -99,29 +129,36 @@ def no_scoreboard(bench: Bench) -> str | None:
 
 
 def no_tests(bench: Bench) -> str | None:
-    there = importlib.util.find_spec("pytest") and (ROOT / "tests" / "gpu").is_dir()
-    return None if there else "the tests, or pytest, are not installed here"
+    """Return why the tests cannot run here, or None."""
+    has_tests = importlib.util.find_spec("pytest") and (ROOT / "tests" / "gpu").is_dir()
+    return None if has_tests else "the tests, or pytest, are not installed here"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """run: measures. seconds: the most that it may take. needs: bytes on the device, by scale and
-    dtype. after: steps whose outcome it reads. lacks: why it cannot run here, None where it can.
+    """One step of the plan.
+
+    Attributes:
+        run: Function that measures.
+        seconds: Longest time that the step may take.
+        needs: Function from sizes and dtype to bytes of device memory.
+        after: Names of the steps whose outcome this step reads.
+        obstacle: Function that returns why the step cannot run here, or None.
     """
 
     run: Callable[[Bench], dict]
     seconds: float
     needs: Callable[[Scale, torch.dtype], int] = small
     after: tuple[str, ...] = ()
-    lacks: Callable[[Bench], str | None] = lambda bench: None
+    obstacle: Callable[[Bench], str | None] = lambda bench: None
 
 
 PAIR = ("train-target", "train-draft")
 STEPS = {
-    "captured": Step(parts.captured, 100),
-    "tests": Step(parts.tests, 150, lacks=no_tests),
+    "captured": Step(parts.compare_captured, 100),
+    "tests": Step(parts.tests, 150, obstacle=no_tests),
     "first-steps": Step(parts.first_steps, 120),
-    "kernels": Step(parts.launches, 60),
+    "kernels": Step(parts.record_launches, 60),
     "passes-0.1b": Step(parts.passes("0.1 B"), 60, shape("0.1 B")),
     "passes-1b": Step(parts.passes("1 B"), 60, shape("1 B")),
     "passes-7b": Step(parts.passes("7 B"), 90, shape("7 B")),
@@ -133,16 +170,93 @@ STEPS = {
     "footprint": Step(parts.footprint, 30, after=PAIR),
     "depth": Step(parts.depth, 60, deep),
     "batches": Step(parts.batches, 60, rows_of(lambda scale: scale.capacity)),
-    "smollm2": Step(parts.longer, 480, lacks=no_smollm2),
+    "smollm2": Step(parts.train_longer, 480, obstacle=no_smollm2),
     "grid": Step(parts.grid, 240, rows_of(lambda scale: max(scale.contexts))),
-    "scoreboard": Step(parts.scoreboard, 480, lacks=no_scoreboard),
+    "scoreboard": Step(parts.scoreboard, 480, obstacle=no_scoreboard),
 }
-"""In the order in which they run."""
+"""The steps in the order in which they run."""
+WHAT = {
+    "captured": (
+        "Logits of static passes (on a GPU: captured graphs) against growing ones, for every "
+        "size,float32 and the chosen dtype, each kind of attention, before and after a dtype "
+        "round trip"
+    ),
+    "tests": (
+        "The tests that need a GPU (captured graphs, drafting on the device, timing), in a "
+        "process oftheir own"
+    ),
+    "first-steps": (
+        "Seconds of the first eager decode steps, one by one: where attention builds a plan "
+        "for everynew length, each of them shows it"
+    ),
+    "kernels": (
+        "A pass of the draft, and a whole draft, operation by operation: as the host calls "
+        "them, andas a GPU runs its kernels; and which kernels attention runs"
+    ),
+    "passes-0.1b": (
+        "Random weights: T(k), trees, and the share of the copy bandwidth that reading "
+        "weights,    keys and values reaches"
+    ),
+    "passes-1b": (
+        "Random weights: T(k), trees, and the share of the copy bandwidth that reading "
+        "weights,    keys and values reaches"
+    ),
+    "passes-7b": (
+        "Random weights: T(k), trees, and the share of the copy bandwidth that reading "
+        "weights,    keys and values reaches"
+    ),
+    "train-target": "Train the target; as many steps as the seconds allow, by a probe",
+    "train-draft": "Train the draft and distil the trained target into it",
+    "losslessness": (
+        "Where speculative greedy text first leaves the plain one, with the gap of the two "
+        "logitsthere, by dtype and mode"
+    ),
+    "greedy": (
+        "Tokens per second of every contender, in paired turns of random order; α, τ; what "
+        "the    formulas predict from passes alone and from the very rounds that decoded"
+    ),
+    "sampled": (
+        "Tokens per second of every contender, in paired turns of random order; α, τ; what "
+        "the    formulas predict from passes alone and from the very rounds that decoded"
+    ),
+    "footprint": (
+        "What the draft adds: bytes of its weights and of its cache; and seconds to the "
+        "first token,with it and without"
+    ),
+    "depth": (
+        "Random weights: the c of a shallow and of a narrow, deep draft with like "
+        "parameters; what apublished acceptance (÷ drafted, γ = 2) would then give"
+    ),
+    "batches": (
+        "Seconds of passes over one and over γ + 1 tokens of the target's shape, by batch size"
+    ),
+    "smollm2": (
+        "SmolLM2's head trained ten times as long as the one that ships, both judged on "
+        "held-out text"
+    ),
+    "grid": (
+        "Random weights in the shapes of the pair: passes for every batch size and context, "
+        "from whicha map γ × batch × context follows at any α"
+    ),
+    "scoreboard": "Every drafter under every rule, as `benchmarks",
+}
+"""What the recording of each step says that it contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was asked for: the command line's options, and what follows from them."""
+    """The options of the command line, and the paths that follow from them.
+
+    Attributes:
+        device: PyTorch's name of the device.
+        dtype: PyTorch's name of the dtype.
+        tiny: Whether to measure tiny shapes only.
+        out: Folder of the recordings.
+        work: Folder of the pair and the checkpoints.
+        piece: Seconds that this call may take.
+        total: Seconds that all calls may take.
+        together: Whether all steps run in this process.
+    """
 
     device: str
     dtype: str
@@ -155,34 +269,44 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """The recordings' name without the step: none takes another's place."""
-        machine = results.slug(timing.machine_name(self.device))
+        """The name of the recordings without the step, unique for machine, dtype and size."""
+        machine = stamps.slug(timing.machine_name(self.device))
         return (
             f"gpu-{machine}" + f"-{self.dtype}" * (self.dtype != "bfloat16") + "-tiny" * self.tiny
         )
 
     @property
     def folder(self) -> Path:
-        """Where the pair, checkpoints and the ledger lie."""
+        """The folder of the pair, the checkpoints and the ledger."""
         return self.work / self.kind
 
     def record(self, step: str) -> Path:
+        """Return the path of the recording of a step."""
         return self.out / f"{self.kind}-{step}.json"
 
     def bench(self, seconds: float = float("inf")) -> Bench:
-        """until: four fifths of the seconds, so that what has begun can end."""
+        """Return the bench of this plan.
+
+        Args:
+            seconds: Time for the step. Paired turns end after four fifths of it, so that a started
+                sweep can finish.
+        """
         scale = TINY if self.tiny else FULL
         until = perf_counter() + 0.8 * seconds
         return Bench(self.device, self.dtype, scale, self.folder, until)
 
-    def words(self) -> list[str]:
-        """The options that measure the same."""
+    def options(self) -> list[str]:
+        """Return the command-line options that repeat this measurement."""
         options = ["--device", self.device, "--dtype", self.dtype, *["--tiny"] * self.tiny]
         return [*options, "--out", str(self.out), "--work", str(self.work)]
 
 
 class Ledger:
-    """Seconds that steps have taken, those of earlier calls too, whatever came of them."""
+    """The seconds that all steps have taken, including those of earlier calls.
+
+    Args:
+        path: File with one line of JSON per attempt.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -190,6 +314,13 @@ class Ledger:
         self.spent = sum(json.loads(line)["seconds"] for line in lines)
 
     def add(self, step: str, seconds: float, outcome: str) -> None:
+        """Append one attempt.
+
+        Args:
+            step: Name of the step.
+            seconds: Time that it took.
+            outcome: "recorded", or why nothing was recorded.
+        """
         self.spent += seconds
         self.path.parent.mkdir(parents=True, exist_ok=True)
         row = {"step": step, "seconds": round(seconds, 1), "outcome": outcome}
@@ -198,13 +329,19 @@ class Ledger:
 
 
 def obstacle(name: str, plan: Plan, left: float) -> str | None:
-    """Why a step is skipped. left: seconds of this call, or of all."""
+    """Return why a step is skipped, or None.
+
+    Args:
+        name: Name of the step.
+        plan: Options.
+        left: Remaining seconds of this call or of all calls.
+    """
     step, bench = STEPS[name], plan.bench()
     missing = [other for other in step.after if not plan.record(other).exists()]
     if missing:
         return f"it needs {', '.join(missing)}"
-    if lacks := step.lacks(bench):
-        return lacks
+    if reason := step.obstacle(bench):
+        return reason
     if torch.device(plan.device).type == "cuda":
         needed = MARGIN * step.needs(bench.scale, parts.torch_dtype(plan.dtype))
         free = memory.free_bytes(plan.device)
@@ -216,17 +353,25 @@ def obstacle(name: str, plan: Plan, left: float) -> str | None:
 
 
 def measure(name: str, plan: Plan) -> Path:
-    """Run one step in this process, and write its recording."""
+    """Run one step in this process and write its recording.
+
+    Args:
+        name: Name of the step.
+        plan: Options.
+
+    Returns:
+        Path of the recording.
+    """
     plan.folder.mkdir(parents=True, exist_ok=True)
     bench = plan.bench(STEPS[name].seconds)
     state, began = {"start": timing.machine_state(plan.device)}, perf_counter()
-    found = STEPS[name].run(bench)
+    result = STEPS[name].run(bench)
     seconds = perf_counter() - began
     state["end"] = timing.machine_state(plan.device)
-    what = f"{name}: {(STEPS[name].run.__doc__ or '').split('.')[0]}".replace("\n    ", "")
+    what = f"{name}: {WHAT[name]}"
     if plan.tiny:
         what += "; in tiny shapes, to see that it runs"
-    command = " ".join(["python -m benchmarks.gpu --only", name, *plan.words()[: 4 + plan.tiny]])
+    command = " ".join(["python -m benchmarks.gpu --only", name, *plan.options()[: 4 + plan.tiny]])
     about = {
         "step": name,
         "dtype": plan.dtype,
@@ -235,29 +380,45 @@ def measure(name: str, plan: Plan) -> Path:
         "seconds": seconds,
         "state": state,
     }
-    stamped = results.stamp(what, command, plan.device)
-    return results.save(plan.record(name), stamped, about | found)
+    stamp = stamps.stamp(what, command, plan.device)
+    return stamps.save(plan.record(name), stamp, about | result)
 
 
 def attempt(name: str, plan: Plan, seconds: float) -> str | None:
-    """Run a step; why nothing was recorded, or None."""
+    """Run one step, and return why nothing was recorded, or None.
+
+    Args:
+        name: Name of the step.
+        plan: Options.
+        seconds: Time after which the step's process is stopped.
+    """
     if plan.together:
         measure(name, plan)
         return None
-    command = [sys.executable, "-m", "benchmarks.gpu", "--only", name, *plan.words()]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--only", name, *plan.options()]
     log = plan.folder / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
         try:
-            ended = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=seconds)
+            process = subprocess.run(command, cwd=ROOT, stdout=file, stderr=file, timeout=seconds)
         except subprocess.TimeoutExpired:
-            return f"stopped after {seconds:.0f} s; what it had kept is used by the next call"
+            return f"stopped after {seconds:.0f} s; the next call resumes from its checkpoints"
     lines = log.read_text(encoding="utf-8").strip().splitlines()
-    return f"failed: {lines[-1] if lines else 'no word'} (see {log})" if ended.returncode else None
+    return (
+        f"failed: {lines[-1] if lines else 'no output'} (see {log})" if process.returncode else None
+    )
 
 
-def go(plan: Plan, console: Console) -> dict[str, str]:
-    """Run the steps that are not recorded yet; {step: why not} of those that are not now."""
+def run_steps(plan: Plan, console: Console) -> dict[str, str]:
+    """Run the steps that are not recorded yet.
+
+    Args:
+        plan: Options.
+        console: Where progress is printed.
+
+    Returns:
+        {step: reason} of the steps that were skipped.
+    """
     began, skipped = perf_counter(), {}
     ledger = Ledger(plan.folder / "ledger.jsonl")
     for name, step in STEPS.items():
@@ -277,10 +438,15 @@ def go(plan: Plan, console: Console) -> dict[str, str]:
 
 
 def show(plan: Plan, console: Console) -> None:
-    """What is recorded, as the chapter shows it."""
-    there = {name: plan.record(name) for name in STEPS if plan.record(name).exists()}
-    found = {name: json.loads(path.read_text("utf-8")) for name, path in there.items()}
-    for title, header, lines in gpu_report.tables(found):
+    """Print the recordings as tables, as the chapter does.
+
+    Args:
+        plan: Options.
+        console: Where the tables are printed.
+    """
+    paths = {name: plan.record(name) for name in STEPS if plan.record(name).exists()}
+    records = {name: json.loads(path.read_text("utf-8")) for name, path in paths.items()}
+    for title, header, lines in gpu_report.tables(records):
         table = Table(title=title)
         for column in header:
             table.add_column(column)
@@ -289,35 +455,46 @@ def show(plan: Plan, console: Console) -> None:
         console.print(table)
 
 
-def options() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = parser_for("benchmarks.gpu", __doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument(
         "--dtype",
         default="auto",
         choices=("auto", "bfloat16", "float16", "float32"),
-        help="auto: bfloat16, and float16 on a card that does not compute in it, such as a T4",
+        help="auto: bfloat16, or float16 on a GPU without bfloat16, such as a T4",
     )
     parser.add_argument(
-        "--tiny",
-        action="store_true",
-        help="tiny shapes: to see that it runs, not what a device can do",
+        "--tiny", action="store_true", help="use tiny shapes, to check that the code runs"
     )
     parser.add_argument("--only", choices=STEPS, help="run this step alone, in this process")
     parser.add_argument(
-        "--together", action="store_true", help="all steps in this process, without time limits"
+        "--together", action="store_true", help="run all steps in this process, without time limits"
     )
-    parser.add_argument("--out", type=Path, default=ROOT / "results", help="of the recordings")
     parser.add_argument(
-        "--work", type=Path, default=ROOT / ".work" / "gpu", help="of the pair and the checkpoints"
+        "--out", type=Path, default=ROOT / "results", help="folder of the recordings"
     )
-    parser.add_argument("--piece", type=float, default=PIECE, help="seconds of this call")
-    parser.add_argument("--total", type=float, default=ALL, help="seconds of all calls together")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=ROOT / ".work" / "gpu",
+        help="folder of the pair and the checkpoints",
+    )
+    parser.add_argument(
+        "--piece", type=float, default=PIECE, help="seconds that this call may take"
+    )
+    parser.add_argument("--total", type=float, default=ALL, help="seconds that all calls may take")
     return parser
 
 
 def unfit(device: str, dtype: str) -> str | None:
-    """Why this machine cannot run what was chosen: said before anything is measured."""
+    """Return why this machine cannot run the chosen options, or None.
+
+    Args:
+        device: PyTorch's name of the device.
+        dtype: PyTorch's name of the dtype, or "auto".
+    """
     if device.startswith("cuda") and not torch.cuda.is_available():
         return (
             "--device cuda: PyTorch sees no CUDA device here; with --device cpu --tiny the script"
@@ -329,25 +506,28 @@ def unfit(device: str, dtype: str) -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, str]:
-    """The command line; {step: why not} of the steps that are not recorded."""
-    parser = options()
-    chosen = parser.parse_args(arguments)
-    refused = unfit(chosen.device, chosen.dtype)
-    if refused:
-        parser.error(refused)
+    """Run the command line.
+
+    Returns:
+        {step: reason} of the steps that were skipped.
+    """
+    parser = command_line()
+    options = parser.parse_args(arguments)
+    if reason := unfit(options.device, options.dtype):
+        parser.error(reason)
     logging.set_verbosity_error()
     console = Console(width=150)
-    if chosen.dtype == "auto":
-        chosen.dtype = "bfloat16" if memory.has_bfloat16(chosen.device) else "float16"
-        if chosen.dtype == "float16":
+    if options.dtype == "auto":
+        options.dtype = "bfloat16" if memory.has_bfloat16(options.device) else "float16"
+        if options.dtype == "float16":
             console.print("float16: this card does not compute in bfloat16")
-    only = chosen.__dict__.pop("only")
-    chosen.out, chosen.work = chosen.out.resolve(), chosen.work.resolve()
-    plan = Plan(**vars(chosen))
+    only = options.__dict__.pop("only")
+    options.out, options.work = options.out.resolve(), options.work.resolve()
+    plan = Plan(**vars(options))
     if only:
         console.print(f"written to {measure(only, plan)}")
         return {}
-    skipped = go(plan, console)
+    skipped = run_steps(plan, console)
     show(plan, console)
     ran = sum(plan.record(name).exists() for name in STEPS)
     console.print(f"{ran} of {len(STEPS)} steps are recorded in {plan.out}/{plan.kind}-*.json")

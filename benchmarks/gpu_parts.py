@@ -1,9 +1,8 @@
-"""The measurements of `benchmarks.gpu`, one function each: `(bench) -> dict` of plain numbers.
+"""Measure one aspect of a device per function: `(bench) -> dict` of plain numbers.
 
-What lives here: what is measured and how. What does not: the order, the clock, the records and the
-table (`gpu`). Random weights stand in where only shapes matter, and are called so; α comes from the
-pair that was trained, never from elsewhere. Attention runs without cuDNN, as the library has it
-(`transformer.steady_attention`), except where a row says otherwise.
+`gpu` runs these functions as its steps. Where only shapes matter, a model has random weights, and
+its recording says so; α always comes from the pair trained here. Attention runs without cuDNN, as
+in the library (`transformer.steady_attention`), unless a row states another kernel.
 """
 
 import gc
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from specdec_book.recordings import published
 from specdec_lite import (
     CausalLM,
     TokenTree,
@@ -46,31 +46,30 @@ from specdec_lite.loading.pairs import SHIPPED, Pair, save_model
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import SHIPPED as WEIGHTS
 from specdec_lite.measure.intervals import ratio
-from specdec_lite.measure.results import published
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.training import (
     Plan,
     distillation_loss,
-    initialise,
+    initialize,
     next_token_loss,
     prepare,
     tokenize,
     train,
 )
-from specdec_lite.training.eagle import smollm2_texts
+from specdec_lite.training.head_texts import smollm2_texts
 
 from .hugging_face import HuggingFace
 from .speed import Contender, ours, take_turns, theirs
 
 COMPILED = "hf compiled"
-"""Transformers' compiler may lack what it needs (a C compiler, Triton): then its name is recorded
-with the error."""
+"""Name of Transformers' compiled decoding. The recording contains the error if compilation fails, for
+example without a C compiler or Triton."""
 ROOT = Path(__file__).resolve().parents[1]
 BATCH = 8
-"""Texts a step, of a head."""
+"""Texts per training step of a head."""
 PASSES = ("eager", "static")
-"""Passes as the models make them, and passes of fixed shape, on a GPU captured as graphs."""
+"""Kinds of passes: ordinary, and of fixed shape. A GPU captures the second kind as graphs."""
 MODES = {
     "eager": ("eager", ModelDrafter, None),
     "eager, one read": ("eager", DeviceDrafter, on_device),
@@ -78,14 +77,37 @@ MODES = {
     "static": ("static", DeviceDrafter, on_device),
     "static, whole draft": ("static", CapturedDrafter, on_device),
 }
-"""Whole rounds: (the passes, the drafter, the rule), so that what each of the three gives is seen
-apart."""
+"""Modes of a whole round: (kind of pass, drafter, rule). The modes separate the three effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large everything is. random: shapes that are timed with random weights. seconds: of
-    training, for each of its two steps. grid: most batch sizes and contexts of the map.
+    """Sizes of everything that is measured.
+
+    Attributes:
+        target: Shape of the target that is trained.
+        draft: Shape of the draft that is trained.
+        random: Shapes that are timed with random weights, by name.
+        deep: Shapes of the comparison of a shallow with a deep, narrow draft, by name.
+        seconds: Training time of the target and of the draft.
+        steps: Largest number of training steps of the target, the draft and its distillation.
+        rows: Windows per training step.
+        window: Tokens per training window.
+        capacity: Tokens that a cache of fixed size can store.
+        gamma: Draft length.
+        ks: Tokens per timed chain pass.
+        trees: Nodes per timed tree pass.
+        batches: Batch sizes.
+        contexts: Context lengths in tokens, for the grid.
+        context: Context length in tokens, for everything else.
+        prompts: Number of evaluation prompts.
+        new_tokens: Tokens per generated text.
+        first: Number of first decode steps that are timed one by one.
+        repeats: Repetitions of a timed pass.
+        turns: Paired turns per setting.
+        copied: Bytes copied to measure the bandwidth.
+        budget: Seconds for each group of passes.
+        tests: Name of the only test to run; empty runs all of them.
     """
 
     target: TransformerConfig
@@ -114,13 +136,23 @@ class Scale:
 
     @property
     def is_tiny(self) -> bool:
+        """Whether these sizes only check that the code runs."""
         return self.copied < 1 << 30
 
 
 def llama(
     hidden: int, feed: int, layers: int, heads: int, vocabulary: int = 2048, tied: bool = True
 ) -> TransformerConfig:
-    """A Llama shape with as many key/value heads as query heads."""
+    """Return a Llama configuration with as many key/value heads as query heads.
+
+    Args:
+        hidden: Hidden size.
+        feed: Size of the MLP's inner layer.
+        layers: Number of blocks.
+        heads: Number of query heads.
+        vocabulary: Number of token ids.
+        tied: Whether the embedding and the output head share weights.
+    """
     return TransformerConfig(
         vocabulary,
         hidden,
@@ -175,14 +207,21 @@ TINY = Scale(
     turns=2,
     copied=1 << 20,
     budget=0.5,
-    tests="test_cuda_only_code_is_one_class",
+    tests="test_only_the_capture_class_needs_a_gpu",
 )
 
 
 @dataclass
 class Bench:
-    """Where and how large, and the models, made when they are first asked for. until: on
-    `perf_counter`, when what takes turns shall end.
+    """A device, the sizes to measure, and the models, which are built on first use.
+
+    Attributes:
+        device: PyTorch's name of the device.
+        dtype: PyTorch's name of the dtype.
+        scale: Sizes of everything.
+        work: Folder of the trained pair and of unfinished work.
+        until: Value of `perf_counter` at which paired turns shall end.
+        cache: Models built so far.
     """
 
     device: str
@@ -190,51 +229,66 @@ class Bench:
     scale: Scale
     work: Path
     until: float = float("inf")
-    made: dict = field(default_factory=dict)
+    cache: dict = field(default_factory=dict)
 
     @property
     def graphs(self) -> bool:
-        """Whether passes of fixed shape are captured here."""
+        """Whether passes of fixed shape are captured as CUDA graphs on this device."""
         return torch.device(self.device).type == "cuda"
 
     def pair(self, dtype: str) -> Pair:
-        """The pair trained on the spot, in a dtype."""
-        if dtype not in self.made:
-            self.made[dtype] = load_pair(
+        """Return the pair that was trained here.
+
+        Args:
+            dtype: PyTorch's name of the dtype.
+        """
+        if dtype not in self.cache:
+            self.cache[dtype] = load_pair(
                 self.work / "pair" / "target",
                 self.work / "pair" / "draft",
                 self.device,
                 dtype,
                 context=self.scale.capacity,
             )
-        return self.made[dtype]
+        return self.cache[dtype]
 
     def models(self, passes: str, dtype: str) -> tuple[CausalLM, CausalLM]:
-        """Target and draft, by how they make their passes."""
+        """Return the target and the draft.
+
+        Args:
+            passes: One of PASSES.
+            dtype: PyTorch's name of the dtype.
+        """
         pair, gamma = self.pair(dtype), self.scale.gamma
         if passes == "eager":
             return pair.target, pair.draft
-        if (passes, dtype) not in self.made:
-            self.made[passes, dtype] = (
+        if (passes, dtype) not in self.cache:
+            self.cache[passes, dtype] = (
                 StaticLM(pair.target, self.scale.capacity, (1, 2, gamma + 1)),
                 StaticLM(pair.draft, self.scale.capacity, (1, 2)),
             )
-        return self.made[passes, dtype]
+        return self.cache[passes, dtype]
 
     def method(self, mode: str, dtype: str) -> tuple[CausalLM, ModelDrafter, object]:
-        """Target, drafter and rule of one of the MODES."""
+        """Return the target, the drafter and the rule of a mode.
+
+        Args:
+            mode: One of MODES.
+            dtype: PyTorch's name of the dtype.
+        """
         passes, drafter, rule = MODES[mode]
         target, draft = self.models(passes, dtype)
         return target, drafter(draft, self.scale.gamma), rule
 
     @cached_property
     def prompts(self) -> list[Tensor]:
+        """The evaluation prompts as token ids, at most `scale.context` tokens each."""
         tokenizer = self.pair(self.dtype).tokenizer
         texts = [item["text"] for item in corpus.evaluation_prompts()["code"][: self.scale.prompts]]
         return [torch.tensor(tokenizer.encode(text))[-self.scale.context :] for text in texts]
 
     def attention(self) -> dict[str, Callable[[], AbstractContextManager]]:
-        """Ways to choose the attention kernel: the library's, and on a GPU cuDNN wherever it can."""
+        """Return the ways to choose the attention kernel: the library's and, on a GPU, cuDNN."""
         cudnn = lambda: sdpa_kernel([SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH])
         return {"the library's": nullcontext} | ({"cuDNN": cudnn} if self.graphs else {})
 
@@ -242,8 +296,14 @@ class Bench:
 def random_model(
     config: TransformerConfig, device: str, dtype: torch.dtype, std: float = 0.02
 ) -> CausalLM:
-    """A model whose weights mean nothing: for times, which depend on shapes alone. std: of its
-    weights; where logits are compared, wide enough that what a token sees matters.
+    """Return a model with random weights, for timings, which depend on shapes alone.
+
+    Args:
+        config: Shape of the model.
+        device: Where its weights are stored.
+        dtype: Dtype of the weights.
+        std: Standard deviation of the weights. Use a larger one where logits are compared, so that
+            the context influences them.
     """
     with torch.device("meta"):
         model = Transformer(config).to(dtype)
@@ -256,19 +316,24 @@ def random_model(
 
 
 def weight_bytes(model: CausalLM) -> int:
+    """Return the bytes of all weights of a model."""
     return sum(weight.nbytes for weight in model.model.parameters())
 
 
 def torch_dtype(name: str) -> torch.dtype:
+    """Return the PyTorch dtype of this name."""
     return getattr(torch, name)
 
 
-# 1. Is it right, and what runs? --------------------------------------------------------------------
+# 1. Correctness, and which kernels run ------------------------------------------------------------
 
 
-def captured(bench: Bench) -> dict:
-    """Logits of static passes (on a GPU: captured graphs) against growing ones, for every size,
-    float32 and the chosen dtype, each kind of attention, before and after a dtype round trip.
+def compare_captured(bench: Bench) -> dict:
+    """Compare the logits of passes of fixed shape with those of ordinary passes.
+
+    On a GPU the passes of fixed shape are captured graphs. The comparison covers every size,
+    float32 and the chosen dtype, each attention kernel, and the model before and after a dtype
+    round trip.
     """
     rows = []
     for dtype in dict.fromkeys(("float32", bench.dtype)):
@@ -283,12 +348,23 @@ def captured(bench: Bench) -> dict:
                         model.model.double()
                         model.model.to(torch_dtype(dtype))
                     about = {"dtype": dtype, "attention": name, "after": after}
-                    rows += [about | row for row in apart(model, static, sizes, bench.scale)]
+                    rows += [
+                        about | row for row in logit_differences(model, static, sizes, bench.scale)
+                    ]
     return {"weights": "random", "rows": rows}
 
 
-def apart(model: CausalLM, static: StaticLM, sizes: tuple[int, ...], scale: Scale) -> list[dict]:
-    """Largest difference of the logits by the length of a pass, chains and trees."""
+def logit_differences(
+    model: CausalLM, static: StaticLM, sizes: tuple[int, ...], scale: Scale
+) -> list[dict]:
+    """Return the largest difference of logits for each pass length, for chains and trees.
+
+    Args:
+        model: Model with ordinary passes.
+        static: The same model with passes of fixed shape.
+        sizes: Tokens per pass.
+        scale: Sizes; only the context length is used.
+    """
     text = torch.arange(scale.context, device=model.device) % model.vocab_size
     caches = [timing.prefilled(m, text) for m in (model, static)]
     rows = []
@@ -312,6 +388,7 @@ def apart(model: CausalLM, static: StaticLM, sizes: tuple[int, ...], scale: Scal
 
 
 def binary_tree(nodes: int) -> TokenTree:
+    """Return a binary tree with this number of nodes."""
     return TokenTree([1] * nodes, [-1 if node < 2 else node // 2 - 1 for node in range(nodes)])
 
 
@@ -319,18 +396,18 @@ GPU_TESTS = ("gpu/test_graphs", "gpu/test_on_device", "measure/test_timing_more"
 
 
 def tests(bench: Bench) -> dict:
-    """The tests that need a GPU (captured graphs, drafting on the device, timing), in a process of
-    their own.
-    """
+    """Run the tests that need a GPU in a separate process and count their outcomes."""
     files = [f"tests/{name}.py" for name in GPU_TESTS]
     chosen = [f"{files[0]}::{bench.scale.tests}"] if bench.scale.tests else files
     with TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         command = [sys.executable, "-m", "pytest", *options, *chosen]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if not report.exists():
-            raise RuntimeError(f"pytest did not begin: {(ran.stdout + ran.stderr).strip()[-300:]}")
+            raise RuntimeError(
+                f"pytest did not begin: {(process.stdout + process.stderr).strip()[-300:]}"
+            )
         cases = list(ElementTree.parse(report).iter("testcase"))
     outcome = {"passed": 0, "skipped": [], "failed": {}}
     for case in cases:
@@ -346,8 +423,9 @@ def tests(bench: Bench) -> dict:
 
 
 def first_steps(bench: Bench) -> dict:
-    """Seconds of the first eager decode steps, one by one: where attention builds a plan for every
-    new length, each of them shows it.
+    """Time the first eager decode steps one by one.
+
+    Where attention builds a plan for every new length, each of these steps contains that cost.
     """
     rows = []
     for name, kernels in bench.attention().items():
@@ -365,11 +443,11 @@ def first_steps(bench: Bench) -> dict:
     return {"weights": "random", "rows": rows}
 
 
-def launches(bench: Bench) -> dict:
-    """A pass of the draft, and a whole draft, operation by operation: as the host calls them, and
-    as a GPU runs its kernels; and which kernels attention runs.
+def record_launches(bench: Bench) -> dict:
+    """Record one draft pass and one whole draft, operation by operation.
 
-    operations: [kind, start, seconds] each.
+    The operations are recorded as the host calls them and as the GPU runs its kernels, with the
+    names of the attention kernels. Each entry of "operations" is [kind, start, seconds].
     """
     dtype, gamma = torch_dtype(bench.dtype), bench.scale.gamma
     plain = random_model(bench.scale.draft, bench.device, dtype)
@@ -388,27 +466,37 @@ def launches(bench: Bench) -> dict:
             if passes == mode:
                 jobs[f"{name}, {gamma} drafted"] = whole_draft(drafter(model, gamma), text, gamma)
         for name, job in jobs.items():
-            for lane, found in (("host", timeline.operations(job)), ("GPU", timeline.kernels(job))):
-                if found:
+            for lane, operations in (
+                ("host", timeline.operations(job)),
+                ("GPU", timeline.kernels(job)),
+            ):
+                if operations:
                     rows.append(
                         {
                             "mode": name,
                             "lane": lane,
-                            "seconds": timeline.span(found),
-                            "busy": timeline.span(found) - timeline.idle(found),
-                            "shares": timeline.shares(found),
+                            "seconds": timeline.span(operations),
+                            "busy": timeline.span(operations) - timeline.idle(operations),
+                            "shares": timeline.shares(operations),
                             "operations": [
-                                [op.kind, round(op.start, 8), round(op.seconds, 8)] for op in found
+                                [op.kind, round(op.start, 8), round(op.seconds, 8)]
+                                for op in operations
                             ],
                         }
                     )
                 if lane == "GPU":
-                    kernels[name] = sorted({op.name for op in found if op.kind == "attention"})
+                    kernels[name] = sorted({op.name for op in operations if op.kind == "attention"})
     return {"weights": "random", "gamma": gamma, "attention_kernels": kernels, "rows": rows}
 
 
 def whole_draft(drafter: ModelDrafter, text: Tensor, gamma: int) -> Callable[[], object]:
-    """A job that drafts γ tokens at temperature 1 after a text, and forgets them."""
+    """Return a job that drafts γ tokens at temperature 1 after a text and discards them.
+
+    Args:
+        drafter: Drafter with a draft model.
+        text: Token ids [n].
+        gamma: Draft length.
+    """
     context = Context(
         text, None, Sampling(1.0), SeededRng(0), gamma + 1, drafter.model.vocab_size, None
     )
@@ -421,24 +509,29 @@ def whole_draft(drafter: ModelDrafter, text: Tensor, gamma: int) -> Callable[[],
     return job
 
 
-# 2. Passes -----------------------------------------------------------------------------------------
+# 2. Passes ----------------------------------------------------------------------------------------
 
 
 def copy_bandwidth(bench: Bench) -> float:
-    """Bytes read and written per second by a copy within the device's memory."""
+    """Return the bytes read and written per second by a copy within the device's memory."""
     source = torch.ones(bench.scale.copied // 4, device=bench.device)
     goal = torch.empty_like(source)
     jobs = {"copy": lambda: goal.copy_(source)}
-    taken = timing.interleaved(jobs, source.device, bench.scale.repeats)["copy"]
-    return 2 * source.nbytes / taken
+    seconds = timing.interleaved(jobs, source.device, bench.scale.repeats)["copy"]
+    return 2 * source.nbytes / seconds
 
 
 def passes(name: str) -> Callable[[Bench], dict]:
-    """The step that times a shape of FULL.random."""
+    """Return the step that times one of the shapes with random weights.
+
+    Args:
+        name: Key of `Scale.random`.
+    """
 
     def step(bench: Bench) -> dict:
-        """Random weights: T(k), trees, and the share of the copy bandwidth that reading weights,
-        keys and values reaches.
+        """Time chain and tree passes, and compare the bytes read per second with a copy.
+
+        The bytes are those of weights, keys and values.
         """
         scale, dtype = bench.scale, torch_dtype(bench.dtype)
         config = scale.random[name]
@@ -457,15 +550,17 @@ def passes(name: str) -> Callable[[Bench], dict]:
                 ("tree", n): timing.pass_job(model, text, binary_tree(n), cache=cache)
                 for n in scale.trees
             }
-            found = timing.spreads(jobs, model.device, scale.repeats, warmup=1, budget=scale.budget)
+            spreads = timing.spreads(
+                jobs, model.device, scale.repeats, warmup=1, budget=scale.budget
+            )
             seen = scale.capacity if mode == "static" else scale.context + 1
             keys = native_size(config).cache * dtype.itemsize * seen
-            one = found["chain", 1].median
+            one = spreads["chain", 1].median
             rows.append(
                 {
                     "mode": mode,
-                    "chains": {k: found["chain", k].median for k in scale.ks},
-                    "trees": {n: found["tree", n].median for n in scale.trees},
+                    "chains": {k: spreads["chain", k].median for k in scale.ks},
+                    "trees": {n: spreads["tree", n].median for n in scale.trees},
                     "weights_read": weights,
                     "cache_read": keys,
                     "bandwidth_share": (weights + keys) / one / bandwidth,
@@ -485,21 +580,27 @@ def passes(name: str) -> Callable[[Bench], dict]:
     return step
 
 
-# 3. A pair trained on the spot ---------------------------------------------------------------------
+# 3. A pair trained here ---------------------------------------------------------------------------
 
 
 def train_target(bench: Bench) -> dict:
-    """Train the target; as many steps as the seconds allow, by a probe."""
-    return training(bench, ("target",), bench.scale.seconds[0])
+    """Train the target for as many steps as a probe says the time allows."""
+    return run_training(bench, ("target",), bench.scale.seconds[0])
 
 
 def train_draft(bench: Bench) -> dict:
-    """Train the draft and distil the trained target into it."""
-    return training(bench, ("draft", "distilled"), bench.scale.seconds[1])
+    """Train the draft and distill the trained target into it."""
+    return run_training(bench, ("draft", "distilled"), bench.scale.seconds[1])
 
 
-def training(bench: Bench, wanted: tuple[str, ...], seconds: float) -> dict:
-    """Stages of the pair's training, resumed where they were stopped."""
+def run_training(bench: Bench, names: tuple[str, ...], seconds: float) -> dict:
+    """Run stages of the pair's training, resuming stages that were interrupted.
+
+    Args:
+        bench: Device, sizes and folders.
+        stages: Names of the stages to run.
+        seconds: Time for these stages.
+    """
     scale, folder = bench.scale, bench.work / "pair"
     if scale.is_tiny:
         tokenizer = load_pair().tokenizer
@@ -507,9 +608,9 @@ def training(bench: Bench, wanted: tuple[str, ...], seconds: float) -> dict:
     else:
         tokenizer, streams = prepare(bench.work, SHIPPED)
     target, draft = (
-        initialise(Transformer(config)).to(bench.device) for config in (scale.target, scale.draft)
+        initialize(Transformer(config)).to(bench.device) for config in (scale.target, scale.draft)
     )
-    if "target" not in wanted:
+    if "target" not in names:
         saved = torch.load(bench.work / "target.pt", map_location=bench.device, weights_only=True)
         target.load_state_dict(saved["model"])
     stages = {
@@ -519,7 +620,7 @@ def training(bench: Bench, wanted: tuple[str, ...], seconds: float) -> dict:
     }
     done = {}
     for name, most in zip(stages, scale.steps):
-        if name not in wanted:
+        if name not in names:
             continue
         model, loss, rate, share = stages[name]
         plan = lambda steps: Plan(
@@ -540,7 +641,7 @@ def training(bench: Bench, wanted: tuple[str, ...], seconds: float) -> dict:
             "steps": most,
             "seconds": train(model, loss, streams, plan(most), bench.work / f"{name}.pt"),
         }
-    models = {"target": target} if "target" in wanted else {"draft": draft}
+    models = {"target": target} if "target" in names else {"draft": draft}
     for name, model in models.items():
         save_model(folder / name, model, tokenizer, limit=2_000_000_000)
     return {
@@ -554,8 +655,9 @@ def training(bench: Bench, wanted: tuple[str, ...], seconds: float) -> dict:
 
 
 def losslessness(bench: Bench) -> dict:
-    """Where speculative greedy text first leaves the plain one, with the gap of the two logits
-    there, by dtype and mode.
+    """Find where speculative greedy text first differs from plain text, by dtype and mode.
+
+    A row contains the gap between the two logits at that position.
     """
     rows = []
     dtypes = dict.fromkeys(("float32", bench.dtype))
@@ -595,8 +697,13 @@ def losslessness(bench: Bench) -> dict:
 
 
 def one_against_many(bench: Bench, dtype: str) -> float:
-    """Largest difference between logits of γ + 1 tokens in one pass and in γ + 1 passes: another
-    kernel sums in another order.
+    """Return the largest difference between logits of one pass and of γ + 1 passes.
+
+    Both cover the same γ + 1 tokens; different kernels add in a different order.
+
+    Args:
+        bench: Device, sizes and models.
+        dtype: PyTorch's name of the dtype.
     """
     model = bench.pair(dtype).target
     ids = bench.prompts[0]
@@ -615,7 +722,14 @@ def one_against_many(bench: Bench, dtype: str) -> float:
 
 
 def contenders(bench: Bench, temperature: float) -> dict[str, Contender]:
-    """All that take turns: our modes, each plain and speculative, and Hugging Face."""
+    """Return every decoder that takes part in the paired turns, by name.
+
+    These are all modes, each with and without a draft, and Hugging Face.
+
+    Args:
+        bench: Device, sizes and models.
+        temperature: Sampling temperature.
+    """
     every = {}
     for mode in MODES:
         target, drafter, rule = bench.method(mode, bench.dtype)
@@ -633,15 +747,21 @@ def contenders(bench: Bench, temperature: float) -> dict[str, Contender]:
 
 
 def speed(temperature: float) -> Callable[[Bench], dict]:
-    """The step that lets all contenders decode at a temperature."""
+    """Return the step that times all contenders at one temperature.
+
+    Args:
+        temperature: Sampling temperature.
+    """
 
     def step(bench: Bench) -> dict:
-        """Tokens per second of every contender, in paired turns of random order; α, τ; what the
-        formulas predict from passes alone and from the very rounds that decoded.
+        """Measure tokens per second in paired turns of random order, with α, τ and predictions.
+
+        The formulas predict each speedup twice: from passes timed alone, and from the decoding
+        rounds.
         """
         every = contenders(bench, temperature)
         not_run = {}
-        for name in list(every):  # captures, and compiles for every length of prompt
+        for name in list(every):  # warm up: capture and compile for every prompt length
             try:
                 for ids in bench.prompts:
                     every[name].run(ids, 0)
@@ -652,11 +772,11 @@ def speed(temperature: float) -> Callable[[Bench], dict]:
                 del every[name]
         runs = take_turns(every, bench.prompts, turns_of(bench), deadline=bench.until)
         pace = {
-            name: np.array([[run.seconds / run.tokens for run in row] for row in found])
-            for name, found in runs.items()
+            name: np.array([[run.seconds / run.tokens for run in row] for row in rows])
+            for name, rows in runs.items()
         }
         first = {
-            name: median(run.first for row in found for run in row) for name, found in runs.items()
+            name: median(run.first for row in rows for run in row) for name, rows in runs.items()
         }
         return {
             "temperature": temperature,
@@ -664,10 +784,13 @@ def speed(temperature: float) -> Callable[[Bench], dict]:
             "gamma": bench.scale.gamma,
             "new_tokens": bench.scale.new_tokens,
             "turns": sum(map(len, next(iter(runs.values())))),
-            "tokens_per_second": {name: float(1 / taken.mean()) for name, taken in pace.items()},
+            "tokens_per_second": {
+                name: float(1 / seconds.mean()) for name, seconds in pace.items()
+            },
             "first_token_seconds": first,
             "rows": [
-                {"mode": mode} | explained(bench, mode, temperature, runs, pace) for mode in MODES
+                {"mode": mode} | explain_mode(bench, mode, temperature, runs, pace)
+                for mode in MODES
             ],
         }
 
@@ -676,7 +799,13 @@ def speed(temperature: float) -> Callable[[Bench], dict]:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What `take_turns` asks of a bench."""
+    """The settings that `take_turns` reads from a bench.
+
+    Attributes:
+        turns: Paired turns.
+        least: Smallest number of turns under a deadline.
+        seed: Seed of the order of turns.
+    """
 
     turns: int
     least: int
@@ -684,15 +813,24 @@ class Turns:
 
 
 def turns_of(bench: Bench) -> Turns:
+    """Return the number of paired turns for the prompts of a bench."""
     return Turns(bench.scale.turns, min(bench.scale.turns, 2 * len(bench.prompts)))
 
 
-def explained(bench: Bench, mode: str, temperature: float, runs: dict, pace: dict) -> dict:
-    """A mode's speedup over its own plain decoding, and why.
+def explain_mode(bench: Bench, mode: str, temperature: float, runs: dict, pace: dict) -> dict:
+    """Return a mode's speedup over its own plain decoding, with the costs that explain it.
 
-    alone: c, T(γ+1)/T(1) and the speedup that follows, from passes timed one by one, each waited
-    for; a captured round does not wait between them. rounds: the parts of the rounds that decoded,
-    in T(1) of the plain rounds, between marks in the device's own queue, so that they add up.
+    "alone" contains c, T(γ+1)/T(1) and the predicted speedup from passes timed one by one with a
+    synchronization after each; a captured round does not synchronize between passes. "rounds"
+    contains the parts of the decoding rounds in units of the plain rounds' T(1), measured between
+    markers in the device's own queue, so that the parts add up.
+
+    Args:
+        bench: Device, sizes and models.
+        mode: One of MODES.
+        temperature: Sampling temperature of the runs.
+        runs: Runs of each contender, [prompts][sweeps].
+        pace: Seconds per token of each contender [prompts, sweeps].
     """
     gamma, name = bench.scale.gamma, f"speculative {mode}"
     plain = "plain static" if mode == "static, whole draft" else f"plain {mode}"
@@ -738,9 +876,7 @@ def explained(bench: Bench, mode: str, temperature: float, runs: dict, pace: dic
 
 
 def footprint(bench: Bench) -> dict:
-    """What the draft adds: bytes of its weights and of its cache; and seconds to the first token,
-    with it and without.
-    """
+    """Measure what the draft adds: bytes of weights and cache, and time to the first token."""
     (target, draft), ids = bench.models("eager", bench.dtype), bench.prompts[0]
     cache = draft.new_cache(capacity=bench.scale.capacity).storage.tensors
     first = lambda drafter: lambda: next(stream(target, ids, drafter, bench.scale.gamma + 2))
@@ -756,20 +892,19 @@ def footprint(bench: Bench) -> dict:
 
 
 def batches(bench: Bench) -> dict:
-    """Seconds of passes over one and over γ + 1 tokens of the target's shape, by batch size."""
+    """Time passes of the target's shape over one and over γ + 1 tokens, by batch size."""
     scale = bench.scale
     rows = []
     eager = random_model(scale.target, bench.device, torch_dtype(bench.dtype))
     for mode in PASSES:
         for batch in scale.batches:
-            # Slots stay with their StaticLM, to be used again: one for each batch, so that the
-            # large ones go.
+            # A StaticLM retains its slots. A new one per batch size frees the large slots.
             model = (
                 eager
                 if mode == "eager"
                 else StaticLM(eager, scale.capacity, (1, 2, scale.gamma + 1))
             )
-            found = timing.pass_times(
+            times = timing.pass_times(
                 model,
                 (1, scale.gamma + 1),
                 scale.context,
@@ -781,20 +916,23 @@ def batches(bench: Bench) -> dict:
                 {
                     "mode": mode,
                     "batch": batch,
-                    "one": found[batch, 1].median,
-                    "verify": found[batch, scale.gamma + 1].median,
+                    "one": times[batch, 1].median,
+                    "verify": times[batch, scale.gamma + 1].median,
                 }
             )
             del model
-            gc.collect()  # slots and their programs know each other
+            gc.collect()  # slots and their programs refer to each other
     return {"weights": "random", "gamma": scale.gamma, "rows": rows}
 
 
 def depth(bench: Bench) -> dict:
-    """Random weights: the c of a shallow and of a narrow, deep draft with like parameters; what a
-    published acceptance (÷ drafted, γ = 2) would then give.
+    """Measure c of a shallow and of a narrow, deep draft of similar size, with random weights.
+
+    The predicted speedup uses a published acceptance (accepted ÷ drafted, γ = 2).
     """
-    given = dict(map(lambda row: (row[0], row[1]), published("trained_draft_pitfall")["rows"]))
+    published_row = dict(
+        map(lambda row: (row[0], row[1]), published("trained_draft_pitfall")["rows"])
+    )
     rows, dtype, scale = [], torch_dtype(bench.dtype), bench.scale
     eager = {name: random_model(config, bench.device, dtype) for name, config in scale.deep.items()}
     for mode in PASSES:
@@ -803,17 +941,17 @@ def depth(bench: Bench) -> dict:
             if mode == "eager"
             else {name: StaticLM(model, scale.capacity, (1, 3)) for name, model in eager.items()}
         )
-        found = {
+        times = {
             name: timing.pass_times(
                 model, (1, 3), scale.context, repeats=scale.repeats, budget=scale.budget
             )
             for name, model in models.items()
         }
-        base = found["target"][1, 1].median
-        verify = found["target"][1, 3].median / base
+        base = times["target"][1, 1].median
+        verify = times["target"][1, 3].median / base
         layers = scale.deep["target"].num_layers
         for name in ("shallow", "narrow and deep"):
-            c = found[name][1, 1].median / base
+            c = times[name][1, 1].median / base
             rows.append(
                 {
                     "mode": mode,
@@ -824,25 +962,25 @@ def depth(bench: Bench) -> dict:
                     "layer_ratio": scale.deep[name].num_layers / layers,
                     "verify": verify,
                     "at_published_acceptance": theory.corrected_improvement(
-                        1 + 2 * given["acceptance"], 2, c, verify
+                        1 + 2 * published_row["acceptance"], 2, c, verify
                     ),
                 }
             )
-    return {"weights": "random", "published": given, "gamma": 2, "rows": rows}
+    return {"weights": "random", "published": published_row, "gamma": 2, "rows": rows}
 
 
-# 4. A head for SmolLM2, trained longer -------------------------------------------------------------
+# 4. A head for SmolLM2, trained longer ------------------------------------------------------------
 
 
 LONGER = 10.0
-"""Steps of the new head, over those of the one that ships."""
+"""Training steps of the new head, divided by those of the shipped head."""
 
 
-def longer(bench: Bench) -> dict:
-    """SmolLM2's head trained ten times as long as the one that ships, both judged on held-out text.
+def train_longer(bench: Bench) -> dict:
+    """Train SmolLM2's head ten times as long as the shipped head and evaluate both.
 
-    Two fifths of the time go into text of the target's own; a run that was stopped goes on with the
-    text that it began with.
+    Two fifths of the time are for generating text with the target. An interrupted run resumes with
+    the text that exists.
     """
     shipped = json.loads((WEIGHTS / "eagle1" / "smollm2" / "report.json").read_text("utf-8"))
     work, out = bench.work / "eagle", bench.work / "eagle1"
@@ -864,11 +1002,11 @@ def longer(bench: Bench) -> dict:
     subprocess.run(head, cwd=ROOT, check=True)
     report = json.loads((out / "report.json").read_text("utf-8"))
     both = {"shipped": shipped, "longer": report}
-    agrees = {name: found["held_out"]["all"]["agrees"]["mean"] for name, found in both.items()}
+    agrees = {name: report["held_out"]["all"]["agrees"]["mean"] for name, report in both.items()}
     accepted = {name: float(np.cumprod(row).sum()) for name, row in agrees.items()}
     return {
-        "steps": {name: found["steps"] for name, found in both.items()},
-        "texts": {name: found["texts"] for name, found in both.items()},
+        "steps": {name: report["steps"] for name, report in both.items()},
+        "texts": {name: report["texts"] for name, report in both.items()},
         "greedy_agreement": agrees,
         "accepted_at_4": accepted,
         "better": accepted["longer"] > accepted["shipped"],
@@ -876,24 +1014,24 @@ def longer(bench: Bench) -> dict:
     }
 
 
-# 5. The map ----------------------------------------------------------------------------------------
+# 5. The map ---------------------------------------------------------------------------------------
 
 
 def grid(bench: Bench) -> dict:
-    """Random weights in the shapes of the pair: passes for every batch size and context, from which
-    a map γ × batch × context follows at any α.
+    """Time passes of the pair's shapes for every batch size and context, with random weights.
 
-    rows: seconds of passes over `ks` tokens of the target and over one of the draft, in static
-    shapes as large as the context needs; measured coarse to fine, until the time is over.
+    A map γ × batch × context follows from these times for any α. Each row contains the seconds of
+    target passes over `ks` tokens and of one draft pass, in fixed shapes as large as the context
+    requires. The cells are measured from coarse to fine until the time is used up.
     """
     scale, dtype = bench.scale, torch_dtype(bench.dtype)
     ks = (1, 2, 3, 5, 9, 17) if not scale.is_tiny else (1, 3)
     models = [random_model(config, bench.device, dtype) for config in (scale.target, scale.draft)]
     cells = [(batch, context) for context in scale.contexts for batch in scale.batches]
-    order = sorted(range(len(cells)), key=lambda place: place % 4)
+    order = sorted(range(len(cells)), key=lambda cell: cell % 4)
     rows = []
-    for place in order:
-        batch, context = cells[place]
+    for cell in order:
+        batch, context = cells[cell]
         if perf_counter() > bench.until:
             break
         target, draft = (
@@ -903,17 +1041,17 @@ def grid(bench: Bench) -> dict:
         timed = lambda model, ks: timing.pass_times(
             model, ks, context, (batch,), max(1, scale.repeats // 2), scale.budget
         )
-        found = timed(target, ks)
+        times = timed(target, ks)
         rows.append(
             {
                 "batch": batch,
                 "context": context,
-                "target": [found[batch, k].median for k in ks],
+                "target": [times[batch, k].median for k in ks],
                 "draft": timed(draft, (1,))[batch, 1].median,
             }
         )
         del target, draft
-        gc.collect()  # slots and their programs know each other
+        gc.collect()  # slots and their programs refer to each other
     return {
         "weights": "random",
         "ks": list(ks),
@@ -922,11 +1060,11 @@ def grid(bench: Bench) -> dict:
     }
 
 
-# 6. The scoreboard ---------------------------------------------------------------------------------
+# 6. The scoreboard --------------------------------------------------------------------------------
 
 
 def scoreboard(bench: Bench) -> dict:
-    """Every drafter under every rule, as `benchmarks.scoreboard` measures them, on this device."""
+    """Measure every drafter under every rule with `benchmarks.scoreboard` on this device."""
     out = bench.work / "scoreboard.json"
     minutes = str(0.1 if bench.scale.is_tiny else 6)
     options = ["--device", bench.device, "--minutes", minutes, "--out", str(out)]

@@ -1,8 +1,8 @@
-"""Heads of every kind at equal bytes, trained on the same text: who drafts what, and at what cost.
+"""Compare heads of every kind with equal bytes and equal training text: acceptance and cost.
 
-Rates by depth are read behind the target's own held-out text; tokens a round, drafting cost and
-speed-up come of decoding, in turns, with every head. Costs are seconds of the processor, not of the
-wall: other programs may run beside it.
+Rates by depth are measured on the target's own held-out text. Tokens per round, drafting cost and
+speedup come from decoding, in which all heads alternate. Costs are processor seconds, so other
+programs may run at the same time.
 """
 
 import argparse
@@ -28,61 +28,81 @@ from specdec_lite.drafters import (
     ModelDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.feature_head import Eagle1Head
-from specdec_lite.drafters.heads import Heads
 from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
-from specdec_lite.drafters.parallel import Correction
+from specdec_lite.drafters.parts.feature_head import Eagle1Head
+from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import load_pair
-from specdec_lite.loading.weights import SHIPPED as WEIGHTS, fingerprint, load, where
-from specdec_lite.measure import results
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, find_weights, fingerprint, load
+from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter
+from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import heads as product
-from specdec_lite.training.eagle import initialise as initialise_block
-from specdec_lite.training.loop import given
-from specdec_lite.training.shared_text import Material
+from specdec_lite.training.commands import changed_options
+from specdec_lite.training.eagle import initialize_head
+from specdec_lite.training.head_trainer import HeadTrainer
 
 DEPTHS = 4
 RANK = 32
 
 
 def medusa(width: int) -> Callable:
-    """Four heads of this width, which begin as copies of the target's own."""
+    """Return the function that builds four heads, which start as copies of the target's own.
 
-    def build(material: Material) -> nn.Module:
+    Args:
+        width: Width of each head.
+    """
+
+    def build(trainer: HeadTrainer) -> nn.Module:
         torch.manual_seed(0)
-        return Heads(material.target.hidden_size, DEPTHS, width)
+        return Heads(trainer.target.hidden_size, DEPTHS, width)
 
     return build
 
 
-def medusa_corrected(material: Material) -> nn.Module:
-    """The same, narrower by the bytes of the correction that is trained with them."""
-    correction = Correction(material.target.vocab_size, RANK)
-    return nn.ModuleDict({"rows": medusa(429)(material), "correction": correction})
+def medusa_corrected(trainer: HeadTrainer) -> nn.Module:
+    """Build the same heads, narrower by the bytes of the correction trained with them.
+
+    Args:
+        trainer: Target, training text and training.
+    """
+    correction = Correction(trainer.target.vocab_size, RANK)
+    return nn.ModuleDict({"rows": medusa(429)(trainer), "correction": correction})
 
 
-def eagle(material: Material) -> nn.Module:
-    """EAGLE's block, narrower, trained for the target's law alone."""
-    target = material.target
-    return initialise_block(Eagle1Head.beside(target, intermediate_size=640), target)
+def eagle(trainer: HeadTrainer) -> nn.Module:
+    """Build a narrower EAGLE block, trained on the target's distribution alone.
+
+    Args:
+        trainer: Target, training text and training.
+    """
+    target = trainer.target
+    return initialize_head(Eagle1Head.for_target(target, intermediate_size=640), target)
 
 
-def shipped_medusa(material: Material) -> nn.Module:
-    """Medusa's heads as they ship, of other bytes and another training."""
-    return load(MEDUSA, material.target, Heads)
+def shipped_medusa(trainer: HeadTrainer) -> nn.Module:
+    """Load the shipped Medusa heads, which have another size and another training.
+
+    Args:
+        trainer: Target, training text and training.
+    """
+    return load(MEDUSA, trainer.target, Heads)
 
 
-def shipped_eagle(material: Material) -> nn.Module:
-    """EAGLE's head as it ships, likewise."""
-    target = material.target
-    return load(where("eagle1", target), target, Eagle1Head)
+def shipped_eagle(trainer: HeadTrainer) -> nn.Module:
+    """Load the shipped EAGLE head, which has another size and another training.
+
+    Args:
+        trainer: Target, training text and training.
+    """
+    target = trainer.target
+    return load(find_weights("eagle1", target), target, Eagle1Head)
 
 
-Made = Callable[[CausalLM, nn.Module], Drafter]
-HEADS: dict[str, tuple[Callable, int, float, Made]] = {
+MakeDrafter = Callable[[CausalLM, nn.Module], Drafter]
+HEADS: dict[str, tuple[Callable, int, float, MakeDrafter]] = {
     "Medusa": (medusa(480), DEPTHS, 3e-3, lambda target, head: BlockwiseDrafter(target, head, 5)),
     "Medusa, corrected": (
         medusa_corrected,
@@ -90,9 +110,9 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         3e-3,
         lambda target, head: MarkovDrafter(target, head["rows"], head["correction"]),
     ),
-    "MLP speculator": (product.speculator, DEPTHS, 5e-3, MlpSpeculatorDrafter),
+    "MLP speculator": (product.mlp_speculator, DEPTHS, 5e-3, MlpSpeculatorDrafter),
     "block diffusion": (
-        product.blocks,
+        product.block_head,
         7,
         2e-3,
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
@@ -103,7 +123,12 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         2e-3,
         lambda target, head: BlockDiffusionDrafter(target, head, DEPTHS),
     ),
-    "PARD": (product.pard, DEPTHS, 5e-4, lambda target, head: PardDrafter(CausalLM(head), DEPTHS)),
+    "PARD": (
+        product.pard_draft,
+        DEPTHS,
+        5e-4,
+        lambda target, head: PardDrafter(CausalLM(head), DEPTHS),
+    ),
     "shipped Medusa": (
         shipped_medusa,
         DEPTHS,
@@ -117,16 +142,16 @@ HEADS: dict[str, tuple[Callable, int, float, Made]] = {
         lambda target, head: EagleDrafter(target, head, DEPTHS),
     ),
     "shipped Medusa, corrected": (
-        product.corrected,
+        product.corrected_medusa_heads,
         DEPTHS,
         1e-2,
         lambda target, head: MarkovDrafter(target, head["rows"], head["correction"]),
     ),
-    "shipped Hydra": (product.hydra, DEPTHS, 1e-3, HydraDrafter),
+    "shipped Hydra": (product.hydra_heads, DEPTHS, 1e-3, HydraDrafter),
     "EAGLE": (eagle, DEPTHS, 1e-3, lambda target, head: EagleDrafter(target, head, DEPTHS)),
 }
-"""How each begins, the depths it is trained for, its learning rate (0: it stays as it ships), and the
-drafter it becomes.
+"""For each head: the function that builds it, its trained depths, its learning rate (0 retains the
+shipped weights), and the function that makes its drafter.
 """
 SHIPPED = {
     "MLP speculator": "mlp_speculator",
@@ -135,27 +160,37 @@ SHIPPED = {
     "shipped Medusa, corrected": "markov",
     "shipped Hydra": "hydra",
 }
-"""What `training heads` trains in the same way and ships: it is measured as it ships."""
+"""Heads that `training heads` trains in the same way. They are measured with the shipped weights."""
 PAIRS = {
     "Medusa": "Medusa, corrected",
     "block diffusion": "block diffusion, corrected",
     "shipped Medusa": "shipped Medusa, corrected",
 }
-"""Without and with a correction: what is held against each other, text by text."""
+"""Heads without and with a correction, which are compared text by text."""
 
 
 def as_shipped(kind: str, head: nn.Module, target: CausalLM) -> tuple[nn.Module, dict]:
-    """The head with the weights that ship, and how long these were trained."""
+    """Return a head with the shipped weights, and facts about their training.
+
+    Args:
+        kind: Name of the folder of weights.
+        head: Head with other weights.
+        target: Model that verifies.
+    """
     folder = WEIGHTS / kind / "pair"
     part = head["correction"] if kind == "markov" else head
-    made = load(folder, target, lambda **config: copy.deepcopy(part))
-    part.load_state_dict(made.state_dict())
+    stored = load(folder, target, lambda **config: copy.deepcopy(part))
+    part.load_state_dict(stored.state_dict())
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return head.requires_grad_(False), {key: report[key] for key in ("texts", "steps", "seconds")}
 
 
-class Clocked(Drafter):
-    """A drafter whose drafting is clocked, in seconds of the processor."""
+class TimedDrafter(Drafter):
+    """A drafter that measures its drafting time in processor seconds.
+
+    Args:
+        drafter: Drafter to time.
+    """
 
     def __init__(self, drafter: Drafter):
         self.drafter = drafter
@@ -166,13 +201,13 @@ class Clocked(Drafter):
         session = self.drafter.start(context)
         propose = session.propose
 
-        def clocked(context):
+        def timed(context):
             began = process_time()
             proposal = propose(context)
             self.seconds += process_time() - began
             return proposal
 
-        session.propose = clocked
+        session.propose = timed
         return session
 
 
@@ -184,23 +219,32 @@ def decode(
     temperature: float,
     seed: int,
 ) -> dict:
-    """One text, and behind its first round: tokens, rounds, the seconds of all and of drafting."""
-    clocked = None if drafter is None else Clocked(drafter)
-    steps = stream(target, prompt, clocked, new_tokens, temperature, seed=seed)
+    """Decode one text; tokens, rounds and seconds are counted after its first round.
+
+    Args:
+        target: Model that verifies.
+        drafter: Drafter, or None for plain decoding.
+        prompt: Prompt as token ids.
+        new_tokens: New tokens.
+        temperature: Sampling temperature.
+        seed: Seed of the random numbers.
+    """
+    timed = None if drafter is None else TimedDrafter(drafter)
+    steps = stream(target, prompt, timed, new_tokens, temperature, seed=seed)
     first = next(steps).tokens
-    before = 0.0 if clocked is None else clocked.seconds
+    before = 0.0 if timed is None else timed.seconds
     began = process_time()
     rounds = [step.tokens for step in steps]
     return {
         "seconds": process_time() - began,
         "tokens": sum(map(len, rounds)),
         "rounds": len(rounds),
-        "drafting": 0.0 if clocked is None else clocked.seconds - before,
+        "drafting": 0.0 if timed is None else timed.seconds - before,
         "text": [token for tokens in (first, *rounds) for token in tokens],
     }
 
 
-def decoded(
+def compare_decoding(
     target: CausalLM,
     drafters: dict[str, Drafter],
     prompts: Sequence,
@@ -208,14 +252,27 @@ def decoded(
     temperatures: Sequence[float] = (0.0, 1.0),
     turns: int = 1,
 ) -> dict[str, dict]:
-    """By drafter and temperature, plain decoding among them: τ, the drafting of a round in plain
-    passes, the speed-up, each with its interval over prompts, which all take in turns in an order
-    that chance gives; and how many greedy texts, on average over turns, are plain decoding's.
+    """Measure τ, drafting cost and speedup of each drafter at each temperature.
+
+    The drafting cost of a round is in units of a plain pass. Each number has its interval over
+    prompts. All drafters and plain decoding alternate in random order. "same" is the number of
+    greedy texts that equal plain decoding's, averaged over turns.
+
+    Args:
+        target: Model that verifies.
+        drafters: Drafters by name.
+        prompts: Prompts as token ids.
+        new_tokens: New tokens per prompt.
+        temperatures: Sampling temperatures.
+        turns: Turns per prompt.
+
+    Returns:
+        {drafter: {temperature: numbers}}.
     """
     rng = np.random.default_rng(0)
     every: dict[str, Drafter | None] = {"plain": None, **drafters}
     table: dict[str, dict] = {name: {} for name in every}
-    for drafter in every.values():  # warms up
+    for drafter in every.values():  # warm up
         decode(target, drafter, prompts[0], 4, 0.0, 0)
     for temperature in temperatures:
         runs: dict[str, list[dict]] = {name: [] for name in every}
@@ -240,80 +297,87 @@ def decoded(
 
 
 def tokenizer():
-    """The shipped pair's."""
+    """Return the shipped pair's tokenizer."""
     return load_pair(dtype="float32").tokenizer
 
 
-def gained(without: np.ndarray, with_it: np.ndarray) -> list[dict]:
-    """By depth, how much α rises with the correction: over texts, with its interval; [texts, K]."""
+def correction_gain(without: np.ndarray, corrected: np.ndarray) -> list[dict]:
+    """Return by how much the correction raises α at each depth, with intervals over texts.
+
+    Args:
+        without: α without the correction [texts, K].
+        corrected: α with the correction [texts, K].
+    """
     ones = np.ones((len(without), 1))
     return [
-        estimate(lambda a, b, n: (a - b) / n, with_it[:, k, None], without[:, k, None], ones)
-        for k in range(min(without.shape[1], with_it.shape[1]))
+        estimate(lambda a, b, n: (a - b) / n, corrected[:, k, None], without[:, k, None], ones)
+        for k in range(min(without.shape[1], corrected.shape[1]))
     ]
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heads")
     parser.add_argument("--texts", type=int, default=product.TEXTS)
-    parser.add_argument("--epochs", type=float, default=product.USUAL["epochs"])
-    parser.add_argument("--prompts", type=int, default=12, help="to decode")
+    parser.add_argument("--epochs", type=float, default=product.EPOCHS)
+    parser.add_argument("--prompts", type=int, default=12, help="number of prompts to decode")
     parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument("--anew", action="store_true", help="train anew what is shipped, too")
+    parser.add_argument(
+        "--anew", action="store_true", help="also retrain the heads that are shipped"
+    )
     parser.add_argument("--only", nargs="*", choices=list(HEADS), help="some heads; default: all")
     parser.add_argument("--work", type=Path, default=Path(".work/heads"))
     parser.add_argument("--out", type=Path, default=Path("results/heads.json"))
     options = parser.parse_args(arguments)
     whole("prompts", options.prompts, 2)
-    material = Material.gather(options.work, options.texts)
-    target = material.target
-    draft = material.draft
+    trainer = HeadTrainer.for_pair(options.work, options.texts)
+    target = trainer.target
+    draft = trainer.draft
     own = {"parameters": sum(weight.numel() for weight in draft.model.parameters())}
-    own["held_out"] = material.judge(draft, DEPTHS)
+    own["held_out"] = trainer.evaluate(draft, DEPTHS)
     data: dict = {"target": fingerprint(target), "heads": {"the pair's draft": own}}
     rates = {}
     drafters: dict[str, Drafter] = {"the pair's draft": ModelDrafter(draft, DEPTHS)}
     for name in options.only or HEADS:
-        build, depths, rate, made = HEADS[name]
-        head = build(material)
+        build, depths, rate, make_drafter = HEADS[name]
+        head = build(trainer)
         entry = {"parameters": sum(weight.numel() for weight in head.parameters())}
         if name in SHIPPED and not options.anew:
             head, trained = as_shipped(SHIPPED[name], head, target)
             entry |= trained
         elif rate:
             path = product.checkpoint(options, f"study-{name}", target)
-            entry |= material.learn(head, depths, options.epochs, rate, path)
-        entry["held_out"] = material.judge(head, depths)
+            entry |= trainer.train(head, depths, options.epochs, rate, path)
+        entry["held_out"] = trainer.evaluate(head, depths)
         data["heads"][name] = entry
-        rates[name] = material.by_text(head, depths, 1.0)
-        drafters[name] = made(target, head)
+        rates[name] = trainer.rates_by_text(head, depths, 1.0)
+        drafters[name] = make_drafter(target, head)
         print(name, entry, flush=True)
     data["gained"] = {
-        PAIRS[name]: gained(rates[name].numpy(), rates[PAIRS[name]].numpy())
+        PAIRS[name]: correction_gain(rates[name].numpy(), rates[PAIRS[name]].numpy())
         for name in PAIRS
         if name in rates and PAIRS[name] in rates
     }
     texts = [item["text"] for items in evaluation_prompts().values() for item in items]
     chosen = texts[:: max(1, len(texts) // options.prompts)][: options.prompts]
     prompts = [tokenizer().encode(text) for text in chosen]
-    found = decoded(target, drafters, prompts, options.new_tokens)
+    results = compare_decoding(target, drafters, prompts, options.new_tokens)
     for name in drafters:
-        data["heads"][name]["decoded"] = found[name]
+        data["heads"][name]["decoded"] = results[name]
     usual = {
-        **product.USUAL,
         "texts": product.TEXTS,
+        "epochs": product.EPOCHS,
         "prompts": 12,
         "new-tokens": 48,
         "anew": False,
     }
-    del usual["rate"]
-    words = ["python -m benchmarks.heads", *given(options, usual)]
+    command = ["python -m benchmarks.heads", *changed_options(options, usual)]
     if options.only:
-        words.append("--only " + " ".join(f'"{name}"' for name in options.only))
-    stamp = results.stamp(
-        "heads at equal bytes and equal training, on the shipped target", " ".join(words)
+        command.append("--only " + " ".join(f'"{name}"' for name in options.only))
+    stamp = stamps.stamp(
+        "heads at equal bytes and equal training, on the shipped target", " ".join(command)
     )
-    results.save(options.out, stamp, data)
+    stamps.save(options.out, stamp, data)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Chapter 10's parallel heads beside SmolLM2 as they ship, with EAGLE-1: α by depth, what the
-Markov correction adds, speed in one loop, in vLLM.
+"""Measure chapter 10's shipped parallel heads for SmolLM2, and EAGLE-1, here and in vLLM.
 
     python -m benchmarks.heads_smollm2                  # all parts, on a quiet core
-    python -m benchmarks.heads_smollm2 heads gained     # some parts; the others stay as they are
+    python -m benchmarks.heads_smollm2 heads gained     # these parts; the others remain
 
-Writes results/heads-smollm2.json. Speed is in seconds of the processor, which a busy machine
-lengthens far less than those of the wall. `served` needs vLLM (`make engines`). Nothing here is asserted.
+The parts are α by depth, the gain of the Markov correction, speed in one loop, and speed in vLLM.
+It writes results/heads-smollm2.json. Speed is measured in processor seconds, which a busy machine
+lengthens far less than wall-clock seconds. `served` needs vLLM (`make engines`). The command
+asserts nothing.
 """
 
 from collections.abc import Sequence
@@ -16,19 +17,19 @@ import torch
 from torch import nn
 
 from specdec_lite.drafters import BlockDiffusionDrafter, EagleDrafter, MarkovDrafter, MedusaDrafter
-from specdec_lite.drafters.block_head import BlockHead
-from specdec_lite.drafters.feature_head import Eagle1Head
-from specdec_lite.drafters.heads import Heads, stored_heads
-from specdec_lite.drafters.parallel import Correction
+from specdec_lite.drafters.parts.block_head import BlockHead
+from specdec_lite.drafters.parts.feature_head import Eagle1Head
+from specdec_lite.drafters.parts.heads import Heads, stored_heads
+from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import load
-from specdec_lite.serving.export_parallel import export_blocks, export_medusa
 from specdec_lite.speculation import Drafter
-from specdec_lite.training.shared_text import Material
+from specdec_lite.training.export_parallel import export_blocks, export_medusa
+from specdec_lite.training.head_trainer import HeadTrainer
 from specdec_lite.tree import TokenTree
 
 from . import beside_smollm2 as beside
-from .heads import DEPTHS, gained
+from .heads import DEPTHS, correction_gain
 
 KINDS = {
     "EAGLE-1": ("eagle1", Eagle1Head),
@@ -37,11 +38,17 @@ KINDS = {
     "block diffusion": ("block_diffusion", BlockHead),
 }
 MASK = 3
-"""SmolLM2's `<repo_name>`, which it does not write."""
+"""SmolLM2's token `<repo_name>`, which it never generates."""
 
 
 class Uncorrected(MarkovDrafter):
-    """Medusa's heads drafting a chain of tokens that are drawn, each from its row as it stands."""
+    """Medusa's heads that draw a chain of tokens, each from its own row.
+
+    Args:
+        target: Model that verifies.
+        heads: Medusa's heads.
+        gamma: Draft length.
+    """
 
     def __init__(self, target: CausalLM, heads: Heads, gamma: int):
         super().__init__(target, heads, Correction(len(heads.words.ids), 1), gamma)
@@ -53,7 +60,7 @@ class Uncorrected(MarkovDrafter):
 
 
 class Bench(beside.Bench):
-    """One method a part."""
+    """The recording of the parallel heads, with one method per part."""
 
     name = "heads-smollm2"
     what = "parallel heads and EAGLE-1 beside SmolLM2: rates of acceptance, speed, the same in vLLM"
@@ -61,46 +68,54 @@ class Bench(beside.Bench):
     methods = ("medusa", "dflash")
 
     @cached_property
-    def material(self) -> Material:
-        return Material.smollm2(self.options.work, None)
+    def trainer(self) -> HeadTrainer:
+        """The target and its training text."""
+        return HeadTrainer.for_smollm2(self.options.work, None)
 
     def head(self, label: str, target: CausalLM) -> nn.Module:
+        """Return a shipped head.
+
+        Args:
+            label: Key of KINDS.
+            target: Model that verifies.
+        """
         name, build = KINDS[label]
         return load(beside.shipped_folder(name), target, build)
 
     def heads(self) -> dict:
-        """How each was trained, the bytes that it takes to draft, and its rates on held-out texts:
-        those of its training, and EAGLE-1's behind the same anchors.
+        """Return how each head was trained, its bytes, and its rates on held-out texts.
+
+        The rates of EAGLE-1 are measured from the same positions as those of the other heads.
         """
-        made = {label: beside.facts(name) for label, (name, _) in KINDS.items()}
-        made["Medusa, corrected"]["bytes"] += made["Medusa"]["bytes"]
-        eagle = self.head("EAGLE-1", self.material.target)
-        made["EAGLE-1"]["held_out"] = self.material.judge(eagle, DEPTHS)
-        return {label: found | found.pop("held_out") for label, found in made.items()}
+        entries = {label: beside.facts(name) for label, (name, _) in KINDS.items()}
+        entries["Medusa, corrected"]["bytes"] += entries["Medusa"]["bytes"]
+        eagle = self.head("EAGLE-1", self.trainer.target)
+        entries["EAGLE-1"]["held_out"] = self.trainer.evaluate(eagle, DEPTHS)
+        return {label: entry | entry.pop("held_out") for label, entry in entries.items()}
 
     def gained(self) -> dict:
-        """By depth, how much α at temperature 1 rises with the correction."""
+        """Return by how much the correction raises α at temperature 1, by depth."""
         rows, correction = (
-            self.head(label, self.material.target) for label in ("Medusa", "Medusa, corrected")
+            self.head(label, self.trainer.target) for label in ("Medusa", "Medusa, corrected")
         )
         both = nn.ModuleDict({"rows": rows, "correction": correction})
         without, with_it = (
-            self.material.by_text(head, DEPTHS, 1.0).numpy() for head in (rows, both)
+            self.trainer.rates_by_text(head, DEPTHS, 1.0).numpy() for head in (rows, both)
         )
-        return {"Medusa, corrected": gained(without, with_it)}
+        return {"Medusa, corrected": correction_gain(without, with_it)}
 
     def decoded(self) -> dict:
-        """Greedy and at temperature 1, in turns with plain decoding; all draw their tokens."""
+        """Decode greedily and at temperature 1, alternating with plain decoding."""
         target, gamma = self.model[0], self.options.gamma
-        made = {label: self.head(label, target) for label in KINDS}
-        rows, correction = made["Medusa"], made["Medusa, corrected"]
+        heads = {label: self.head(label, target) for label in KINDS}
+        rows, correction = heads["Medusa"], heads["Medusa, corrected"]
         drafters = {
-            "EAGLE-1": EagleDrafter(target, made["EAGLE-1"], gamma),
+            "EAGLE-1": EagleDrafter(target, heads["EAGLE-1"], gamma),
             "Medusa": Uncorrected(target, rows, gamma),
             "Medusa, corrected": MarkovDrafter(target, rows, correction, gamma),
-            "block diffusion": BlockDiffusionDrafter(target, made["block diffusion"], gamma),
+            "block diffusion": BlockDiffusionDrafter(target, heads["block diffusion"], gamma),
         }
-        return self.in_turns(drafters, [0.0, 1.0])
+        return self.alternate(drafters, [0.0, 1.0])
 
     def exported(self, method: str, folder: Path) -> Drafter:
         target, gamma = self.model[0], self.options.gamma
@@ -109,12 +124,13 @@ class Bench(beside.Bench):
             export_blocks(folder, head, target, MASK, target.dtype)
             return BlockDiffusionDrafter(target, head, gamma)
         heads = self.head("Medusa", target)
-        heads.words.ids = torch.arange(target.vocab_size)  # vLLM lets them say every token
+        heads.words.ids = torch.arange(target.vocab_size)  # vLLM lets the heads draft every token
         export_medusa(folder, heads, target, target.dtype)
         return MedusaDrafter(target, heads, TokenTree.chain([0] * gamma))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
     parser = beside.parser(Bench, prompts=12, new_tokens=48, turns=2, gamma=DEPTHS)
     beside.record(Bench, parser, arguments)
 

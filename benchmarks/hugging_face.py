@@ -1,4 +1,4 @@
-"""Hugging Face's `generate` on the same weights, plain and assisted: what ours is held against."""
+"""Decode with Hugging Face's `generate` on the same weights, plain and assisted, for comparison."""
 
 import copy
 from collections.abc import Callable
@@ -10,37 +10,38 @@ import torch
 from transformers import AutoModelForCausalLM, CompileConfig
 from transformers.generation.streamers import BaseStreamer
 
-from specdec_lite.engine.transformer import steady_attention
+from specdec_lite.engine.models import steady_attention
 
 
 class Bursts(BaseStreamer):
-    """Hears what `generate` emits: (seconds since it was made, tokens) of every burst. The prompt,
-    which comes first, is none.
-    """
+    """A streamer that records (seconds since its creation, tokens) of every burst of `generate`."""
 
     def __init__(self):
         self.began = perf_counter()
-        self.heard: list[tuple[float, int]] = []
+        self.bursts: list[tuple[float, int]] = []
 
     def put(self, value: torch.Tensor) -> None:
-        self.heard.append((perf_counter() - self.began, value.numel()))
+        self.bursts.append((perf_counter() - self.began, value.numel()))
 
     def end(self) -> None:
         pass
 
     @property
     def emitted(self) -> list[tuple[float, int]]:
-        return self.heard[1:]
+        """The bursts without the first one, which is the prompt."""
+        return self.bursts[1:]
 
 
 class HuggingFace:
-    """`generate` of transformers; assisted generation is tuned: constant γ, no confidence
-    threshold.
+    """Transformers' `generate`, with assisted generation at constant γ and no confidence threshold.
 
-    folder: holds `target` and `draft` as transformers loads them. Called with ids [n], it decodes
-    exactly `new_tokens` (where an end is set, up to that), or raises RuntimeError; it returns
-    (seconds since the call, tokens) of every burst. more: options of `generate`. Attention as in
-    ours: without cuDNN.
+    Attention runs without cuDNN, as in this library.
+
+    Args:
+        folder: Folder with `target` and `draft` as transformers loads them.
+        dtype: PyTorch's name of the dtype.
+        gamma: Draft length.
+        device: PyTorch's name of the device.
     """
 
     def __init__(self, folder: Path, dtype: str, gamma: int, device: str = "cpu"):
@@ -65,8 +66,24 @@ class HuggingFace:
         assisted: bool,
         **more,
     ) -> list[tuple[float, int]]:
+        """Decode `new_tokens` tokens; fewer only if an end token is set and emitted.
+
+        Args:
+            ids: Prompt [n].
+            new_tokens: Number of new tokens.
+            temperature: Sampling temperature.
+            seed: Seed of the random numbers.
+            assisted: Whether to use the draft.
+            more: Further arguments of `generate`.
+
+        Returns:
+            (seconds since the call, tokens) of every burst.
+
+        Raises:
+            RuntimeError: If `generate` stopped early.
+        """
         torch.manual_seed(seed)
-        chance = (
+        sampling = (
             {"do_sample": True, "temperature": temperature, "top_k": 0}
             if temperature
             else {"do_sample": False}
@@ -79,7 +96,7 @@ class HuggingFace:
                 attention_mask=torch.ones_like(rows),
                 max_new_tokens=new_tokens,
                 streamer=bursts,
-                **chance,
+                **sampling,
                 **more,
                 **(self.assistance if assisted else {}),
             )
@@ -92,8 +109,10 @@ class HuggingFace:
         return bursts.emitted
 
     def compiled(self) -> Callable[..., list[tuple[float, int]]]:
-        """The same call with a cache of fixed size and `torch.compile(mode="reduce-overhead")`:
-        plain decoding on a GPU, as assisted generation takes no such cache.
+        """Return the same call with a cache of fixed size and `torch.compile`.
+
+        The mode is "reduce-overhead". This is plain decoding on a GPU, because assisted generation
+        accepts no such cache.
         """
         compiling = CompileConfig(mode="reduce-overhead")
         return partial(self, cache_implementation="static", compile_config=compiling)
@@ -101,17 +120,24 @@ class HuggingFace:
     def batch(
         self, prompts: list[list[int]], new_tokens: int, assisted: bool
     ) -> tuple[list[list[int]], list[int]]:
-        """Decode rows of ids together, greedily, on the left padded to one length: (texts, tokens of
-        every burst). Bursts are heard of one row alone. Raises what `generate` raises.
+        """Decode prompts together, greedily, padded on the left to one length.
+
+        Args:
+            prompts: Prompts as token ids.
+            new_tokens: New tokens per prompt.
+            assisted: Whether to use drafts.
+
+        Returns:
+            Texts, and the tokens of every burst if there is only one prompt.
         """
         longest = max(map(len, prompts))
         rows = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
-        seen = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
+        mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
         bursts = Bursts() if len(prompts) == 1 else None
         with torch.inference_mode():
             out = self.target.generate(
                 rows,
-                attention_mask=seen,
+                attention_mask=mask,
                 max_new_tokens=new_tokens,
                 do_sample=False,
                 streamer=bursts,
@@ -122,10 +148,14 @@ class HuggingFace:
 
 
 class HuggingFaceLookup(HuggingFace):
-    """The same with transformers' own prompt lookup in place of a draft.
+    """The same with transformers' prompt lookup in place of a draft.
 
-    folder: a model as transformers loads it. gamma, max_ngram: its `prompt_lookup_num_tokens` and
-    `max_matching_ngram_size`. stop: the token that ends an answer; None: none does.
+    Args:
+        folder: Folder of the model as transformers loads it.
+        dtype: PyTorch's name of the dtype.
+        gamma: `prompt_lookup_num_tokens`.
+        stop: Token that ends an answer, or None.
+        max_ngram: `max_matching_ngram_size`.
     """
 
     def __init__(self, folder: Path, dtype: str, gamma: int, stop: int | None, max_ngram: int = 3):
@@ -136,7 +166,12 @@ class HuggingFaceLookup(HuggingFace):
         self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}
 
     def early_exit(self, layers: int, gamma: int) -> "HuggingFaceLookup":
-        """The same model assisted by its own first layers, with its final norm and head."""
+        """Return the same model assisted by its own first layers, with its final norm and head.
+
+        Args:
+            layers: Number of layers of the draft.
+            gamma: Draft length.
+        """
         other = copy.copy(self)
         other.assistance = {"assistant_early_exit": layers}
         tune(self.target, gamma)
@@ -144,7 +179,14 @@ class HuggingFaceLookup(HuggingFace):
 
 
 def tune(assistant, gamma: int) -> None:
-    """Draft γ tokens always. These three are silently ignored when they are given to generate()."""
+    """Make an assistant always draft γ tokens.
+
+    `generate` silently ignores these three settings if they are passed as arguments.
+
+    Args:
+        assistant: Model that drafts.
+        gamma: Draft length.
+    """
     config = assistant.generation_config
     config.num_assistant_tokens = gamma
     config.num_assistant_tokens_schedule = "constant"

@@ -1,12 +1,11 @@
-"""The live page in headless Chromium: what a reader of the built book would measure on this
-machine.
+"""Measure the live page in headless Chromium, as a reader of the built book would on this machine.
 
-    make book && python -m benchmarks.live        # about nine minutes on two cores; writes results/live.json
+    make book && python -m benchmarks.live        # nine minutes on two cores; results/live.json
 
-One page is opened, its button pressed once for every setting and prompt; speedups are the page's
-own (each a ratio of medians over three turns). Beside them: sizes, the time from the press to
-loaded models and to the first decoded text, and the longest time for which the page's own thread
-did not answer. Nothing here is asserted.
+The command opens one page and presses its button once for every setting and prompt. Speedups are
+the page's own; each is a ratio of medians over three turns. The recording also contains sizes, the
+time from the press to loaded models and to the first decoded text, and the longest time for which
+the page's own thread did not respond. The command asserts nothing.
 """
 
 import argparse
@@ -16,9 +15,10 @@ import statistics
 from itertools import product
 from pathlib import Path
 
-from benchmarks.browser import chromium, served
-from specdec_lite import results
-from specdec_lite.loading.corpus import evaluation_prompts
+from browser import chromium, served
+
+from specdec_lite.measure import stamps
+from specdec_lite.texts.corpus import evaluation_prompts
 
 ROOT = Path(__file__).resolve().parents[1]
 MINUTES = 60_000
@@ -51,7 +51,15 @@ STOPWATCH = """() => {
 
 
 def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
-    """One run of the page: the worker's result."""
+    """Run the page once and return the worker's result.
+
+    Args:
+        page: The live page.
+        prompt: Prompt text.
+        gamma: Draft length.
+        temperature: Sampling temperature.
+        form: Format of the weights.
+    """
     page.get_by_label("Prompt").fill(prompt)
     page.get_by_role("slider", name="draft length").fill(str(gamma))
     page.get_by_role("slider", name="temperature").fill(str(temperature))
@@ -65,8 +73,11 @@ def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
 
 
 def first_press(page, prompt: str) -> dict:
-    """Milliseconds from the press, on a fresh page, until the models are loaded and until the first
-    text is there.
+    """Return the milliseconds from the first press to loaded models, first text and end.
+
+    Args:
+        page: A fresh live page.
+        prompt: Prompt text.
     """
     page.get_by_label("Prompt").fill(prompt)
     page.evaluate(STOPWATCH)
@@ -81,7 +92,12 @@ def first_press(page, prompt: str) -> dict:
 
 
 def predicted(run: dict, gamma: int) -> float:
-    """τ ÷ (T(γ+1)/T(1) + γc), from one run's own measurements."""
+    """Return τ ÷ (T(γ+1)/T(1) + γc) from one run's own measurements.
+
+    Args:
+        run: Result of the worker.
+        gamma: Draft length.
+    """
     single = run["costs"]["target"][0]
     return (
         run["stats"]["tau"]
@@ -91,7 +107,15 @@ def predicted(run: dict, gamma: int) -> float:
 
 
 def row(form: str, gamma: int, domain: str, temperature: float, runs: list[dict]) -> dict:
-    """Medians over prompts, and the range of the speedups."""
+    """Return medians over prompts, and the range of the speedups.
+
+    Args:
+        form: Format of the weights.
+        gamma: Draft length.
+        domain: Kind of text.
+        temperature: Sampling temperature.
+        runs: Results of the worker.
+    """
     middle = lambda get: round(statistics.median(map(get, runs)), 3)
     speedups = [result["speedup"] for result in runs]
     return {
@@ -113,6 +137,13 @@ def row(form: str, gamma: int, domain: str, temperature: float, runs: list[dict]
 
 
 def measure(book: Path, gammas: list[int], each: int) -> dict:
+    """Return the data of the recording.
+
+    Args:
+        book: Folder of the built book.
+        gammas: Draft lengths.
+        each: Prompts per kind.
+    """
     prompts = {
         domain: [prompt["text"] for prompt in given[:: max(1, len(given) // each)][:each]]
         for domain, given in evaluation_prompts().items()
@@ -150,16 +181,20 @@ if __name__ == "__main__":
     )
     parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
     parser.add_argument("--gamma", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--prompts", type=int, default=4, help="of each kind")
+    parser.add_argument("--prompts", type=int, default=4, help="prompts per kind")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "live.json")
-    asked = parser.parse_args()
-    found = measure(asked.book, asked.gamma, asked.prompts)
+    options = parser.parse_args()
+    data = measure(options.book, options.gamma, options.prompts)
     command = " ".join(
-        ["python -m benchmarks.live --gamma", *map(str, asked.gamma), f"--prompts {asked.prompts}"]
+        [
+            "python -m benchmarks.live --gamma",
+            *map(str, options.gamma),
+            f"--prompts {options.prompts}",
+        ]
     )
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "the live page in a headless browser: the shipped pair, plain and speculative",
         command,
-        versions={"chromium": found["browser"].split()[1].rstrip(",")},
+        versions={"chromium": data["browser"].split()[1].rstrip(",")},
     )
-    results.save(asked.out, stamp, found)
+    stamps.save(options.out, stamp, data)

@@ -1,10 +1,11 @@
-"""T(k): what a pass over k tokens costs, on this machine, beside its bandwidth and throughput.
+"""Measure T(k), the cost of a pass over k tokens, with this machine's bandwidth and throughput.
 
     python -m benchmarks.memory      # two minutes on two cores; writes results/memory-<machine>.json
 
-The shipped target and an untrained, larger model (random weights: only its shape matters here), in
-bf16 and float32, on the GPU where there is one; where their weights are packed, the same models
-unpacked as well, in turns. Chapter 2 draws the recorded curves beside the reader's own.
+The models are the shipped target and a larger, untrained one with random weights, of which only the
+shape matters. Both are measured in float32 and bfloat16, on the GPU if there is one. If their
+weights are packed, the unpacked models are measured too, in alternation. Chapter 2 draws the
+recorded curves with the reader's own.
 """
 
 import copy
@@ -12,9 +13,10 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite import CausalLM, load_pair, results, timing
-from specdec_lite.engine.linear import is_packed, unpack
+from specdec_lite import CausalLM, load_pair, timing
+from specdec_lite.engine.linear import is_packed, pack, unpack
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.measure import stamps
 
 from .command import parser_for, typed
 
@@ -31,18 +33,22 @@ LARGER = TransformerConfig(
 
 
 def curves(device: str, budget: float) -> list[dict]:
-    """One row a model, format and layout: {"model", "dtype", "packed", "parameters" (in matrices),
-    "seconds": {k: [low, median, high]}}; the quartiles of the repetitions.
+    """Return one row per model, dtype and layout, with the quartiles of T(k) in seconds.
+
+    "parameters" counts the weights in matrices.
+
+    Args:
+        device: PyTorch's name of the device.
+        budget: Seconds per model.
     """
     rows = []
-    half = str(load_pair(device=device).target.dtype).removeprefix(
-        "torch."
-    )  # float16 on a card without bfloat16
+    # float16 on a GPU without bfloat16
+    half = str(load_pair(device=device).target.dtype).removeprefix("torch.")
     for name in ("float32", half):
         models = {
             "shipped target": load_pair(device=device, dtype=name).target,
             "untrained": CausalLM(
-                Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False)
+                pack(Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False))
             ),
         }
         for label, model in models.items():
@@ -83,23 +89,23 @@ if __name__ == "__main__":
         "--budget", type=float, default=24.0, help="seconds for each of the four models"
     )
     parser.add_argument(
-        "--out", type=Path, default=None, help="default results/memory-<machine>.json"
+        "--out", type=Path, default=None, help="default: results/memory-<machine>.json"
     )
-    asked = parser.parse_args()
-    if asked.out and asked.out.is_dir():
-        parser.error(f"--out {asked.out}: must be a file")
-    stamp = results.stamp("T(k), bandwidth and throughput", typed(parser), asked.device)
-    found = {
+    options = parser.parse_args()
+    if options.out and options.out.is_dir():
+        parser.error(f"--out {options.out}: must be a file")
+    stamp = stamps.stamp("T(k), bandwidth and throughput", typed(parser), options.device)
+    data = {
         "state": {"start": timing.machine_state()},
-        "profile": timing.machine_profile(asked.device),
+        "profile": timing.machine_profile(options.device),
         "context": CONTEXT,
-        "models": curves(asked.device, asked.budget),
+        "models": curves(options.device, options.budget),
     }
-    found["state"]["end"] = timing.machine_state()
-    path = results.save(
-        asked.out or Path("results") / f"memory-{results.slug(stamp['machine'])}.json", stamp, found
+    data["state"]["end"] = timing.machine_state()
+    path = stamps.save(
+        options.out or Path("results") / f"memory-{stamps.slug(stamp['machine'])}.json", stamp, data
     )
-    for row in found["models"]:
+    for row in data["models"]:
         one = row["seconds"]["1"][1]
         print(
             f"{row['model']:15s} {row['dtype']:9s} {'packed' if row['packed'] else 'plain':6s} T(1)"

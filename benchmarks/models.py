@@ -1,11 +1,11 @@
-"""What the book's two models cost, and how far the shipped pair's draft is right: measured once,
-quoted everywhere (`specdec_lite.measure.quoted`).
+"""Measure what the book's two models cost and how often the shipped pair's draft is right.
 
     python -m benchmarks.models                  # a quarter of an hour; writes results/models.json
 
-T(k) of the shipped target and of SmolLM2 in float32 and bfloat16, beside this machine's bandwidth;
-and for the pair α, τ, c and the speedup at every draft length, in paired turns (`speed`). What a
-setting found is kept in --work, so the same command goes on where an interrupted one stopped.
+Every page reads these numbers from `specdec_book.recordings.models`. They are T(k) of the shipped target
+and of SmolLM2 in float32 and bfloat16, and this machine's bandwidth. For the pair they also include α, τ,
+c and the speedup at every draft length, from paired turns (`speed`). Finished settings are stored in
+--work, so an interrupted run resumes.
 """
 
 import argparse
@@ -15,11 +15,12 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
-from specdec_lite.loading.corpus import evaluation_prompts
+from specdec_lite import CausalLM, load_pair, load_smollm2, timing
+from specdec_lite.measure import stamps
+from specdec_lite.texts.corpus import evaluation_prompts
 
 from . import speed
-from .__main__ import Kept, every_setting
+from .__main__ import Progress, every_setting
 from .command import parser_for, typed
 from .passes import CONTEXT, KS, pass_rows
 
@@ -27,12 +28,22 @@ GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
 
 
 def shipped_target(dtype: str) -> CausalLM:
+    """Return the shipped target in a dtype."""
     return load_pair(device="cpu", dtype=dtype).target
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured. targets: {model: dtype's name → CausalLM}; bench: the pair's settings."""
+    """What is measured.
+
+    Attributes:
+        bench: Settings of the pair.
+        targets: Functions from a dtype's name to a model, by model.
+        dtypes: PyTorch's names of the dtypes for T(k).
+        ks: Tokens per pass.
+        context: Context length in tokens.
+        budget: Seconds for T(k) of one model in one dtype.
+    """
 
     bench: speed.Bench
     targets: dict[str, Callable[[str], CausalLM]] = field(
@@ -48,7 +59,11 @@ class Plan:
 
 
 def the_books_models(options: argparse.Namespace) -> Plan:
-    """The shipped pair in float32 on code and prose, greedy and at temperature 1; both targets."""
+    """Return the plan: the shipped pair in float32 on code and prose, and both targets.
+
+    Args:
+        options: Options of the command line.
+    """
     pair = load_pair(device="cpu", dtype="float32")
     texts = evaluation_prompts()
     prompts = {
@@ -71,29 +86,42 @@ def the_books_models(options: argparse.Namespace) -> Plan:
     return Plan(bench, budget=options.budget)
 
 
-def drafting_rows(bench: speed.Bench, kept: Kept) -> list[dict]:
-    """One row a setting of the pair: {"domain", "temperature", "turns", "target_seconds", "gammas":
-    {γ: {"speedup", "ceiling", "flags", "alpha", "tau", "c", "c_in_loop", "verify", "overhead"}}}.
+def drafting_rows(bench: speed.Bench, progress: Progress) -> list[dict]:
+    """Return one row per setting of the pair, with its numbers by γ.
+
+    Args:
+        bench: Settings of the pair.
+        progress: Finished settings.
     """
     rows = []
-    for row in every_setting(bench, kept, None):
+    for row in every_setting(bench, progress, None):
         entries = {row["gamma"]: row} | {e["gamma"]: e for e in row["drafters"].values()}
         gammas = {}
         for gamma, entry in sorted(entries.items()):
             parts = {name: entry["prediction"][name] for name in ("c", "c_in_loop", "verify")}
             parts["overhead"] = entry["prediction"]["overhead"]
-            found = {n: entry[n] for n in ("speedup", "ceiling", "flags", "alpha", "tau")}
-            gammas[str(gamma)] = found | parts
+            values = {n: entry[n] for n in ("speedup", "ceiling", "flags", "alpha", "tau")}
+            gammas[str(gamma)] = values | parts
         about = {name: row[name] for name in ("domain", "temperature", "turns", "dtype")}
         rows.append(about | {"target_seconds": row["target_seconds"]["rounds"], "gammas": gammas})
     return rows
 
 
 def main(arguments: list[str] | None = None, make: Callable = the_books_models) -> Path:
-    """The command line; returns the recording's path. make: the plan, from the options."""
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None uses those of this process.
+        make: Function from the options to the plan.
+
+    Returns:
+        Path of the recording.
+    """
     parser = parser_for("benchmarks.models", __doc__)
-    parser.add_argument("--turns", type=int, default=20, help="paired turns a setting, at least 2")
-    parser.add_argument("--prompts", type=int, default=10, help="of each domain, at least 2")
+    parser.add_argument(
+        "--turns", type=int, default=20, help="paired turns per setting, at least 2"
+    )
+    parser.add_argument("--prompts", type=int, default=10, help="prompts per domain, at least 2")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument(
         "--budget", type=float, default=30.0, help="seconds for T(k) of one model in one format"
@@ -106,27 +134,27 @@ def main(arguments: list[str] | None = None, make: Callable = the_books_models) 
             parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
     if options.out.is_dir():
         parser.error(f"--out {options.out}: must be a file")
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "T(k) of the book's two models, and the shipped pair at every draft length",
         typed(parser, arguments),
     )
     plan = make(options)
     try:
-        asked = {name: getattr(options, name) for name in ("turns", "prompts", "new_tokens")}
-        asked["machine"] = stamp["machine"]
-        kept = Kept(options.work / f"{options.out.stem}.jsonl", asked)
+        settings = {name: getattr(options, name) for name in ("turns", "prompts", "new_tokens")}
+        settings["machine"] = stamp["machine"]
+        progress = Progress(options.work / f"{options.out.stem}.jsonl", settings)
     except ValueError as error:
         parser.error(str(error))
     state = {"start": timing.machine_state()}
     record = {
         "profile": timing.machine_profile("cpu"),
         "context": plan.context,
-        "drafting": drafting_rows(plan.bench, kept),
+        "drafting": drafting_rows(plan.bench, progress),
         "passes": pass_rows(plan.targets, plan.dtypes, plan.ks, plan.context, plan.budget),
     }
     record["state"] = state | {"end": timing.machine_state()}
-    path = results.save(options.out, stamp, record)
-    kept.path.unlink()
+    path = stamps.save(options.out, stamp, record)
+    progress.path.unlink()
     print(f"written to {path}")
     return path
 

@@ -1,7 +1,6 @@
-"""Where each method that the book's map names (`book/map.yml`) stands on the scoreboard.
+"""Map each method that the book's map names (`book/map.yml`) to its rows on the scoreboard.
 
-What lives here: for each name the rows that are it, or one sentence why there is none. What does
-not: the rows (`methods`).
+A name without a row has one sentence with the reason. `methods` defines the rows.
 """
 
 NAMED: dict[str, tuple[str, ...] | str] = {
@@ -100,4 +99,4 @@ NAMED: dict[str, tuple[str, ...] | str] = {
     "speculative cascades": "It is exact for a mixture of two models, and all rows here are held"
     " against the target alone.",
 }
-"""{name on the map: rows, or the reason that there is none}."""
+"""{name on the map: names of the rows, or the reason for having none}."""

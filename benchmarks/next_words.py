@@ -1,15 +1,16 @@
-"""What SmolLM2 would say next: a few distributions and three continuations that one can judge.
+"""Record SmolLM2's next words: a few distributions, and three continuations to compare.
 
     python -m benchmarks.next_words      # half a minute; writes results/next_words.json
 
-Chapter 1 reads it: the interactive is drawn from the distributions, the texts stand beside one
-another. Nothing here is timed.
+Chapter 1 reads the recording: its interactive shows the distributions, and its text shows the
+continuations. Nothing here is timed.
 """
 
 from pathlib import Path
 
-from specdec_lite import generate, load_smollm2, results
-from specdec_lite.viz.next_word import recorded
+from specdec_book.viz.next_word import record_distribution
+from specdec_lite import generate, load_smollm2
+from specdec_lite.measure import stamps
 
 from .command import parser_for, typed
 
@@ -29,13 +30,19 @@ SETTINGS = {
 
 
 def record(model, tokenizer, new_tokens: int = 40) -> dict:
-    """{"model", "contexts", "story", "texts": {setting: continuation}}."""
+    """Return the data of the recording: model, contexts, story and texts.
+
+    Args:
+        model: Model that writes.
+        tokenizer: Its tokenizer.
+        new_tokens: Tokens per continuation.
+    """
 
     def ids(text):
         return tokenizer.encode(text)
 
-    def said(**how):
-        out = generate(model, ids(STORY), max_new_tokens=new_tokens, seed=1, **how)
+    def continuation(**settings):
+        out = generate(model, ids(STORY), max_new_tokens=new_tokens, seed=1, **settings)
         return tokenizer.decode(out.tokens.tolist())
 
     def row(prompt):
@@ -43,21 +50,29 @@ def record(model, tokenizer, new_tokens: int = 40) -> dict:
 
     return {
         "model": getattr(model, "about", "a small model"),
-        "contexts": [recorded(prompt, row(prompt), tokenizer) for prompt in PROMPTS],
+        "contexts": [record_distribution(prompt, row(prompt), tokenizer) for prompt in PROMPTS],
         "story": STORY,
-        "texts": {name: said(**how) for name, how in SETTINGS.items()},
+        "texts": {name: continuation(**settings) for name, settings in SETTINGS.items()},
     }
 
 
 def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
-    """The command line; returns the recording's path. load: gives model and tokenizer."""
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None uses those of this process.
+        load: Function that returns model and tokenizer.
+
+    Returns:
+        Path of the recording.
+    """
     parser = parser_for("benchmarks.next_words", __doc__)
     parser.add_argument("--out", type=Path, default=Path("results/next_words.json"))
     options = parser.parse_args(arguments)
     if options.out.is_dir():
         parser.error(f"--out {options.out}: must be a file")
-    stamp = results.stamp("SmolLM2's next words", typed(parser, arguments))
-    path = results.save(options.out, stamp, record(*load("cpu", "float32")))
+    stamp = stamps.stamp("SmolLM2's next words", typed(parser, arguments))
+    path = stamps.save(options.out, stamp, record(*load("cpu", "float32")))
     print(f"written to {path}")
     return path
 

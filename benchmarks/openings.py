@@ -1,12 +1,12 @@
-"""How often the first drafted token of a round is accepted, by γ, on both of the book's models.
+"""Measure how often the first drafted token of a round is accepted, by γ, on both models.
 
     python -m benchmarks.openings                # ten minutes on two cores; writes results/openings.json
-    python -m benchmarks.openings --texts 1 --new-tokens 16     # a look at it
+    python -m benchmarks.openings --texts 1 --new-tokens 16     # a short trial
 
-The target writes; both models read what it wrote, once; where rounds of every γ would begin in that
-text follows (`theory.starts_in_text`), so no draft is drawn and γ is all that differs. Beside it
-the same chances in another order: without stretches there is nothing that a long draft could run
-through. A part that is there is not made again: delete the file to begin anew.
+The target writes texts, and both models score each text once. The starts of the rounds in that text
+follow for every γ (`theory.starts_in_text`), so no draft is drawn and only γ differs. A control
+uses the same probabilities in random order, where a long draft finds no predictable stretches. A
+recorded part is not measured again; delete the file to start over.
 """
 
 import argparse
@@ -18,12 +18,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from specdec_lite import CausalLM, generate, load_pair, load_smollm2, results, theory
+from specdec_book import recordings
+from specdec_lite import CausalLM, generate, load_pair, load_smollm2, theory
+from specdec_lite.diagnosis.offline import offline
 from specdec_lite.engine.cache import Cache
-from specdec_lite.loading.corpus import evaluation_prompts
-from specdec_lite.loading.smollm2_tasks import TASKS, chat
+from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate, ratio
-from specdec_lite.serving.offline import offline
+from specdec_lite.texts.corpus import evaluation_prompts
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from .command import parser_for, typed
 
@@ -32,12 +34,17 @@ SHUFFLES = 20
 SKIPPED = (12, 16, 20)
 """Blocks of SmolLM2 that its draft leaves out, as in `stopping`."""
 LEAST = 8
-"""Tokens below which a text says nothing about rounds."""
+"""Fewest tokens of a text that is used."""
 
 
 @dataclass(frozen=True)
 class WithoutBlocks:
-    """A model that leaves out some of its blocks, as far as reading a text needs one."""
+    """A model without some of its blocks, with the interface needed to score a text.
+
+    Attributes:
+        model: The whole model.
+        skip: Indices of the blocks to leave out.
+    """
 
     model: CausalLM
     skip: Sequence[int]
@@ -55,7 +62,11 @@ class WithoutBlocks:
 
 
 def shipped(options: argparse.Namespace):
-    """(target, draft, its name, prompts, stop tokens)."""
+    """Return target, draft, its name, prompts and stop tokens of the shipped pair.
+
+    Args:
+        options: Options of the command line.
+    """
     pair = load_pair(device="cpu", dtype="float32")
     prompts = [
         pair.tokenizer.encode(row["text"])
@@ -66,6 +77,11 @@ def shipped(options: argparse.Namespace):
 
 
 def smollm2(options: argparse.Namespace):
+    """Return the same for SmolLM2, whose draft is itself without some blocks.
+
+    Args:
+        options: Options of the command line.
+    """
     target, tokenizer = load_smollm2("cpu", "float32")
     prompts = [
         list(chat(tokenizer, task.text))
@@ -79,9 +95,20 @@ def smollm2(options: argparse.Namespace):
 MODELS: dict[str, Callable] = {"pair": shipped, "smollm2": smollm2}
 
 
-def chances(target, draft, prompts, stops, temperature: float, new_tokens: int) -> list[np.ndarray]:
-    """For every text, the chance that its own token is an accepted draft's, at each new position."""
-    found = []
+def acceptance_by_position(
+    target, draft, prompts, stops, temperature: float, new_tokens: int
+) -> list[np.ndarray]:
+    """Return, for every text, the acceptance probability of its own token at each new position.
+
+    Args:
+        target: Model that writes.
+        draft: Model that would draft.
+        prompts: Prompts as token ids.
+        stops: Tokens that end a text.
+        temperature: Sampling temperature.
+        new_tokens: Most new tokens.
+    """
+    probabilities = []
     for seed, prompt in enumerate(prompts):
         out = generate(
             target, prompt, None, new_tokens, temperature, stop_token_ids=stops, seed=seed
@@ -89,38 +116,61 @@ def chances(target, draft, prompts, stops, temperature: float, new_tokens: int) 
         if len(out.tokens) < LEAST:
             continue
         text = torch.cat((torch.tensor(prompt), out.tokens))
-        read = offline(target, draft, text, temperature or 1.0)
-        kept = read.kept if temperature else read.greedy
-        found.append(kept[-len(out.tokens) :].numpy())
-    return found
+        scores = offline(target, draft, text, temperature or 1.0)
+        accepted = scores.kept if temperature else scores.greedy
+        probabilities.append(accepted[-len(out.tokens) :].numpy())
+    return probabilities
 
 
-def openings(kept: np.ndarray, gamma: int) -> tuple[float, float]:
-    """(accepted, tested) first tokens of rounds; the text's last token is drafted by nobody."""
-    starts = theory.starts_in_text(kept, gamma)[:-1]
-    return float(starts @ kept[:-1]), float(starts.sum())
+def openings(accepted: np.ndarray, gamma: int) -> tuple[float, float]:
+    """Return (accepted, tested) for the first tokens of rounds.
+
+    The text's last token is never drafted.
+
+    Args:
+        accepted: Acceptance probability at each position [n].
+        gamma: Draft length.
+    """
+    starts = theory.starts_in_text(accepted, gamma)[:-1]
+    return float(starts @ accepted[:-1]), float(starts.sum())
 
 
 def by_gamma(texts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-    """{γ: [2, texts, 1]}: accepted and tested."""
+    """Return {γ: accepted and tested [2, texts, 1]}.
+
+    Args:
+        texts: Acceptance probabilities of each text.
+    """
     return {
-        gamma: np.array([openings(kept, gamma) for kept in texts]).T[..., None] for gamma in GAMMAS
+        gamma: np.array([openings(accepted, gamma) for accepted in texts]).T[..., None]
+        for gamma in GAMMAS
     }
 
 
 def shuffled(texts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-    """The same of chances in orders drawn anew; summed over the orders."""
+    """Return the same for probabilities in random order, summed over several orders.
+
+    Args:
+        texts: Acceptance probabilities of each text.
+    """
     rng = np.random.default_rng(0)
-    orders = [by_gamma([rng.permutation(kept) for kept in texts]) for _ in range(SHUFFLES)]
+    orders = [by_gamma([rng.permutation(accepted) for accepted in texts]) for _ in range(SHUFFLES)]
     return {gamma: sum(order[gamma] for order in orders) for gamma in GAMMAS}
 
 
 def row(texts: Sequence[np.ndarray], temperature: float) -> dict:
-    """Shares with intervals by text; `fall` is that at the least γ minus that at the greatest."""
-    ways = {"first": by_gamma(texts), "shuffled": shuffled(texts)}
+    """Return the acceptance rates with intervals over texts.
+
+    "fall" is the rate at the smallest γ minus that at the largest.
+
+    Args:
+        texts: Acceptance probabilities of each text.
+        temperature: Sampling temperature.
+    """
+    orders = {"first": by_gamma(texts), "shuffled": shuffled(texts)}
     least, most = min(GAMMAS), max(GAMMAS)
     difference = lambda a, b, c, d: a / b - c / d
-    every = np.array([[kept[:-1].sum(), len(kept) - 1] for kept in texts]).T[..., None]
+    every = np.array([[accepted[:-1].sum(), len(accepted) - 1] for accepted in texts]).T[..., None]
     return {
         "temperature": temperature,
         "texts": len(texts),
@@ -128,25 +178,34 @@ def row(texts: Sequence[np.ndarray], temperature: float) -> dict:
         "every": ratio(*every),
         **{
             name: {str(gamma): ratio(*counts) for gamma, counts in way.items()}
-            for name, way in ways.items()
+            for name, way in orders.items()
         },
         **{
             f"{name}_fall": estimate(difference, *way[least], *way[most])
-            for name, way in ways.items()
+            for name, way in orders.items()
         },
     }
 
 
 def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODELS) -> Path:
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None uses those of this process.
+        models: Functions from the options to a model's parts, by name.
+
+    Returns:
+        Path of the recording.
+    """
     parser = parser_for("benchmarks.openings", __doc__)
-    parser.add_argument("--texts", type=int, default=4, help="of each kind")
+    parser.add_argument("--texts", type=int, default=4, help="texts per kind")
     parser.add_argument("--new-tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path, default=results.FOLDER / "openings.json")
+    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "openings.json")
     options = parser.parse_args(arguments)
     for name, least in (("texts", 1), ("new_tokens", LEAST)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "acceptance of rounds' first tokens by γ, from the chances at every position of texts that"
         " the target wrote; intervals by text",
         typed(parser, arguments),
@@ -158,12 +217,15 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
         target, draft, about, prompts, stops = make(options)
         rows = [
             row(
-                chances(target, draft, prompts, stops, temperature, options.new_tokens), temperature
+                acceptance_by_position(
+                    target, draft, prompts, stops, temperature, options.new_tokens
+                ),
+                temperature,
             )
             for temperature in (0.0, 1.0)
         ]
         done[name] = {"draft": about, "gammas": list(GAMMAS), "rows": rows}
-        results.save(options.out, stamp, {"targets": done})
+        stamps.save(options.out, stamp, {"targets": done})
     return options.out
 
 

@@ -1,4 +1,4 @@
-"""What a pass of a model over k tokens costs, T(k), beside the bytes that it reads."""
+"""Measure T(k), the cost of a pass of a model over k tokens, and the bytes that the pass reads."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,10 +15,16 @@ def pass_rows(
     context: int,
     budget: float = 30.0,
 ) -> list[dict]:
-    """One row a model and format: {"model", "dtype", "packed", "parameters" (in matrices),
-    "weight_bytes", "cache_bytes" (of the context), "seconds": {k: [low, median, high]}}.
+    """Return one row per model and dtype, with the quartiles of T(k) in seconds.
 
-    targets: {model: dtype's name → CausalLM}. budget: seconds for a row.
+    "parameters" counts the weights in matrices. "cache_bytes" are those of the context.
+
+    Args:
+        targets: Functions from a dtype's name to a model, by model.
+        dtypes: PyTorch's names of the dtypes.
+        ks: Tokens per pass.
+        context: Context length in tokens.
+        budget: Seconds per row.
     """
     rows = []
     for name, load in targets.items():

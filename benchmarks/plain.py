@@ -1,8 +1,7 @@
-"""The plain decoders of a machine: what a reader would use in place of any draft, beside the loop's
-own plain decoding in float32.
+"""Provide the plain decoders of a machine, which a reader would use instead of any draft.
 
-What lives here: the same weights in another precision, without the packed copy, and in
-transformers' `generate`. What does not: whether they are quicker (`scoreboard`).
+They use the same weights in another precision, without the packed copy, and in transformers'
+`generate`. `scoreboard` compares them with the library's own plain decoding in float32.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,12 @@ from .speed import Contender, ours, theirs
 
 
 def target(model: str, dtype: str) -> CausalLM:
-    """A copy of its own of the target "pair" or "smollm2"."""
+    """Return a separate copy of a target.
+
+    Args:
+        model: "pair" or "smollm2".
+        dtype: PyTorch's name of the dtype.
+    """
     if model == "pair":
         return load_pair(device="cpu", dtype=dtype).target
     return load_smollm2("cpu", dtype)[0]
@@ -27,18 +31,21 @@ def target(model: str, dtype: str) -> CausalLM:
 
 @cache
 def bfloat16(model: str) -> CausalLM:
+    """Return a target in bfloat16."""
     return target(model, "bfloat16")
 
 
 @cache
 def unpacked(model: str) -> CausalLM:
-    found = target(model, "float32")
-    unpack(found.model)
-    return found
+    """Return a target in float32 without packed weights."""
+    model_copy = target(model, "float32")
+    unpack(model_copy.model)
+    return model_copy
 
 
 @cache
 def transformers(model: str) -> Callable[..., list[tuple[float, int]]]:
+    """Return transformers' decoding of a target."""
     if model == "pair":
         return HuggingFace(SHIPPED, "float32", 1)
     return HuggingFaceLookup(smollm2_folder(), "float32", 1, STOP)
@@ -47,11 +54,18 @@ def transformers(model: str) -> Callable[..., list[tuple[float, int]]]:
 def others(
     model: str, new_tokens: int, temperature: float, stops: tuple[int, ...]
 ) -> dict[str, Contender]:
-    """{name: plain decoder}; bfloat16 rounds otherwise, so its texts may differ."""
+    """Return the plain decoders by name; bfloat16 rounds differently, so its texts may differ.
+
+    Args:
+        model: "pair" or "smollm2".
+        new_tokens: Most new tokens.
+        temperature: Sampling temperature.
+        stops: Tokens that end a text.
+    """
     loops = {"bfloat16": bfloat16(model), "unpacked": unpacked(model)}
-    made = {
+    decoders = {
         name: Contender(ours(each, None, None, new_tokens, temperature, stops))
         for name, each in loops.items()
     }
     theirs_alone = theirs(transformers(model), new_tokens, temperature, assisted=False)
-    return made | {"transformers": Contender(theirs_alone)}
+    return decoders | {"transformers": Contender(theirs_alone)}

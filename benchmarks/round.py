@@ -1,7 +1,7 @@
-"""Rounds for the book's picture: SmolLM2 in float32, with every p, q, coin and cache length.
+"""Record rounds for the book's picture: SmolLM2 in float32 with every p, q, coin and cache length.
 
-`python -m benchmarks.round` writes results/round.json; `--list` prints the rounds of a run, so that
-a person can choose which are worth showing. What is recorded is no timing: any machine will do.
+`python -m benchmarks.round` writes results/round.json. `--list` prints the rounds of a run, so that
+a person can choose which to show. The recording contains no times, so any machine will do.
 """
 
 from dataclasses import replace
@@ -9,16 +9,17 @@ from pathlib import Path
 
 from torch import nn
 
+from specdec_book import recordings
+from specdec_book.viz.round import record_rounds
+from specdec_book.viz.stepper import Stepper
 from specdec_lite import drafters
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.measure import results
+from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Drafter
-from specdec_lite.viz.round import recorded_rounds
-from specdec_lite.viz.stepper import Stepper
 
 from .command import parser_for, typed
 
@@ -27,38 +28,59 @@ LEFT_OUT = (12, 18)
 ROUNDS = (5, 6, 7, 8)
 
 
-def shortened(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
-    """A smaller model of the same words: the target without some of its blocks, weights shared."""
-    whole = target.model
-    blocks = [block for i, block in enumerate(whole.blocks) if i not in left_out]
-    small = Transformer(replace(whole.config, num_layers=0))
-    small.config = replace(whole.config, num_layers=len(blocks))
-    small.embedding, small.norm, small.head = whole.embedding, whole.norm, whole.head
+def without_blocks(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
+    """Return the target without some of its blocks; the weights are shared.
+
+    Args:
+        target: Model to shorten.
+        left_out: Indices of the blocks to leave out.
+    """
+    model = target.model
+    blocks = [block for i, block in enumerate(model.blocks) if i not in left_out]
+    small = Transformer(replace(model.config, num_layers=0))
+    small.config = replace(model.config, num_layers=len(blocks))
+    small.embedding, small.norm, small.head = model.embedding, model.norm, model.head
     small.blocks = nn.ModuleList(blocks)
     return CausalLM(small)
 
 
 def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
-    """The drafter that was asked for, and what it is in words."""
+    """Return the requested drafter and its description.
+
+    Args:
+        target: Model that verifies.
+        args: Options of the command line.
+    """
     if args.drafter is None:
         words = f"the same model without {len(args.left_out)} of its {target.num_layers} blocks"
-        return ModelDrafter(shortened(target, args.left_out), args.gamma), words
+        return ModelDrafter(without_blocks(target, args.left_out), args.gamma), words
     kind = getattr(drafters, args.drafter)
     return kind.from_pretrained(target, **args.options), args.words
 
 
-def passes(rounds: list[dict]) -> list[dict]:
-    """Of each round what is told in a line: the words drafted, how many stayed, the word added."""
-    found = []
+def round_summaries(rounds: list[dict]) -> list[dict]:
+    """Return drafted words, number of accepted drafts and the added word of each round.
+
+    Args:
+        rounds: Recorded rounds.
+    """
+    summaries = []
     for each in rounds:
         drafts = [row["words"][row["tests"][0]["word"]] for row in each["rows"] if row["tests"]]
         token = each["rows"][each["accepted"]]["words"][each["token"]["word"]]
-        found.append({"drafts": drafts, "accepted": each["accepted"], "token": token})
-    return found
+        summaries.append({"drafts": drafts, "accepted": each["accepted"], "token": token})
+    return summaries
 
 
-def stepped(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
-    """The picture's rounds, as the stepper shows them: its traits."""
+def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
+    """Return the rounds of the picture in the format of the stepper.
+
+    Args:
+        target: Model that verifies.
+        draft: Model that drafts.
+        tokenizer: Their tokenizer.
+        args: Options of the command line.
+    """
     sampling = (args.temperature, args.top_k, args.seed)
     run = Stepper.record(
         target, draft, tokenizer, args.prompt, args.gamma, args.tokens, *sampling
@@ -84,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--option", dest="options", nargs=2, action="append", default=[])
     parser.add_argument("--words", default="a small head trained for it", help="what it is")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--out", type=Path, default=results.FOLDER / "round.json")
+    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "round.json")
     args = parser.parse_args(arguments)
     args.options = {name: int(value) for name, value in args.options}
     target, tokenizer = load_smollm2("cpu", "float32")
@@ -93,12 +115,12 @@ def main(arguments: list[str] | None = None) -> None:
     ids = tokenizer.encode(args.prompt)
 
     def rounds_of(seed: int) -> list[dict]:
-        return recorded_rounds(target, drafter, tokenizer, ids, args.tokens, sampling, seed)
+        return record_rounds(target, drafter, tokenizer, ids, args.tokens, sampling, seed)
 
     if args.list:
         for seed in range(args.seed, args.seed + (args.seeds or 1)):
             print("seed", seed)
-            for number, each in enumerate(passes(rounds_of(seed))):
+            for number, each in enumerate(round_summaries(rounds_of(seed))):
                 print(number, *each.values(), flush=True)
         return
     run = rounds_of(args.seed)
@@ -108,11 +130,11 @@ def main(arguments: list[str] | None = None) -> None:
         f" the draft is {words}."
     )
     command = typed(parser, arguments)
-    stamped = results.stamp("rounds of speculative decoding, word by word", command)
+    stamp = stamps.stamp("rounds of speculative decoding, word by word", command)
     data = {"about": about, "prompt": args.prompt, "seed": args.seed, "rounds": rounds}
     if args.drafter is None:  # the stepper's caches are those of two models
-        data["run"] = stepped(target, shortened(target, args.left_out), tokenizer, args)
-    print(results.save(args.out, stamped, data), f"{args.out.stat().st_size / 1e3:.0f} kB")
+        data["run"] = stepper_data(target, without_blocks(target, args.left_out), tokenizer, args)
+    print(stamps.save(args.out, stamp, data), f"{args.out.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

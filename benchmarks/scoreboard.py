@@ -1,18 +1,15 @@
-"""One table of everything: every drafter and every rule of the library on the same prompts, in one
-loop, beside plain decoding.
+"""Measure every drafter and every rule of the library on the same prompts, in one table.
 
     python -m benchmarks.scoreboard                              # the shipped pair, half an hour
     python -m benchmarks.scoreboard --model smollm2 --minutes 60
     python -m benchmarks.scoreboard --methods Sequoia SpecExec   # some rows
-    python -m benchmarks.scoreboard --add --methods Hydra        # rows into the table that is there
+    python -m benchmarks.scoreboard --add --methods Hydra        # add rows to the existing table
 
-It writes results/scoreboard.json (with SmolLM2 results/scoreboard-smollm2.json). A setting is kept
-as soon as it is done, so the same command goes on where an interrupted one stopped.
-
-What lives here: the columns, and the order in which they are measured. What does not: the rows
-(`methods`), the other plain decoders (`plain`), and how turns are taken (`speed`). On a machine
-that others use too, `--clock cpu` counts the processor's seconds of this process, which must have
-one thread, in place of the wall's.
+It writes results/scoreboard.json (with SmolLM2 results/scoreboard-smollm2.json). Each finished
+setting is stored, so an interrupted run resumes. This module contains the columns and the order of
+measurement. `methods` contains the rows, `plain` the other plain decoders, and `speed` the turns.
+On a shared machine, `--clock cpu` counts the processor seconds of this process instead of
+wall-clock seconds; the process must then have one thread.
 """
 
 import argparse
@@ -30,50 +27,47 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from specdec_lite import (
-    TokenTree,
-    generate,
-    load_pair,
-    load_smollm2,
-    results,
-    speculation,
-    theory,
-    timing,
-)
-from specdec_lite.acceptance.rule import RuleFunction
-from specdec_lite.loading import pair_tasks
+from specdec_book import recordings
+from specdec_lite import TokenTree, generate, load_pair, load_smollm2, speculation, theory, timing
+from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.smollm2_tasks import TASKS, chat
+from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.proposal import Proposal, one_hot
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Step
+from specdec_lite.texts import pair_tasks
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from . import hugging_face, plain
-from .__main__ import Kept, every_setting
+from .__main__ import Progress, every_setting
 from .command import parser_for, typed
 from .methods import METHODS, Method, bytes_beside
 from .named import NAMED
 from .smollm2 import STOP
-from .speed import Bench, Contender, Setting, Turns, contenders, drafted_shape, take_turns
+from .speed import Bench, Contender, Setting, Turns, contenders, drafted_limits, take_turns
 
 GAMMA = 4
 LENGTHS = [1, 2, 4, 8]
 SWEPT = ("draft model", "EAGLE-1, a chain", "early exit", "prompt lookup", "n-gram model")
-"""What is measured at several draft lengths too."""
+"""Methods that are also measured at several draft lengths."""
 CLOCKS = {"wall": perf_counter, "cpu": process_time}
 DISTURBED = 1.2
 ATTEMPTS = 3
 SAME = ("gamma", "new_tokens", "prompts_per_kind", "threads", "clock")
-"""What rows must have in common with the recording they are added to, its machine aside."""
+"""Settings in which added rows must agree with the existing recording, besides the machine."""
 
 
-# What is measured -----------------------------------------------------------------------------------
+# Models and prompts -------------------------------------------------------------------------------
 
 
 @cache
-def loaded(model: str) -> Pair:
-    """In float32 on the CPU; SmolLM2 as a pair without a draft."""
+def load_models(model: str) -> Pair:
+    """Return the models in float32 on the CPU; SmolLM2 is a pair without a draft.
+
+    Args:
+        model: "pair" or "smollm2".
+    """
     if model == "pair":
         return load_pair(device="cpu", dtype="float32")
     target, tokenizer = load_smollm2("cpu", "float32")
@@ -81,17 +75,31 @@ def loaded(model: str) -> Pair:
 
 
 def texts(model: str, count: int) -> dict[str, list[list[int]]]:
-    """Prompts of six kinds, none of which any training text contains."""
-    tokenizer = loaded(model).tokenizer
+    """Return prompts of six kinds as token ids; no training text contains them.
+
+    Args:
+        model: "pair" or "smollm2".
+        count: Most prompts per kind.
+    """
+    tokenizer = load_models(model).tokenizer
     if model == "smollm2":
         return {kind: [chat(tokenizer, t.text) for t in TASKS[kind][:count]] for kind in TASKS}
-    asked = pair_tasks.tasks()
-    return {kind: [tokenizer.encode(text) for text in rows[:count]] for kind, rows in asked.items()}
+    settings = pair_tasks.tasks()
+    return {
+        kind: [tokenizer.encode(text) for text in rows[:count]] for kind, rows in settings.items()
+    }
 
 
-def made(options: argparse.Namespace, methods: dict[str, Method], **more) -> Bench:
-    asked = {
-        "load": lambda dtype: loaded(options.model),
+def make_bench(options: argparse.Namespace, methods: dict[str, Method], **more) -> Bench:
+    """Return the bench of some methods.
+
+    Args:
+        options: Options of the command line.
+        methods: Methods by name.
+        more: Fields of the bench that differ.
+    """
+    settings = {
+        "load": lambda dtype: load_models(options.model),
         "prompts": {
             kind: [torch.tensor(ids) for ids in rows]
             for kind, rows in texts(options.model, options.prompts).items()
@@ -106,25 +114,31 @@ def made(options: argparse.Namespace, methods: dict[str, Method], **more) -> Ben
         "drafters": {name: method.make for name, method in methods.items()},
         "rules": {name: method.rule for name, method in methods.items() if method.rule},
     }
-    return Bench(**asked | more)
+    return Bench(**settings | more)
 
 
-# One setting ----------------------------------------------------------------------------------------
+# One setting --------------------------------------------------------------------------------------
 
 
 def measure(
     bench: Bench, setting: Setting, deadline: float, plains: Callable[[float], dict[str, Contender]]
 ) -> dict:
-    """Every contender's columns on one kind of text at one temperature. A setting whose plain
-    decoding was disturbed, by which all others are divided, is measured again.
+    """Measure the columns of every contender on one kind of text at one temperature.
 
-    plains: temperature → the other plain decoders by name, which take turns with the rest.
+    All columns are divided by plain decoding, so a setting whose plain decoding was disturbed is
+    measured again.
+
+    Args:
+        bench: What is measured.
+        setting: Dtype, kind of text and temperature.
+        deadline: Value of `perf_counter` after which no optional sweep starts.
+        plains: Function from the temperature to the other plain decoders, by name.
     """
     prompts = bench.prompts[setting.domain]
     every = contenders(bench, setting)
     others = plains(setting.temperature)
     target = bench.pair(setting.dtype).target
-    for each in every.values():  # warms up
+    for each in every.values():  # warm up
         options = {"temperature": setting.temperature, "rule": each.rule, "seed": 0}
         generate(target, prompts[0][-8:], each.drafter, 4, **options)
     for each in others.values():
@@ -134,19 +148,21 @@ def measure(
         columns = Columns(runs, ("plain", *others))
         if columns.disturbed <= DISTURBED:
             break
-    named = {name: contender for name, contender in every.items() if contender.drafter}
+    drafters = {name: contender for name, contender in every.items() if contender.drafter}
     return asdict(setting) | {
         "turns": sum(map(len, columns.runs["plain"])),
         "attempts": attempt + 1,
         "plain": columns.plain(),
-        "methods": {name: columns.of(name, each) for name, each in named.items()},
+        "methods": {name: columns.entry(name, each) for name, each in drafters.items()},
     }
 
 
 class Columns:
-    """What the runs of a setting say about each method.
+    """The columns that follow from the runs of a setting.
 
-    plains: the runs without a draft; "plain" is the loop's own.
+    Args:
+        runs: Runs of each contender.
+        plains: Names of the runs without a draft; "plain" is the library's own loop.
     """
 
     def __init__(self, runs: Turns, plains: Sequence[str]):
@@ -156,18 +172,24 @@ class Columns:
         self.best = max(self.rates, key=self.rates.get)
 
     def steps(self, name: str) -> list[Step]:
+        """Return the steps of all runs of a contender."""
         return [step for row in self.runs[name] for run in row for step in run.steps]
 
     def sums(self, name: str, get: Callable[[Step], float]) -> list[list[float]]:
-        """[prompts, sweeps] of a number of each step, summed over a run."""
+        """Return the sum over the steps of each run [prompts, sweeps].
+
+        Args:
+            name: Name of the contender.
+            get: Function from a step to a number.
+        """
         return [[sum(map(get, run.steps)) for run in row] for row in self.runs[name]]
 
     def pace(self, name: str) -> list[list[float]]:
-        """Seconds a token [prompts, sweeps]."""
+        """Return the seconds per token [prompts, sweeps]."""
         return [[run.seconds / run.tokens for run in row] for row in self.runs[name]]
 
     def texts(self, name: str) -> list[list[int]]:
-        """What the runs wrote."""
+        """Return the tokens of every run."""
         return [
             [token for step in run.steps for token in step.tokens]
             for row in self.runs[name]
@@ -176,10 +198,11 @@ class Columns:
 
     @property
     def disturbed(self) -> float:
-        """Plain decoding's seconds a token over those of its median round."""
+        """Seconds per token of plain decoding, divided by those of its median round."""
         return float(np.mean(self.pace("plain"))) / median(s.seconds for s in self.steps("plain"))
 
     def plain(self) -> dict:
+        """Return the speeds of the plain decoders."""
         costs = timing.round_costs(self.steps("plain"), self.one)
         return {
             "seconds": self.one,
@@ -188,20 +211,33 @@ class Columns:
             "best": self.best,
         }
 
-    def of(self, name: str, contender: Contender) -> dict:
-        """A method's columns.
+    def entry(self, name: str, contender: Contender) -> dict:
+        """Return the columns of a method.
 
-        tau: emitted ÷ passes. alpha: accepted ÷ tested. drafted: accepted ÷ drafted. positions:
-        the share of drafting rounds in which at least so many levels were accepted; conditional:
-        of those that accepted all levels before it and drafted this one. empty: the share of rounds
-        without a draft. used: emitted ÷ verified. c, verify, overhead: a drafted level, the pass
-        and the rest of a round, in units of T(1). speedup: over the loop's own plain decoding;
-        over_best: over the quickest plain decoder of the machine. formula: the speedup of a chain
-        by α, c and the lengths it drafted; from_costs: τ over what a round costs. same: the share
-        of runs whose text is plain decoding's.
+        - tau: emitted tokens ÷ target passes. alpha: accepted ÷ tested. drafted: accepted ÷
+        drafted.
+
+        - positions: share of drafting rounds that accepted at least this many levels. conditional:
+        the same share among rounds that accepted all earlier levels and drafted this level.
+
+        - empty: share of rounds without a draft. used: emitted ÷ verified.
+
+        - c, verify, overhead: cost of a drafted level, of the pass and of the rest of a round, in
+        T(1).
+
+        - speedup: over the loop's own plain decoding. over_best: over the fastest plain decoder.
+
+        - formula: a chain's speedup predicted from α, c and its draft lengths. from_costs: τ
+        divided by the cost of a round.
+
+        - same: share of runs whose text equals plain decoding's.
+
+        Args:
+            name: Name of the contender.
+            contender: The contender.
         """
         steps = self.steps(name)
-        shape = contender.drafter.shape() or drafted_shape(steps)
+        shape = contender.drafter.limits() or drafted_limits(steps)
         costs = timing.round_costs(steps, self.one)
         plain = timing.round_costs(self.steps("plain"), self.one).total
         accepted = self.sums(name, lambda step: step.accepted)
@@ -210,7 +246,7 @@ class Columns:
         alpha = ratio(accepted, self.sums(name, lambda step: step.tested))
         is_chain = contender.rule is None and all(step.tree.is_chain for step in steps)
         depths = [depth_of(step) for step in steps]
-        known = is_chain and alpha["value"] is not None
+        has_formula = is_chain and alpha["value"] is not None
         texts = list(zip(self.texts(name), self.texts("plain")))
         pace = self.pace(name)
         return {
@@ -230,20 +266,25 @@ class Columns:
             "tokens_per_second": 1 / float(np.mean(pace)),
             "speedup": ratio(self.pace("plain"), pace),
             "over_best": ratio(self.pace(self.best), pace),
-            "formula": predicted(alpha["value"], depths, costs.draft) if known else None,
+            "formula": predicted(alpha["value"], depths, costs.draft) if has_formula else None,
             "from_costs": tau["value"] * plain / costs.total,
             "same": sum(one == other for one, other in texts) / len(texts),
         }
 
 
 def depth_of(step: Step) -> int:
-    """Levels that a round drafted."""
+    """Return the number of levels that a round drafted."""
     return int(step.tree.depth.max()) + 1 if len(step.tree) else 0
 
 
 def by_position(steps: Sequence[Step], levels: int) -> dict[str, list[float | None]]:
-    """Acceptance by level, of all rounds that drafted, and of those that came as far as the level
-    before it and drafted this one; None where none did.
+    """Return acceptance by level, over all drafting rounds and conditional on earlier levels.
+
+    An entry is None if no round reached the level.
+
+    Args:
+        steps: Rounds.
+        levels: Number of levels.
     """
     rounds = [(step.accepted, depth_of(step)) for step in steps if len(step.tree)]
     reached = [sum(accepted >= level for accepted, _ in rounds) for level in range(1, levels + 1)]
@@ -253,23 +294,31 @@ def by_position(steps: Sequence[Step], levels: int) -> dict[str, list[float | No
     ]
     return {
         "positions": [count / max(1, len(rounds)) for count in reached],
-        "conditional": [count / of if of else None for count, of in zip(reached, tried)],
+        "conditional": [count / total if total else None for count, total in zip(reached, tried)],
     }
 
 
 def predicted(alpha: float, lengths: Sequence[int], draft: float) -> float:
-    """The formula's speedup of a chain whose rounds draft so many tokens, where a round spends
-    `draft` on drafting in units of T(1), and its pass costs 1.
+    """Return the formula's speedup of a chain, if a target pass costs 1.
+
+    Args:
+        alpha: Acceptance rate.
+        lengths: Draft length of each round.
+        draft: Drafting cost of a round, in units of T(1).
     """
     tokens = [theory.expected_tokens(alpha, length) if length else 1.0 for length in lengths]
     return sum(tokens) / len(tokens) / (1 + draft)
 
 
-# Drift ----------------------------------------------------------------------------------------------
+# Drift --------------------------------------------------------------------------------------------
 
 
-class Told:
-    """An rng whose coin falls as told, and whose die is read instead of thrown."""
+class FixedCoin:
+    """A random number generator with a fixed coin, which stores the row it would draw from.
+
+    Args:
+        side: Result of every flip.
+    """
 
     def __init__(self, side: bool):
         self.side = side
@@ -277,85 +326,127 @@ class Told:
         self.row: Tensor | None = None
 
     def flip(self, prob: float) -> bool:
+        """Store the probability and return the fixed side."""
         self.prob = min(1.0, prob)
         return self.side
 
     def draw(self, row: Tensor) -> int:
+        """Store the row and return token 0."""
         self.row = row
         return 0
 
 
-def first_token_law(p: Tensor, q: Tensor, rule: RuleFunction, mass: float = 1.0) -> Tensor:
-    """The law [V] of the first token that a rule emits when one token is drawn from q and judged
-    against p: `acceptance.output_law` for whole vocabularies.
+def first_token_distribution(p: Tensor, q: Tensor, rule: RuleFunction, mass: float = 1.0) -> Tensor:
+    """Return the distribution [V] of the first token that a rule emits after one draft from q.
 
-    p, q: [V]. mass: of q whose likeliest tokens are looked at; the rest is left out, and the law is
-    renormalised. For rules that flip at most once a token and draw after that.
+    This is `acceptance.output_distribution` for large vocabularies. The rule may flip at most once
+    per token and draw after that.
+
+    Args:
+        p: Target's distribution [V].
+        q: Draft's distribution [V].
+        rule: Acceptance rule.
+        mass: Probability under q of the drafted tokens to consider, most likely first. The rest is
+            left out, and the result is renormalized.
     """
-    law = torch.zeros_like(p)
+    probs = torch.zeros_like(p)
     order = q.argsort(descending=True)
     count = int((q[order].cumsum(0) < mass - 1e-9).sum()) + 1
     rows = torch.stack([p, p])
     for token in (x for x in order[:count].tolist() if q[x] > 0):
         proposal = Proposal(TokenTree.chain([token]), q[None])
-        kept = Told(True)
-        path = rule(proposal, rows, kept).path
-        share = (kept.prob if kept.prob is not None else 1.0) if path else 0.0
-        law[token] += q[token] * share
+        accepting = FixedCoin(True)
+        path = rule(proposal, rows, accepting).path
+        share = (accepting.prob if accepting.prob is not None else 1.0) if path else 0.0
+        probs[token] += q[token] * share
         if share < 1:
-            refused = Told(False)
-            verdict = rule(proposal, rows, refused)
-            left = one_hot(verdict.token, p) if refused.row is None else refused.row
-            law += q[token] * (1 - share) * left
-    return law / law.sum()
+            rejecting = FixedCoin(False)
+            verdict = rule(proposal, rows, rejecting)
+            rest = one_hot(verdict.token, p) if rejecting.row is None else rejecting.row
+            probs += q[token] * (1 - share) * rest
+    return probs / probs.sum()
 
 
-def drift(pair: Pair, rule: RuleFunction, prompts: list[Tensor], places: int, mass: float) -> dict:
-    """Total variation between the target's law and that of a rule's first token, the draft model
-    drafting one: its mean over so many places of every prompt.
+def drift(
+    pair: Pair, rule: RuleFunction, prompts: list[Tensor], positions: int, mass: float
+) -> dict:
+    """Measure the total variation between the target's distribution and a rule's first token.
+
+    The draft model drafts one token.
+
+    Args:
+        pair: Target and draft.
+        rule: Acceptance rule.
+        prompts: Prompts as token ids.
+        positions: Number of positions per prompt.
+        mass: See `first_token_distribution`.
     """
     sampling = Sampling(1.0)
-    found = []
+    distances = []
     for ids in prompts:
         rows = [
             sampling(model.score(ids, model.new_cache(capacity=len(ids))).logits[0]).double()
             for model in (pair.target, pair.draft)
         ]
-        for place in torch.linspace(16, len(ids) - 1, places).long().tolist():
-            p, q = (row[place] for row in rows)
-            law = first_token_law(p, q, rule, mass)
-            found.append(0.5 * (law - p).abs().sum().item())
-    return {"mean": sum(found) / len(found), "most": max(found), "places": len(found)}
+        for position in torch.linspace(16, len(ids) - 1, positions).long().tolist():
+            p, q = (row[position] for row in rows)
+            probs = first_token_distribution(p, q, rule, mass)
+            distances.append(0.5 * (probs - p).abs().sum().item())
+    return {
+        "mean": sum(distances) / len(distances),
+        "most": max(distances),
+        "places": len(distances),
+    }
 
 
 @torch.inference_mode()
-def drifts(bench: Bench, methods: dict[str, Method], places: int = 2, mass: float = 0.999) -> dict:
-    """{method: drift} of the lossy rules that judge a chain of the draft model."""
+def drifts(
+    bench: Bench, methods: dict[str, Method], positions: int = 2, mass: float = 0.999
+) -> dict:
+    """Return {method: drift} of the lossy rules that verify a chain of the draft model.
+
+    Args:
+        bench: Models and prompts.
+        methods: Methods by name.
+        positions: Number of positions per prompt.
+        mass: See `first_token_distribution`.
+    """
     pair = bench.pair("float32")
     prompts = [rows[0] for rows in bench.prompts.values()]
     return {
-        name: drift(pair, method.rule, prompts, places, mass)
+        name: drift(pair, method.rule, prompts, positions, mass)
         for name, method in methods.items()
         if not method.lossless and name.startswith("draft model ×")
     }
 
 
-# The recording --------------------------------------------------------------------------------------
+# The recording ------------------------------------------------------------------------------------
 
 
 def minutes_of_training(method: Method, model: str) -> float | None:
-    """What a shipped drafter's report says; None where nothing was trained or nothing is said."""
+    """Return the training time of a shipped drafter, or None if its report has none.
+
+    Args:
+        method: Row of the scoreboard.
+        model: "pair" or "smollm2".
+    """
     path = method.weights and method.trained(model) / "report.json"
     if not path or not path.is_file():
         return None
-    said = json.loads(path.read_text(encoding="utf-8"))
-    seconds = said.get("seconds") or said.get("training", {}).get("seconds")
+    report = json.loads(path.read_text(encoding="utf-8"))
+    seconds = report.get("seconds") or report.get("training", {}).get("seconds")
     return seconds and seconds / 60
 
 
-def described(name: str, method: Method, options: argparse.Namespace) -> dict:
-    """What is known of a method before it runs."""
-    pair = loaded(options.model)
+def describe(name: str, method: Method, options: argparse.Namespace) -> dict:
+    """Return the facts about a method that need no measurement.
+
+    Args:
+        name: Name of the row.
+        method: Row of the scoreboard.
+        options: Options of the command line.
+    """
+    pair = load_models(options.model)
     return {
         "source": method.source,
         "chapter": method.chapter,
@@ -367,38 +458,52 @@ def described(name: str, method: Method, options: argparse.Namespace) -> dict:
     }
 
 
-def rounded(data):
-    """Numbers with four digits: more is noise, and the file is read by pages."""
+def round_numbers(data):
+    """Return the data with numbers rounded to four digits, because further digits are noise."""
     if isinstance(data, dict):
-        return {key: rounded(value) for key, value in data.items()}
+        return {key: round_numbers(value) for key, value in data.items()}
     if isinstance(data, list):
-        return [rounded(value) for value in data]
+        return [round_numbers(value) for value in data]
     return float(f"{data:.4g}") if isinstance(data, float) else data
 
 
 def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = parser_for("benchmarks.scoreboard", __doc__)
     parser.add_argument("--model", choices=("pair", "smollm2"), default="pair")
-    parser.add_argument("--methods", nargs="+", help="rows by name; default all")
-    parser.add_argument("--add", action="store_true", help="rows into the recording that is there")
+    parser.add_argument("--methods", nargs="+", help="names of rows; default: all")
+    parser.add_argument("--add", action="store_true", help="add rows to the existing recording")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument(
-        "--lengths", type=int, nargs="*", default=LENGTHS, help="of some chains; none: no sweep"
+        "--lengths",
+        type=int,
+        nargs="*",
+        default=LENGTHS,
+        help="draft lengths of some chains; none: no sweep",
     )
-    parser.add_argument("--prompts", type=int, default=6, help="of each kind, at least 2")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per kind, at least 2")
     parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument("--turns", type=int, default=20, help="paired turns a setting")
+    parser.add_argument("--turns", type=int, default=20, help="paired turns per setting")
     parser.add_argument(
-        "--minutes", type=float, help="take fewer turns where due, one a prompt in any case"
+        "--minutes",
+        type=float,
+        help="time for all settings; each takes at least one turn per prompt",
     )
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--out", type=Path, help="default results/scoreboard[-smollm2].json")
+    parser.add_argument("--out", type=Path, help="default: results/scoreboard[-smollm2].json")
     parser.add_argument("--work", type=Path, default=Path(".work/scoreboard"))
     return parser
 
 
-def chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Method]:
-    """The rows that are asked for and that this model has."""
+def choose_methods(
+    parser: argparse.ArgumentParser, options: argparse.Namespace
+) -> dict[str, Method]:
+    """Return the rows to measure, or exit with an error if an option has a wrong value.
+
+    Args:
+        parser: Parser of the command line.
+        options: Options of the command line.
+    """
     for name, least in (("prompts", 2), ("new_tokens", 2 * GAMMA + 2), ("turns", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
@@ -410,16 +515,21 @@ def chosen(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict
         parser.error(f"--minutes {options.minutes}: must be above 0")
     if options.clock == "cpu" and torch.get_num_threads() > 1:
         parser.error("--clock cpu: adds the seconds of all threads; set OMP_NUM_THREADS=1")
-    here = {name: each for name, each in METHODS.items() if not each.why_not(options.model)}
-    if unknown := [name for name in options.methods or () if name not in here]:
-        parser.error(f"--methods {unknown[0]!r}: must be among {', '.join(here)}")
+    available = {name: each for name, each in METHODS.items() if not each.why_not(options.model)}
+    if unknown := [name for name in options.methods or () if name not in available]:
+        parser.error(f"--methods {unknown[0]!r}: must be among {', '.join(available)}")
     if options.add and not options.methods:
         parser.error("--add: needs --methods, the rows to add")
-    return {name: here[name] for name in options.methods or here}
+    return {name: available[name] for name in options.methods or available}
 
 
-def known(methods: dict[str, Method], options: argparse.Namespace) -> dict:
-    """What is known of a recording before anything is measured."""
+def describe_run(methods: dict[str, Method], options: argparse.Namespace) -> dict:
+    """Return the part of the recording that needs no measurement.
+
+    Args:
+        methods: Rows by name.
+        options: Options of the command line.
+    """
     absent = {name: each.why_not(options.model) for name, each in METHODS.items()}
     return {
         "model": options.model,
@@ -429,17 +539,24 @@ def known(methods: dict[str, Method], options: argparse.Namespace) -> dict:
         "new_tokens": options.new_tokens,
         "prompts_per_kind": options.prompts,
         "lengths": [],
-        "methods": {name: described(name, each, options) for name, each in methods.items()},
+        "methods": {name: describe(name, each, options) for name, each in methods.items()},
         "absent": {name: why for name, why in absent.items() if why},
         "named": NAMED,
     }
 
 
-def joined(old: dict, new: dict, stamp: dict) -> dict:
-    """A recording with the rows of another beside its own, or in place of those of the same name.
-    What was measured beside them, plain decoding above all, stays each row's own.
+def merge_recordings(old: dict, new: dict, stamp: dict) -> dict:
+    """Add the rows of a new recording to an old one, replacing rows of the same name.
 
-    Raises ValueError where the two were measured otherwise.
+    Each row retains its own plain decoding.
+
+    Args:
+        old: Existing recording.
+        new: Recording with the rows to add.
+        stamp: Stamp of the new recording.
+
+    Raises:
+        ValueError: If the two recordings have different settings.
     """
     for name in SAME:
         if old[name] != new[name]:
@@ -450,7 +567,7 @@ def joined(old: dict, new: dict, stamp: dict) -> dict:
     key = lambda row: (row["domain"], row["temperature"])
     rows = {key(row): row for row in new["rows"]}
     if missing := set(rows) - set(map(key, old["rows"])):
-        raise ValueError(f"{sorted(missing)[0]} is no setting of the recording")
+        raise ValueError(f"{sorted(missing)[0]} is not a setting of the recording")
     added = {"date": stamp["date"], "command": stamp["command"], "methods": list(new["methods"])}
     return old | {
         "rows": [
@@ -466,28 +583,32 @@ def joined(old: dict, new: dict, stamp: dict) -> dict:
 
 
 def main(arguments: list[str] | None = None) -> Path:
-    """The command line; returns the recording's path."""
+    """Run the command line.
+
+    Returns:
+        Path of the recording.
+    """
     parser = command_line()
     options = parser.parse_args(arguments)
-    methods = chosen(parser, options)
+    methods = choose_methods(parser, options)
     logging.set_verbosity_error()
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "every drafter and every rule beside plain decoding, by kind of text and temperature",
         typed(parser, arguments),
     )
     name = "scoreboard" if options.model == "pair" else "scoreboard-smollm2"
-    path = options.out or results.FOLDER / f"{name}.json"
+    path = options.out or recordings.FOLDER / f"{name}.json"
     if options.add and not path.is_file():
-        parser.error(f"--add: {path} is not there yet")
-    asked = {k: v for k, v in vars(options).items() if k not in ("minutes", "out", "work")}
-    asked |= {"machine": stamp["machine"], "versions": stamp["versions"]}
-    bench = made(options, methods)
+        parser.error(f"--add: {path} does not exist yet")
+    settings = {k: v for k, v in vars(options).items() if k not in ("minutes", "out", "work")}
+    settings |= {"machine": stamp["machine"], "versions": stamp["versions"]}
+    bench = make_bench(options, methods)
     state = {"start": timing.machine_state()}
-    record = known(methods, options)
+    record = describe_run(methods, options)
     swept = {name: methods[name] for name in SWEPT if name in methods}
     parts = {"rows": bench}
     if swept and options.lengths and not options.add:
-        parts["lengths"] = made(options, swept, gammas=options.lengths, temperatures=(1.0,))
+        parts["lengths"] = make_bench(options, swept, gammas=options.lengths, temperatures=(1.0,))
     shares = {"rows": 0.8, "lengths": 0.2} if "lengths" in parts else {"rows": 1.0}
     plains = partial(plain.others, options.model, options.new_tokens, stops=tuple(bench.stops))
     beside = {"rows": plains, "lengths": lambda temperature: {}}
@@ -500,22 +621,22 @@ def main(arguments: list[str] | None = None) -> Path:
         for part, each in parts.items():
             stem = f"{path.stem}-{part}{'-added' * options.add}"
             try:
-                kept = Kept(options.work / f"{stem}.jsonl", asked)
+                progress = Progress(options.work / f"{stem}.jsonl", settings)
             except ValueError as error:
                 parser.error(str(error))
             minutes = options.minutes and shares[part] * options.minutes
             how = partial(measure, plains=beside[part])
-            record[part] = every_setting(each, kept, minutes, how)
-            files.append(kept.path)
+            record[part] = every_setting(each, progress, minutes, how)
+            files.append(progress.path)
     if options.model == "pair":
         record["drift"] = drifts(bench, methods)
     record["state"] = state | {"end": timing.machine_state()}
-    record = rounded(record)
+    record = round_numbers(record)
     if options.add:
         old = json.loads(path.read_text(encoding="utf-8"))
-        record = joined(old, record, stamp)
-        stamp = {name: record.pop(name) for name in results.STAMP}
-    results.save(path, stamp, record)
+        record = merge_recordings(old, record, stamp)
+        stamp = {name: record.pop(name) for name in stamps.STAMP}
+    stamps.save(path, stamp, record)
     for file in files:
         file.unlink()
     print(f"written to {path}")

@@ -1,14 +1,14 @@
-"""Drafts from the target itself, measured: one recording a part, each with the pair and SmolLM2.
+"""Measure drafts made from the target itself, for the shipped pair and SmolLM2.
 
     python -m benchmarks.self_drafts exits       # α and saturation by depth; 4 minutes
     python -m benchmarks.self_drafts skips       # α of sets of sublayers, and searches; 15 minutes
-    python -m benchmarks.self_drafts bits        # α of rounded copies; 3 minutes
+    python -m benchmarks.self_drafts bits        # α of quantized copies; 3 minutes
     python -m benchmarks.self_drafts ahead       # α by position: look-ahead rows and heads; 5 minutes
-    python -m benchmarks.self_drafts speed       # a clock: paired turns; wants a quiet machine
-    python -m benchmarks.self_drafts sparse      # a clock: long contexts; wants a quiet machine
+    python -m benchmarks.self_drafts speed       # timed: paired turns; needs a quiet machine
+    python -m benchmarks.self_drafts sparse      # timed: long contexts; needs a quiet machine
 
-`skips` compares its search with optuna's: `pip install optuna`, which nothing else needs.
-What is finished is kept in --work, so an interrupted run goes on.
+`skips` compares its search with optuna's. Only this part needs `pip install optuna`. Each part
+writes one recording. Finished pieces are stored in --work, so an interrupted run resumes.
 """
 
 import json
@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.speed import Bench, Contender, ours, take_turns
-from specdec_lite import CausalLM, generate, results, theory, timing
+from specdec_book import recordings
+from specdec_lite import CausalLM, generate, theory, timing
 from specdec_lite.decoding import default_rule
 from specdec_lite.drafters import (
     BlockwiseDrafter,
@@ -34,20 +35,21 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.chunks import Chunks
-from specdec_lite.drafters.heads import ExitHead
 from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
-from specdec_lite.drafters.quantised import quantised, stored_bytes
-from specdec_lite.loading.corpus import evaluation_prompts, held_out_text
+from specdec_lite.drafters.parts.chunks import Chunks
+from specdec_lite.drafters.parts.heads import ExitHead
+from specdec_lite.drafters.parts.quantization import quantize, stored_bytes
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import SHIPPED, load
+from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Session, speculate
-from specdec_lite.training.own_text import continued
-from specdec_lite.training.skipping import StoredText
+from specdec_lite.texts.corpus import evaluation_prompts, held_out_text
+from specdec_lite.training.own_text import continue_prompts
+from specdec_lite.training.skip_acceptance import SkipAcceptance
 
 from .command import parser_for, typed
 
@@ -65,21 +67,38 @@ QUESTIONS = (
 
 
 def load_target(name: str) -> tuple[CausalLM, object]:
+    """Return a target and its tokenizer.
+
+    Args:
+        name: "pair" or "smollm2".
+    """
     if name == "pair":
         pair = load_pair(device="cpu", dtype="float32")
         return pair.target, pair.tokenizer
     return load_smollm2("cpu", "float32")
 
 
-def chat(tokenizer, text: str) -> list[int]:
-    told = tokenizer.apply_chat_template(
-        [{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False
+def chat(tokenizer, request: str) -> list[int]:
+    """Return the token ids of a chat with one request.
+
+    Args:
+        tokenizer: Tokenizer with a chat template.
+        request: What the user writes.
+    """
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": request}], add_generation_prompt=True, tokenize=False
     )
-    return tokenizer.encode(told, add_special_tokens=False)
+    return tokenizer.encode(text, add_special_tokens=False)
 
 
 def prompts(name: str, tokenizer, count: int = 8) -> list[list[int]]:
-    """Held-out prompts: of the pair's three domains in turn, or questions to SmolLM2."""
+    """Return held-out prompts: of the pair's three domains in turn, or questions to SmolLM2.
+
+    Args:
+        name: "pair" or "smollm2".
+        tokenizer: The target's tokenizer.
+        count: Number of prompts.
+    """
     if name == "smollm2":
         return [chat(tokenizer, text) for text in QUESTIONS[:count]]
     domains = evaluation_prompts().values()
@@ -88,17 +107,33 @@ def prompts(name: str, tokenizer, count: int = 8) -> list[list[int]]:
 
 
 def own_texts(name: str, target: CausalLM, tokenizer, count: int, new: int) -> tuple[Tensor, int]:
-    """Held-out prompts, cut from the left to one length, with what the target adds at temperature 1:
-    ([count, n], first place of its own).
+    """Continue held-out prompts with the target at temperature 1.
+
+    The prompts are cut from the left to one length.
+
+    Args:
+        name: "pair" or "smollm2".
+        target: Model that writes.
+        tokenizer: Its tokenizer.
+        count: Number of texts.
+        new: New tokens per text.
+
+    Returns:
+        Token ids [count, n], and the position of the first new token.
     """
     rows = prompts(name, tokenizer, count)
     length = min(map(len, rows))
     cut = torch.tensor([row[-length:] for row in rows])
-    return continued(target, cut, new, 1.0, seed=5), length
+    return continue_prompts(target, cut, new, 1.0, seed=5), length
 
 
 class Work:
-    """Finished parts, one file each, named after what was asked for and the size of it."""
+    """A folder of finished pieces, one JSON file each, named after the piece and its size.
+
+    Args:
+        folder: Where the files are stored.
+        size: Text that identifies the size of the measurement.
+    """
 
     def __init__(self, folder: Path, size: str):
         self.folder = folder
@@ -106,6 +141,12 @@ class Work:
         folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, make: Callable[[], object]):
+        """Return the stored result of a piece, or make and store it.
+
+        Args:
+            name: Name of the piece.
+            make: Function that returns the result.
+        """
         path = self.folder / f"{name}-{self.size}.json"
         if not path.exists():
             began = perf_counter()
@@ -117,28 +158,37 @@ class Work:
 
 
 def mean(values: Tensor) -> dict:
-    """The mean over texts and places [texts, places], with its interval."""
+    """Return the mean over texts and positions with its interval.
+
+    Args:
+        values: Numbers [texts, positions].
+    """
     rows = values.double().numpy()
     return ratio(rows, np.ones_like(rows))
 
 
-# Acceptance: no clock ------------------------------------------------------------------------------
+# Acceptance, without timing -----------------------------------------------------------------------
 
 
 @torch.inference_mode()
 def exits(name: str, args) -> dict:
-    """α by depth without an adapter and with those trained, the depth from which the argmax stays,
-    and one readable text with that depth for every token.
+    """Measure α by depth, with and without adapters, and the depth at which the argmax settles.
+
+    The result also contains one readable text with that depth for every token.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
     """
     target, tokenizer = load_target(name)
     texts, first = own_texts(name, target, tokenizer, args.texts, args.new)
     depths = list(range(target.num_layers + 1))
     hidden = target.score(texts, target.new_cache(len(texts)), hidden_layers=depths).hidden
-    places = slice(first, -1)
-    normed = [target.model.norm(hidden[b][:, places]) for b in depths]
-    law = target.model.head(normed[-1]).softmax(-1)
-    final = law.argmax(-1)
-    share = lambda logits: torch.minimum(law, logits.softmax(-1)).sum(-1).mean().item()
+    positions = slice(first, -1)
+    normed = [target.model.norm(hidden[b][:, positions]) for b in depths]
+    target_probs = target.model.head(normed[-1]).softmax(-1)
+    final = target_probs.argmax(-1)
+    share = lambda logits: torch.minimum(target_probs, logits.softmax(-1)).sum(-1).mean().item()
     rates, agreement, agrees = [], [], []
     for state in normed[1:]:
         logits = target.model.head(state)
@@ -176,12 +226,12 @@ def exits(name: str, args) -> dict:
 
 
 def permille(rates: list[float]) -> str:
-    """Three digits a rate, one behind the other, 999 at most."""
+    """Return three digits per rate, concatenated, at most 999."""
     return "".join(f"{min(999, round(1000 * rate)):03d}" for rate in rates)
 
 
 def costs_by_bytes(target: CausalLM) -> dict:
-    """Bytes of weights that a pass reads: one attention, one MLP, the head."""
+    """Return the bytes of weights that a pass reads: one attention, one MLP, the head."""
     block = target.model.blocks[0]
     size = lambda *parts: sum(w.nbytes for part in parts for w in part.parameters())
     return {
@@ -192,37 +242,72 @@ def costs_by_bytes(target: CausalLM) -> dict:
 
 
 def leave_out(target: CausalLM, costs: dict, skip) -> float:
-    """c by bytes of a draft without the sublayers in `skip`."""
+    """Return c, measured in bytes, of a draft without some sublayers.
+
+    Args:
+        target: Model that drafts.
+        costs: Result of `costs_by_bytes`.
+        skip: Sublayers to leave out, (block, "attention" or "mlp").
+    """
     whole = costs["head"] + target.num_layers * (costs["attention"] + costs["mlp"])
     return 1 - sum(costs[kind] for _, kind in skip) / whole
 
 
 class Search:
-    """Sets of sublayers asked of a stored text, each once counted, and what they promise."""
+    """Acceptance of sets of skipped sublayers on a stored text, and the speedups they predict.
 
-    def __init__(self, target: CausalLM, text: StoredText, offered: list):
-        self.text, self.offered, self.asked = text, offered, []
+    Args:
+        target: Model that drafts.
+        text: Text on which acceptance is measured.
+        offered: Sublayers that may be skipped.
+    """
+
+    def __init__(self, target: CausalLM, text: SkipAcceptance, offered: list):
+        self.text, self.offered, self.trials = text, offered, []
         self.cost = partial(leave_out, target, costs_by_bytes(target))
 
     def acceptance(self, skip) -> float:
-        self.asked.append((sorted(skip), self.text.acceptance(skip)))
-        return self.asked[-1][1]
+        """Measure the acceptance rate of a draft without some sublayers.
 
-    def promise(self, skip, rate: float) -> float:
-        """The speedup at the best γ, c by bytes."""
+        Args:
+            skip: Sublayers to leave out.
+        """
+        self.trials.append((sorted(skip), self.text.mean(skip)))
+        return self.trials[-1][1]
+
+    def predicted_speedup(self, skip, rate: float) -> float:
+        """Return the speedup at the best γ, with c measured in bytes.
+
+        Args:
+            skip: Sublayers to leave out.
+            rate: Acceptance rate of that draft.
+        """
         return theory.optimal_gamma(rate, self.cost(skip))[1]
 
     def best(self) -> dict:
-        """The set that promises most, and its rate."""
-        skip, rate = max(self.asked, key=lambda one: self.promise(*one))
+        """Return the set with the largest predicted speedup, with its rate and its c."""
+        skip, rate = max(self.trials, key=lambda one: self.predicted_speedup(*one))
         return {"skip": skip, "rate": rate, "c": self.cost(skip)}
 
 
-def greedily(search: Search, most: int) -> None:
+def search_greedily(search: Search, most: int) -> None:
+    """Add the sublayer that lowers acceptance least, again and again.
+
+    Args:
+        search: Search to run.
+        most: Largest number of skipped sublayers.
+    """
     greedy_search(search.acceptance, search.offered, most)
 
 
-def randomly(search: Search, most: int, count: int) -> None:
+def search_randomly(search: Search, most: int, count: int) -> None:
+    """Try random sets.
+
+    Args:
+        search: Search to run.
+        most: Largest number of skipped sublayers.
+        count: Number of sets.
+    """
     rng = np.random.default_rng(0)
     for _ in range(count):
         size = int(rng.integers(1, most + 1))
@@ -230,103 +315,140 @@ def randomly(search: Search, most: int, count: int) -> None:
         search.acceptance([search.offered[i] for i in picked])
 
 
-def bayesian(search: Search, most: int, count: int) -> None:
-    """Tree-structured Parzen estimators, which optuna keeps; the promise is what they maximise."""
-    import optuna  # for this recording alone
+def search_with_optuna(search: Search, most: int, count: int) -> None:
+    """Maximize the predicted speedup with tree-structured Parzen estimators.
+
+    Args:
+        search: Search to run.
+        most: Not used.
+        count: Number of sets.
+    """
+    import optuna  # only this recording needs it
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         direction="maximize", sampler=optuna.samplers.TPESampler(seed=0, multivariate=True)
     )
 
-    def promised(trial) -> float:
+    def objective(trial) -> float:
         switches = [trial.suggest_int(str(i), 0, 1) for i in range(len(search.offered))]
         skip = [one for one, off in zip(search.offered, switches) if off]
-        return search.promise(skip, search.acceptance(skip))
+        return search.predicted_speedup(skip, search.acceptance(skip))
 
     study.enqueue_trial({str(i): 0 for i in range(len(search.offered))})
-    study.optimize(promised, count)
+    study.optimize(objective, count)
 
 
-def searched(target: CausalLM, text: StoredText, other: StoredText, offered, most: int) -> dict:
-    """Greedy, random and Bayesian search, each with as many sets asked of `text`; the best of each
-    is asked of `other` too, which no search has seen.
+def run_searches(
+    target: CausalLM, text: SkipAcceptance, other: SkipAcceptance, offered, most: int
+) -> dict:
+    """Compare greedy, random and Bayesian search with the same number of evaluated sets.
+
+    The best set of each search is also evaluated on a second text that no search has seen.
+
+    Args:
+        target: Model that drafts.
+        text: Text for the searches.
+        other: Text for the best sets.
+        offered: Sublayers that may be skipped.
+        most: Largest number of skipped sublayers.
     """
     count = 1 + sum(len(offered) - i for i in range(most))
     runs = {
-        "greedy": greedily,
-        "random": partial(randomly, count=count),
-        "bayesian": partial(bayesian, count=count),
+        "greedy": search_greedily,
+        "random": partial(search_randomly, count=count),
+        "bayesian": partial(search_with_optuna, count=count),
     }
-    made: dict = {"evaluations": count, "offered": offered}
+    report: dict = {"evaluations": count, "offered": offered}
     for name, run in runs.items():
         search = Search(target, text, offered)
         run(search, most)
         best = search.best()
-        best["elsewhere"] = mean(other.by_place(best["skip"]))
-        promises = [search.promise(*one) for one in search.asked]
+        best["elsewhere"] = mean(other.by_position(best["skip"]))
+        promises = [search.predicted_speedup(*one) for one in search.trials]
         so_far = np.maximum.accumulate(promises).round(4).tolist()
-        made[name] = {"best": best, "so_far": so_far}
+        report[name] = {"best": best, "so_far": so_far}
         if name == "greedy":
             sizes = {
-                len(skip): (skip, rate) for skip, rate in sorted(search.asked, key=itemgetter(1))
+                len(skip): (skip, rate) for skip, rate in sorted(search.trials, key=itemgetter(1))
             }
-            made[name]["path"] = [
+            report[name]["path"] = [
                 {"skip": skip, "rate": rate} for _, (skip, rate) in sorted(sizes.items())
             ]
-    return made
+    return report
 
 
 def skips(name: str, args, work: Work) -> dict:
-    """The searches, and the rate of every set in which --group neighbouring blocks share their
-    switches: one of the pair's, six of SmolLM2's.
+    """Run the searches and measure every set of skipped groups of neighboring blocks.
+
+    A group has --group blocks of the pair's target, or six times as many of SmolLM2's.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+        work: Store of finished pieces.
     """
     target, tokenizer = load_target(name)
     texts, first = own_texts(name, target, tokenizer, 2 * args.texts, args.new)
-    text, other = (StoredText(target, half, first) for half in texts.split(args.texts))
+    text, other = (SkipAcceptance(target, half, first) for half in texts.split(args.texts))
     offered = every_sublayer(target.num_layers)
-    alone = work(f"skips-{name}-alone", lambda: [text.acceptance([one]) for one in offered])
-    best = np.argsort(alone)[::-1][: args.offered]  # those whose loss alone is least
+    alone = work(f"skips-{name}-alone", lambda: [text.mean([one]) for one in offered])
+    # Offer the sublayers that lower acceptance least when left out alone.
+    best = np.argsort(alone)[::-1][: args.offered]
     offered = [offered[i] for i in sorted(best)]
     group = args.group * (1 if name == "pair" else 6)
     return {
         "layers": target.num_layers,
-        "places": text.fed.numel(),
+        "places": text.tokens.numel(),
         "bytes": costs_by_bytes(target),
         "alone": alone,
         "search": work(
-            f"skips-{name}-search", lambda: searched(target, text, other, offered, args.most)
+            f"skips-{name}-search", lambda: run_searches(target, text, other, offered, args.most)
         ),
         "group": group,
-        "sets": work(f"skips-{name}-sets-{group}", lambda: permille(text.every_set(group))),
+        "sets": work(f"skips-{name}-sets-{group}", lambda: permille(text.all_sets(group))),
     }
 
 
 @torch.inference_mode()
 def bits(name: str, args) -> dict:
-    """The rate of rounded copies, and the bytes that their linear layers take."""
+    """Measure the acceptance rate of quantized copies and the bytes of their linear layers.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+    """
     target, tokenizer = load_target(name)
     texts, first = own_texts(name, target, tokenizer, args.texts, args.new)
-    rows = lambda model: model.score(texts, model.new_cache(len(texts))).logits[:, first - 1 : -1]
-    law = rows(target).softmax(-1)
-    found = []
+    logits_of = lambda model: model.score(texts, model.new_cache(len(texts))).logits[
+        :, first - 1 : -1
+    ]
+    target_probs = logits_of(target).softmax(-1)
+    rows = []
     for width in (8, 6, 5, 4, 3, 2):
-        logits = rows(quantised(target, width))
-        found.append(
+        logits = logits_of(quantize(target, width))
+        rows.append(
             {
                 "bits": width,
-                "rate": mean(torch.minimum(law, logits.softmax(-1)).sum(-1)),
-                "agreement": (logits.argmax(-1) == law.argmax(-1)).double().mean().item(),
+                "rate": mean(torch.minimum(target_probs, logits.softmax(-1)).sum(-1)),
+                "agreement": (logits.argmax(-1) == target_probs.argmax(-1)).double().mean().item(),
                 "bytes": stored_bytes(target, width),
             }
         )
     linear = costs_by_bytes(target)
     whole = linear["head"] + target.num_layers * (linear["attention"] + linear["mlp"])
-    return {"places": law[..., 0].numel(), "bytes": whole, "rows": found}
+    return {"places": target_probs[..., 0].numel(), "bytes": whole, "rows": rows}
 
 
 def by_position(target: CausalLM, drafter, rows, new: int) -> dict:
-    """Accepted ÷ reached for each drafted position at temperature 1, and τ."""
+    """Return accepted ÷ reached for each drafted position at temperature 1, and τ.
+
+    Args:
+        target: Model that verifies.
+        drafter: Drafter to measure.
+        rows: Prompts as token ids.
+        new: New tokens per prompt.
+    """
     texts = [
         generate(target, ids, drafter, new, 1.0, seed=seed).steps for seed, ids in enumerate(rows)
     ]
@@ -345,21 +467,32 @@ def by_position(target: CausalLM, drafter, rows, new: int) -> dict:
 
 
 def ahead(name: str, args) -> dict:
-    """Look-ahead rows, and for the pair's target its blockwise heads."""
+    """Measure look-ahead rows and, for the pair's target, its blockwise heads.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+    """
     target, tokenizer = load_target(name)
     rows = prompts(name, tokenizer, args.texts)
-    found = {"rows": by_position(target, PassDrafter.from_pretrained(target), rows, args.new)}
+    results = {"rows": by_position(target, PassDrafter.from_pretrained(target), rows, args.new)}
     if name == "pair":
         heads = BlockwiseDrafter.from_pretrained(target, k=5)
-        found["heads"] = by_position(target, heads, rows, args.new)
-    return found
+        results["heads"] = by_position(target, heads, rows, args.new)
+    return results
 
 
-# Clocks -------------------------------------------------------------------------------------------
+# Timings ------------------------------------------------------------------------------------------
 
 
-def contestants(target: CausalLM, args, skip) -> dict[str, Drafter]:
-    """What takes turns in `speed`."""
+def contenders(target: CausalLM, args, skip) -> dict[str, Drafter]:
+    """Return the drafters that take part in `speed`.
+
+    Args:
+        target: Model that drafts and verifies.
+        args: Options of the command line.
+        skip: Sublayers that the layer-skipping draft leaves out.
+    """
     gamma = args.gamma
     return {
         "early exit": EarlyExitDrafter.from_pretrained(target, gamma=gamma, reuse=False),
@@ -372,12 +505,17 @@ def contestants(target: CausalLM, args, skip) -> dict[str, Drafter]:
 
 
 def speed(name: str, args) -> dict:
-    """Each method against plain decoding, in turns, and the formulas beside it."""
+    """Time each method against plain decoding in alternating turns, and apply the formulas.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+    """
     target, tokenizer = load_target(name)
-    search = results.load("skips").data["targets"][name]["search"]
-    greedy = search["greedy"]  # where no set promises a gain, four sublayers all the same
+    search = recordings.load("skips").data["targets"][name]["search"]
+    greedy = search["greedy"]  # skip four sublayers if the search found no gain
     skip = [tuple(one) for one in greedy["best"]["skip"] or greedy["path"][4]["skip"]]
-    drafters = contestants(target, args, skip)
+    drafters = contenders(target, args, skip)
     run = lambda drafter: ours(target, drafter, None, args.new, args.temperature)
     every = {"plain": Contender(run(None))}
     every |= {label: Contender(run(each), each, label) for label, each in drafters.items()}
@@ -395,12 +533,19 @@ def speed(name: str, args) -> dict:
         "turns": sum(map(len, turns["plain"])),
         "layers": drafters["early exit"].layers,
         "skip": skip,
-        **explained(turns, drafters, alone, args.gamma),
+        **explain_turns(turns, drafters, alone, args.gamma),
     }
 
 
-def explained(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
-    """What the turns say, beside what single passes and the formulas do."""
+def explain_turns(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
+    """Return the measured speedups with the predictions from single passes.
+
+    Args:
+        turns: Runs of each contender, [prompts][sweeps].
+        drafters: Drafters by name.
+        alone: Result of `passes`.
+        gamma: Draft length.
+    """
     table = lambda label, get: np.array([[get(run) for run in row] for row in turns[label]])
     over = lambda label, get: table(label, lambda run: sum(map(get, run.steps)))
     steps = {
@@ -409,18 +554,18 @@ def explained(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
     one = float(np.median([step.verifying for step in steps["plain"]]))
     pace = {label: table(label, lambda run: run.seconds / run.tokens) for label in turns}
     undisturbed = timing.round_costs(steps["plain"], one).total
-    made = []
+    rows = []
     for label, drafter in drafters.items():
         costs = timing.round_costs(steps[label], one)
-        levels = drafter.shape().levels
+        levels = drafter.limits().levels
         alpha = ratio(over(label, lambda s: s.accepted), over(label, lambda s: s.tested))
         tau = ratio(table(label, lambda run: run.tokens), table(label, lambda run: len(run.steps)))
-        by_itself = alone["drafts"][label] / alone["one"]
-        passed = by_itself * (1 if label == "look-ahead rows" else levels)
+        c_alone = alone["drafts"][label] / alone["one"]
+        passed = c_alone * (1 if label == "look-ahead rows" else levels)
         verify = alone["verify" if levels == gamma else "ahead"] / alone["one"]
         if label == "early exit, reuse":
             verify -= alone["shared"] / alone["one"] * (verify - 1)
-        made.append(
+        rows.append(
             {
                 "method": label,
                 "levels": levels,
@@ -431,7 +576,7 @@ def explained(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
                 "verify": costs.verify,
                 "other": costs.other,
                 "from_costs": tau["value"] * undisturbed / costs.total,
-                "c_alone": by_itself,
+                "c_alone": c_alone,
                 "predicted": tau["value"] / (passed + verify),
             }
         )
@@ -439,8 +584,8 @@ def explained(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
     count = {label: table(label, lambda run: len(run.steps)) for label in turns}
     shared, whole = alone["shared"] / alone["one"], alone["verify"] / alone["one"]
     change = estimate(
-        lambda kept, kept_rounds, anew, anew_rounds, plain, passes: (
-            (kept / kept_rounds - anew / anew_rounds) / (plain / passes)
+        lambda reuse, reuse_rounds, again, again_rounds, plain, passes: (
+            (reuse / reuse_rounds - again / again_rounds) / (plain / passes)
         ),
         *(seconds["early exit, reuse"], count["early exit, reuse"]),
         *(seconds["early exit"], count["early exit"]),
@@ -456,17 +601,25 @@ def explained(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
             "measured_change": change,
             "gain": ratio(pace["early exit"], pace["early exit, reuse"]),
         },
-        "rows": made,
+        "rows": rows,
     }
 
 
 def passes(target: CausalLM, ids: Tensor, drafters: dict, args) -> dict:
-    """Seconds of single passes, in turns: over one token, over γ + 1 and over one more than
-    look-ahead rows draft; the first layers over one token, without the head ("shared"); and one
-    pass of each draft.
+    """Time single passes alternately, in seconds.
+
+    "one", "verify" and "ahead" are target passes over one token, γ + 1 tokens, and one token more
+    than the look-ahead rows draft. "shared" is a pass of the first layers over one token without
+    the head. "drafts" contains one pass of each draft.
+
+    Args:
+        target: Model that verifies.
+        ids: Prompt [n].
+        drafters: Drafters by name.
+        args: Options of the command line.
     """
     gamma = args.gamma
-    levels = drafters["look-ahead rows"].shape().levels
+    levels = drafters["look-ahead rows"].limits().levels
     cache = target.new_cache(capacity=len(ids) + max(gamma, levels) + 1)
     scores = target.score(ids[:-1], cache, last=True)
     context = Context(ids, scores, Sampling(0.0), SeededRng(0), 99, target.vocab_size, cache)
@@ -478,7 +631,7 @@ def passes(target: CausalLM, ids: Tensor, drafters: dict, args) -> dict:
             return timing.pass_job(drafter.draft_model(), ids, 1)
         if isinstance(drafter, PassDrafter):
             return lambda: target.score(fed[:levels], cache.view())
-        return lambda: target.score(fed[:1], drafter.part(context))
+        return lambda: target.score(fed[:1], drafter.draft_cache(context))
 
     jobs = {
         "one": lambda: target.score(fed[:1], cache.view()),
@@ -487,80 +640,123 @@ def passes(target: CausalLM, ids: Tensor, drafters: dict, args) -> dict:
         "shared": lambda: target.score(fed[:1], cache.view(layers=layers), logits=False),
     }
     jobs |= {("draft", label): draft(drafter) for label, drafter in drafters.items()}
-    found = timing.interleaved(jobs, target.device, repeats=args.repeats)
+    seconds = timing.interleaved(jobs, target.device, repeats=args.repeats)
     return {
-        **{label: found[label] for label in ("one", "verify", "ahead", "shared")},
-        "drafts": {label: found["draft", label] for label in drafters},
+        **{label: seconds[label] for label in ("one", "verify", "ahead", "shared")},
+        "drafts": {label: seconds["draft", label] for label in drafters},
     }
 
 
-class Nothing(Session):
-    """No draft: plain decoding."""
+class NoDraft(Session):
+    """A session that drafts nothing, for plain decoding."""
 
     def propose(self, context):
         return NOTHING
 
 
 def sparse(name: str, args, work: Work) -> dict:
-    """SmolLM2 behind a long text: plain decoding and drafts on windows, with chunks and without, in
-    turns on one prefilled cache.
+    """Compare plain decoding with drafts on a part of the cache after long texts.
+
+    The drafts use a window, with and without chunks. All contenders alternate on one prefilled
+    cache.
+
+    Args:
+        name: Not used; the target is SmolLM2.
+        args: Options of the command line.
+        work: Store of finished pieces.
     """
     target, tokenizer = load_target("smollm2")
-    said = "\n\n".join(held_out_text()["prose"])
-    ids = torch.tensor(tokenizer.encode(said, add_special_tokens=False))
+    text = "\n\n".join(held_out_text()["prose"])
+    ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False))
     weights = sum(w.nbytes for w in target.model.parameters())
     rows = [
         work(f"sparse-{length}", lambda: at_length(target, ids[:length], args))
         for length in sorted(args.lengths)
     ]
-    asked = {name: getattr(args, name) for name in ("gamma", "temperature", "new")}
-    return {"weights": weights, **asked, "rows": rows}
+    settings = {name: getattr(args, name) for name in ("gamma", "temperature", "new")}
+    return {"weights": weights, **settings, "rows": rows}
 
 
-def on_a_part(target: CausalLM, length: int, args) -> dict[str, SparseCacheDrafter]:
-    """The drafts by what they keep of the cache: a window, or half a window and as many in chunks;
-    and one that keeps everything.
+def sparse_drafters(target: CausalLM, length: int, args) -> dict[str, SparseCacheDrafter]:
+    """Return drafters by the part of the cache that they retain.
+
+    The part is a window, half a window with as many tokens in chunks, or everything.
+
+    Args:
+        target: Model that drafts.
+        length: Context length in tokens.
+        args: Options of the command line.
     """
     middle = target.num_layers // 2
-    made = {}
+    drafters = {}
     for budget in args.windows:
         chunks = Chunks([middle, middle + 1], budget // 2)
-        made[f"window {budget}"] = SparseCacheDrafter(target, 4, budget, args.gamma)
-        made[f"chunks {budget}"] = SparseCacheDrafter(target, 4, budget // 2, args.gamma, chunks)
-    return made | {"everything": SparseCacheDrafter(target, 0, length + args.new, args.gamma)}
+        drafters[f"window {budget}"] = SparseCacheDrafter(target, 4, budget, args.gamma)
+        drafters[f"chunks {budget}"] = SparseCacheDrafter(
+            target, 4, budget // 2, args.gamma, chunks
+        )
+    return drafters | {"everything": SparseCacheDrafter(target, 0, length + args.new, args.gamma)}
 
 
 class LongText:
-    """A target that has read a text once, and decodes behind several places of it: the last place
-    first, for what is decoded there overwrites what follows it.
+    """A target that reads a text once and decodes from several positions of it.
+
+    Decode the last position first, because decoding overwrites the cache entries after its
+    position.
+
+    Args:
+        target: Model that decodes.
+        tokens: Token ids [n].
+        hidden_layers: Layers whose states the drafters read.
+        args: Options of the command line.
     """
 
-    def __init__(self, target: CausalLM, tokens: Tensor, wanted: tuple, args):
-        self.target, self.tokens, self.wanted, self.args = target, tokens, wanted, args
+    def __init__(self, target: CausalLM, tokens: Tensor, hidden_layers: tuple, args):
+        self.target, self.tokens, self.hidden_layers, self.args = (
+            target,
+            tokens,
+            hidden_layers,
+            args,
+        )
         self.cache = target.new_cache(capacity=len(tokens) + args.new + 16)
         target.score(tokens[:-1], self.cache, last=True)
 
-    def context(self, place: int, seed: int = 0) -> Context:
-        """Behind the first `place` tokens, the last of them not fed."""
-        self.cache.crop(place - 2)
-        known = self.tokens[place - 2 : place - 1]
-        scores = self.target.score(known, self.cache, hidden_layers=self.wanted)
+    def context(self, position: int, seed: int = 0) -> Context:
+        """Return the context after some tokens, the last of which is not fed yet.
+
+        Args:
+            position: Number of tokens.
+            seed: Seed of the random numbers.
+        """
+        self.cache.crop(position - 2)
+        known = self.tokens[position - 2 : position - 1]
+        scores = self.target.score(known, self.cache, hidden_layers=self.hidden_layers)
         sampling = Sampling(self.args.temperature)
         about = (sampling, SeededRng(seed), self.args.new, self.target.vocab_size, self.cache)
-        return Context(self.tokens[:place], scores, *about)
+        return Context(self.tokens[:position], scores, *about)
 
-    def decode(self, drafter: SparseCacheDrafter | None, place: int, seed: int) -> list:
-        """The rounds that emit `new` tokens, the last of which may be cut short."""
-        context = self.context(place, seed)
-        session = Nothing() if drafter is None else drafter.start(context)
+    def decode(self, drafter: SparseCacheDrafter | None, position: int, seed: int) -> list:
+        """Decode `new` tokens and return the rounds; the last round may be cut short.
+
+        Args:
+            drafter: Drafter, or None for plain decoding.
+            position: Number of tokens of the text to continue.
+            seed: Seed of the random numbers.
+        """
+        context = self.context(position, seed)
+        session = NoDraft() if drafter is None else drafter.start(context)
         rule, steps = default_rule(context.sampling), []
         while context.wanted > 0:
-            step, context = speculate(self.target, session, context, rule, self.wanted)
+            step, context = speculate(self.target, session, context, rule, self.hidden_layers)
             steps.append(step)
         return steps
 
     def passes(self, drafters: dict) -> dict:
-        """Seconds, in turns: a pass over one token, one over γ + 1, and all drafting of a round."""
+        """Time alternately one-token passes, (γ+1)-token passes and each drafter's proposal.
+
+        Args:
+            drafters: Drafters by name.
+        """
         context = self.context(len(self.tokens))
         fed = context.tokens[-1:]
 
@@ -576,39 +772,45 @@ class LongText:
 
 
 def at_length(target: CausalLM, tokens: Tensor, args) -> dict:
-    """One context length: α, costs in the loop and alone, speedup measured and predicted of each
-    draft.
+    """Measure α, costs and speedup of each draft at one context length.
+
+    Costs are measured in the decoding loop and alone. The speedup is measured and predicted.
+
+    Args:
+        target: SmolLM2.
+        tokens: Text of this length [n].
+        args: Options of the command line.
     """
     length = len(tokens)
-    drafters = on_a_part(target, length, args)
-    wanted = max((each.hidden_layers for each in drafters.values()), key=len)
-    text = LongText(target, tokens, wanted, args)
+    drafters = sparse_drafters(target, length, args)
+    hidden_layers = max((each.hidden_layers for each in drafters.values()), key=len)
+    text = LongText(target, tokens, hidden_layers, args)
     everything = drafters.pop("everything")
     alone = text.passes(drafters)
     every = {"plain": None, **drafters}
     rng = np.random.default_rng(length)
     runs: dict = {label: [] for label in every}
-    places = [length - args.new * i for i in range(args.texts)]
-    for place in places:
-        for found in runs.values():
-            found.append([])
+    positions = [length - args.new * i for i in range(args.texts)]
+    for position in positions:
+        for rows in runs.values():
+            rows.append([])
         for turn in range(max(1, args.turns // args.texts)):
             for label in rng.permutation(list(every)):
-                runs[label][-1].append(text.decode(every[label], place, seed=place + turn))
-    same = text.decode(everything, places[-1], seed=0)
+                runs[label][-1].append(text.decode(every[label], position, seed=position + turn))
+    same = text.decode(everything, positions[-1], seed=0)
     table = lambda label, get: np.array([[sum(map(get, s)) for s in row] for row in runs[label]])
     seconds = {label: table(label, lambda step: step.seconds) for label in every}
     one = float(np.median([s.verifying for row in runs["plain"] for turn in row for s in turn]))
     keys = target.new_cache(capacity=1).storage.tensors.keys
-    made = []
+    rows = []
     for label in drafters:
         rounds = [s for row in runs[label] for turn in row for s in turn]
         costs = timing.round_costs(rounds, one)
         accepted, tested = table(label, lambda s: s.accepted), table(label, lambda s: s.tested)
         rate = ratio(accepted, tested)
         draft, verify = (alone[part] / alone["one"] for part in (label, "verify"))
-        tokens_a_round = theory.expected_tokens(rate["value"], args.gamma)
-        made.append(
+        tokens_per_round = theory.expected_tokens(rate["value"], args.gamma)
+        rows.append(
             {
                 "draft": label,
                 "speedup": ratio(seconds["plain"], seconds[label]),
@@ -618,23 +820,23 @@ def at_length(target: CausalLM, tokens: Tensor, args) -> dict:
                 "verify": costs.verify,
                 "c_alone": draft / args.gamma,
                 "verify_alone": verify,
-                "predicted": tokens_a_round / (draft + verify),
+                "predicted": tokens_per_round / (draft + verify),
             }
         )
     return {
         "context": length,
         "cache_bytes": 2 * keys[..., :1, :].numel() * keys.element_size() * length,
         "turns": seconds["plain"].size,
-        "places": len(places),
+        "places": len(positions),
         "seconds": one,
         "alone": alone["one"],
         "everything": sum(s.accepted for s in same) / sum(s.tested for s in same),
-        "drafts": made,
+        "drafts": rows,
     }
 
 
 def rate_of_rounds(rows: list) -> float:
-    """Generations ÷ rounds."""
+    """Return the number of texts divided by the number of rounds."""
     return sum(map(len, rows)) / sum(len(turn) for row in rows for turn in row)
 
 
@@ -651,6 +853,7 @@ PARTS = {
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
     parser = parser_for("benchmarks.self_drafts", __doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
@@ -658,17 +861,23 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--adapters", type=Path, default=Path(".work/early_exit"))
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--texts", type=int, default=8)
-    parser.add_argument("--new", type=int, default=64, help="tokens a text")
-    parser.add_argument("--most", type=int, default=12, help="sublayers that a search leaves out")
+    parser.add_argument("--new", type=int, default=64, help="tokens per text")
+    parser.add_argument(
+        "--most", type=int, default=12, help="most sublayers that a search leaves out"
+    )
     parser.add_argument("--offered", type=int, default=24, help="sublayers to choose from")
-    parser.add_argument("--group", type=int, default=1, help="blocks that share their switches")
+    parser.add_argument(
+        "--group", type=int, default=1, help="neighboring blocks that are skipped together"
+    )
     parser.add_argument("--gamma", type=int, default=3)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--windows", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--repeats", type=int, default=15, help="of passes that are timed alone")
+    parser.add_argument("--repeats", type=int, default=15, help="repetitions of passes timed alone")
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8064])
     parser.add_argument("--turns", type=int, default=24)
-    parser.add_argument("--minutes", type=float, default=8.0, help="of turns, a target (speed)")
+    parser.add_argument(
+        "--minutes", type=float, default=8.0, help="time of the turns per target (speed)"
+    )
     args = parser.parse_args(arguments)
     size = f"{args.texts}x{args.new}"
     work = Work(args.work, size)
@@ -686,7 +895,7 @@ def main(arguments: list[str] | None = None) -> None:
             )
     file, what = PARTS[args.part]
     command = typed(parser, arguments)
-    print(results.save(args.out / f"{file}.json", results.stamp(what, command), data))
+    print(stamps.save(args.out / f"{file}.json", stamps.stamp(what, command), data))
 
 
 if __name__ == "__main__":

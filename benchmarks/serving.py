@@ -1,12 +1,11 @@
-"""What a batch costs and what drafting gains in it: T(B, k) of the book's models, and the shipped
-pair decoded by `generate_batch`, plain and drafted in turns.
+"""Measure batches: T(B, k) of the book's models, and the pair's speedup in `generate_batch`.
 
     python -m benchmarks.serving --minutes 20      # writes results/serving.json
 
-One thread, seconds of the processor: what else the machine does lengthens them little. What is done
-is kept in --work, so the same command goes on where an interrupted one stopped. Rows share the
-target's pass; each drafts by itself, one after the other, which a real engine does in one pass of the
-draft: T(B, 1) of the draft is recorded beside.
+The measurement uses one thread and processor seconds, which other jobs lengthen little. Finished
+parts are stored in --work, so an interrupted run resumes. Plain and drafted decoding alternate. The
+rows of a batch share the target's pass. Each row drafts separately, one after the other, whereas a
+real engine drafts all rows in one pass; the recording therefore includes T(B, 1) of the draft.
 """
 
 import statistics
@@ -20,23 +19,36 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
-from specdec_lite.decoding import Output, default_rule
+from specdec_lite import CausalLM, load_pair, load_smollm2, timing
+from specdec_lite.batch import decode_rows, start_rows
+from specdec_lite.decoding import Output, prepare
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import Pair
+from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import ratio
-from specdec_lite.sampling import Sampling
-from specdec_lite.serving.batch import started, to_the_end
+from specdec_lite.sampling import SeededRng
+from specdec_lite.texts.corpus import evaluation_prompts
 
-from .__main__ import Kept
+from .__main__ import Progress
 from .command import parser_for, typed
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured. targets: {model: () → CausalLM}, whose T(B, k) is timed. turns,
-    batches, new_tokens, temperatures: of the gains, from the command line.
+    """What is measured.
+
+    Attributes:
+        pair: Target and draft.
+        prompts: Prompts for the speedups.
+        targets: Functions that load the models whose T(B, k) is timed, by name.
+        table_batches: Batch sizes of T(B, k).
+        tokens: Tokens per row and pass of T(B, k).
+        batches: Batch sizes of the speedups.
+        gammas: Draft lengths.
+        context: Context length in tokens.
+        new_tokens: New tokens per prompt.
+        turns: Paired turns per setting.
+        temperatures: Sampling temperatures.
     """
 
     pair: Pair
@@ -53,6 +65,7 @@ class Plan:
 
 
 def the_books_models() -> Plan:
+    """Return the plan for the shipped pair and SmolLM2."""
     pair = load_pair(device="cpu", dtype="float32")
     texts = evaluation_prompts()
     prompts = [
@@ -70,7 +83,13 @@ def the_books_models() -> Plan:
 
 
 def table(plan: Plan, name: str, seconds: float) -> dict:
-    """T(B, k) of one model: {"model", "batches", "tokens", "seconds" [B][k]}, medians."""
+    """Return T(B, k) of one model: batch sizes, tokens and median seconds [B][k].
+
+    Args:
+        plan: What is measured.
+        name: Name of the model.
+        seconds: Time for the table.
+    """
     model = plan.targets[name]()
     text = torch.arange(plan.context) % model.vocab_size
     passes = {
@@ -84,10 +103,16 @@ def table(plan: Plan, name: str, seconds: float) -> dict:
 
 
 def medians(jobs: dict, budget: float, turns: int = 15) -> dict:
-    """Median seconds of the processor of each job. Jobs take turns, the first of which warms up;
-    after `budget` seconds no further one begins.
+    """Return the median processor seconds of each job.
+
+    The jobs alternate, and the first turn is a warm-up.
+
+    Args:
+        jobs: Functions to time, by name.
+        budget: Seconds after which no further turn starts.
+        turns: Largest number of turns.
     """
-    taken: dict = {name: [] for name in jobs}
+    seconds_by_job: dict = {name: [] for name in jobs}
     began = perf_counter()
     for turn in range(turns + 1):
         if turn > 1 and perf_counter() - began > budget:
@@ -95,12 +120,19 @@ def medians(jobs: dict, budget: float, turns: int = 15) -> dict:
         for name, job in jobs.items():
             used = process_time()
             job()
-            taken[name].append(process_time() - used)
-    return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+            seconds_by_job[name].append(process_time() - used)
+    return {name: statistics.median(seconds[1:]) for name, seconds in seconds_by_job.items()}
 
 
 def pass_jobs(model: CausalLM, text: Tensor, batch: int, tokens: Sequence[int]) -> dict:
-    """{k: a pass over k tokens of each row behind the text, forgotten again}, all on one cache."""
+    """Return one job per k: a pass over k tokens of each row after the text, on a shared cache.
+
+    Args:
+        model: Model to time.
+        text: Context [n].
+        batch: Number of rows.
+        tokens: Values of k.
+    """
     cache = model.new_cache(batch, capacity=len(text) + max(tokens))
     model.score(text.expand(batch, -1), cache, last=True)
 
@@ -112,31 +144,47 @@ def pass_jobs(model: CausalLM, text: Tensor, batch: int, tokens: Sequence[int]) 
 
 
 def rounds(outputs: Sequence[Output]) -> list[list]:
-    """[round][row still decoding] steps: the rows of a batch go on in step."""
+    """Return the steps of each round, over the rows that are still decoding.
+
+    Args:
+        outputs: Results of a batch, whose rows decode in lockstep.
+    """
     longest = max(len(output.steps) for output in outputs)
     return [
-        [output.steps[place] for output in outputs if place < len(output.steps)]
-        for place in range(longest)
+        [output.steps[index] for output in outputs if index < len(output.steps)]
+        for index in range(longest)
     ]
 
 
 def decode(
     plan: Plan, prompts: list[Tensor], gamma: int, temperature: float, seeds: Sequence[int]
 ) -> tuple[list[Output], float]:
-    """(outputs, seconds of all their rounds: prompts have been read before). gamma: 0: plain."""
+    """Decode a batch and return the outputs and the seconds of its rounds, without the prefill.
+
+    Args:
+        plan: What is measured.
+        prompts: Prompts.
+        gamma: Draft length; 0 is plain decoding.
+        temperature: Sampling temperature.
+        seeds: Seed of each row.
+    """
     target = plan.pair.target
     drafter = ModelDrafter(plan.pair.draft, gamma) if gamma else None
-    chance = (temperature, None, None, seeds)
-    rows, storage = started(target, prompts, drafter, plan.new_tokens, *chance)
+    options = (drafter, plan.new_tokens, temperature)
+    requests = [prepare(target, prompt, *options) for prompt in prompts]
+    rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
     used = process_time()
-    outputs = to_the_end(target, storage, rows, drafter, default_rule(Sampling(temperature)))
+    outputs = decode_rows(requests[0], storage, rows)
     return outputs, process_time() - used
 
 
-def tokens_a_pass(outputs: Sequence[Output]) -> tuple[float, float]:
-    """(own lengths, batch minimum): tokens a row and a pass, over the rounds that hold all rows.
+def tokens_per_pass(outputs: Sequence[Output]) -> tuple[float, float]:
+    """Return the mean tokens per row and pass over the rounds that contain all rows.
 
-    The second is what these rounds had emitted if every row had been cut to the shortest.
+    The second number is the mean if every row had been cut to the shortest row of its round.
+
+    Args:
+        outputs: Results of a batch.
     """
     whole = [[len(step.tokens) for step in row] for row in rounds(outputs)]
     whole = [row for row in whole if len(row) == len(outputs)]
@@ -144,24 +192,31 @@ def tokens_a_pass(outputs: Sequence[Output]) -> tuple[float, float]:
 
 
 def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
-    """{"speedup": with its interval, "own", "minimum": tokens a pass, "tokens_per_second"}."""
+    """Return speedup with interval, tokens per pass ("own", "minimum") and tokens per second.
+
+    Args:
+        plan: What is measured.
+        batch: Batch size.
+        gamma: Draft length.
+        temperature: Sampling temperature.
+    """
     order = np.random.default_rng(batch)
     seconds: dict[str, list[float]] = {"plain": [], "drafted": []}
     counts = {"plain": 0, "drafted": 0}
     lengths = []
     for turn in range(plan.turns + 1):
-        chosen = order.choice(len(plan.prompts), batch, replace=batch > len(plan.prompts))
-        prompts = [plan.prompts[place] for place in chosen]
+        indices = order.choice(len(plan.prompts), batch, replace=batch > len(plan.prompts))
+        prompts = [plan.prompts[index] for index in indices]
         for name in order.permutation([*seconds]):
             seeds = [1000 * turn + row for row in range(batch)]
             length = gamma if name == "drafted" else 0
             outputs, used = decode(plan, prompts, length, temperature, seeds)
-            if turn == 0:  # warms up
+            if turn == 0:  # warm up
                 continue
             seconds[name].append(used)
             counts[name] += sum(len(output.tokens) for output in outputs)
             if name == "drafted":
-                lengths.append(tokens_a_pass(outputs))
+                lengths.append(tokens_per_pass(outputs))
     own, minimum = np.mean(lengths, axis=0)
     return {
         "speedup": ratio(*(np.array(seconds[name])[:, None] for name in ("plain", "drafted"))),
@@ -172,7 +227,12 @@ def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
 
 
 def jobs(plan: Plan, minutes: float) -> list[tuple[dict, Callable[[], dict]]]:
-    """(setting, what measures it), in the order of the recording."""
+    """Return (setting, function that measures it) in the order of the recording.
+
+    Args:
+        plan: What is measured.
+        minutes: Total time.
+    """
     share = 60 * minutes / 2 / len(plan.targets)
     tables = [
         ({"table": name}, lambda name=name: table(plan, name, share)) for name in plan.targets
@@ -190,10 +250,20 @@ def jobs(plan: Plan, minutes: float) -> list[tuple[dict, Callable[[], dict]]]:
 
 
 def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_books_models) -> Path:
-    """The command line; returns the recording's path. make: the plan."""
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None uses those of this process.
+        make: Function that returns the plan.
+
+    Returns:
+        Path of the recording.
+    """
     parser = parser_for("benchmarks.serving", __doc__)
-    parser.add_argument("--minutes", type=float, default=20.0, help="half of it for the tables")
-    parser.add_argument("--turns", type=int, default=8, help="paired turns a setting, at least 2")
+    parser.add_argument(
+        "--minutes", type=float, default=20.0, help="total time; half of it is for the tables"
+    )
+    parser.add_argument("--turns", type=int, default=8, help="paired turns per setting, at least 2")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
@@ -210,22 +280,22 @@ def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_book
         parser.error("--minutes: must be above 0")
     if options.out.is_dir():
         parser.error(f"--out {options.out}: must be a file")
-    stamp = results.stamp("T(B, k), and what drafting gains in a batch", typed(parser, arguments))
-    asked = {name: getattr(options, name) for name in ("turns", "batches", "new_tokens")}
-    plan = replace(make(), **asked, temperatures=options.temperatures)
+    stamp = stamps.stamp("T(B, k), and what drafting gains in a batch", typed(parser, arguments))
+    settings = {name: getattr(options, name) for name in ("turns", "batches", "new_tokens")}
+    plan = replace(make(), **settings, temperatures=options.temperatures)
     try:
-        asked |= {"machine": stamp["machine"], "minutes": options.minutes}
-        kept = Kept(options.work / f"{options.out.stem}.jsonl", asked)
+        settings |= {"machine": stamp["machine"], "minutes": options.minutes}
+        progress = Progress(options.work / f"{options.out.stem}.jsonl", settings)
     except ValueError as error:
         parser.error(str(error))
     torch.set_num_threads(1)
     state = {"start": timing.machine_state()}
     rows = []
     for setting, measure in jobs(plan, options.minutes):
-        if kept.find(setting) is None:
-            kept.add(setting | measure())
+        if progress.find(setting) is None:
+            progress.add(setting | measure())
             print(f"done: {setting}", flush=True)
-        rows.append(kept.find(setting))
+        rows.append(progress.find(setting))
     record = {
         "clock": "processor",
         "context": plan.context,
@@ -235,8 +305,8 @@ def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_book
         "gains": [row for row in rows if "batch" in row],
         "state": state | {"end": timing.machine_state()},
     }
-    path = results.save(options.out, stamp, record)
-    kept.path.unlink()
+    path = stamps.save(options.out, stamp, record)
+    progress.path.unlink()
     print(f"written to {path}")
     return path
 

@@ -1,17 +1,17 @@
-"""What the built book weighs, and how soon its interactives are drawn: opened in headless Chromium,
-on this machine.
+"""Measure the size of the built book and how soon its interactives appear, in headless Chromium.
 
     make book && python -m benchmarks.site        # some minutes; writes results/site.json
 
-Sizes are of the files that a page fetches until it is idle and every figure has been in view, each
-compressed as a web server would (gzip, level 6), and of the page's own file alone. `plotly`:
-whether the page fetched that library. `load_ms`: from the start of the navigation to the load
-event; `drawn_ms`: from there to the last interactive's first picture, negative where it was drawn
-before; both are medians of several openings. `shift`: the sum of layout shifts while the page is
-loaded, by the window's width. `largest_ms`: when the largest piece of the first screen is painted on
-a phone's screen, over a slow line with an empty cache and a processor four times slower than this
-one (SLOW), the files compressed by the server. `inputs`: for every interactive with a slider, the
-milliseconds from the press of an arrow key on it to the painted answer, on the same slow processor.
+- Sizes are those of the files that a page fetches until it is idle and every figure has been in view,
+  each compressed as a web server would (gzip, level 6), and of the page's own file alone.
+- `plotly`: whether the page fetched that library.
+- `load_ms`: time from the start of the navigation to the load event. `drawn_ms`: time from there to the
+  first picture of the last interactive, negative if it was drawn earlier. Both are medians.
+- `shift`: sum of the layout shifts while the page loads, by width of the window.
+- `largest_ms`: time to the largest contentful paint on a phone's screen, with a slow line, an empty
+  cache and a processor four times slower than this one (SLOW); the server compresses the files.
+- `inputs`: for every interactive with a slider, milliseconds from the press of an arrow key to the
+  painted answer, on the same slow processor.
 """
 
 import argparse
@@ -21,10 +21,10 @@ import statistics
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from browser import Compressing, chromium, draw_figures, served
 from tqdm import tqdm
 
-from benchmarks.browser import Compressing, chromium, draw_figures, served
-from specdec_lite import results
+from specdec_lite.measure import stamps
 
 ROOT = Path(__file__).resolve().parents[1]
 OPENINGS = 3
@@ -36,7 +36,7 @@ STOPWATCH = """(() => {
   }).observe(document, { subtree: true, attributes: true, attributeFilter: ["data-mounted"] });
 })()"""
 
-# a phone on a poor line: bytes per second, milliseconds, and how much slower its processor is
+# A phone on a slow line: bytes per second, milliseconds, and slowdown of the processor.
 SLOW = {"download": 1.6e6 / 8, "upload": 0.75e6 / 8, "latency": 150, "processor": 4}
 PHONE = {"width": 390, "height": 844}
 PRESSES = 60
@@ -66,7 +66,7 @@ SHIFTS = """(() => {
 
 
 def pages(book: Path) -> list[str]:
-    """Every page of the book, the front door and the archive's folder aside."""
+    """Return every page of the book except the front page and the archive's folder."""
     return sorted(
         str(path.relative_to(book))
         for path in book.rglob("*.html")
@@ -76,12 +76,18 @@ def pages(book: Path) -> list[str]:
 
 @functools.cache
 def wire_bytes(file: Path) -> int:
-    """A file's size over the wire; most are fetched by every page."""
+    """Return a file's compressed size; the cache helps because pages share most files."""
     return len(gzip.compress(file.read_bytes(), 6))
 
 
-def fetched(browser, address: str, page_name: str) -> list[str]:
-    """The files of the book, as paths in its folder, that one page fetches."""
+def fetched_files(browser, address: str, page_name: str) -> list[str]:
+    """Return the book's files that one page fetches, as paths in its folder.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        page_name: Path of the page in the book.
+    """
     page = browser.new_page()
     urls = {}
     page.on("requestfinished", lambda request: urls.update({request.url: None}))
@@ -93,8 +99,15 @@ def fetched(browser, address: str, page_name: str) -> list[str]:
 
 
 def weight(browser, address: str, book: Path, page_name: str) -> dict:
-    """Bytes over the wire of everything that one page fetches."""
-    files = fetched(browser, address, page_name)
+    """Return the compressed bytes of everything that one page fetches.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        book: Folder of the book.
+        page_name: Path of the page in the book.
+    """
+    files = fetched_files(browser, address, page_name)
     return {
         "page": page_name,
         "wire_bytes": sum(wire_bytes(book / name) for name in files),
@@ -106,8 +119,14 @@ def weight(browser, address: str, book: Path, page_name: str) -> dict:
 
 
 def moments(browser, address: str, page_name: str) -> tuple[float, float | None]:
-    """Milliseconds from the start to the load event, and from there to the last interactive's first
-    picture (None: the page has none).
+    """Return the milliseconds to the load event, and from there to the last interactive's picture.
+
+    The second number is None if the page has no interactive.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        page_name: Path of the page in the book.
     """
     page = browser.new_page()
     page.add_init_script(STOPWATCH)
@@ -123,8 +142,13 @@ def moments(browser, address: str, page_name: str) -> tuple[float, float | None]
 
 
 def shift(browser, address: str, page_name: str, width: int) -> float:
-    """How much of the view moves while a page is loaded: the sum of its layout shifts, in a window
-    of `width` CSS pixels (up to .1 counts as good).
+    """Return the sum of the layout shifts while a page loads; up to 0.1 counts as good.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        page_name: Path of the page in the book.
+        width: Width of the window in CSS pixels.
     """
     page = browser.new_page(viewport={"width": width, "height": 800})
     page.add_init_script(SHIFTS)
@@ -135,7 +159,12 @@ def shift(browser, address: str, page_name: str, width: int) -> float:
 
 
 def slow_phone(browser, line: bool):
-    """A page of a slow phone, `line`: on a slow line too."""
+    """Return a browser page that simulates a slow phone.
+
+    Args:
+        browser: Chromium.
+        line: Whether the line is slow too.
+    """
     page = browser.new_page(viewport=PHONE)
     page.set_default_timeout(120_000)
     session = page.context.new_cdp_session(page)
@@ -153,55 +182,76 @@ def slow_phone(browser, line: bool):
 
 
 def largest(browser, address: str, page_name: str) -> float:
-    """Milliseconds to the largest contentful paint of a page on a slow phone and a slow line."""
+    """Return the milliseconds to the largest contentful paint on a slow phone and a slow line.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        page_name: Path of the page in the book.
+    """
     page = slow_phone(browser, line=True)
     page.add_init_script(LARGEST)
     page.goto(address + page_name)
     page.wait_for_timeout(500)
-    found = page.evaluate("sdlLargest")
+    milliseconds = page.evaluate("sdlLargest")
     page.close()
-    return found
+    return milliseconds
 
 
 def answers(browser, address: str, page_name: str) -> dict[str, list[float]]:
-    """By module, the milliseconds from every press of an arrow key on its first slider to the
-    painted answer, on a slow phone.
+    """Return the milliseconds from each key press to the painted answer, by module.
+
+    The keys are arrow keys on the module's first slider, on a slow phone.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        page_name: Path of the page in the book.
     """
     page = slow_phone(browser, line=False)
     page.goto(address + page_name)
     page.wait_for_function("!document.querySelector('.sdl-interactive:not([data-mounted])')")
-    found = {}
-    for place in page.query_selector_all(".sdl-interactive"):
-        slider = place.query_selector("input[type=range]:enabled:visible")
-        module = place.get_attribute("data-module")
-        if not slider or module in found:
+    times_by_module = {}
+    for element in page.query_selector_all(".sdl-interactive"):
+        slider = element.query_selector("input[type=range]:enabled:visible")
+        module = element.get_attribute("data-module")
+        if not slider or module in times_by_module:
             continue
         slider.scroll_into_view_if_needed()
         page.wait_for_timeout(500)
-        place.evaluate(ANSWERS)
+        element.evaluate(ANSWERS)
         for number in range(PRESSES):
             slider.press("ArrowRight" if number < PRESSES / 2 else "ArrowLeft")
             page.wait_for_timeout(60)
         page.wait_for_timeout(1000)
-        found[module] = page.evaluate("sdlAnswers")
+        times_by_module[module] = page.evaluate("sdlAnswers")
     page.close()
-    return {module: times for module, times in found.items() if times}
+    return {module: times for module, times in times_by_module.items() if times}
 
 
-def answered(browser, address: str, names: list[str]) -> dict[str, dict]:
-    """The middle and the slowest twentieth of the answers of each module, on the first page that
-    has it."""
+def answer_times(browser, address: str, names: list[str]) -> dict[str, dict]:
+    """Return the median and 95th percentile of each module's answers, on its first page.
+
+    Args:
+        browser: Chromium.
+        address: Address of the served book.
+        names: Pages with modules.
+    """
     rows: dict[str, dict] = {}
     for name in tqdm(names, unit="page"):
         for module, times in answers(browser, address, name).items():
             cuts = statistics.quantiles(times, n=20)
-            found = {"page": name, "p50_ms": round(cuts[9], 1), "p95_ms": round(cuts[18], 1)}
-            rows.setdefault(module, found | {"answers": len(times)})
+            row = {"page": name, "p50_ms": round(cuts[9], 1), "p95_ms": round(cuts[18], 1)}
+            rows.setdefault(module, row | {"answers": len(times)})
     return rows
 
 
 def measure(book: Path) -> dict:
-    """The recording's data. book: the folder of the built book."""
+    """Return the data of the recording.
+
+    Args:
+        book: Folder of the built book.
+    """
     with served(book, handler=Compressing) as address, chromium() as browser:
         rows = []
         for name in tqdm(pages(book), unit="page"):
@@ -215,7 +265,7 @@ def measure(book: Path) -> dict:
                 | {"largest_ms": round(statistics.median(lasts), 1)}
             )
         with_modules = [row["page"] for row in rows if row["drawn_ms"] is not None]
-        inputs = answered(browser, address, with_modules)
+        inputs = answer_times(browser, address, with_modules)
         version = browser.version
     archive = next(book.glob("*.zip"), None)
     return {
@@ -234,17 +284,17 @@ if __name__ == "__main__":
     )
     parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "site.json")
-    asked = parser.parse_args()
-    found = measure(asked.book)
-    for row in found["pages"]:
+    options = parser.parse_args()
+    data = measure(options.book)
+    for row in data["pages"]:
         print(
             f"{row['page']:44} {row['wire_bytes'] / 1e6:6.2f} MB in {row['files']:3} files,"
             f" {row['figures']:2} figures, loaded in {row['load_ms']:.0f} ms, drawn"
             f" {row['drawn_ms']} ms later"
         )
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "the built book in a headless browser: sizes and first drawing",
         "python -m benchmarks.site",
-        versions={"chromium": found["browser"].split()[1].rstrip(",")},
+        versions={"chromium": data["browser"].split()[1].rstrip(",")},
     )
-    print(f"written to {results.save(asked.out, stamp, found)}")
+    print(f"written to {stamps.save(options.out, stamp, data)}")

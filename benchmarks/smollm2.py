@@ -1,10 +1,12 @@
-"""What is timed with SmolLM2 as the target: drafters by name, on six kinds of request and an
-agent's turns; Hugging Face's prompt lookup and early exit beside ours; T(k) in both formats.
+"""Define what is timed with SmolLM2 as the target: drafters, requests and Hugging Face's
+contenders.
 
     python -m benchmarks --model smollm2 --short    # ten minutes on one core
     python -m benchmarks --model smollm2 --dtypes float32 --gammas 8 --drafters prompt_lookup suffix
 
-A drafter is a line of DRAFTERS. Answers end at the stop token, for every contender alike.
+The prompts are six kinds of request and an agent's turns. Hugging Face's prompt lookup and early
+exit are timed with ours. T(k) is measured in both formats. DRAFTERS has one line per drafter.
+Answers end at the stop token for every contender.
 """
 
 import argparse
@@ -25,24 +27,24 @@ from specdec_lite.drafters import (
     SuffixDrafter,
     TokenRecyclingDrafter,
 )
-from specdec_lite.drafters.indexes import Counts, SuffixArray
-from specdec_lite.loading.corpus import training_text
+from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.smollm2 import smollm2_folder
-from specdec_lite.loading.smollm2_tasks import AGENT, HISTORY, KINDS, TASKS, chat
 from specdec_lite.speculation import Drafter
+from specdec_lite.texts.corpus import training_text
+from specdec_lite.texts.smollm2_tasks import AGENT, HISTORY, KINDS, TASKS, chat
 
 from .hugging_face import HuggingFaceLookup
 from .speed import Bench, Other
 
 STOP = 2
 EXIT = {"layers": 10, "gamma": 1}
-"""Of a draft that exits early, after a third of the layers. No adapter helps it, as none helps
-Hugging Face's; it is seldom right, so a longer draft would cost more.
+"""Settings of the early-exit draft, which uses a third of the layers. It has no adapter, as in Hugging
+Face. It is seldom right, so a longer draft would cost more.
 """
 TREE = TokenTree.best([[0.5, 0.13, 0.06, 0.03]] * 4, 7)
-"""Of EAGLE's ranks: the best by what the head's first four guesses were right in a trial. With its
-root it is eight tokens, up to which a pass of SmolLM2 costs little more than one.
+"""Best tree for the accuracy of the head's first four guesses in a trial. With its root it has eight
+tokens; a pass of SmolLM2 over eight tokens costs little more than over one.
 """
 SHORT = {
     "new_tokens": 20,
@@ -65,15 +67,15 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
     "ngram": lambda pair, gamma: NgramDrafter(counts(pair.tokenizer), min(gamma, 4)),
     "hash_pool": lambda pair, gamma: HashPoolDrafter(gamma),
 }
-"""A drafter for (the target as a pair without a draft, γ); γ is the number of nodes for a tree. The
-first one leads the row of a setting. `prompt_lookup` and `early_exit` are held against
-transformers' own, where they take turns.
+"""Functions from the target, as a pair without a draft, and γ to a drafter. For a tree, γ is the number
+of nodes. The first drafter leads the row of a setting. `prompt_lookup` and `early_exit` are compared with
+transformers' own.
 """
 
 
 @cache
 def library(tokenizer) -> np.ndarray:
-    """The datastore: the standard library's sources and reference topics, one after the other."""
+    """Return the datastore: the standard library's sources and reference topics as token ids."""
     texts = training_text()
     pieces = (*texts["docs"], *texts["library"])
     return np.concatenate([np.asarray(tokenizer.encode(t), np.int64) for t in pieces])
@@ -81,30 +83,47 @@ def library(tokenizer) -> np.ndarray:
 
 @cache
 def array(tokenizer) -> SuffixArray:
+    """Return the suffix array of the datastore."""
     return SuffixArray(library(tokenizer))
 
 
 @cache
 def counts(tokenizer) -> Counts:
+    """Return the trigram counts of the datastore."""
     return Counts(library(tokenizer), len(tokenizer), 3)
 
 
 @cache
 def history(target, tokenizer) -> list[list[int]]:
-    """An agent's earlier turns with the answers that the target gave. None of them is measured."""
+    """Return an agent's earlier turns with the target's answers; none of them is measured.
+
+    Args:
+        target: Model that answers.
+        tokenizer: Its tokenizer.
+    """
     prompts = [chat(tokenizer, task.text) for task in HISTORY]
     answer = lambda ids: generate(target, ids, None, 96, stop_token_ids=(STOP,)).tokens.tolist()
     return [[*ids, *answer(ids)] for ids in prompts]
 
 
 def warm(pair: Pair, drafter: Drafter) -> Drafter:
+    """Teach a drafter the agent's earlier turns and return it.
+
+    Args:
+        pair: Target as a pair without a draft.
+        drafter: Drafter that learns.
+    """
     for text in history(pair.target, pair.tokenizer):
         drafter.learn(text)
     return drafter
 
 
 def bench(options: argparse.Namespace) -> Bench:
-    """SmolLM2 on requests of six kinds, and on an agent's later turns."""
+    """Return the bench of SmolLM2 on requests of six kinds and on an agent's later turns.
+
+    Args:
+        options: Options of the command line.
+    """
 
     @cache
     def load(dtype: str) -> Pair:
@@ -128,14 +147,19 @@ def bench(options: argparse.Namespace) -> Bench:
         least=options.least,
         drafters={name: DRAFTERS[name] for name in drafters},
         stops=(STOP,),
-        others=beside(options.gammas[0], drafters)
+        others=hugging_face_contenders(options.gammas[0], drafters)
         if "float32" in options.dtypes and options.device == "cpu"
         else {},
     )
 
 
-def beside(gamma: int, drafters: Collection[str]) -> dict[str, Other]:
-    """Hugging Face on the same weights: plain, and what ours has a counterpart of."""
+def hugging_face_contenders(gamma: int, drafters: Collection[str]) -> dict[str, Other]:
+    """Return Hugging Face on the same weights: plain, and the counterparts of our drafters.
+
+    Args:
+        gamma: Draft length.
+        drafters: Names of our drafters.
+    """
     theirs = HuggingFaceLookup(smollm2_folder(), "float32", gamma, STOP)
     others = {
         "hf_plain": Other(theirs, False, "plain"),

@@ -1,12 +1,11 @@
-"""How speed is measured: paired turns in random order, intervals over prompts and turns, and what
-must not be believed.
+"""Measure speed in paired turns of random order, with intervals and flags for impossible results.
 
-What lives here: the contenders, the clock's rules, one setting's figures. What does not: the
-command line, resuming and the table (`__main__`).
+This module contains the contenders, the timing rules and the numbers of one setting. `__main__`
+contains the command line, resuming and the table.
 
-**Speed** is tokens over the seconds of the rounds that emitted them, without either prefill; what
-the prefills cost is the time to the first token. **A turn** is one prompt on which every contender
-decodes once, in an order drawn anew; **a sweep** is one turn on every prompt.
+**Speed** is the number of tokens divided by the seconds of the rounds that emitted them, without
+the prefills. The time to the first token includes the prefills. **A turn** is one prompt that every
+contender decodes once, in a new random order. **A sweep** is one turn on every prompt.
 """
 
 import math
@@ -21,11 +20,11 @@ from tqdm import tqdm
 
 from specdec_lite import CausalLM, TokenTree, generate, stream, theory, timing
 from specdec_lite.acceptance import block_verification
-from specdec_lite.acceptance.rule import RuleFunction
+from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.drafters import BlockwiseDrafter, MedusaDrafter, ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate, ratio
-from specdec_lite.speculation import Drafter, Shape, Step, Verifier
+from specdec_lite.speculation import Drafter, Limits, Step, Verifier
 from specdec_lite.training.blockwise import COUNT
 
 DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
@@ -42,22 +41,28 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
         pair.target, k=min(gamma, COUNT) + 1
     ),
 }
-"""What is timed beside plain decoding: a drafter for a pair and a draft length γ. The first one
-leads the row of a setting, and is held against Hugging Face.
+"""Functions from a pair and a draft length γ to a drafter. The first drafter leads the row of a setting
+and is compared with Hugging Face.
 """
 RULES = {"block_verification": block_verification}
-"""Judged by another rule than the default: timed above temperature 0 only, where the rules differ,
-and not a measure of α.
+"""Drafters that another rule than the default verifies. They are timed only above temperature 0, where
+the rules differ, and they do not measure α.
 """
 WARM = 4
 """Tokens that every contender decodes before the first turn."""
 MOVED = 0.2
-"""A share by which T(1) may move while a setting is measured."""
+"""Largest relative change of T(1) while a setting is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the result: which precision, which text, which temperature."""
+    """One row of the result.
+
+    Attributes:
+        dtype: PyTorch's name of the precision.
+        domain: Kind of text.
+        temperature: Sampling temperature.
+    """
 
     dtype: str
     domain: str
@@ -69,9 +74,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Another library's decoding, and the contender of ours it is held against.
+    """Another library's decoding, and our contender that it is compared with.
 
-    decode: as `HuggingFace` does, with (ids, new_tokens, temperature, seed, assisted).
+    Attributes:
+        decode: Function of (ids, new_tokens, temperature, seed, assisted), as `HuggingFace`.
+        assisted: Whether it uses a draft.
+        against: Name of our contender.
     """
 
     decode: Callable
@@ -81,16 +89,23 @@ class Other:
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured, and on what.
+    """What is measured, and on which models and prompts.
 
     Attributes:
-        load: a dtype's name → the pair in it.
-        prompts: {domain: rows of token ids}, equally many of each domain.
-        rules: of the drafters, by name, that another rule than the default judges.
-        gammas: draft lengths; the first one leads.
-        turns, least: paired turns a setting, and the fewest that a deadline leaves of them.
-        stops: the tokens that end a text before `new_tokens`.
-        others: Hugging Face's contenders, by name; in float32 only.
+        load: Function from a dtype's name to the pair in that dtype.
+        prompts: {domain: rows of token ids}, with equally many rows per domain.
+        gammas: Draft lengths; the first one leads.
+        dtypes: PyTorch's names of the precisions.
+        temperatures: Sampling temperatures.
+        new_tokens: Most new tokens per prompt.
+        turns: Paired turns per setting.
+        least: Fewest turns per setting under a deadline.
+        stops: Tokens that end a text before `new_tokens`.
+        seed: Seed of the order of turns.
+        drafters: Functions from a pair and γ to a drafter, by name.
+        rules: Acceptance rules that differ from the default, by the name of the drafter.
+        others: Hugging Face's contenders by name, in float32 only.
+        pairs: Pairs loaded so far, by dtype.
     """
 
     load: Callable[[str], Pair]
@@ -110,6 +125,7 @@ class Bench:
 
     @property
     def settings(self) -> list[Setting]:
+        """Every combination of dtype, domain and temperature."""
         return [
             Setting(dtype, domain, temperature)
             for dtype in self.dtypes
@@ -118,20 +134,25 @@ class Bench:
         ]
 
     def pair(self, dtype: str) -> Pair:
+        """Return the pair in a dtype."""
         if dtype not in self.pairs:
             self.pairs[dtype] = self.load(dtype)
         return self.pairs[dtype]
 
 
-# What takes turns ----------------------------------------------------------------------------------
+# Contenders ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One call of one contender.
 
-    seconds, tokens: of its decoding without prefill. first: seconds from the call to the first
-    emitted burst. gaps: seconds between bursts. steps: its rounds, where they can be seen.
+    Attributes:
+        seconds: Decoding time without prefill.
+        tokens: Number of tokens emitted in that time.
+        first: Seconds from the call to the first emitted burst.
+        gaps: Seconds between bursts.
+        steps: The rounds, if the contender reports them.
     """
 
     seconds: float
@@ -143,7 +164,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What decodes a prompt: run(ids, seed) → Run. A drafter's name, γ and rule, where it has one."""
+    """A decoder that takes part in the turns.
+
+    Attributes:
+        run: Function from token ids and a seed to a Run.
+        drafter: Its drafter, or None.
+        name: Name of the drafter.
+        gamma: Draft length.
+        rule: Acceptance rule; None is the default.
+    """
 
     run: Callable[[Tensor, int], Run]
     drafter: Drafter | None = None
@@ -160,11 +189,20 @@ def ours(
     temperature: float,
     stops: Sequence[int] = (),
 ) -> Callable[[Tensor, int], Run]:
-    """Our own loop, round by round."""
+    """Return this library's decoding, which reports its rounds.
+
+    Args:
+        target: Model that verifies.
+        drafter: Drafter, or None for plain decoding.
+        rule: Acceptance rule; None is the default.
+        new_tokens: Most new tokens.
+        temperature: Sampling temperature.
+        stops: Tokens that end a text.
+    """
     options = {"rule": rule, "stop_token_ids": tuple(stops)}
 
     def run(ids: Tensor, seed: int) -> Run:
-        timing.synchronise(target.device)
+        timing.synchronize(target.device)
         began = perf_counter()
         times = []
         steps = []
@@ -185,8 +223,15 @@ def ours(
 def theirs(
     decode: Callable, new_tokens: int, temperature: float, assisted: bool
 ) -> Callable[[Tensor, int], Run]:
-    """Hugging Face, which tells no rounds: its first burst holds the prefill, and is left out with
-    its tokens.
+    """Return Hugging Face's decoding, which does not report rounds.
+
+    Its first burst includes the prefill, so that burst and its tokens are not counted.
+
+    Args:
+        decode: Function of (ids, new_tokens, temperature, seed, assisted).
+        new_tokens: Most new tokens.
+        temperature: Sampling temperature.
+        assisted: Whether to use a draft.
     """
 
     def run(ids: Tensor, seed: int) -> Run:
@@ -203,11 +248,15 @@ def theirs(
 
 
 def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
-    """All that take turns in a setting, by name; "name γ=g" where γ is not the leading one.
+    """Return the contenders of a setting by name; "name γ=g" if γ is not the leading one.
 
-    Plain decoding in the other precisions too, since the fastest of them is what a reader would use
-    instead. A drafter that proposes the same at two γ takes turns once. Hugging Face in float32
-    only, where both sides run the same weights alike.
+    Plain decoding in the other precisions takes part too, because a reader would use the fastest of
+    them. A drafter whose proposals are the same for two γ takes part once. Hugging Face takes part
+    in float32 only, where both sides run the same weights.
+
+    Args:
+        bench: What is measured.
+        setting: Dtype, domain and temperature.
     """
     pair = bench.pair(setting.dtype)
     temperature = setting.temperature
@@ -228,13 +277,13 @@ def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
     for name, make in bench.drafters.items():
         if name in bench.rules and temperature == 0:
             continue
-        seen: list[Shape | None] = []
+        seen: list[Limits | None] = []
         for gamma in bench.gammas:
             drafter = make(pair, gamma)
-            shape = drafter.shape()
-            if shape is not None and shape in seen:
+            limits = drafter.limits()
+            if limits is not None and limits in seen:
                 continue
-            seen.append(shape)
+            seen.append(limits)
             label = name if gamma == bench.gammas[0] else f"{name} γ={gamma}"
             every[label] = contender(pair.target, drafter, name, gamma)
     return every
@@ -250,9 +299,18 @@ def take_turns(
     label: str = "",
     deadline: float = math.inf,
 ) -> Turns:
-    """{name: [prompts][sweeps] runs}. Every prompt in every sweep, contenders in random order.
+    """Run every prompt in every sweep, with the contenders in random order.
 
-    deadline: on `perf_counter`, after which no sweep begins that `bench.least` does not ask for.
+    Args:
+        every: Contenders by name.
+        prompts: Prompts as token ids.
+        bench: Its `turns`, `least` and `seed` are used.
+        label: Text of the progress bar.
+        deadline: Value of `perf_counter` after which no sweep starts, once `bench.least` turns are
+            done.
+
+    Returns:
+        {name: [prompts][sweeps] runs}.
     """
     order = np.random.default_rng(bench.seed)
     sweeps = math.ceil(bench.turns / len(prompts))
@@ -271,16 +329,17 @@ def take_turns(
     return runs
 
 
-# What must not be believed -------------------------------------------------------------------------
+# Flags --------------------------------------------------------------------------------------------
 
 
 def flags(speedup: dict, ceiling: dict, excess: dict, one: tuple[float, float]) -> list[str]:
-    """Why a speedup is not to be believed; empty where nothing speaks against it.
+    """Return the reasons why a speedup cannot be right; empty if there is none.
 
     Args:
-        speedup, ceiling: estimates; the ceiling is what no speedup can exceed, τ ÷ v.
-        excess: the estimate of speedup ÷ ceiling, drawn together.
-        one: seconds of T(1) before the setting's turns and after them.
+        speedup: Estimate of the speedup.
+        ceiling: Estimate of τ ÷ v, which no speedup can exceed.
+        excess: Estimate of speedup ÷ ceiling, from the same resamples.
+        one: Seconds of T(1) before and after the turns of the setting.
     """
     reasons = []
     if excess["interval"][0] > 1:
@@ -292,14 +351,23 @@ def flags(speedup: dict, ceiling: dict, excess: dict, one: tuple[float, float]) 
     return reasons
 
 
-# One setting ---------------------------------------------------------------------------------------
+# One setting --------------------------------------------------------------------------------------
 
 
 def passes(
     target: CausalLM, every: dict[str, Contender], trees: dict[str, TokenTree], ids: Tensor
 ) -> dict[tuple[str, str], float]:
-    """Seconds of single passes, timed in turns: ("one", "") of the target over one token, ("tree",
-    name) over a contender's own tree and ("draft", name) of its model alone.
+    """Time single passes alternately, in seconds.
+
+    Args:
+        target: Target model.
+        every: Contenders by name.
+        trees: Tree of each contender's full draft, by name.
+        ids: Prompt [n].
+
+    Returns:
+        {("one", ""): target pass over one token, ("tree", name): target pass over a tree, ("draft",
+            name): pass of a draft model alone}.
     """
     jobs = {("one", ""): timing.pass_job(target, ids, 1)}
     for name, tree in trees.items():
@@ -312,13 +380,24 @@ def passes(
 
 
 def largest_tree(runs: list[list[Run]]) -> TokenTree:
-    """The largest tree that was drafted: the shape of a full draft, whatever the drafter says."""
+    """Return the largest tree that was drafted, which is the shape of a full draft.
+
+    Args:
+        runs: Runs of one contender, [prompts][sweeps].
+    """
     return max((step.tree for row in runs for run in row for step in run.steps), key=len)
 
 
 def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
-    """Time all contenders on one setting and explain the speedups: the leading drafter's at the
-    top, the others' under "drafters".
+    """Time all contenders on one setting and explain the speedups.
+
+    Args:
+        bench: What is measured.
+        setting: Dtype, domain and temperature.
+        deadline: Value of `perf_counter` after which no optional sweep starts.
+
+    Returns:
+        Row of the recording: the leading drafter's entry at the top, the others under "drafters".
     """
     state = {"start": timing.machine_state()}
     prompts = bench.prompts[setting.domain]
@@ -330,8 +409,8 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
     runs = take_turns(every, prompts, bench, str(setting), deadline)
     trees = {name: largest_tree(runs[name]) for name, each in every.items() if each.drafter}
     after = passes(target, every, trees, prompts[0])
-    found = Figures(every, runs, before, after)
-    explained = {name: found.explain(name) for name in trees}
+    figures = Figures(every, runs, before, after)
+    explained = {name: figures.explain(name) for name in trees}
     state["end"] = timing.machine_state()
     return {
         **asdict(setting),
@@ -341,22 +420,28 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
         "target_seconds": {
             "start": before["one", ""],
             "end": after["one", ""],
-            "rounds": found.one,
+            "rounds": figures.one,
         },
-        "best_plain": found.best,
-        "tokens_per_second": {name: found.rate(name) for name in runs},
-        "latency": {name: found.latency(name) for name in runs},
-        **found.over(bench.others),
+        "best_plain": figures.best,
+        "tokens_per_second": {name: figures.rate(name) for name in runs},
+        "latency": {name: figures.latency(name) for name in runs},
+        **figures.over(bench.others),
         **explained.pop(next(iter(trees))),
         "drafters": explained,
     }
 
 
 class Figures:
-    """What the runs of one setting say.
+    """The numbers that follow from the runs of one setting.
 
-    one: seconds of T(1) in the plain rounds that took turns. best: the name of the fastest plain
-    decoder.
+    `one` is the number of seconds of T(1) in the plain rounds of the turns. `best` is the name of
+    the fastest plain decoder.
+
+    Args:
+        every: Contenders by name.
+        runs: Runs of each contender.
+        before: Seconds of single passes before the turns.
+        after: Seconds of single passes after the turns.
     """
 
     def __init__(self, every: dict[str, Contender], runs: Turns, before: dict, after: dict):
@@ -369,26 +454,41 @@ class Figures:
         self.best = max(plain, key=self.rate)
 
     def table(self, name: str, get: Callable[[Run], float]) -> np.ndarray:
-        """[prompts, sweeps] of a number of each run."""
+        """Return one number per run [prompts, sweeps].
+
+        Args:
+            name: Name of the contender.
+            get: Function from a run to the number.
+        """
         return np.array([[get(run) for run in row] for row in self.runs[name]], dtype=float)
 
     def count(self, name: str, get: Callable[[Step], float]) -> np.ndarray:
-        """[prompts, sweeps] of a number of each step, summed over a run."""
+        """Return the sum over the steps of each run [prompts, sweeps].
+
+        Args:
+            name: Name of the contender.
+            get: Function from a step to a number.
+        """
         return self.table(name, lambda run: sum(map(get, run.steps)))
 
     def pace(self, name: str) -> np.ndarray:
-        """Seconds a token [prompts, sweeps]."""
+        """Return the seconds per token [prompts, sweeps]."""
         return self.table(name, lambda run: run.seconds / run.tokens)
 
     def steps(self, name: str) -> list[Step]:
+        """Return the steps of all runs of a contender."""
         return [step for row in self.runs[name] for run in row for step in run.steps]
 
     def rate(self, name: str) -> float:
-        """Tokens per second."""
+        """Return the tokens per second of a contender."""
         return float(1 / self.pace(name).mean())
 
     def latency(self, name: str) -> dict:
-        """Seconds to the first burst (median of the runs), and between bursts (of all of them)."""
+        """Return the median seconds to the first burst and quantiles of the gaps between bursts.
+
+        Args:
+            name: Name of the contender.
+        """
         gaps = np.concatenate([run.gaps for row in self.runs[name] for run in row])
         return {
             "first": float(np.median(self.table(name, lambda run: run.first))),
@@ -397,7 +497,11 @@ class Figures:
         }
 
     def over(self, others: dict[str, Other]) -> dict:
-        """The speed of ours over that of each other library's contender that took turns."""
+        """Return our speed divided by that of each contender of another library.
+
+        Args:
+            others: The other library's contenders by name.
+        """
         return {
             f"over_{name}": ratio(self.pace(name), self.pace(other.against))
             for name, other in others.items()
@@ -405,9 +509,14 @@ class Figures:
         }
 
     def explain(self, name: str) -> dict:
-        """A drafter's speedup over plain decoding in its own precision and over the best, α, τ, its
-        ceiling τ ÷ v (v: its pass over an undisturbed plain round), where its time goes, and what
-        the formulas predict.
+        """Return the entry of a drafter: speedups, α, τ, ceiling, shares of time and predictions.
+
+        The speedup is measured over plain decoding in the same precision and over the best plain
+        decoder. The ceiling is τ ÷ v, where v is the drafter's pass divided by an undisturbed plain
+        round.
+
+        Args:
+            name: Name of the contender.
         """
         contender = self.every[name]
         steps = self.steps(name)
@@ -422,8 +531,8 @@ class Figures:
         if is_chain and contender.rule is None:
             accepted = self.count(name, lambda step: step.accepted)
             alpha = ratio(accepted, self.count(name, lambda step: step.tested))
-            alpha = None if alpha["value"] is None else alpha  # nothing was ever drafted
-        # A round takes at least its pass; a plain token takes T(1) and what is beside it.
+            alpha = None if alpha["value"] is None else alpha  # no round drafted anything
+        # A round takes at least its pass. A plain token takes T(1) plus the overhead of its round.
         undisturbed = self.table("plain", lambda run: timing.round_costs(run.steps, 1.0).total)
         verify = self.table(name, lambda run: timing.round_costs(run.steps, 1.0).verify)
         ceiling = estimate(lambda t, r, p, v: t / r * p / v, tokens, rounds, undisturbed, verify)
@@ -433,12 +542,12 @@ class Figures:
             *(plain, pace, tokens, rounds, undisturbed, verify),
         )
         seconds = sum(step.seconds for step in steps)
-        shape = contender.drafter.shape() or drafted_shape(steps)
+        limits = contender.drafter.limits() or drafted_limits(steps)
         return {
             "drafter": contender.name,
             "gamma": contender.gamma,
-            "levels": shape.levels,
-            "nodes": shape.nodes,
+            "levels": limits.levels,
+            "nodes": limits.nodes,
             "speedup": speedup,
             "over_best_plain": ratio(self.pace(self.best), pace),
             "flags": flags(speedup, ceiling, excess, self.ends),
@@ -449,20 +558,28 @@ class Figures:
                 "drafting": sum(step.drafting for step in steps) / seconds,
                 "verifying": sum(step.verifying for step in steps) / seconds,
             },
-            "prediction": self.prediction(name, shape, costs, alpha, tau["value"]),
+            "prediction": self.prediction(name, limits, costs, alpha, tau["value"]),
         }
 
     def prediction(
-        self, name: str, shape: Shape, costs: timing.RoundCosts, alpha: dict | None, tau: float
+        self, name: str, limits: Limits, costs: timing.RoundCosts, alpha: dict | None, tau: float
     ) -> dict:
-        """The plain formula (where there is an α), and the corrected one with what the same rounds
-        cost. All costs in units of T(1).
+        """Return the predictions of the plain and the corrected formula, and the costs they use.
 
-        c: a draft pass alone, or in the loop where no model can be timed alone; c_in_loop: drafting
-        of a round for each level. verify, overhead: of the same rounds; verify_alone: a pass over
-        the drafter's own tree, timed alone against T(1).
+        The plain formula needs α. The corrected formula uses the costs of the measured rounds. All
+        costs are in units of T(1). "c" is a draft pass timed alone, or in the loop if no model can
+        be timed alone. "c_in_loop" is the drafting time of a round per level. "verify" and
+        "overhead" are measured in the rounds. "verify_alone" is a pass over the drafter's own tree,
+        timed alone.
+
+        Args:
+            name: Name of the contender.
+            limits: Levels and nodes of a full draft.
+            costs: Costs of the rounds.
+            alpha: Estimate of α, or None.
+            tau: Tokens per round.
         """
-        levels = max(1, shape.levels)
+        levels = max(1, limits.levels)
         one = self.alone["one", ""]
         c_in_loop = costs.draft / levels
         c = self.alone["draft", name] / one if ("draft", name) in self.alone else c_in_loop
@@ -480,29 +597,39 @@ class Figures:
         }
 
 
-def drafted_shape(steps: Sequence[Step]) -> Shape:
-    """The most that was drafted in a round, for a drafter that does not know it beforehand."""
+def drafted_limits(steps: Sequence[Step]) -> Limits:
+    """Return the largest draft of any round, for a drafter that cannot state it in advance.
+
+    Args:
+        steps: Rounds of the drafter.
+    """
     depths = [step.tree.depth for step in steps if len(step.tree)]
     levels = max((int(depth.max()) + 1 for depth in depths), default=0)
-    return Shape(levels, max(len(step.tree) for step in steps))
+    return Limits(levels, max(len(step.tree) for step in steps))
 
 
-def growth(target: CausalLM, prompt: Tensor, most: int = 1000) -> dict:
-    """Seconds of a token by position in one long plain run, and of the target's pass in the same
-    rounds.
+def cost_by_context(target: CausalLM, prompt: Tensor, most: int = 1000) -> dict:
+    """Measure seconds per token, and per target pass, by position in one long plain run.
+
+    Args:
+        target: Model that decodes.
+        prompt: Start of the text [n].
+        most: Largest position.
     """
     prompt = prompt[:64]
     count = min(most, target.max_positions - len(prompt))
     runs = [generate(target, prompt, None, count, 1.0, seed=seed).steps for seed in range(3)]
-    places = [place for place in range(100, most, 200) if place + 25 <= len(prompt) + count]
+    positions = [
+        position for position in range(100, most, 200) if position + 25 <= len(prompt) + count
+    ]
 
-    def at(place: int, part: str) -> float:
-        first = place - len(prompt) - 25
+    def at(position: int, part: str) -> float:
+        first = position - len(prompt) - 25
         near = [step for steps in runs for step in steps[max(0, first) : first + 50]]
         return median(getattr(step, part) for step in near)
 
     return {
-        "context": places,
-        "pass_seconds": [at(place, "verifying") for place in places],
-        "seconds_per_token": [at(place, "seconds") for place in places],
+        "context": positions,
+        "pass_seconds": [at(position, "verifying") for position in positions],
+        "seconds_per_token": [at(position, "seconds") for position in positions],
     }

@@ -1,12 +1,12 @@
-"""Where a cascade pays and where the calls eat it: speed of drafts with and without stages below.
+"""Measure where a cascade of drafters pays: speed of drafts with and without lower stages.
 
     python -m benchmarks.stages --minutes 15     # on two quiet cores; writes results/stages.json
     python -m benchmarks.stages --models smollm2 --gammas 4 --new-tokens 48
 
-Paired turns in random order, as `speed` measures them: the draft alone, with one stage below it (a
-table), with two (a trigram model, for which prompt lookup drafts), with a table behind it, Jacobi
-and Lookahead. SmolLM2's draft is SmolLM2 without some blocks: a dear one, where the pair's is cheap.
-A model that is there is not measured again: delete the file to begin anew.
+The paired turns are those of `speed`. The contenders are the draft alone; with one stage below it
+(a table); with two stages (a trigram model, for which prompt lookup drafts); with a table after it;
+Jacobi and Lookahead. SmolLM2's draft is SmolLM2 without some blocks, which costs more than the
+pair's draft. A recorded model is not measured again; delete the file to start over.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from time import perf_counter
 
 import torch
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, results, timing
+from specdec_book import recordings
+from specdec_lite import CausalLM, load_pair, load_smollm2, timing
 from specdec_lite.drafters import (
     CascadeDrafter,
     Context,
@@ -34,21 +35,26 @@ from specdec_lite.drafters import (
     Session,
     draft_chain,
 )
-from specdec_lite.drafters.indexes import Counts
-from specdec_lite.loading.corpus import evaluation_prompts, training_text
+from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.smollm2_tasks import TASKS, chat
+from specdec_lite.measure import stamps
 from specdec_lite.proposal import Proposal
+from specdec_lite.texts.corpus import evaluation_prompts, training_text
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from .command import parser_for, typed
 from .speed import Bench, measure
 
 SKIPPED = (12, 16, 20)
-"""Blocks that SmolLM2's draft has not."""
+"""Blocks that SmolLM2's draft leaves out."""
 
 
 class RecentDrafter(Drafter, Session):
-    """Tokens drawn from what has followed their predecessor in this text, or any."""
+    """A drafter that draws from the tokens that followed the last token earlier in this text.
+
+    Args:
+        gamma: Draft length.
+    """
 
     def __init__(self, gamma: int = 2):
         self.gamma = gamma
@@ -68,13 +74,19 @@ class RecentDrafter(Drafter, Session):
 
 
 def relay(pair, gamma: int) -> Drafter:
+    """Return the draft model followed by a table for the last two tokens.
+
+    Args:
+        pair: Target and draft.
+        gamma: Draft length.
+    """
     first = max(1, gamma - 2)
     return RelayDrafter([(ModelDrafter(pair.draft, first), first), (RecentDrafter(), 2)])
 
 
 @cache
 def trigram(tokenizer) -> Counts:
-    """Counts of the reference topics."""
+    """Return trigram counts of the reference topics."""
     ids = [
         token for text in training_text()["docs"] for token in tokenizer.encode(text, verbose=False)
     ]
@@ -82,7 +94,12 @@ def trigram(tokenizer) -> Counts:
 
 
 def four_levels(pair: Pair, gamma: int) -> Drafter:
-    """target ← draft ← trigram ← lookup."""
+    """Return the cascade target ← draft ← trigram ← lookup.
+
+    Args:
+        pair: Target and draft.
+        gamma: Draft length.
+    """
     below = CascadeDrafter(NgramModel(trigram(pair.tokenizer)), PromptLookupDrafter(4), gamma)
     return CascadeDrafter(pair.draft, below, gamma)
 
@@ -101,18 +118,27 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
 
 
 def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:
-    """The same model with some of its blocks left out; the others are shared, not copied."""
+    """Return a model without some of its blocks; the other blocks are shared, not copied.
+
+    Args:
+        target: Model to shorten.
+        blocks: Indices of the blocks to leave out.
+    """
     model = copy.copy(target.model)
     model._modules = dict(model._modules)
     model.blocks = torch.nn.ModuleList(
-        block for place, block in enumerate(target.model.blocks) if place not in blocks
+        block for index, block in enumerate(target.model.blocks) if index not in blocks
     )
     model.config = replace(target.model.config, num_layers=len(model.blocks))
     return CausalLM(model)
 
 
 def shipped(options: argparse.Namespace) -> tuple[Bench, str]:
-    """(what is measured, its draft)."""
+    """Return the bench of the shipped pair and the name of its draft.
+
+    Args:
+        options: Options of the command line.
+    """
     pair = load_pair(device="cpu", dtype="float32")
     prompts = {
         domain: [
@@ -124,6 +150,11 @@ def shipped(options: argparse.Namespace) -> tuple[Bench, str]:
 
 
 def smollm2(options: argparse.Namespace) -> tuple[Bench, str]:
+    """Return the bench of SmolLM2 and the name of its draft.
+
+    Args:
+        options: Options of the command line.
+    """
     target, tokenizer = load_smollm2("cpu", "float32")
     pair = Pair(target, without_blocks(target, SKIPPED), tokenizer)
     prompts = {
@@ -138,20 +169,26 @@ MODELS: dict[str, Callable] = {"pair": shipped, "smollm2": smollm2}
 
 
 def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODELS) -> Path:
-    """The command line; returns the recording's path. models: {name: (Bench, its draft) from the
-    options}.
+    """Run the command line.
+
+    Args:
+        arguments: Arguments; None uses those of this process.
+        models: Functions from the options to (Bench, name of its draft), by model.
+
+    Returns:
+        Path of the recording.
     """
     parser = parser_for("benchmarks.stages", __doc__)
     parser.add_argument("--models", nargs="+", choices=models, default=list(models))
-    parser.add_argument("--minutes", type=float, default=15.0, help="for each model")
+    parser.add_argument("--minutes", type=float, default=15.0, help="time per model")
     parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--prompts", type=int, default=6, help="of each domain")
-    parser.add_argument("--least", type=int, default=20, help="turns that --minutes leaves")
+    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain")
+    parser.add_argument("--least", type=int, default=20, help="fewest turns under --minutes")
     parser.add_argument("--new-tokens", type=int, default=96)
     parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
-    parser.add_argument("--out", type=Path, default=results.FOLDER / "stages.json")
+    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "stages.json")
     options = parser.parse_args(arguments)
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "speed of drafts with stages below or behind them, over plain decoding",
         typed(parser, arguments),
     )
@@ -172,7 +209,7 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
         rows = [measure(bench, setting, perf_counter() + share) for setting in bench.settings]
         done[name] = {"draft": draft, "rows": rows}
         profile = timing.machine_profile("cpu")
-        results.save(options.out, stamp, {"profile": profile, "targets": done})
+        stamps.save(options.out, stamp, {"profile": profile, "targets": done})
     return options.out
 
 

@@ -1,11 +1,11 @@
-"""What chapters 12 and 13 show of SmolLM2's text: grids of Jacobi iterations, tokens a round, drafts
-with their confidence, acceptance by temperature. Counts, no timings.
+"""Record what chapters 12 and 13 show of SmolLM2's text. The recording contains counts, no times.
 
     python -m benchmarks.stopping                # ten minutes on two cores; writes results/stopping.json
-    python -m benchmarks.stopping --places 8 --new-tokens 8 --grid 6     # a look at it
+    python -m benchmarks.stopping --places 8 --new-tokens 8 --grid 6     # a short trial
 
-Every part is saved when it is done, and a part that is there is not made again: delete the file to
-begin anew.
+The parts are grids of Jacobi iterations, tokens per round, drafts with their confidence, and
+acceptance by temperature. Each part is saved when it is finished and is not measured again; delete
+the file to start over.
 """
 
 import json
@@ -14,15 +14,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite import generate, results
+from specdec_book import recordings
+from specdec_book.viz.jacobi_grid import record_grid
+from specdec_book.viz.stop_explorer import record_positions
+from specdec_lite import generate
 from specdec_lite.drafters import Drafter, JacobiDrafter, LookaheadDrafter, draft_chain
-from specdec_lite.drafters.chain import ChainSession
-from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.parts.chain import ChainSession
+from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.loading.smollm2 import load_smollm2
+from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling
-from specdec_lite.training.smollm2_prompts import chat
-from specdec_lite.viz.jacobi_grid import recorded_grid
-from specdec_lite.viz.stop_explorer import recorded_places
+from specdec_lite.texts.smollm2_tasks import chat
 
 from .command import parser_for, typed
 
@@ -45,7 +47,12 @@ TEMPERATURES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.4)
 
 
 class SkippingDrafter(Drafter):
-    """The target without some of its blocks, drafting into its own cache."""
+    """The target without some of its blocks, which drafts into its own cache.
+
+    Args:
+        target: Model that drafts and verifies.
+        gamma: Draft length.
+    """
 
     def __init__(self, target, gamma: int | Length):
         self.target = target
@@ -56,12 +63,14 @@ class SkippingDrafter(Drafter):
 
 
 class SkippingSession(ChainSession):
+    """A session of a SkippingDrafter."""
+
     def __init__(self, drafter: SkippingDrafter):
         super().__init__(drafter.length)
         self.target = drafter.target
 
     def propose(self, context):
-        view = context.cache.view(skip=skipped())
+        view = context.cache.view(skip=skipped_sublayers())
 
         def follow(token):
             fed = context.tokens[-1:] if token is None else [token]
@@ -71,12 +80,19 @@ class SkippingSession(ChainSession):
         return draft_chain(context, follow, self.length)
 
 
-def skipped() -> list[tuple[int, str]]:
+def skipped_sublayers() -> list[tuple[int, str]]:
+    """Return the sublayers that the draft leaves out."""
     return [(block, part) for block in SKIPPED for part in ("attention", "mlp")]
 
 
 def grids(target, tokenizer, options) -> dict:
-    """One text from three first guesses, all its places guessed at once."""
+    """Record one text from three initial guesses, with all its positions guessed in parallel.
+
+    Args:
+        target: SmolLM2.
+        tokenizer: Its tokenizer.
+        options: Options of the command line.
+    """
     ids, count = chat(tokenizer, PROMPTS["repetition"]), options.grid
     plain = generate(target, ids, max_new_tokens=count).tokens.tolist()
     altered = [*plain[:-1]]
@@ -90,12 +106,18 @@ def grids(target, tokenizer, options) -> dict:
     for name, guess in starts.items():
         out = generate(target, ids, JacobiDrafter(count - 1, guess), count)
         assert out.tokens.tolist() == plain, name
-        runs.append({"start": name, "rows": recorded_grid(out, tokenizer)})
+        runs.append({"start": name, "rows": record_grid(out, tokenizer)})
     return {"prompt": PROMPTS["repetition"], "runs": runs}
 
 
 def rounds(target, tokenizer, options) -> list[dict]:
-    """Tokens a round, and tokens fed a round, of every method on every prompt."""
+    """Measure tokens and fed tokens per round for every method and prompt.
+
+    Args:
+        target: SmolLM2.
+        tokenizer: Its tokenizer.
+        options: Options of the command line.
+    """
     rows = []
     for domain, text in PROMPTS.items():
         ids = chat(tokenizer, text)
@@ -118,10 +140,16 @@ def rounds(target, tokenizer, options) -> list[dict]:
 
 
 def drafts(target, tokenizer, options) -> dict:
-    """At every place of a greedy text what would be drafted there."""
+    """Record what would be drafted at every position of a greedy text.
+
+    Args:
+        target: SmolLM2.
+        tokenizer: Its tokenizer.
+        options: Options of the command line.
+    """
     ids = chat(tokenizer, PROMPTS["story"])
     drafter = lambda length: SkippingDrafter(target, length)
-    words, places = recorded_places(target, tokenizer, ids, drafter, options.places)
+    words, places = record_positions(target, tokenizer, ids, drafter, options.places)
     return {
         "prompt": PROMPTS["story"],
         "target": "SmolLM2-135M-Instruct",
@@ -133,20 +161,34 @@ def drafts(target, tokenizer, options) -> dict:
 
 @torch.inference_mode()
 def logits(target, tokenizer, options) -> tuple[Tensor, Tensor]:
-    """The target's and the draft's logits [n, V] at the places of texts drawn at temperature 1."""
-    found = []
+    """Return the target's and the draft's logits [n, V] for texts sampled at temperature 1.
+
+    Args:
+        target: SmolLM2.
+        tokenizer: Its tokenizer.
+        options: Options of the command line.
+    """
+    rows = []
     for text in PROMPTS.values():
         ids = [*chat(tokenizer, text)]
         out = generate(target, ids, max_new_tokens=options.new_tokens, temperature=1.0, seed=0)
         text = ids + out.tokens.tolist()
         cache = target.new_cache(capacity=len(text))
-        for kind in (cache, target.new_cache(capacity=len(text)).view(skip=skipped())):
-            found.append(target.score(text, kind).logits[0, len(ids) - 1 : -1].double())
-    return torch.cat(found[::2]), torch.cat(found[1::2])
+        for kind in (cache, target.new_cache(capacity=len(text)).view(skip=skipped_sublayers())):
+            rows.append(target.score(text, kind).logits[0, len(ids) - 1 : -1].double())
+    return torch.cat(rows[::2]), torch.cat(rows[1::2])
 
 
 def acceptance(target, tokenizer, options) -> dict:
-    """α of drawn and of chosen drafts by temperature, and of drafts at a temperature of their own."""
+    """Measure α by temperature, for drawn and for chosen drafts.
+
+    A second table uses a separate temperature for the drafts.
+
+    Args:
+        target: SmolLM2.
+        tokenizer: Its tokenizer.
+        options: Options of the command line.
+    """
     p_logits, q_logits = logits(target, tokenizer, options)
     best = q_logits.argmax(-1)[:, None]
     rows, own = [], []
@@ -175,8 +217,8 @@ def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
     parser = parser_for("benchmarks.stopping", __doc__)
     parser.add_argument("--places", type=int, default=72, help="of the text with drafts")
     parser.add_argument("--grid", type=int, default=16, help="places of the Jacobi grid")
-    parser.add_argument("--new-tokens", type=int, default=64, help="of every other text")
-    parser.add_argument("--out", type=Path, default=results.FOLDER / "stopping.json")
+    parser.add_argument("--new-tokens", type=int, default=64, help="new tokens of every other text")
+    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "stopping.json")
     options = parser.parse_args(arguments)
     data = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
     data = {name: part for name, part in data.items() if name in PARTS}
@@ -184,11 +226,11 @@ def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
     for name, part in PARTS.items():
         if name not in data:
             data[name] = part(target, tokenizer, options)
-            stamp = results.stamp(
+            stamp = stamps.stamp(
                 "Jacobi grids, tokens a round, drafts and acceptance of SmolLM2-135M-Instruct",
                 typed(parser, arguments),
             )
-            results.save(options.out, stamp, data)
+            stamps.save(options.out, stamp, data)
     return options.out
 
 

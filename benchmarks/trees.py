@@ -1,12 +1,9 @@
-"""Token trees, recorded: which rule accepts how much at which temperature, how many tokens a pass a
-tree of so many nodes brings, and what that is worth on this machine's clock.
+"""Measure token trees: acceptance of rules by temperature, tokens per pass by nodes, and speed.
 
-`python -m benchmarks.trees` writes results/trees.json, part after part, and keeps the parts that are
-there already; `--only clock` measures one part again. Only the part "clock" reads a clock and wants
-a quiet machine: about four minutes, or what `--minutes` says.
-
-What lives here: what is measured. What does not: the rules and drafters themselves, and how turns
-are taken (`speed`).
+`python -m benchmarks.trees` writes results/trees.json part by part. Parts that the file already
+contains are retained; `--only clock` measures one part again. Only the part "clock" measures time
+and needs a quiet machine, for about four minutes or as long as `--minutes` states. The rules and
+drafters are defined in the library, and the turns in `speed`.
 """
 
 import json
@@ -26,20 +23,19 @@ from specdec_lite import (
     generate,
     load_pair,
     load_smollm2,
-    results,
     theory,
     timing,
 )
 from specdec_lite.drafters import (
+    ConfidenceTree,
     EagleDrafter,
-    Growth,
+    FixedTreeDrafter,
     MergedDrafter,
     ModelDrafter,
-    ShapedDrafter,
     SpecExecDrafter,
 )
-from specdec_lite.drafters.grow import drawn_then_chosen, with_replacement
-from specdec_lite.drafters.shapes import (
+from specdec_lite.drafters.parts.expansion import drawn_then_chosen, with_replacement
+from specdec_lite.drafters.parts.tree_shapes import (
     balanced,
     best_shape,
     expected_tokens,
@@ -48,8 +44,9 @@ from specdec_lite.drafters.shapes import (
 )
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.loading.smollm2_tasks import TASKS, chat
+from specdec_lite.measure import stamps
 from specdec_lite.speculation import Drafter, Step
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from .command import parser_for, typed
 
@@ -59,25 +56,43 @@ KS = (1, 2, 3, 5, 9, 13, 17, 25, 33, 49, 65)
 SIBLINGS = 4
 GAMMA = 4
 LEVELS = 5
-"""Of EAGLE's trees, at most."""
+"""Most levels of EAGLE's trees."""
 RANKS = (0.4, 0.12, 0.06, 0.04)
-"""How often a rank is the next token, for EAGLE's fixed tree."""
+"""Probability that each rank is the next token, for EAGLE's fixed tree."""
 SMALL = (4, 8, 16)
 """Nodes of SmolLM2's trees."""
 
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
-# Rules: closed forms, no clock ---------------------------------------------------------------------
+# Rules: closed forms, without timing --------------------------------------------------------------
 
 
 def match(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """The target's own draw is among k independent ones. p, q: [laws, V]; returns [laws]."""
+    """Return the probability that the target draws one of k independent drafts.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
     return (p * (1 - (1 - q) ** k)).sum(-1)
 
 
 def walk(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """The walk over k independent draws."""
+    """Return the probability that the walk accepts one of k independent drafts.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
     alive = np.ones(len(p))
     for _ in range(k):
         alive = alive * (1 - theory.acceptance_rate(p, q))
@@ -86,7 +101,16 @@ def walk(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """K-SEQ, ρ by bisection."""
+    """Return the acceptance of K-SEQ, with ρ found by bisection.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
     low, high = np.ones(len(p)), np.full(len(p), float(k))
     for _ in range(60):
         rho = (low + high) / 2
@@ -97,7 +121,18 @@ def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def without(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """The walk over k draws without replacement. q need not sum to 1."""
+    """Return the acceptance of the walk over k drafts without replacement.
+
+    The rows of q need not sum to 1.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
     mass = q.sum(-1, keepdims=True)
     if k == 0:
         return np.zeros(len(p))
@@ -109,35 +144,74 @@ def without(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     for token in range(q.shape[-1]):
         others = q.copy()
         others[:, token] = 0
-        refused = np.maximum(row - p, 0)[:, token]
-        total = total + refused * without(rest, others, k - 1)
+        rejected = np.maximum(row - p, 0)[:, token]
+        total = total + rejected * without(rest, others, k - 1)
     return total
 
 
 def likeliest(q: np.ndarray, k: int) -> np.ndarray:
-    """[laws, V] bool: the k likeliest tokens."""
+    """Return which tokens are the k most probable ones, [pairs, V] bool.
+
+    Args:
+        q: Distributions [pairs, V].
+        k: Number of tokens.
+    """
     return (-q).argsort(-1, kind="stable").argsort(-1, kind="stable") < k
 
 
-def chosen(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+def walk_chosen(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
+    """Return the acceptance of the walk over the k most probable tokens of the draft.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
     return (p * likeliest(q, k)).sum(-1)
 
 
-def _rest(q: np.ndarray, k: int) -> np.ndarray:
+def rest_of(q: np.ndarray, k: int) -> np.ndarray:
+    """Return the distributions without their k − 1 most probable tokens, normalized [pairs, V].
+
+    Args:
+        q: Distributions [pairs, V].
+        k: Number of drafts.
+    """
     rest = np.where(likeliest(q, k - 1), 0, q)
     return rest / rest.sum(-1, keepdims=True)
 
 
 def drawn_first(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """One drawn from what k − 1 chosen ones leave, tested before them."""
-    return chosen(p, q, k - 1) + np.minimum(p, _rest(q, k)).sum(-1)
+    """Return the acceptance if one drawn draft is tested before k − 1 chosen ones.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
+    return walk_chosen(p, q, k - 1) + np.minimum(p, rest_of(q, k)).sum(-1)
 
 
 def chosen_first(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """The same tokens, the chosen ones tested first."""
-    taken = chosen(p, q, k - 1)
-    left = (1 - taken)[:, None]
-    return taken + np.minimum(p, left * _rest(q, k)).sum(-1)
+    """Return the acceptance if k − 1 chosen drafts are tested before one drawn draft.
+
+    Args:
+        p: Target's distributions [pairs, V].
+        q: Draft's distributions [pairs, V].
+        k: Number of drafts.
+
+    Returns:
+        Probabilities [pairs].
+    """
+    accepted = walk_chosen(p, q, k - 1)
+    left = (1 - accepted)[:, None]
+    return accepted + np.minimum(p, left * rest_of(q, k)).sum(-1)
 
 
 RULES: dict[str, Rule] = {
@@ -146,7 +220,7 @@ RULES: dict[str, Rule] = {
     "walk, 3 independent draws": walk,
     "K-SEQ, 3 independent draws": k_seq,
     "walk, 3 without replacement": without,
-    "walk, 3 chosen": chosen,
+    "walk, 3 chosen": walk_chosen,
     "walk, 2 chosen, then 1 drawn": chosen_first,
     "walk, 1 drawn, then 2 chosen": drawn_first,
 }
@@ -154,16 +228,29 @@ BEST = {"best of 3 independent": True, "best of 3 without replacement": False}
 
 
 def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
+    """Return the distributions of logits [pairs, V] at a temperature.
+
+    Args:
+        logits: Logits [pairs, V].
+        temperature: Sampling temperature.
+    """
     return torch.softmax(torch.from_numpy(logits) / temperature, -1).numpy()
 
 
-def rules(laws: int, vocabulary: int = 8, k: int = 3) -> dict:
-    """Mean acceptance of eight rules over pairs of softmax laws, at four temperatures, and the best
-    that any rule could do with independent draws and with draws without replacement.
+def rule_acceptance(pairs: int, vocabulary: int = 8, k: int = 3) -> dict:
+    """Return the mean acceptance of eight rules over pairs of similar distributions.
+
+    The distributions are softmax rows at four temperatures. The result includes the best that any
+    rule can achieve with independent drafts and with drafts without replacement.
+
+    Args:
+        pairs: Number of pairs.
+        vocabulary: Number of tokens.
+        k: Number of drafts.
     """
     rng = np.random.default_rng(0)
-    target = 2 * rng.standard_normal((laws, vocabulary))
-    draft = target + rng.standard_normal((laws, vocabulary))
+    target = 2 * rng.standard_normal((pairs, vocabulary))
+    draft = target + rng.standard_normal((pairs, vocabulary))
     rows: dict[str, dict[str, float]] = {name: {} for name in (*RULES, *BEST)}
     for temperature in TEMPERATURES:
         p, q = softmax(target, temperature), softmax(draft, temperature)
@@ -172,33 +259,52 @@ def rules(laws: int, vocabulary: int = 8, k: int = 3) -> dict:
         for name, replace in BEST.items():
             best = [theory.optimal_acceptance(*pair, k, replace) for pair in zip(p, q)]
             rows[name][f"{temperature:g}"] = float(np.mean(best))
-    return {"laws": laws, "vocabulary": vocabulary, "k": k, "rows": rows}
+    return {"laws": pairs, "vocabulary": vocabulary, "k": k, "rows": rows}
 
 
-def random_laws(laws: int, vocabulary: int = 6, k: int = 3) -> dict:
-    """Mean acceptance over pairs of unrelated random laws (squares of uniforms, normalised), and how
-    often K-SEQ accepts less than the walk.
+def random_acceptance(pairs: int, vocabulary: int = 6, k: int = 3) -> dict:
+    """Return the mean acceptance over pairs of unrelated random distributions.
+
+    The distributions are normalized squares of uniform numbers. The result includes the number of
+    pairs on which K-SEQ accepts less than the walk.
+
+    Args:
+        pairs: Number of pairs.
+        vocabulary: Number of tokens.
+        k: Number of drafts.
     """
     rng = np.random.default_rng(1)
-    p, q = (rng.random((laws, vocabulary)) ** 2 for _ in range(2))
+    p, q = (rng.random((pairs, vocabulary)) ** 2 for _ in range(2))
     p, q = (weights / weights.sum(-1, keepdims=True) for weights in (p, q))
-    found = {"walk": walk(p, q, k), "K-SEQ": k_seq(p, q, k), "without": without(p, q, k)}
-    found["best of independent"] = np.array(
+    acceptance_by_rule = {
+        "walk": walk(p, q, k),
+        "K-SEQ": k_seq(p, q, k),
+        "without": without(p, q, k),
+    }
+    acceptance_by_rule["best of independent"] = np.array(
         [theory.optimal_acceptance(*pair, k) for pair in zip(p, q)]
     )
     return {
-        "laws": laws,
+        "laws": pairs,
         "vocabulary": vocabulary,
         "k": k,
-        "k_seq_below_walk": int((found["K-SEQ"] < found["walk"] - 1e-9).sum()),
-        "mean": {name: float(values.mean()) for name, values in found.items()},
+        "k_seq_below_walk": int(
+            (acceptance_by_rule["K-SEQ"] < acceptance_by_rule["walk"] - 1e-9).sum()
+        ),
+        "mean": {name: float(values.mean()) for name, values in acceptance_by_rule.items()},
     }
 
 
-# Trees on the pair: counts, no clock ---------------------------------------------------------------
+# Trees on the pair: counts, without timing --------------------------------------------------------
 
 
 def prompts(pair: Pair, per_domain: int) -> list[Tensor]:
+    """Return evaluation prompts as token ids.
+
+    Args:
+        pair: Target and draft.
+        per_domain: Prompts per domain.
+    """
     texts = corpus.evaluation_prompts().values()
     return [
         torch.tensor(pair.tokenizer.encode(row["text"]))
@@ -210,6 +316,16 @@ def prompts(pair: Pair, per_domain: int) -> list[Tensor]:
 def decode(
     pair: Pair, drafter: Drafter, ids: Sequence[Tensor], tokens: int, temperature: float, **options
 ) -> list[Step]:
+    """Decode prompts and return the rounds of all of them.
+
+    Args:
+        pair: Target and draft.
+        drafter: Drafter to use.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+        temperature: Sampling temperature.
+        options: Further arguments of `generate`.
+    """
     return [
         step
         for seed, text in enumerate(ids)
@@ -220,8 +336,14 @@ def decode(
 
 
 def rates(pair: Pair, ids: Sequence[Tensor], tokens: int) -> dict[str, list[float]]:
-    """Sequoia's acceptance vector at three temperatures; at 0 siblings are chosen."""
-    drafter = ShapedDrafter(pair.draft, balanced([SIBLINGS, SIBLINGS]))
+    """Return Sequoia's acceptance vector at three temperatures; at 0, siblings are chosen.
+
+    Args:
+        pair: Target and draft.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+    """
+    drafter = FixedTreeDrafter(pair.draft, balanced([SIBLINGS, SIBLINGS]))
     return {
         f"{temperature:g}": sibling_rates(decode(pair, drafter, ids, tokens, temperature), SIBLINGS)
         for temperature in (0.0, 0.6, 1.0)
@@ -229,28 +351,45 @@ def rates(pair: Pair, ids: Sequence[Tensor], tokens: int) -> dict[str, list[floa
 
 
 def binary(nodes: int) -> TokenTree:
-    """The first `nodes` of a tree in which every node has two children."""
+    """Return the first nodes of a tree in which every node has two children.
+
+    Args:
+        nodes: Number of nodes.
+    """
     return TokenTree(
         [node % 2 for node in range(nodes)], [(node - 2) // 2 for node in range(nodes)]
     )
 
 
 def eagle2(target: CausalLM, nodes: int) -> Drafter:
-    """The head that ships for a target, its tree grown by confidence."""
-    return EagleDrafter.from_pretrained(target, 2, draft=Growth(4, min(nodes, LEVELS), nodes))
+    """Return a drafter with the shipped head and a tree expanded by confidence.
+
+    Args:
+        target: Model that verifies.
+        nodes: Number of nodes.
+    """
+    return EagleDrafter.from_pretrained(
+        target, 2, draft=ConfidenceTree(4, min(nodes, LEVELS), nodes)
+    )
 
 
 def contenders(pair: Pair, vector: Sequence[float], nodes: int) -> dict[str, Drafter]:
-    """Ways to spend so many drafted nodes; any drafter of trees may stand here."""
+    """Return drafters that draft the same number of nodes, by name.
+
+    Args:
+        pair: Target and draft.
+        vector: Acceptance rate of each sibling.
+        nodes: Number of nodes.
+    """
     draft = pair.draft
     depth = max(1, round(nodes**0.5))
     widths = [-(-nodes // depth), *[1] * (depth - 1)]
     return {
         "chain": ModelDrafter(draft, nodes),
-        "binary, independent": ShapedDrafter(draft, binary(nodes), with_replacement),
-        "binary, without replacement": ShapedDrafter(draft, binary(nodes)),
-        "Sequoia": ShapedDrafter(draft, best_shape(vector, nodes)),
-        "Sequoia, drawn then chosen": ShapedDrafter(
+        "binary, independent": FixedTreeDrafter(draft, binary(nodes), with_replacement),
+        "binary, without replacement": FixedTreeDrafter(draft, binary(nodes)),
+        "Sequoia": FixedTreeDrafter(draft, best_shape(vector, nodes)),
+        "Sequoia, drawn then chosen": FixedTreeDrafter(
             draft, best_shape(vector, nodes), drawn_then_chosen
         ),
         "most probable (SpecExec)": SpecExecDrafter(draft, nodes),
@@ -259,20 +398,40 @@ def contenders(pair: Pair, vector: Sequence[float], nodes: int) -> dict[str, Dra
     }
 
 
-def growth(
+def tokens_by_nodes(
     pair: Pair, vectors: dict, ids: Sequence[Tensor], tokens: int, sizes=NODES
 ) -> list[dict]:
-    """Tokens a pass against nodes, for every way, at temperatures 0 and 1."""
+    """Measure tokens per pass by number of nodes, for every drafter, at temperatures 0 and 1.
+
+    Args:
+        pair: Target and draft.
+        vectors: Acceptance vectors by temperature.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+        sizes: Numbers of nodes.
+    """
     return [
-        grown(pair, name, drafter, nodes, ids, tokens, temperature)
+        measure_tree(pair, name, drafter, nodes, ids, tokens, temperature)
         for temperature in (0.0, 1.0)
         for nodes in sizes
         for name, drafter in contenders(pair, vectors[f"{temperature:g}"], nodes).items()
     ]
 
 
-def grown(pair, name: str, drafter: Drafter, nodes: int, ids, tokens: int, temperature) -> dict:
-    """What one way of spending so many nodes gives."""
+def measure_tree(
+    pair, name: str, drafter: Drafter, nodes: int, ids, tokens: int, temperature
+) -> dict:
+    """Measure the tokens per pass of one drafter.
+
+    Args:
+        pair: Target and draft.
+        name: Name of the drafter.
+        drafter: Drafter to measure.
+        nodes: Number of drafted nodes.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+        temperature: Sampling temperature.
+    """
     steps = decode(pair, drafter, ids, tokens, temperature)
     row = {
         "temperature": temperature,
@@ -286,8 +445,12 @@ def grown(pair, name: str, drafter: Drafter, nodes: int, ids, tokens: int, tempe
 
 
 def smollm2(count: int, tokens: int, sizes: Sequence[int]) -> list[dict]:
-    """The same of SmolLM2 with its EAGLE head: a chain, a fixed tree of ranks, a grown one. [] where
-    no size is asked.
+    """Measure SmolLM2 with its EAGLE head: a chain, a fixed tree of ranks, an expanded tree.
+
+    Args:
+        count: Prompts per kind.
+        tokens: New tokens per prompt.
+        sizes: Numbers of nodes; the result is empty without any.
     """
     if not sizes:
         return []
@@ -299,23 +462,29 @@ def smollm2(count: int, tokens: int, sizes: Sequence[int]) -> list[dict]:
         for task in TASKS[kind][:count]
     ]
     head = lambda draft: EagleDrafter.from_pretrained(target, draft=draft)
-    ways = lambda nodes: {
+    drafters = lambda nodes: {
         "chain": head(min(nodes, LEVELS)),
         "tree of ranks": head(TokenTree.best([RANKS] * LEVELS, nodes)),
         "grown by confidence (EAGLE-2)": eagle2(target, nodes),
     }
     return [
-        grown(pair, name, drafter, nodes, ids, tokens, temperature)
+        measure_tree(pair, name, drafter, nodes, ids, tokens, temperature)
         for temperature in (0.0, 1.0)
         for nodes in sizes
-        for name, drafter in ways(nodes).items()
+        for name, drafter in drafters(nodes).items()
     ]
 
 
-def judged(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
-    """The same independent draws under four rules, at temperature 1 and 0.6."""
-    drafter = ShapedDrafter(pair.draft, balanced([3, 1, 1]), with_replacement)
-    judges = {
+def compare_rules(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
+    """Compare four rules on the same independent drafts, at temperatures 0.6 and 1.
+
+    Args:
+        pair: Target and draft.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+    """
+    drafter = FixedTreeDrafter(pair.draft, balanced([3, 1, 1]), with_replacement)
+    rules = {
         "match": acceptance.sample_and_match,
         "walk": acceptance.speculative_sampling,
         "K-SEQ": acceptance.k_seq(3),
@@ -323,7 +492,7 @@ def judged(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
     }
     rows = []
     for temperature in (0.6, 1.0):
-        for name, rule in judges.items():
+        for name, rule in rules.items():
             steps = decode(pair, drafter, ids, tokens, temperature, rule=rule)
             mean = sum(len(step.tokens) for step in steps) / len(steps)
             rows.append({"temperature": temperature, "rule": name, "tokens": mean})
@@ -331,7 +500,13 @@ def judged(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
 
 
 def batches(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
-    """Several sequences of γ tokens: positions that a batch of sequences feeds, and their tree."""
+    """Compare the positions fed by a batch of γ-token sequences with those of their merged tree.
+
+    Args:
+        pair: Target and draft.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+    """
     rows = []
     for temperature in (0.6, 1.0):
         for count in (2, 4, 8):
@@ -349,23 +524,33 @@ def batches(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
     return rows
 
 
-# The clock -----------------------------------------------------------------------------------------
+# Timings ------------------------------------------------------------------------------------------
 
 
 def clock(
     pair: Pair, vectors: dict, ids: Sequence[Tensor], tokens: int, minutes: float, turns=30, ks=KS
 ) -> dict:
-    """T(k), the cost of a level and of a round; the tree that is fastest by them; and speeds over
-    plain decoding, in paired turns, of that tree, the best chain, and a tree of 16 nodes.
+    """Time passes, levels and rounds, find the fastest tree for these costs, and time it.
+
+    The paired turns compare that tree, the best chain and a tree of 16 nodes with plain decoding.
+
+    Args:
+        pair: Target and draft.
+        vectors: Acceptance vectors by temperature.
+        ids: Prompts.
+        tokens: New tokens per prompt.
+        minutes: Time of the turns.
+        turns: Paired turns.
+        ks: Tokens per timed pass.
     """
     vector = vectors["1"]
     began = timing.machine_state()
     costs = timing.measure_costs(
-        pair.target, ShapedDrafter(pair.draft, best_shape(vector, 8)), ks, new_tokens=tokens
+        pair.target, FixedTreeDrafter(pair.draft, best_shape(vector, 8)), ks, new_tokens=tokens
     )
-    priced = (costs.target, costs.draft_in_loop, costs.overhead)
-    best = fastest_shape(vector, *priced, nodes=max(ks) - 1)
-    chain = fastest_shape(vector[:1], *priced, nodes=max(ks) - 1)
+    prices = (costs.target, costs.draft_in_loop, costs.overhead)
+    best = fastest_shape(vector, *prices, nodes=max(ks) - 1)
+    chain = fastest_shape(vector[:1], *prices, nodes=max(ks) - 1)
     shapes = {
         "fastest tree": best,
         "fastest chain": chain,
@@ -376,7 +561,7 @@ def clock(
     )
     every = {"plain": Contender(ours(pair.target, None, None, tokens, 1.0))}
     for name, shape in shapes.items():
-        drafter = ShapedDrafter(pair.draft, shape)
+        drafter = FixedTreeDrafter(pair.draft, shape)
         every[name] = Contender(ours(pair.target, drafter, None, tokens, 1.0), drafter)
     deadline = perf_counter() + 60 * minutes
     runs = take_turns(every, ids, bench, "trees", deadline)
@@ -403,51 +588,62 @@ def clock(
 
 
 def main(arguments: list[str] | None = None) -> Path:
+    """Run the command line.
+
+    Returns:
+        Path of the recording.
+    """
     parser = parser_for("benchmarks.trees", __doc__)
     parts = ("rules", "random_laws", "rates", "growth", "judged", "batches", "smollm2", "clock")
-    parser.add_argument("--only", nargs="*", choices=parts, default=None, help="measure these anew")
-    parser.add_argument("--laws", type=int, default=200, help="pairs of laws a temperature")
-    parser.add_argument("--prompts", type=int, default=3, help="prompts a domain")
-    parser.add_argument("--tokens", type=int, default=64, help="new tokens a prompt")
-    parser.add_argument("--nodes", type=int, default=max(NODES), help="the largest tree")
-    parser.add_argument("--minutes", type=float, default=3.0, help="for the turns of the clock")
-    parser.add_argument("--turns", type=int, default=30, help="paired turns of the clock")
+    parser.add_argument(
+        "--only", nargs="*", choices=parts, default=None, help="measure these parts again"
+    )
+    parser.add_argument(
+        "--laws", type=int, default=200, help="pairs of distributions per temperature"
+    )
+    parser.add_argument("--prompts", type=int, default=3, help="prompts per domain")
+    parser.add_argument("--tokens", type=int, default=64, help="new tokens per prompt")
+    parser.add_argument("--nodes", type=int, default=max(NODES), help="nodes of the largest tree")
+    parser.add_argument(
+        "--minutes", type=float, default=3.0, help="time of the turns of the part clock"
+    )
+    parser.add_argument("--turns", type=int, default=30, help="paired turns of the part clock")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--out", type=Path, default=Path("results/trees.json"))
-    asked = parser.parse_args(arguments)
-    stamp = results.stamp(
+    options = parser.parse_args(arguments)
+    stamp = stamps.stamp(
         "Acceptance of rules for several draws, tokens a pass of token trees, and their price",
         typed(parser, arguments),
     )
     data: dict = {}
-    if asked.out.is_file():
-        before = json.loads(asked.out.read_text(encoding="utf-8"))
+    if options.out.is_file():
+        before = json.loads(options.out.read_text(encoding="utf-8"))
         data = {part: before[part] for part in parts if part in before}
-    pair = load_pair(device="cpu", dtype=asked.dtype)
-    ids = prompts(pair, asked.prompts)
-    sizes = [nodes for nodes in NODES if nodes <= asked.nodes]
-    ks = [k for k in KS if k <= asked.nodes + 1]
+    pair = load_pair(device="cpu", dtype=options.dtype)
+    ids = prompts(pair, options.prompts)
+    sizes = [nodes for nodes in NODES if nodes <= options.nodes]
+    ks = [k for k in KS if k <= options.nodes + 1]
     make = {
-        "rules": lambda: rules(asked.laws),
-        "random_laws": lambda: random_laws(max(asked.laws, 300)),
-        "rates": lambda: rates(pair, ids, asked.tokens),
-        "growth": lambda: growth(pair, data["rates"], ids, asked.tokens, sizes),
-        "judged": lambda: judged(pair, ids, asked.tokens),
-        "batches": lambda: batches(pair, ids, asked.tokens),
+        "rules": lambda: rule_acceptance(options.laws),
+        "random_laws": lambda: random_acceptance(max(options.laws, 300)),
+        "rates": lambda: rates(pair, ids, options.tokens),
+        "growth": lambda: tokens_by_nodes(pair, data["rates"], ids, options.tokens, sizes),
+        "judged": lambda: compare_rules(pair, ids, options.tokens),
+        "batches": lambda: batches(pair, ids, options.tokens),
         "smollm2": lambda: smollm2(
-            asked.prompts, asked.tokens, [nodes for nodes in SMALL if nodes <= asked.nodes]
+            options.prompts, options.tokens, [nodes for nodes in SMALL if nodes <= options.nodes]
         ),
         "clock": lambda: clock(
-            pair, data["rates"], ids, asked.tokens, asked.minutes, asked.turns, ks
+            pair, data["rates"], ids, options.tokens, options.minutes, options.turns, ks
         ),
     }
     for part in parts:
-        if part not in data or asked.only is not None and part in asked.only:
+        if part not in data or options.only is not None and part in options.only:
             began = perf_counter()
             data[part] = make[part]()
-            results.save(asked.out, stamp, data)
+            stamps.save(options.out, stamp, data)
             print(f"{part}: {perf_counter() - began:.0f} s", flush=True)
-    return asked.out
+    return options.out
 
 
 if __name__ == "__main__":

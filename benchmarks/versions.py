@@ -1,11 +1,11 @@
-"""Two checkouts of the library against each other: is decoding as fast as it was?
+"""Compare the decoding speed of two checkouts of the library.
 
     python -m benchmarks.versions OLD_CHECKOUT   # four minutes; results/versions-<machine>.json
 
-Each checkout decodes in a process of its own, with the same weights, prompts and seeds; the two
-take turns in random order, one at a time. The ratio is new over old seconds of the rounds, its
-interval that of `speed.ratio`: prompts resampled first, then their turns. Whether the texts are
-equal, token for token, is said beside it.
+Each checkout decodes in a separate process with the same weights, prompts and seeds. The two
+alternate in random order, one at a time. The ratio is new ÷ old seconds of the rounds, with the
+interval of `speed.ratio`: it resamples prompts first, then their turns. The recording also states
+whether the texts are equal, token for token.
 """
 
 import json
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from specdec_lite import results
+from specdec_lite.measure import stamps
 
 from .command import parser_for
 from .speed import ratio
@@ -33,7 +33,7 @@ import torch
 from specdec_lite import generate, load_pair
 from specdec_lite.drafters import MedusaDrafter, ModelDrafter
 try:
-    from specdec_lite.loading.corpus import evaluation_prompts
+    from specdec_lite.texts.corpus import evaluation_prompts
 except ImportError:
     from specdec_lite.corpus import evaluation_prompts
 pair = load_pair(device="cpu", dtype=sys.argv[2])
@@ -50,7 +50,12 @@ for line in sys.stdin:
 
 
 class Checkout:
-    """A process that decodes with the library of one checkout."""
+    """A process that decodes with the library of one checkout.
+
+    Args:
+        folder: Folder of the checkout.
+        dtype: PyTorch's name of the dtype.
+    """
 
     def __init__(self, folder: Path, dtype: str):
         command = [sys.executable, "-c", WORKER, str(folder), dtype]
@@ -60,18 +65,31 @@ class Checkout:
         self.prompts = json.loads(self.process.stdout.readline())
 
     def __call__(self, *job) -> tuple[float, list[int]]:
+        """Decode once and return the seconds and the tokens.
+
+        Args:
+            job: Method, prompt index, temperature, seed and number of tokens.
+        """
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         seconds, tokens = json.loads(self.process.stdout.readline())
         return seconds, tokens
 
     def close(self) -> None:
+        """End the process."""
         self.process.stdin.close()
         self.process.wait()
 
 
 def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
-    """One row for every method and temperature: ratio new/old with its interval, texts equal."""
+    """Return one row per method and temperature: new ÷ old with its interval, and equal texts.
+
+    Args:
+        old: Folder of the other checkout.
+        dtype: PyTorch's name of the dtype.
+        turns: Turns per prompt.
+        tokens: New tokens per prompt.
+    """
     sides = {"old": Checkout(old, dtype), "new": Checkout(ROOT, dtype)}
     prompts = sides["new"].prompts
     order = random.Random(0)
@@ -86,18 +104,18 @@ def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
                     texts = {}
                     for side in order.sample(list(sides), 2):
                         job = (method, prompt, temperature, max(0, turn), tokens)
-                        taken, texts[side] = sides[side](*job)
+                        spent, texts[side] = sides[side](*job)
                         if turn >= 0:
-                            seconds[side][prompt, turn] = taken
+                            seconds[side][prompt, turn] = spent
                     same &= texts["old"] == texts["new"]
-            found = ratio(seconds["new"], seconds["old"])
+            estimate = ratio(seconds["new"], seconds["old"])
             rows.append(
                 {
                     "dtype": dtype,
                     "method": method,
                     "temperature": temperature,
-                    "ratio": found["value"],
-                    "interval": found["interval"],
+                    "ratio": estimate["value"],
+                    "interval": estimate["interval"],
                     "old_seconds": float(seconds["old"].mean()),
                     "same_text": bool(same),
                 }
@@ -108,19 +126,20 @@ def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
 
 
 def revision(folder: Path) -> str:
+    """Return the short commit hash of a checkout."""
     command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = parser_for("benchmarks.versions", __doc__)
-    parser.add_argument("old", type=Path, help="a folder that holds another checkout")
+    parser.add_argument("old", type=Path, help="folder of another checkout")
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=64)
     args = parser.parse_args()
     if not (args.old / "specdec_lite" / "__init__.py").is_file():
-        parser.error(f"{args.old}: must be a checkout that holds specdec_lite/")
+        parser.error(f"{args.old}: must be a checkout that contains specdec_lite/")
     if args.turns < 2 or args.new_tokens < 1:
         parser.error("--turns must be at least 2, --new-tokens at least 1")
     rows = []
@@ -136,13 +155,13 @@ def main() -> None:
             str(row["same_text"]),
         )
     Console().print(table)
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "seconds of decoding, this checkout over another one, in turns",
         f"python -m benchmarks.versions OLD --turns {args.turns} --new-tokens {args.new_tokens}",
     )
-    name = f"versions-{results.slug(stamp['machine'])}.json"
+    name = f"versions-{stamps.slug(stamp['machine'])}.json"
     record = {"old": revision(args.old), "new": revision(ROOT), "turns": args.turns, "rows": rows}
-    print("written to", results.save(ROOT / "results" / name, stamp, record))
+    print("written to", stamps.save(ROOT / "results" / name, stamp, record))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Shows the built book on localhost and rebuilds it when a source changes. Usage: python
-site/serve.py [--port 8000].
+"""Serve the built book on localhost and rebuild it when a source changes.
+
+Usage: python site/serve.py [--port 8000]
 """
 
 import argparse
@@ -8,22 +9,24 @@ import sys
 import time
 from pathlib import Path
 
+from browser import served
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-from benchmarks.browser import served  # noqa: E402
 
 SOURCES = (
     "book/**/*",
     "notebooks/*.ipynb",
     "site/**/*",
     "specdec_lite/**/*.py",
-    "specdec_lite/viz/static/*",
+    "specdec_book/**/*.py",
+    "specdec_book/viz/static/*",
     "results/*.json",
     "_*.yml",
 )
 
 
 def newest() -> float:
+    """Return the time of the latest change of a source, in seconds since 1970."""
     return max(
         path.stat().st_mtime
         for pattern in SOURCES
@@ -33,11 +36,12 @@ def newest() -> float:
 
 
 def rebuild_on_change() -> None:
-    seen = newest()
+    """Build the book again after each change; look for changes once per second."""
+    built = newest()
     while True:
         time.sleep(1)
-        if (latest := newest()) > seen:
-            seen = latest
+        if (latest := newest()) > built:
+            built = latest
             builder = Path(sys.executable).parent / "jupyter-book"
             subprocess.run([builder, "build", ".", "-n", "--keep-going"], cwd=ROOT)
 
@@ -46,7 +50,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8000)
     with served(ROOT / "_build" / "html", parser.parse_args().port) as address:
-        print(f"Open {address}index.html (Ctrl+C ends)")
+        print(f"Open {address}index.html (press Ctrl+C to stop)")
         try:
             rebuild_on_change()
         except KeyboardInterrupt:

@@ -5,43 +5,12 @@ from specdec_lite.drafters import ModelDrafter
 
 pair = load_pair()
 out = generate(pair.target, pair.tokenizer.encode("def main():"), ModelDrafter(pair.draft, gamma=4))
+
+`__init__.pyi` lists the public names; each is imported when it is first used.
 """
 
-from specdec_lite import acceptance, roofline, sampling, theory
-from specdec_lite.decoding import Output, Stats, generate, stream
-from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading import corpus, hub, memory
-from specdec_lite.loading.pairs import Pair, load_pair
-from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.measure import profiler as timeline, results, timing
-from specdec_lite.proposal import Proposal
-from specdec_lite.serving.batch import generate_batch
-from specdec_lite.serving.diagnose import Diagnosis, diagnose
-from specdec_lite.tree import TokenTree
+from specdec_lite import _lazy
 
 __version__ = "0.1.0"
-__all__ = [
-    "CausalLM",
-    "Diagnosis",
-    "Output",
-    "Pair",
-    "Proposal",
-    "Stats",
-    "TokenTree",
-    "acceptance",
-    "corpus",
-    "diagnose",
-    "generate",
-    "generate_batch",
-    "hub",
-    "load_pair",
-    "load_smollm2",
-    "memory",
-    "results",
-    "roofline",
-    "sampling",
-    "stream",
-    "theory",
-    "timeline",
-    "timing",
-]
+__getattr__, __dir__, __all__ = _lazy.attach(__name__)
+_lazy.install_old_names()

@@ -1,31 +1,33 @@
-"""The command line: will a draft pay here (`diagnose`), and what did an engine print (`explain`)."""
+"""The command line: `diagnose` measures whether a draft pays, `explain` reads an engine's output."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
+from specdec_lite.diagnosis.diagnose import diagnose
+from specdec_lite.diagnosis.metrics import Reading, explain
+from specdec_lite.diagnosis.verdict import Diagnosis
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import load_pair
-from specdec_lite.serving.diagnose import diagnose
-from specdec_lite.serving.metrics import explain
 
 SHIPPED = "shipped"
 
 
 def command_line() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m specdec_lite", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     pair = commands.add_parser(
         "diagnose",
-        help="measure whether a draft pays for a target on this machine, and say what decides it",
+        help="measure whether a draft pays for a target on this machine, and name what decides it",
     )
     pair.add_argument("target", help=f"a hub id, a folder, or {SHIPPED!r}")
     pair.add_argument("draft", help=f"a hub id, a folder, or {SHIPPED!r}")
     pair.add_argument(
-        "--text", type=Path, nargs="+", default=[], help="files of the text you serve"
+        "--text", type=Path, nargs="+", default=[], help="files of the text that you serve"
     )
-    pair.add_argument("--gamma", type=int, default=4, help="drafted tokens a round")
+    pair.add_argument("--gamma", type=int, default=4, help="drafted tokens per round")
     pair.add_argument("--new-tokens", type=int, default=64, help="of every run of the loop")
     pair.add_argument("--temperature", type=float, default=0.0)
     pair.add_argument("--device", default="auto")
@@ -35,13 +37,22 @@ def command_line() -> argparse.ArgumentParser:
     line.add_argument(
         "text", nargs="?", help="a log line, counters or JSON; default standard input"
     )
-    line.add_argument("--gamma", type=int, help="drafted tokens a round, where the text lacks it")
+    line.add_argument(
+        "--gamma", type=int, help="drafted tokens per round, if the text does not state it"
+    )
     line.add_argument("--json", action="store_true")
     return parser
 
 
 def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
-    """{name of the file: [its text]}; ValueError for what cannot be read."""
+    """Return {name of the file: [its text]}; None if there are no files.
+
+    Args:
+        files: of UTF-8 text.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
     texts = {}
     for file in files:
         try:
@@ -51,8 +62,12 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
     return texts or None
 
 
-def run(options: argparse.Namespace) -> object:
-    """What a command finds: a `Diagnosis` or a `Reading`."""
+def run(options: argparse.Namespace) -> Diagnosis | Reading:
+    """Run a command and return what it finds.
+
+    Args:
+        options: as `command_line` parses them.
+    """
     if options.command == "explain":
         return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
     texts = texts_of(options.text)
@@ -72,16 +87,21 @@ def run(options: argparse.Namespace) -> object:
 
 
 def main(arguments: list[str] | None = None) -> None:
+    """Run a command and print what it finds.
+
+    Args:
+        arguments: of the command line; None for those of the process.
+    """
     parser = command_line()
     options = parser.parse_args(arguments)
     try:
-        found = run(options)
+        result = run(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         parser.error(str(error))
     if options.json:
-        print(json.dumps(found.to_dict(), indent=1, ensure_ascii=False))
+        print(json.dumps(result.to_dict(), indent=1, ensure_ascii=False))
     else:
-        print(found)
+        print(result)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,52 @@
-"""What an argument must be, a line a check; errors name it, its value and what is allowed."""
+"""Checks of arguments: each error names the argument, its value and what is allowed."""
 
 from numbers import Integral, Real
+from typing import Any
+
+SUM_TOLERANCE = 2e-5
+"""How far the sum of a row may be from 1. A float32 softmax of 262,208 logits misses by 1.3e-5."""
 
 
 def is_whole(value) -> bool:
-    """A whole number, NumPy's included, and not a bool: `top_k=True` is a mistake, not 1."""
+    """Return whether a value is a whole number, NumPy's included.
+
+    Args:
+        value: anything; a bool is not a number here, since `top_k=True` is a mistake.
+    """
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def is_whole_dtype(dtype) -> bool:
+    """Return whether tensors of a dtype may contain token ids.
+
+    Args:
+        dtype: a `torch.dtype`.
+    """
+    return not (dtype.is_floating_point or dtype.is_complex or str(dtype) == "torch.bool")
+
+
 def is_number(value) -> bool:
+    """Return whether a value is a real number, NumPy's included.
+
+    Args:
+        value: anything; a bool is not a number here.
+    """
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def whole(name: str, value, least: int = 0, most: int | None = None, note: str = "") -> int:
-    """`value` as an int. ValueError where it is no whole number from `least` to `most`."""
+    """Return a value as an int.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+        least: smallest value allowed.
+        most: largest value allowed; None for no bound.
+        note: added at the end of the error.
+
+    Raises:
+        ValueError: it is not a whole number from least to most.
+    """
     if not is_whole(value) or value < least or most is not None and value > most:
         allowed = f"≥ {least}" if most is None else f"in {least} … {most}"
         raise ValueError(f"{name}={value!r}: must be a whole number {allowed}{note}")
@@ -21,21 +54,46 @@ def whole(name: str, value, least: int = 0, most: int | None = None, note: str =
 
 
 def number(name: str, value, least: float = 0.0) -> float:
-    """`value` as a float. ValueError where it is no number ≥ `least`; infinity is one."""
+    """Return a value as a float, which may be infinite.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+        least: smallest value allowed.
+
+    Raises:
+        ValueError: it is not a number ≥ least.
+    """
     if not is_number(value) or not value >= least:
         raise ValueError(f"{name}={value!r}: must be a number ≥ {least:g}")
     return float(value)
 
 
 def unit(name: str, value) -> float:
-    """`value` as a float. ValueError where it is no number in (0, 1]."""
+    """Return a value as a float.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+
+    Raises:
+        ValueError: it is not a number in (0, 1].
+    """
     if not is_number(value) or not 0 < value <= 1:
         raise ValueError(f"{name}={value!r}: must be in (0, 1]")
     return float(value)
 
 
-def model(name: str, value):
-    """`value` itself. TypeError where it is no `CausalLM`."""
+def model(name: str, value) -> Any:
+    """Return a value that is a `CausalLM`.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+
+    Raises:
+        TypeError: it is not a CausalLM.
+    """
     if not hasattr(value, "score") or not hasattr(value, "new_cache"):
         raise TypeError(
             f"{name} is a {type(value).__name__}: must be a CausalLM; wrap the model as"
@@ -44,23 +102,49 @@ def model(name: str, value):
     return value
 
 
-def instance(name: str, value, kind: type, allowed: str = ""):
-    """`value` itself. TypeError where it is of another class; allowed: what to call this one."""
+def instance(name: str, value, kind: type, allowed: str = "") -> Any:
+    """Return a value that is an instance of a class.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+        kind: the class.
+        allowed: what the error calls the class; by default "a" and its name.
+
+    Raises:
+        TypeError: it is an instance of another class.
+    """
     if not isinstance(value, kind):
         allowed = allowed or f"a {kind.__name__}"
         raise TypeError(f"{name} is a {type(value).__name__}: must be {allowed}")
     return value
 
 
-def drafter(name: str, value):
-    """`value` itself. TypeError where it is no drafter."""
+def drafter(name: str, value) -> Any:
+    """Return a value that is a drafter.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+
+    Raises:
+        TypeError: it is not a drafter.
+    """
     if not hasattr(value, "start") or not hasattr(value, "hidden_layers"):
         raise TypeError(f"{name} is a {type(value).__name__}: must be a drafter")
     return value
 
 
-def lossless(name: str, rule):
-    """`rule` itself. ValueError where it is not marked as lossless."""
+def lossless(name: str, rule) -> Any:
+    """Return a rule that is marked as lossless.
+
+    Args:
+        name: of the argument.
+        rule: the argument.
+
+    Raises:
+        ValueError: it is not marked as lossless.
+    """
     if not getattr(rule, "lossless", False):
         raise ValueError(
             f"{name}={getattr(rule, 'name', rule)!s}: must be a lossless rule, such as"
@@ -69,8 +153,17 @@ def lossless(name: str, rule):
     return rule
 
 
-def native(name: str, value):
-    """`value` itself. TypeError where it is no `CausalLM`, ValueError for one of Hugging Face."""
+def native(name: str, value) -> Any:
+    """Return a value that is a native `CausalLM`.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+
+    Raises:
+        TypeError: it is not a CausalLM.
+        ValueError: it wraps a Hugging Face model.
+    """
     if not model(name, value).native:
         raise ValueError(
             f"{name} wraps a {type(value.model).__name__}: must be a native model, whose layers and"
@@ -80,13 +173,31 @@ def native(name: str, value):
 
 
 def own_target(own, target) -> None:
-    """ValueError where a drafter made of one target is to draft for another."""
+    """Raise if a drafter that was made from one target drafts for another.
+
+    Args:
+        own: the target from which the drafter was made.
+        target: the model to draft for.
+
+    Raises:
+        ValueError: they are not the same object.
+    """
     if own is not target:
-        raise ValueError("drafter is made of another target: give generate the one it was made of")
+        raise ValueError(
+            "drafter is made of another target: give generate the target from which it was made"
+        )
 
 
 def positions(draft, needed: int) -> None:
-    """ValueError where a text of so many positions exceeds the context of a draft model."""
+    """Raise if a text exceeds the context length of a draft model.
+
+    Args:
+        draft: a CausalLM.
+        needed: positions of the text.
+
+    Raises:
+        ValueError: the text is too long.
+    """
     if needed > draft.max_positions:
         raise ValueError(
             f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's"
@@ -95,7 +206,15 @@ def positions(draft, needed: int) -> None:
 
 
 def learnt(most: int, target) -> None:
-    """ValueError where a drafter's memory holds, as its greatest, a token that the target has not."""
+    """Raise if a drafter's memory contains a token id outside the target's vocabulary.
+
+    Args:
+        most: the largest id in the memory.
+        target: the model to draft for.
+
+    Raises:
+        ValueError: the id is outside the vocabulary.
+    """
     if most >= target.vocab_size:
         raise ValueError(
             f"drafter has learnt token {most}: target's token ids are 0 … {target.vocab_size - 1}"
@@ -103,7 +222,16 @@ def learnt(most: int, target) -> None:
 
 
 def same_device(name: str, value, target) -> None:
-    """ValueError where a model and the target are on different devices."""
+    """Raise if a model and the target are on different devices.
+
+    Args:
+        name: of the argument.
+        value: a CausalLM.
+        target: a CausalLM.
+
+    Raises:
+        ValueError: the devices differ.
+    """
     if value.device != target.device:
         raise ValueError(
             f"{name} runs on {value.device} and target on {target.device}: both must be on one"
@@ -112,7 +240,16 @@ def same_device(name: str, value, target) -> None:
 
 
 def same_width(name: str, value, target) -> None:
-    """ValueError where a model and the target have vocabularies of different size."""
+    """Raise if a model and the target have vocabularies of different sizes.
+
+    Args:
+        name: of the argument.
+        value: a CausalLM.
+        target: a CausalLM.
+
+    Raises:
+        ValueError: the sizes differ.
+    """
     if value.vocab_size != target.vocab_size:
         raise ValueError(
             f"{name} has {value.vocab_size} tokens, target has {target.vocab_size}: both must have"

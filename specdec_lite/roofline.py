@@ -1,15 +1,13 @@
-"""The roofline of a forward pass: bytes to read, operations to do, and which of the two takes
-longer.
+"""The roofline of a forward pass: bytes to read, operations to do, and which of them takes longer.
 
-What lives here: closed forms, pure functions of numbers. What does not: measured seconds
-(`timing`). The model: every weight is read once a pass and serves every token of it; reading and
-arithmetic overlap, so a pass takes as long as the slower of the two. Left out: the arithmetic of
-attention, activations, launch overheads. Source: Williams, Waterman and Patterson 2009, applied to
-decoding.
+These are closed forms; `measure.timing` measures seconds. Every weight is read once per pass and
+serves every token of it. Reading and arithmetic overlap, so a pass takes as long as the slower of
+the two. The arithmetic of attention, the activations and launch overheads are left out. Source:
+Williams, Waterman and Patterson 2009, applied to decoding.
 """
 
 
-def _positive(**values: float) -> None:
+def _check_positive(**values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{name}={value}: must be positive")
@@ -18,30 +16,54 @@ def _positive(**values: float) -> None:
 def pass_bytes(
     parameters: float, bytes_per_weight: float, batch: int = 1, cache_bytes: float = 0.0
 ) -> float:
-    """Bytes that one pass reads: all weights once, and each sequence's key/value cache once.
+    """Return the bytes that one pass reads: all weights once, and every sequence's cache once.
 
-    cache_bytes: size of one sequence's cache. Tokens per pass do not appear: that is what
-    speculation lives on.
+    The number of tokens per pass does not appear, which is why speculation can pay.
+
+    Args:
+        parameters: number of weights.
+        bytes_per_weight: 2 for bfloat16, 4 for float32.
+        batch: number of sequences.
+        cache_bytes: size of one sequence's key/value cache, ≥ 0.
+
+    Raises:
+        ValueError: an argument is outside its range.
     """
-    _positive(parameters=parameters, bytes_per_weight=bytes_per_weight, batch=batch)
+    _check_positive(parameters=parameters, bytes_per_weight=bytes_per_weight, batch=batch)
     if cache_bytes < 0:
         raise ValueError(f"cache_bytes={cache_bytes}: must not be negative")
     return parameters * bytes_per_weight + batch * cache_bytes
 
 
 def pass_operations(parameters: float, tokens: int = 1, batch: int = 1) -> float:
-    """Operations of one pass: a multiplication and an addition per weight, for each of tokens ×
-    batch positions.
+    """Return the operations of one pass: a multiplication and an addition per weight and position.
+
+    Args:
+        parameters: number of weights.
+        tokens: positions per sequence.
+        batch: number of sequences.
+
+    Raises:
+        ValueError: an argument is not positive.
     """
-    _positive(parameters=parameters, tokens=tokens, batch=batch)
+    _check_positive(parameters=parameters, tokens=tokens, batch=batch)
     return 2.0 * parameters * tokens * batch
 
 
 def arithmetic_intensity(bytes_per_weight: float, tokens: int = 1, batch: int = 1) -> float:
-    """Operations per byte of weights read: 2 · tokens · batch / bytes_per_weight, whatever the
-    model's size.
+    """Return the operations per byte of weights read: 2 · tokens · batch / bytes_per_weight.
+
+    It does not depend on the size of the model.
+
+    Args:
+        bytes_per_weight: 2 for bfloat16, 4 for float32.
+        tokens: positions per sequence.
+        batch: number of sequences.
+
+    Raises:
+        ValueError: an argument is not positive.
     """
-    _positive(bytes_per_weight=bytes_per_weight, tokens=tokens, batch=batch)
+    _check_positive(bytes_per_weight=bytes_per_weight, tokens=tokens, batch=batch)
     return 2.0 * tokens * batch / bytes_per_weight
 
 
@@ -54,11 +76,21 @@ def pass_seconds(
     batch: int = 1,
     cache_bytes: float = 0.0,
 ) -> tuple[float, float]:
-    """(reading, computing) seconds of one pass; the pass takes the larger.
+    """Return (reading, computing), the seconds of one pass; the pass takes the larger of them.
 
-    bandwidth: bytes per second. throughput: operations per second.
+    Args:
+        parameters: number of weights.
+        bytes_per_weight: 2 for bfloat16, 4 for float32.
+        bandwidth: of the memory, in bytes per second.
+        throughput: of the processor, in operations per second.
+        tokens: positions per sequence.
+        batch: number of sequences.
+        cache_bytes: size of one sequence's key/value cache, ≥ 0.
+
+    Raises:
+        ValueError: an argument is outside its range.
     """
-    _positive(bandwidth=bandwidth, throughput=throughput)
+    _check_positive(bandwidth=bandwidth, throughput=throughput)
     return (
         pass_bytes(parameters, bytes_per_weight, batch, cache_bytes) / bandwidth,
         pass_operations(parameters, tokens, batch) / throughput,
@@ -66,8 +98,18 @@ def pass_seconds(
 
 
 def ridge_tokens(bytes_per_weight: float, bandwidth: float, throughput: float) -> float:
-    """Positions per pass (tokens × batch) at which computing the weights' work takes as long as
-    reading them.
+    """Return the positions per pass at which computing takes as long as reading the weights.
+
+    Args:
+        bytes_per_weight: 2 for bfloat16, 4 for float32.
+        bandwidth: of the memory, in bytes per second.
+        throughput: of the processor, in operations per second.
+
+    Returns:
+        tokens × batch.
+
+    Raises:
+        ValueError: an argument is not positive.
     """
-    _positive(bytes_per_weight=bytes_per_weight, bandwidth=bandwidth, throughput=throughput)
+    _check_positive(bytes_per_weight=bytes_per_weight, bandwidth=bandwidth, throughput=throughput)
     return throughput / bandwidth * bytes_per_weight / 2.0

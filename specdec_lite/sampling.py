@@ -1,9 +1,7 @@
-"""From logits to one token: the adjusted distribution, and the three kinds of chance.
+"""From logits to one token: the adjusted distribution, and the sources of chance.
 
-What lives here: `Sampling` (temperature, top-k, top-p as one adjusted distribution) and the rngs,
-each with `flip` and `draw`: `SeededRng` decodes, `RecordingRng` also keeps its uniforms, `PlacedRng`
-has noise for every place of a text, `EnumeratingRng` walks every outcome with its weight. What does
-not: when a drafted token is accepted (`acceptance`).
+`Sampling` turns logits into a distribution. A source of chance has `flip` and `draw`: `SeededRng`
+decodes, `PlacedRng` has noise for every position, `EnumeratingRng` visits every outcome.
 """
 
 import hashlib
@@ -19,16 +17,25 @@ from specdec_lite.checks import is_number, is_whole
 
 Outcome = TypeVar("Outcome")
 
+MOST_LIKELY = 1024
+"""Tokens that top-p sorts before it sorts a whole vocabulary."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a distribution is adjusted before a token is drawn from it: first temperature, then
-    top-k, then top-p.
+    """How a distribution is adjusted before a token is drawn: temperature, then top-k, then top-p.
 
-    temperature: ≥ 0; 0 is greedy decoding, a one-hot distribution on the largest logit (the first
-    of equals). top_k: keep the k likeliest tokens, k ≥ 1. top_p: keep the fewest likeliest tokens
-    whose mass reaches top_p, in (0, 1]. Raises ValueError for anything else. Source: Leviathan et
-    al. 2023, section 2.2 ("standardised sampling").
+    Source: Leviathan et al. 2023, section 2.2 ("standardised sampling").
+
+    Attributes:
+        temperature: ≥ 0; 0 is greedy decoding, a one-hot distribution on the largest logit (the
+            first, if several are equal).
+        top_k: keep the k most likely tokens, k ≥ 1; None for all.
+        top_p: keep the fewest most likely tokens whose probability reaches top_p, in (0, 1]; None
+            for all.
+
+    Raises:
+        ValueError: an attribute is outside its range.
     """
 
     temperature: float = 1.0
@@ -36,11 +43,7 @@ class Sampling:
     top_p: float | None = None
 
     def __post_init__(self):
-        if not (
-            is_number(self.temperature)
-            and math.isfinite(self.temperature)
-            and self.temperature >= 0
-        ):
+        if not (is_number(self.temperature) and 0 <= self.temperature < math.inf):
             raise ValueError(
                 f"temperature={self.temperature!r}: must be a number ≥ 0 (0 is greedy decoding)"
             )
@@ -48,25 +51,26 @@ class Sampling:
             raise ValueError(f"top_k={self.top_k!r}: must be None or a whole number ≥ 1")
         if self.top_p is not None and not (is_number(self.top_p) and 0 < self.top_p <= 1):
             raise ValueError(f"top_p={self.top_p!r}: must be None or in (0, 1]")
-        object.__setattr__(
-            self, "temperature", float(self.temperature)
-        )  # a fraction, or a NumPy number, is one that torch may not know
+        # torch does not accept every kind of number, such as a Fraction.
+        object.__setattr__(self, "temperature", float(self.temperature))
         object.__setattr__(self, "top_p", None if self.top_p is None else float(self.top_p))
 
     @property
     def greedy(self) -> bool:
+        """Return whether tokens are chosen by argmax."""
         return self.temperature == 0
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """logits [..., V] of any float dtype → probabilities [..., V] in float32 (float64 stays
-        float64).
+        """Return the adjusted probabilities [..., V] in float32 (float64 for float64 logits).
+
+        Args:
+            logits: [..., V] of any float dtype.
         """
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.greedy:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         if self.temperature != 1:
-            # The maximum is subtracted first: at a tiny temperature the quotient alone would
-            # overflow.
+            # Subtract the maximum first: at a tiny temperature the quotient alone would overflow.
             smallest = torch.finfo(logits.dtype).tiny
             logits = (logits - logits.amax(-1, keepdim=True)) / max(self.temperature, smallest)
         if self.top_k is not None and self.top_k < logits.shape[-1]:
@@ -77,45 +81,95 @@ class Sampling:
 
 
 def nucleus(probs: Tensor, top_p: float) -> Tensor:
-    """The fewest likeliest tokens whose mass reaches top_p, renormalised. probs: [..., V]. Source:
-    Holtzman et al. 2020.
+    """Return the fewest most likely tokens whose probability reaches top_p, renormalized.
+
+    On a CPU only the most likely tokens are sorted, where they suffice; the result is the same to
+    the last bit. Source: Holtzman et al. 2020.
+
+    Args:
+        probs: distributions [..., V].
+        top_p: in (0, 1].
     """
+    bound = max(top_p, torch.finfo(probs.dtype).tiny)
+    if probs.device.type == "cpu" and probs.shape[-1] > MOST_LIKELY:
+        adjusted = _nucleus_of_most_likely(probs, bound)
+        if adjusted is not None:
+            return adjusted
     ordered, ids = probs.sort(dim=-1, descending=True, stable=True)
-    kept = ordered.where(
-        ordered.cumsum(-1) - ordered < max(top_p, torch.finfo(probs.dtype).tiny), 0.0
-    )
-    return torch.zeros_like(probs).scatter_(-1, ids, kept / kept.sum(-1, keepdim=True))
+    ordered = ordered.where(ordered.cumsum(-1) - ordered < bound, 0.0)
+    return torch.zeros_like(probs).scatter_(-1, ids, ordered / ordered.sum(-1, keepdim=True))
+
+
+def _nucleus_of_most_likely(probs: Tensor, bound: float) -> Tensor | None:
+    """Return the nucleus of every row; None if the most likely tokens do not decide all rows.
+
+    They decide a row if the nucleus ends among them, by more than rounding, and not between tokens
+    of equal probability, which the full sort ranks by id.
+    """
+    values = probs.topk(MOST_LIKELY, dim=-1).values
+    before = values.cumsum(-1) - values
+    inside = before < bound
+    count = inside.sum(-1, keepdim=True).clamp(1, MOST_LIKELY - 1)
+    smallest = values.gather(-1, count - 1)
+    ends = (before[..., -1:] > bound + 1e-6) & (values.gather(-1, count) < smallest)
+    is_prefix = (inside[..., 1:] <= inside[..., :-1]).all(-1, keepdim=True)
+    if not bool((ends & is_prefix).all()):
+        return None
+    # All V entries are summed, since the order of a sum decides its last bit.
+    ordered = torch.zeros_like(probs)
+    ordered[..., :MOST_LIKELY] = values.where(inside, 0.0)
+    return probs.where(probs >= smallest, 0.0) / ordered.sum(-1, keepdim=True)
 
 
 class Rng(Protocol):
     """Where all chance comes from: a biased coin and a biased die."""
 
     def flip(self, prob: float) -> bool:
-        """True with probability min(1, prob)."""
+        """Return True with probability min(1, prob).
+
+        Args:
+            prob: ≥ 0.
+        """
+        ...
 
     def draw(self, probs: Tensor) -> int:
-        """A token drawn from probs [V]."""
+        """Return a token drawn from a distribution.
+
+        Args:
+            probs: [V].
+        """
+        ...
 
 
 def inverse(probs: Tensor, uniform: float | Tensor) -> tuple[Tensor, Tensor]:
-    """The token [..., 1] at which the cumulative distribution of probs [..., V] first exceeds
-    `uniform` (a number, or [..., 1]), and the mass [..., 1] of probs, both left on the device; never
-    a token of probability 0.
+    """Return the token at which the cumulative distribution first exceeds a uniform number.
 
-    Cumulative sum, in float64 since float32 loses the rare tokens of a large vocabulary, and binary
-    search: several times faster than `torch.multinomial`. Of probs that hold NaN or no
-    mass the token means nothing, and may be V.
+    The token never has probability 0; if probs contain NaN or sum to 0 it is arbitrary and may be V.
+    The sum is in float64, since float32 loses the rare tokens of a large vocabulary.
+
+    Args:
+        probs: [..., V], of any sum.
+        uniform: a number in [0, 1), or a tensor [..., 1] of them.
+
+    Returns:
+        The token [..., 1] and the sum [..., 1] of probs, both on the device of probs.
     """
     cumulative = probs.cumsum(-1, dtype=torch.float64)
     mass = cumulative[..., -1:].contiguous()
     token = torch.searchsorted(cumulative, uniform * mass, right=True)
-    last = torch.searchsorted(cumulative, mass)  # where uniform · mass was rounded up to mass
+    last = torch.searchsorted(cumulative, mass)  # for a uniform · mass that was rounded up to mass
     return torch.minimum(token, last), mass
 
 
 def invert(probs: Tensor, uniform: float) -> int:
-    """The token that `inverse` finds, and the device's only read. Raises ValueError when probs hold
-    NaN or no mass.
+    """Return the token that `inverse` finds, with one read from the device.
+
+    Args:
+        probs: [V], of any positive sum.
+        uniform: in [0, 1).
+
+    Raises:
+        ValueError: probs contain NaN or infinity, or sum to 0.
     """
     token, mass = torch.cat(inverse(probs, uniform)).tolist()
     if not 0 < mass < math.inf:
@@ -127,11 +181,14 @@ def invert(probs: Tensor, uniform: float) -> int:
 
 
 class SeededRng:
-    """Chance for decoding, from one `torch.Generator`; `seed=None` seeds it from the operating
-    system. coins: a list that the uniforms of its flips go to, where anyone keeps them.
-    """
+    """Chance for decoding, from one `torch.Generator`.
 
-    coins: list[float] | None = None
+    Args:
+        seed: a whole number; None to seed it from the operating system.
+
+    Raises:
+        ValueError: the seed is not a whole number below 2**63.
+    """
 
     def __init__(self, seed: int | None = None):
         if not (seed is None or is_whole(seed) and abs(seed) < 1 << 63):
@@ -140,30 +197,37 @@ class SeededRng:
         self.generator.seed() if seed is None else self.generator.manual_seed(int(seed))
 
     def uniform(self) -> float:
+        """Return a uniform number in [0, 1)."""
         return torch.rand((), generator=self.generator, dtype=torch.float64).item()
 
     def flip(self, prob: float) -> bool:
-        uniform = self.uniform()
-        if self.coins is not None:
-            self.coins.append(uniform)
-        return uniform < prob
+        """Return True with probability min(1, prob); see `Rng`."""
+        return self.uniform() < prob
 
     def draw(self, probs: Tensor) -> int:
+        """Return a token drawn from probs [V]; see `Rng`."""
         return invert(probs, self.uniform())
 
-    def at(self, position: int) -> "PlacedRng":
-        """Chance that is a function of this seed and of places in a text: `position` and those
-        behind it, one a draw. What was drawn here before changes nothing.
+    def at(self, position: int) -> "SeededRng":
+        """Return chance that depends only on this seed and on positions in a text.
+
+        Each draw uses the noise of the next position. What was drawn here earlier has no effect.
+
+        Args:
+            position: of the first draw.
         """
         return PlacedRng(self.generator.initial_seed(), position)
 
 
 class PlacedRng(SeededRng):
-    """Draws with the noise of a place: the token at which log probs + Gumbel noise is largest.
+    """Draw with the noise of a position: the token with the largest log probs + Gumbel noise.
 
-    Every draw moves one place on. Two distributions that are drawn from at one place share their
-    noise, and so agree more often than two independent draws would; each alone is drawn from as it
-    should be. Source: Daliri et al. 2025 (drafter-invariant speculative decoding).
+    Each draw moves one position forward. Two draws at one position share their noise, so they agree
+    more often than independent draws; each has its own distribution. Source: Daliri et al. 2025.
+
+    Args:
+        seed: of the noise.
+        position: of the first draw.
     """
 
     def __init__(self, seed: int, position: int):
@@ -171,7 +235,11 @@ class PlacedRng(SeededRng):
         self.seed = seed
         self.position = position
 
+    def at(self, position: int) -> "PlacedRng":
+        return PlacedRng(self.seed, position)
+
     def draw(self, probs: Tensor) -> int:
+        """Return a token drawn from a distribution, with the noise of the present position."""
         key = hashlib.sha256(f"{self.seed} {self.position}".encode()).digest()
         self.generator.manual_seed(int.from_bytes(key[:8], "little", signed=True))
         self.position += 1
@@ -181,22 +249,61 @@ class PlacedRng(SeededRng):
 
 
 class RecordingRng(SeededRng):
-    """A seeded rng that keeps every uniform it used, in order: what a stepper shows and a parity
-    test replays.
-    """
+    """A `SeededRng` that keeps every uniform it used, in order, in `uniforms`."""
 
     def __init__(self, seed: int | None = None):
         super().__init__(seed)
         self.uniforms: list[float] = []
 
     def uniform(self) -> float:
+        """Return a uniform number in [0, 1), and keep it."""
         self.uniforms.append(super().uniform())
         return self.uniforms[-1]
 
 
+class FlipRecorder(SeededRng):
+    """Another rng's chance, which keeps the uniform of every flip, in order, in `coins`.
+
+    Args:
+        rng: where the chance comes from; it advances as if it had been used directly.
+    """
+
+    def __init__(self, rng: SeededRng):
+        self.rng = rng
+        self.coins: list[float] = []
+
+    @property
+    def generator(self) -> torch.Generator:
+        """Return the other rng's generator."""
+        return self.rng.generator
+
+    def uniform(self) -> float:
+        """Return the other rng's next uniform number."""
+        return self.rng.uniform()
+
+    def flip(self, prob: float) -> bool:
+        """Return True with probability min(1, prob), and keep the uniform."""
+        self.coins.append(self.uniform())
+        return self.coins[-1] < prob
+
+    def draw(self, probs: Tensor) -> int:
+        """Return a token that the other rng draws."""
+        return self.rng.draw(probs)
+
+    def at(self, position: int) -> SeededRng:
+        """Return the other rng's chance at a position."""
+        return self.rng.at(position)
+
+
 class EnumeratingRng:
-    """Follows a given list of choices, then takes the first possible one and notes the others for
-    later.
+    """Follow given choices, then take the first possible choice and keep the others for later runs.
+
+    Attributes:
+        weight: probability of the choices so far.
+        others: the sequences of choices that remain to be run.
+
+    Args:
+        choices: one index per flip (0 False, 1 True) or draw (a token).
     """
 
     def __init__(self, choices: tuple[int, ...] = ()):
@@ -216,23 +323,26 @@ class EnumeratingRng:
         return chosen
 
     def flip(self, prob: float) -> bool:
+        """Return the next choice of a coin."""
         prob = min(1.0, prob)
         return bool(self._choose([1.0 - prob, prob]))
 
     def draw(self, probs: Tensor) -> int:
+        """Return the next choice of a token."""
         return self._choose(probs.tolist())
 
     def at(self, position: int) -> "EnumeratingRng":
-        """Itself: every draw is enumerated, wherever it stands."""
+        """Return itself: every draw is enumerated, at whatever position."""
         return self
 
 
 def outcomes(experiment: Callable[[Rng], Outcome]) -> Iterator[tuple[Outcome, float]]:
-    """Every outcome of an experiment that takes its chance from an rng, each run with its
-    probability.
+    """Yield every outcome of an experiment, each run with its probability.
 
-    The same outcome may come more than once; the weights of all runs sum to 1. This is how exact
-    laws are computed from the very rule that decodes: no second formula stands beside it.
+    One outcome may be yielded several times; the probabilities of all runs sum to 1.
+
+    Args:
+        experiment: a function of an rng, from which it takes all its chance.
     """
     pending: list[tuple[int, ...]] = [()]
     while pending:

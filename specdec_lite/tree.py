@@ -1,37 +1,28 @@
-"""Token trees: what a drafter proposes. A chain is a tree in which every node has at most one
-child.
+"""Token trees: what a drafter proposes. A chain is a tree in which no node has two children.
 
-A tree stores tokens and parents, nothing else; depth, mask, children and paths are functions of the
-parents. Nodes are numbered so that a parent comes before its children; -1 is the root, the last
-committed token, which is not a node of the tree.
+Depth, mask, children and paths are functions of the parents. Nodes are numbered so that a parent
+comes before its children. Number -1 is the root: the last committed token, which is not a node.
 
-Where every level has a ranked list of guesses, the *shape* of a tree can be chosen once and used in
-every round. A shape is a tree too: its tokens are ranks (0 is the likeliest guess of its level),
-and `fill` puts the guessed tokens in their place.
+If every level has a ranked list of guesses, the same tree of *ranks* can be used in every round. Its
+tokens are ranks (0 is the likeliest guess of its level); `fill` replaces them by guessed tokens.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import product
-from numbers import Integral
 from operator import index
 
 import numpy as np
 import torch
 from torch import Tensor
 
-
-def is_whole_dtype(dtype: torch.dtype) -> bool:
-    """Whether tensors of this dtype may hold token ids."""
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+from specdec_lite.checks import is_whole_dtype, whole
 
 
 def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
-    table = [
-        [float(value) for value in row]
-        for row in (accuracies.tolist() if isinstance(accuracies, Tensor) else accuracies)
-    ]
+    rows = accuracies.tolist() if isinstance(accuracies, Tensor) else accuracies
+    table = [[float(value) for value in row] for row in rows]
     for level, row in enumerate(table):
         for rank, value in enumerate(row):
             if not 0 <= value <= 1:
@@ -39,23 +30,32 @@ def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list
     return table
 
 
-class TokenTree:
-    """Drafted tokens and, for each, its parent (-1: child of the last committed token).
+def _token_row(tokens: Sequence[int] | Tensor) -> Tensor:
+    """Return a copy of tokens as a LongTensor; raise TypeError if they are not whole numbers."""
+    try:
+        # A copy, since a drafter may write its next draft into the same tensor.
+        row = torch.as_tensor(tokens).clone()
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"tokens={tokens!r}: must be whole numbers") from None
+    if row.numel() and not is_whole_dtype(row.dtype):
+        raise TypeError(f"tokens={tokens!r}: must be whole numbers")
+    return row.long()
 
-    tokens: n ids, a list or a LongTensor [n]; parents: n ints with parents[i] < i. Raises
-    ValueError when the parents are not a tree in that order, TypeError when either are not whole
-    numbers. The number of nodes is `len(tree)`; an empty tree is legal.
+
+class TokenTree:
+    """Drafted tokens, each with its parent. An empty tree is legal; `len(tree)` counts nodes.
+
+    Args:
+        tokens: n ids, a list or a LongTensor [n].
+        parents: n node numbers with parents[i] < i; -1 for a child of the root.
+
+    Raises:
+        TypeError: tokens or parents are not whole numbers.
+        ValueError: the parents are not a tree in this order.
     """
 
     def __init__(self, tokens: Sequence[int] | Tensor, parents: Sequence[int]):
-        try:
-            # A copy: a drafter may write its next draft where this one stands.
-            self.tokens = torch.as_tensor(tokens).clone()
-        except (TypeError, ValueError, RuntimeError):
-            raise TypeError(f"tokens={tokens!r}: must be whole numbers") from None
-        if self.tokens.numel() and not is_whole_dtype(self.tokens.dtype):
-            raise TypeError(f"tokens={tokens!r}: must be whole numbers")
-        self.tokens = self.tokens.long()
+        self.tokens = _token_row(tokens)
         try:
             self.parents = tuple(map(index, parents))
         except TypeError:
@@ -71,6 +71,19 @@ class TokenTree:
                     f"parents[{node}]={parent}: must be -1 (child of the root) or an earlier node,"
                     f" so at most {node - 1}"
                 )
+
+    @classmethod
+    def trusted(cls, tokens: Tensor, parents: tuple[int, ...]) -> "TokenTree":
+        """Return a tree without checking or copying: for code that derives it from another tree.
+
+        Args:
+            tokens: ids, LongTensor [n], that no other code writes to.
+            parents: n node numbers with parents[i] < i.
+        """
+        tree = cls.__new__(cls)
+        tree.tokens = tokens
+        tree.parents = parents
+        return tree
 
     def __len__(self) -> int:
         return len(self.parents)
@@ -94,23 +107,25 @@ class TokenTree:
 
     @property
     def depth(self) -> Tensor:
-        """[n] long: 0 for children of the root. A node's position id is the root's plus depth plus
-        one.
-        """
+        """Return the depth of every node, long [n]: 0 for children of the root."""
         return torch.tensor(self._depths, dtype=torch.long)
 
     @property
     def levels(self) -> int:
-        """How many levels of nodes there are; 0 for an empty tree."""
+        """Return the number of levels of nodes; 0 for an empty tree."""
         return max(self._depths, default=-1) + 1
 
     def above(self, level: int) -> list[int]:
-        """The nodes of the first `level` levels."""
+        """Return the nodes of the first levels.
+
+        Args:
+            level: number of levels.
+        """
         return [node for node, depth in enumerate(self._depths) if depth < level]
 
     @property
     def mask(self) -> Tensor:
-        """[n, n] bool: mask[i, j] is True iff j is i or an ancestor of i."""
+        """Return the attention mask, bool [n, n]: mask[i, j] iff j is i or an ancestor of i."""
         mask = np.eye(len(self), dtype=bool)
         for node, parent in enumerate(self.parents):
             if parent >= 0:
@@ -119,6 +134,7 @@ class TokenTree:
 
     @property
     def is_chain(self) -> bool:
+        """Return whether every node is the child of the node before it."""
         return self.parents == tuple(range(-1, len(self.parents) - 1))
 
     @cached_property
@@ -129,11 +145,19 @@ class TokenTree:
         return [tuple(nodes) for nodes in children]
 
     def children(self, node: int) -> tuple[int, ...]:
-        """The children of a node in sibling order; node -1 is the root."""
+        """Return the children of a node in sibling order.
+
+        Args:
+            node: a node's number; -1 for the root.
+        """
         return self._children[node + 1]
 
     def path(self, node: int) -> tuple[int, ...]:
-        """The nodes from below the root down to `node`, inclusive."""
+        """Return the nodes from the root's child down to a node, inclusive.
+
+        Args:
+            node: a node's number; -1 gives the empty path.
+        """
         nodes: list[int] = []
         while node >= 0:
             nodes.append(node)
@@ -141,22 +165,35 @@ class TokenTree:
         return tuple(reversed(nodes))
 
     def paths(self) -> list[tuple[int, ...]]:
-        """One tuple of nodes for every leaf, from below the root to the leaf."""
+        """Return one tuple of nodes for every leaf, from the root's child to the leaf."""
         return [self.path(node) for node in range(len(self)) if not self.children(node)]
 
     @classmethod
     def chain(cls, tokens: Sequence[int] | Tensor) -> "TokenTree":
-        """Every token the child of the one before it."""
-        return cls(tokens, range(-1, len(tokens) - 1))
+        """Return the tree in which every token is the child of the one before it.
+
+        Args:
+            tokens: n ids, a list or a LongTensor [n].
+
+        Raises:
+            TypeError: tokens are not whole numbers.
+            ValueError: tokens are not one row.
+        """
+        row = _token_row(tokens)
+        if row.dim() != 1:
+            raise ValueError(f"tokens has shape {tuple(row.shape)}: must be one row of ids")
+        return cls.trusted(row, tuple(range(-1, len(row) - 1)))
 
     @classmethod
     def cartesian(cls, levels: Sequence[Sequence[int]]) -> "TokenTree":
-        """All combinations of one token a level: [[a, b], [c, d, e]] has 2 + 6 nodes. Source: Cai
-        et al. 2024, section 2.1.2.
+        """Return all combinations of one token per level (Cai et al. 2024, section 2.1.2).
+
+        Args:
+            levels: the tokens of each level; [[a, b], [c, d, e]] makes 2 + 6 nodes.
         """
-        tokens = []
-        parents = []
-        above = [-1]
+        tokens: list[int] = []
+        parents: list[int] = []
+        above: Sequence[int] = [-1]
         for level in levels:
             start = len(tokens)
             for parent, token in product(above, level):
@@ -167,49 +204,63 @@ class TokenTree:
 
     @classmethod
     def from_paths(cls, paths: Iterable[Sequence[int]]) -> "TokenTree":
-        """The smallest tree that spells every given path of tokens: equal prefixes share their
-        nodes.
+        """Return the smallest tree that contains every path; equal prefixes share their nodes.
+
+        Args:
+            paths: rows of tokens.
         """
         return cls.merge([cls.chain(list(path)) for path in paths])[0]
 
     @classmethod
     def best(cls, accuracies: Sequence[Sequence[float]] | Tensor, budget: int) -> "TokenTree":
-        """The shape of at most `budget` nodes with the most expected tokens, its nodes in the order
-        of their worth.
+        """Return the tree of ranks that emits the most expected tokens.
 
-        accuracies: [levels, ranks], in [0, 1]: how often guess `rank` of a level is right, given
-        that its parent is. A node is worth the product along its path, so no node is worth more
-        than its parent, and adding the best node that hangs from the tree is optimal, not only
-        greedy. The first m nodes are the best shape of m nodes; those worth 0 are left out.
-        ValueError for anything else. Source: Cai et al. 2024, section 2.3.3.
+        A node's value is the product of the accuracies along its path, at most its parent's value.
+        Therefore it is optimal to add, repeatedly, the best node whose parent is in the tree. The
+        first m nodes are the best tree of m nodes. Source: Cai et al. 2024, section 2.3.3.
+
+        Args:
+            accuracies: [levels, ranks], in [0, 1]: how often guess `rank` of a level is right,
+                given that its parent is right.
+            budget: the largest number of nodes, ≥ 0.
+
+        Returns:
+            At most `budget` nodes in falling order of value; nodes of value 0 are left out.
+
+        Raises:
+            ValueError: an argument is outside its range.
         """
         table = _accuracy_table(accuracies)
-        if not isinstance(budget, Integral) or isinstance(budget, bool) or budget < 0:
-            raise ValueError(f"budget={budget!r}: must be a whole number ≥ 0")
+        whole("budget", budget)
         order = [sorted(range(len(row)), key=lambda rank: -row[rank]) for row in table]
         ranks: list[int] = []
         parents: list[int] = []
-        waiting: list[tuple] = []
+        heap: list[tuple] = []
 
-        def offer(worth: float, parent: int, level: int, place: int) -> None:
-            if level < len(table) and place < len(table[level]):
-                value = worth * table[level][order[level][place]]
-                heappush(waiting, (-value, len(waiting) + len(ranks), worth, parent, level, place))
+        def offer(parent_value: float, parent: int, level: int, entry: int) -> None:
+            """Put the `entry`-th best rank of a level on the heap as a child of `parent`."""
+            if level < len(table) and entry < len(table[level]):
+                value = parent_value * table[level][order[level][entry]]
+                age = len(heap) + len(ranks)
+                heappush(heap, (-value, age, parent_value, parent, level, entry))
 
         offer(1.0, -1, 0, 0)
-        while waiting and len(ranks) < budget and waiting[0][0] < 0:
-            value, _, above, parent, level, place = heappop(waiting)
-            ranks.append(order[level][place])
+        while heap and len(ranks) < budget and heap[0][0] < 0:
+            negative, _, parent_value, parent, level, entry = heappop(heap)
+            ranks.append(order[level][entry])
             parents.append(parent)
-            offer(above, parent, level, place + 1)
-            offer(-value, len(ranks) - 1, level + 1, 0)
+            offer(parent_value, parent, level, entry + 1)
+            offer(-negative, len(ranks) - 1, level + 1, 0)
         return cls(ranks, parents)
 
     def fill(self, guesses: Tensor) -> "TokenTree":
-        """The tree of tokens that this shape makes of guesses [levels, ranks]: node by node the
-        guess of its level and rank.
+        """Return the tree of tokens that this tree of ranks selects from guesses.
 
-        ValueError where the shape asks for a level or a rank that there is not.
+        Args:
+            guesses: ids [levels, ranks]; each node gets the guess of its level and rank.
+
+        Raises:
+            ValueError: a node's level or rank does not exist in guesses.
         """
         depth = self.depth
         if len(self) and (
@@ -218,66 +269,82 @@ class TokenTree:
             or not 0 <= int(self.tokens.min()) <= int(self.tokens.max()) < guesses.shape[1]
         ):
             raise ValueError(
-                f"guesses has shape {tuple(guesses.shape)}: the shape needs {int(depth.max()) + 1}"
+                f"guesses has shape {tuple(guesses.shape)}: the tree needs {int(depth.max()) + 1}"
                 f" levels and ranks 0 … {int(self.tokens.max())}"
             )
-        return TokenTree(
-            guesses[depth.to(guesses.device), self.tokens.to(guesses.device)], self.parents
-        )
+        tokens = guesses[depth.to(guesses.device), self.tokens.to(guesses.device)]
+        return TokenTree(tokens, self.parents)
 
     def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:
-        """[n] float64: of a shape's nodes, the chance that the target's text goes through them,
-        levels taken as independent.
+        """Return, for every node of a tree of ranks, the probability that the text passes through it.
 
-        accuracies: [levels, ranks], as for `best`. 1 + worth.sum() is the expected number of tokens
-        a round. ValueError where the shape asks for a level or a rank that there is not.
+        Levels are taken as independent. 1 + worth.sum() is the expected number of tokens per round.
+
+        Args:
+            accuracies: [levels, ranks], as for `best`.
+
+        Returns:
+            Probabilities, float64 [n].
+
+        Raises:
+            ValueError: a node's level or rank does not exist in accuracies.
         """
         table = _accuracy_table(accuracies)
-        depth = self._depths
-        worth = []
-        for level, rank, parent in zip(depth, self.tokens.tolist(), self.parents):
+        worth: list[float] = []
+        for level, rank, parent in zip(self._depths, self.tokens.tolist(), self.parents):
             if not (level < len(table) and 0 <= rank < len(table[level])):
                 raise ValueError(
-                    f"accuracies has no rank {rank} on level {level}, which the shape needs"
+                    f"accuracies has no rank {rank} on level {level}, which the tree needs"
                 )
             worth.append(table[level][rank] * (worth[parent] if parent >= 0 else 1.0))
         return torch.tensor(worth, dtype=torch.float64)
 
     def prune(self, keep: Collection[int]) -> tuple["TokenTree", tuple[int, ...]]:
-        """The tree of the nodes in `keep`, in their order, and for each of them its old number.
+        """Return the tree of some nodes, in their order, and the old number of each.
 
-        For *chosen* tokens only: a drawn token may not be dropped after a look at it. ValueError
-        for a node that is not there, and for one whose parent is not kept.
+        For *chosen* tokens only: a drawn token may not be dropped after its value was looked at.
+
+        Args:
+            keep: nodes; the parent of each must be among them.
+
+        Raises:
+            ValueError: a node does not exist, or its parent is not in keep.
         """
-        kept = tuple(sorted(set(keep)))
-        new = {-1: -1} | {old: place for place, old in enumerate(kept)}
-        for node in kept:
+        nodes = tuple(sorted(set(keep)))
+        new = {-1: -1} | {node: number for number, node in enumerate(nodes)}
+        for node in nodes:
             if not 0 <= node < len(self):
-                raise ValueError(f"keep holds {node}: the tree has nodes 0 … {len(self) - 1}")
+                raise ValueError(f"keep contains {node}: the tree has nodes 0 … {len(self) - 1}")
             if self.parents[node] not in new:
-                raise ValueError(f"keep holds node {node} without its parent {self.parents[node]}")
-        return TokenTree(self.tokens[list(kept)], [new[self.parents[node]] for node in kept]), kept
+                raise ValueError(f"keep contains {node} without its parent {self.parents[node]}")
+        parents = tuple(new[self.parents[node]] for node in nodes)
+        return TokenTree.trusted(self.tokens[list(nodes)], parents), nodes
 
     @staticmethod
     def merge(trees: Sequence["TokenTree"]) -> tuple["TokenTree", list[tuple[int, ...]]]:
-        """One tree in which nodes with equal text are one node, and a map old node → new node for
-        each input tree.
+        """Return one tree in which nodes with equal paths are one node.
 
-        Nodes are merged, draws never: keep one row of `Proposal.probs` per draw and let
-        `Proposal.nodes` say where it landed. Siblings keep the order in which they first appear.
+        Draws are not merged: keep one row of `Proposal.probs` per draw, and state in
+        `Proposal.nodes` on which node it landed. Siblings keep the order of their first occurrence.
+
+        Args:
+            trees: the trees to merge.
+
+        Returns:
+            The merged tree, and for each input tree the new number of each of its nodes.
         """
         tokens: list[int] = []
         parents: list[int] = []
-        seen: dict[tuple[int, int], int] = {}
+        numbers: dict[tuple[int, int], int] = {}
         maps = []
         for tree in trees:
             new: list[int] = []
             for token, parent in zip(tree.tokens.tolist(), tree.parents):
                 key = (new[parent] if parent >= 0 else -1, token)
-                if key not in seen:
-                    seen[key] = len(tokens)
+                if key not in numbers:
+                    numbers[key] = len(tokens)
                     tokens.append(token)
                     parents.append(key[0])
-                new.append(seen[key])
+                new.append(numbers[key])
             maps.append(tuple(new))
         return TokenTree(tokens, parents), maps

@@ -1,9 +1,8 @@
-"""Every causal language model that transformers can build, made tiny: can it be decoded
-speculatively, and if not, why not?
+"""A tiny model of every causal language model type of transformers, and whether it can be decoded.
 
-`examine` runs one model type in float64 and says what it found. `python -m tests.matrix` records
-the findings of all of them; the tests hold the record against fresh findings, so neither a new
-version of transformers nor a change here goes unnoticed.
+`examine` runs one type in float64 and returns a `Finding`. `python -m tests.matrix` records the
+findings of all types. The tests compare the record with fresh findings, so they notice every new
+version of transformers and every change here.
 """
 
 import inspect
@@ -15,13 +14,13 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from specdec_lite import CausalLM
-from specdec_lite.engine.hugging_face import PARTS, in_pieces
+from specdec_lite.engine.self_test import PARTS, in_pieces
 from specdec_lite.tree import TokenTree
 
 TYPES = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 LARGEST = 4_000_000  # parameters of a tiny model
 
-# Every name under which the families keep the same few sizes; a config is given those it knows.
+# Value → all names that the families use for it. A config gets those that it has.
 SIZES = {
     32: (
         "hidden_size d_model n_embd embed_dim embedding_size word_embed_proj_dim"
@@ -126,10 +125,10 @@ OPTIONS = {
         )
     ),
 }
-# Their own code overflows in float64, or mixes it with float32: they are examined in float32.
+# Their own code overflows in float64 or mixes it with float32, so they are examined in float32.
 SINGLE = {"xglm", "inkling2_text"}
-# Not tried: a config made of several, most of them with images or sound; where a family's text
-# model has a type of its own, that one is examined.
+# Not tried: configs made of several others, most of them with images or sound. A text model with a
+# type of its own is examined under that type.
 COMPOSITE = (
     {
         kind: "text together with images or sound; its text model is examined under its own type"
@@ -168,8 +167,14 @@ COMPOSITE = (
 
 @dataclass(frozen=True)
 class Finding:
-    """outcome: "exact", "refused" or "not tried". trees: "one pass" or "path by path" where exact;
-    reason: where not.
+    """The result for one model type.
+
+    Attributes:
+        kind: the model type.
+        outcome: "exact", "refused" or "not tried".
+        trees: "one pass" or "path by path"; None unless exact.
+        reason: why not; None if exact.
+        varied: number of different argmax tokens in a short text.
     """
 
     kind: str
@@ -179,8 +184,8 @@ class Finding:
     varied: int = 0
 
 
-def known(config_class) -> set[str]:
-    """The options that a config class takes."""
+def options_of(config_class) -> set[str]:
+    """Return the names of the options that a config class takes."""
     names: set[str] = set()
     for parent in config_class.__mro__:
         names |= set(getattr(parent, "__annotations__", {}))
@@ -190,11 +195,15 @@ def known(config_class) -> set[str]:
 
 
 def tiny(kind: str, seed: int = 0, positions: int = 512):
-    """A random model of the type with at most LARGEST parameters, in float64. positions: its
-    context length, where it has one.
+    """Return a random model of a type, in float64 and with at most LARGEST parameters.
+
+    Args:
+        kind: the model type.
+        seed: of the weights.
+        positions: context length, for types that have one.
     """
     config_class, options = CONFIG_MAPPING[kind], OPTIONS.get(kind, {})
-    names = known(config_class)
+    names = options_of(config_class)
     sizes = SMALL | dict.fromkeys(SIZES[512].split(), positions)
     config = config_class(**{name: size for name, size in sizes.items() if name in names} | options)
     config._experts_implementation = "eager"  # the grouped kernels know no float64
@@ -213,8 +222,9 @@ REST = [20, 30, 40, 1, 2, 3]
 
 
 def largest_error(model: CausalLM) -> float:
-    """Of the library's own self-test, on a text longer than the windows: the largest difference of
-    any logit from one pass over the same text.
+    """Return the largest difference between logits in pieces and those of one pass.
+
+    The pieces are the self-test's, on a text that is longer than the windows.
     """
     with torch.inference_mode():
         pairs = list(in_pieces(model.backend, torch.tensor(PROMPT), TREE))
@@ -223,20 +233,22 @@ def largest_error(model: CausalLM) -> float:
 
 
 def examine(kind: str) -> Finding:
-    """What one model type does. Raises AssertionError where it is taken and gives other logits than
-    its own single pass.
+    """Return what happens to a model type.
+
+    Raises:
+        AssertionError: if it is accepted and gives other logits than its own single pass.
     """
     if kind in COMPOSITE:
         return Finding(kind, "not tried", reason=COMPOSITE[kind])
     module = tiny(kind)
     try:
         model = CausalLM(module)
-    except ValueError as refusal:
-        reason = str(refusal).removeprefix(type(module).__name__).split(" (off by")[0]
+    except ValueError as rejection:
+        reason = str(rejection).removeprefix(type(module).__name__).split(" (off by")[0]
         return Finding(kind, "refused", reason=reason.strip())
     error = largest_error(model)
     assert error < (1e-3 if kind in SINGLE else 1e-5), (
-        f"{kind} is taken, but its logits are off by {error:.2g}"
+        f"{kind} is accepted, but its logits are off by {error:.2g}"
     )
     varied = logits_of(model, PROMPT + REST).argmax(-1).unique().numel()
     return Finding(

@@ -1,8 +1,8 @@
-"""Rules and drafters that are wrong on purpose, each a bug that was once published. Every check of
-a law must reject them.
+"""Rules and drafters that are wrong on purpose, each a bug that was once published.
 
-A rule here is a function (proposal, target_probs, rng) → Verdict, a draft a function (law, gamma,
-rng) → Proposal, as in `laws`.
+Every test of a distribution must fail for them. A rule here is a function (proposal, target_probs,
+rng) → Verdict. A draft is a function (draft model, gamma, rng) → Proposal, as in
+`acceptance.distributions`.
 """
 
 import torch
@@ -22,37 +22,41 @@ from specdec_lite.tree import TokenTree
 
 
 def with_replacement(count):
-    """`count` siblings, each drawn from q."""
+    """Draw `count` siblings from q."""
     return lambda q, rng: [(rng.draw(q), q) for _ in range(count)]
 
 
 def without_replacement(count, honest=True, ordered=False):
-    """`count` different siblings. honest: each with the renormalised row it was drawn from.
-    ordered: sorted by q afterwards.
+    """Return a draw of `count` different siblings.
+
+    Args:
+        count: of siblings.
+        honest: whether each has the renormalized row it was drawn from; else q.
+        ordered: whether they are sorted by q afterwards.
     """
 
     def children(q, rng):
-        made, left = [], q
-        while len(made) < count and left.sum() > 0:
-            left = left / left.sum()
-            token = rng.draw(left)
-            made.append((token, left if honest else q))
-            left = left.clone()
-            left[token] = 0
-        return sorted(made, key=lambda child: -q[child[0]].item()) if ordered else made
+        siblings, row = [], q
+        while len(siblings) < count and row.sum() > 0:
+            row = row / row.sum()
+            token = rng.draw(row)
+            siblings.append((token, row if honest else q))
+            row = row.clone()
+            row[token] = 0
+        return sorted(siblings, key=lambda child: -q[child[0]].item()) if ordered else siblings
 
     return children
 
 
 def chosen(count, soft=False):
-    """The `count` likeliest tokens of q, rightly as point masses, or wrongly (soft) with q itself."""
+    """Return the `count` most likely tokens of q, as one-hot draws or, wrongly, with q (soft)."""
     return lambda q, rng: [
         (token, q if soft else one_hot(token, q)) for token in q.topk(count).indices.tolist()
     ]
 
 
 def mixed(count):
-    """One drawn sibling, then the likeliest others as point masses."""
+    """Return one drawn sibling, then the most likely others as one-hot draws."""
 
     def children(q, rng):
         drawn = rng.draw(q)
@@ -63,21 +67,22 @@ def mixed(count):
 
 
 def sorted_by_q(count):
-    """Drawn with replacement, then put in order of q: the order is part of the law."""
+    """Draw with replacement, then sort by q, although the order is part of the distribution."""
     return lambda q, rng: sorted(
         with_replacement(count)(q, rng), key=lambda child: -q[child[0]].item()
     )
 
 
 def grow(children, merge="no"):
-    """A draft in which every node gets `children(q, rng)`: [(token, row of its draw)], γ levels
-    deep.
+    """Return a draft of γ levels in which every node gets the same kind of children.
 
-    merge: "nodes" puts equal siblings on one node and keeps every draw; "draws" wrongly drops the
-    repeated draws too.
+    Args:
+        children: (q, rng) → [(token, row of its draw)].
+        merge: "nodes" puts equal siblings on one node and keeps every draw; "draws" wrongly drops
+            repeated draws too.
     """
 
-    def propose(law, gamma, rng):
+    def propose(drafter, gamma, rng):
         tokens = []
         parents = []
         rows = []
@@ -86,17 +91,18 @@ def grow(children, merge="no"):
         for _ in range(gamma):
             below = []
             for parent, text in level:
-                landed = {}
-                for token, row in children(torch.as_tensor(law(text), dtype=torch.float64), rng):
-                    if token in landed and merge == "draws":
+                node_of = {}
+                q = torch.as_tensor(drafter(text), dtype=torch.float64)
+                for token, row in children(q, rng):
+                    if token in node_of and merge == "draws":
                         continue
-                    if token not in landed or merge == "no":
-                        landed[token] = len(tokens)
+                    if token not in node_of or merge == "no":
+                        node_of[token] = len(tokens)
                         below.append((len(tokens), (*text, token)))
                         tokens.append(token)
                         parents.append(parent)
                     rows.append(row)
-                    nodes.append(landed[token])
+                    nodes.append(node_of[token])
             level = below
         return Proposal(TokenTree(tokens, parents), torch.stack(rows), nodes)
 
@@ -104,19 +110,22 @@ def grow(children, merge="no"):
 
 
 def adjusted_too_late(sharpen):
-    """Draws from the sharpened q and reports the raw one: q before temperature or top-p."""
+    """Draw from the sharpened q but report the raw q, as before temperature or top-p."""
     return grow(lambda q, rng: [(rng.draw(sharpen(q)), q)])
 
 
 def stops_at_unsure(threshold, keep_it):
-    """A chain that ends at the first token with q below the threshold: after it (legal), or
-    dropping it (a bias).
+    """Draft a chain that ends at the first token with q below the threshold.
+
+    Args:
+        threshold: of q.
+        keep_it: whether that token is kept (legal) or dropped (a bias).
     """
 
-    def propose(law, gamma, rng):
+    def propose(drafter, gamma, rng):
         tokens, rows = [], []
         for _ in range(gamma):
-            q = torch.as_tensor(law(tuple(tokens)), dtype=torch.float64)
+            q = torch.as_tensor(drafter(tuple(tokens)), dtype=torch.float64)
             token = rng.draw(q)
             if keep_it or q[token] >= threshold:
                 tokens.append(token)
@@ -134,7 +143,7 @@ recovered_from_p = walk(ratio, lambda p, q: p)
 
 
 def accept_impossible(p, q, token):
-    """q(x) = 0 taken as a reason to accept."""
+    """Accept if q(x) = 0, as though the draft could not be wrong."""
     return 1.0 if q[token] <= 0 else p[token].item() / q[token].item()
 
 
@@ -142,22 +151,23 @@ accepts_q_zero = walk(accept_impossible, residual)
 
 
 def residual_not_carried(proposal, target_probs, rng):
-    """Every sibling is tested against p itself; only the recovered token is drawn from a residual."""
+    """Test every sibling against p itself; draw only the recovered token from a residual."""
     tokens, node, path = proposal.tree.tokens.tolist(), -1, []
     while True:
-        p = owed = target_probs[node + 1]
+        p = remaining = target_probs[node + 1]
         for child, row in proposal.draws.get(node, ()):
             q = proposal.probs[row]
             if rng.flip(ratio(p, q, tokens[child])):
                 path.append(child)
                 node = child
                 break
-            owed = residual(p, q)
+            remaining = residual(p, q)
         else:
-            return Verdict(tuple(path), rng.draw(owed), "recovered", ())
+            return Verdict(tuple(path), rng.draw(remaining), "recovered", ())
 
 
 def bonus_by_argmax(proposal, target_probs, rng):
+    """Take the argmax as bonus token instead of drawing it."""
     verdict = speculative_sampling(proposal, target_probs, rng)
     if verdict.kind == "recovered":
         return verdict
@@ -170,13 +180,11 @@ def bonus_by_argmax(proposal, target_probs, rng):
 
 
 def block_with_early_break(proposal, target_probs, rng):
-    """Block verification that stops at the first failed test, although its length is the last
-    success.
-    """
+    """Stop block verification at the first failed test, although the last success counts."""
     if not len(proposal.tree):
         return Verdict((), rng.draw(target_probs[0]), "sampled", ())
     tokens, rows = proposal.tree.tokens.tolist(), proposal.probs
-    weight, accepted, owed = 1.0, 0, residual(target_probs[0], rows[0])
+    weight, accepted, after = 1.0, 0, residual(target_probs[0], rows[0])
     for i, token in enumerate(tokens, start=1):
         weight = min(1.0, weight * ratio(target_probs[i - 1], rows[i - 1], token))
         excess = (
@@ -188,12 +196,12 @@ def block_with_early_break(proposal, target_probs, rng):
         prob = weight if i == len(tokens) else mass / (mass + 1 - weight) if mass > 0 else 0.0
         if not rng.flip(prob):
             break
-        accepted, owed = i, excess / mass
-    return Verdict(tuple(range(accepted)), rng.draw(owed), "recovered", ())
+        accepted, after = i, excess / mass
+    return Verdict(tuple(range(accepted)), rng.draw(after), "recovered", ())
 
 
 def longest_of_independent_paths(proposal, target_probs, rng):
-    """Every path judged by itself as a chain; the longest accepted one wins."""
+    """Verify every path by itself as a chain, and keep the longest accepted one."""
     best = None
     for path in proposal.tree.paths():
         chain = Proposal(
@@ -206,57 +214,61 @@ def longest_of_independent_paths(proposal, target_probs, rng):
 
 
 def k_seq_clamped(rho):
-    """K-SEQ with a ρ below the root: what it owes falls below nothing, and a clamp hides it."""
+    """Return K-SEQ with a ρ below the root: its residual is negative, and a clamp hides it."""
 
-    def judge(proposal, target_probs, rng):
+    def verify(proposal, target_probs, rng):
         tokens, draws = proposal.tree.tokens.tolist(), proposal.draws[-1]
         p, q = target_probs[0], proposal.probs[draws[0][1]]
         for child, _ in draws:
             if rng.flip(ratio(p, q, tokens[child]) / rho):
                 return Verdict((child,), rng.draw(target_probs[child + 1]), "bonus", (1,))
-        kept = torch.minimum(p / rho, q)
-        beta = kept.sum()
-        owed = (p - kept * (1 - (1 - beta) ** len(draws)) / beta).clamp(min=0)
-        return Verdict((), rng.draw(owed / owed.sum()), "recovered", (len(draws),))
+        overlap = torch.minimum(p / rho, q)
+        beta = overlap.sum()
+        remaining = (p - overlap * (1 - (1 - beta) ** len(draws)) / beta).clamp(min=0)
+        return Verdict((), rng.draw(remaining / remaining.sum()), "recovered", (len(draws),))
 
-    return judge
+    return verify
 
 
 def traversal(again=False, independent=False):
-    """Traversal verification, written as it is explained. again: a node's weight is computed anew
-    from its parent after draws below it were refused. independent: refused siblings leave their
-    parent as it was.
+    """Return traversal verification, written as it is explained.
+
+    Args:
+        again: whether a node's weight is computed again from its parent after a rejection below it.
+        independent: whether rejected siblings leave their parent's distribution unchanged.
     """
 
-    def judge(proposal, target_probs, rng):
+    def verify(proposal, target_probs, rng):
         tokens = proposal.tree.tokens.tolist()
 
         def down(node, weight, first):
-            """(accepted path, token), or None where everything from here down was refused."""
-            owed = target_probs[node + 1]
+            """Return (accepted path, token), or None if everything from here down was rejected."""
+            after = target_probs[node + 1]
             for child, row in proposal.draws.get(node, ()):
                 q = proposal.probs[row]
-                below = down(child, min(1.0, weight * ratio(owed, q, tokens[child])), False)
+                below = down(child, min(1.0, weight * ratio(after, q, tokens[child])), False)
                 if below:
                     return ((child, *below[0]), below[1])
-                excess = (weight * owed - q).clamp(min=0)
+                excess = (weight * after - q).clamp(min=0)
                 mass = excess.sum().item()
                 if independent:
                     continue
-                owed = excess / mass if mass > 0 else owed
+                after = excess / mass if mass > 0 else after
                 if not again:
                     weight = mass / (mass + (1 - weight)) if mass > 0 else 0.0
-            return ((), rng.draw(owed)) if first or rng.flip(weight) else None
+            return ((), rng.draw(after)) if first or rng.flip(weight) else None
 
         path, token = down(-1, 1.0, True)
         return Verdict(path, token, "recovered", ())
 
-    return judge
+    return verify
 
 
 def draws_per_path(proposal, target_probs, rng):
-    """REST's repository above temperature 0: every path has target draws of its own, so a shared
-    node is drawn more than once; the longest path wins; behind it a token is drawn from p again.
+    """Verify as REST's repository does above temperature 0.
+
+    Every path has its own target draws, so a shared node is drawn more than once. The longest path
+    is kept, and the token after it is drawn from p again.
     """
     tokens, best = proposal.tree.tokens.tolist(), ()
     for path in proposal.tree.paths():
@@ -270,7 +282,7 @@ def draws_per_path(proposal, target_probs, rng):
 
 
 def drawn_again(proposal, target_probs, rng):
-    """One target draw a node, as it should be; but where no child has it, another one is made."""
+    """Draw one target token per node, as is right, but draw again if no child has it."""
     tokens, path = proposal.tree.tokens.tolist(), [-1]
     while children := proposal.tree.children(path[-1]):
         token = rng.draw(target_probs[path[-1] + 1])

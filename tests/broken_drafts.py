@@ -1,17 +1,17 @@
-"""Drafts and targets that are broken on purpose: never harmful, only slow; a diagnosis names each."""
+"""Drafts and targets that are broken on purpose. The text stays exact; a diagnosis names each bug."""
 
 import torch
 
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.chain import draft_chain, fit
 from specdec_lite.drafters.model import ModelSession
+from specdec_lite.drafters.parts.chain import draft_chain, fit
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 
 
 class Wrapped:
-    """A model that answers for another."""
+    """A model that passes everything on to another."""
 
     def __init__(self, model):
         self.whole = model
@@ -21,7 +21,7 @@ class Wrapped:
 
 
 class TemplateBlindDraft(Wrapped):
-    """Knows nothing once it has read the marker: its rows are uniform."""
+    """A draft whose rows are uniform once it has read the marker."""
 
     def __init__(self, model, marker):
         super().__init__(model)
@@ -36,7 +36,7 @@ class TemplateBlindDraft(Wrapped):
 
 
 class NearSightedDraft(Wrapped):
-    """Knows nothing beyond a number of positions."""
+    """A draft whose rows are uniform beyond a number of positions."""
 
     def __init__(self, model, most):
         super().__init__(model)
@@ -51,7 +51,7 @@ class NearSightedDraft(Wrapped):
 
 
 class ShiftedTarget(Wrapped):
-    """Behind the root it answers for the neighbouring token."""
+    """A target whose rows after the root belong to the neighboring token."""
 
     def score(self, tokens, cache, tree=None, *args, **kwargs):
         scores = self.whole.score(tokens, cache, tree, *args, **kwargs)
@@ -63,7 +63,7 @@ class ShiftedTarget(Wrapped):
 
 
 class OnePlaceForAllRows(Wrapped):
-    """In a batch every row is told the positions of the longest; alone it is sound."""
+    """A target that gives every row of a batch the positions of the longest row."""
 
     def __init__(self, target):
         super().__init__(target)
@@ -77,7 +77,7 @@ class SharedPositions(Wrapped):
 
 
 class StaleSession(ModelSession):
-    """Feeds only the last token after a round, and keeps what was rejected."""
+    """A session that feeds only the last token after a round and never removes rejected tokens."""
 
     def observe(self, verdict, scores):
         self.length.observe(verdict)
@@ -97,7 +97,7 @@ class StaleDrafter(ModelDrafter):
 
 
 class LostSession(ModelSession):
-    """Behind its first token it is fed another one than it drafted."""
+    """A session that, after its first token, is fed another token than it drafted."""
 
     def propose(self, context):
         self.root = len(context.tokens)
@@ -119,7 +119,7 @@ class LostBehindTheFirst(ModelDrafter):
 
 
 class ArgmaxSession(ModelSession):
-    """Proposes q's likeliest tokens at every temperature."""
+    """A session that proposes q's most likely tokens at every temperature."""
 
     def propose(self, context):
         self.root = len(context.tokens)

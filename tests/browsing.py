@@ -1,17 +1,14 @@
-"""What the tests of the published book share beside the fixtures of conftest.py: the pages, and
-what to look for on one.
-"""
+"""Helpers of the published book's tests: the list of pages, and the faults of a page."""
 
 import functools
 from pathlib import Path
 
 import pytest
 import yaml
+from browser import draw_figures
 from bs4 import BeautifulSoup
 from conftest import BOOK, ROOT
 from mounting import settle
-
-from benchmarks.browser import draw_figures
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 FIGURES = ".sdl-plot"
@@ -36,19 +33,15 @@ def parsed(path: Path) -> BeautifulSoup:
 
 
 def pages_with(selector: str) -> list:
-    """The built pages that have such an element; known when pytest collects, because the book is
-    built before.
-    """
-    found = [
+    """Return the built pages that have an element; pytest collects after the book is built."""
+    pages = [
         name for name in PAGES if (BOOK / name).exists() and parsed(BOOK / name).select(selector)
     ]
-    return found or [pytest.param(None, id=f"no page with {selector}")]
+    return pages or [pytest.param(None, id=f"no page with {selector}")]
 
 
 def scroll_through(page) -> None:
-    """Bring every figure into view, so that the lazy ones are drawn; each ends as wide as its
-    place.
-    """
+    """Scroll every figure into view, so that lazy figures are drawn, each at the width of its box."""
     draw_figures(page)
     settle(page)
     page.wait_for_function(
@@ -58,7 +51,7 @@ def scroll_through(page) -> None:
 
 
 def drawing_faults(page) -> list[str]:
-    """Figures without a drawn trace, interactives without a picture, images that did not load."""
+    """Return figures without a trace, interactives without a drawing and images that did not load."""
     return page.evaluate("""() => [
       ...[...document.querySelectorAll('.sdl-plot')]
         .filter((f) => !f.querySelector('.main-svg .trace'))
@@ -73,12 +66,12 @@ def drawing_faults(page) -> list[str]:
 
 
 def stand_still(page) -> None:
-    """Wait until nothing fades or changes its colour any more."""
+    """Wait until no animation or transition is running."""
     page.evaluate("globalThis.stillFrames = 0")
     page.wait_for_function(
         """() => {
-        // three frames: an inherited colour may begin to change only when its parent's has arrived;
-        // finished animations may stay listed
+        // three frames: an inherited color can start to change only after its parent's has changed;
+        // finished animations may stay in the list
         const moving = document.getAnimations().some((animation) => animation.playState === "running");
         return (globalThis.stillFrames = moving ? 0 : globalThis.stillFrames + 1) > 2;
     }"""
@@ -86,9 +79,7 @@ def stand_still(page) -> None:
 
 
 def unfold(page) -> None:
-    """Open all that can be opened: answers, hints, solutions, folded code, figures' data,
-    interactives' details; and wait until what fades in stands there.
-    """
+    """Open all folded parts of a page and wait until they are visible."""
     page.evaluate(
         "document.querySelectorAll('article details').forEach((fold) => { fold.open = true; })"
     )
@@ -96,8 +87,9 @@ def unfold(page) -> None:
 
 
 def figure_faults(page) -> list[str]:
-    """Figures without a number, words or a table of their numbers (their folds are open), and those
-    whose legend lies over the panel or leaves the figure.
+    """Return figures without a number, a text or a table, or with a legend outside its area.
+
+    The folded parts of the page must be open.
     """
     return page.evaluate(
         r"""() => [...document.querySelectorAll('.sdl-figure')].flatMap((figure) => {
@@ -120,11 +112,11 @@ def figure_faults(page) -> list[str]:
 
 
 def look(trace: dict) -> tuple:
-    """All by which a trace of a figure is told from another one, but for its colour."""
+    """Return everything but the color that distinguishes a trace from another one."""
     line = trace.get("line", {})
     marker = trace.get("marker", {})
     bar = trace["type"] == "bar"
-    mode = trace.get("mode") or "lines+markers"  # plotly's own, up to 20 points
+    mode = trace.get("mode") or "lines+markers"  # plotly's default for up to 20 points
     stroke = (
         (line.get("dash", "solid"), line.get("width", 2)) if "lines" in mode and not bar else None
     )
@@ -139,7 +131,7 @@ def look(trace: dict) -> tuple:
 
 
 def inks(page) -> list[str]:
-    """The colour in which each figure labels its axes."""
+    """Return the color of each figure's axis labels."""
     return page.evaluate(
         "[...document.querySelectorAll('.sdl-plot')].map((f) =>"
         " getComputedStyle(f.querySelector('.xtick text, .ytick text')).fill)"
@@ -147,7 +139,10 @@ def inks(page) -> list[str]:
 
 
 def layout_faults(page) -> list[str]:
-    """What makes the page scroll sideways: not what scrolls, or is cut, within a place of its own."""
+    """Return the elements that make the page scroll sideways.
+
+    Elements inside a box that scrolls or is clipped do not count.
+    """
     return page.evaluate("""() => {
       if (document.documentElement.scrollWidth <= innerWidth) return [];
       const isFree = (place) => !place || place === document.body
@@ -161,9 +156,7 @@ def layout_faults(page) -> list[str]:
 
 
 def unseen_focus(page, place) -> list[str]:
-    """What Tab reaches within `place` and does not outline, and the controls that it does not
-    reach.
-    """
+    """Return controls of `place` that get no outline when Tab reaches them, or that it never reaches."""
     controls = "button:enabled, input:enabled, select, textarea, summary, [tabindex='0']"
     place.locator(f"{controls} >> visible=true").first.focus()
     page.keyboard.press("Shift+Tab")
@@ -181,22 +174,27 @@ def unseen_focus(page, place) -> list[str]:
             return faults + place.evaluate(
                 """(place, controls) => [...place.querySelectorAll(controls)]
               .filter((control) => control.checkVisibility() && !place.reached.has(control))
-              .map((control) => `no Tab leads to ${control.outerHTML.slice(0, 80)}`)""",
+              .map((control) => `Tab does not reach ${control.outerHTML.slice(0, 80)}`)""",
                 controls,
             )
         faults += [] if at[0] else [f"no outline: {at[1]}"]
 
 
 def accessibility_faults(page, place: str = "page") -> list[str]:
-    """What axe-core finds, at every level. place: where, in words, for the message."""
+    """Return the violations that axe-core reports, at every level.
+
+    Args:
+        page: The page.
+        place: Name of the page in the messages.
+    """
     if not page.evaluate("'axe' in globalThis"):
         page.evaluate(AXE.read_text("utf-8"))
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [f"{place}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:200]}" for v in found]
+    faults = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{place}: {v['id']} ({v['impact']}): {v['nodes'][0]['html'][:200]}" for v in faults]
 
 
 def show(page, scheme: str) -> None:
-    """The page's light or dark mode, with the figures redrawn and colours no longer on their way."""
+    """Switch the page to the light or dark theme; wait until figures and colors have changed."""
     page.evaluate("scheme => { document.documentElement.dataset.theme = scheme; }", scheme)
     page.wait_for_function(
         "scheme => [...document.querySelectorAll('.sdl-plot')].every((place) => place.dataset.drawn"

@@ -1,11 +1,11 @@
-"""Looking at the caches of a generation: those that a model hands out, and what they hold."""
+"""The caches of a generation: those that a model creates, and their contents."""
 
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.hugging_face import HuggingFaceStorage
 
 
 class Watched(ModelDrafter):
-    """A ModelDrafter whose last session can be looked at."""
+    """A ModelDrafter that stores its last session."""
 
     def start(self, context):
         self.session = super().start(context)
@@ -13,16 +13,16 @@ class Watched(ModelDrafter):
 
 
 def watched_caches(model, monkeypatch):
-    """The list of caches that `model` hands out from now on."""
-    made, new_cache = [], model.new_cache
+    """Return a list that receives every cache that `model` creates from now on."""
+    caches, new_cache = [], model.new_cache
     monkeypatch.setattr(
-        model, "new_cache", lambda *a, **k: made.append(new_cache(*a, **k)) or made[-1]
+        model, "new_cache", lambda *a, **k: caches.append(new_cache(*a, **k)) or caches[-1]
     )
-    return made
+    return caches
 
 
 def contents(cache):
-    """Keys and values [layers, …, length, h] of the tokens a cache holds."""
+    """Return keys and values [layers, …, length, h] of the tokens in a cache."""
     if isinstance(cache.storage, HuggingFaceStorage):
         return [t[..., : cache.length, :] for pair in cache.storage.snapshot() for t in pair]
     return [

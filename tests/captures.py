@@ -1,11 +1,11 @@
-"""What stands for a captured graph on a machine without a GPU."""
+"""A stand-in for a captured graph on a machine without a GPU."""
 
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 def replayed(run):
-    """Every replay runs again and writes where the first run wrote: (replay, its static outputs)."""
+    """Return (a replay, its static outputs): every replay runs again and writes to the outputs."""
     out = tree_map_only(Tensor, Tensor.clone, run())
 
     def replay():

@@ -1,6 +1,4 @@
-"""What the tests share: where the built book stands, a server on localhost, and a browser in which
-every other host is blocked.
-"""
+"""Fixtures: the built book, a server on localhost, and a browser that reaches no other host."""
 
 import os
 import sys
@@ -11,22 +9,20 @@ from urllib.parse import quote
 import pytest
 from hypothesis import HealthCheck, settings
 
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # before torch is imported: several processes with a thread for every core wait for each other
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # set before torch is imported: several processes with one thread per core slow each other down
     os.environ["OMP_NUM_THREADS"] = "1"
 
-os.environ["SPECDEC_CHECK"] = "1"  # every row of every proposal is looked at
+os.environ["SPECDEC_CHECK"] = "1"  # check every row of every proposal
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "site")]
+import browser  # noqa: E402
 from mounting import bare_page, settle  # noqa: E402
-
-from benchmarks import browser  # noqa: E402
 
 settings.register_profile(
     "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)  # a busy machine is no failure
+)  # a slow machine is not a failure
 settings.load_profile("untimed")
 BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html")).resolve()
 
@@ -41,8 +37,9 @@ def book() -> Path:
 
 @pytest.fixture(scope="session")
 def server(book: Path) -> Iterator[str]:
-    """The built book over http, in a folder of its host as on GitHub Pages; the address ends with a
-    slash.
+    """The address of the built book over http, ending with a slash.
+
+    The book is in a folder of its host, as on GitHub Pages.
     """
     with browser.served(book.parent) as address:
         yield f"{address}{quote(book.name)}/"
@@ -50,40 +47,40 @@ def server(book: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator:
-    """Headless Chromium, one for all tests; it finds no host but this one."""
+    """Headless Chromium, shared by all tests; it reaches only localhost."""
     with browser.chromium() as opened:
         yield opened
 
 
 @pytest.fixture
 def new_page(chromium) -> Iterator[Callable]:
-    """new_page(own=(), **options of a browser context) -> an empty page of its own context.
+    """new_page(own=(), **options of a browser context) -> an empty page in a new context.
 
-    Requests to anything but `own` fail and are recorded; so are console messages of a problem,
-    error statuses and uncaught exceptions. The list is `page.problems`, and a test that leaves
-    anything in it fails.
+    `page.problems` records requests to addresses that do not begin with one of `own`, warnings and
+    errors in the console, error statuses and uncaught exceptions. A test fails if the list is not
+    empty at its end.
     """
     pages = []
 
     def new(own: tuple[str, ...] = (), **options):
         page = chromium.new_context(**options).new_page()
-        page.set_default_timeout(60_000)  # a busy machine is no fault of the page
+        page.set_default_timeout(60_000)  # a slow machine is not a fault of the page
         page.problems = []
-        found, allowed = page.problems.append, (*own, "data:", "blob:")
+        report, allowed = page.problems.append, (*own, "data:", "blob:")
         page.on(
             "request",
             lambda r: (
-                None if r.url.startswith(allowed) else found(f"request to another place: {r.url}")
+                None if r.url.startswith(allowed) else report(f"request to another place: {r.url}")
             ),
         )
         page.on(
             "console",
             lambda m: (
-                found(f"console: {m.text}") if m.type in ("error", "warning", "trace") else None
+                report(f"console: {m.text}") if m.type in ("error", "warning", "trace") else None
             ),
         )
-        page.on("pageerror", lambda error: found(f"exception: {error}"))
-        page.on("response", lambda r: found(f"{r.status}: {r.url}") if r.status >= 400 else None)
+        page.on("pageerror", lambda error: report(f"exception: {error}"))
+        page.on("response", lambda r: report(f"{r.status}: {r.url}") if r.status >= 400 else None)
         pages.append(page)
         return page
 
@@ -96,8 +93,9 @@ def new_page(chromium) -> Iterator[Callable]:
 
 @pytest.fixture
 def open_page(new_page, server: str) -> Callable:
-    """open_page(path, width=1280, scheme="light", origin=server) -> a page of the book, formulas
-    and interactives drawn.
+    """open_page(path, width=1280, scheme="light", origin=server) -> a page of the book.
+
+    Its formulas and interactives are drawn.
     """
 
     def open_(path: str, width: int = 1280, scheme: str = "light", origin: str = server):
@@ -111,9 +109,7 @@ def open_page(new_page, server: str) -> Callable:
 
 @pytest.fixture
 def mounted(new_page) -> Callable:
-    """mounted(widget, width=1280, theme="light", **options) -> a bare page with that interactive
-    alone.
-    """
+    """mounted(widget, width=1280, theme="light", **options) -> a page with only that interactive."""
 
     def mount(widget, width: int = 1280, theme: str = "light", **options):
         page = new_page(viewport={"width": width, "height": 900}, **options)
@@ -125,5 +121,5 @@ def mounted(new_page) -> Callable:
 
 
 def pytest_make_parametrize_id(config, val, argname):
-    """A function is called by its name: its address differs from process to process."""
+    """Return a function's name as its id, because its address differs between processes."""
     return getattr(val, "__name__", None) if callable(val) else None

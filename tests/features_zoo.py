@@ -1,16 +1,16 @@
-"""Blocks on a target's features, for the tests: random ones of every kind."""
+"""Random heads of every kind on a target's features, for the tests."""
 
 import torch
 
-from specdec_lite.drafters.feature_head import Eagle1Head, Eagle3Head, MtpHead
+from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, MtpHead
 
 KINDS = {"eagle1": Eagle1Head, "eagle3": Eagle3Head, "mtp": MtpHead}
 
 
 def random_head(target, kind="eagle1", ids=None, seed=0, scale=0.25):
-    """Useless drafts, but never harmful ones."""
+    """Return a head with random weights: its drafts are useless, never harmful."""
     layers = (0, 1, "final") if kind == "eagle3" else None
-    head = KINDS[kind].beside(target, ids, layers)
+    head = KINDS[kind].for_target(target, ids, layers)
     generator = torch.Generator().manual_seed(seed)
     for weight in head.parameters():
         if weight.dim() == 2:

@@ -1,4 +1,4 @@
-"""Extra heads for the tests: random ones, and ones that know a text by heart."""
+"""Extra heads for the tests: random ones, and ones trained to repeat one text."""
 
 from functools import cache
 
@@ -8,10 +8,10 @@ from models_zoo import PROMPT
 from text_laws import model_named
 
 from specdec_lite import generate
-from specdec_lite.drafters.block_head import BlockHead
-from specdec_lite.drafters.heads import Heads, HydraHeads
-from specdec_lite.drafters.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parallel import Correction
+from specdec_lite.drafters.parts.block_head import BlockHead
+from specdec_lite.drafters.parts.heads import Heads, HydraHeads
+from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parts.parallel import Correction
 
 
 def random_heads(target, count=3, seed=0, scale=0.3):
@@ -23,7 +23,7 @@ def random_heads(target, count=3, seed=0, scale=0.3):
 
 @cache
 def taught_heads(name, count=3, length=36):
-    """Heads that know two thirds of the greedy continuation of PROMPT by heart."""
+    """Return heads that predict two thirds of the greedy continuation of PROMPT exactly."""
     target = model_named(name)
     text = PROMPT + generate(target, PROMPT, max_new_tokens=length).tokens.tolist()
     known = len(PROMPT) + 2 * length // 3
@@ -45,11 +45,11 @@ def taught_heads(name, count=3, length=36):
             F.cross_entropy(logits[: known - i - 2, i], labels[i + 2 : known]) for i in range(count)
         ).backward()
         optimizer.step()
-    raise AssertionError("these heads do not learn the text by heart")
+    raise AssertionError("these heads do not learn the text")
 
 
-def drawn(module, target, scale, seed=8):
-    """The module with random matrices, in the target's dtype: useless drafts, never harmful."""
+def randomize(module, target, scale, seed=8):
+    """Return a module with random matrices, in the target's dtype: its drafts are useless."""
     generator = torch.Generator().manual_seed(seed)
     for weight in module.parameters():
         if weight.dim() == 2:
@@ -58,16 +58,18 @@ def drawn(module, target, scale, seed=8):
 
 
 def random_speculator(target, width=8, depth=3):
-    return drawn(MlpSpeculator(target.hidden_size, target.vocab_size, width, depth), target, 0.6)
+    return randomize(
+        MlpSpeculator(target.hidden_size, target.vocab_size, width, depth), target, 0.6
+    )
 
 
 def random_hydra(target, count=3):
-    return drawn(HydraHeads(target.hidden_size, count), target, 0.3)
+    return randomize(HydraHeads(target.hidden_size, count), target, 0.3)
 
 
 def random_correction(target, rank=2):
-    return drawn(Correction(target.vocab_size, rank), target, 1.0)
+    return randomize(Correction(target.vocab_size, rank), target, 1.0)
 
 
 def random_blocks(target, size=4, rank=0, **shape):
-    return drawn(BlockHead.beside(target, size, rank, **shape), target, 0.3)
+    return randomize(BlockHead.for_target(target, size, rank, **shape), target, 0.3)

@@ -1,4 +1,4 @@
-"""Formulas of the interactives' modules, computed by node."""
+"""The formulas of the interactives' modules, evaluated by node."""
 
 import json
 import shutil
@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from specdec_lite.viz.interactive import source
+from specdec_book.viz.interactive import source
 
 ROOT = Path(__file__).parents[1]
 
 
 def evaluate(module: str, calls: list[dict]) -> list:
-    """The results of a module's own formulas, computed by node."""
+    """Return the results of a module's formulas, evaluated by node.
+
+    Args:
+        module: Name of the interactive's module.
+        calls: {"name", "args"} each; "presets" returns the module's presets.
+    """
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""A tiny model of letters and its tokenizer, for interactives that show text."""
+"""A tiny model of letters and its tokenizer, for tests of interactives that show text."""
 
 import torch
 
@@ -7,7 +7,7 @@ from specdec_lite.engine.transformer import Transformer, TransformerConfig
 
 
 class Letters:
-    """A tokenizer of one character a token, over 24 letters."""
+    """A tokenizer with one character per token, over 24 letters."""
 
     def encode(self, text):
         return [ord(letter) % 24 for letter in text]
@@ -17,6 +17,7 @@ class Letters:
 
 
 def tiny(seed: int, noise: float = 0.0) -> CausalLM:
+    """Return a model of two layers with random weights, plus normal noise times `noise`."""
     torch.manual_seed(seed)
     model = Transformer(TransformerConfig(24, 32, 48, 2, 2, 2, 16, max_positions=512)).double()
     with torch.no_grad():

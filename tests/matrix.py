@@ -1,8 +1,7 @@
-"""What is promised, as tables: which architectures, rules and drafters are lossless, and what is
-refused.
+"""Tables of what is promised: which architectures, rules and drafters are lossless, and refusals.
 
-`python tests/matrix.py` runs the checks and writes results/matrix.json; the book's appendix shows
-that file, and test_matrix.py and test_architectures.py hold every entry of it against a fresh run.
+`python tests/matrix.py` runs the checks and writes results/matrix.json. The book's appendix shows
+that file; test_matrix.py and test_architectures.py compare every entry with a fresh run.
 """
 
 import argparse
@@ -17,8 +16,10 @@ from models_zoo import PROMPT, hugging_face, native
 from registry import DRAFTERS, NATIVE_ONLY, RULES
 from text_laws import TINY, distance, exact_text_law, own_text_law, random_law
 
-from specdec_lite import CausalLM, acceptance as a, generate, results
-from specdec_lite.acceptance import block_law, joint_law
+from specdec_book import recordings
+from specdec_lite import CausalLM, acceptance as a, generate
+from specdec_lite.acceptance import block_distribution, joint_distribution
+from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling
 
 EXACT = 1e-12
@@ -36,11 +37,11 @@ SAMPLINGS = {
 
 @cache
 def recorded() -> dict:
-    found = results.load("matrix")
+    found = recordings.load("matrix")
     return {"versions": found.versions, **found.data}
 
 
-# Rules: exact laws --------------------------------------------------------------------------------
+# Rules: exact distributions --------------------------------------------------------------------------------
 
 
 def adjusted(law, sampling: Sampling):
@@ -48,25 +49,29 @@ def adjusted(law, sampling: Sampling):
 
 
 def total_variation(rule, propose, gamma: int, sampling: Sampling) -> float | None:
-    """The largest distance, over four pairs of laws, from the target's law of γ + 1 tokens; None
-    where the rule refuses to judge.
+    """Return the largest distance from the target's distribution of γ + 1 tokens.
+
+    It is taken over four pairs of distributions; None if the rule rejects soft rows.
     """
     worst = 0.0
     for seed, zeros in ((0, False), (1, False), (2, True), (3, True)):
         target, draft = (adjusted(random_law(seed + shift, 3, zeros), sampling) for shift in (0, 9))
         try:
-            emitted = block_law(target, draft, rule, gamma, propose).completed(target, gamma + 1)
+            emitted = block_distribution(target, draft, rule, gamma, propose).completed(
+                target, gamma + 1
+            )
         except ValueError as refusal:
             if rule is a.exact_match and "one-hot" in str(refusal):
                 return None
             raise
-        worst = max(worst, (emitted - joint_law(target, gamma + 1)).abs().sum().item() / 2)
+        worst = max(worst, (emitted - joint_distribution(target, gamma + 1)).abs().sum().item() / 2)
     return worst
 
 
 def law_of_rule(name: str, way: str) -> dict:
-    """One row of the table of rules: the distance under every sampling, 0 where it is below 1e-12,
-    None where refused.
+    """Return one row of the table of rules: the distance under every sampling.
+
+    A distance below 1e-12 is shown as 0; None means that the rule rejects the sampling.
     """
     rule, ways = RULES[name]
     apart = {
@@ -83,7 +88,7 @@ def law_of_rule(name: str, way: str) -> dict:
     }
 
 
-# Drafters: exact laws of real rounds --------------------------------------------------------------
+# Drafters: exact distributions of real rounds --------------------------------------------------------------
 
 JUDGES = (
     "speculative_sampling",
@@ -95,14 +100,15 @@ JUDGES = (
 
 
 def judges(name: str) -> tuple[str, ...]:
-    """The rules that may judge a drafter: the last two take no tree, or only some."""
+    """Return the rules that a drafter is tested with: the last two do not take every tree."""
     return JUDGES[:3] if "tree" in name else JUDGES
 
 
 def law_of_drafter(name: str, judge: str) -> dict:
-    """One row of the table of drafters, under one rule: greedy texts equal to the target's own, and
-    the exact law of real rounds: of three tokens, or of two where trees are drawn, since every draw
-    multiplies the outcomes.
+    """Return one row of the table of drafters, under one rule.
+
+    It states whether greedy texts equal the target's own, and the exact distance of real rounds: of
+    three tokens, or of two if trees are drawn, since every draw multiplies the outcomes.
     """
     rule = RULES[judge][0]
     targets = [native()]
@@ -172,7 +178,7 @@ REFUSALS = {
 
 
 def refusal(name: str) -> dict:
-    """One row of the table of refusals: what is asked for, and the error that answers it."""
+    """Return one row of the table of refusals: the request, and the error that it raises."""
     try:
         REFUSALS[name]()
     except (ValueError, TypeError) as error:
@@ -199,12 +205,12 @@ def main() -> None:
         "Which architectures, acceptance rules and drafters are lossless, by running them; and what"
         " is refused"
     )
-    stamp = results.stamp(what, "python tests/matrix.py")
+    stamp = stamps.stamp(what, "python tests/matrix.py")
     before = {} if set(parts) == set(PARTS) else recorded()
     if before and before["versions"] != stamp["versions"]:
         parser.error(f"recorded with {before['versions']}: renew everything")
     data = {part: make() if part in parts else before[part] for part, make in PARTS.items()}
-    print("wrote", results.save(RESULTS, stamp, data))
+    print("wrote", stamps.save(RESULTS, stamp, data))
 
 
 if __name__ == "__main__":

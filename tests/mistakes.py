@@ -8,8 +8,7 @@ import random
 
 import numpy as np
 
-from specdec_lite import roofline, theory
-from specdec_lite.exercises import (
+from specdec_book.exercises import (
     blockwise,
     claims,
     decoding,
@@ -30,6 +29,7 @@ from specdec_lite.exercises import (
     training,
     trees,
 )
+from specdec_lite import roofline, theory
 
 # Checks that no chapter asks for yet, with the library's own answers.
 LIBRARYS = {
@@ -50,7 +50,7 @@ def one_round(tokens, p, q, uniforms, last, recover):
 
 
 def unstopped(tokens, p, q, uniforms, last, bonus):
-    """A round that goes on after a rejection; bonus: it adds one at its end, all kept or not."""
+    """A round that continues after a rejection; bonus: it adds one at its end, all kept or not."""
     p, q, out, whole = np.array(p), np.array(q), [], True
     for i, (x, u) in enumerate(zip(tokens, uniforms)):
         if u >= p[i, x] / q[i, x]:

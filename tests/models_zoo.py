@@ -1,7 +1,6 @@
-"""Tiny random models for the tests: native shapes, and one configuration for every Hugging Face
-family.
+"""Tiny random models for the tests: native ones, and one of every Hugging Face family.
 
-Weights are drawn wide enough that greedy text is varied, so that a test on argmax can fail.
+The weights have a spread wide enough for varied greedy text, so that a test of argmax can fail.
 """
 
 import copy
@@ -11,7 +10,7 @@ import torch
 import transformers
 
 from specdec_lite import CausalLM, load_pair
-from specdec_lite.drafters.grow import grow as grow_levels, likeliest, without_replacement
+from specdec_lite.drafters.parts.expansion import expand_tree, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
@@ -34,6 +33,17 @@ COMMON = dict(
     eos_token_id=2,
     initializer_range=0.3,
     tie_word_embeddings=False,
+)
+NATIVE = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=32,
+    intermediate_size=48,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_size=8,
+    tied=False,
+    max_positions=512,
 )
 GPT = dict(n_embd=32, n_layer=2, n_head=4, n_positions=512)
 LATENT = dict(
@@ -113,7 +123,7 @@ STATEFUL = {
 
 
 def build(family: str, options: dict, seed: int = 0):
-    """A Hugging Face model of `family` with random weights in float32."""
+    """Return a Hugging Face model of a family, with random weights in float32."""
     config_name, model_name = CLASSES.get(family, (f"{family}Config", f"{family}ForCausalLM"))
     config = getattr(transformers, config_name)(**COMMON | options)
     config._experts_implementation = "eager"  # the grouped kernels know no float64
@@ -123,35 +133,29 @@ def build(family: str, options: dict, seed: int = 0):
 
 @lru_cache
 def hugging_face(family: str) -> CausalLM:
-    """A wrapped float64 model of the family; shared, since its state is in caches."""
+    """Return a wrapped float64 model of a family; tests share it, because state is in caches."""
     return CausalLM(build(family, FAMILIES[family]).double())
 
 
 @lru_cache
 def shipped():
-    """The shipped pair in float32 on the CPU; shared."""
+    """Return the shipped pair in float32 on the CPU; tests share it."""
     return load_pair(device="cpu", dtype="float32")
 
 
 def native(
     seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.35, **shape
 ) -> CausalLM:
-    """One of our own transformers with random weights."""
-    shape = (
-        dict(
-            vocab_size=VOCABULARY,
-            hidden_size=32,
-            intermediate_size=48,
-            num_layers=2,
-            num_heads=4,
-            num_kv_heads=2,
-            head_size=8,
-            tied=False,
-            max_positions=512,
-        )
-        | shape
-    )
-    model, generator = Transformer(TransformerConfig(**shape)), torch.Generator().manual_seed(seed)
+    """Return one of our own transformers with random weights.
+
+    Args:
+        seed: of the weights.
+        dtype: of the weights.
+        scale: standard deviation of the matrices.
+        shape: options of `TransformerConfig` that differ from the usual ones.
+    """
+    config = TransformerConfig(**NATIVE | shape)
+    model, generator = Transformer(config), torch.Generator().manual_seed(seed)
     for weight in model.parameters():
         if weight.dim() == 2:
             torch.nn.init.normal_(weight, std=scale, generator=generator)
@@ -159,8 +163,12 @@ def native(
 
 
 def perturbed(model: CausalLM, noise: float = 0.1, seed: int = 1) -> CausalLM:
-    """A draft that often agrees: the same model with every matrix disturbed by `noise` of its own
-    spread.
+    """Return a draft model that often agrees with a native model.
+
+    Args:
+        model: the native model.
+        noise: standard deviation of the noise, relative to that of each matrix.
+        seed: of the noise.
     """
     other, generator = copy.deepcopy(model.model), torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -176,7 +184,7 @@ def perturbed(model: CausalLM, noise: float = 0.1, seed: int = 1) -> CausalLM:
 
 @torch.inference_mode()
 def logits_of(model: CausalLM, tokens: list[int]) -> torch.Tensor:
-    """[n, V]: one pass over the whole text by the bare module, no cache and no mask of ours."""
+    """Return [n, V] of one pass over the whole text by the bare module, without our cache or mask."""
     ids = torch.tensor([tokens])
     return (
         model.model(ids)[0]
@@ -186,7 +194,7 @@ def logits_of(model: CausalLM, tokens: list[int]) -> torch.Tensor:
 
 
 class Wrapped(Drafter):
-    """A drafter around another one."""
+    """A drafter that wraps another one."""
 
     def __init__(self, inner: Drafter):
         self.inner = inner
@@ -198,20 +206,23 @@ class Wrapped(Drafter):
     def check(self, target, positions):
         self.inner.check(target, positions)
 
-    def shape(self):
-        return self.inner.shape()
+    def limits(self):
+        return self.inner.limits()
 
 
 class TreeDrafter(Drafter, Session):
-    """A drafter of trees without a cache of its own: `grow` of broken.py on the law that `model`
-    gives after the text.
+    """A drafter of trees without a cache: it runs `model` on the whole text for every node.
 
-    At temperature 0 the law is the one at temperature 1, so that the likeliest tokens can be chosen
-    from it.
+    At temperature 0 it uses the distribution at temperature 1, to choose the likeliest tokens.
+
+    Args:
+        model: the draft model.
+        expand: (distribution of a prefix, levels, rng) → Proposal, as `grow` of broken.py returns.
+        depth: levels of the tree.
     """
 
-    def __init__(self, model, grown, depth):
-        self.model, self.grown, self.depth = model, grown, depth
+    def __init__(self, model, expand, depth):
+        self.model, self.expand, self.depth = model, expand, depth
 
     def start(self, context):
         return self
@@ -219,18 +230,18 @@ class TreeDrafter(Drafter, Session):
     def propose(self, context):
         sampling = Sampling() if context.sampling.greedy else context.sampling
         text = context.tokens.tolist()
-        law = lambda prefix: sampling(logits_of(self.model, [*text, *prefix])[-1])
-        return (
-            self.grown(law, min(self.depth, context.wanted - 1), context.rng)
-            if context.wanted > 1
-            else NOTHING
-        )
+        distribution = lambda prefix: sampling(logits_of(self.model, [*text, *prefix])[-1])
+        levels = min(self.depth, context.wanted - 1)
+        return self.expand(distribution, levels, context.rng) if levels else NOTHING
 
 
 class GrownDrafter(Drafter):
-    """A draft model that grows a tree level by level over nodes that stay in its cache.
+    """A draft model that expands a tree level by level over nodes that stay in its cache.
 
-    children(logits [V], context) → [(token, row)], as for `drafters.grow`.
+    Args:
+        model: the draft model.
+        children: (logits [V], context) → [(token, row)], as in `drafters.parts.expansion`.
+        levels: of the tree.
     """
 
     def __init__(self, model, children, levels=2):
@@ -244,7 +255,7 @@ class GrownDrafter(Drafter):
 
 
 class GrownSession(Session):
-    """The cache holds the committed text but its last token or two, as a chain's does."""
+    """The session: its cache holds the committed text except the last one or two tokens."""
 
     def __init__(self, drafter, context):
         self.drafter, self.root = drafter, len(context.tokens)
@@ -256,7 +267,7 @@ class GrownSession(Session):
         self.root = len(context.tokens)
         score, children = self.drafter.model.score, self.drafter.children
 
-        def born(tree, nodes):
+        def expand(tree, nodes):
             self.passes += 1
             if nodes == [-1]:
                 fed = context.tokens[self.cache.length :]
@@ -266,7 +277,7 @@ class GrownSession(Session):
                 rows = score(tree.tokens[nodes], self.cache, tree, cached=stored).logits[0]
             return [children(row, context) for row in rows]
 
-        return grow_levels(context, born, self.drafter.levels)
+        return expand_tree(context, expand, self.drafter.levels)
 
     def observe(self, verdict, scores):
         stored = self.cache.length - self.root
@@ -279,10 +290,11 @@ class GrownSession(Session):
 
 
 def two_likeliest(logits, context):
+    """Return the two likeliest tokens, chosen."""
     return likeliest(logits, 2)
 
 
 def two_drawn(logits, context):
-    """Without replacement; when greedy, at temperature 1 all the same."""
+    """Return two tokens drawn without replacement; at temperature 1 if decoding is greedy."""
     sampling = Sampling() if context.sampling.greedy else context.sampling
     return without_replacement(sampling(logits), 2, context.rng)

@@ -1,6 +1,4 @@
-"""Pages for the fixtures of conftest.py: one interactive alone, outside any built book, and when a
-page of the book is ready.
-"""
+"""Pages for the fixtures of conftest.py: one interactive alone, outside any built book."""
 
 import json
 
@@ -23,8 +21,13 @@ interactive.render({{ model, el: document.getElementById("place") }});
 
 
 def bare_page(widget, theme: str) -> str:
-    """HTML that draws one interactive with its state; its model is `window.model`, the keys it let
-    through are `window.heard`.
+    """Return HTML that draws one interactive with its state.
+
+    The model is `window.model`; keys that leave the interactive are listed in `window.heard`.
+
+    Args:
+        widget: An `Interactive`.
+        theme: "light" or "dark".
     """
     return PAGE.format(
         theme=theme,
@@ -36,21 +39,22 @@ def bare_page(widget, theme: str) -> str:
 
 
 def settle(page) -> None:
-    """Until every interactive is drawn."""
+    """Wait until every interactive is drawn."""
     page.wait_for_function(
         "[...document.querySelectorAll('.sdl-interactive')].every((place) => place.dataset.mounted)"
     )
 
 
-def says(page, where: str, words: str):
+def says(page, selector: str, words: str) -> None:
+    """Wait until the element's text contains these words."""
     page.wait_for_function(
-        "([where, words]) => document.querySelector(where).textContent.includes(words)",
-        arg=[where, words],
+        "([selector, words]) => document.querySelector(selector).textContent.includes(words)",
+        arg=[selector, words],
     )
 
 
 def outside_the_frame(page, setting: dict) -> list[str]:
-    """The drawing's parts that leave the interactive to the side, once its model has this setting."""
+    """Return the parts of a drawing that leave the interactive sideways at a setting of its model."""
     page.evaluate("(s) => Object.entries(s).forEach(([n, v]) => model.set(n, v))", setting)
     return page.evaluate(
         """() => {

@@ -1,9 +1,8 @@
-"""Mutation testing: change the algorithm in small ways, one at a time, and print the changes that
-its tests do not notice.
+"""Mutation testing: print the small changes of the algorithm that its tests do not notice.
 
-`python tests/mutate.py` works in a copy of the checkout (by default a temporary folder), never in
-it, and writes results/mutation.json. Not every survivor is a gap: some say the same in other words.
-Messages of errors are not changed: the tests of bad input look at their sense, not at every letter.
+`python tests/mutate.py` works in a copy of the checkout (by default in a temporary folder) and
+writes results/mutation.json. Not every survivor is a gap: some are equivalent to the original.
+Error messages are not changed, since the tests of bad input do not compare them letter by letter.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("acceptance", "tree", "sampling")
-TESTS = ("acceptance/test_acceptance.py", "acceptance/test_laws.py", "test_tree.py")
+TESTS = ("acceptance/test_acceptance.py", "acceptance/test_distributions.py", "test_tree.py")
 TESTS += ("test_sampling.py", "test_proposal.py")
 PARTS = ("specdec_lite", "tests", "results", "benchmarks", "README.md")
 SETTINGS = {
@@ -44,7 +43,7 @@ OUTCOMES = {0: "survived", 33: "untested", 24: "timed out", 36: "timed out", -24
 
 
 def undecorated(source: str) -> str:
-    """The source with `name = decorator(name)` for decorators of rules, which mutmut passes over."""
+    """Return the source with `name = decorator(name)` for decorated rules, which mutmut skips."""
     lines = source.splitlines(keepends=True)
     for node in reversed(ast.parse(source).body):
         if isinstance(node, ast.FunctionDef) and len(node.decorator_list) == 1:
@@ -54,8 +53,8 @@ def undecorated(source: str) -> str:
     return "".join(lines)
 
 
-def copied(folder: Path) -> None:
-    """The parts of the checkout that the tests need, and mutmut's settings."""
+def copy_checkout(folder: Path) -> None:
+    """Copy the parts of the checkout that the tests need, and write mutmut's settings."""
     ignore = shutil.ignore_patterns("__pycache__", "model*.safetensors")
     for name in PARTS:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -69,6 +68,7 @@ def copied(folder: Path) -> None:
 
 
 def mutmut(folder: Path, *args: str) -> str:
+    """Run mutmut in a folder and return its output."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": ""}
     command = [sys.executable, "-m", "mutmut", "run", *args]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -76,14 +76,14 @@ def mutmut(folder: Path, *args: str) -> str:
 
 
 def codes(folder: Path) -> dict[str, int | None]:
-    """Every mutant and its exit code, None where it has not run."""
+    """Return every mutant's exit code; None if it has not run."""
     metas = (folder / "mutants").rglob("*.meta")
     records = (json.loads(meta.read_text()) for meta in metas)
     return {name: code for record in records for name, code in record["exit_code_by_key"].items()}
 
 
 def functions(folder: Path) -> dict[str, list[str]]:
-    """The lines of every version of every function, mutants included, by mutmut's name for it."""
+    """Return the lines of every version of every function, by mutmut's name for it."""
     versions = {}
     for file in (folder / "mutants" / "specdec_lite").rglob("*.py"):
         source = file.read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def functions(folder: Path) -> dict[str, list[str]]:
 
 
 def change(versions: dict[str, list[str]], name: str) -> str:
-    """The lines of a mutant that differ, as `- old + new`."""
+    """Return the lines of a mutant that differ, as `- old + new`."""
     old = versions[name.rsplit("__mutmut_", 1)[0] + "__mutmut_orig"]
     lines = list(difflib.unified_diff(old, versions[name], n=0, lineterm=""))[2:]
     return " ".join(f"{line[0]} {line[1:].strip()}" for line in lines if line[0] in "+-")
@@ -107,7 +107,7 @@ def change(versions: dict[str, list[str]], name: str) -> str:
 def record(folder: Path, names: list[str], command: str) -> None:
     """Print the survivors, and write the counts of each module."""
     sys.path.insert(0, str(ROOT))
-    from specdec_lite.measure import results
+    from specdec_lite.measure import stamps
 
     ran = codes(folder)
     outcomes = {name: OUTCOMES.get(ran[name], "killed") for name in names if ran[name] is not None}
@@ -129,23 +129,25 @@ def record(folder: Path, names: list[str], command: str) -> None:
         print(survivor["name"], survivor["change"], sep="\n    ")
     what = f"Mutation testing of {', '.join(MODULES[:-1])} and {MODULES[-1]}"
     path = ROOT / "results" / "mutation.json"
-    print("wrote", results.save(path, results.stamp(what, command), data))
+    print("wrote", stamps.save(path, stamps.stamp(what, command), data))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--sample", type=int, help="so many changes, drawn by the seed; default all"
+        "--sample", type=int, help="number of changes, drawn by the seed; default all"
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--children", type=int, default=os.cpu_count() or 1, help="changes at once")
+    parser.add_argument(
+        "--children", type=int, default=os.cpu_count() or 1, help="changes to test in parallel"
+    )
     parser.add_argument(
         "--folder", type=Path, help="an empty one to work in; default a temporary one"
     )
     args = parser.parse_args()
     folder = args.folder or Path(tempfile.mkdtemp(prefix="specdec-mutation-"))
-    copied(folder)
-    output = mutmut(folder, "--max-children", "1", "no_such_mutant")  # makes the mutants
+    copy_checkout(folder)
+    output = mutmut(folder, "--max-children", "1", "no_such_mutant")  # creates the mutants
     if not (folder / "mutants" / "mutmut-stats.json").exists():
         sys.exit(f"the tests fail on the unchanged library:\n{output[-3000:]}")
     names = sorted(codes(folder))

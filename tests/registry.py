@@ -1,5 +1,6 @@
-"""What the invariants run over: one line for every drafter and every rule. A new method enters
-here, and nowhere else.
+"""List every drafter and every rule for the invariants, one entry each.
+
+A new method needs an entry here. Its row on the scoreboard is in `benchmarks.methods`.
 """
 
 from functools import cache
@@ -21,49 +22,13 @@ from models_zoo import (
     two_likeliest,
 )
 
-from specdec_lite import acceptance as a, generate
+from specdec_lite import acceptance as a, drafters as d, generate
 from specdec_lite.acceptance import draw_chain
-from specdec_lite.drafters import (
-    BlockDiffusionDrafter,
-    BlockwiseDrafter,
-    CascadeDrafter,
-    CoupledDrafter,
-    EagleDrafter,
-    EarlyExitDrafter,
-    Growth,
-    HashPoolDrafter,
-    HydraDrafter,
-    JacobiDrafter,
-    LayerSkipDrafter,
-    LookaheadDrafter,
-    MarkovDrafter,
-    MedusaDrafter,
-    MergedDrafter,
-    MlpSpeculatorDrafter,
-    ModelDrafter,
-    MtpDrafter,
-    NgramDrafter,
-    NgramModel,
-    OnlineDrafter,
-    PardDrafter,
-    PassDrafter,
-    PromptLookupDrafter,
-    QuantisedDrafter,
-    RelayDrafter,
-    RestDrafter,
-    SequoiaDrafter,
-    ShapedDrafter,
-    SparseCacheDrafter,
-    SpecExecDrafter,
-    SuffixDrafter,
-    TemperedDrafter,
-    TokenRecyclingDrafter,
-)
-from specdec_lite.drafters.chunks import Chunks
-from specdec_lite.drafters.grow import drawn_then_chosen, with_replacement
-from specdec_lite.drafters.heads import ExitHead, Heads
-from specdec_lite.drafters.indexes import Counts
-from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
+from specdec_lite.drafters.parts.chunks import Chunks
+from specdec_lite.drafters.parts.expansion import drawn_then_chosen, with_replacement
+from specdec_lite.drafters.parts.heads import ExitHead, Heads
+from specdec_lite.drafters.parts.indexes import Counts
+from specdec_lite.drafters.parts.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
 from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
@@ -74,7 +39,7 @@ from specdec_lite.tree import TokenTree
 
 
 def heads(target: CausalLM, count: int = 3) -> Heads:
-    """Extra heads with random weights: useless drafts, but never harmful ones."""
+    """Return extra heads with random weights: useless drafts that do no harm."""
     made, generator = Heads(target.hidden_size, count), torch.Generator().manual_seed(5)
     torch.nn.init.normal_(made.down, std=0.3, generator=generator)
     torch.nn.init.normal_(made.up, std=0.3, generator=generator)
@@ -82,12 +47,12 @@ def heads(target: CausalLM, count: int = 3) -> Heads:
 
 
 def some(target: CausalLM) -> torch.Tensor:
-    """A reduced vocabulary: two thirds of the target's tokens."""
+    """Return a draft vocabulary: two thirds of the target's tokens."""
     return torch.tensor([token for token in range(target.vocab_size) if token % 3])
 
 
 def exit_head(target: CausalLM, layers: int = 1) -> ExitHead:
-    """An adapter with random weights."""
+    """Return an adapter with random weights."""
     made, generator = ExitHead(target.hidden_size, layers), torch.Generator().manual_seed(6)
     torch.nn.init.normal_(made.up, std=0.3, generator=generator)
     torch.nn.init.normal_(made.down, std=0.1, generator=generator)
@@ -95,42 +60,42 @@ def exit_head(target: CausalLM, layers: int = 1) -> ExitHead:
 
 
 def lookahead(target: CausalLM, count: int = 2) -> LookaheadRows:
-    """Look-ahead rows with random numbers."""
+    """Return random look-ahead embeddings."""
     made, generator = LookaheadRows(target.hidden_size, count), torch.Generator().manual_seed(7)
     torch.nn.init.normal_(made.rows, std=0.3, generator=generator)
     return made.requires_grad_(False)
 
 
 @cache
-def known_text(target: CausalLM) -> list[int]:
-    """What the target writes greedily after the tests' prompt, every fifth token another one."""
+def perturbed_text(target: CausalLM) -> list[int]:
+    """Return the prompt and the target's greedy text, with every fifth token changed."""
     prompt = [token % target.vocab_size for token in PROMPT]
     most = min(40, target.max_positions - len(prompt))
     text = [*prompt, *generate(target, prompt, max_new_tokens=most).tokens.tolist()]
     return [(t + (i % 5 == 0)) % target.vocab_size for i, t in enumerate(text)]
 
 
-def trigram(target: CausalLM) -> NgramModel:
-    """Counts of that text, asked as a model is."""
-    return NgramModel(Counts(known_text(target), target.vocab_size, 3), target.device)
+def trigram(target: CausalLM) -> d.NgramModel:
+    """Return a trigram model of that text."""
+    return d.NgramModel(Counts(perturbed_text(target), target.vocab_size, 3), target.device)
 
 
-def taught(drafter: Drafter, target: CausalLM) -> Drafter:
-    """A drafter whose memory holds that text."""
-    drafter.learn(known_text(target))
+def with_memory(drafter: Drafter, target: CausalLM) -> Drafter:
+    """Return a drafter that has learned that text."""
+    drafter.learn(perturbed_text(target))
     return drafter
 
 
-def schooled(drafter: OnlineDrafter, target: CausalLM) -> Drafter:
-    """A drafter that has learnt from a generation of its own."""
+def after_learning(drafter: d.OnlineDrafter, target: CausalLM) -> Drafter:
+    """Return a drafter that has learned from one of its own generations."""
     prompt = [token % target.vocab_size for token in PROMPT]
     most = min(24, target.max_positions - len(prompt))
     drafter.learn([*prompt, *generate(target, prompt, drafter, most).tokens.tolist()])
     return drafter
 
 
-def printed() -> type:
-    """The drafter that CONTRIBUTING.md shows, as it stands there."""
+def contributed_drafter() -> type:
+    """Return the drafter class printed in CONTRIBUTING.md."""
     text = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
     code = text.split("## Add a method")[1].split("```python\n")[1].split("```")[0]
     scope: dict = {}
@@ -138,138 +103,142 @@ def printed() -> type:
     return scope["EchoDrafter"]
 
 
-# Drafters: name → a drafter for a target, of depth 2 or 3. Each is a class of
+# Drafters: name → a function from the target to a drafter of depth 2 or 3. Each is a class of
 # specdec_lite.drafters, or a tree that one could draft.
 DRAFTERS = {
-    "draft model": lambda target: ModelDrafter(perturbed(target), 3),
-    "the target as its own draft": lambda target: ModelDrafter(target, 3),
-    "blockwise heads, drawn": lambda target: BlockwiseDrafter(target, heads(target), 4),
-    "blockwise heads, chosen": lambda target: BlockwiseDrafter(
+    "draft model": lambda target: d.ModelDrafter(perturbed(target), 3),
+    "the target as its own draft": lambda target: d.ModelDrafter(target, 3),
+    "blockwise heads, drawn": lambda target: d.BlockwiseDrafter(target, heads(target), 4),
+    "blockwise heads, chosen": lambda target: d.BlockwiseDrafter(
         target, heads(target), 3, draft_temperature=0.0
     ),
-    "Medusa heads, a sparse tree": lambda target: MedusaDrafter(
+    "Medusa heads, a sparse tree": lambda target: d.MedusaDrafter(
         target, heads(target, 2), TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1])
     ),
-    "draft model that stops when unsure": lambda target: ModelDrafter(
+    "draft model that stops when unsure": lambda target: d.ModelDrafter(
         perturbed(target), Confidence(3, 0.6)
     ),
-    "draft model of changing length": lambda target: ModelDrafter(
+    "draft model of changing length": lambda target: d.ModelDrafter(
         perturbed(target), Heuristic(3, first=1)
     ),
-    "draft model that has learnt online": lambda target: schooled(
-        OnlineDrafter(perturbed(target, 0.3), 3, every=1, learning_rate=1e-3), target
+    "draft model that has learnt online": lambda target: after_learning(
+        d.OnlineDrafter(perturbed(target, 0.3), 3, every=1, learning_rate=1e-3), target
     ),
-    "prompt lookup": lambda target: PromptLookupDrafter(3),
-    "prompt lookup, the earliest place": lambda target: PromptLookupDrafter(
+    "prompt lookup": lambda target: d.PromptLookupDrafter(3),
+    "prompt lookup, the earliest place": lambda target: d.PromptLookupDrafter(
         Heuristic(3, first=1), 2, latest=False
     ),
-    "prompt lookup in a reference": lambda target: PromptLookupDrafter(
-        3, references=[known_text(target), [0, 1, 0]]
+    "prompt lookup in a reference": lambda target: d.ReferenceLookupDrafter(
+        [perturbed_text(target), [0, 1, 0]], 3
     ),
-    "n-gram model, drawn": lambda target: NgramDrafter.from_text(
-        known_text(target), target.vocab_size, gamma=2
+    "n-gram model, drawn": lambda target: d.NgramDrafter.from_text(
+        perturbed_text(target), target.vocab_size, gamma=2
     ),
-    "n-gram model, chosen": lambda target: NgramDrafter.from_text(
-        known_text(target), target.vocab_size, 2, 3, draft_temperature=0.0
+    "n-gram model, chosen": lambda target: d.NgramDrafter.from_text(
+        perturbed_text(target), target.vocab_size, 2, 3, draft_temperature=0.0
     ),
-    "suffix decoding": lambda target: SuffixDrafter(3),
-    "suffix decoding with a memory, a tree": lambda target: taught(
-        SuffixDrafter(6, factor=3.0, width=2), target
+    "suffix decoding": lambda target: d.SuffixDrafter(3),
+    "suffix decoding with a memory, a tree": lambda target: with_memory(
+        d.SuffixDrafter(6, factor=3.0, width=2), target
     ),
-    "REST, a tree": lambda target: RestDrafter.from_text(
-        known_text(target), 6, levels=3, min_ngram=1
+    "REST, a tree": lambda target: d.RestDrafter.from_text(
+        perturbed_text(target), 6, levels=3, min_ngram=1
     ),
-    "REST, a chain": lambda target: RestDrafter.from_text(
-        known_text(target), 3, min_ngram=1, width=1
+    "REST, a chain": lambda target: d.RestDrafter.from_text(
+        perturbed_text(target), 3, min_ngram=1, width=1
     ),
-    "token recycling, a tree": lambda target: TokenRecyclingDrafter(target, 6),
-    "token recycling with a memory, a tree": lambda target: taught(
-        TokenRecyclingDrafter(target, shape=TokenTree([0, 1, 0], [-1, -1, 0])), target
+    "token recycling, a tree": lambda target: d.TokenRecyclingDrafter(target, 6),
+    "token recycling with a memory, a tree": lambda target: with_memory(
+        d.TokenRecyclingDrafter(target, shape=TokenTree([0, 1, 0], [-1, -1, 0])), target
     ),
-    "a hash pool": lambda target: HashPoolDrafter(3, 1, 64),
-    "a hash pool with a memory": lambda target: taught(HashPoolDrafter(3, 2, 8), target),
-    "a cascade over prompt lookup": lambda target: CascadeDrafter(
-        perturbed(target), PromptLookupDrafter(2, 2), 3
+    "a hash pool": lambda target: d.HashPoolDrafter(3, 1, 64),
+    "a hash pool with a memory": lambda target: with_memory(d.HashPoolDrafter(3, 2, 8), target),
+    "a cascade over prompt lookup": lambda target: d.CascadeDrafter(
+        perturbed(target), d.PromptLookupDrafter(2, 2), 3
     ),
-    "a cascade over suffix decoding": lambda target: CascadeDrafter(
-        perturbed(target), SuffixDrafter(3), 3
+    "a cascade over suffix decoding": lambda target: d.CascadeDrafter(
+        perturbed(target), d.SuffixDrafter(3), 3
     ),
-    "draft model that stops at high entropy": lambda target: ModelDrafter(
+    "draft model that stops at high entropy": lambda target: d.ModelDrafter(
         perturbed(target), Entropy(3, 0.9)
     ),
-    "draft model of the length that pays best": lambda target: ModelDrafter(
+    "draft model of the length that pays best": lambda target: d.ModelDrafter(
         perturbed(target), Optimal(3, 0.3, 0.5)
     ),
-    "draft model that stops when probably refused": lambda target: ModelDrafter(
+    "draft model that stops when probably refused": lambda target: d.ModelDrafter(
         perturbed(target), Predicted(3, (0.5, 0.5, -0.3, 0.4))
     ),
-    "Jacobi iteration": lambda target: JacobiDrafter(3),
-    "Lookahead, a tree": lambda target: LookaheadDrafter(2, 3, 2),
-    "Lookahead, a tree with the prompt's n-grams": lambda target: LookaheadDrafter(
+    "Jacobi iteration": lambda target: d.JacobiDrafter(3),
+    "Lookahead, a tree": lambda target: d.LookaheadDrafter(2, 3, 2),
+    "Lookahead, a tree with the prompt's n-grams": lambda target: d.LookaheadDrafter(
         2, 2, 2, from_prompt=True
     ),
-    "a draft model, then a smaller one": lambda target: RelayDrafter(
-        [(ModelDrafter(perturbed(target), 1), 1), (ModelDrafter(perturbed(target, 0.3), 2), 2)]
+    "a draft model, then a smaller one": lambda target: d.RelayDrafter(
+        [(d.ModelDrafter(perturbed(target), 1), 1), (d.ModelDrafter(perturbed(target, 0.3), 2), 2)]
     ),
-    "draft model of another temperature": lambda target: TemperedDrafter(
-        ModelDrafter(perturbed(target), 2), 0.6
+    "draft model of another temperature": lambda target: d.TemperedDrafter(
+        d.ModelDrafter(perturbed(target), 2), 0.6
     ),
-    "draft model that chooses while the target draws": lambda target: TemperedDrafter(
-        ModelDrafter(perturbed(target), 3)
+    "draft model that chooses while the target draws": lambda target: d.TemperedDrafter(
+        d.ModelDrafter(perturbed(target), 3)
     ),
-    "draft model with the target's noise": lambda target: CoupledDrafter(
-        ModelDrafter(perturbed(target), 3)
+    "draft model with the target's noise": lambda target: d.CoupledDrafter(
+        d.ModelDrafter(perturbed(target), 3)
     ),
-    "the drafter of CONTRIBUTING.md": lambda target: printed()(3),
-    "a wrapped drafter": lambda target: Wrapped(ModelDrafter(perturbed(target), 2)),
-    "a cascade": lambda target: CascadeDrafter(
-        perturbed(target), ModelDrafter(perturbed(target, 0.25, seed=4), 2), 3
+    "the drafter of CONTRIBUTING.md": lambda target: contributed_drafter()(3),
+    "a wrapped drafter": lambda target: Wrapped(d.ModelDrafter(perturbed(target), 2)),
+    "a cascade": lambda target: d.CascadeDrafter(
+        perturbed(target), d.ModelDrafter(perturbed(target, 0.25, seed=4), 2), 3
     ),
-    "a cascade of cascades": lambda target: CascadeDrafter(
+    "a cascade of cascades": lambda target: d.CascadeDrafter(
         perturbed(target),
-        CascadeDrafter(perturbed(target, 0.2, seed=4), ModelDrafter(perturbed(target, 0.3), 1), 2),
+        d.CascadeDrafter(
+            perturbed(target, 0.2, seed=4), d.ModelDrafter(perturbed(target, 0.3), 1), 2
+        ),
         3,
     ),
-    "a cascade of four levels: draft, trigram, lookup": lambda target: CascadeDrafter(
-        perturbed(target), CascadeDrafter(trigram(target), PromptLookupDrafter(2, 2), 2), 3
+    "a cascade of four levels: draft, trigram, lookup": lambda target: d.CascadeDrafter(
+        perturbed(target), d.CascadeDrafter(trigram(target), d.PromptLookupDrafter(2, 2), 2), 3
     ),
-    "a cascade over heads": lambda target: CascadeDrafter(
-        middle := perturbed(target), BlockwiseDrafter(middle, heads(middle), 3), 3
+    "a cascade over heads": lambda target: d.CascadeDrafter(
+        middle := perturbed(target), d.BlockwiseDrafter(middle, heads(middle), 3), 3
     ),
-    "EAGLE, a chain": lambda target: EagleDrafter(target, random_head(target), 3),
-    "EAGLE, a tree of ranks, two thirds of the tokens": lambda target: EagleDrafter(
+    "EAGLE, a chain": lambda target: d.EagleDrafter(target, random_head(target), 3),
+    "EAGLE, a tree of ranks, two thirds of the tokens": lambda target: d.EagleDrafter(
         target,
         random_head(target, ids=some(target)),
         TokenTree([0, 1, 0, 2, 0], [-1, -1, 0, -1, 1]),
     ),
-    "EAGLE-2, a tree": lambda target: EagleDrafter(target, random_head(target), Growth(2, 3, 5)),
-    "EAGLE-3, a tree": lambda target: EagleDrafter(
-        target, random_head(target, "eagle3"), Growth(2, 3, 5)
+    "EAGLE-2, a tree": lambda target: d.EagleDrafter(
+        target, random_head(target), d.ConfidenceTree(2, 3, 5)
     ),
-    "multi-token prediction": lambda target: MtpDrafter(target, random_head(target, "mtp"), 3),
-    "Hydra's heads": lambda target: HydraDrafter(target, random_hydra(target)),
-    "the MLP speculator": lambda target: MlpSpeculatorDrafter(target, random_speculator(target)),
-    "PARD": lambda target: PardDrafter(perturbed(target), 3),
-    "block diffusion": lambda target: BlockDiffusionDrafter(target, random_blocks(target)),
-    "block diffusion with a Markov correction": lambda target: BlockDiffusionDrafter(
+    "EAGLE-3, a tree": lambda target: d.EagleDrafter(
+        target, random_head(target, "eagle3"), d.ConfidenceTree(2, 3, 5)
+    ),
+    "multi-token prediction": lambda target: d.MtpDrafter(target, random_head(target, "mtp"), 3),
+    "Hydra's heads": lambda target: d.HydraDrafter(target, random_hydra(target)),
+    "the MLP speculator": lambda target: d.MlpSpeculatorDrafter(target, random_speculator(target)),
+    "PARD": lambda target: d.PardDrafter(perturbed(target), 3),
+    "block diffusion": lambda target: d.BlockDiffusionDrafter(target, random_blocks(target)),
+    "block diffusion with a Markov correction": lambda target: d.BlockDiffusionDrafter(
         target, random_blocks(target, rank=2), 2
     ),
-    "extra heads with a Markov correction": lambda target: MarkovDrafter(
+    "extra heads with a Markov correction": lambda target: d.MarkovDrafter(
         target, heads(target), random_correction(target), 3
     ),
-    "early exit": lambda target: EarlyExitDrafter(target, 1, 3, reuse=False),
-    "early exit whose layers are not run again": lambda target: EarlyExitDrafter(target, 1, 3),
-    "early exit with an adapter": lambda target: EarlyExitDrafter(
+    "early exit": lambda target: d.EarlyExitDrafter(target, 1, 3, reuse=False),
+    "early exit whose layers are not run again": lambda target: d.EarlyExitDrafter(target, 1, 3),
+    "early exit with an adapter": lambda target: d.EarlyExitDrafter(
         target, 1, 3, adapter=exit_head(target)
     ),
-    "the target without some sublayers": lambda target: LayerSkipDrafter(
+    "the target without some sublayers": lambda target: d.LayerSkipDrafter(
         target, [(0, "mlp"), (1, "attention")], 3
     ),
-    "the target in 8 bits": lambda target: QuantisedDrafter(target, 8, 3),
-    "the target in 3 bits": lambda target: QuantisedDrafter(target, 3, 3),
-    "look-ahead rows": lambda target: PassDrafter(target, lookahead(target)),
-    "the target on sinks and a window": lambda target: SparseCacheDrafter(target, 1, 3, 3),
-    "the target on chunks that its query asks for": lambda target: SparseCacheDrafter(
+    "the target in 8 bits": lambda target: d.QuantisedDrafter(target, 8, 3),
+    "the target in 3 bits": lambda target: d.QuantisedDrafter(target, 3, 3),
+    "look-ahead rows": lambda target: d.PassDrafter(target, lookahead(target)),
+    "the target on sinks and a window": lambda target: d.SparseCacheDrafter(target, 1, 3, 3),
+    "the target on chunks that its query asks for": lambda target: d.SparseCacheDrafter(
         target, 1, 2, 3, Chunks([0, 1], 2, 2)
     ),
     "a tree grown over cached nodes, chosen": lambda target: GrownDrafter(
@@ -278,25 +247,25 @@ DRAFTERS = {
     "a tree drawn level by level over cached nodes": lambda target: GrownDrafter(
         perturbed(target), two_drawn
     ),
-    "a tree drawn by two drafts, merged": lambda target: MergedDrafter(
-        [ModelDrafter(perturbed(target), 2), ModelDrafter(perturbed(target, seed=3), 2)]
+    "a tree drawn by two drafts, merged": lambda target: d.MergedDrafter(
+        [d.ModelDrafter(perturbed(target), 2), d.ModelDrafter(perturbed(target, seed=3), 2)]
     ),
-    "a tree drawn by a draft, merged with heads": lambda target: MergedDrafter(
+    "a tree drawn by a draft, merged with heads": lambda target: d.MergedDrafter(
         [
-            MedusaDrafter(target, heads(target, 2), TokenTree([0, 0], [-1, 0])),
-            ModelDrafter(perturbed(target), Heuristic(2, first=1)),
+            d.MedusaDrafter(target, heads(target, 2), TokenTree([0, 0], [-1, 0])),
+            d.ModelDrafter(perturbed(target), Heuristic(2, first=1)),
         ]
     ),
-    "a tree drawn in Sequoia's shape": lambda target: SequoiaDrafter(
+    "a tree drawn in Sequoia's shape": lambda target: d.SequoiaDrafter(
         perturbed(target), 3, rates=(0.6, 0.3)
     ),
-    "a tree drawn in a given shape, independently": lambda target: ShapedDrafter(
+    "a tree drawn in a given shape, independently": lambda target: d.FixedTreeDrafter(
         perturbed(target), TokenTree([0, 1, 0], [-1, -1, 0]), with_replacement
     ),
-    "a tree drawn in a given shape, then chosen": lambda target: ShapedDrafter(
+    "a tree drawn in a given shape, then chosen": lambda target: d.FixedTreeDrafter(
         perturbed(target), TokenTree([0, 1, 0], [-1, -1, 1]), drawn_then_chosen
     ),
-    "SpecExec's tree": lambda target: SpecExecDrafter(perturbed(target), 4, width=2, depth=3),
+    "SpecExec's tree": lambda target: d.SpecExecDrafter(perturbed(target), 4, width=2, depth=3),
     "a tree of chosen tokens": lambda target: TreeDrafter(
         perturbed(target), grow(broken.chosen(2)), 2
     ),
@@ -324,8 +293,8 @@ NATIVE_ONLY = {
     "the target on chunks that its query asks for",
 }
 
-# Drafters that send their chance ahead as uniforms, so no law of theirs can be enumerated; each is
-# a drafter above, draw by draw (test_on_device).
+# Drafters that draw uniforms in advance, so their distributions cannot be enumerated. Each equals a
+# drafter above, draw by draw (test_on_device).
 SEEDED_DRAFTERS = {
     "draft model, its tokens left on the device": lambda target: DeviceDrafter(
         perturbed(target), 3
@@ -335,7 +304,7 @@ SEEDED_DRAFTERS = {
     ),
 }
 
-# Ways to draft, for exact laws: name → (propose, γ).
+# Ways to draft, for exact distributions: name → (propose, γ).
 CHAINS = {"chain, drawn": (draw_chain, 2), "chain, chosen": (grow(broken.chosen(1)), 2)}
 TREES = {
     "tree, chosen": (grow(broken.chosen(2)), 1),
@@ -347,7 +316,7 @@ TREES = {
 INDEPENDENT = {
     name: way for name, way in TREES.items() if "with replacement" in name or "merged" in name
 }
-# Rules: each with the ways of drafting that it judges.
+# Rules, each with the ways of drafting that it verifies.
 RULES = {
     rule.name: (rule, ways)
     for rule, ways in (

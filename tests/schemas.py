@@ -1,17 +1,24 @@
-"""What each kind of recording holds: the fields that chapters, pages and tests read."""
+"""Schemas of the recordings: the fields that chapters, pages and tests read from each kind."""
 
 
 def fields(numbers="", **kinds):
-    """An object that has all of these; numbers: names, as in a named tuple."""
+    """Return the schema of an object with required fields.
+
+    Args:
+        numbers: names of numeric fields, separated by spaces.
+        **kinds: schemas of all other fields by name.
+    """
     kinds = dict.fromkeys(numbers.split(), NUMBER) | kinds
     return {"type": "object", "properties": kinds, "required": [*kinds]}
 
 
 def rows(of, least=1):
+    """Return the schema of a list with at least `least` items of one schema."""
     return {"type": "array", "items": of, "minItems": least}
 
 
 def each(of):
+    """Return the schema of a non-empty object whose values have one schema."""
     return {"type": "object", "additionalProperties": of, "minProperties": 1}
 
 

@@ -1,4 +1,4 @@
-"""The exercises as they stand in the chapters: each with its check, the reader's stub, and the
+"""The exercises of the chapters: each with its check, the reader's stub, and the
 solution behind the fold.
 """
 
@@ -87,7 +87,7 @@ def defined(source: str, name: str, scope: dict) -> Callable:
 
 @functools.cache
 def exercises() -> tuple[Exercise, ...]:
-    """Every exercise of every chapter; the solutions stand in the exercises' order."""
+    """Every exercise of every chapter; the solutions are in the order of the exercises."""
     found = []
     for path in CHAPTERS:
         cells, scope = json.loads(path.read_text("utf-8"))["cells"], names_of(code_of(path))

@@ -1,6 +1,4 @@
-"""The loop: what is asked is checked, every kept token is counted once, and the law of the text is
-the target's.
-"""
+"""The loop: arguments are checked, every token is counted once, the distribution is the target's."""
 
 import copy
 import math
@@ -13,8 +11,9 @@ import torch
 from heads_zoo import random_heads
 from models_zoo import PROMPT, Wrapped, hugging_face, native, perturbed
 from scipy import stats
+from transformers import BatchEncoding
 
-from specdec_lite import CausalLM, generate, stream
+from specdec_lite import CausalLM, generate, generate_batch, stream
 from specdec_lite.acceptance import (
     block_verification,
     exact_match,
@@ -56,7 +55,7 @@ FIRSTS = [i for i, token in enumerate(GREEDY) if token not in GREEDY[:i]]
 
 @pytest.mark.parametrize("draft", [TARGET, DRAFT], ids=["perfect draft", "erring draft"])
 @pytest.mark.parametrize("gamma", [3, 5])
-def test_a_stop_token_at_any_place_of_a_block_ends_the_text_there(gamma, draft):
+def test_a_stop_token_at_any_position_of_a_block_ends_the_text_there(gamma, draft):
     places = set()
     for last in FIRSTS:
         steps = list(
@@ -148,7 +147,7 @@ def test_short_prompts_are_continued_as_the_bare_model_would(length):
 
 
 def test_token_0_stops_a_text_like_any_other_token():
-    """The same model with 0 and another token exchanged by name, which then writes 0."""
+    """Return the model with token 0 and another token exchanged, so that it writes 0."""
     other = next(token for token in GREEDY[4:] if token not in GREEDY[:4])
     rename = lambda ids: [{0: other, other: 0}.get(token, token) for token in ids]
     renamed = CausalLM(copy.deepcopy(TARGET.model))
@@ -182,8 +181,8 @@ def test_without_settings_64_tokens_are_decoded_greedily():
     )
 
 
-def test_a_generation_reserves_its_cache_once_and_asks_for_few_rows_of_logits(monkeypatch):
-    """Room for all that will be committed and for a draft on top; of the prompt the last row alone."""
+def test_a_generation_reserves_its_cache_once_and_needs_few_rows(monkeypatch):
+    """Reserve room for the whole text and one draft; of the prompt compute the last row only."""
     made, rows, new_cache = [], [], TARGET.new_cache
     monkeypatch.setattr(
         TARGET, "new_cache", lambda **options: made.append(new_cache(**options)) or made[-1]
@@ -275,7 +274,7 @@ def test_interleaved_streams_do_not_disturb_each_other():
     assert together == alone
 
 
-def test_one_model_may_be_target_and_drafter_and_an_abandoned_run_harms_nobody():
+def test_one_model_may_be_target_and_drafter_and_a_run_may_be_abandoned():
     running = stream(TARGET, PROMPT, ModelDrafter(TARGET, 4), 24, temperature=1.0, seed=0)
     next(running)
     assert text(drafter=ModelDrafter(TARGET, 4)) == GREEDY
@@ -317,10 +316,8 @@ def test_recorded_uniforms_replay_the_run():
         assert seeded.tokens.tolist() == [t for s in steps for t in s.tokens]
 
 
-def test_the_recorded_round_can_be_judged_by_hand():
-    """Leviathan's algorithm written out again from the paper, under the same uniforms: the same
-    tokens.
-    """
+def test_the_recorded_round_can_be_verified_by_hand():
+    """Write out Leviathan's algorithm from the paper: equal uniforms give equal rounds."""
     recording = RecordingRng(4)
     step = next(stream(TARGET, PROMPT, ModelDrafter(DRAFT, 3), 20, temperature=1.0, rng=recording))
     uniforms, sampling = list(recording.uniforms), Sampling(1.0)
@@ -395,7 +392,7 @@ def test_steps_record_p_and_q_of_every_drafted_token():
     assert set(greedy.q) == {1.0} and set(greedy.p) <= {0.0, 1.0}
 
 
-# The law, statistically ---------------------------------------------------------------------------
+# The distribution, statistically ---------------------------------------------------------------------------
 
 SMALL = native(
     seed=2, vocab_size=5, hidden_size=16, num_heads=2, num_kv_heads=1, num_layers=1, scale=0.5
@@ -406,8 +403,9 @@ SMALL_DRAFT = native(
 
 
 def p_value(rule, seed, count=400, temperature=0.8, top_p=0.95):
-    """Chi-square of the first two tokens of `count` runs against the target's exact law; cells
-    below 5 expected are pooled.
+    """Return the chi-square p-value of the first two tokens of `count` runs.
+
+    The target's exact distribution is expected; cells below 5 expected are pooled.
     """
     sampling = Sampling(temperature, None, top_p)
     law = lambda ids: sampling(SMALL.model(torch.tensor([ids]))[0, -1])
@@ -435,7 +433,7 @@ def p_value(rule, seed, count=400, temperature=0.8, top_p=0.95):
 @pytest.mark.parametrize(
     "rule", [None, block_verification], ids=["speculative sampling", "block verification"]
 )
-def test_two_token_texts_follow_the_targets_law(rule):
+def test_two_token_texts_follow_the_targets_distribution(rule):
     """False-alarm rate: under 1e-4 on the first seed, and a rerun on a fresh one must fail too:
     under 1e-8 in all.
     """
@@ -459,19 +457,25 @@ BAD = [
     (dict(prompt_ids=3), ValueError, r"prompt_ids has shape \(\)"),
     (dict(prompt_ids="text"), TypeError, "prompt_ids is a str: must be one row of token ids"),
     (dict(prompt_ids=None), TypeError, "prompt_ids is a NoneType: must be"),
-    (dict(prompt_ids={"input_ids": [1]}), TypeError, "prompt_ids is a dict: must be"),
     (
         dict(prompt_ids=[1.0, 2.0]),
         TypeError,
         "prompt_ids has dtype torch.float32: must be whole numbers",
     ),
     (dict(prompt_ids=[True]), TypeError, "prompt_ids has dtype torch.bool"),
-    (dict(prompt_ids=[1, 48]), ValueError, "prompt_ids holds 48: .* 0 … 47"),
-    (dict(prompt_ids=[-1]), ValueError, "prompt_ids holds -1: .* 0 … 47"),
-    (dict(stop_token_ids=(48,)), ValueError, "stop_token_ids holds 48: .* 0 … 47"),
-    (dict(stop_token_ids=3), TypeError, "stop_token_ids=3: must be"),
+    (dict(prompt_ids=[1, 48]), ValueError, "prompt_ids contains 48: .* 0 … 47"),
+    (dict(prompt_ids=[-1]), ValueError, "prompt_ids contains -1: .* 0 … 47"),
+    (dict(stop_token_ids=(48,)), ValueError, "stop_token_ids contains 48: .* 0 … 47"),
+    (dict(prompt_ids={"ids": [1]}), TypeError, "prompt_ids has the keys"),
+    (
+        dict(prompt_ids={"input_ids": [1, 2], "attention_mask": [0, 1]}),
+        ValueError,
+        "prompt_ids has an attention_mask with 0",
+    ),
+    (dict(prompt_ids={"input_ids": [[1], [2]]}), ValueError, "prompt_ids has shape"),
+    (dict(stop_token_ids=48), ValueError, "stop_token_ids contains 48"),
+    (dict(stop_token_ids=1.5), TypeError, "stop_token_ids=1.5: must be"),
     (dict(stop_token_ids="eos"), TypeError, "stop_token_ids is a str: must be"),
-    (dict(stop_token_ids=None), TypeError, "stop_token_ids is a NoneType: must be"),
     (dict(stop_token_ids=[1.5]), TypeError, r"stop_token_ids=\[1.5\]: must be"),
     (dict(max_new_tokens=0), ValueError, "max_new_tokens=0: must be a whole number ≥ 1"),
     (dict(max_new_tokens=2.5), ValueError, "max_new_tokens=2.5: must be"),
@@ -487,7 +491,7 @@ BAD = [
     (dict(drafter=DRAFT), TypeError, "drafter is a CausalLM: must be None or a drafter"),
     (dict(drafter=ModelDrafter), TypeError, "drafter is a type: must be"),
     (dict(rule="exact"), TypeError, "rule='exact': must be"),
-    (dict(rule=typical), TypeError, "a rule with settings is made by calling it, as in typical"),
+    (dict(rule=typical), TypeError, "call a rule that has settings, as in typical"),
     (
         dict(rule=exact_match, temperature=1.0),
         ValueError,
@@ -497,13 +501,13 @@ BAD = [
     (
         dict(prompt_ids=np.array([1, 200], dtype=np.uint8)),
         ValueError,
-        "prompt_ids holds 200: token ids must be in 0 … 47",
+        "prompt_ids contains 200: token ids must be in 0 … 47",
     ),
 ]
 
 
 def misplaced(model):
-    """A model that says it is elsewhere."""
+    """A model that reports another device."""
     model.device = torch.device("meta")
     return model
 
@@ -528,7 +532,7 @@ def misplaced_heads():
 
 
 class Sees(Wrapped):
-    """A drafter that asks for one hidden state."""
+    """A drafter that needs one hidden state."""
 
     def __init__(self, layer):
         super().__init__(ModelDrafter(DRAFT))
@@ -566,7 +570,7 @@ def test_ids_of_any_whole_dtype_are_taken(dtype):
     )
 
 
-def test_an_rng_that_is_none_is_refused_before_any_model_runs(monkeypatch):
+def test_an_object_that_is_not_an_rng_is_refused_before_any_model_runs(monkeypatch):
     monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
     with pytest.raises(TypeError, match="rng is a Generator: must have `flip` and `draw`"):
         stream(TARGET, PROMPT, rng=torch.Generator(), temperature=1.0)
@@ -583,7 +587,7 @@ def test_outputs_and_proposals_can_be_compared_and_stored_by_identity():
 
 
 class Scripted(Drafter, Session):
-    """A drafter that proposes the same thing every round."""
+    """A drafter that makes the same proposal in every round."""
 
     def __init__(self, proposal):
         self.proposal = proposal
@@ -608,14 +612,14 @@ FAULTS = [
         Proposal(
             TokenTree.chain([1]), torch.full((1, 48), 4 / 47).index_fill(1, torch.tensor([0]), -3.0)
         ),
-        "probs hold -3.0: probabilities must be",
+        "probs contain -3.0: probabilities must be",
     ),
     (Proposal(TokenTree.chain([48]), candidates=frozenset()), "proposed token 48"),
 ]
 
 
 def test_a_draft_deeper_than_wanted_is_cut_and_its_rows_with_it():
-    """The last rounds of every drafter that does not look at `wanted`."""
+    """The last rounds of a drafter that ignores `wanted` propose more than can be used."""
     chain = Proposal(TokenTree.chain([1, 2, 3, 4]), torch.full((4, 48), 1 / 48))
     cut = chain.trimmed(2)
     assert cut.tree == TokenTree.chain([1, 2]) and cut.probs.shape == (2, 48)
@@ -657,7 +661,7 @@ def test_rows_that_are_no_distributions_are_looked_for_only_when_asked(monkeypat
 
 
 def test_what_a_session_hears_can_be_learnt_from():
-    """Scores are inference tensors; `detached` gives ordinary ones."""
+    """Scores are inference tensors; `detached` returns ordinary ones."""
     heard = []
 
     class Hears(Scripted):
@@ -674,15 +678,58 @@ def test_what_a_session_hears_can_be_learnt_from():
 
 
 @pytest.mark.parametrize("proposal, message", FAULTS)
-def test_a_faulty_draft_is_refused_before_the_target_judges_it(proposal, message):
+def test_a_faulty_draft_is_refused_before_the_target_verifies_it(proposal, message):
     with pytest.raises(ValueError, match=message):
         generate(TARGET, PROMPT, Scripted(proposal), max_new_tokens=4, temperature=1.0)
+
+
+def test_a_prompt_may_be_a_tokenizers_encoding():
+    for ids in (torch.tensor([PROMPT]), [list(PROMPT)], list(PROMPT)):
+        mask = torch.ones_like(torch.as_tensor(ids))
+        for encoding in ({"input_ids": ids}, BatchEncoding({"input_ids": ids})):
+            assert generate(TARGET, encoding, max_new_tokens=24).tokens.tolist() == GREEDY
+        encoding = BatchEncoding({"input_ids": ids, "attention_mask": mask})
+        assert generate(TARGET, encoding, max_new_tokens=24).tokens.tolist() == GREEDY
+
+
+def test_an_output_prints_as_one_short_line():
+    plain, drafted = (
+        generate(TARGET, PROMPT, drafter, 24) for drafter in (None, ModelDrafter(TARGET, 2))
+    )
+    assert repr(plain) == ("Output(24 tokens in 24 target passes)")
+    assert repr(drafted) == ("Output(24 tokens in 8 target passes, acceptance rate 1.00)")
+
+
+def test_stop_tokens_are_taken_as_tokenizers_and_configurations_have_them():
+    stop = GREEDY[5]
+    expected = text(stop_token_ids=(stop,))
+    assert len(expected) < len(GREEDY)
+    for stops in (stop, [stop], {stop}, torch.tensor([stop]), torch.tensor(stop)):
+        assert text(stop_token_ids=stops) == expected
+    assert text(stop_token_ids=None) == GREEDY
+
+
+@pytest.mark.parametrize("length", [0, 1], ids=["emptied", "one token left"])
+def test_a_drafter_that_cuts_the_targets_cache_is_named(length):
+    class Cutting(Session):
+        def propose(self, context):
+            context.cache.crop(length)
+            return NOTHING
+
+    class CuttingDrafter(Drafter):
+        def start(self, context):
+            return Cutting()
+
+    with pytest.raises(ValueError, match="Cutting changed the target's cache: it has [01] tokens"):
+        generate(native(), PROMPT, CuttingDrafter(), 8)
+    with pytest.raises(ValueError, match="Cutting changed the target's cache"):
+        generate_batch(native(), [PROMPT, PROMPT[:3]], CuttingDrafter(), 8)
 
 
 @pytest.mark.parametrize(
     "proposal", [None, [1, 2], TokenTree.chain([1])], ids=["None", "list", "tree"]
 )
-def test_what_is_no_proposal_is_refused(proposal):
+def test_an_object_that_is_not_a_proposal_is_refused(proposal):
     with pytest.raises(
         TypeError, match=f"the drafter proposed a {type(proposal).__name__}: must be a Proposal"
     ):
@@ -726,7 +773,7 @@ def test_merged_draws_count_as_often_as_they_were_made():
     assert (step.accepted, step.tested, step.drafted) == (0, 3, 3)
 
 
-def test_of_merged_draws_the_first_ones_row_is_told():
+def test_a_node_reports_the_row_of_its_first_draw():
     rows = torch.tensor([[0.1, 0.9, 0.0], [0.3, 0.3, 0.4]])
     merged = Proposal(TokenTree.chain([1]), rows, nodes=[0, 0])
     p, q = node_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2))

@@ -1,8 +1,7 @@
-"""The invariants that every drafter keeps: those of the registry, one line each, over several kinds
-of target.
+"""The invariants that every drafter of the registry keeps, over several kinds of target.
 
-The exact law of each is in test_matrix.py. What a class promises of its own is in its own test
-file.
+The exact distribution of each drafter's text is in test_matrix.py. What only one class promises is
+in the test file of that class.
 """
 
 import pytest

@@ -17,7 +17,7 @@ MEGABYTE = 1 << 20
 
 
 def tensor_bytes() -> int:
-    """Bytes of all tensor storages that Python can reach, each counted once."""
+    """Return the bytes of all tensor storages that Python can reach, each counted once."""
     gc.collect()
     storages = {
         t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
@@ -33,7 +33,7 @@ def resident() -> int:
 
 
 def cache_bytes(model, length: int) -> int:
-    """Keys and values of `length` tokens."""
+    """Return the bytes of keys and values of `length` tokens."""
     config = model.model.config
     return (
         2
@@ -46,9 +46,7 @@ def cache_bytes(model, length: int) -> int:
 
 
 def warmed(tokens, **shape):
-    """A model whose tables (the causal mask of at most 64 MiB, the rotary angles) are already as
-    large as `tokens` need.
-    """
+    """Return a model whose tables (causal mask, rotary angles) already have their final size."""
     model = native(dtype=torch.float32, max_positions=8192, **shape)
     cache = model.new_cache()
     for count in (
@@ -60,9 +58,7 @@ def warmed(tokens, **shape):
 
 
 def grown(tokens, drafter_of, **options):
-    """Reachable tensor bytes and resident bytes after a quarter and at the end of one long
-    generation.
-    """
+    """Return reachable and resident bytes after a quarter and at the end of one long generation."""
     target = warmed(tokens)
     running = stream(target, PROMPT, drafter_of(warmed(tokens, seed=1)), tokens, **options)
     count = 0
@@ -78,9 +74,7 @@ def grown(tokens, drafter_of, **options):
 @pytest.mark.parametrize("tokens", [512, pytest.param(4096, marks=pytest.mark.matrix)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
-    """Both caches are reserved at the start; from a quarter of the text on only the committed
-    tokens themselves may grow.
-    """
+    """Both caches are reserved at the start, so memory grows with the committed text only."""
     drafter_of = lambda draft: ModelDrafter(draft, 4)
     (early, resident_early), (late, resident_late), target = grown(
         tokens, drafter_of, temperature=temperature, seed=0
@@ -91,7 +85,7 @@ def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
 
 
 def test_keeping_every_pass_would_be_seen():
-    """The same measure on a decoder that holds on to the scores of every round."""
+    """A decoder that keeps the scores of every round must fail the same measure."""
     held = []
 
     class Hoarder(ModelDrafter):
@@ -111,9 +105,7 @@ def test_keeping_every_pass_would_be_seen():
 
 
 def left_behind(model, drafter, count):
-    """Growth of objects, tensor bytes and resident memory over `count` short generations, after a
-    warm-up.
-    """
+    """Return the growth of objects, tensor bytes and resident memory over short generations."""
 
     def run(number):
         for seed in range(number):
@@ -128,14 +120,14 @@ def left_behind(model, drafter, count):
 
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.matrix)])
-def test_many_short_texts_leave_nothing_behind(name, count):
-    """Trees of new shapes stay in a bounded cache of shapes, at most a few objects each."""
+def test_many_short_texts_leak_no_memory(name, count):
+    """Trees of new shapes stay in a bounded cache, with a few objects each."""
     model = native(dtype=torch.float32)
     tensors, objects, memory = left_behind(model, DRAFTERS[name](model), count)
     assert tensors < 64 * 1024 and objects < 3000 and memory < 24 * MEGABYTE
 
 
-def test_many_short_texts_of_a_hugging_face_model_leave_nothing_behind():
+def test_many_short_texts_of_a_hugging_face_model_leak_no_memory():
     model = hugging_face("Llama")
     tensors, objects, memory = left_behind(model, ModelDrafter(perturbed(model), 3), 16)
     assert tensors == 0 and objects < 200 and memory < 24 * MEGABYTE

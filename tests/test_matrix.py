@@ -33,7 +33,7 @@ def test_the_tables_have_a_row_for_everything_there_is():
 
 
 def test_every_public_rule_and_drafter_is_registered():
-    """A factory of rules is registered by a rule it makes: their names begin alike."""
+    """A factory of rules is registered by a rule that it makes: their names begin alike."""
     public = {name for name in acceptance.__all__ if hasattr(getattr(acceptance, name), "lossless")}
     made = {
         "k_seq",
@@ -71,7 +71,7 @@ def test_a_rule_does_what_the_table_says(name):
     assert rule.lossless or max(lossy) > 0.1, "a rule that is tagged lossy must be seen to be"
 
 
-def test_every_rule_that_is_lossless_at_every_temperature_judges_the_drafters():
+def test_drafters_run_under_every_rule_that_is_lossless_everywhere():
     left_out = {name for name, (rule, _) in RULES.items() if rule.lossless} - set(JUDGES)
     assert left_out == {
         "exact_match",

@@ -17,7 +17,7 @@ from specdec_lite.tree import TokenTree
 
 
 class Given:
-    """Uniforms that are given; what the recovered or bonus token is drawn from is kept."""
+    """An rng with given uniforms; it records what the next token is drawn from."""
 
     def __init__(self, uniforms):
         self.left, self.drawn_from = list(uniforms), None
@@ -37,7 +37,7 @@ def ours(tokens, q, p, uniforms):
 
 
 def theirs(tokens, q, p, uniforms):
-    """transformers' own function with its uniforms given and its draw watched."""
+    """Run transformers' own function with given uniforms and record its draw."""
     drawn_from = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -70,7 +70,7 @@ def laws(seed, count, vocabulary, sampling):
     ),
 )
 @settings(max_examples=80, deadline=None)
-def test_under_the_same_uniforms_both_accept_as_many_and_draw_from_the_same_law(
+def test_equal_uniforms_give_equal_acceptance_and_equal_residuals(
     seed, gamma, vocabulary, sampling
 ):
     p, q = laws(seed, gamma + 1, vocabulary, sampling), laws(seed + 1, gamma, vocabulary, sampling)
@@ -94,7 +94,7 @@ def test_difference_one_a_uniform_of_exactly_zero():
 
 
 def test_difference_two_a_zero_residual():
-    """p a rounding below q everywhere: a rejection is possible, and nothing is left to draw from."""
+    """If p is below q everywhere by rounding, a rejection is possible and leaves no residual."""
     q = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
     p = torch.cat((q * (1 - 1e-15), q))
     assert p[0, 0] < q[0, 0]

@@ -36,14 +36,12 @@ def last_row(model, tokens):
 
 
 def doubled(model):
-    """The same weights in float64."""
+    """Return the model with its weights in float64."""
     return CausalLM(copy.deepcopy(model.model).double())
 
 
 def departures(target, exact, drafter, prompts, count=24):
-    """(gap in float64, measured rounding) wherever speculative greedy text first leaves the plain
-    one. exact: the target in float64.
-    """
+    """Return (gap in float64, rounding) where speculative greedy text first leaves the plain text."""
     found = []
     for prompt in prompts:
         plain, other = (generate(target, prompt, d, count).tokens.tolist() for d in (None, drafter))
@@ -72,10 +70,8 @@ def test_text_departs_from_the_greedy_one_at_rounding_ties_only(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_position_bug_is_told_from_a_rounding_tie(dtype, monkeypatch):
-    """Every block of several tokens fed one position too far on: the same check must find gaps that
-    no rounding explains.
-    """
+def test_a_position_bug_is_distinguished_from_a_rounding_tie(dtype, monkeypatch):
+    """Feed every block one position too far on: the check must find gaps that rounding cannot explain."""
     target, draft = native(dtype=DTYPES[dtype]), native(dtype=DTYPES[dtype])
     forward, exact = target.model.forward, doubled(target)
 
@@ -91,9 +87,7 @@ def test_a_position_bug_is_told_from_a_rounding_tie(dtype, monkeypatch):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_perfect_draft_in_every_dtype(dtype):
-    """In half precision a block of four and four single steps round differently, so a draft that
-    equals the target is refused now and then.
-    """
+    """Half precision rounds a block of four and four single steps differently, so texts may differ."""
     target = native(dtype=DTYPES[dtype])
     out = generate(target, PROMPT, ModelDrafter(target, 4), 120, temperature=1.0, seed=0)
     assert out.stats.acceptance_rate > 0.97 and (

@@ -36,7 +36,7 @@ model = cache(native)
 
 @cache
 def draft(kind, vocabulary):
-    """One that often agrees, or one that seldom does, its vocabulary padded."""
+    """Return a draft that often agrees, or one that seldom does and has a padded vocabulary."""
     return (
         perturbed(model(vocab_size=vocabulary))
         if kind == "close"
@@ -45,9 +45,7 @@ def draft(kind, vocabulary):
 
 
 class Grown(Drafter, Session):
-    """A drafter that chooses one and the same tree in every round, cut to the levels that may be
-    drafted.
-    """
+    """A drafter that chooses the same tree in every round, cut to the levels that can be used."""
 
     def __init__(self, tree):
         self.tree = tree
@@ -65,7 +63,7 @@ class Grown(Drafter, Session):
 
 
 class Replay(SeededRng):
-    """Chance that was recorded."""
+    """An rng that replays recorded uniforms."""
 
     def __init__(self, uniforms):
         self.left = list(uniforms)
@@ -78,9 +76,7 @@ class Replay(SeededRng):
 
 
 def apart(target, prompt, tree, fed_as):
-    """The largest difference between one pass over the tree, fed as `fed_as`, and every path fed
-    token by token.
-    """
+    """Return the largest difference between one tree pass and every path fed token by token."""
     store, worst = target.new_cache(), 0.0
     if len(prompt) > 1:
         target.score(prompt[:-1], store)
@@ -270,7 +266,7 @@ def test_trees_keep_the_counts_the_cache_and_the_chance(
 
 
 class Counted(CausalLM):
-    """A model that notes how many tokens each of its passes was fed."""
+    """A model that records how many tokens each of its passes was fed."""
 
     def __init__(self, other):
         super().__init__(other.model)
@@ -286,9 +282,7 @@ class Counted(CausalLM):
 def test_claim_the_drafts_cache_is_only_cropped_and_never_rebuilt(
     prompt, vocabulary, kind, gamma, temperature, seed
 ):
-    """After the prompt every pass of the draft reads one token, and two after a fully accepted
-    block; none reads the text again.
-    """
+    """After the prompt a draft pass reads one token, or two after a fully accepted block."""
     prompt, counted = [token % vocabulary for token in prompt], Counted(draft(kind, vocabulary))
     expected, behind = [len(prompt) - 1] * (len(prompt) > 1), 1
     for step in stream(

@@ -10,7 +10,7 @@ from specdec_lite.tree import TokenTree
 BAD = [
     (
         dict(tree=TokenTree.chain([1, 2]), candidates=frozenset({2})),
-        "candidates holds 2: the tree's nodes are 0 … 1",
+        "candidates contains 2: the tree's nodes are 0 … 1",
     ),
     (
         dict(
@@ -32,9 +32,7 @@ def test_candidates_that_do_not_fit_are_refused(arguments, message):
 
 
 def drops_unlikely(law, gamma, rng):
-    """Draws one token, and rules it out as a candidate when its q is small: a drawn token discarded
-    after a look at it.
-    """
+    """Draw one token, and rule it out if its q is small: that discards a drawn token after a look."""
     q = law(())
     token = rng.draw(q)
     return Proposal(
@@ -42,7 +40,7 @@ def drops_unlikely(law, gamma, rng):
     )
 
 
-def test_ruling_out_a_drawn_node_would_change_the_law_and_is_refused(monkeypatch):
+def test_ruling_out_a_drawn_node_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="was drawn"):
         bias(random_law(0), random_law(9), speculative_sampling, 1, drops_unlikely)
     monkeypatch.setattr(Proposal, "_check_candidates", lambda self, draws: None)
@@ -73,6 +71,6 @@ def test_ruling_out_chosen_nodes_is_legal_whatever_the_rows_say():
     ],
     ids=str,
 )
-def test_what_a_proposal_cannot_hold_is_refused(arguments, message):
+def test_wrong_types_in_a_proposal_are_refused(arguments, message):
     with pytest.raises(TypeError, match=message):
         Proposal(*arguments)

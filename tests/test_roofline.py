@@ -8,9 +8,9 @@ import pytest
 import traitlets
 from javascript import evaluate
 
+from specdec_book.viz.interactive import MIME, STATIC
+from specdec_book.viz.roofline import WIDTHS, Roofline
 from specdec_lite import roofline
-from specdec_lite.viz.interactive import MIME, STATIC
-from specdec_lite.viz.roofline import WIDTHS, Roofline
 
 GRID = list(
     itertools.product(

@@ -1,13 +1,15 @@
-"""The law on the shipped pair itself, by sampling: a chi-square test and the shrinking distance,
-over temperatures, top-k and top-p.
+"""The distribution of the shipped pair's text, by sampling, over temperatures, top-k and top-p.
 
-**Cells.** A token x drawn from a law p has the randomised rank Σ p(tokens before x) + v·p(x), v
-uniform, which is itself uniform whatever p is, so cells are equally likely without any pooling.
-Tokens are ranked by p − q, those that the draft offers too rarely last, where a biased rule shows.
+A chi-square test must pass, and the distance from the target must shrink with more samples.
 
-**False alarms.** A chi-square test fails when its p-value is under 1e-4, and again on a fresh seed:
-1e-8 a test. The marker `statistical(rate)` states the rate of every such test of the suite, and
-their sum is tested to be under 1e-4 a run.
+**Cells.** A token x drawn from a distribution p has the randomized rank Σ p(tokens before x) + v·p(x)
+with v uniform. This rank is uniform for every p, so all cells are equally likely without pooling.
+Tokens are ranked by p − q: those that the draft proposes too rarely come last, where a biased rule
+shows.
+
+**False alarms.** A chi-square test fails when its p-value is below 1e-4 on one seed and again on a fresh
+seed: 1e-8 per test. The marker `statistical(rate)` states the rate of every such test of the suite, and
+a test checks that their sum is below 1e-4 per run.
 """
 
 import math
@@ -53,7 +55,7 @@ def document():
 
 @cache
 def logits():
-    """[96, V] of target and of draft, float64, after every prefix of a held-out document."""
+    """Return the rows [96, V] of target and draft, float64, after prefixes of a held-out document."""
     return [
         model.score(document(), model.new_cache()).logits[0].double()
         for model in (shipped().target, shipped().draft)
@@ -62,9 +64,7 @@ def logits():
 
 @cache
 def laws(sampling):
-    """p and q [V] at the place of the document where recovering from p, not from the residual,
-    would err most.
-    """
+    """Return p and q [V] where recovering from p, not from the residual, is most wrong."""
     p, q = (sampling(rows) for rows in logits())
     rejected = 1 - torch.minimum(p, q).sum(-1, keepdim=True)
     error = (torch.minimum(p, q) + rejected * p - p).abs().sum(-1) / 2
@@ -73,7 +73,7 @@ def laws(sampling):
 
 
 def counted(tokens, p, q, seed, cells=CELLS):
-    """How many of the tokens fall in each of `cells` equally likely cells of the randomised rank."""
+    """Return how many tokens are in each of `cells` equally likely cells of the randomized rank."""
     order, rng = (p - q).argsort(), SeededRng(seed)
     before = torch.empty_like(p).scatter_(0, order, p[order].cumsum(0) - p[order])
     ranks = torch.tensor([before[x].item() + rng.uniform() * p[x].item() for x in tokens])
@@ -81,7 +81,7 @@ def counted(tokens, p, q, seed, cells=CELLS):
 
 
 def first_tokens(rule, sampling, seed, count=COUNT):
-    """First emitted tokens of `count` rounds of one drafted token."""
+    """Return the first emitted tokens of `count` rounds with one drafted token."""
     (p, q), rng = laws(sampling), SeededRng(seed)
     both, emitted = torch.stack([p, p]), []
     for _ in range(count):
@@ -92,7 +92,7 @@ def first_tokens(rule, sampling, seed, count=COUNT):
 
 
 def follows(p_value) -> bool:
-    """One rerun on a fresh seed: a false alarm once in 1e8."""
+    """Rerun once on a fresh seed: a false alarm occurs once in 1e8 runs."""
     return any(p_value(seed) > LEVEL for seed in (1, 2))
 
 
@@ -107,7 +107,7 @@ def first_token_p_value(rule, sampling):
 @pytest.mark.statistical(rate=RATE)
 @pytest.mark.parametrize("sampling", SETTINGS, ids=str)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_every_lossless_rule_on_the_pairs_own_laws(rule, sampling):
+def test_every_lossless_rule_on_the_pairs_own_distributions(rule, sampling):
     assert follows(first_token_p_value(rule, sampling))
 
 
@@ -125,7 +125,7 @@ def row(which, sampling, ids):
 
 
 def generation_p_value(drafter, sampling, rule=None, count=250, side=4):
-    """Chi-square of the first two tokens of whole generations, in side × side equally likely cells."""
+    """Return the chi-square of the first two tokens of generations, in side × side cells."""
     prompt = tuple(document()[:24])
     seen = cache(lambda ids: (row("target", sampling, ids), row("draft", sampling, ids)))
 
@@ -165,7 +165,7 @@ LONG = pytest.mark.matrix
 )
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_whole_generations_of_the_pair(rule, sampling):
-    """With two drafts, from which on block verification is another rule than speculative sampling."""
+    """Draft two tokens: then block verification differs from speculative sampling."""
     assert follows(generation_p_value(ModelDrafter(shipped().draft, 2), sampling, rule))
 
 
@@ -189,7 +189,7 @@ def test_whole_generations_drafted_as_trees():
 
 @LONG
 def test_whole_generations_under_a_broken_rule_fail_the_same_test():
-    """γ = 1, so that the bonus token is the second one, which is still looked at."""
+    """Draft one token, so that the second emitted token is the bonus token."""
     assert not follows(
         generation_p_value(ModelDrafter(shipped().draft, 1), Sampling(1.5), broken.bonus_by_argmax)
     )
@@ -199,13 +199,13 @@ def test_whole_generations_under_a_broken_rule_fail_the_same_test():
 
 
 def distance(counts):
-    """Total variation between the counts and equally likely cells."""
+    """Return the total variation between the counts and equally likely cells."""
     return (counts / counts.sum() - 1 / len(counts)).abs().sum().item() / 2
 
 
 @pytest.mark.statistical(rate=2e-7)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.95)], ids=str)
-def test_the_distance_to_the_targets_law_falls_with_samples_and_to_other_laws_does_not(sampling):
+def test_only_the_distance_to_the_targets_distribution_falls_with_samples(sampling):
     """Of n samples in c cells the mean distance is at most √((c−1)/4n), and it exceeds that by t
     with probability at most exp(−2nt²) (McDiarmid).
     """

@@ -1,44 +1,78 @@
-"""The house's order: a room imports only from rooms below it, and no import leads back."""
+"""The order of the packages and rooms: each imports only from those below it, without cycles."""
 
 import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = """checks roofline theory sampling tree proposal acceptance engine speculation decoding loading
-measure drafters gpu serving training exercises viz __main__""".split()  # from below
-FILES = {
-    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
-    for file in sorted(ROOT.glob("specdec_lite/**/*.py"))
+FLOORS = ("specdec_lite", "specdec_book", "site", "benchmarks")
+ROOMS = {
+    "specdec_lite": """_moved _lazy _extras checks roofline theory sampling tree proposal acceptance engine
+    contract speculation request decoding batch texts loading measure drafters gpu simulation training
+    diagnosis __main__""".split(),
+    "specdec_book": ["recordings", "exercises", "viz"],
 }
-room = lambda module: module.split(".")[1]
+"""Each package's rooms, the lowest first."""
+TOP_LEVEL = {"specdec_site": "site", "browser": "site"}
+"""The modules of site/, which are imported without a package of that name."""
 
 
-def imports(module: str) -> set[str]:
-    """The library's modules that a module imports anywhere in its code, full dotted names."""
-    nodes = list(ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))))
+def dotted(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+FILES = {
+    dotted(file): file for package in ROOMS for file in sorted(ROOT.glob(f"{package}/**/*.py"))
+}
+
+
+def imports(file: Path) -> set[str]:
+    """Return the full dotted names that a file imports anywhere in its code."""
+    nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     plain = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
     pairs = [
         (node, name) for node in nodes if isinstance(node, ast.ImportFrom) for name in node.names
     ]
     names = [f"{'.' * node.level}{node.module}.{name.name}" for node, name in pairs]
-    modules = {name if name in FILES else name.rpartition(".")[0] for name in names} | {*plain}
-    return {name for name in modules if name.startswith(("specdec_lite", "."))}
+    return {name if name in FILES else name.rpartition(".")[0] or name for name in names} | {*plain}
 
 
-GRAPH = {module: imports(module) for module in FILES if module != "specdec_lite"}
+def ours(file: Path) -> set[str]:
+    """Return the modules of the two packages that a file imports."""
+    return {name for name in imports(file) if name.startswith((*ROOMS, "."))}
 
 
-def test_a_room_imports_only_from_rooms_below_it():
-    assert {room(module) for module in GRAPH} <= set(ROOMS)
-    up = [
+GRAPH = {module: ours(file) for module, file in FILES.items() if module not in ROOMS}
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_a_room_imports_only_from_rooms_below_it(package: str):
+    order = ROOMS[package]
+    modules = [module for module in GRAPH if module.split(".")[0] == package]
+    assert {module.split(".")[1] for module in modules} <= set(order)
+    upward = [
         f"{module} imports {other}"
-        for module, others in GRAPH.items()
-        for other in others
-        if other not in GRAPH  # the library's root, which stands on all rooms, or no full name
-        or ROOMS.index(room(other)) > ROOMS.index(room(module))
+        for module in modules
+        for other in GRAPH[module]
+        if other.startswith((package, "."))
+        and other != package  # its lazy names: a function asked for at run time
+        and order.index(other.split(".")[1]) > order.index(module.split(".")[1])
     ]
-    assert not up and len(GRAPH) > 30
+    assert not upward and len(modules) > 30
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_package_imports_only_from_packages_below_it(floor: str):
+    above = FLOORS[FLOORS.index(floor) + 1 :]
+    upward = [
+        f"{file.relative_to(ROOT)} imports {name}"
+        for file in ROOT.glob(f"{floor}/**/*.py")
+        for name in imports(file)
+        if TOP_LEVEL.get(name.split(".")[0], name.split(".")[0]) in above
+    ]
+    assert not upward
 
 
 def test_no_import_leads_back():
@@ -47,7 +81,8 @@ def test_no_import_leads_back():
 
 
 def test_recordings_are_read_without_the_decoder():
-    reach = {"specdec_lite.measure.results"}
-    while more := {other for module in reach for other in GRAPH[module]} - reach:
-        reach |= more
-    assert not {room(module) for module in reach} & {"engine", "speculation", "decoding"}
+    reached = {"specdec_book.recordings"}
+    while more := {other for module in reached for other in GRAPH.get(module, ())} - reached:
+        reached |= more
+    rooms = {module.split(".")[1] for module in reached if "." in module}
+    assert not rooms & {"engine", "speculation", "decoding"}

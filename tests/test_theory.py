@@ -25,7 +25,7 @@ COST = st.floats(0, 2)
 
 @st.composite
 def pairs(draw, size=None):
-    """Two distributions over 1–8 tokens, zeros and equal pairs included."""
+    """Draw two distributions over 1–8 tokens, zeros and equal pairs included."""
     size = size or draw(st.integers(1, 8))
     weights = arrays(float, size, elements=st.one_of(st.just(0.0), st.floats(1e-3, 1)))
     p, q = (draw(weights.filter(lambda w: w.sum() > 0)) for _ in range(2))
@@ -77,7 +77,7 @@ def test_total_variation_obeys_the_triangle_inequality(first, second):
 
 
 @given(pairs(size=5))
-def test_total_variation_is_the_largest_difference_that_a_set_of_tokens_can_show(pair):
+def test_total_variation_is_the_largest_difference_over_token_sets(pair):
     p, q = pair
     sets = np.array(list(product((0, 1), repeat=5)))
     assert theory.total_variation(p, q) == pytest.approx((sets @ (p - q)).max(), abs=1e-12)
@@ -91,8 +91,9 @@ def test_accepted_mass_and_residual_add_up_to_the_target(pair):
 
 
 def most_agreement(p, q):
-    """The largest trace of a joint law of (drafted, emitted) with marginals q and p: no procedure
-    can accept more often.
+    """Return the largest trace of a joint distribution of (drafted, emitted) with marginals q and p.
+
+    No procedure can accept more often.
     """
     n = len(p)
     sums = np.concatenate([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
@@ -101,7 +102,7 @@ def most_agreement(p, q):
 
 @given(pairs())
 @settings(max_examples=60)
-def test_no_joint_law_agrees_more_often_than_speculative_sampling(pair):
+def test_no_joint_distribution_agrees_more_than_speculative_sampling(pair):
     p, q = pair
     ours = np.diag(np.minimum(p, q)) + np.outer(np.maximum(q - p, 0), theory.residual(p, q))
     assert ours.sum(1) == pytest.approx(q, abs=1e-12) and ours.sum(0) == pytest.approx(p, abs=1e-12)
@@ -112,7 +113,7 @@ def test_no_joint_law_agrees_more_often_than_speculative_sampling(pair):
     )
 
 
-def test_the_two_simpler_rules_agree_less_often_than_a_joint_law_can():
+def test_the_two_simpler_rules_agree_less_than_a_joint_distribution_can():
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.5, 0.2])
     for rate in (
         theory.rejection_sampling_acceptance_rate,
@@ -161,7 +162,7 @@ def test_lenience_raises_acceptance_and_bounds_every_token(pair, lenience):
 
 
 def lenient_laws(p, q, lenience):
-    """What is emitted when the recovered token comes from the residual of p − q, and of p − l·q."""
+    """Return what is emitted if the token is recovered from the residual of p − q, and of p − l·q."""
     accepted = np.minimum(p / lenience, q)
     scaled = np.maximum(p - lenience * q, 0)
     scaled = scaled / scaled.sum() if scaled.sum() > 1e-15 else p
@@ -170,9 +171,7 @@ def lenient_laws(p, q, lenience):
 
 
 @given(pairs(size=6), LENIENCE, st.data())
-def test_lenience_least_total_variation_is_reached_by_the_residual_of_p_minus_q(
-    pair, lenience, data
-):
+def test_the_residual_of_p_minus_q_reaches_the_smallest_lenient_distance(pair, lenience, data):
     p, q = pair
     least = theory.lenient_distance(p, q, lenience)
     assert least == pytest.approx(
@@ -220,7 +219,7 @@ def test_one_pair_gives_a_float_that_knows_what_a_tensor_knew(function):
     assert isinstance(rate, float) and rate.item() == rate == rate.mean()
 
 
-def test_rows_may_miss_one_by_the_rounding_of_a_float32_softmax_and_by_no_more():
+def test_rows_may_miss_one_only_by_the_rounding_of_a_float32_softmax():
     size = 262_208  # the largest vocabulary in use
     torch.manual_seed(0)
     flat = (torch.randn(2, size) / 100).softmax(-1)
@@ -234,8 +233,8 @@ def test_rows_may_miss_one_by_the_rounding_of_a_float32_softmax_and_by_no_more()
 
 
 @given(ALPHA, GAMMA)
-def test_expected_tokens_is_the_mean_of_a_capped_geometric_law(alpha, gamma):
-    law = theory.token_count_law(alpha, gamma)
+def test_expected_tokens_is_the_mean_of_a_capped_geometric_distribution(alpha, gamma):
+    law = theory.token_count_distribution(alpha, gamma)
     assert law.sum() == pytest.approx(1)
     assert theory.expected_tokens(alpha, gamma) == pytest.approx(
         law @ np.arange(1, gamma + 2), rel=1e-9
@@ -257,12 +256,12 @@ def test_expected_tokens_at_the_ends():
 
 
 def count_law(profile):
-    """P(k tokens), k = 1 … γ+1: the first k − 1 drafts accepted, and the k-th not, or all of them."""
+    """Return P(k tokens), k = 1 … γ+1: k − 1 drafts accepted and the k-th rejected, or all accepted."""
     return np.append(np.cumprod([1, *profile[:-1]]) * (1 - profile), profile.prod())
 
 
 @given(arrays(float, st.integers(1, 8), elements=ALPHA))
-def test_tokens_of_a_profile_are_the_mean_of_its_count_law(profile):
+def test_tokens_of_a_profile_are_the_mean_of_its_count_distribution(profile):
     law = count_law(profile)
     assert law.sum() == pytest.approx(1)
     assert theory.tokens_from_profile(profile) == pytest.approx(
@@ -304,7 +303,7 @@ def test_a_flat_profile_is_the_plain_formula(alpha, gamma):
     assert theory.tokens_from_profile([alpha] * gamma) == pytest.approx(
         theory.expected_tokens(alpha, gamma)
     )
-    assert theory.token_count_law(alpha, gamma) == pytest.approx(
+    assert theory.token_count_distribution(alpha, gamma) == pytest.approx(
         count_law(np.full(gamma, alpha)), abs=1e-12
     )
 
@@ -324,7 +323,7 @@ def test_drafted_acceptance_never_exceeds_alpha(alpha, gamma):
 
 @given(ALPHA, GAMMA)
 def test_accepted_over_tested_is_alpha_whatever_gamma(alpha, gamma):
-    law, tokens = theory.token_count_law(alpha, gamma), np.arange(1, gamma + 2)
+    law, tokens = theory.token_count_distribution(alpha, gamma), np.arange(1, gamma + 2)
     accepted, tested = law @ (tokens - 1), law @ np.minimum(tokens, gamma)
     assert accepted == pytest.approx(alpha * tested, abs=1e-12) and accepted == pytest.approx(
         gamma * theory.drafted_acceptance(alpha, gamma), abs=1e-12
@@ -375,7 +374,7 @@ def test_the_speedup_curve_has_one_peak(alpha, c):
 
 
 @given(ALPHA, GAMMA, COST)
-def test_one_more_draft_pays_exactly_where_its_chance_beats_c_times_the_speedup(alpha, gamma, c):
+def test_one_more_draft_pays_iff_its_probability_beats_c_times_the_speedup(alpha, gamma, c):
     now, longer = theory.walltime_improvement(alpha, [gamma, gamma + 1], c)
     margin = alpha ** (gamma + 1) - c * now
     assert longer - now == pytest.approx(margin / (1 + (gamma + 1) * c), abs=1e-12)
@@ -475,9 +474,7 @@ def test_claim_optimal_gamma_at_a_tenth():
 
 
 @given(COST, st.integers(1, 20), st.floats(0, 1))
-def test_claim_a_round_pays_where_the_drafts_time_is_below_that_of_the_passes_saved(
-    c, gamma, share
-):
+def test_claim_a_round_pays_if_drafting_costs_less_than_the_saved_passes(c, gamma, share):
     """nD < (m − 1)·T, in units of T."""
     tokens = 1 + share * gamma
     gain, margin = theory.corrected_improvement(tokens, gamma, c) - 1, (tokens - 1) - gamma * c
@@ -556,7 +553,7 @@ def test_a_one_hot_row_of_whole_numbers_goes_with_a_list():
 @pytest.mark.parametrize(
     "wrong", ["x", "0.5", {}, len, 0.5j, torch.tensor(0.5j)], ids=lambda x: type(x).__name__
 )
-def test_what_is_no_number_is_refused_by_name(wrong):
+def test_an_argument_that_is_not_a_number_is_refused_by_name(wrong):
     for name, call in {
         "alpha": lambda: theory.expected_tokens(wrong, 4),
         "gamma": lambda: theory.expected_tokens(0.5, wrong),
@@ -568,7 +565,7 @@ def test_what_is_no_number_is_refused_by_name(wrong):
             call()
 
 
-def test_rounds_of_longer_drafts_begin_in_harder_places():
+def test_rounds_of_longer_drafts_begin_at_harder_positions():
     rates = np.array([0.97, 0.45])
     moves = np.array([[0.9, 0.1], [0.2, 0.8]])
     firsts = [rates @ theory.round_starts(rates, moves, gamma) for gamma in (1, 2, 4, 8)]
@@ -595,7 +592,7 @@ def test_rounds_of_longer_drafts_begin_in_harder_places():
 
 
 def walked(kept, gamma):
-    """Where rounds begin in a text whose tokens are all kept or not, by walking through it."""
+    """Return where rounds begin in a text whose tokens are all kept or not, by walking through it."""
     place = 0
     while place < len(kept):
         yield place
@@ -603,7 +600,7 @@ def walked(kept, gamma):
         place += accepted + 1
 
 
-def test_where_rounds_begin_in_a_text_follows_from_its_chances():
+def test_where_rounds_begin_in_a_text_follows_from_its_probabilities():
     rng = np.random.default_rng(0)
     for gamma in (1, 3, 8):
         kept = rng.random(40) < 0.6
@@ -617,7 +614,7 @@ def test_where_rounds_begin_in_a_text_follows_from_its_chances():
     assert even[2000:].mean() == pytest.approx(1 / theory.expected_tokens(0.7, 4), abs=1e-3)
 
 
-def test_stretches_make_a_texts_rounds_begin_in_hard_places():
+def test_stretches_make_rounds_begin_at_hard_positions():
     hard = np.arange(4000) // 10 % 4 == 0
     kept = np.where(hard, 0.3, 0.97)
     mixed = np.random.default_rng(0).permutation(kept)

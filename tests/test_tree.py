@@ -1,6 +1,4 @@
-"""Token trees: depth, mask, paths, builders; and merging, which joins nodes and keeps siblings in
-order.
-"""
+"""Token trees: depth, mask, paths and builders; merging joins nodes and keeps siblings in order."""
 
 from itertools import product
 
@@ -13,7 +11,7 @@ from specdec_lite.tree import TokenTree
 
 
 def texts(tree):
-    """The text of every node."""
+    """Return the path of tokens to every node."""
     return [tuple(tree.tokens[list(tree.path(node))].tolist()) for node in range(len(tree))]
 
 
@@ -104,7 +102,7 @@ def test_what_a_tree_hands_out_is_the_callers_own():
         (5, [-1], "one length"),
     ],
 )
-def test_parents_that_are_no_tree_are_refused(tokens, parents, message):
+def test_parents_that_are_not_a_tree_are_refused(tokens, parents, message):
     with pytest.raises(ValueError, match=message):
         TokenTree(tokens, parents)
 
@@ -149,7 +147,7 @@ TABLES = st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=3), min_size=1,
 
 
 def every_shape(table, budget):
-    """All sets of rank paths that are closed under prefixes, by growing them one node at a time."""
+    """Return all sets of rank paths that are closed under prefixes, adding one node at a time."""
     paths = [
         path
         for level in range(1, len(table) + 1)
@@ -188,10 +186,8 @@ def test_no_shape_of_this_size_is_worth_more_than_the_best(table, budget):
 @pytest.mark.parametrize(
     "tree", [TokenTree([-1], [-1]), TokenTree([2], [-1]), TokenTree.chain([0, 0])]
 )
-def test_the_worth_of_a_shape_that_the_table_lacks_is_refused(tree):
-    with pytest.raises(
-        ValueError, match=r"accuracies has no rank (-1|2|0) on level (0|1), which the shape needs"
-    ):
+def test_a_rank_that_the_table_lacks_is_refused(tree):
+    with pytest.raises(ValueError, match=r"accuracies has no rank (-1|2|0) on level (0|1)"):
         tree.worth([[0.5, 0.2]])
 
 
@@ -225,7 +221,7 @@ def test_bad_accuracies_and_budgets_are_refused(table, budget, message):
 
 
 def test_a_chain_of_the_likeliest_guesses_is_filled():
-    """All ranks equal: the smallest rank is the largest too."""
+    """If all ranks are equal, the smallest rank is also the largest."""
     guesses = torch.tensor([[7, 8], [3, 4]])
     assert TokenTree.chain([0, 0]).fill(guesses) == TokenTree.chain([7, 3]) and TokenTree.chain(
         [1]
@@ -260,9 +256,9 @@ def test_pruning_keeps_the_text_of_what_stays(tree, data):
 @pytest.mark.parametrize(
     "keep, message",
     [
-        ([1], "node 1 without its parent 0"),
-        ([0, 3], "keep holds 3: the tree has nodes 0 … 2"),
-        ([-1], "keep holds -1"),
+        ([1], "keep contains 1 without its parent 0"),
+        ([0, 3], "keep contains 3: the tree has nodes 0 … 2"),
+        ([-1], "keep contains -1"),
     ],
 )
 def test_pruning_away_a_parent_is_refused(keep, message):
@@ -270,7 +266,7 @@ def test_pruning_away_a_parent_is_refused(keep, message):
         TokenTree([1, 2, 3], [-1, 0, 1]).prune(keep)
 
 
-def test_a_tree_keeps_its_tokens_when_the_tensor_they_came_in_is_used_again():
+def test_a_tree_copies_the_tensor_of_its_tokens():
     buffer = torch.tensor([1, 2])
     tree = TokenTree.chain(buffer)
     buffer[0] = 9
@@ -278,18 +274,18 @@ def test_a_tree_keeps_its_tokens_when_the_tensor_they_came_in_is_used_again():
 
 
 @pytest.mark.parametrize("tokens", [None, "ab", {1: 2, 3: 4}, torch.tensor([1j, 2j])], ids=str)
-def test_what_holds_no_tokens_is_refused(tokens):
+def test_tokens_that_are_not_numbers_are_refused(tokens):
     with pytest.raises(TypeError, match="tokens=.*must be whole numbers"):
         TokenTree(tokens, [-1, 0])
 
 
 @pytest.mark.parametrize("tokens", [[1.0], [True], torch.tensor([0.5])])
-def test_tokens_that_are_no_whole_numbers_are_refused(tokens):
+def test_tokens_that_are_not_whole_numbers_are_refused(tokens):
     with pytest.raises(TypeError, match="tokens=.*must be whole numbers"):
         TokenTree(tokens, [-1])
 
 
 @pytest.mark.parametrize("parents", [[-1, 0.9], torch.tensor([-1.0, 0.0]), ["-1", "0"]])
-def test_parents_that_are_no_whole_numbers_are_refused(parents):
+def test_parents_that_are_not_whole_numbers_are_refused(parents):
     with pytest.raises(TypeError, match="parents=.*must be whole numbers"):
         TokenTree([1, 2], parents)

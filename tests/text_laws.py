@@ -1,12 +1,10 @@
-"""Exact laws for the tests: of texts that a drafter helped to decode, of the target's own texts, of
-random next-token laws.
-"""
+"""Exact distributions for the tests: of speculative texts, of the target's own texts, and random."""
 
 import torch
 from models_zoo import WINDOW, hugging_face, native
 
 from specdec_lite import stream
-from specdec_lite.acceptance import block_law, draw_chain, joint_law
+from specdec_lite.acceptance import block_distribution, draw_chain, joint_distribution
 from specdec_lite.sampling import Sampling, outcomes
 
 NATIVE = {
@@ -26,7 +24,7 @@ TINY = dict(
 
 
 def exact_text_law(target, drafter, sampling, length, rule=None):
-    """{text: probability} of the first `length` tokens, over every outcome of every draw."""
+    """Return {text: probability} of the first `length` tokens, over every outcome of every draw."""
 
     def run(rng):
         steps = stream(
@@ -42,26 +40,27 @@ def exact_text_law(target, drafter, sampling, length, rule=None):
         )
         return tuple(token for step in steps for token in step.tokens)
 
-    law = {}
+    probs = {}
     for text, weight in outcomes(run):
-        law[text] = law.get(text, 0.0) + weight
-    return law
+        probs[text] = probs.get(text, 0.0) + weight
+    return probs
 
 
 def own_text_law(target, sampling, length):
-    law = {(): 1.0}
+    """Return {text: probability} of the target's first `length` tokens, without a drafter."""
+    probs = {(): 1.0}
     for _ in range(length):
         rows = {
             text: sampling(target.model(torch.tensor([[1, 2, *text]]))[0, -1]).tolist()
-            for text in law
+            for text in probs
         }
-        law = {
+        probs = {
             (*text, x): weight * p
-            for text, weight in law.items()
+            for text, weight in probs.items()
             for x, p in enumerate(rows[text])
             if p > 0
         }
-    return law
+    return probs
 
 
 def distance(ours, theirs):
@@ -83,21 +82,25 @@ SAMPLINGS = [
 
 
 def random_law(seed, vocabulary=3, zeros=False):
-    """A next-token law: prefix → probabilities, different after every prefix; with zeros, some
-    tokens are impossible.
+    """Return a random function from a prefix to the probabilities of the next token.
+
+    Args:
+        seed: of all prefixes.
+        vocabulary: V.
+        zeros: whether one token per prefix is impossible.
     """
 
-    def law(prefix):
+    def distribution(prefix):
         generator = torch.Generator().manual_seed(hash((seed, *prefix)) % (1 << 31))
         weights = torch.rand(vocabulary, generator=generator, dtype=torch.float64) ** 2 + 1e-3
         if zeros:
             weights[int(torch.randint(vocabulary, (), generator=generator))] = 0
         return weights / weights.sum()
 
-    return law
+    return distribution
 
 
 def bias(target, draft, rule, gamma, propose=draw_chain):
-    """Total variation between the law of the first γ+1 tokens under the rule and the target's own."""
-    emitted = block_law(target, draft, rule, gamma, propose).completed(target, gamma + 1)
-    return (emitted - joint_law(target, gamma + 1)).abs().sum().item() / 2
+    """Return the total variation between the first γ+1 tokens under the rule and the target's own."""
+    emitted = block_distribution(target, draft, rule, gamma, propose).completed(target, gamma + 1)
+    return (emitted - joint_distribution(target, gamma + 1)).abs().sum().item() / 2

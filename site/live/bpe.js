@@ -1,11 +1,11 @@
-// Byte-level byte-pair encoding, as GPT-2 and the book's own tokenizer do it. It imports nothing.
+// Byte-level byte-pair encoding, as in GPT-2 and in the book's own tokenizer. This module has no imports.
 
-// Words, numbers, other signs and white space, each with the space before it (the split of Hugging Face's
-// ByteLevel).
+// Splits text into words, numbers, other characters and white space, each with the space before it, as Hugging
+// Face's ByteLevel does.
 const SPLIT =
   /'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+/gu;
 
-/** The 256 printable characters that stand for bytes in the vocabulary. */
+/** Returns the 256 printable characters that represent bytes in the vocabulary. */
 function byteAlphabet() {
   const printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
   let next = 256;
@@ -13,8 +13,8 @@ function byteAlphabet() {
 }
 
 export class Tokenizer {
-  /** pieces: the vocabulary in the order of its ids. merges: pairs of pieces, the earliest learnt first.
-   *  special: {text: id}. */
+  /** pieces: the vocabulary in the order of its ids. merges: pairs of pieces, in the order in which they were
+   *  learned. special: {text: id}. */
   constructor({ pieces, merges, special }) {
     this.alphabet = byteAlphabet();
     this.byteOf = new Map(this.alphabet.map((character, byte) => [character, byte]));
@@ -24,7 +24,7 @@ export class Tokenizer {
     this.special = new Map(Object.entries(special));
   }
 
-  /** Text → ids. Special tokens are recognised; nothing is added in front. */
+  /** Returns the ids of a text. Special tokens are recognized; no token is added at the start. */
   encode(text) {
     const names = [...this.special.keys()].map((name) => name.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
     const parts = names.length ? text.split(new RegExp(`(${names.join("|")})`)) : [text];
@@ -40,7 +40,7 @@ export class Tokenizer {
     });
   }
 
-  /** Joins the pair that was learnt earliest, everywhere, until no known pair is left. */
+  /** Merges the pair that was learned earliest, everywhere, until no known pair remains. */
   #merge(word) {
     for (;;) {
       const rank = (i) => this.ranks.get(`${word[i]} ${word[i + 1]}`) ?? Infinity;
@@ -55,7 +55,7 @@ export class Tokenizer {
     }
   }
 
-  /** Ids → text; bytes that are no whole character show as �. */
+  /** Returns the text of ids; bytes that do not form a character become �. */
   decode(ids) {
     const bytes = ids.flatMap((id) => Array.from(this.pieces[id], (character) => this.byteOf.get(character)));
     return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));

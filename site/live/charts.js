@@ -1,8 +1,9 @@
-// The two pictures of the live page: what checking k tokens costs on this device, and the prediction beside
-// the measurement.
+// The two charts of the live page: the cost of verifying k tokens on this device, and the predicted and measured
+// speedup.
 
 const SVG_NAMES = new Set(["svg", "g", "path", "line", "rect", "circle", "text"]);
 
+/** Creates an SVG or HTML element. */
 export function make(tag, attributes = {}, ...children) {
   const node = document.createElementNS(
     SVG_NAMES.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml",
@@ -14,6 +15,7 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** Returns an empty chart with its title and caption: {svg, node}. */
 export function chart(title, caption) {
   const svg = make("svg", { height: 250, role: "img", "aria-label": title });
   return {
@@ -28,8 +30,8 @@ export function chart(title, caption) {
   };
 }
 
-/** Axes from 0 (or 1) to `most`, whole numbers below; returns the two scales. */
-function axes(svg, xs, most, xName, yName) {
+/** Draws the axes, x over the values `xs` and y from 0 to `largest`; returns the two scales and the width. */
+function axes(svg, xs, largest, xName, yName) {
   const width = Math.max(240, svg.clientWidth || 420),
     height = 250,
     left = 40,
@@ -38,9 +40,9 @@ function axes(svg, xs, most, xName, yName) {
   svg.replaceChildren();
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const x = (value) => left + 12 + ((value - xs[0]) / (xs.at(-1) - xs[0])) * (width - left - 30);
-  const y = (value) => bottom - (value / most) * (bottom - top);
-  const step = [0.5, 1, 2, 5, 10, 20, 50].find((size) => most / size <= 6) ?? 100;
-  for (let value = 0; value <= most; value += step)
+  const y = (value) => bottom - (value / largest) * (bottom - top);
+  const step = [0.5, 1, 2, 5, 10, 20, 50].find((size) => largest / size <= 6) ?? 100;
+  for (let value = 0; value <= largest; value += step)
     svg.append(
       make("line", { class: "sdl-grid", x1: left, x2: width, y1: y(value), y2: y(value) }),
       make("text", { class: "sdl-faint", x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(value)),
@@ -68,7 +70,7 @@ const line = (xs, ys, { x, y }, style, dash = false) =>
     "stroke-dasharray": dash && "6 5",
   });
 
-/** T(k)/T(1) by k; earlier: the same of the other memory format, if it was measured. */
+/** Draws T(k)/T(1) against k. earlier: the result of the other memory format, if it was measured. */
 export function drawCosts(svg, { costs, options }, earlier) {
   const ks = costs.target.map((_, i) => i + 1),
     ratios = (target) => target.map((time) => time / target[0]);
@@ -96,7 +98,7 @@ export function drawCosts(svg, { costs, options }, earlier) {
     make(
       "text",
       { class: "sdl-faint sdl-halo", x: scale.width - 4, y: free, "text-anchor": "end" },
-      "if checking were free",
+      "if verification were free",
     ),
   );
   if (before)
@@ -114,7 +116,7 @@ export function drawCosts(svg, { costs, options }, earlier) {
       ),
     );
   const isDip = now[k - 1] < Math.min(now[k - 2], now[k] ?? Infinity),
-    under = scale.y(now[k - 1]) + 22; // a dip's label above it would cross the curve
+    under = scale.y(now[k - 1]) + 22; // a label above a dip would cross the curve
   svg.append(
     line(ks, now, scale, "--sdl-target"),
     ...ks.map((value, i) =>
@@ -142,7 +144,7 @@ export function drawCosts(svg, { costs, options }, earlier) {
   );
 }
 
-/** The predicted speedup at every γ, and the measured one at the chosen γ with its spread. */
+/** Draws the predicted speedup at every γ, and the measured speedup at the chosen γ with its range. */
 export function drawSpeedup(svg, { options: { gamma }, speedup, plain, speculative }, p) {
   const gammas = p.curve.map((_, i) => i + 1),
     ratios = plain.map((time, i) => time / speculative[i]);
@@ -169,7 +171,7 @@ export function drawSpeedup(svg, { options: { gamma }, speedup, plain, speculati
     make(
       "text",
       { class: "sdl-faint sdl-halo", x: x(gammas.at(-1)), y: y(p.free.at(-1)) - 8, "text-anchor": "end" },
-      "if checking were free",
+      "if verification were free",
     ),
   );
   svg.append(

@@ -1,7 +1,7 @@
-// Gets the live page's parts: the small engine at once, and its worker, which fetches the weights when they
-// are asked for.
+// Loads the live page's parts: the engine without weights first, then its worker, which downloads the weights
+// when the reader asks for them.
 
-/** Runs one classic script. A page that was opened from a folder may load scripts, but fetch nothing. */
+/** Runs a classic script. A page that was opened from a folder can load scripts but cannot use fetch. */
 export function loadScript(url) {
   return new Promise((resolve, reject) => {
     const script = Object.assign(document.createElement("script"), { src: url });
@@ -19,16 +19,16 @@ export function loadScript(url) {
 
 let lastLoad = Promise.resolve();
 
-/** The weights from scripts: each hands over a piece of them, in base64, as text. The scripts know one
- *  name to hand it to, so several copies on a page load one after another. */
-export function fromScripts(base, count, hand, onProgress) {
+/** Loads the weights from scripts. Each script passes one piece, as base64 text, to a global function; copies of
+ *  the live page on one page therefore load one after another. onPiece: receives each piece. */
+export function loadFromScripts(base, count, onPiece, onProgress) {
   const load = lastLoad.then(async () => {
-    globalThis.sdlWeights = hand;
+    globalThis.sdlWeights = onPiece;
     try {
       for (let number = 0; number < count; number++) {
         await loadScript(`${base}weights-${number}.js`);
         onProgress((number + 1) / count);
-        await new Promise((resolve) => setTimeout(resolve)); // the page's turn
+        await new Promise((resolve) => setTimeout(resolve)); // lets the page respond
       }
     } finally {
       delete globalThis.sdlWeights;
@@ -38,12 +38,12 @@ export function fromScripts(base, count, hand, onProgress) {
   return load;
 }
 
-/** The engine's worker, from the source that engine.js carries: a worker's file cannot be opened from a
- *  folder. */
+/** Starts the engine's worker from its source in engine.js: a page opened from a folder cannot load a worker's
+ *  file. */
 export function startWorker(source) {
   const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" })),
     worker = new Worker(url);
-  // by then it has read the source
+  // the worker has read its source before it sends a message
   worker.addEventListener("message", () => URL.revokeObjectURL(url), { once: true });
   return worker;
 }

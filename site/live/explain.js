@@ -1,14 +1,15 @@
-// What the numbers of a run mean: pure functions, from a worker's result to a prediction and to sentences. It
-// imports nothing.
+// Explains the numbers of a run: pure functions from a worker's result to a prediction and to sentences. This
+// module has no imports.
 
-/** Tokens per pass if every test succeeds with chance alpha, independently: 1 + α + … + α^γ. */
+/** Returns the expected tokens per pass if each test succeeds independently with probability alpha:
+ *  1 + α + … + α^γ. */
 export function expectedTokens(alpha, gamma) {
   let sum = 0;
-  for (let i = 0, chance = 1; i <= gamma; i++, chance *= alpha) sum += chance;
+  for (let i = 0, probability = 1; i <= gamma; i++, probability *= alpha) sum += probability;
   return sum;
 }
 
-/** Wilson's 95 % interval of a rate, from successes out of trials. */
+/** Returns Wilson's 95 % interval of a rate, from a number of successes and of trials. */
 export function interval(successes, trials) {
   if (!trials) return [0, 1];
   const z = 1.959964,
@@ -19,19 +20,19 @@ export function interval(successes, trials) {
   return [Math.max(0, middle - half), Math.min(1, middle + half)];
 }
 
-/** The round's price in plain passes at each γ, and the speedup that follows. costs: what the worker
- *  measured. */
+/** Returns a round's cost in plain passes, and the speedup that follows from it, at each γ. costs: measured by the
+ *  worker. */
 export function prediction({ costs, stats, options }) {
   const single = costs.target[0],
     c = costs.inLoop / single;
-  const price = (gamma) => costs.target[gamma] / single + gamma * c;
+  const cost = (gamma) => costs.target[gamma] / single + gamma * c;
   const gammas = costs.target.slice(1).map((_, i) => i + 1);
   return {
     c,
     verify: costs.target[options.gamma] / single,
-    price: price(options.gamma),
-    speedup: stats.tau / price(options.gamma),
-    curve: gammas.map((gamma) => expectedTokens(stats.alpha || 0, gamma) / price(gamma)),
+    cost: cost(options.gamma),
+    speedup: stats.tau / cost(options.gamma),
+    curve: gammas.map((gamma) => expectedTokens(stats.alpha || 0, gamma) / cost(gamma)),
     free: gammas.map((gamma) => expectedTokens(stats.alpha || 0, gamma) / (1 + gamma * c)),
   };
 }
@@ -43,72 +44,72 @@ const ms = (value) =>
     : value < 1000
       ? `${value.toFixed(value < 100 ? 1 : 0)} ms`
       : `${(value / 1000).toFixed(2)} s`;
-const CHEAP = 0.15; // of T(1): a longer check that adds less is called nearly free
-const APART = 1.3; // prediction and measurement that differ by more were not made under one load
+const NEARLY_FREE = 0.15; // of T(1): the page calls a smaller extra cost of verification nearly free
+const DISTURBED = 1.3; // a larger ratio of prediction and measurement means that the load changed in between
 const tokens = (count) => `${count} token${count === 1 ? "" : "s"}`;
 
-/** A measured speedup that cannot be: above what a round's tokens over its check, or over its drafts, allow.
- *  Null where it may be true. */
-export function beyond({ costs, stats, options, speedup, plain }) {
+/** Explains a measured speedup above its ceiling: the round's tokens divided by the cost of its verification, or
+ *  of its drafts and one plain pass. Returns null if the speedup is possible. */
+export function doubtAbout({ costs, stats, options, speedup, plain }) {
   const p = prediction({ costs, stats, options }),
     checking = stats.tau / p.verify,
     drafting = stats.tau / (1 + options.gamma * p.c),
     ceiling = Math.min(checking, drafting);
   if (speedup <= ceiling) return null;
-  const why = ceiling === checking ? "its check alone" : "its drafts and one plain pass";
+  const why = ceiling === checking ? "its verification alone" : "its drafts and one plain pass";
   const each = [...plain].sort((a, b) => a - b)[plain.length >> 1];
   return (
-    `${times(speedup)} is above its ceiling of ${times(ceiling)}: a round brought ${stats.tau.toFixed(2)} tokens, and ${why} cost more than that allows. ` +
-    `In the race plain decoding took ${ms(each)} a token; a pass alone took ${ms(costs.target[0])}. The two are timed apart, and one of them was disturbed: run it again.`
+    `${times(speedup)} is above its ceiling of ${times(ceiling)}: a round gave ${stats.tau.toFixed(2)} tokens, and ${why} cost more than such a speedup allows. ` +
+    `In the comparison, plain decoding took ${ms(each)} per token; a single pass took ${ms(costs.target[0])}. These two times are measured separately, and another program disturbed one of them. Run it again.`
   );
 }
 
-/** Why the measured speedup is what it is, in sentences made of the measurements. */
+/** Returns sentences that explain the measured speedup with the measured costs. */
 export function explanation(result) {
   const { costs, stats, options, speedup, simd } = result,
     p = prediction(result),
     { gamma } = options;
   const [one, many] = [costs.target[0], costs.target[gamma]],
     best = p.curve.indexOf(Math.max(...p.curve)) + 1;
-  const doubt = beyond(result);
+  const doubt = doubtAbout(result);
   const sentences = [
     ...(doubt ? [doubt] : []),
-    `Here a pass of the target over one token takes ${ms(one)}, over ${gamma + 1} tokens ${ms(many)} (${times(p.verify)} as long), and each draft pass adds ${p.c.toFixed(2)} of a target pass.`,
-    `So a round costs ${p.price.toFixed(2)} plain passes and brings ${stats.tau.toFixed(2)} tokens: that predicts ${times(p.speedup)}, and ${times(speedup)} was measured.`,
+    `On this device, a target pass takes ${ms(one)} for one token and ${ms(many)} for ${gamma + 1} tokens (${times(p.verify)} as long). Each draft pass takes ${p.c.toFixed(2)} of a target pass.`,
+    `So a round costs ${p.cost.toFixed(2)} plain passes and gives ${stats.tau.toFixed(2)} tokens. This predicts a speedup of ${times(p.speedup)}; ${times(speedup)} was measured.`,
   ];
   const drafting = gamma * p.c,
     checking = p.verify - 1,
     free = times(stats.tau / (1 + drafting));
-  if (Math.max(speedup / p.speedup, p.speedup / speedup) > APART)
-    return `${sentences.join(" ")} The two are too far apart to explain either: something else probably kept this device busy during part of the run. Press Run again when it is quiet.`;
+  if (Math.max(speedup / p.speedup, p.speedup / speedup) > DISTURBED)
+    return `${sentences.join(" ")} These two differ too much to explain either of them. Another program probably used this device during part of the run. Press Run again when the device is idle.`;
   if (speedup < 1)
     sentences.push(
       stats.tau < 1 + drafting
-        ? `Speculation loses here: with α = ${(stats.alpha || 0).toFixed(2)} a round brings too few tokens to pay even for its own drafts.`
-        : `Speculation loses here: the drafts would pay for themselves, but checking ${gamma + 1} tokens at once costs this processor too much${simd ? "" : ", above all without SIMD"}.`,
+        ? `Speculation is slower here: with α = ${(stats.alpha || 0).toFixed(2)} a round gives too few tokens to pay for its drafts.`
+        : `Speculation is slower here: the drafts would pay for themselves, but verifying ${gamma + 1} tokens in one pass costs this processor too much${simd ? "" : ", mainly because it runs without SIMD"}.`,
     );
-  else if (checking < CHEAP)
+  else if (checking < NEARLY_FREE)
     sentences.push(
-      `Checking ${gamma + 1} tokens is nearly free, the mark of a pass that mostly waits for its weights: what is left to gain lies in the draft.`,
+      `Verifying ${gamma + 1} tokens is nearly free, because the pass mostly waits for its weights. Only a better or smaller draft can raise the speedup further.`,
     );
   else if (checking > drafting)
     sentences.push(
-      `Were checking free, it would be ${free}: this processor has arithmetic to do for every extra token, not only weights to wait for.`,
+      `If verification were free, the speedup would be ${free}. It is not free, because this processor computes for every extra token and does not only wait for weights.`,
     );
   else
     sentences.push(
-      `Were checking free, it would be ${free}; but the drafts are the dearer part of a round here, so a smaller draft or another γ would gain more.`,
+      `If verification were free, the speedup would be ${free}. But the drafts cost more than verification here, so a smaller draft or a different γ would help more.`,
     );
   if (best !== gamma && p.curve[best - 1] > 1.03 * p.curve[gamma - 1])
     sentences.push(
       p.curve[best - 1] > 1
-        ? `For this α and these costs the formula favours γ = ${best}.`
-        : "For this α and these costs no γ pays.",
+        ? `For this α and these costs, the formula predicts the highest speedup at γ = ${best}.`
+        : "For this α and these costs, no γ is faster than plain decoding.",
     );
   return sentences.join(" ");
 }
 
-/** One line for a screen reader when a run has ended. */
+/** Returns a sentence for the status line, which screen readers announce when a run has ended. */
 export function announcement({ stats, speedup, plainTokens }) {
   const [low, high] = interval(stats.accepted, stats.tested);
   return (
@@ -117,7 +118,7 @@ export function announcement({ stats, speedup, plainTokens }) {
   );
 }
 
-/** Name and value of each number under the replay. */
+/** Returns name, value and note of each number under the replay. */
 export function readouts(result) {
   const { stats, plain, speculative, plainTokens, speedup, costs, options, same, memory } = result,
     p = prediction(result);
@@ -127,7 +128,7 @@ export function readouts(result) {
   const range = (values, digits) =>
     `${Math.min(...values).toFixed(digits)} … ${Math.max(...values).toFixed(digits)}`;
   return [
-    ["speedup, measured", times(speedup), `in ${ratios.length} turns ${range(ratios, 2)}`],
+    ["speedup, measured", times(speedup), `range of ${ratios.length} repeats: ${range(ratios, 2)}`],
     ["speedup, predicted", times(p.speedup), "τ ÷ (T(γ+1)/T(1) + γc)"],
     [
       "α, accepted ÷ tested",
@@ -148,15 +149,15 @@ export function readouts(result) {
     ],
     ["T(1)", ms(costs.target[0]), "target, one token"],
     [`T(γ+1) = T(${options.gamma + 1})`, ms(costs.target[options.gamma]), `${times(p.verify)} T(1)`],
-    ["c, draft ÷ target", p.c.toFixed(3), `${ms(costs.inLoop)} in the loop, ${ms(costs.draft)} alone`],
+    ["c, draft ÷ target", p.c.toFixed(3), `${ms(costs.inLoop)} during decoding, ${ms(costs.draft)} alone`],
     [
       "text",
-      same ? "identical" : "another draw",
+      same ? "identical" : "a different draw",
       options.temperature === 0
         ? same
           ? "to plain greedy decoding"
-          : "rounding met a near tie"
-        : "from the same law as plain",
+          : "differs: rounding decided a near tie"
+        : "from the same distribution as plain decoding",
     ],
     ["memory", `${(memory / 1e6).toFixed(0)} MB`, `target's weights in ${options.format}`],
   ];

@@ -1,20 +1,19 @@
-// Memory, and the loops of a pass: in WebAssembly SIMD (kernel.ts) where the browser has it, else in plain
-// JavaScript (scalar.js), which gives the same numbers several times more slowly. Everything lies in one
-// growing memory; an address is a byte offset, and a view is made anew at each use, because growing moves the
-// memory.
+// Memory and the loops of a pass: in WebAssembly SIMD (kernel.ts) if the browser supports it, else in plain
+// JavaScript (scalar.js), which gives the same numbers several times more slowly. All data are in one memory that
+// can grow. An address is a byte offset. Views are created at each use, because growing moves the memory.
 
 import { scalarLoops } from "./scalar.js";
 
 const PAGE = 65536;
 const WIDTH = 16;
-const MOST = 6; // rows of x that meet a weight at one loading of it
+const MAX_ROWS = 6; // rows of x that one loaded weight is multiplied with
 
-/** A kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul and the
- *  loops that kernel.ts exports. compiled: {name: bytes}, the best first; the first that this browser can
- *  run is taken, and `name` says which. */
+/** Returns a kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul and the
+ *  loops that kernel.ts exports. compiled: {name: bytes}, the fastest first; the kernel uses the first one that
+ *  this browser can run and states its `name`. */
 export async function loadKernel(compiled) {
   const memory = new WebAssembly.Memory({ initial: 1 });
-  let used = PAGE; // the first page is the compiled module's own
+  let used = PAGE; // the first page belongs to the compiled module
   const kernel = {
     allocate(bytes) {
       const address = used;
@@ -35,15 +34,15 @@ export async function loadKernel(compiled) {
   return { ...kernel, ...exports, matmul: inGroups(exports), name, simd: true };
 }
 
-/** matmul(x, w, scales, y, rows, inner, outer, small) for any number of rows, from the exports for 1 to
- *  MOST of them. */
+/** Returns matmul(x, w, scales, y, rows, inner, outer, small) for any number of rows, built from the exports for 1
+ *  to MAX_ROWS rows. */
 function inGroups(exports) {
   const [floats, ints] = ["float", "int"].map((type) =>
-    Array.from({ length: MOST }, (_, i) => exports[type + (i + 1)]),
+    Array.from({ length: MAX_ROWS }, (_, i) => exports[type + (i + 1)]),
   );
   return (x, w, scales, y, rows, inner, outer, small) => {
-    for (let row = 0; row < rows; row += MOST) {
-      const multiply = (small ? ints : floats)[Math.min(MOST, rows - row) - 1];
+    for (let row = 0; row < rows; row += MAX_ROWS) {
+      const multiply = (small ? ints : floats)[Math.min(MAX_ROWS, rows - row) - 1];
       multiply(x + 4 * row * inner, w, scales, y + 4 * row * outer, inner, outer);
     }
   };

@@ -1,6 +1,6 @@
-// Everything a pass of the network spends its time on, for one thread with 128-bit SIMD. The book's build compiles it to
-// WebAssembly twice: with fused multiply-add ("relaxed" SIMD), and without for browsers that lack it. Pointers are byte
-// offsets into the imported memory; numbers are float32 unless said otherwise. scalar.js does the same in plain JavaScript.
+// The loops that take nearly all of a pass's time, for one thread with 128-bit SIMD. The book's build compiles them to
+// WebAssembly twice: with fused multiply-add ("relaxed" SIMD), and without it for browsers that lack it. Pointers are byte
+// offsets into the imported memory; numbers are float32 unless stated otherwise. scalar.js does the same in plain JavaScript.
 
 const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12194440e-4;
 
@@ -15,9 +15,9 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
 // @ts-ignore: decorator
 @inline function high(eight: v128): v128 { return f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(eight)); }
 
-// Matrices. w [outer, inner] lies in panels of eight rows: first the eight weights that meet x[0], then those that meet
-// x[1], and so on to the panel's end. Each weight is loaded once for all rows of x. The sums stay in registers, and the more
-// of them there are, the less one has to wait for the one before: twelve fit, so few rows take two panels, many take one.
+// Matrices. w [outer, inner] is stored in panels of eight rows: first the eight weights that multiply x[0], then those that
+// multiply x[1], and so on. Each weight is loaded once for all rows of x. The sums stay in registers. With more sums an
+// addition waits less for the previous one; twelve sums fit, so 1 to 3 rows use two panels and 4 to 6 rows use one.
 
 // @ts-ignore: decorator
 @inline function put(y: usize, scales: usize, first: v128, second: v128): void {
@@ -25,7 +25,8 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   v128.store(y, f32x4.mul(second, v128.load(scales, 16)), 16);
 }
 
-/** 1 to 3 rows of x, two panels at a time. `rows` and `small` are constants where this is inlined, so no test of them is left. */
+/** Multiplies 1 to 3 rows of x, two panels at a time. `rows` and `small` are constants where this is inlined, so the compiler
+ *  removes the tests of them. */
 // @ts-ignore: decorator
 @inline function wide(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void {
   const pitch = <usize>inner << 2, line = <usize>outer << 2, step: usize = small ? 8 : 32, panel = <usize>inner * step, pitch2 = pitch * 2;
@@ -60,7 +61,7 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   }
 }
 
-/** 4 to 6 rows of x, one panel at a time. */
+/** Multiplies 4 to 6 rows of x, one panel at a time. */
 // @ts-ignore: decorator
 @inline function tall(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void {
   const pitch = <usize>inner << 2, line = <usize>outer << 2, step: usize = small ? 8 : 32;
@@ -93,7 +94,7 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   }
 }
 
-// y [rows, outer] = x [rows, inner] · wᵀ, each column times its scale, for 1 to 6 rows. w: whole numbers, held as float32 or
+// y [rows, outer] = x [rows, inner] · wᵀ, each column times its scale, for 1 to 6 rows. w: integers, stored as float32 or
 // as int8. outer is a multiple of 16.
 export function float1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, false, x, w, scales, y, inner, outer); }
 export function float2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, false, x, w, scales, y, inner, outer); }
@@ -110,9 +111,9 @@ export function int6(x: usize, w: usize, scales: usize, y: usize, inner: i32, ou
 
 // The rest of a layer. Sizes are multiples of 4, a head's of 16.
 
-/** exp of four numbers to about one part in ten million: 2ⁿ times a polynomial of the remainder, with the coefficients of the
- *  Cephes library's expf. Below -60 it stays at e⁻⁶⁰: too little to count beside 1, but enough that no later product sinks to
- *  a denormal number, with which processors are a hundred times slower. */
+/** Returns exp of four numbers with a relative error of about 1e-7: 2ⁿ times a polynomial of the remainder, with the
+ *  coefficients of the Cephes library's expf. Below -60 it returns e⁻⁶⁰: negligible beside 1, but large enough that no later
+ *  product becomes a denormal number, with which processors are a hundred times slower. */
 function exp(x: v128): v128 {
   x = f32x4.max(f32x4.min(x, f32x4.splat(60)), f32x4.splat(-60));
   const n = f32x4.nearest(f32x4.mul(x, f32x4.splat(LOG2E)));
@@ -126,7 +127,7 @@ function exp(x: v128): v128 {
   return f32x4.mul(p, i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), i32x4.splat(127)), 23));
 }
 
-/** The four sums of four vectors' lanes. */
+/** Returns the sums of the lanes of four vectors. */
 function totals(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = f32x4.add(v128.shuffle<f32>(a, b, 0, 4, 1, 5), v128.shuffle<f32>(a, b, 2, 6, 3, 7));
   const cd = f32x4.add(v128.shuffle<f32>(c, d, 0, 4, 1, 5), v128.shuffle<f32>(c, d, 2, 6, 3, 7));
@@ -138,7 +139,7 @@ function totals(a: v128, b: v128, c: v128, d: v128): v128 {
   return f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3);
 }
 
-/** y = x / rms(x) · weight, row by row. */
+/** Computes y = x / rms(x) · weight for each row. */
 export function normalise(x: usize, weight: usize, y: usize, rows: i32, size: i32, eps: f32): void {
   const pitch = <usize>size << 2;
   for (; rows > 0; rows--, x += pitch, y += pitch) {
@@ -152,12 +153,12 @@ export function normalise(x: usize, weight: usize, y: usize, rows: i32, size: i3
   }
 }
 
-/** x += y, `count` numbers. */
+/** Computes x += y for `count` numbers. */
 export function add(x: usize, y: usize, count: i32): void {
   for (const end = x + (<usize>count << 2); x < end; x += 16, y += 16) v128.store(x, f32x4.add(v128.load(x), v128.load(y)));
 }
 
-/** y [rows, size] = silu(gate) · up, from x [rows, gate and up]. */
+/** Computes y [rows, size] = silu(gate) · up from x [rows, gate and up]. */
 export function gate(x: usize, y: usize, rows: i32, size: i32): void {
   const pitch = <usize>size << 2;
   for (; rows > 0; rows--, x += pitch) {
@@ -168,7 +169,7 @@ export function gate(x: usize, y: usize, rows: i32, size: i32): void {
   }
 }
 
-/** Rotary embedding of `heads` heads that lie one after another, by one position's cos and sin [size / 2] (halves, not pairs). */
+/** Applies the rotary embedding to `heads` consecutive heads, with one position's cos and sin [size / 2] (halves, not pairs). */
 export function turn(x: usize, cos: usize, sin: usize, heads: i32, size: i32): void {
   const half = <usize>size << 1;
   for (; heads > 0; heads--, x += half) {
@@ -180,14 +181,14 @@ export function turn(x: usize, cos: usize, sin: usize, heads: i32, size: i32): v
   }
 }
 
-/** Copies `heads` heads that lie one after another to places `pitch` bytes apart. */
+/** Copies `heads` consecutive heads to addresses that are `pitch` bytes apart. */
 export function spread(from: usize, to: usize, heads: i32, size: i32, pitch: usize): void {
   const bytes = <usize>size << 2;
   for (; heads > 0; heads--, from += bytes, to += pitch) memory.copy(to, from, bytes);
 }
 
-/** out [size] = softmax(q · keysᵀ / √size) · values for one query of one head. keys, values [count, size], with room for a
- *  multiple of four; scores: room for as many numbers. */
+/** Computes out [size] = softmax(q · keysᵀ / √size) · values for one query of one head. keys, values [count, size], allocated
+ *  up to a multiple of four rows; scores: memory for the same number of floats. */
 export function attend(q: usize, keys: usize, values: usize, out: usize, scores: usize, count: i32, size: i32): void {
   const pitch = <usize>size << 2, bytes = <usize>count << 2, scale = f32x4.splat(<f32>1 / sqrt<f32>(<f32>size));
   for (let i: usize = 0; i < bytes; i += 16, keys += 4 * pitch) {
@@ -202,7 +203,7 @@ export function attend(q: usize, keys: usize, values: usize, out: usize, scores:
     v128.store(scores + i, f32x4.mul(totals(a, b, c, d), scale));
   }
   const whole = (bytes + 15) & ~15;
-  for (let i = bytes; i < whole; i += 4) f32.store(scores + i, -f32.MAX_VALUE); // no such keys
+  for (let i = bytes; i < whole; i += 4) f32.store(scores + i, -f32.MAX_VALUE); // keys that do not exist
   let most = v128.load(scores), mass = f32x4.splat(0);
   for (let i: usize = 16; i < whole; i += 16) most = f32x4.max(most, v128.load(scores + i));
   most = f32x4.max(most, v128.shuffle<f32>(most, most, 2, 3, 0, 1));

@@ -1,12 +1,12 @@
-// The live page: the controls, the talk with the worker, and the results. Nothing is computed on this thread.
+// The live page: the controls, the messages to the worker, and the results. This thread computes nothing.
 
-import { fromScripts, loadScript, startWorker } from "./download.js";
-import { announcement, beyond, explanation, prediction, readouts } from "./explain.js";
+import { loadFromScripts, loadScript, startWorker } from "./download.js";
+import { announcement, doubtAbout, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
 import { replay } from "./replay.js";
 import { tour } from "./tour.js";
 
-const KEPT_KEYS = new Set([
+const SLIDER_KEYS = new Set([
   "ArrowLeft",
   "ArrowRight",
   "ArrowUp",
@@ -17,8 +17,8 @@ const KEPT_KEYS = new Set([
   "PageDown",
 ]);
 const KIND_NAMES = { code: "Code", data: "Structured data", prose: "Prose" };
-const FORMATS = { float32: "float32: 4 bytes a weight", int8: "int8: 1 byte a weight, the same numbers" };
-const SHOWN = 300; // characters of the prompt before the decoded text
+const FORMATS = { float32: "float32: 4 bytes per weight", int8: "int8: 1 byte per weight, the same values" };
+const PROMPT_END = 300; // characters of the prompt that are shown before the decoded text
 let copies = 0;
 
 const control = (id, name, note, input, output) =>
@@ -53,7 +53,7 @@ function choice(id, name, note, options, groups = false) {
   return { node: control(id, name, note, select), select, value: () => select.value };
 }
 
-/** The prompts on offer, by kind; each is named by its first line. */
+/** Returns the menu of prompts, grouped by kind; each is named by its first line. */
 function presetMenu(id, presets) {
   const named = presets.map(({ kind, source, text }, i) => [
     kind,
@@ -70,7 +70,7 @@ function presetMenu(id, presets) {
 
 const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
 
-/** What stands in the page: every element by name. */
+/** Creates the page's elements and returns them by name. */
 function layout(id, { manifest, presets }) {
   const view = {
     preset: presetMenu(`${id}-preset`, presets),
@@ -100,16 +100,16 @@ function layout(id, { manifest, presets }) {
     status: make("p", { class: "sdl-live-status", role: "status" }),
     replay: replay(`${id}-pass`),
     costs: chart(
-      "What checking costs on this device",
-      "Time of a target pass over k tokens, divided by that over one.",
+      "The cost of verification on this device",
+      "Time of a target pass for k tokens, divided by the time for one token.",
     ),
     speedup: chart(
       "Prediction and measurement",
-      "Line: predicted from α, T(k) and c. Diamond: from this run's τ. Dot: measured, with the spread of three turns.",
+      "Line: predicted from α, T(k) and c. Diamond: predicted from this run's τ. Dot: measured, with the range of three repeats.",
     ),
     numbers: make("dl", { class: "sdl-readouts" }),
     why: make("p", { class: "sdl-task sdl-live-why" }),
-    before: make("p", { hidden: true }, make("em", {}, "Measured in the run before:")),
+    before: make("p", { hidden: true }, make("em", {}, "Measured in the previous run:")),
   };
   view.measured = make(
     "div",
@@ -140,7 +140,7 @@ function layout(id, { manifest, presets }) {
       view.gamma.node,
       view.temperature.node,
       view.format.node,
-      control(`${id}-seed`, "Seed", "the same seed, the same text", view.seed),
+      control(`${id}-seed`, "Seed", "the same seed gives the same text", view.seed),
     ),
     make("div", { class: "sdl-row sdl-live-go" }, view.run, view.progress),
     view.status,
@@ -149,17 +149,17 @@ function layout(id, { manifest, presets }) {
   return view;
 }
 
-/** The engine in its worker: `start` fetches it, `run` talks to it. Rejections carry a sentence for the
+/** Returns the engine in its worker: `start` loads the models, `run` decodes. Errors have a message for the
  *  reader. */
 function machine(parts, onProgress) {
   let worker = null,
     attempts = 0;
-  const talk = (message, hear) =>
+  const request = (message, onMessage) =>
     new Promise((resolve, reject) => {
       worker.onmessage = ({ data }) => {
         if (data.type === "failed") reject(new Error(data.text));
         else if (data.type === "ready" || data.type === "result") resolve(data);
-        else hear(data);
+        else onMessage(data);
       };
       worker.onerror = (event) => {
         event.preventDefault();
@@ -176,13 +176,13 @@ function machine(parts, onProgress) {
       worker = startWorker(parts.worker);
       try {
         if (!url)
-          await fromScripts(
+          await loadFromScripts(
             base(),
             manifest.pieces,
             (text) => worker.postMessage({ type: "piece", text }),
             onProgress,
           );
-        return await talk(
+        return await request(
           { type: "load", kernels, manifest, format, url, again: attempts++ > 0 },
           ({ share }) => onProgress(share),
         );
@@ -191,7 +191,7 @@ function machine(parts, onProgress) {
         throw error;
       }
     },
-    run: (options, hear) => talk({ type: "run", options }, hear),
+    run: (options, onMessage) => request({ type: "run", options }, onMessage),
     stop() {
       worker?.terminate();
       worker = null;
@@ -201,18 +201,18 @@ function machine(parts, onProgress) {
 
 function mount(el, parts) {
   const view = layout(`sdl-live-${++copies}`, parts),
-    seen = {};
+    results = {};
   const engine = machine(parts, (share) => {
     view.progress.value = share;
   });
   const usePreset = () => {
     view.prompt.value = parts.presets[Number(view.preset.value())].text;
   };
-  const say = (text, bad = false) => {
+  const showStatus = (text, bad = false) => {
     view.status.textContent = text;
     view.status.classList.toggle("sdl-live-bad", bad);
   };
-  const age = (old) => {
+  const markAsOld = (old) => {
     view.measured.classList.toggle("sdl-live-old", old);
     view.before.hidden = !old;
   };
@@ -220,7 +220,7 @@ function mount(el, parts) {
 
   function drawCharts() {
     if (!last) return;
-    const other = seen[last.options.format === "int8" ? "float32" : "int8"];
+    const other = results[last.options.format === "int8" ? "float32" : "int8"];
     drawCosts(view.costs.svg, last, other);
     drawSpeedup(view.speedup.svg, last, prediction(last));
   }
@@ -229,8 +229,8 @@ function mount(el, parts) {
     view.results.hidden = false;
     view.replay.extend(steps, whole);
     if (whole)
-      say(
-        `${cut ? `The prompt is longer than the cache: its first ${cut} tokens were left out. ` : ""}Decoded. Measuring both ways in turns…`,
+      showStatus(
+        `${cut ? `The prompt is longer than the cache: its first ${cut} tokens were left out. ` : ""}Decoded. Measuring plain and speculative decoding alternately…`,
       );
   }
 
@@ -241,9 +241,9 @@ function mount(el, parts) {
   }
 
   function showResult(result) {
-    last = seen[result.options.format] = view.root.sdlResult = result;
+    last = results[result.options.format] = view.root.sdlResult = result;
     view.measured.hidden = false;
-    age(false);
+    markAsOld(false);
     view.replay.time([...result.plain].sort((a, b) => a - b)[result.plain.length >> 1], result.passTimes);
     view.numbers.replaceChildren(
       ...readouts(result).map(([name, value, note]) =>
@@ -252,15 +252,15 @@ function mount(el, parts) {
     );
     view.why.textContent = explanation(result);
     drawCharts();
-    say(
+    showStatus(
       (result.cut
         ? `The prompt was longer than the cache: its first ${result.cut} tokens were left out. `
         : "") +
         announcement(result) +
-        (beyond(result) ? " That is above its ceiling: see below the charts." : "") +
+        (doubtAbout(result) ? " This is above its ceiling: see the text below the charts." : "") +
         (result.simd
           ? ""
-          : " This browser has no WebAssembly SIMD, so the page computes in plain JavaScript, which is slow; there speculation can hardly win."),
+          : " This browser has no WebAssembly SIMD, so the page computes in plain JavaScript, which is slow; speculation is rarely faster there."),
     );
   }
 
@@ -278,15 +278,17 @@ function mount(el, parts) {
       if (!engine.ready()) {
         view.progress.hidden = false;
         view.progress.setAttribute("aria-label", "Download of the models");
-        say("Loading the models…");
+        showStatus("Loading the models…");
         await engine.start(options.format);
       }
       view.progress.hidden = true;
-      say("Decoding…");
+      showStatus("Decoding…");
       view.results.hidden = false;
       view.replay.node.scrollIntoView({ block: "nearest" });
-      view.replay.begin(options.prompt.length > SHOWN ? `…${options.prompt.slice(-SHOWN)}` : options.prompt);
-      age(true);
+      view.replay.begin(
+        options.prompt.length > PROMPT_END ? `…${options.prompt.slice(-PROMPT_END)}` : options.prompt,
+      );
+      markAsOld(true);
       showResult(
         await engine.run(options, (message) =>
           message.type === "trace" ? showTrace(message) : showTurn(message),
@@ -296,7 +298,7 @@ function mount(el, parts) {
       view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
     } catch (error) {
       view.run.textContent = engine.ready() ? "Run" : "Try again";
-      say(error.message, true);
+      showStatus(error.message, true);
     }
     view.progress.hidden = true;
     view.run.removeAttribute("aria-disabled");
@@ -305,12 +307,12 @@ function mount(el, parts) {
   view.preset.select.addEventListener("change", usePreset);
   view.run.addEventListener("click", () => view.run.getAttribute("aria-disabled") || go());
   view.root.addEventListener("keydown", (event) => {
-    if (KEPT_KEYS.has(event.key)) event.stopPropagation();
+    if (SLIDER_KEYS.has(event.key)) event.stopPropagation();
   });
   usePreset();
   view.root.prepend(guided(view, usePreset));
   el.replaceChildren(view.root);
-  globalThis.sdlShare?.(el, view.root); // from the other interactives' kit, which the build puts before this script
+  globalThis.sdlShare?.(el, view.root); // from the interactives' kit.js, which the build puts before this script
   const watcher = new ResizeObserver(drawCharts);
   watcher.observe(view.root);
   return () => {
@@ -320,13 +322,13 @@ function mount(el, parts) {
   };
 }
 
-/** What a stop of the tour sets, and the part of the page it looks at. */
+/** Returns the tour. Each stop sets controls and scrolls to a part of the page. */
 function guided(view, usePreset) {
   const set = (node, value) => {
     node.value = value;
     node.dispatchEvent(new Event("input"));
   };
-  const places = {
+  const parts = {
     run: view.run,
     text: view.replay.node,
     costs: view.costs.node,
@@ -342,12 +344,12 @@ function guided(view, usePreset) {
     }
     if ("format" in stop.set) view.format.select.value = stop.set.format;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const place = view.measured.hidden && stop.look !== "text" ? view.run : places[stop.look];
-    place.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
+    const part = view.measured.hidden && stop.look !== "text" ? view.run : parts[stop.look];
+    part.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
   });
 }
 
-/** Shut behind a button until the reader asks for it; nothing is loaded before. */
+/** Shows only a button; nothing is loaded before the reader presses it. */
 function closed(el, onOpen) {
   const icon = make(
     "svg",
@@ -363,23 +365,23 @@ function closed(el, onOpen) {
       make(
         "p",
         {},
-        "Both models can run in this page, on your own processor: type a prompt and watch every guess being accepted or rejected.",
+        "Both models can run in this page, on your own processor. Type a prompt and watch the target accept or reject each drafted token.",
       ),
       button,
     ),
   );
 }
 
-/** Mounts once the small engine (no weights) is there; a failure leaves a sentence and a button. */
+/** Mounts the page after the engine has loaded, without weights; a failure shows a message and a button. */
 function render({ model, el }) {
-  let leave = () => {};
+  let unmount = () => {};
   async function begin() {
     const opened = el.contains(document.activeElement);
     el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
     try {
       if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
-      leave = mount(el, globalThis.sdlLive);
-      if (opened) el.querySelector(".sdl-live-run").focus(); // no keyboard jumps up on a phone
+      unmount = mount(el, globalThis.sdlLive);
+      if (opened) el.querySelector(".sdl-live-run").focus(); // focusing the text box would open a phone's keyboard
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
       again.addEventListener("click", begin);
@@ -388,7 +390,7 @@ function render({ model, el }) {
   }
   if (model.get("closed")) closed(el, begin);
   else begin();
-  return () => leave();
+  return () => unmount();
 }
 
 export default { render };

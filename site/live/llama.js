@@ -1,17 +1,17 @@
-// A Llama-family decoder: the same network as specdec_lite/engine/transformer.py. It imports nothing; it says what
-// is computed, and the kernel it is given (kernel.js) computes it. A weight is a whole number times its row's
-// scale. The whole numbers stay int8 in memory, or are widened to float32 when they are loaded: the
-// arithmetic is the same, the bytes that every pass has to read are not. A matrix lies in panels of LANES
-// rows, as the kernel wants it: weight i of row r at (⌊r/LANES⌋, i, r mod LANES).
+// A Llama-family decoder: the same network as specdec_lite/engine/transformer.py. This module has no imports; the
+// kernel (kernel.js), passed as an argument, does the arithmetic. A weight is an integer times the scale of its row.
+// The integers are stored as int8, or as float32 after loading: the arithmetic is the same, but a pass reads a
+// different number of bytes. A matrix is stored in panels of LANES rows: weight i of row r at
+// (⌊r/LANES⌋, i, r mod LANES).
 
-const CHUNK = 18; // tokens fed at once; a longer prompt goes through in pieces
+const CHUNK = 18; // tokens per pass; a longer prompt is fed in several passes
 const LANES = 8;
 
 export class Llama {
   /** config, tensors: one model of the manifest. weights: the downloaded ArrayBuffer. format: "int8" or
-   *  "float32". capacity: how many positions the key/value cache holds, a multiple of 4. */
+   *  "float32". capacity: number of positions in the key/value cache, a multiple of 4. */
   constructor(kernel, { config, tensors }, weights, format, capacity) {
-    // length: positions stored; lowering it forgets the rest
+    // length: number of stored positions; a smaller value discards the rest
     Object.assign(this, { kernel, config, capacity, length: 0 });
     const load = (name) => this.#load(tensors[name], weights, format === "int8");
     this.embedding = load("embedding");
@@ -23,7 +23,7 @@ export class Llama {
     );
     const floats = (count) => kernel.allocate(4 * count);
     const { hidden, inner, heads, kvHeads, headSize, layers, vocab } = config;
-    this.headBytes = 4 * capacity * headSize; // of one head's keys, or values
+    this.headBytes = 4 * capacity * headSize; // of one head's keys or values
     this.keys = floats(layers * kvHeads * capacity * headSize);
     this.values = floats(layers * kvHeads * capacity * headSize);
     this.cos = floats((capacity * headSize) / 2);
@@ -38,8 +38,8 @@ export class Llama {
     this.#rotary();
   }
 
-  /** Copies one tensor into the kernel's memory: {at, rows, cols}, for a matrix also {scales, small: is it
-   *  int8?}. */
+  /** Copies one tensor into the kernel's memory and returns {at, rows, cols}, for a matrix also {scales, small}.
+   *  small: whether it is int8. */
   #load({ offset, rows, cols, scales }, weights, small) {
     const { kernel } = this,
       count = rows * cols;
@@ -62,7 +62,7 @@ export class Llama {
     };
   }
 
-  /** cos and sin of every position's angles, [capacity, headSize / 2]. */
+  /** Computes cos and sin of every position's angles, [capacity, headSize / 2]. */
   #rotary() {
     const {
         kernel,
@@ -82,8 +82,8 @@ export class Llama {
     }
   }
 
-  /** Feeds token ids after the `length` stored positions, stores their keys and values, and returns their
-   *  logits: one Float32Array [V] per token, or only the last one's with `last`. A row is valid until the
+  /** Feeds token ids after the `length` stored positions and stores their keys and values. Returns their logits:
+   *  one Float32Array [V] per token, or only that of the last token if `last` is true. A row is valid until the
    *  next pass. */
   forward(tokens, last = false) {
     if (this.length + tokens.length > this.capacity)
@@ -123,7 +123,7 @@ export class Llama {
     this.kernel.normalise(this.stream, at, this.normed, n, this.config.hidden, this.config.eps);
   }
 
-  /** One layer: attention, then a gated MLP, each added to the residual stream. */
+  /** Computes one layer: attention, then a gated MLP, each added to the residual stream. */
   #block(block, layer, n) {
     const {
       kernel,
@@ -141,8 +141,8 @@ export class Llama {
     kernel.add(this.stream, this.added, n * hidden);
   }
 
-  /** Turns queries and keys by their positions, stores keys and values, and lets every token see what is
-   *  stored up to it. */
+  /** Rotates queries and keys by their positions, stores keys and values, and lets every token attend to all
+   *  positions up to its own. */
   #attention(layer, n) {
     const {
       kernel,
@@ -164,7 +164,7 @@ export class Llama {
       kernel.spread(values, this.values + to, kvHeads, headSize, headBytes);
     }
     for (let h = 0; h < heads; h++) {
-      // all rows of a head before the next: its keys and values are in the cache then
+      // all rows of a head before the next head, so that its keys and values stay in the processor's cache
       const shared = start + Math.floor((h * kvHeads) / heads) * headBytes;
       for (let row = 0; row < n; row++)
         kernel.attend(
@@ -179,7 +179,7 @@ export class Llama {
     }
   }
 
-  /** The final norm and the head. Rows are copied where another chunk would overwrite them. */
+  /** Applies the final norm and the head. Rows are copied if another chunk would overwrite them. */
   #score(n, last, copy) {
     const {
       kernel,

@@ -1,20 +1,19 @@
-// The replay: a run's passes one after another, every token with its fate, and plain decoding's pace beside
-// them.
+// The replay: a run's passes one after another, the outcome of every token, and the progress of plain decoding.
 
 import { make } from "./charts.js";
 
 const KINDS = {
-  accepted: "drafted, and kept by the target",
-  rejected: "drafted, tested and turned down",
-  recovered: "put by the target in place of a rejected token",
-  bonus: "added by the target after a draft accepted to its end",
-  unused: "drafted behind a rejection, never tested",
+  accepted: "drafted and accepted by the target",
+  rejected: "drafted, tested and rejected",
+  recovered: "drawn by the target in place of a rejected token",
+  bonus: "added by the target after a fully accepted draft",
+  unused: "drafted after a rejected token, never tested",
   sampled: "decoded without a draft",
 };
 const TAGS = { rejected: "del", unused: "del", recovered: "ins", bonus: "ins" };
-const TICK = 220; // milliseconds a pass is shown while playing
+const TICK = 220; // milliseconds for which each pass is shown
 
-/** The pieces of one pass in the order in which they are shown: [kind, text]. */
+/** Returns the tokens of one pass in the order in which they are shown: [kind, text]. */
 const pieces = ({ drafted, accepted, kind, token }) => [
   ...drafted.map((text, i) => [
     i < accepted ? "accepted" : i === accepted && kind === "recovered" ? "rejected" : "unused",
@@ -48,6 +47,7 @@ function passNode(step, number) {
   return node;
 }
 
+/** Returns a bar with a name and a value. */
 const meter = (name) => {
   const bar = make("div", { class: "sdl-live-bar", "aria-hidden": "true" }, make("div")),
     value = make("span");
@@ -60,7 +60,7 @@ const meter = (name) => {
   };
 };
 
-/** A replay panel: `begin` a run, `extend` it while it is decoded, and say at last what `time` it took. */
+/** Returns a replay panel. `begin` starts a run, `extend` adds its passes while it decodes, `time` sets its times. */
 export function replay(id) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": "Decoded text" });
   const legend = make("ul", { class: "sdl-legend" }),
@@ -77,7 +77,7 @@ export function replay(id) {
     make("div", { class: "sdl-live-scrub" }, play, scrub),
     make("div", {}, ...paces.map((each) => each.node)),
     legend,
-    make("label", {}, switched, " show the drafts that were thrown away"),
+    make("label", {}, switched, " show rejected and unused drafts"),
   );
   let steps = [],
     passes = [],
@@ -135,7 +135,7 @@ export function replay(id) {
     draw();
   });
 
-  /** A new run: nothing of it is there yet, so there is nothing to play. */
+  /** Starts a new run, which has no passes yet. */
   function begin(prompt) {
     stop();
     [steps, passes, pace, complete] = [[], [], null, false];
@@ -145,13 +145,13 @@ export function replay(id) {
     draw();
   }
 
-  /** More of the run; it starts to play with its first pass. last: there is no more to come. */
-  function extend(news, last) {
+  /** Adds passes to the run; it starts to play with the first. last: whether these are the last ones. */
+  function extend(added, last) {
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches,
       first = !steps.length;
-    const added = news.map((step, i) => passNode(step, steps.length + i + 1));
-    [steps, passes, complete] = [[...steps, ...news], [...passes, ...added], last];
-    text.append(...added);
+    const addedNodes = added.map((step, i) => passNode(step, steps.length + i + 1));
+    [steps, passes, complete] = [[...steps, ...added], [...passes, ...addedNodes], last];
+    text.append(...addedNodes);
     const used = new Set(steps.flatMap((step) => pieces(step).map(([kind]) => kind)));
     legend.replaceChildren(
       ...Object.keys(KINDS)
@@ -165,8 +165,7 @@ export function replay(id) {
     if (first && !still) start();
   }
 
-  /** How long it all took, in milliseconds: plain decoding for a token, speculative decoding for each of
-   *  its passes. */
+  /** Sets the times in milliseconds: of plain decoding per token, and of each pass of speculative decoding. */
   function time(plain, perPass) {
     pace = { plain, perPass };
     draw();

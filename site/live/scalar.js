@@ -1,7 +1,7 @@
-// The loops of kernel.ts in plain JavaScript, for browsers without WebAssembly SIMD: the same arguments, the
-// same meaning. It imports nothing.
+// The loops of kernel.ts in plain JavaScript, for browsers without WebAssembly SIMD: the same functions with the
+// same arguments. This module has no imports.
 
-const PANEL = 8; // rows of a matrix that lie together
+const PANEL = 8; // rows of a matrix that are stored together
 
 export function scalarLoops({ floats, bytes }) {
   function matmul(x, w, scales, y, rows, inner, outer, small) {

@@ -1,9 +1,9 @@
-// Speculative decoding: draft γ tokens, score them in one pass, judge, keep. Step by step what specdec_lite
-// does with a ModelDrafter (speculation.py, acceptance.py, sampling.py): with the same chance, the same
-// tokens. It imports nothing.
+// Speculative decoding: draft γ tokens, score them in one pass, verify them, commit the accepted ones. It follows
+// specdec_lite with a ModelDrafter step by step (speculation.py, acceptance/, sampling.py), so the same random
+// numbers give the same tokens. This module has no imports.
 
-/** Logits → the distribution a token is drawn from. Temperature 0 is one-hot on the largest logit: greedy
- *  needs no second path. */
+/** Returns the distribution from which a token is drawn. At temperature 0 it is one-hot at the largest logit, so
+ *  greedy decoding needs no separate code. */
 export function distribution(logits, temperature) {
   const probs = new Float64Array(logits.length);
   let top = 0;
@@ -20,14 +20,15 @@ export function distribution(logits, temperature) {
   return probs;
 }
 
-/** The sum of all entries. */
+/** Returns the sum of all entries. */
 function massOf(probs) {
   let mass = 0;
   for (let token = 0; token < probs.length; token++) mass += probs[token];
   return mass;
 }
 
-/** Chance from a source of uniforms in [0, 1): a biased coin and a biased die. */
+/** Returns random decisions from a source of uniforms in [0, 1): `flip` with a probability, `draw` from a
+ *  distribution. */
 export function chance(uniform) {
   return {
     flip: (prob) => uniform() < prob,
@@ -45,8 +46,7 @@ export function chance(uniform) {
   };
 }
 
-/** Uniforms from a seed (the small fast counting generator sfc32, 53 bits from two draws): a run can be
- *  repeated. */
+/** Returns repeatable random decisions from a seed (generator sfc32, 53 bits from two draws). */
 export function seeded(seed) {
   let [a, b, c, weyl] = [seed ^ 0x9e3779b9, seed ^ 0x243f6a88, 0xb7e15162, 1];
   const draw = () => {
@@ -60,7 +60,7 @@ export function seeded(seed) {
   return chance(() => ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992);
 }
 
-/** norm(max(0, p − q)), what a recovered token is drawn from; p itself where nothing can be rejected. */
+/** Returns norm(max(0, p − q)), from which a recovered token is drawn; p itself if nothing can be rejected. */
 export function residual(p, q) {
   const excess = p.slice();
   for (let token = 0; token < p.length; token++) excess[token] = Math.max(0, p[token] - q[token]);
@@ -68,10 +68,10 @@ export function residual(p, q) {
   return mass > 0 ? excess.map((prob) => prob / mass) : p;
 }
 
-/** Speculative sampling. drafted: n tokens; q: the rows they were drawn from; row(i): the target's row
- *  after i of them, asked for only as far as it is needed. Returns how many were accepted, the token that
- *  follows, and what it is. Source: Leviathan et al. 2023, algorithm 1. */
-export function judge(drafted, q, row, rng) {
+/** Verifies a draft by speculative sampling (Leviathan et al. 2023, algorithm 1). drafted: n tokens. q: the
+ *  distributions from which they were drawn. row(i): the target's distribution after i of them, computed only if
+ *  needed. Returns the number of accepted tokens, the next token and its kind. */
+export function verify(drafted, q, row, rng) {
   for (let i = 0; i < drafted.length; i++) {
     const token = drafted[i],
       p = row(i);
@@ -85,7 +85,8 @@ export function judge(drafted, q, row, rng) {
   };
 }
 
-/** One draft: γ tokens, and the rows they were drawn from. The draft is fed what it has not seen yet. */
+/** Drafts γ tokens and returns them with the distributions from which they were drawn. The draft model is first fed
+ *  the tokens that its cache lacks. */
 function propose(draft, tokens, gamma, temperature, rng) {
   const drafted = [],
     q = [];
@@ -98,9 +99,9 @@ function propose(draft, tokens, gamma, temperature, rng) {
   return { drafted, q };
 }
 
-/** Decodes `wanted` tokens after the prompt, one step a target pass. draft: null decodes plainly. stop: a
- *  token that ends the text. Steps hold milliseconds; reading the prompt is not counted in any. Both
- *  models' caches are taken over. */
+/** Decodes `wanted` tokens after the prompt and yields one step per target pass. draft: null for plain decoding.
+ *  stop: the token that ends the text. Steps state their milliseconds; no step includes the prefill. Both models'
+ *  caches are overwritten. */
 export function* decode(
   target,
   draft,
@@ -113,25 +114,25 @@ export function* decode(
     if (tokens.length > 1) model.forward(tokens.slice(0, -1), true);
   }
   while (wanted > 0) {
-    const began = clock();
+    const start = clock();
     const length = draft ? Math.min(gamma, wanted - 1) : 0;
     const { drafted, q } = propose(draft, tokens, length, temperature, rng);
     const proposed = clock();
     const logits = target.forward([tokens.at(-1), ...drafted]);
     const scored = clock();
-    const verdict = judge(drafted, q, (i) => distribution(logits[i], temperature), rng);
+    const verdict = verify(drafted, q, (i) => distribution(logits[i], temperature), rng);
     const emitted = [...drafted.slice(0, verdict.accepted), verdict.token];
     target.length = tokens.length + verdict.accepted;
     if (draft) draft.length = Math.min(draft.length, target.length);
     const step = cutAt(stop, { ...verdict, drafted, emitted, draftPasses: drafted.length });
     tokens.push(...step.emitted);
     wanted -= step.emitted.length;
-    yield { ...step, drafting: proposed - began, verifying: scored - proposed, other: clock() - scored };
+    yield { ...step, drafting: proposed - start, verifying: scored - proposed, other: clock() - scored };
     if (step.emitted.at(-1) === stop) return;
   }
 }
 
-/** What follows a drafted stop token was never tested: it is cut off and not counted. */
+/** Cuts a step after a drafted stop token: what follows was never tested and is not counted. */
 function cutAt(stop, step) {
   const at = step.emitted.indexOf(stop);
   if (at < 0 || at >= step.accepted) return step;
@@ -145,7 +146,7 @@ function cutAt(stop, step) {
   };
 }
 
-/** Counts of one generation, as specdec_lite's Stats names them. */
+/** Returns the counts of one generation, with the names of specdec_lite's Stats. */
 export function count(steps) {
   const total = (get) => steps.reduce((sum, step) => sum + get(step), 0);
   const tokens = total((s) => s.emitted.length),

@@ -1,54 +1,54 @@
-// The guided tour of the live page: six stops, each with what to set, what to press and what to look at.
+// The guided tour of the live page: six stops. Each sets controls and says what to press and where to look.
 
 import { make } from "./charts.js";
 
-// set: what the stop puts into the controls; look: the part of the page that is brought into view.
+// set: values of the controls. look: the part of the page that scrolls into view.
 export const STOPS = [
   {
     name: "Watch one round",
     words:
-      "Press Run, then drag the slider under the text. Each step is one pass of the target: accepted tokens stand on a solid line, a rejected one is crossed out, ↻ marks what replaced it, + the bonus token.",
+      "Press Run, then drag the slider under the text. Each step is one pass of the target. Accepted tokens have a solid line, a rejected token is crossed out, ↻ marks its replacement, and + marks the bonus token.",
     set: { gamma: 2, temperature: 0, format: "float32", preset: 0 },
     look: "run",
   },
   {
-    name: "Read the race",
+    name: "Compare the two bars",
     words:
-      "The two bars under the text show how far each way has come in the same time. The speedup is their quotient, and the paragraph under the charts says where it comes from.",
+      "The two bars under the text show how many tokens speculative and plain decoding have produced in the same time. The speedup is the quotient of the two numbers; the paragraph under the charts explains it.",
     set: {},
     look: "text",
   },
   {
     name: "Another kind of text",
     words:
-      "Prose this time. Guess first: which of T(k), c and α will move? Run. Only α, and τ with it, knows what the text is about; the other two belong to your device.",
+      "The text is prose now. Predict first: which of T(k), c and α will change? Then press Run. Only α, and τ with it, depends on the text; T(k) and c depend on your device.",
     set: { preset: 6 },
     look: "run",
   },
   {
     name: "Draft too far",
     words:
-      "γ is 8 now. Before you run, read the line in the second chart at γ = 8: that is the formula's answer. Does the dot agree?",
+      "γ is 8 now. Before you press Run, read the line in the second chart at γ = 8: it is the predicted speedup. Does the dot agree?",
     set: { gamma: 8, preset: 0 },
     look: "speedup",
   },
   {
     name: "Move the memory wall",
     words:
-      "The same weights, in int8: a quarter of the bytes for plain decoding too. Run, and compare the first chart with the grey line of before. A faster plain decoder can make speculation look worse.",
+      "The same weights are stored as int8 now, so plain decoding too reads a quarter of the bytes. Press Run, and compare the first chart with the gray line of the previous run. A faster plain decoder can lower the speedup.",
     set: { gamma: 2, format: "int8" },
     look: "costs",
   },
   {
     name: "Nothing is lost",
     words:
-      "At temperature 0 the page compares both texts token by token: look for “identical” among the numbers. Now the temperature is 1. Run: it is another draw, from the same distribution.",
+      "At temperature 0 the page compares both texts token by token: look for “identical” among the numbers. The temperature is 1 now. Press Run: the text is a different draw from the same distribution.",
     set: { temperature: 1 },
     look: "run",
   },
 ];
 
-/** The tour's box; `visit` is told each stop that a reader goes to. */
+/** Returns the tour's box. visit: called with each stop that the reader opens. */
 export function tour(visit) {
   let at = -1;
   const name = make("strong"),
@@ -65,7 +65,9 @@ export function tour(visit) {
   const show = () => {
     const stop = STOPS[at];
     name.textContent = stop ? `${at + 1} of ${STOPS.length}. ${stop.name}.` : "New here?";
-    words.textContent = stop ? stop.words : "Six stops, a minute each, by the buttons of this box.";
+    words.textContent = stop
+      ? stop.words
+      : "The tour has six stops, about a minute each. Use the buttons of this box.";
     back.hidden = at < 1;
     on.textContent = at < 0 ? "Take the tour" : at < STOPS.length - 1 ? "Next stop" : "Leave the tour";
   };

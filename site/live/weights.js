@@ -1,8 +1,8 @@
-// The weights' way into the worker, and the check that they arrived whole and unaltered. It imports nothing.
+// Downloads the weights in the worker and checks that they are complete and unaltered. This module has no imports.
 
 const failure = (text) => new Error(text);
 
-/** Base64 → bytes. */
+/** Returns the bytes of base64 text. */
 export function bytesOf(base64) {
   const text = atob(base64),
     bytes = new Uint8Array(text.length);
@@ -10,13 +10,13 @@ export function bytesOf(base64) {
   return bytes;
 }
 
-/** The file over http, piece by piece: a list of byte arrays. again: do not trust what the browser keeps. */
-export async function fetched(url, bytes, again, onProgress) {
+/** Downloads a file over http as a list of byte arrays. again: whether to ignore the browser's cache. */
+export async function download(url, bytes, again, onProgress) {
   let response;
   try {
     response = await fetch(url, { cache: again ? "reload" : "default" });
   } catch {
-    throw failure("The weights could not be fetched. Check the connection and try again.");
+    throw failure("The weights could not be downloaded. Check the connection and try again.");
   }
   if (!response.ok)
     throw failure(`The server answered ${response.status} instead of sending the weights. Try again.`);
@@ -29,15 +29,14 @@ export async function fetched(url, bytes, again, onProgress) {
       onProgress((arrived += part.value.length) / bytes);
     }
   } catch {
-    /* the connection ended early: the count in `joined` says so */
+    /* the connection ended early: `join` reports the missing bytes */
   }
   return pieces;
 }
 
-/** The pieces as one ArrayBuffer, or an Error that says in words what is wrong with them. SHA-256 is the
- *  browser's own; over plain http from another machine browsers withhold it, and only the length is
- *  checked. */
-export async function joined(pieces, { bytes, sha256 }) {
+/** Joins the pieces into one ArrayBuffer, or throws an Error with a message for the reader. The browser computes the
+ *  SHA-256; over plain http from another machine browsers do not offer it, so only the length is checked. */
+export async function join(pieces, { bytes, sha256 }) {
   const arrived = pieces.reduce((sum, piece) => sum + piece.length, 0);
   if (arrived < bytes)
     throw failure(
@@ -45,7 +44,7 @@ export async function joined(pieces, { bytes, sha256 }) {
     );
   if (arrived > bytes)
     throw failure(
-      "The download was altered on its way: it is longer than what was published. Nothing of it was used. Try again.",
+      "The download was altered: it is longer than the published file. It was not used. Try again.",
     );
   const data = new Uint8Array(bytes);
   pieces.reduce((at, piece) => {
@@ -58,7 +57,7 @@ export async function joined(pieces, { bytes, sha256 }) {
       .join("");
     if (digest !== sha256)
       throw failure(
-        "The download was altered on its way: its checksum is not the published one. Nothing of it was used. Try again.",
+        "The download was altered: its checksum differs from that of the published file. It was not used. Try again.",
       );
   }
   return data.buffer;

@@ -1,27 +1,27 @@
-// The worker behind the live page: it holds the models, decodes both ways, and measures what a pass costs on
-// this device. The page's own thread never computes, so it never freezes. Messages in: piece, load, run. Out:
-// progress, ready, trace, turn, result, failed.
+// The live page's worker. It contains the models, decodes with and without drafts, and measures the cost of a pass
+// on this device, so that the page's own thread never freezes. It receives the messages piece, load and run, and
+// sends progress, ready, trace, turn, result and failed.
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
-import { bytesOf, fetched, joined } from "./weights.js";
+import { bytesOf, download, join } from "./weights.js";
 
-const CAPACITY = 512; // positions a cache holds
-const WANTED = 96; // tokens decoded in a run, fewer on a slow device
-const PATIENCE = 3000; // milliseconds that a plain run should not exceed by much
+const CAPACITY = 512; // positions in a cache
+const WANTED = 96; // tokens per run; fewer on a slow device
+const PATIENCE = 3000; // milliseconds that a plain run may take, approximately
 const MAX_GAMMA = 8;
-const REPEATS = 3; // timed runs each way
+const REPEATS = 3; // timed runs with drafts, and as many without
 const PASSES = 5; // timed batches of passes of each width; REPEATS on a slow device
-const FEWEST = 16; // tokens decoded in a run on the slowest device
-const NEWS = 100; // milliseconds between two messages with decoded text
+const FEWEST = 16; // tokens per run on the slowest device
+const INTERVAL = 100; // milliseconds between two messages with decoded text
 
-/** Both models in a kernel of their own, the target in the asked format; the draft is fastest in int8.
- *  kernels: compiled, by name; weights: the download. */
+/** Builds both models in a new kernel, the target in the given format and the draft in int8, which is fastest.
+ *  kernels: compiled kernels by name. weights: the downloaded file. */
 export async function build({ kernels, manifest, weights, format }) {
   const kernel = await loadKernel(kernels);
-  const model = (name, held) => new Llama(kernel, manifest.models[name], weights, held, CAPACITY);
+  const model = (name, stored) => new Llama(kernel, manifest.models[name], weights, stored, CAPACITY);
   return {
     kernel,
     format,
@@ -38,16 +38,16 @@ const median = (values) => {
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 };
 
-/** The prompt's ids, cut at the front to what the cache holds beside the new tokens. */
+/** Returns the prompt's ids, without the first ones if they do not fit in the cache beside the new tokens. */
 function read(tokenizer, text) {
   const ids = tokenizer.encode(text),
-    most = CAPACITY - WANTED - MAX_GAMMA;
-  return { ids: ids.slice(-most), cut: Math.max(0, ids.length - most) };
+    room = CAPACITY - WANTED - MAX_GAMMA;
+  return { ids: ids.slice(-room), cut: Math.max(0, ids.length - room) };
 }
 
 const clock = () => performance.now();
 
-/** Either way of decoding, from the start: the same seed gives the same text each time. */
+/** Returns a function that decodes from the start, plainly or speculatively; a seed gives the same text each time. */
 function decoder({ target, draft }, ids, { gamma, temperature, seed }) {
   return (way, wanted) =>
     decode(target, way === "plain" ? null : draft, ids, {
@@ -60,10 +60,10 @@ function decoder({ target, draft }, ids, { gamma, temperature, seed }) {
     });
 }
 
-/** The run that the page shows, posted while it goes on. Not timed: it and a short plain one warm the code
- *  up. */
+/** Decodes the run that the page shows, and posts it while it decodes. This run is not timed: it warms up the code,
+ *  with a short plain run. */
 function show(engine, once, post) {
-  const began = clock(),
+  const start = clock(),
     steps = [];
   let posted = -Infinity,
     sent = 0;
@@ -71,20 +71,20 @@ function show(engine, once, post) {
     const { drafting, verifying } = once("speculative", WANTED).next().value;
     engine.wanted = Math.min(WANTED, Math.max(FEWEST, Math.round(PATIENCE / (drafting + verifying))));
   }
-  const news = (last) => {
-    post({ steps: steps.slice(sent), last, milliseconds: clock() - began });
+  const postSteps = (last) => {
+    post({ steps: steps.slice(sent), last, milliseconds: clock() - start });
     [sent, posted] = [steps.length, clock()];
   };
   for (const step of once("speculative", engine.wanted)) {
     steps.push(step);
-    if (clock() - posted > NEWS) news(false);
+    if (clock() - posted > INTERVAL) postSteps(false);
   }
-  news(true);
+  postSteps(true);
   [...once("plain", FEWEST)];
 }
 
-/** Plain and speculative decoding in turns; the order alternates, so that neither always comes first. */
-function race(engine, once, post) {
+/** Times plain and speculative decoding alternately; which comes first alternates too. */
+function compare(engine, once, post) {
   const runs = { plain: [], speculative: [] };
   for (let turn = 0; turn < REPEATS; turn++) {
     for (const way of turn % 2 ? ["plain", "speculative"] : ["speculative", "plain"])
@@ -94,17 +94,17 @@ function race(engine, once, post) {
   return runs;
 }
 
-/** Milliseconds of a target pass over k tokens, k = 1 … MAX_GAMMA + 1, and of a draft pass, at this
- *  prompt's length: medians; the widths take turns, so that a device that slows down slows them all. Short
- *  passes are timed in batches, because browsers round their clock. */
+/** Returns the median milliseconds of a target pass for k tokens, k = 1 … MAX_GAMMA + 1, and of a draft pass, at this
+ *  prompt's length. The widths alternate, so that a device that slows down affects them all. Short passes are timed
+ *  in batches, because browsers round their clock. */
 function costs({ target, draft, wanted }, ids) {
   const slow = wanted < WANTED,
     turns = slow ? REPEATS : PASSES;
   const fed = Array.from({ length: MAX_GAMMA + 1 }, (_, i) => ids[i % ids.length]);
   const timed = (model, tokens, times) => {
-    const began = performance.now();
+    const start = performance.now();
     for (let i = 0; i < times; i++, model.length = ids.length) model.forward(tokens);
-    return (performance.now() - began) / times;
+    return (performance.now() - start) / times;
   };
   for (const model of [target, draft]) {
     model.length = 0;
@@ -119,10 +119,11 @@ function costs({ target, draft, wanted }, ids) {
   return { target: passes.map((each) => median(each.slice(1))), draft: median(drafts.slice(1)) };
 }
 
-/** Milliseconds per token of each run: texts drawn at a temperature above 0 may differ in length. */
+/** Returns the milliseconds per token of each run; above temperature 0 the texts may differ in length. */
 const perToken = (runs) =>
   runs.map((steps) => count(steps)).map(({ milliseconds, tokens }) => milliseconds / tokens);
 
+/** Runs one request: decodes for the page, times both ways, measures costs, and posts the result. */
 export function run(engine, options, post = () => {}) {
   const { tokenizer } = engine,
     { ids, cut } = read(tokenizer, options.prompt);
@@ -135,7 +136,7 @@ export function run(engine, options, post = () => {}) {
       token: step.token === null ? null : tokenizer.decode([step.token]),
     }));
   show(engine, once, ({ steps, ...rest }) => post({ type: "trace", steps: text(steps), cut, ...rest }));
-  const runs = race(engine, once, (turn) => post({ type: "turn", ...turn }));
+  const runs = compare(engine, once, (turn) => post({ type: "turn", ...turn }));
   const [plain, speculative] = [perToken(runs.plain), perToken(runs.speculative)];
   const same =
     JSON.stringify(runs.plain[0].map((s) => s.emitted[0])) ===
@@ -145,14 +146,14 @@ export function run(engine, options, post = () => {}) {
     runs.speculative.map((steps) => count(steps)).map((s) => s.drafting / (s.draftPasses || 1)),
   );
   const duration = ({ drafting, verifying, other }) => drafting + verifying + other;
-  const usual = [...runs.speculative].sort((a, b) => count(a).milliseconds - count(b).milliseconds)[
+  const typical = [...runs.speculative].sort((a, b) => count(a).milliseconds - count(b).milliseconds)[
     REPEATS >> 1
   ];
   const result = {
     stats,
     plain,
     speculative,
-    passTimes: usual.map(duration),
+    passTimes: typical.map(duration),
     plainTokens: runs.plain[0].length,
     speedup: median(plain) / median(speculative),
     same,
@@ -167,32 +168,32 @@ export function run(engine, options, post = () => {}) {
   return result;
 }
 
-/** Answers the page. One engine at a time: another format replaces it. */
+/** Answers the page's messages. There is one engine; a different format replaces it. */
 function serve(scope) {
   const pieces = [];
-  let loaded = null,
+  let parts = null,
     engine = null;
   const answer = {
-    // a page opened from a folder hands the weights over itself, before `load`
+    // a page opened from a folder sends the weights itself, before `load`
     piece: ({ text }) => pieces.push(bytesOf(text)),
     async load({ kernels, manifest, format, url, again }) {
       const progress = (share) => scope.postMessage({ type: "progress", share });
-      const weights = await joined(
-        url ? await fetched(url, manifest.bytes, again, progress) : pieces,
+      const weights = await join(
+        url ? await download(url, manifest.bytes, again, progress) : pieces,
         manifest,
       );
       pieces.length = 0;
       const compiled = Object.fromEntries(
         Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]),
       );
-      loaded = { kernels: compiled, manifest, weights };
-      engine = await build({ ...loaded, format });
+      parts = { kernels: compiled, manifest, weights };
+      engine = await build({ ...parts, format });
       scope.postMessage({ type: "ready", simd: engine.kernel.simd });
     },
     async run({ options }) {
       if (engine?.format !== options.format) {
-        engine = null; // its memory goes before the next one's comes
-        engine = await build({ ...loaded, format: options.format });
+        engine = null; // frees its memory before the next engine allocates its own
+        engine = await build({ ...parts, format: options.format });
       }
       run(engine, options, (message) => scope.postMessage(message));
     },

@@ -1,13 +1,14 @@
-"""Sphinx extension of the published book.
+"""The Sphinx extension of the published book: what Jupyter Book does not do itself.
 
-Lives here: what Jupyter Book does not do by itself, one module a concern. `outputs` renders figures
-and interactives, `tables` turns a figure's data into a table, `assets` puts the JavaScript beside
-the pages, `boxes` turns quotes into boxes, `cite` labels the bibliography, `fresh` decides which
-chapters must run again, `executed` says when they ran, `promise` shows what the suite found
-lossless, `atlas` draws the maps of the start page, `launch` adds JupyterLab to the launch buttons,
-`numbering` puts the chapters' numbers before their titles, `mend` repairs the theme's
-HTML, `terms` links the glossary, `icons` draws its icons and `formulas` the formulas into the page,
-`bundle` joins its sheets and scripts, `archive` packs the finished book. Nothing here runs in a notebook.
+One module for each concern. While pages are read: `outdated_chapters` decides which chapters must
+run again, `outputs` renders figures and interactives, `tables` turns a figure's data into a table,
+`boxes` turns block quotes into boxes, `numbering` puts chapter numbers before titles,
+`bibliography_style` labels the bibliography, `execution_times` records when chapters ran. `deferred`
+adds directives whose content is known only after all pages are read: `maps` draws the maps of the
+start page, `lossless_tables` shows what the tests found lossless, `library` lists the files to read.
+On finished pages: `assets` and `live` write scripts beside them, `repair_html` repairs the theme's
+HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
+`bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
 """
 
 from sphinx.application import Sphinx
@@ -15,35 +16,38 @@ from sphinx.application import Sphinx
 from . import (
     archive,
     assets,
-    atlas,
+    bibliography_style,
     boxes,
-    cite,
-    executed,
-    fresh,
+    deferred,
+    execution_times,
     icons,
-    late,
     launch,
-    mend,
+    library,
+    lossless_tables,
+    maps,
     numbering,
+    outdated_chapters,
     outputs,
-    promise,
+    repair_html,
 )
 
 
 def setup(app: Sphinx) -> dict:
+    """Register every module of the extension, as Sphinx expects."""
     for module in (
         numbering,
         outputs,
         boxes,
-        cite,
-        fresh,
-        late,
-        executed,
-        atlas,
-        promise,
+        bibliography_style,
+        outdated_chapters,
+        deferred,
+        execution_times,
+        maps,
+        lossless_tables,
+        library,
         launch,
         assets,
-        mend,
+        repair_html,
         icons,
         archive,
     ):

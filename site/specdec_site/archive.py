@@ -1,9 +1,8 @@
-"""The whole book as one zip, to be read from a folder without any network.
+"""The whole book as one zip file, which works from a folder without a network.
 
-Lives here: the directive that offers the download, and the archive, made when all pages are
-finished. The archive does not hold itself, nor the file that only a web server can hand to the live
-page; its own copy of the offer says what it is. Its pages ask for their font when they use it, for
-browsers refuse to fetch one ahead from a folder.
+The archive is written after all pages are finished. It leaves out itself and the weights file that
+only a web server can deliver. Its copy of the download offer says that it is a copy. Its pages do
+not preload their font, because browsers refuse to preload one from a folder.
 """
 
 import re
@@ -16,57 +15,72 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
 NAME = "specdec-lite-book"
-LEFT_OUT = (f"{NAME}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak")
+EXCLUDED = (f"{NAME}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak")
 PRELOAD = re.compile(r'<link [^>]*rel="preload"[^>]*>')
 OFFER = re.compile(r'<p class="sdl-download">.*?</p>', flags=re.S)
 
 
 class Download(Directive):
-    """```{download-book}``` in a .md page: a paragraph that the finished book fills with the link
-    and the archive's size.
+    """```{download-book}``` in a .md page: a paragraph for the link and the archive's size.
+
+    `publish` fills it when the book is finished.
     """
 
     def run(self) -> list[nodes.Node]:
+        """Return the empty paragraph."""
         return [nodes.raw("", '<p class="sdl-download"></p>', format="html")]
 
 
-def offered(page: str, words: str) -> str:
-    return OFFER.sub(lambda _: f'<p class="sdl-download">{words}</p>', page)
+def fill_offer(page: str, text: str) -> str:
+    """Return a page's HTML with `text` in its download paragraph."""
+    return OFFER.sub(lambda _: f'<p class="sdl-download">{text}</p>', page)
 
 
 def link(root: str, size: int) -> str:
+    """Return the HTML of the download link.
+
+    Args:
+        root: path from the page to the book's folder, "" or ending with a slash.
+        size: of the archive, in bytes.
+    """
     return (
         f'<a href="{root}{NAME}.zip" download>Download the book</a> (zip, {size / 1e6:.1f} MB):'
-        " unpack it and open <code>index.html</code>. All of it works without a network, the"
-        " search and the live page too."
+        " unpack it and open <code>index.html</code>. Everything works without a network, including"
+        " the search and the live page."
     )
 
 
 def members(book: Path) -> list[Path]:
-    """The files of the archive, in an order that does not change from build to build."""
+    """Return the files of the archive, in the same order for every build."""
     return sorted(
         path
         for path in book.rglob("*")
-        if path.is_file() and str(path.relative_to(book)) not in LEFT_OUT
+        if path.is_file() and str(path.relative_to(book)) not in EXCLUDED
     )
 
 
-def pack(book: Path, made: date) -> Path:
-    """Writes the archive of the built book into the book's own folder."""
+def pack(book: Path, day: date) -> Path:
+    """Write the archive into the built book's own folder and return its path.
+
+    Args:
+        book: folder of the built book.
+        day: date that the copy states.
+    """
     target = book / f"{NAME}.zip"
-    inside = f"You are reading the downloaded copy of {made.isoformat()}: it needs no network."
+    note = f"You are reading the downloaded copy of {day.isoformat()}: it needs no network."
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path in members(book):
             name = f"{NAME}/{path.relative_to(book)}"
             if path.suffix == ".html":
                 page = PRELOAD.sub("", path.read_text("utf-8"))
-                archive.writestr(name, offered(page, inside))
+                archive.writestr(name, fill_offer(page, note))
             else:
                 archive.write(path, name)
     return target
 
 
 def publish(app: Sphinx, error: Exception | None) -> None:
+    """Write the archive and fill in the download offers of a finished book."""
     if error is not None or app.builder.name != "html":
         return
     book = Path(app.outdir)
@@ -74,9 +88,10 @@ def publish(app: Sphinx, error: Exception | None) -> None:
     for path in members(book):
         if path.suffix == ".html" and OFFER.search(page := path.read_text("utf-8")):
             root = "../" * (len(path.relative_to(book).parts) - 1)
-            path.write_text(offered(page, link(root, size)), "utf-8")
+            path.write_text(fill_offer(page, link(root, size)), "utf-8")
 
 
 def register(app: Sphinx) -> None:
+    """Add the directive and the archive to a Sphinx application."""
     app.add_directive("download-book", Download)
     app.connect("build-finished", publish, priority=900)

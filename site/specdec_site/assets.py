@@ -1,8 +1,8 @@
-"""Scripts and style sheets beside the pages: vendored JavaScript from node_modules, the
-interactives' modules, our own files.
+"""Write the scripts and style sheets that the pages load.
 
-The book asks no other host for anything. ES modules do not load from file://, so each interactive
-is wrapped into a classic script here; the same file runs unchanged in JupyterLab and Colab.
+They are vendored JavaScript from node_modules, the interactives' modules and the book's own files;
+the book requests nothing from other hosts. ES modules do not load from file://, so each interactive
+is wrapped in a classic script here; JupyterLab and Colab run the module itself.
 """
 
 import json
@@ -13,13 +13,13 @@ from pathlib import Path
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
-from specdec_lite.viz import interactive, theme
+from specdec_book.viz import interactive, theme
 
 from . import live
 
 FONT = "@fontsource-variable/source-sans-3"
 VENDORED = {
-    "plotly.js-basic-dist-min/plotly-basic.min.js": "plotly/plotly.min.js",  # lines and bars alone
+    "plotly.js-basic-dist-min/plotly-basic.min.js": "plotly/plotly.min.js",  # only lines and bars
     f"{FONT}/files/source-sans-3-latin-wght-normal.woff2": "font/latin.woff2",
     f"{FONT}/files/source-sans-3-greek-wght-normal.woff2": "font/greek.woff2",
     f"{FONT}/LICENSE": "font/LICENSE.txt",
@@ -27,8 +27,14 @@ VENDORED = {
 
 
 def classic_script(name: str, module: str) -> str:
-    """The import-free ES module `module` as a classic script that registers its default export
-    under `name`.
+    """Return an ES module as a classic script that registers its default export.
+
+    Args:
+        name: under which the export is registered.
+        module: source of the module.
+
+    Raises:
+        ExtensionError: the module imports something, or has not exactly one default export.
     """
     if re.search(r"^\s*import\b", module, flags=re.M):
         raise ExtensionError(f"{name}.js: an interactive's module must not import anything")
@@ -45,6 +51,15 @@ def classic_script(name: str, module: str) -> str:
 
 
 def copy_vendored(node_modules: Path, static: Path) -> None:
+    """Copy the vendored files into the book.
+
+    Args:
+        node_modules: folder of the JavaScript packages.
+        static: the book's folder _static.
+
+    Raises:
+        ExtensionError: a package is not installed.
+    """
     for source, target in VENDORED.items():
         origin, destination = node_modules / source, static / "vendor" / target
         if not origin.exists():
@@ -54,6 +69,7 @@ def copy_vendored(node_modules: Path, static: Path) -> None:
 
 
 def write_interactives(static: Path) -> None:
+    """Write every interactive's script and style sheet below the book's folder `static`."""
     target = static / "interactives"
     target.mkdir(parents=True, exist_ok=True)
     for name in interactive.modules():
@@ -64,6 +80,7 @@ def write_interactives(static: Path) -> None:
 
 
 def publish(app: Sphinx, error: Exception | None) -> None:
+    """Write all scripts and style sheets of a finished book."""
     if error is None and app.builder.format == "html":
         static = Path(app.outdir) / "_static"
         copy_vendored(Path(app.srcdir) / "node_modules", static)
@@ -72,6 +89,7 @@ def publish(app: Sphinx, error: Exception | None) -> None:
 
 
 def register(app: Sphinx) -> None:
+    """Add the book's style sheets and scripts to a Sphinx application."""
     app.add_css_file("page.css")
     app.add_css_file("interactives/interactive.css")
     app.add_css_file("interactives/drawing.css")

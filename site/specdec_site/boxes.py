@@ -1,5 +1,6 @@
-"""Block quotes that begin with **Pitfall**, **Note**, **Takeaway** or **Limits** become boxes; in
-JupyterLab and Colab they stay plain quotes.
+"""Turn block quotes that begin with **Pitfall**, **Note**, **Takeaway** or **Limits** into boxes.
+
+In JupyterLab and Colab they remain plain quotes.
 """
 
 import re
@@ -10,7 +11,8 @@ from sphinx.application import Sphinx
 KINDS = ("pitfall", "note", "takeaway", "limits")
 
 
-def mark(app: Sphinx, doctree: nodes.document) -> None:
+def mark_boxes(app: Sphinx, doctree: nodes.document) -> None:
+    """Give each such quote of a page the classes of its box."""
     for quote in doctree.findall(nodes.block_quote):
         lead = quote.next_node(nodes.strong)
         word = (
@@ -23,4 +25,5 @@ def mark(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def register(app: Sphinx) -> None:
-    app.connect("doctree-read", mark)
+    """Connect the boxes to a Sphinx application."""
+    app.connect("doctree-read", mark_boxes)

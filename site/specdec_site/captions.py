@@ -1,7 +1,7 @@
-"""Numbers of figures: before each caption of a chapter, and where its text refers to one by name.
+"""Figure numbers: before each caption of a chapter, and in links of its text to a figure.
 
-Runs on finished pages. Drawings and plots are counted together, from the chapter's first to its
-last; interactives have none.
+Runs on finished pages. Drawings and plots are counted together, in the order of the page;
+interactives have no number.
 """
 
 from bs4 import BeautifulSoup
@@ -9,7 +9,15 @@ from sphinx.errors import ExtensionError
 
 
 def number_figures(soup: BeautifulSoup, chapter: str) -> None:
-    """Figure 7.3 is the third of chapter "7". ExtensionError where the text refers to none of them."""
+    """Number the figures of a page: "Figure 7.3" is the third figure of chapter "7".
+
+    Args:
+        soup: the page, changed in place.
+        chapter: its number.
+
+    Raises:
+        ExtensionError: the text links to a figure that the page does not have.
+    """
     for i, caption in enumerate(soup.select("article figure > figcaption"), 1):
         number = f"Figure {chapter}.{i}"
         if not caption.select_one(".sdl-number"):
@@ -19,7 +27,7 @@ def number_figures(soup: BeautifulSoup, chapter: str) -> None:
         if name := caption.parent.get("id"):
             for link in soup.select(f'article a[href="#{name}"]'):
                 link.string = number
-    lost = [link["href"] for link in soup.select('article a[href^="#fig-"]')]
-    lost = [href for href in lost if soup.find(id=href[1:]) is None]
-    if lost:
-        raise ExtensionError(f"chapter {chapter} has no figure {', '.join(lost)}")
+    targets = [link["href"] for link in soup.select('article a[href^="#fig-"]')]
+    missing = [href for href in targets if soup.find(id=href[1:]) is None]
+    if missing:
+        raise ExtensionError(f"chapter {chapter} has no figure {', '.join(missing)}")

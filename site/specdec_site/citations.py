@@ -1,14 +1,14 @@
-"""Citations at hand: each says which of an author's papers of a year it means, and carries the
-paper's title and address, which terms.js shows in a card.
+"""Citation cards: a citation carries the paper's title and address, which terms.js shows.
 
-Runs on finished pages. A chapter's plain link to a paper of the bibliography is a citation too.
+Runs on finished pages. A citation also gets the letter that tells apart several papers by one author
+in one year. A plain link to a paper of the bibliography counts as a citation.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Tag
 
 BIBLIOGRAPHY = "bibliography.html"
 YEAR = re.compile(r"(.*\b)?\d{4}")
@@ -16,35 +16,45 @@ YEAR = re.compile(r"(.*\b)?\d{4}")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """anchor: of its entry. letter: behind its year, where the label has one. words: authors, title
-    and where it appeared. address: the first link of the entry; empty without one.
+    """One entry of the bibliography.
+
+    Attributes:
+        anchor: HTML id of the entry.
+        letter: letter after the year in its label; "" if there is none.
+        text: authors, title and where it appeared.
+        address: the entry's first link; "" if there is none.
     """
 
     anchor: str
     letter: str
-    words: str
+    text: str
     address: str
 
 
 def bibliography(page: Path) -> list[Reference]:
-    """The entries of a built bibliography; none where there is no such page."""
+    """Return the entries of a built bibliography; an empty list if the page does not exist."""
     if not page.is_file():
         return []
     soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
     return [_reference(entry) for entry in soup.select(".citation[id]")]
 
 
-def _reference(entry) -> Reference:
+def _reference(entry: Tag) -> Reference:
     label = entry.select_one(".label").get_text().strip("[] \n")
     link = entry.select_one("p a.external")
-    words = " ".join(entry.p.get_text().split()).partition(" URL: ")[0]
+    text = " ".join(entry.p.get_text().split()).partition(" URL: ")[0]
     return Reference(
-        entry["id"], label[-1] if label[-1].isalpha() else "", words, link["href"] if link else ""
+        entry["id"], label[-1] if label[-1].isalpha() else "", text, link["href"] if link else ""
     )
 
 
-def show(soup: BeautifulSoup, references: list[Reference]) -> None:
-    """Give every citation of a page its letter and its card."""
+def add_cards(soup: BeautifulSoup, references: list[Reference]) -> None:
+    """Add its letter and its card to every citation of a page.
+
+    Args:
+        soup: the page, changed in place.
+        references: the entries of the bibliography.
+    """
     by_anchor = {reference.anchor: reference for reference in references}
     by_address = {reference.address: reference for reference in references if reference.address}
     for link in soup.select("article a[href]:not(.citation a, .sdl-cite)"):
@@ -57,6 +67,6 @@ def show(soup: BeautifulSoup, references: list[Reference]) -> None:
             link.string = link.get_text() + reference.letter
         link.attrs.pop("title", None)
         link["class"] = [*link.get("class", []), "sdl-cite"]
-        link["data-definition"] = reference.words
+        link["data-definition"] = reference.text
         if reference.address:
             link["data-address"] = reference.address

@@ -1,8 +1,7 @@
-"""Formulas set when the book is built, as drawings with MathML beside them for screen readers: no
-page ships a typesetter or its fonts, and none moves when a formula is set.
+"""Formulas typeset while the book is built, as drawings with MathML for screen readers.
 
-Lives here: which formulas a page has, and what stands in their place. Not here: MathJax
-(`typeset.js`, run once for the whole book), line breaks and words (`mend`, `terms`).
+No page loads a typesetter or its fonts, and nothing moves when a formula appears. `typeset.js` runs
+MathJax once for the whole book.
 """
 
 import json
@@ -18,17 +17,32 @@ SCRIPT = Path(__file__).with_name("typeset.js")
 TEX = re.compile(r"\s*\\([(\[])(.*)\\[)\]]\s*", re.S)
 
 
-def unset(soup: BeautifulSoup) -> list[tuple[NavigableString, str, bool]]:
-    """The formulas of a page that are still TeX: (text, its TeX, whether in a line of its own)."""
+def tex_formulas(soup: BeautifulSoup) -> list[tuple[NavigableString, str, bool]]:
+    """Return the formulas of a page that are still TeX.
+
+    Args:
+        soup: the page.
+
+    Returns:
+        For each formula its text node, its TeX, and whether it is displayed on a line of its own.
+    """
     texts = [text for math in soup.select(".math") for text in math.find_all(string=TEX)]
-    found = ((text, TEX.fullmatch(text)) for text in texts)
-    return [(text, tex[2].strip(), tex[1] == "[") for text, tex in found if tex]
+    matches = ((text, TEX.fullmatch(text)) for text in texts)
+    return [(text, tex[2].strip(), tex[1] == "[") for text, tex in matches if tex]
 
 
 def typeset(pages: Sequence[Sequence[tuple[str, bool]]], node_modules: Path) -> list[dict]:
-    """What MathJax makes of the formulas of some pages, (TeX, whether in a line of its own): for
-    each page its `formulas` and the `glyphs` that these share, as HTML. ExtensionError where it
-    does not understand one.
+    """Typeset the formulas of some pages with MathJax.
+
+    Args:
+        pages: for each page its formulas, each (TeX, whether it is on a line of its own).
+        node_modules: folder of the JavaScript packages.
+
+    Returns:
+        For each page {"formulas": HTML of each, "glyphs": HTML of the glyphs that they share}.
+
+    Raises:
+        ExtensionError: MathJax does not understand a formula.
     """
     run = subprocess.run(
         ["node", SCRIPT, node_modules.resolve()],
@@ -37,16 +51,21 @@ def typeset(pages: Sequence[Sequence[tuple[str, bool]]], node_modules: Path) -> 
         text=True,
     )
     if run.returncode:
-        raise ExtensionError(f"a formula cannot be set: {run.stderr.strip()}")
+        raise ExtensionError(f"a formula cannot be typeset: {run.stderr.strip()}")
     return json.loads(run.stdout)
 
 
-def draw(soups: Sequence[BeautifulSoup], node_modules: Path) -> None:
-    """Put drawings in the place of all formulas of some pages."""
-    found = [unset(soup) for soup in soups]
-    pages = [[(tex, display) for _, tex, display in formulas] for formulas in found]
-    for soup, formulas, made in zip(soups, found, typeset(pages, node_modules)):
-        for (text, _, _), drawing in zip(formulas, made["formulas"]):
+def draw_formulas(soups: Sequence[BeautifulSoup], node_modules: Path) -> None:
+    """Replace all formulas of some pages by drawings.
+
+    Args:
+        soups: the pages, changed in place.
+        node_modules: folder of the JavaScript packages.
+    """
+    formulas = [tex_formulas(soup) for soup in soups]
+    sources = [[(tex, display) for _, tex, display in page] for page in formulas]
+    for soup, page, result in zip(soups, formulas, typeset(sources, node_modules)):
+        for (text, _, _), drawing in zip(page, result["formulas"]):
             text.replace_with(BeautifulSoup(drawing, "html.parser"))
-        if formulas:
-            soup.body.insert(0, BeautifulSoup(made["glyphs"], "html.parser"))
+        if page:
+            soup.body.insert(0, BeautifulSoup(result["glyphs"], "html.parser"))

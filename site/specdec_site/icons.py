@@ -1,8 +1,8 @@
-"""The theme's icons as drawings in the page.
+"""Replace the theme's icons by inline drawings.
 
-The theme draws its fifteen icons with a script that holds two thousand, and fetches two fonts until
-that has run: more than half of what a page would weigh. Here each icon becomes the same inline SVG
-at build, and the script leaves the book.
+The theme draws its fifteen icons with a script that contains two thousand, and fetches two fonts
+until the script has run: more than half of a page's weight. Here each icon becomes the same inline
+SVG during the build, and the script is removed from the book.
 """
 
 import functools
@@ -32,27 +32,33 @@ ICON = r'[{{,]"?{name}"?:\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","([^"]+)"\]'
 
 @functools.cache
 def sets() -> dict[str, str]:
-    """The part of the theme's script that holds each set of icons; a set's name follows its icons."""
+    """Return the part of the theme's script that contains each set of icons, by name of the set."""
     parts = SET_ENDS.split(SOURCE.read_text("utf-8"))
-    found: dict[str, str] = {}
-    for text, name in zip(parts[::2], parts[1::2]):
-        found.setdefault(name, text)
-    return found
+    by_name: dict[str, str] = {}
+    for text, name in zip(parts[::2], parts[1::2]):  # a set's name follows its icons
+        by_name.setdefault(name, text)
+    return by_name
 
 
 @functools.cache
 def drawing(kind: str, name: str) -> tuple[str, str, str]:
-    """Width, height and outline of one icon."""
-    found = re.search(ICON.format(name=re.escape(name)), sets()[kind])
-    if found is None:
-        raise ExtensionError(f"the theme has no icon {name!r} in its set {kind!r}")
-    return found.groups()
+    """Return width, height and outline of an icon.
 
+    Args:
+        kind: name of its set, such as "fas".
+        name: of the icon, such as "flask".
 
-def draw(soup: BeautifulSoup) -> None:
-    """Puts a drawing in the place of every icon of the page, and takes the script that would do so
-    in the browser out of it.
+    Raises:
+        ExtensionError: the set has no such icon.
     """
+    match = re.search(ICON.format(name=re.escape(name)), sets()[kind])
+    if match is None:
+        raise ExtensionError(f"the theme has no icon {name!r} in its set {kind!r}")
+    return match.groups()
+
+
+def draw_icons(soup: BeautifulSoup) -> None:
+    """Replace every icon of a page by a drawing, and remove the script that would draw it."""
     for icon in soup.select(", ".join(f".{kind}" for kind in SETS)):
         kind = next(SETS[word] for word in icon["class"] if word in SETS)
         name = next(
@@ -78,11 +84,13 @@ def draw(soup: BeautifulSoup) -> None:
         script.decompose()
 
 
-def drop_script(app: Sphinx, error: Exception | None) -> None:
+def delete_script(app: Sphinx, error: Exception | None) -> None:
+    """Delete the theme's script from the finished book."""
     if error is None and app.builder.format == "html":
         for name in (SCRIPT, f"{SCRIPT}.map"):
             (Path(app.outdir) / "_static" / name).unlink(missing_ok=True)
 
 
 def register(app: Sphinx) -> None:
-    app.connect("build-finished", drop_script)
+    """Connect the deletion to a Sphinx application."""
+    app.connect("build-finished", delete_script)

@@ -1,6 +1,4 @@
-"""JupyterLab among a chapter's launch buttons: the one on the reader's own machine, which `make
-lab` starts.
-"""
+"""A launch button for JupyterLab on the reader's own machine, which `make lab` starts."""
 
 from pathlib import PurePosixPath
 
@@ -10,6 +8,7 @@ LAB = "http://localhost:8888/lab/tree/"
 
 
 def add_jupyterlab(app: Sphinx, page: str, template: str, context: dict, doctree) -> None:
+    """Add the button to a page's launch buttons, if it has any."""
     for group in context.get("header_buttons", []):
         if group.get("label") == "launch-buttons":
             group["buttons"].append(
@@ -18,7 +17,7 @@ def add_jupyterlab(app: Sphinx, page: str, template: str, context: dict, doctree
                     "text": "JupyterLab",
                     "icon": "fas fa-flask",
                     "tooltip": (
-                        "Opens this chapter in the JupyterLab that make lab started on your machine"
+                        "Open this chapter in the JupyterLab that make lab started on your machine"
                     ),
                     "url": f"{LAB}{PurePosixPath(page).name}.ipynb",
                 }
@@ -26,4 +25,5 @@ def add_jupyterlab(app: Sphinx, page: str, template: str, context: dict, doctree
 
 
 def register(app: Sphinx) -> None:
+    """Connect the button to a Sphinx application."""
     app.connect("html-page-context", add_jupyterlab, priority=600)

@@ -1,9 +1,8 @@
-"""The live page's parts: weights, kernel and scripts, made from the shipped pair and site/live when
-the book is built.
+"""Write the live page's weights, kernel and scripts while the book is built.
 
-Lives here: quantisation to int8 with a scale for each row, the manifest, the compiler of the
-kernel, the bundle of readable ES modules into two classic scripts. Not here: anything that runs in
-the browser (`site/live/*.js`).
+The shipped pair's weights are quantized to int8 with one scale per row and described in a manifest.
+The kernel is compiled to WebAssembly, and the ES modules of site/live are joined into two classic
+scripts.
 """
 
 import base64
@@ -19,43 +18,49 @@ import torch
 from sphinx.errors import ExtensionError
 from torch import Tensor
 
+from specdec_book.viz import interactive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED, load_model
-from specdec_lite.viz import interactive
+from specdec_lite.texts.corpus import evaluation_prompts
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "weights.js", "worker.js")
 PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js")
-LANES = 8  # rows of a matrix that the kernel reads together
-KERNELS = {
-    "relaxed": ("--enable", "relaxed-simd"),
-    "simd": (),
-}  # the compiler's options for each, the fastest first
-# bytes of weights in each script that a page opened from a folder reads instead of weights.bin
+LANES = 8  # rows of a matrix that the kernel processes together
+KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}
+"""Kernel → options of its compiler, the fastest kernel first."""
 PIECE = 500_000
+"""Bytes of weights per script; a page opened from a folder loads scripts instead of weights.bin."""
 PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
+"""Kind of text → indices of the evaluation prompts that the page offers."""
 
 
-def quantise(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """A matrix [rows, cols] → int8 [rows, cols] and float32 scales [rows]: row r of the matrix is
-    about scale[r] · int8[r].
+def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Round a matrix to int8 with one scale per row.
+
+    Args:
+        weight: matrix [rows, cols].
+
+    Returns:
+        int8 values [rows, cols] and float32 scales [rows]; row r is about scales[r] · values[r].
     """
     weight = weight.float()
     scales = weight.abs().amax(-1).clamp(min=torch.finfo(torch.float32).tiny) / 127
     return (weight / scales[:, None]).round().clamp(-127, 127).to(torch.int8), scales
 
 
-def dequantised(model: Transformer) -> Transformer:
-    """The float32 model whose weights are exactly those of the live page: the reference of its
-    tests.
+def dequantize(model: Transformer) -> Transformer:
+    """Return the float32 model with exactly the live page's weights: the reference of its tests.
+
+    Args:
+        model: the model before rounding.
     """
     state = {
         name: (
             weight
             if weight.dim() == 1
-            else (lambda q, s: q.float() * s[:, None])(*quantise(weight))
+            else (lambda values, scales: values.float() * scales[:, None])(*quantize(weight))
         )
         for name, weight in model.state_dict().items()
     }
@@ -65,61 +70,45 @@ def dequantised(model: Transformer) -> Transformer:
 
 
 def panels(matrix: Tensor) -> Tensor:
-    """[rows, cols] → [rows / LANES, cols, LANES]: the order in which the kernel meets the weights."""
+    """Return a matrix [rows, cols] as [rows / LANES, cols, LANES], the kernel's reading order."""
     return matrix.unflatten(0, (-1, LANES)).transpose(1, 2).contiguous()
 
 
-class Pack:
+class WeightsFile:
     """Tensors one after another in one file, each at a multiple of 16 bytes; matrices in panels."""
 
     def __init__(self):
         self.data = bytearray()
 
     def add(self, tensor: Tensor) -> int:
+        """Append a tensor and return its offset in bytes."""
         self.data += bytes(-len(self.data) % 16)
         offset = len(self.data)
         self.data += tensor.contiguous().numpy().tobytes()
         return offset
 
-    def model(self, model: Transformer) -> dict:
-        """Adds a model; returns its manifest entry, {"config", "tensors": {name: {"offset", "rows",
-        "cols", "scales"}}}.
+    def add_model(self, model: Transformer) -> dict:
+        """Append a model and return its manifest entry.
+
+        Args:
+            model: the model.
+
+        Returns:
+            {"config": …, "tensors": {name: {"offset", "rows", "cols", "scales"}}}.
+
+        Raises:
+            ValueError: the live page cannot run such a model.
         """
-        c = model.config
-        if (
-            c.qkv_bias
-            or c.qk_norm
-            or c.window
-            or c.hidden_size % 16
-            or c.intermediate_size % 8
-            or c.head_size % 16
-            or c.vocab_size % 16
-        ):
-            raise ValueError(
-                f"the live page cannot run {asdict(c)}: no bias, no q/k norm, no window; sizes in"
-                " multiples of 16 (inside the MLP of 8)"
-            )
-        config = {
-            "hidden": c.hidden_size,
-            "inner": c.intermediate_size,
-            "layers": c.num_layers,
-            "heads": c.num_heads,
-            "kvHeads": c.num_kv_heads,
-            "headSize": c.head_size,
-            "vocab": c.vocab_size,
-            "theta": c.rope_theta,
-            "eps": c.norm_eps,
-            "tied": c.tied,
-        }
+        config = _config(model)
         tensors = {}
         for name, weight in model.state_dict().items():
-            if name == "head.weight" and c.tied:
+            if name == "head.weight" and model.config.tied:
                 continue
             weight = weight.float()
             if weight.dim() == 1:
                 entry = {"offset": self.add(weight), "rows": 1, "cols": len(weight)}
             else:
-                small, scales = quantise(weight)
+                small, scales = quantize(weight)
                 entry = {
                     "offset": self.add(panels(small)),
                     "rows": weight.shape[0],
@@ -130,38 +119,81 @@ class Pack:
         return {"config": config, "tensors": tensors}
 
 
+def _config(model: Transformer) -> dict:
+    """Return a model's manifest configuration."""
+    c = model.config
+    if (
+        c.qkv_bias
+        or c.qk_norm
+        or c.window
+        or c.rope_scaling
+        or c.hidden_size % 16
+        or c.intermediate_size % 8
+        or c.head_size % 16
+        or c.vocab_size % 16
+    ):
+        raise ValueError(
+            f"model has {asdict(c)}; the live page allows no bias, no q/k norm and no window, and"
+            " sizes in multiples of 16 (intermediate_size: of 8)"
+        )
+    return {
+        "hidden": c.hidden_size,
+        "inner": c.intermediate_size,
+        "layers": c.num_layers,
+        "heads": c.num_heads,
+        "kvHeads": c.num_kv_heads,
+        "headSize": c.head_size,
+        "vocab": c.vocab_size,
+        "theta": c.rope_theta,
+        "eps": c.norm_eps,
+        "tied": c.tied,
+    }
+
+
 def tokenizer_data(path: Path) -> dict:
-    """pieces, merges and special tokens of a byte-level BPE tokenizer.json. Raises ValueError for
-    any other kind.
+    """Return pieces, merges and special tokens of a tokenizer.
+
+    Args:
+        path: of a tokenizer.json.
+
+    Raises:
+        ValueError: the tokenizer is not byte-level BPE, or has a normalizer.
     """
-    described = json.loads(path.read_text("utf-8"))
-    model = described["model"]
+    data = json.loads(path.read_text("utf-8"))
+    model = data["model"]
     if (
         model["type"] != "BPE"
-        or described["pre_tokenizer"]["type"] != "ByteLevel"
-        or described["normalizer"] is not None
+        or data["pre_tokenizer"]["type"] != "ByteLevel"
+        or data["normalizer"] is not None
     ):
-        raise ValueError(f"{path}: the live page reads byte-level BPE without a normaliser")
+        raise ValueError(f"path {path}: the live page allows byte-level BPE without a normalizer")
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     return {
         "pieces": pieces,
         "merges": model["merges"],
-        "special": {t["content"]: t["id"] for t in described["added_tokens"]},
+        "special": {t["content"]: t["id"] for t in data["added_tokens"]},
     }
 
 
 def export(
     target: CausalLM | Transformer, draft: CausalLM | Transformer, tokenizer: Path
 ) -> tuple[bytes, dict]:
-    """The weights file and its manifest, with the SHA-256 by which the page knows that it arrived
-    whole.
+    """Return the weights file and its manifest.
+
+    Args:
+        target: target model.
+        draft: draft model.
+        tokenizer: path of their tokenizer.json.
+
+    Returns:
+        The file's bytes, and the manifest with the SHA-256 by which the page checks a download.
     """
-    pack = Pack()
+    file = WeightsFile()
     models = {
-        name: pack.model(getattr(model, "model", model))
+        name: file.add_model(getattr(model, "model", model))
         for name, model in (("target", target), ("draft", draft))
     }
-    data = bytes(pack.data)
+    data = bytes(file.data)
     return data, {
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
@@ -171,31 +203,38 @@ def export(
 
 
 def presets() -> list[dict]:
-    """A few of the evaluation prompts: [{"kind", "source", "text"}]. No model was trained on any of
-    them.
-    """
+    """Return some evaluation prompts, on which no model was trained: [{"kind", "source", "text"}]."""
     prompts = evaluation_prompts()
-    return [{"kind": kind, **prompts[kind][i]} for kind, chosen in PRESETS.items() for i in chosen]
+    return [
+        {"kind": kind, **prompts[kind][i]} for kind, indices in PRESETS.items() for i in indices
+    ]
 
 
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
-    """kernel.ts as WebAssembly, once for every entry of KERNELS, also written to `folder` as
-    kernel-<name>.wasm.
+    """Compile kernel.ts to WebAssembly once for each entry of KERNELS.
 
-    Raises ExtensionError with what the compiler said.
+    Args:
+        node_modules: folder of the JavaScript packages.
+        folder: where each kernel is also written, as kernel-<name>.wasm.
+
+    Returns:
+        Name → compiled bytes.
+
+    Raises:
+        ExtensionError: the compiler is not installed, or it reported an error.
     """
     compiler = node_modules / "assemblyscript" / "bin" / "asc.js"
     if not compiler.exists():
         raise ExtensionError(f"{compiler} is missing: run `npm ci` first (`make book` does)")
     compiled = {}
     for name, options in KERNELS.items():
-        into = folder / f"kernel-{name}.wasm"
+        target = folder / f"kernel-{name}.wasm"
         command = [
             "node",
             compiler,
             SOURCE / "kernel.ts",
             "--outFile",
-            into,
+            target,
             "-O3",
             "--noAssert",
             "--runtime",
@@ -207,43 +246,49 @@ def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
             "simd",
             *options,
         ]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-        if done.returncode:
-            raise ExtensionError(f"kernel.ts does not compile: {done.stdout}{done.stderr}")
-        compiled[name] = into.read_bytes()
+        process = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+        if process.returncode:
+            raise ExtensionError(f"kernel.ts does not compile: {process.stdout}{process.stderr}")
+        compiled[name] = target.read_bytes()
     return compiled
 
 
 def bundle(names: tuple[str, ...]) -> str:
-    """Modules of site/live as the body of one classic script: their imports of each other and their
-    exports go.
+    """Return modules of site/live as the body of one classic script, without imports and exports.
 
-    Raises ExtensionError where one imports a module that is not bundled before it, or where two
-    declare the same name.
+    Args:
+        names: file names of the modules; a module comes after those that it imports.
+
+    Raises:
+        ExtensionError: a module imports one that is not bundled before it, or two modules declare
+            the same name.
     """
-    parts, seen = [], {}
+    parts, owners = [], {}
     for position, name in enumerate(names):
         source = (SOURCE / name).read_text("utf-8")
-        for wanted in re.findall(r"""^import .*? from "\./([\w.]+)";$""", source, flags=re.M):
-            if wanted not in names[:position]:
-                raise ExtensionError(f"{name} imports {wanted}, which is not bundled before it")
+        for imported in re.findall(r"""^import .*? from "\./([\w.]+)";$""", source, flags=re.M):
+            if imported not in names[:position]:
+                raise ExtensionError(f"{name} imports {imported}, which is not bundled before it")
         for declared in re.findall(
             r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)", source, flags=re.M
         ):
-            if declared in seen:
-                raise ExtensionError(f"{name} and {seen[declared]} both declare {declared}")
-            seen[declared] = name
+            if declared in owners:
+                raise ExtensionError(f"{name} and {owners[declared]} both declare {declared}")
+            owners[declared] = name
         source = re.sub(r"^import .*\n", "", source, flags=re.M)
         parts.append(re.sub(r"^export (?=async |function|const|let|class)", "", source, flags=re.M))
     return "\n".join(parts)
 
 
 def write(static: Path, node_modules: Path) -> None:
-    """Everything the live page fetches, under _static/live; its interface, which the page mounts,
-    under _static/interactives.
+    """Write what the live page loads to _static/live, and its interface to _static/interactives.
+
+    Args:
+        static: the book's folder _static.
+        node_modules: folder of the JavaScript packages.
     """
     folder = static / "live"
-    shutil.rmtree(folder, ignore_errors=True)  # an earlier build's may hold more pieces
+    shutil.rmtree(folder, ignore_errors=True)  # an earlier build may have left more pieces
     folder.mkdir(parents=True)
     kernels = {
         name: base64.b64encode(wasm).decode()
@@ -264,12 +309,12 @@ def write(static: Path, node_modules: Path) -> None:
         "worker": worker,
     }
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
-    face = bundle(PAGE).replace("export default ", 'globalThis.sdlInteractives["live"] = ')
+    interface = bundle(PAGE).replace("export default ", 'globalThis.sdlInteractives["live"] = ')
     kit = (interactive.STATIC / "kit.js").read_text("utf-8")
     (static / "interactives" / "live.js").write_text(
         "globalThis.sdlInteractives ??= {};\n"
         f"globalThis.sdlShare = (() => {{\n{kit}\nreturn share;\n}})();\n"
-        f"(() => {{\n{face}\n}})();\n",
+        f"(() => {{\n{interface}\n}})();\n",
         "utf-8",
     )
     shutil.copy2(SOURCE / "live.css", static / "interactives" / "live.css")

@@ -1,7 +1,7 @@
-"""A page's number before its title: in the page, in the sidebar, on the maps and in the search.
+"""Put a page's number before its title: in the page, the sidebar, the maps and the search.
 
-The number is the file's own: notebooks/04_… is chapter 4, 07b_… is 7b, a1_… is appendix A1. A page
-in book/ beside a notebook of the same number (the proofs of chapter 6) has none.
+The number comes from the file name: notebooks/04_… is chapter 4, 07b_… is 7b, a1_… is appendix A1. A
+page in book/ that accompanies a notebook of the same number (the proofs of chapter 6) has none.
 """
 
 import re
@@ -14,8 +14,11 @@ NUMBERED = re.compile(r"(notebooks|book)/(a?)0*(\d+)([a-z]?)_")
 
 
 def number(page: str, source: Path) -> str | None:
-    """What stands before the title of `page`; None for a page without a number. source: the book's
-    root.
+    """Return the number of a page, such as "7b"; None for a page without one.
+
+    Args:
+        page: its name, such as "notebooks/07b_better_rule".
+        source: root folder of the book.
     """
     name = NUMBERED.match(page)
     if name is None:
@@ -26,13 +29,14 @@ def number(page: str, source: Path) -> str | None:
     return name[2].upper() + name[3] + name[4]
 
 
-def put(app: Sphinx, doctree: nodes.document) -> None:
-    """Before the titles are collected, so that every list of them has the numbers too."""
+def insert_number(app: Sphinx, doctree: nodes.document) -> None:
+    """Insert a page's number into its title."""
     title = doctree.next_node(nodes.title)
-    found = number(app.env.docname, Path(app.srcdir))
-    if title is not None and found is not None:
-        title.insert(0, nodes.Text(f"{found}. "))
+    prefix = number(app.env.docname, Path(app.srcdir))
+    if title is not None and prefix is not None:
+        title.insert(0, nodes.Text(f"{prefix}. "))
 
 
 def register(app: Sphinx) -> None:
-    app.connect("doctree-read", put, priority=100)
+    """Insert numbers before Sphinx collects the titles, so that every list of titles has them."""
+    app.connect("doctree-read", insert_number, priority=100)

@@ -1,5 +1,6 @@
-"""Notebook outputs that Jupyter Book drops: plotly figures and the book's interactives; and the
-directives for .md pages.
+"""Render plotly figures and interactives, which Jupyter Book drops from a notebook's outputs.
+
+Also the directives that show interactives and drawings in .md pages.
 """
 
 import html
@@ -11,34 +12,34 @@ from docutils.parsers.rst import Directive, directives
 from myst_nb.core import render
 from sphinx.application import Sphinx
 
-from specdec_lite.measure import results
-from specdec_lite.viz import theme
-from specdec_lite.viz.drawing import Drawing
+from specdec_book import recordings
+from specdec_book.viz import theme
+from specdec_book.viz.drawing import Drawing
 
 from .tables import figure_table
 
 PLOTLY = "application/vnd.plotly.v1+json"
-DRAWN = {"scatter", "bar"}  # by the library that `assets` ships
-TITLE = 44  # px of a figure that its title takes in a notebook; a page has it above the figure
+DRAWN = {"scatter", "bar"}  # the types that the vendored part of plotly draws
+TITLE = 44  # px for the title of a notebook's figure; a page shows the title above the figure
 DIGITS = 6
 INTERACTIVE = "application/vnd.specdec-lite.interactive+json"
 
 
 def rounded(value: object) -> object:
-    """JSON's value with every fraction to DIGITS significant ones: far more than any page shows."""
+    """Return a JSON value with each float rounded to DIGITS digits, more than any page shows."""
     match value:
         case float():
             return float(f"{value:.{DIGITS}g}")
         case dict():
-            return {key: rounded(one) for key, one in value.items()}
+            return {key: rounded(item) for key, item in value.items()}
         case list() | tuple():
-            return [rounded(one) for one in value]
+            return [rounded(item) for item in value]
         case _:
             return value
 
 
 def json_island(value: object) -> str:
-    """A <script> element that holds `value` as data, numbers to DIGITS; no value can end it early."""
+    """Return a <script> element with `value` as data; no string in it can close the element."""
     body = json.dumps(rounded(value), ensure_ascii=False, separators=(",", ":")).replace(
         "<", "\\u003c"
     )
@@ -46,8 +47,15 @@ def json_island(value: object) -> str:
 
 
 def figure_html(figure: dict) -> str:
-    """A plotly figure as a placeholder that the page draws when it comes into view, below its
-    finding, with its caption and its data.
+    """Return a plotly figure as HTML: finding, placeholder, caption and data table.
+
+    The page draws the figure in the placeholder when it comes into view.
+
+    Args:
+        figure: plotly's JSON form; its layout's meta holds the text alternative.
+
+    Raises:
+        ValueError: the figure has no text alternative, or a trace has a type that pages cannot draw.
     """
     layout = dict(figure.get("layout", {}))
     meta = layout.get("meta") or {}
@@ -55,11 +63,13 @@ def figure_html(figure: dict) -> str:
     if not alt:
         raise ValueError(
             "a plotly figure has no text alternative: build it with the figure helper of"
-            " specdec_lite.viz"
+            " specdec_book.viz"
         )
-    strange = {trace.get("type", "scatter") for trace in figure["data"]} - DRAWN
-    if strange:
-        raise ValueError(f"the pages' plotly draws {sorted(DRAWN)}, not {sorted(strange)}")
+    unknown = {trace.get("type", "scatter") for trace in figure["data"]} - DRAWN
+    if unknown:
+        raise ValueError(
+            f"a figure has traces of type {sorted(unknown)}; the pages' plotly draws {sorted(DRAWN)}"
+        )
     title = (layout.pop("title", None) or {}).get("text", "")
     margin = layout.get("margin") or {}
     layout["height"] = int(layout.get("height") or 450) - TITLE
@@ -67,7 +77,7 @@ def figure_html(figure: dict) -> str:
     description = re.sub("`(.+?)`", r"<code>\1</code>", html.escape(alt))
     finding = html.escape(title)
     return (
-        f'<figure class="sdl-figure"{name_of(meta)}>'
+        f'<figure class="sdl-figure"{id_attribute(meta)}>'
         + (f'<p class="sdl-finding">{finding}</p>' if finding else "")
         + f'<div class="sdl-plot" role="img" aria-label="{html.escape(title or alt, quote=True)}"'
         f' style="height:{layout["height"]}px">'
@@ -79,13 +89,19 @@ def figure_html(figure: dict) -> str:
     )
 
 
-def name_of(meta: dict) -> str:
-    """The attribute by which the page's text refers to a figure; empty for one without a name."""
+def id_attribute(meta: dict) -> str:
+    """Return the HTML id that the text's links to a figure use; "" if the figure has no name."""
     return f' id="fig-{html.escape(meta["name"], quote=True)}"' if meta.get("name") else ""
 
 
 def interactive_html(module: str, state: dict, label: str) -> str:
-    """The mount point of an interactive; `module` names a file in the library's viz/static folder."""
+    """Return the HTML in which the page mounts an interactive.
+
+    Args:
+        module: name of its script in specdec_book/viz/static, without suffix.
+        state: initial values of its traits.
+        label: what a reader without JavaScript reads.
+    """
     name, text = html.escape(module, quote=True), html.escape(label, quote=True)
     return (
         '<div class="sdl-interactive"'
@@ -95,9 +111,9 @@ def interactive_html(module: str, state: dict, label: str) -> str:
 
 
 class Outputs:
-    """A myst-nb renderer of MIME types; myst-nb calls it for every output of an executed notebook."""
+    """A MIME renderer of myst-nb, which calls it for every output of an executed notebook."""
 
-    # An HTML alternative comes before a live widget (10): no kernel stands behind a published page.
+    # before live widgets (10), because a published page has no kernel
     mime_priority_overrides = [
         ("html", INTERACTIVE, 1),
         ("html", PLOTLY, 2),
@@ -106,6 +122,13 @@ class Outputs:
 
     @staticmethod
     def handle_mime(renderer, data, inline: bool) -> list[nodes.Element] | None:
+        """Return the nodes of a figure or an interactive; None for any other MIME type.
+
+        Args:
+            renderer: myst-nb's renderer, not used.
+            data: the output, with its MIME type and content.
+            inline: whether the output is part of a line of text, not used.
+        """
         if data.mime_type == PLOTLY:
             return [nodes.raw("", figure_html(data.content), format="html")]
         if data.mime_type == INTERACTIVE:
@@ -120,8 +143,10 @@ class Outputs:
 
 
 class InteractiveDirective(Directive):
-    """```{interactive} explorer``` in a .md page; the body is the initial state as JSON, laid over
-    the data of a file in results/ where `:recording:` names one.
+    """```{interactive} explorer``` in a .md page.
+
+    The body is the initial state as JSON. With the option `recording` it is merged over the data of
+    that file in results/.
     """
 
     required_arguments = 1
@@ -132,6 +157,7 @@ class InteractiveDirective(Directive):
     }
 
     def run(self) -> list[nodes.Node]:
+        """Return the interactive's mount point."""
         module = self.arguments[0]
         try:
             state = json.loads("\n".join(self.content) or "{}")
@@ -140,7 +166,7 @@ class InteractiveDirective(Directive):
                 f"the body of interactive '{module}' must be JSON: {problem}"
             ) from problem
         if "recording" in self.options:
-            state = results.load(self.options["recording"]).data | state
+            state = recordings.load(self.options["recording"]).data | state
         label = self.options.get("label", module)
         return [nodes.raw("", interactive_html(module, state, label), format="html")]
 
@@ -151,6 +177,7 @@ class DrawingDirective(Directive):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
+        """Return the drawing."""
         try:
             return [nodes.raw("", Drawing(self.arguments[0]).html(), format="html")]
         except ValueError as problem:
@@ -158,9 +185,9 @@ class DrawingDirective(Directive):
 
 
 def register(app: Sphinx) -> None:
+    """Add the renderer and the directives to a Sphinx application."""
     installed = render.load_mime_renders
-    # myst-nb finds renderers by entry points of installed packages; this extension is not one, so
-    # it adds itself.
+    # myst-nb finds renderers by entry points of installed packages, which this extension is not
     render.load_mime_renders = lambda: [*installed(), Outputs]
     app.add_directive("interactive", InteractiveDirective)
     app.add_directive("drawing", DrawingDirective)

@@ -1,6 +1,4 @@
-"""A plotly figure's own data as an HTML table, for readers who cannot or would rather not read it
-off the drawing.
-"""
+"""A plotly figure's data as an HTML table, for readers who cannot or do not want to see the plot."""
 
 import base64
 import html
@@ -13,7 +11,7 @@ MAX_ROWS = 60
 
 
 def values(column: object) -> list:
-    """A trace's column as a list; plotly ships long ones as base64 of a typed array."""
+    """Return a trace's column as a list; plotly encodes a long one as base64 of a typed array."""
     if isinstance(column, dict) and "bdata" in column:
         array = np.frombuffer(base64.b64decode(column["bdata"]), dtype=np.dtype(column["dtype"]))
         shape = [int(n) for n in str(column["shape"]).split(",")] if "shape" in column else [-1]
@@ -22,14 +20,15 @@ def values(column: object) -> list:
 
 
 def cell(value: object) -> str:
+    """Return a value as HTML text with at most four digits; "" for None and NaN."""
     missing = value is None or value != value  # nan
     return (
         "" if missing else html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
     )
 
 
-def thinned(rows: list) -> list:
-    """At most MAX_ROWS rows, evenly spaced, first and last kept."""
+def thin(rows: list) -> list:
+    """Return at most MAX_ROWS evenly spaced rows, with the first and the last."""
     if len(rows) <= MAX_ROWS:
         return rows
     keep = np.linspace(0, len(rows) - 1, MAX_ROWS).round().astype(int)
@@ -37,12 +36,19 @@ def thinned(rows: list) -> list:
 
 
 def axis_title(layout: dict, axis: str, fallback: str) -> str:
+    """Return the title of an axis such as "xaxis"; `fallback` if it has none."""
     title = (layout.get(axis) or {}).get("title") or {}
     return (title if isinstance(title, str) else title.get("text")) or fallback
 
 
 def table(head: Iterable[str], rows: list) -> str:
-    shown = thinned(rows)
+    """Return a table as HTML, with a note if rows were left out.
+
+    Args:
+        head: titles of the columns.
+        rows: values of each row.
+    """
+    shown = thin(rows)
     note = (
         f"<p>{len(shown)} of {len(rows)} rows, evenly spaced.</p>" if len(shown) < len(rows) else ""
     )
@@ -55,7 +61,14 @@ def table(head: Iterable[str], rows: list) -> str:
 
 
 def grid_table(trace: dict, layout: dict) -> str:
-    """A grid of `specdec_lite.viz.cells`: one row per y, one column per x; bold words stay bold."""
+    """Return the table of a grid from `specdec_book.viz.cells`: a row per y, a column per x.
+
+    Bold text remains bold.
+
+    Args:
+        trace: the grid's trace.
+        layout: of the figure.
+    """
     columns = list(dict.fromkeys(values(trace["x"])))
     rows: dict[str, dict[str, str]] = {}
     for column, (name, word) in zip(values(trace["x"]), trace["customdata"]):
@@ -67,7 +80,7 @@ def grid_table(trace: dict, layout: dict) -> str:
 
 
 def readings(trace: dict) -> list:
-    """A trace's y; where it has error bars, each value with the two ends of its bar."""
+    """Return a trace's y values, each with the two ends of its error bar if it has one."""
     middle, bars = values(trace.get("y")), trace.get("error_y") or {}
     up = values(bars.get("array"))
     down = values(bars.get("arrayminus")) or up
@@ -82,19 +95,31 @@ def readings(trace: dict) -> list:
 
 
 def panels(traces: list[dict], layout: dict) -> list[str]:
-    """The title of the panel that each trace is drawn in; "" where not every panel has one."""
-    places = [(t.get("xaxis") or "x", t.get("yaxis") or "y") for t in traces]
+    """Return the title of each trace's panel; "" for all if a panel has no title.
+
+    Args:
+        traces: of the figure.
+        layout: of the figure.
+    """
+    axes = [(t.get("xaxis") or "x", t.get("yaxis") or "y") for t in traces]
     titles = [
-        words["text"]
-        for words in layout.get("annotations") or []
-        if (words.get("xref"), words.get("yref")) == ("paper", "paper")
+        note["text"]
+        for note in layout.get("annotations") or []
+        if (note.get("xref"), note.get("yref")) == ("paper", "paper")
     ]
-    order = list(dict.fromkeys(places))
-    return [titles[order.index(one)] if len(titles) == len(order) else "" for one in places]
+    order = list(dict.fromkeys(axes))
+    return [titles[order.index(pair)] if len(titles) == len(order) else "" for pair in axes]
 
 
 def series_table(traces: list[dict], layout: dict) -> str:
-    """Curves and bars: one column per series where they share their x, else one row per point."""
+    """Return the table of curves and bars.
+
+    It has a column per series if all series share their x, else a row per point.
+
+    Args:
+        traces: the curves and bars.
+        layout: of the figure.
+    """
     names = [t.get("name") or f"series {i}" for i, t in enumerate(traces, 1)]
     if len(set(names)) < len(names):
         names = [
@@ -117,20 +142,23 @@ def series_table(traces: list[dict], layout: dict) -> str:
 
 
 def spans_table(traces: list[dict], layout: dict) -> str:
-    """Bars that begin at a `base` of their own, not at 0: one row a bar, with its start and its
-    length.
+    """Return the table of bars that do not begin at 0: a row per bar, with its start and length.
+
+    Args:
+        traces: bars with a `base`.
+        layout: of the figure.
     """
     along, across = ("x", "y") if traces[0].get("orientation") == "h" else ("y", "x")
     rows = []
     for i, trace in enumerate(traces, 1):
         lengths = values(trace.get(along))
-        places = values(trace.get(across))
+        labels = values(trace.get(across))
         base = trace["base"]
         starts = values(base) if isinstance(base, list | dict) else [base] * len(lengths)
         rows += list(
             zip(
                 [trace.get("name") or f"series {i}"] * len(lengths),
-                places or range(len(lengths)),
+                labels or range(len(lengths)),
                 starts,
                 lengths,
             )
@@ -148,7 +176,11 @@ def spans_table(traces: list[dict], layout: dict) -> str:
 
 
 def figure_table(figure: dict) -> str:
-    """HTML of all the data in `figure` (plotly's JSON form), thinned to at most 60 rows a table."""
+    """Return all data of a figure as HTML tables, each with at most MAX_ROWS rows.
+
+    Args:
+        figure: plotly's JSON form.
+    """
     layout = figure.get("layout", {})
     points = [t for t in figure["data"] if t.get("x") is not None or t.get("y") is not None]
     spans = [t for t in points if t.get("base") is not None]

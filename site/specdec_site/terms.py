@@ -1,11 +1,11 @@
-"""The glossary at hand: on every numbered page the first use of each term leads to its entry, and
-carries the entry's beginning, which terms.js shows on hover and focus.
+"""Link the first use of each glossary term on a numbered page to its entry.
 
-Runs on finished pages, after everything else is in its place. Words that are also everyday English
-(a draw, a round) are left alone: `EVERYDAY`.
+The link carries the beginning of the definition, which terms.js shows on hover and focus. Runs on
+finished pages. Terms that are also everyday English (a draw, a round) are not linked: `EVERYDAY`.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from bs4 import BeautifulSoup, NavigableString
 EVERYDAY = frozenset("draw round chain root session node candidate tested proposal".split())
 LONGEST = 260  # characters of a definition
 TEXT = "article :is(p, li, td, dd)"
-KEEP_OUT = "a, code, pre, button, summary, svg, figure, script, style, th, h1, h2, h3, h4, .math"
-KEEP_OUT += ", .sdl-quiz, .sdl-predict, .cell, .sdl-term, .sdl, .sdl-executed, .proof, .eqno"
+EXCLUDED = "a, code, pre, button, summary, svg, figure, script, style, th, h1, h2, h3, h4, .math"
+EXCLUDED += ", .sdl-quiz, .sdl-predict, .cell, .sdl-term, .sdl, .sdl-executed, .proof, .eqno"
 GREEK = dict(alpha="α", beta="β", gamma="γ", delta="δ", epsilon="ε", tau="τ", kappa="κ", ell="ℓ")
 SIGNS = GREEK | dict(le="≤", ge="≥", leq="≤", geq="≥", cdot="·", times="×", dots="…", sum="Σ")
 SIGNS |= dict(approx="≈", to="→", ne="≠", quad=" ", ldots="…", cdots="…", sim="∼", infty="∞")
@@ -23,7 +23,13 @@ SIGNS |= dict(approx="≈", to="→", ne="≠", quad=" ", ldots="…", cdots="�
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """anchor: of its entry. definition: the entry's beginning, as plain text."""
+    """One term of the glossary.
+
+    Attributes:
+        name: the term.
+        anchor: HTML id of its entry.
+        definition: beginning of the entry, as plain text.
+    """
 
     name: str
     anchor: str
@@ -31,7 +37,7 @@ class Term:
 
     @property
     def pattern(self) -> re.Pattern:
-        """The term as it stands in a sentence, in the plural too."""
+        """The pattern of the term in a sentence, in the singular or plural."""
         words = re.escape(self.name).replace(r"\ ", r"\s+")
         first, rest = words[0], words[1:]
         if first.isalpha() and first.islower():
@@ -40,7 +46,7 @@ class Term:
 
 
 def plain(tex: str) -> str:
-    r"""TeX as a line of text: \(\mathrm{norm}(p - q)^+\) → norm(p - q)+."""
+    r"""Return TeX as a line of text: \(\mathrm{norm}(p - q)^+\) → norm(p - q)+."""
     tex = re.sub(r"\\[()\[\]]|\\[,;:!]|\\(?:left|right|[bB]igg?[lr]?)(?![a-z])", "", tex)
     part = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
     tex = re.sub(rf"\\[dt]?frac{part}{part}", r"(\1)/(\2)", tex).replace("^+", "+")
@@ -49,20 +55,20 @@ def plain(tex: str) -> str:
 
 
 def _named(word: str) -> str:
-    """\\min is a word of its own, \\mathrm only says how the next one looks."""
+    """Return a command's name if it is a word, such as \\min; "" if it only sets a style."""
     return (
         "" if re.fullmatch(r"math\w+|text\w*|operatorname|under\w+|over\w+|label", word) else word
     )
 
 
-def speak_formulas(soup: BeautifulSoup) -> None:
-    """Every formula says itself in plain text as well: what a search quotes, and a definition."""
+def add_plain_formulas(soup: BeautifulSoup) -> None:
+    """Add its plain text to every formula, for search results and definitions."""
     for formula in soup.select(":is(span, div).math:not([data-plain])"):
         formula["data-plain"] = plain(formula.get_text())
 
 
-def shortened(text: str) -> str:
-    """The first sentences of a definition, up to LONGEST characters."""
+def shorten(text: str) -> str:
+    """Return the first sentences of a definition, at most LONGEST characters."""
     if len(text) <= LONGEST:
         return text
     end = max(text.rfind(mark, 0, LONGEST) for mark in (". ", ": "))
@@ -70,46 +76,52 @@ def shortened(text: str) -> str:
 
 
 def glossary(page: Path) -> list[Term]:
-    """The terms of a built glossary, the longest first; none where there is no such page."""
+    """Return the terms of a built glossary, the longest first; none if the page does not exist."""
     if not page.is_file():
         return []
     soup = BeautifulSoup(page.read_text("utf-8"), "html.parser")
-    speak_formulas(soup)
-    found = []
+    add_plain_formulas(soup)
+    terms = []
     for entry in soup.select("dl.glossary dt[id]"):
         body = entry.find_next_sibling("dd")
         for formula in body.select(".math"):
             formula.string = formula["data-plain"]
         for citation in body.select("sup, .footnote"):
             citation.decompose()
-        words = " ".join(body.get_text(" ").split()).replace("( ", "(")
-        words = re.sub(r"\s+([.,;:)])", r"\1", re.sub(r"\s*\[[^\[\]]*\d{4}[^\[\]]*\]", "", words))
-        words = words.replace("al..", "al.")  # where the year stood between the two
+        text = " ".join(body.get_text(" ").split()).replace("( ", "(")
+        text = re.sub(r"\s+([.,;:)])", r"\1", re.sub(r"\s*\[[^\[\]]*\d{4}[^\[\]]*\]", "", text))
+        text = text.replace("al..", "al.")  # the year between the two periods was removed
         name = entry.find(string=True).strip()
         if name not in EVERYDAY and "(of" not in name and len(name) > 2:
-            found.append(Term(name, entry["id"], shortened(words)))
-    return sorted(found, key=lambda term: -len(term.name))
+            terms.append(Term(name, entry["id"], shorten(text)))
+    return sorted(terms, key=lambda term: -len(term.name))
 
 
-def link_terms(soup: BeautifulSoup, terms: list[Term], address: str) -> None:
-    """The first use of each term in running text becomes a link into the glossary at `address`."""
+def link_terms(soup: BeautifulSoup, terms: Sequence[Term], address: str) -> None:
+    """Link the first use of each term in running text to the glossary.
+
+    Args:
+        soup: the page, changed in place.
+        terms: of the glossary, the longest first.
+        address: of the glossary's page.
+    """
     if soup.select_one(".sdl-term"):
         return
-    barred = {id(part) for part in soup.select(KEEP_OUT)}
+    excluded = {id(part) for part in soup.select(EXCLUDED)}
     pieces = [
         piece
         for block in soup.select(TEXT)
         for piece in block.find_all(string=True)
-        if type(piece) is NavigableString and not any(id(up) in barred for up in piece.parents)
+        if type(piece) is NavigableString and not any(id(up) in excluded for up in piece.parents)
     ]
-    pieces = list({id(piece): piece for piece in pieces}.values())  # a paragraph within an item
+    pieces = list({id(piece): piece for piece in pieces}.values())  # each once, if blocks nest
     for term in terms:
-        for place, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces):
             if use := term.pattern.search(piece):
                 before, after = piece[: use.start()], piece[use.end() :]
                 link = soup.new_tag("a", href=f"{address}#{term.anchor}", string=use.group())
                 link["class"], link["data-definition"] = "sdl-term", term.definition
                 rest = [NavigableString(before), NavigableString(after)]
                 piece.replace_with(rest[0], link, rest[1])
-                pieces[place : place + 1] = rest
+                pieces[index : index + 1] = rest
                 break

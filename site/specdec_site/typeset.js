@@ -1,6 +1,6 @@
-// TeX into drawings: reads pages as JSON from stdin, each a list of [TeX, whether it stands in a line of its own],
-// and writes for each page { formulas, glyphs } to stdout. A page's formulas share its glyphs, drawn once. TeX that
-// MathJax does not understand is an error.
+// Typesets TeX as drawings. Reads pages as JSON from stdin, each a list of [TeX, whether it is on a line of its own],
+// and writes { formulas, glyphs } for each page to stdout. A page's formulas share its glyphs. TeX that MathJax does not
+// understand is an error.
 import { createRequire } from "node:module";
 
 const [nodeModules] = process.argv.slice(2);
@@ -10,7 +10,7 @@ const MathJax = await createRequire(`${nodeModules}/`)("mathjax").init({
   svg: { fontCache: "global" },
 });
 const { adaptor, output } = MathJax.startup;
-const SURPLUS = / (?:data-[\w-]+|xmlns:xlink|xmlns|role|focusable)="[^"]*"/g; // weight that no page uses
+const SURPLUS = / (?:data-[\w-]+|xmlns:xlink|xmlns|role|focusable)="[^"]*"/g; // attributes that no page uses
 
 function typeset([tex, display]) {
   const formula = adaptor.outerHTML(MathJax.tex2svg(tex, { display }));

@@ -1,24 +1,21 @@
-// Plotly figures: the library is fetched only on pages that have one, each figure is drawn when it comes near
-// the view, the others when the page has nothing else to do (a printed page needs them), and all follow the
-// page's light or dark mode.
+// Plotly figures. Only pages with a figure load the library. A figure is drawn when it comes near the view, the others
+// when the browser is idle, because a printed page needs them. All follow the page's light or dark mode.
 (() => {
   const page = document.documentElement;
-  const places = [...document.querySelectorAll(".sdl-plot")];
-  if (!places.length) return;
+  const plots = [...document.querySelectorAll(".sdl-plot")];
+  if (!plots.length) return;
 
-  const [PHONE, PAPER] = [480, 640]; // px: up to this wide, and as wide as a printed page allows
-  const UNDER = 56; // px: a scale of colours below the panels, where there is no room beside them
+  const [PHONE, PAPER] = [480, 640]; // px: largest width of a phone's figure, and width of a printed figure
+  const UNDER = 56; // px for a color scale below the panels, if there is no space beside them
   const FLAT = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", thickness: 10, len: 0.8 };
   const CONFIG = { displayModeBar: false, plotlyServerURL: "", scrollZoom: false, doubleClick: "reset" };
-  // light and dark page colours, written by the build from specdec_lite.viz.theme
+  // the page's light and dark colors, which the build writes from specdec_book.viz.theme
   const THEME = globalThis.sdlTheme;
   const DARK = {
     ...THEME.data,
     ...Object.fromEntries(Object.keys(THEME.light).map((key) => [THEME.light[key], THEME.dark[key]])),
   };
-  const figures = new Map(
-    places.map((place) => [place, JSON.parse(place.querySelector("script").textContent)]),
-  );
+  const figures = new Map(plots.map((plot) => [plot, JSON.parse(plot.querySelector("script").textContent)]));
   const [drawn, narrows, widths] = [new Set(), new Set(), new Map()];
   let library,
     printing = false;
@@ -36,16 +33,16 @@
     return library;
   }
 
-  const recoloured = (value, colours) =>
+  const recolor = (value, colors) =>
     Array.isArray(value)
-      ? value.map((item) => recoloured(item, colours))
+      ? value.map((item) => recolor(item, colors))
       : value && typeof value === "object"
-        ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recoloured(item, colours)]))
+        ? Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recolor(item, colors)]))
         : typeof value === "string"
-          ? (colours[value.toLowerCase()] ?? value)
+          ? (colors[value.toLowerCase()] ?? value)
           : value;
 
-  const mixed = (low, high, share) =>
+  const mix = (low, high, share) =>
     `#${[1, 3, 5]
       .map((i) => {
         const [a, b] = [low, high].map((tone) => parseInt(tone.slice(i, i + 2), 16));
@@ -55,19 +52,19 @@
       })
       .join("")}`;
 
-  // Cells get their colours here: plotly would find them from the values too, but warns of every value.
-  function toned(trace, { cmin, cmax, colorscale: scale }) {
-    const colour = (value) => {
+  // Computes the colors of cells: plotly could compute them from the values, but warns about every value.
+  function withColors(trace, { cmin, cmax, colorscale: scale }) {
+    const color = (value) => {
       const share = Math.min(1, Math.max(0, (value - cmin) / (cmax - cmin || 1)));
       const i = scale.findIndex(([end], at) => at && share <= end);
       const [[from, low], [to, high]] = [scale[i - 1], scale[i]];
-      return mixed(low, high, (share - from) / (to - from));
+      return mix(low, high, (share - from) / (to - from));
     };
-    return { ...trace, marker: { ...trace.marker, color: trace.marker.color.map(colour), showscale: true } };
+    return { ...trace, marker: { ...trace.marker, color: trace.marker.color.map(color), showscale: true } };
   }
 
-  function themed(figure, shade) {
-    const { data, layout } = shade === "dark" ? recoloured(figure, DARK) : structuredClone(figure);
+  function withTheme(figure, shade) {
+    const { data, layout } = shade === "dark" ? recolor(figure, DARK) : structuredClone(figure);
     const ink = THEME[shade];
     delete layout.width;
     const axes = new Set([
@@ -86,7 +83,7 @@
     for (const each of layout.annotations ?? []) if (each.showarrow !== false) each.arrowcolor ??= ink.text;
     const clear = "rgba(0,0,0,0)";
     return {
-      data: data.map((trace) => (trace.marker?.coloraxis ? toned(trace, layout.coloraxis) : trace)),
+      data: data.map((trace) => (trace.marker?.coloraxis ? withColors(trace, layout.coloraxis) : trace)),
       layout: {
         ...layout,
         autosize: true,
@@ -98,7 +95,7 @@
     };
   }
 
-  const wrapped = (text, room) =>
+  const wrap = (text, room) =>
     String(text)
       .split(" ")
       .reduce(
@@ -110,24 +107,24 @@
       )
       .join("<br>");
 
-  // On a phone: smaller letters, long words in several lines, and a legend in place of names at lines' ends.
-  function narrowed({ data, layout }, width) {
+  // For a phone: smaller text, long texts on several lines, and a legend instead of names at the ends of lines.
+  function forPhone({ data, layout }, width) {
     const room = width / 8;
     const named = (layout.annotations ?? []).filter(({ name }) => name === "end").length > 0;
     const titled = (axis) =>
       axis.title?.text
         ? {
             ...axis,
-            title: { ...axis.title, text: wrapped(axis.title.text, 0.7 * room), font: { size: 13 } },
+            title: { ...axis.title, text: wrap(axis.title.text, 0.7 * room), font: { size: 13 } },
           }
         : axis;
     const axes = Object.fromEntries(
       Object.entries(layout).map(([key, part]) => [key, /^[xy]axis\d*$/.test(key) ? titled(part) : part]),
     );
     const { coloraxis: scale, height, margin } = layout;
-    const under = scale?.colorbar && scale.showscale !== false ? UNDER : 0; // room of a scale of colours
+    const under = scale?.colorbar && scale.showscale !== false ? UNDER : 0; // for the color scale
     return {
-      data: data.map((trace) => (trace.name ? { ...trace, name: wrapped(trace.name, room) } : trace)),
+      data: data.map((trace) => (trace.name ? { ...trace, name: wrap(trace.name, room) } : trace)),
       layout: {
         ...layout,
         ...axes,
@@ -149,29 +146,29 @@
     };
   }
 
-  async function draw(place) {
+  async function draw(plot) {
     await fetchLibrary();
     const shade = mode();
-    const figure = themed(figures.get(place), shade);
-    const narrow = place.clientWidth < PHONE;
-    if (drawn.has(place) && narrow !== narrows.has(place)) Plotly.purge(place); // it would keep the other's margins
-    narrows[narrow ? "add" : "delete"](place);
-    const { data, layout } = narrow ? narrowed(figure, place.clientWidth) : figure;
-    place.style.height = `${layout.height}px`;
-    widths.set(place, place.clientWidth);
-    await Plotly.react(place, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);
-    await makeRoom(place);
-    drawn.add(place);
-    place.dataset.drawn = shade;
+    const figure = withTheme(figures.get(plot), shade);
+    const narrow = plot.clientWidth < PHONE;
+    if (drawn.has(plot) && narrow !== narrows.has(plot)) Plotly.purge(plot); // else it keeps its margins
+    narrows[narrow ? "add" : "delete"](plot);
+    const { data, layout } = narrow ? forPhone(figure, plot.clientWidth) : figure;
+    plot.style.height = `${layout.height}px`;
+    widths.set(plot, plot.clientWidth);
+    await Plotly.react(plot, data, printing ? { ...layout, width: PAPER, autosize: false } : layout, CONFIG);
+    await makeRoom(plot);
+    drawn.add(plot);
+    plot.dataset.drawn = shade;
   }
 
-  // A legend makes its room above the panel: the figure grows by it.
-  async function makeRoom(place) {
-    const { height, margin, _size: size } = place._fullLayout;
+  // A legend needs space above the panel; the figure becomes taller by as much.
+  async function makeRoom(plot) {
+    const { height, margin, _size: size } = plot._fullLayout;
     const over = Math.ceil(size.t - margin.t);
     if (over <= 0) return;
-    place.style.height = `${height + over}px`;
-    await Plotly.relayout(place, { height: height + over });
+    plot.style.height = `${height + over}px`;
+    await Plotly.relayout(plot, { height: height + over });
   }
 
   const near = new IntersectionObserver(
@@ -184,20 +181,20 @@
     },
     { rootMargin: "600px 0px" },
   );
-  places.forEach((place) => near.observe(place));
+  plots.forEach((plot) => near.observe(plot));
 
-  async function drawTheRest() {
-    for (const place of places) {
+  async function drawRemaining() {
+    for (const plot of plots) {
       await new Promise((resolve) => (globalThis.requestIdleCallback ?? setTimeout)(resolve));
-      if (!drawn.has(place)) {
-        near.unobserve(place);
-        await draw(place);
+      if (!drawn.has(plot)) {
+        near.unobserve(plot);
+        await draw(plot);
       }
     }
   }
-  if (!navigator.connection?.saveData) addEventListener("load", drawTheRest);
+  if (!navigator.connection?.saveData) addEventListener("load", drawRemaining);
 
-  new MutationObserver(() => drawn.forEach((place) => draw(place))).observe(page, {
+  new MutationObserver(() => drawn.forEach((plot) => draw(plot))).observe(page, {
     attributes: true,
     attributeFilter: ["data-theme"],
   });
@@ -206,13 +203,13 @@
       ({ target }) => drawn.has(target) && widths.get(target) !== target.clientWidth && draw(target),
     ),
   );
-  places.forEach((place) => resized.observe(place));
+  plots.forEach((plot) => resized.observe(plot));
   for (const [event, value] of [
     ["beforeprint", true],
     ["afterprint", false],
   ])
     addEventListener(event, () => {
       printing = value;
-      places.forEach(draw);
+      plots.forEach(draw);
     });
 })();

@@ -1,6 +1,6 @@
-// Interactives without a kernel: the module that anywidget runs in JupyterLab is mounted here on a model that
-// lives in the page. The build puts this script into the head, and a call behind every interactive, so that each
-// is drawn before anything below it: nothing moves when it comes.
+// Interactives without a kernel: the module that anywidget runs in JupyterLab is mounted here on a model in the page.
+// The build puts this script into the head, and a call after every interactive, so that each is drawn before anything
+// below it and nothing moves.
 {
   const pageModel = (state) => {
     const listeners = new Map();
@@ -23,15 +23,17 @@
     };
   };
 
-  globalThis.sdlMount = (place) => {
-    const model = pageModel(JSON.parse(place.querySelector("script").textContent));
+  globalThis.sdlMount = (mountPoint) => {
+    const model = pageModel(JSON.parse(mountPoint.querySelector("script").textContent));
     const el = document.createElement("div");
-    place.replaceChildren(el);
-    place.sdlModel = model;
-    globalThis.sdlInteractives[place.dataset.module].render({ model, el });
-    const twins = [...document.querySelectorAll(`.sdl-interactive[data-module="${place.dataset.module}"]`)];
+    mountPoint.replaceChildren(el);
+    mountPoint.sdlModel = model;
+    globalThis.sdlInteractives[mountPoint.dataset.module].render({ model, el });
+    const sameKind = [
+      ...document.querySelectorAll(`.sdl-interactive[data-module="${mountPoint.dataset.module}"]`),
+    ];
     const section = el.querySelector("section[aria-label]");
-    if (section && twins.length > 1) section.ariaLabel += ` ${twins.length}`;
-    place.dataset.mounted = "true";
+    if (section && sameKind.length > 1) section.ariaLabel += ` ${sameKind.length}`;
+    mountPoint.dataset.mounted = "true";
   };
 }

@@ -1,5 +1,5 @@
-// Quizzes and predictions. Their source is plain Markdown (see CONTRIBUTING.md); without this script it reads
-// as text with a fold-out. Progress stays in this browser.
+// Quizzes and predictions. Their source is plain Markdown (see CONTRIBUTING.md), which is readable without this
+// script. Progress is stored in this browser only.
 (() => {
   const page = location.pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
   const element = (tag, attributes = {}, ...children) => {
@@ -30,29 +30,30 @@
     },
   };
 
-  // All pages of the book that ask questions, in order, as the route map of the start page has them.
+  // The page that a link of the route map leads to, such as "notebooks/04_blockwise_parallel.html".
   const nameOf = (link) => new URL(link.href).pathname.replace(/^.*\/(?=(notebooks|book)\/)/, "");
 
-  function summary(place) {
+  // Fills the start page's box with the number of chapters whose quiz the reader has solved.
+  function summary(box) {
     const all = progress.read();
-    const asking = JSON.parse(place.dataset.pages);
+    const withQuiz = JSON.parse(box.dataset.pages);
     const chapters = [...document.querySelectorAll(".sdl-routes ol a")].filter((link) =>
-      asking.includes(nameOf(link)),
+      withQuiz.includes(nameOf(link)),
     );
     const open = chapters.filter((link) => !(all[nameOf(link)]?.solved.length >= all[nameOf(link)]?.total));
-    place.hidden = !Object.keys(all).length;
+    box.hidden = !Object.keys(all).length;
     const bar = element("progress", {
       max: chapters.length,
       value: chapters.length - open.length,
       ariaLabel: "Chapters whose quiz you solved",
     });
-    const words = element(
+    const text = element(
       "p",
       {},
       `You have solved the quizzes of ${chapters.length - open.length} of ${chapters.length} chapters`,
       ...(open.length
         ? ["; continue with ", element("a", { href: open[0].href, textContent: open[0].textContent }), "."]
-        : [". That is all of them."]),
+        : [", which is all of them."]),
     );
     const forget = element("button", {
       type: "button",
@@ -62,12 +63,12 @@
     forget.addEventListener("click", () => {
       localStorage.removeItem("sdl-progress");
       document.querySelectorAll(".sdl-done").forEach((tick) => tick.remove());
-      summary(place);
+      summary(box);
     });
-    place.replaceChildren(bar, words, forget);
+    box.replaceChildren(bar, text, forget);
   }
 
-  const inside = (item) =>
+  const contentOf = (item) =>
     (item.children.length === 1 && item.firstElementChild.matches("p") ? item.firstElementChild : item)
       .childNodes;
 
@@ -75,7 +76,7 @@
     const [options, reasons] = [box.querySelector(":scope > ul"), box.querySelector("details ul")];
     const answer = box.dataset.answer.charCodeAt(0) - "a".charCodeAt(0);
     const whys = [...reasons.children].map((reason) =>
-      element("div", { className: "sdl-why", hidden: true }, ...inside(reason)),
+      element("div", { className: "sdl-why", hidden: true }, ...contentOf(reason)),
     );
     [...options.children].forEach((option, index) => {
       const right = index === answer;
@@ -84,7 +85,7 @@
         "button",
         { type: "button", className: "sdl-option", ariaPressed: "false" },
         mark,
-        element("span", {}, ...inside(option)),
+        element("span", {}, ...contentOf(option)),
       );
       button.addEventListener("click", () => {
         button.ariaPressed = "true";
@@ -103,20 +104,20 @@
     box.querySelector("details").remove();
   }
 
-  // The choice that an answer begins with: the right one.
-  function begun(answer, choices) {
+  // Returns the right choice: the one with which the answer begins.
+  function rightChoice(answer, choices) {
     const text = answer.trim().toLowerCase();
-    const fits = choices.filter((choice) => text.startsWith(choice.trim().toLowerCase()));
-    return fits.sort((a, b) => b.length - a.length)[0];
+    const matches = choices.filter((choice) => text.startsWith(choice.trim().toLowerCase()));
+    return matches.sort((a, b) => b.length - a.length)[0];
   }
 
   function predict(details) {
     const summary = details.querySelector("summary");
     const question = element("p", { className: "sdl-question" }, ...summary.childNodes);
-    const said = element("p", { className: "sdl-said", hidden: true });
-    const offered = (details.dataset.choices ?? "").split("|").filter(Boolean);
-    const right = begun(details.textContent, offered);
-    const buttons = offered.map((choice) => {
+    const prediction = element("p", { className: "sdl-said", hidden: true });
+    const options = (details.dataset.choices ?? "").split("|").filter(Boolean);
+    const right = rightChoice(details.textContent, options);
+    const buttons = options.map((choice) => {
       const button = element("button", {
         type: "button",
         className: "sdl-choice",
@@ -130,13 +131,13 @@
         });
         const verdict = right && (choice === right ? "right" : "wrong");
         if (verdict) button.dataset.verdict = verdict;
-        said.replaceChildren(
-          { right: "✓ Right. ", wrong: "✗ Not this time. " }[verdict] ?? "",
+        prediction.replaceChildren(
+          { right: "✓ Right. ", wrong: "✗ Not right. " }[verdict] ?? "",
           "You predicted: ",
           element("strong", { textContent: button.textContent }),
           ".",
         );
-        said.hidden = false;
+        prediction.hidden = false;
         details.open = true;
       });
       return button;
@@ -148,8 +149,8 @@
     );
     const box = element("div", { className: "sdl-predict-box" });
     details.replaceWith(box);
-    summary.textContent = buttons.length ? "Show the answer" : "Reveal";
-    summary.after(said);
+    summary.textContent = "Show the answer";
+    summary.after(prediction);
     box.append(question, ...(buttons.length ? [choices] : []), details);
   }
 

@@ -1,5 +1,5 @@
-// Small helps for reading: what scrolls sideways can be scrolled from the keyboard and fades where there is more,
-// a printed page is light and shows what is folded in.
+// Small aids for reading: boxes that scroll sideways can be scrolled from the keyboard and fade where they continue;
+// a printed page is light and unfolded.
 (() => {
   const own = "div.math, .cell_output pre, .highlight pre, .pst-scrollable-table-container";
   const fade = (box) => {
@@ -27,12 +27,12 @@
   addEventListener("beforeprint", () => {
     shade = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light"; // paper is white
-    // a figure's data stay folded: the figure is on the paper
+    // a figure's data remain folded, because the figure itself is printed
     folded = [...document.querySelectorAll("details:not([open], .sdl-data)")];
     folded.forEach((details) => {
       details.open = true;
     });
-    // drawn for the window's width: a sheet is narrower, and shows them whole only if they can shrink
+    // these are drawn for the window's width; a sheet of paper is narrower, so they must be able to shrink
     drawn = [...document.querySelectorAll(".sdl svg:not([viewBox], .sdl-canvas *, .sdl-arcs)")];
     drawn
       .map((svg) => [svg, svg.getBoundingClientRect()])
@@ -48,24 +48,24 @@
     drawn.forEach((svg) => svg.removeAttribute("viewBox"));
   });
 
-  // Side notes stand open in the margin and on paper; elsewhere they are folded in their place.
+  // Side notes are open in the margin and on paper; elsewhere they are folded.
   const margin = matchMedia("(min-width: 1200px), print");
-  const place = () =>
+  const openNotes = () =>
     document.querySelectorAll("details.sdl-side").forEach((note) => {
       note.open = margin.matches;
     });
-  margin.addEventListener("change", place);
-  place();
+  margin.addEventListener("change", openNotes);
+  openNotes();
 
-  // The contents of a page, unfolded over it on a phone, give way to the place that was chosen.
+  // On a phone, a page's contents are shown over the page; they close when the reader chooses a section.
   document.querySelectorAll("dialog").forEach((dialog) =>
     dialog.addEventListener("click", ({ target }) => {
       if (target.closest("a[href*='#']")) dialog.close();
     }),
   );
 
-  // The excerpts under search results are of the text: not of the buttons and the contents beside it, not of code,
-  // and a formula stands in them as words.
+  // Excerpts under search results show the article only, without buttons, contents or code, and with formulas as
+  // plain text.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;
     const plain = Search.htmlToText;
@@ -84,16 +84,16 @@
   // An excerpt begins and ends with a whole word.
   addEventListener("DOMContentLoaded", () => {
     if (typeof Search === "undefined") return;
-    const quoted = Search.makeSearchSummary;
-    Search.makeSearchSummary = (...asked) => {
-      const quote = quoted(...asked);
+    const makeSummary = Search.makeSearchSummary;
+    Search.makeSearchSummary = (...query) => {
+      const quote = makeSummary(...query);
       if (quote)
         quote.textContent = quote.textContent.replace(/^\.\.\.\S*\s/, "… ").replace(/\s\S*\.\.\.$/, " …");
       return quote;
     };
   });
 
-  // Results come while a reader types, and stand in the address.
+  // Search results appear while the reader types, and the query is written into the address.
   addEventListener("DOMContentLoaded", () => {
     const field = document.querySelector("main form.bd-search input");
     const results = document.getElementById("search-results");
@@ -104,7 +104,7 @@
     const search = () => {
       const query = field.value.trim();
       if (query.length === 1) return;
-      listed.length = 0; // what is still being listed of the search before stays away
+      listed.length = 0; // stops the listing of the previous search
       results.replaceChildren();
       if (location.protocol !== "file:")
         history.replaceState(null, "", query ? `?q=${encodeURIComponent(query)}` : location.pathname);
@@ -116,7 +116,7 @@
     });
   });
 
-  // They are fetched, which browsers refuse to pages opened from a folder.
+  // Excerpts need fetch, which browsers refuse to pages opened from a folder.
   if (location.protocol === "file:" && typeof DOCUMENTATION_OPTIONS !== "undefined")
     DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
 })();

@@ -1,30 +1,36 @@
-"""Block verification: a drafted chain is judged as a whole instead of token by token; and the same
-on trees, from the leaves up.
-"""
+"""Block verification: a drafted chain is verified as a whole; the same on trees, from the leaves up."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from specdec_lite.acceptance.rule import drawn_from, kind_of, ratio, residual, rule
+from specdec_lite.acceptance.protocol import drawn_from, kind_of, ratio, residual, rule
 from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.sampling import Rng
 
 
 @rule(lossless=True)
 def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-    """Accept a prefix by the running product of p/q instead of token by token: the same law, never
-    fewer tokens on average.
+    """Accept a prefix by the running product of p/q instead of token by token.
 
-    The accepted length is the *last* success; stopping at the first failure is a different, biased
-    rule. Every drafted token counts as tested, so acceptance_rate is then accepted ÷ drafted.
-    ValueError for anything but a chain of one draw a level. Source: Sun et al. 2025, algorithm 2.
+    The distribution of the text is the same, and on average the rule accepts at least as many
+    tokens. The accepted length is the *last* success; to stop at the first failure is a different,
+    biased rule. Every drafted token counts as tested, so acceptance_rate is then accepted ÷ drafted.
+    Source: Sun et al. 2025, algorithm 2.
+
+    Args:
+        proposal: a chain with one draw per level.
+        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+        rng: where chance comes from.
+
+    Raises:
+        ValueError: the proposal is a tree, or has merged draws or candidates.
     """
     if not proposal.is_plain_chain:
         raise ValueError(
-            "block_verification judges chains of one draw a level; this proposal is a tree, or"
-            " holds merged draws or candidates"
+            "block_verification takes chains with one draw per level; this proposal is a tree, or"
+            " has merged draws or candidates"
         )
     tokens = proposal.tree.tokens.tolist()
     length = len(tokens)
@@ -34,7 +40,7 @@ def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Ve
     ]
     weight = 1.0
     accepted = 0
-    owed = residual(target_probs[0], rows[0]) if rows else target_probs[0]
+    after = residual(target_probs[0], rows[0]) if rows else target_probs[0]
     for i, token in enumerate(tokens, start=1):
         weight = min(1.0, weight * ratio(target_probs[i - 1], rows[i - 1], token))
         if i == length:
@@ -47,31 +53,43 @@ def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Ve
             prob = mass / (mass + (1.0 - weight)) if mass > 0 else 0.0
         if rng.flip(prob):
             accepted = i
-            owed = excess / excess.sum()
+            after = excess / excess.sum()
     path = tuple(range(accepted))
     kind = kind_of(path, rejected=accepted < length)
-    return Verdict(path, rng.draw(owed), kind, (1,) * length)
+    return Verdict(path, rng.draw(after), kind, (1,) * length)
 
 
 @dataclass(slots=True)
-class _Stop:
-    """A draw on the way down. weight: the chance to end there, when all below it has been refused.
-    owed: what a token after it would be drawn from. row: what the draw itself came from."""
+class _Candidate:
+    """A draw on the way down to a leaf.
+
+    Attributes:
+        node: on which the draw landed; -1 for the root.
+        weight: probability of stopping at this node once all draws below it are rejected.
+        after: the distribution [V] of a token after this node.
+        row: the distribution [V] that the draw was made from; None for the root.
+        draws: the draws below the node that are still untested, each as (node, row of probs).
+        rejected: whether a draw below the node was rejected.
+    """
 
     node: int
     weight: float
-    owed: Tensor
+    after: Tensor
     row: Tensor | None
     draws: Iterator[tuple[int, int | None]]
-    refused: bool = False
+    rejected: bool = False
 
-    def refuse(self, row: Tensor) -> None:
-        """A draw below, made from `row`, was refused."""
-        excess = (self.weight * self.owed - row).clamp(min=0)
+    def reject(self, row: Tensor) -> None:
+        """Replace `after` by its residual, because a draw below the node was rejected.
+
+        Args:
+            row: the distribution [V] that the rejected draw was made from.
+        """
+        excess = (self.weight * self.after - row).clamp(min=0)
         mass = excess.sum().item()
-        self.refused = True
+        self.rejected = True
         if mass > 0:
-            self.owed = excess / mass
+            self.after = excess / mass
             # In this order: mass + 1 − weight may round to 0.
             self.weight = mass / (mass + (1.0 - self.weight))
         else:
@@ -80,35 +98,41 @@ class _Stop:
 
 @rule(lossless=True)
 def traversal_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-    """Block verification on a tree: judge from the leaves up, so that a path lives or dies as a
-    whole.
+    """Verify a tree from the leaves up, so that a path is accepted or rejected as a whole.
 
-    A draw's weight is its parent's, times p/q, at most 1. Go down first draws to a leaf, and stay
-    there with its weight. A refused draw is taken off: its parent now owes norm(max(0, w·p − q)),
-    of mass S, and its weight becomes S/(S + 1 − w); the next draw there is judged by these. A node
-    whose draws are all refused is a leaf itself, and the root always accepts. On a chain this is
-    `block_verification`. Of draws that landed on one node the first one owns what hangs below it.
-    Every draw looked at counts as tested. Source: Weng et al. 2025, arXiv 2505.12398.
+    A draw's weight is its parent's weight times p/q, at most 1. Go down the first draws to a leaf,
+    and stop there with probability equal to its weight. If the leaf is rejected, it is removed: with
+    S the sum of max(0, w·p − q), its parent's distribution becomes norm(max(0, w·p − q)) and its
+    parent's weight w becomes S/(S + 1 − w). The parent's next draw is tested with these. A node
+    whose draws are all rejected is a leaf itself, and the root always accepts. On a chain this is
+    `block_verification`. If several draws landed on one node, the nodes below it belong to the
+    first of them. Every draw on the way counts as tested. Source: Weng et al. 2025, arXiv 2505.12398.
+
+    Args:
+        proposal: the drafted tree.
+        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+        rng: where chance comes from.
     """
     tokens = proposal.tree.tokens.tolist()
     tests = [0] * proposal.tree.levels
-    owned = {-1}
-    way = [_Stop(-1, 1.0, target_probs[0], None, iter(proposal.draws.get(-1, ())))]
+    entered = {-1}
+    way = [_Candidate(-1, 1.0, target_probs[0], None, iter(proposal.draws.get(-1, ())))]
     while True:
         here = way[-1]
         draw = next(here.draws, None)
         if draw is not None:
             node, row = draw
-            q = drawn_from(proposal, row, tokens[node], here.owed)
-            weight = min(1.0, here.weight * ratio(here.owed, q, tokens[node]))
-            draws = () if node in owned else proposal.draws.get(node, ())
-            owned.add(node)
+            q = drawn_from(proposal, row, tokens[node], here.after)
+            weight = min(1.0, here.weight * ratio(here.after, q, tokens[node]))
+            draws = () if node in entered else proposal.draws.get(node, ())
+            entered.add(node)
             tests[len(way) - 1] += 1
-            way.append(_Stop(node, weight, target_probs[node + 1], q, iter(draws)))
-        elif len(way) == 1 or rng.flip(here.weight):
+            way.append(_Candidate(node, weight, target_probs[node + 1], q, iter(draws)))
+        elif here.row is None or rng.flip(here.weight):
             break
         else:
-            way[-2].refuse(way.pop().row)
-    path = tuple(stop.node for stop in way[1:])
-    kind = kind_of(path, rejected=here.refused)
-    return Verdict(path, rng.draw(here.owed), kind, tuple(tests))
+            way.pop()
+            way[-1].reject(here.row)
+    path = tuple(candidate.node for candidate in way[1:])
+    kind = kind_of(path, rejected=here.rejected)
+    return Verdict(path, rng.draw(here.after), kind, tuple(tests))

@@ -1,25 +1,27 @@
-"""Greedy verification, and the frame it shares with the lossy rules that follow the longest path."""
+"""Greedy verification, and the rule builder that it shares with lossy longest-path rules."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.rule import RuleFunction, kind_of, rule
+from specdec_lite.acceptance.protocol import RuleFunction, kind_of, rule
 from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.sampling import Rng
 
 
 def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
-    """A rule in which nodes pass or fail by themselves, the longest path of passing nodes wins, and
-    the target's likeliest token follows it.
+    """Return a rule in which every node passes or fails by itself and the longest path is kept.
 
-    accepts(rows [n, V], tokens [n]) → [n] bool, where rows[i] is the target's distribution at the
-    parent of node i. Of equally long paths the likeliest under the target wins, of equally likely
-    ones the first.
+    The target's most likely token follows the path. Of equally long paths the one that is more
+    likely under the target is kept; of equally likely ones the first.
+
+    Args:
+        accepts: (rows [n, V], tokens [n]) → bool [n], where rows[i] is the target's distribution at
+            the parent of node i.
     """
 
-    def judge(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+    def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         tree = proposal.tree
         best = best_passing(proposal, target_probs, accepts) if len(tree) else -1
         path = tree.path(best)
@@ -30,13 +32,19 @@ def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
         token = int(target_probs[best + 1].argmax())
         return Verdict(path, token, kind_of(path, rejected=bool(drawn[-1])), tuple(tests))
 
-    return judge
+    return verify
 
 
 def best_passing(
     proposal: Proposal, target_probs: Tensor, accepts: Callable[[Tensor, Tensor], Tensor]
 ) -> int:
-    """The last node of the longest path of nodes that pass; −1 where none does."""
+    """Return the last node of the longest path of nodes that pass; −1 if none passes.
+
+    Args:
+        proposal: at least one node.
+        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+        accepts: as for `longest_path`.
+    """
     tree = proposal.tree
     tokens = tree.tokens.to(target_probs.device)
     rows = target_probs[torch.tensor(tree.parents, device=target_probs.device) + 1]
@@ -58,10 +66,17 @@ _follow_argmax = longest_path(lambda rows, tokens: rows.argmax(-1) == tokens)
 
 @rule(lossless=True)
 def exact_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-    """Greedy verification: a drafted token stays iff it is the target's argmax.
+    """Keep a drafted token iff it is the target's argmax: greedy verification.
 
-    ValueError for a soft `target_probs`, on which it would replace sampling by argmax. Source:
-    Stern et al. 2018, section 3.
+    Source: Stern et al. 2018, section 3.
+
+    Args:
+        proposal: the drafted tree.
+        target_probs: one-hot rows [n+1, V], row 0 after the root, row i+1 after node i.
+        rng: not used.
+
+    Raises:
+        ValueError: target_probs is not one-hot; the rule would replace sampling by argmax.
     """
     if not bool((target_probs.amax(-1) == 1).all()):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Rules that trade the target's law for length, and the frame of a walk in which both can be changed.
+"""Rules that give up the target's distribution for longer accepted paths.
 
-Each is lossless at one end of its setting, and says where. `rejection_sampling` is here because it
-is lossless only where q reaches all of p.
+Each rule is lossless at one end of its setting, and its docstring says where. `rejection_sampling`
+is here because it is lossless only if q > 0 wherever p > 0.
 """
 
 from collections.abc import Callable
@@ -10,63 +10,69 @@ import torch
 from torch import Tensor
 
 from specdec_lite.acceptance.greedy import longest_path
-from specdec_lite.acceptance.rule import RuleFunction, drawn_from, kind_of, ratio, residual, rule
+from specdec_lite.acceptance.protocol import (
+    RuleFunction,
+    drawn_from,
+    ratio,
+    residual,
+    rule,
+    walk_tree,
+)
 from specdec_lite.checks import is_number, number, unit, whole
-from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.proposal import Draws, Proposal, Verdict
 from specdec_lite.sampling import Rng
 
 
 def walk(
     accept: Callable[[Tensor, Tensor, int], float], leftover: Callable[[Tensor, Tensor], Tensor]
 ) -> RuleFunction:
-    """The walk of `speculative_sampling` with its two parts open to change.
+    """Return a rule that walks as `speculative_sampling` does, with its two parts replaced.
 
-    accept(r, q, x): the probability of keeping token x that was drawn from q when r is still owed
-    (r = p before the first test). leftover(r, q): what is owed after a rejection; it is carried
-    from sibling to sibling, and the recovered token is drawn from it.
     `walk(ratio, residual)` is speculative sampling.
+
+    Args:
+        accept: (r, q, x) → the probability of keeping token x, which was drawn from q. r is the
+            residual [V] at this test; r = p before the first test.
+        leftover: (r, q) → the residual [V] after a rejection. The next sibling is tested against
+            it, and the recovered token is drawn from it.
     """
 
-    def judge(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+    def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         tokens = proposal.tree.tokens.tolist()
-        path: list[int] = []
-        tests: list[int] = []
-        node = -1
-        while True:
-            owed = target_probs[node + 1]
-            draws = proposal.draws.get(node, ())
-            for count, (child, row) in enumerate(draws, start=1):
-                q = drawn_from(proposal, row, tokens[child], owed)
-                if rng.flip(accept(owed, q, tokens[child])):
-                    break
-                owed = leftover(owed, q)
-            else:
-                if draws:
-                    tests.append(len(draws))
-                kind = kind_of(path, rejected=bool(draws))
-                return Verdict(tuple(path), rng.draw(owed), kind, tuple(tests))
-            path.append(child)
-            tests.append(count)
-            node = child
 
-    return judge
+        def visit(node: int, draws: Draws) -> tuple[int | None, int]:
+            remaining = target_probs[node + 1]
+            for index, (child, row) in enumerate(draws):
+                q = drawn_from(proposal, row, tokens[child], remaining)
+                if rng.flip(accept(remaining, q, tokens[child])):
+                    return index, tokens[child]
+                remaining = leftover(remaining, q)
+            return None, rng.draw(remaining)
+
+        return walk_tree(proposal, visit)
+
+    return verify
 
 
 def lenient(lenience: float) -> RuleFunction:
-    """Accept with min(1, p/(l·q)), recover from the residual of p − q. l = 1 is speculative
-    sampling; smaller is laxer.
+    """Return a rule that accepts with min(1, p/(l·q)) and recovers from the residual of p − q.
 
-    Not lossless, but no token's probability exceeds p/l. Source: Leviathan et al. 2023, appendix
-    A.5.
+    l = 1 is speculative sampling; a smaller l accepts more. The rule is not lossless below 1, but no
+    token's probability exceeds p/l. Source: Leviathan et al. 2023, appendix A.5.
+
+    Args:
+        lenience: l in (0, 1].
     """
     unit("lenience", lenience)
-    judge = walk(lambda p, q, x: ratio(p, q, x) / lenience, residual)
-    return rule(lossless=lenience == 1, name=f"lenient({lenience})")(judge)
+    verify = walk(lambda p, q, x: ratio(p, q, x) / lenience, residual)
+    return rule(lossless=lenience == 1, name=f"lenient({lenience})")(verify)
 
 
 def lenient_scaled(lenience: float) -> RuleFunction:
-    """As `lenient`, but recovering from the residual of p − l·q: the other reading of the same
-    appendix.
+    """Return `lenient` with the residual of p − l·q: the other reading of the same appendix.
+
+    Args:
+        lenience: l in (0, 1].
     """
     unit("lenience", lenience)
 
@@ -74,47 +80,55 @@ def lenient_scaled(lenience: float) -> RuleFunction:
         excess = (p - lenience * q).clamp(min=0)
         return excess / excess.sum() if lenience < 1 else residual(p, q)
 
-    judge = walk(lambda p, q, x: ratio(p, q, x) / lenience, leftover)
-    return rule(lossless=lenience == 1, name=f"lenient_scaled({lenience})")(judge)
+    verify = walk(lambda p, q, x: ratio(p, q, x) / lenience, leftover)
+    return rule(lossless=lenience == 1, name=f"lenient_scaled({lenience})")(verify)
 
 
 def _scaled_ratio(p: Tensor, q: Tensor, token: int) -> float:
-    """p(x)/(M·q(x)), M = max p/q; 0 where p(x) = 0, so that laws with no token in common are met
-    too.
-    """
-    kept = ratio(p, q, token)
-    return kept / (p[q > 0] / q[q > 0]).max().item() if kept > 0 else 0.0
+    """Return p(x)/(M·q(x)) with M = max p/q; 0 if p(x) = 0, even if p and q share no token."""
+    p_over_q = ratio(p, q, token)
+    return p_over_q / (p[q > 0] / q[q > 0]).max().item() if p_over_q > 0 else 0.0
 
 
-_iterate_once = walk(_scaled_ratio, lambda p, q: p)
+_try_once = walk(_scaled_ratio, lambda p, q: p)
 
 
 @rule(lossless=False)
 def rejection_sampling(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-    """Non-iterative rejection sampling: accept with p(x)/(M·q(x)), M = max p/q over the tokens q
-    can draw, recover from p.
+    """Accept with p(x)/(M·q(x)), M = max p/q over the tokens that q can draw; recover from p.
 
-    The textbook method made to stop after one try. Lossless where q > 0 wherever p > 0 (then every
-    token is accepted with mass p(x)/M, and p is what is owed); where q leaves out a token of p it
-    is not, hence the tag. Source: Leviathan et al. 2023, appendix A.2.
+    This is textbook rejection sampling that stops after one try. It is lossless if q > 0 wherever
+    p > 0: every token is then accepted with probability p(x)/M, and p remains. If q leaves out a
+    token of p it is not lossless, hence the tag. Source: Leviathan et al. 2023, appendix A.2.
+
+    Args:
+        proposal: the drafted tree.
+        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+        rng: where chance comes from.
     """
-    return _iterate_once(proposal, target_probs, rng)
+    return _try_once(proposal, target_probs, rng)
 
 
 def _drafted(rows: Tensor, tokens: Tensor) -> Tensor:
-    """The probability [n] of each drafted token in its row [n, V]."""
+    """Return the probability [n] of each drafted token in its row [n, V]."""
     return rows.gather(-1, tokens[:, None])[:, 0]
 
 
 def typical(epsilon: float = 0.09, delta: float = 0.3) -> RuleFunction:
-    """Accept x iff p(x) > min(ε, δ·exp(−H(p))), longest path first; the token after it is the
-    argmax. Not lossless.
+    """Return a rule that accepts x iff p(x) > min(ε, δ·exp(−H(p))) and keeps the longest path.
 
-    epsilon: in [0, 1); delta: ≥ 0; H in nats. The argmax that ends a round is the paper's first
-    token of the next one, which is greedy and accepted unconditionally. The defaults are those of
-    its authors' code (`posterior_threshold`, `posterior_alpha`), where δ = √ε. On a one-hot p, so
-    at temperature 0, this is exact match. Source: Cai et al. 2024 (Medusa), sections 2.3.1 and
+    The token after the path is the argmax. In the paper this argmax is the first token of the next
+    round, which is greedy and accepted unconditionally. The rule is not lossless. The defaults are
+    those of its authors' code (`posterior_threshold`, `posterior_alpha`), where δ = √ε. On a one-hot
+    p, so at temperature 0, this is exact match. Source: Cai et al. 2024 (Medusa), sections 2.3.1 and
     3.3.2; its code breaks ties by likelihood.
+
+    Args:
+        epsilon: ε in [0, 1).
+        delta: δ ≥ 0; the entropy H is in nats.
+
+    Raises:
+        ValueError: an argument is outside its range.
     """
     if not (is_number(epsilon) and 0 <= epsilon < 1):
         raise ValueError(f"epsilon={epsilon!r}: must be a number in [0, 1)")
@@ -128,23 +142,29 @@ def typical(epsilon: float = 0.09, delta: float = 0.3) -> RuleFunction:
 
 
 def lenient_argmax(lenience: float) -> RuleFunction:
-    """Lenience for greedy decoding: accept x iff p(x) ≥ l·max p; the token after it is the argmax.
-    l = 1 is exact match.
+    """Return a lenient rule for greedy decoding: accept x iff p(x) ≥ l·max p.
 
-    Not lossless below 1. The paper prints the inequality the other way round. Source: Leviathan et
-    al. 2023, appendix A.5.
+    The token after the longest path is the argmax. l = 1 is exact match; below 1 the rule is not
+    lossless. The paper prints the inequality the other way round. Source: Leviathan et al. 2023,
+    appendix A.5.
+
+    Args:
+        lenience: l in (0, 1].
     """
     unit("lenience", lenience)
-    judge = longest_path(lambda rows, tokens: _drafted(rows, tokens) >= lenience * rows.amax(-1))
-    return rule(lossless=False, name=f"lenient_argmax({lenience})")(judge)
+    verify = longest_path(lambda rows, tokens: _drafted(rows, tokens) >= lenience * rows.amax(-1))
+    return rule(lossless=False, name=f"lenient_argmax({lenience})")(verify)
 
 
 def top_k_match(k: int) -> RuleFunction:
-    """Accept x iff it is among the target's k likeliest tokens, of p > 0; the token after it is the
-    argmax. k = 1 is greedy verification.
+    """Return a rule that accepts x iff p(x) > 0 and x is among the target's k most likely tokens.
 
-    Not lossless. It needs a soft p, so decode at temperature 1: at 0 only the argmax has any
-    probability. Equal probabilities rank by token id. Source: Stern et al. 2018, section 5.1.
+    The token after the longest path is the argmax. k = 1 is greedy verification; above 1 the rule is
+    not lossless. It needs a soft p, so decode at temperature 1: at temperature 0 only the argmax has
+    any probability. Equal probabilities rank by token id. Source: Stern et al. 2018, section 5.1.
+
+    Args:
+        k: a whole number ≥ 1.
     """
     whole("k", k, 1)
 
@@ -160,14 +180,17 @@ def top_k_match(k: int) -> RuleFunction:
 def distance_match(
     epsilon: float, distance: Callable[[Tensor, Tensor], Tensor] | None = None
 ) -> RuleFunction:
-    """Accept x iff it lies within ε of the target's argmax y; the token after it is the argmax. ε =
-    0 is greedy verification.
+    """Return a rule that accepts x iff its distance from the target's argmax y is at most ε.
 
-    distance: (drafted ids [n], argmax ids [n]) → [n] numbers ≥ 0, 0 only for equal tokens; None: |x
-    − y| of the ids, which means something where ids are quantities, such as the brightness of a
-    pixel. Not lossless. Source: Stern et al. 2018, section 5.2.
+    The token after the longest path is the argmax. ε = 0 is greedy verification; above 0 the rule is
+    not lossless. Source: Stern et al. 2018, section 5.2.
+
+    Args:
+        epsilon: ε ≥ 0.
+        distance: (drafted ids [n], argmax ids [n]) → [n] numbers ≥ 0, 0 only for equal tokens. None
+            for |x − y|, which is meaningful if ids are quantities, such as the brightness of a pixel.
     """
     number("epsilon", epsilon)
     apart = distance or (lambda drafted, likeliest: (drafted - likeliest).abs())
-    judge = longest_path(lambda rows, tokens: apart(tokens, rows.argmax(-1)) <= epsilon)
-    return rule(lossless=False, name=f"distance_match({epsilon})")(judge)
+    verify = longest_path(lambda rows, tokens: apart(tokens, rows.argmax(-1)) <= epsilon)
+    return rule(lossless=False, name=f"distance_match({epsilon})")(verify)

@@ -1,75 +1,85 @@
-"""Rules for several independent draws at one place: K-SEQ.
+"""K-SEQ: a rule for several independent draws from one row at each node.
 
-What lives here: rules that need the draws of a node to be independent and of one row. What does
-not: the walk, which takes any draws (`exact`); how good any rule can be
-(`theory.optimal_acceptance`).
+The walk of `exact.speculative_sampling` takes any draws. `theory.optimal_acceptance` computes the
+largest acceptance that any rule can reach.
 """
 
 import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.rule import RuleFunction, drawn_from, kind_of, ratio, residual, rule
+from specdec_lite.acceptance.protocol import (
+    RuleFunction,
+    drawn_from,
+    ratio,
+    residual,
+    rule,
+    walk_tree,
+)
 from specdec_lite.checks import whole
-from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.proposal import Draws, Proposal, Verdict
 from specdec_lite.sampling import Rng
 
 BISECTIONS = 60
 
 
 def k_seq(k: int) -> RuleFunction:
-    """Try up to k independent draws of one row q, each with min(1, p/(ρ·q)), all against p itself.
+    """Return a rule that tests up to k independent draws of one row q, all against p itself.
 
-    With β(ρ) = Σ min(p/ρ, q) one of m draws is accepted with 1 − (1 − β)^m, and ρ in [1, m] is the
-    root of 1 − (1 − β)^m = ρ·β: the smallest ρ that leaves no token with less than nothing to
-    recover. If none is accepted the token comes from what p is still owed, p − min(p/ρ, q)·(1 − (1
-    − β)^m)/β. Lossless, and it accepts at least 1 − (1 − 1/m)^m of what any rule could. One draw is
-    speculative sampling. On a tree it is applied node by node.
+    Each draw is kept with probability min(1, p/(ρ·q)). With β(ρ) = Σ min(p/ρ, q), one of m draws is
+    accepted with probability 1 − (1 − β)^m. ρ in [1, m] is the root of 1 − (1 − β)^m = ρ·β: the
+    smallest ρ for which the residual p − min(p/ρ, q)·(1 − (1 − β)^m)/β is nowhere negative. If all
+    draws are rejected, the token is drawn from this residual. The rule is lossless, and it accepts
+    at least 1 − (1 − 1/m)^m of what any rule could. With one draw it is speculative sampling. On a
+    tree it is applied node by node. Source: Sun et al. 2023 (SpecTr).
 
     Args:
-        k: the most draws at a node, ≥ 1.
+        k: the largest number of draws at a node, ≥ 1.
 
-    The rule raises ValueError for more draws at a node than k, and for draws whose rows differ: what
-    was drawn without replacement, from two models, or chosen. Source: Sun et al. 2023 (SpecTr).
+    Returns:
+        A rule. It raises ValueError for more than k draws at a node, and for draws whose rows
+        differ (drawn without replacement, from two models, or chosen).
+
+    Raises:
+        ValueError: k is not a whole number ≥ 1.
     """
     whole("k", k, 1)
 
-    def judge(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
+    def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         tokens = proposal.tree.tokens.tolist()
-        path: list[int] = []
-        tests: list[int] = []
-        node = -1
-        while True:
-            p = target_probs[node + 1]
-            draws = proposal.draws.get(node, ())
-            if not draws:
-                return Verdict(tuple(path), rng.draw(p), kind_of(path, False), tuple(tests))
-            q = _one_row(proposal, draws, tokens, p, k)
-            rho, owed = plan(p, q, len(draws))
-            for count, (child, _) in enumerate(draws, start=1):
-                if rng.flip(ratio(p, q, tokens[child]) / rho):
-                    break
-            else:
-                tests.append(len(draws))
-                return Verdict(tuple(path), rng.draw(owed), kind_of(path, True), tuple(tests))
-            path.append(child)
-            tests.append(count)
-            node = child
 
-    return rule(lossless=True, name=f"k_seq({k})")(judge)
+        def visit(node: int, draws: Draws) -> tuple[int | None, int]:
+            p = target_probs[node + 1]
+            if not draws:
+                return None, rng.draw(p)
+            q = _shared_row(proposal, draws, tokens, p, k)
+            rho, remaining = plan(p, q, len(draws))
+            for index, (child, _) in enumerate(draws):
+                if rng.flip(ratio(p, q, tokens[child]) / rho):
+                    return index, tokens[child]
+            return None, rng.draw(remaining)
+
+        return walk_tree(proposal, visit)
+
+    return rule(lossless=True, name=f"k_seq({k})")(verify)
 
 
 def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:
-    """K-SEQ's ρ for `count` draws from q [V] against p [V], and the distribution [V] that the
-    recovered token is drawn from.
+    """Return K-SEQ's ρ, and the residual from which the recovered token is drawn.
 
-    ValueError where that would hold less than nothing, which no ρ at or above the root does.
+    Args:
+        p: the target's distribution [V].
+        q: the distribution [V] of every draw.
+        count: number of draws, ≥ 1.
+
+    Returns:
+        ρ, and the residual [V] as a distribution.
+
+    Raises:
+        ValueError: the residual would be negative, which no ρ at or above the root allows.
     """
     if count == 1:
         return 1.0, residual(p, q)
     p, q = p.double(), q.double()
-
-    def kept(rho: float) -> Tensor:
-        return torch.minimum(p / rho, q)
 
     def accepted(beta: float) -> float:
         return 1.0 - (1.0 - min(1.0, beta)) ** count
@@ -77,30 +87,34 @@ def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:
     low, high = 1.0, float(count)
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        beta = kept(middle).sum().item()
+        beta = torch.minimum(p / middle, q).sum().item()
         if accepted(beta) > middle * beta:
             low = middle
         else:
             high = middle
-    beta = kept(high).sum().item()
-    owed = p - kept(high) * (accepted(beta) / beta) if beta > 0 else p
-    if owed.min().item() < -1e-6:
-        raise ValueError(f"rho={high}: leaves {owed.min().item()} to recover, must be ≥ 0")
-    owed = owed.clamp(min=0)
-    mass = owed.sum()
-    return high, owed / mass if mass > 0 else p
+    overlap = torch.minimum(p / high, q)
+    beta = overlap.sum().item()
+    remaining = p - overlap * (accepted(beta) / beta) if beta > 0 else p
+    if remaining.min().item() < -1e-6:
+        raise ValueError(f"rho={high}: leaves {remaining.min().item()} to recover, must be ≥ 0")
+    remaining = remaining.clamp(min=0)
+    mass = remaining.sum()
+    return high, remaining / mass if mass > 0 else p
 
 
-def _one_row(proposal: Proposal, draws, tokens: list[int], like: Tensor, k: int) -> Tensor:
-    """The row [V] that all draws at a node came from."""
+def _shared_row(
+    proposal: Proposal, draws: Draws, tokens: list[int], like: Tensor, k: int
+) -> Tensor:
+    """Return the row [V] from which all draws at a node came; raise if they differ."""
     if len(draws) > k:
         raise ValueError(
-            f"k_seq({k}) judges at most {k} draws at a node; this proposal has {len(draws)}"
+            f"k_seq({k}) takes at most {k} draws at a node; this proposal has {len(draws)}"
         )
     first, *others = (drawn_from(proposal, row, tokens[child], like) for child, row in draws)
     if any(not torch.equal(first, row) for row in others):
         raise ValueError(
-            "k_seq judges independent draws of one row; the rows at a node of this proposal differ:"
-            " drawn without replacement, from several models, or chosen. Use speculative_sampling"
+            "k_seq takes independent draws from one row; the rows at a node of this proposal"
+            " differ: drawn without replacement, from several models, or chosen. Use"
+            " speculative_sampling"
         )
     return first

@@ -1,6 +1,4 @@
-"""Speculation inside a drafter. Source: Spector and Re 2023 (staged speculation); Chen et al. 2024
-(cascade drafting, its vertical part; its horizontal part is in `relay`).
-"""
+"""Cascades: a draft model that itself decodes speculatively. Source: Spector and Re 2023."""
 
 from dataclasses import replace
 
@@ -8,22 +6,22 @@ import torch
 
 from specdec_lite import checks
 from specdec_lite.acceptance import exact_match, speculative_sampling
+from specdec_lite.drafters.parts.composite import CompositeDrafter
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Session, Shape, speculate
+from specdec_lite.speculation import Context, Drafter, Limits, Session, speculate
 from specdec_lite.tree import TokenTree
 
 
-class CascadeDrafter(Drafter):
+class CascadeDrafter(CompositeDrafter):
     """Draft γ tokens by speculative rounds of a middle model, for which another drafter drafts.
 
     Args:
-        model: the middle model, a `CausalLM` or an `NgramModel`, with the target's vocabulary size.
-        inner: drafts for it; may be a cascade too.
+        model: the middle model, a `CausalLM` or an `NgramModel` with the target's vocabulary size.
+        inner: drafter for the middle model; may be a cascade too.
         gamma: draft length ≥ 1.
-        rule: of the inner rounds above temperature 0, a lossless one: only then have the tokens
-            the middle model's law, whose rows are handed on as what they were drawn from.
+        rule: lossless rule of the inner rounds above temperature 0, so that q is the model's row.
     """
 
     def __init__(self, model: CausalLM, inner: Drafter, gamma: int = 8, rule=speculative_sampling):
@@ -31,6 +29,7 @@ class CascadeDrafter(Drafter):
         self.inner = checks.drafter("inner", inner)
         self.gamma = checks.whole("gamma", gamma, 1)
         self.rule = checks.lossless("rule", rule)
+        self.nested_rounds = True  # see CompositeDrafter
 
     def start(self, context: Context) -> "CascadeSession":
         return CascadeSession(self, context)
@@ -42,22 +41,25 @@ class CascadeDrafter(Drafter):
         self.model.check_layers(self.inner.hidden_layers)
         self.inner.check(self.model, positions)
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.gamma)
 
 
 class CascadeSession(Session):
-    """An inner session that reads hidden states needs those of the last token that stands."""
+    """The drafting of one generation, with a cache of the middle model.
+
+    If the inner session reads hidden states, the last committed token is fed again, for its state.
+    """
 
     def __init__(self, drafter: CascadeDrafter, context: Context):
         self.drafter = drafter
         self.layers = tuple(drafter.inner.hidden_layers)
         self.cache = drafter.model.new_cache(capacity=len(context.tokens) + context.wanted + 8)
         self.scores = None
-        self.inner = drafter.inner.start(self.inside(context, context.wanted))
+        self.inner = drafter.inner.start(self._inner_context(context, context.wanted))
 
-    def inside(self, context: Context, wanted: int) -> Context:
-        """The middle model's own context, after it was fed what the target has added."""
+    def _inner_context(self, context: Context, wanted: int) -> Context:
+        """Feed the middle model the new committed tokens and return its context."""
         fed = context.tokens[self.cache.length : -1]
         if len(fed):
             self.passes += 1
@@ -70,15 +72,14 @@ class CascadeSession(Session):
         if wanted < 1:
             return NOTHING
         rule = exact_match if context.sampling.greedy else self.drafter.rule
-        inside = self.inside(context, wanted)
-        tokens: list[int] = []
-        rows: list[torch.Tensor] = []
-        while inside.wanted > 0:
-            step, inside = speculate(self.drafter.model, self.inner, inside, rule, self.layers)
+        inner = self._inner_context(context, wanted)
+        tokens, rows = [], []
+        while inner.wanted > 0:
+            step, inner = speculate(self.drafter.model, self.inner, inner, rule, self.layers)
             self.passes += 1
             tokens += step.tokens
-            rows += context.sampling(inside.scores.logits[0])
-        self.scores = inside.scores
+            rows += context.sampling(inner.scores.logits[0])  # pyright: ignore[reportOptionalMemberAccess]
+        self.scores = inner.scores
         return Proposal(TokenTree.chain(tokens), None if rule is exact_match else torch.stack(rows))
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:

@@ -1,32 +1,34 @@
-"""EAGLE: one block on the target's features drafts a chain or a tree. Source: Li et al. 2024a, 2024b
-and 2025 (versions 1, 2 and 3).
+"""EAGLE: one block on the target's features drafts a chain or a tree.
+
+Source: Li et al. 2024a, 2024b and 2025 (versions 1, 2 and 3).
 """
 
 from pathlib import Path
 
 from specdec_lite import checks
-from specdec_lite.drafters.feature_head import Eagle1Head, Eagle3Head, FeatureHead
-from specdec_lite.drafters.feature_session import FeatureSession
-from specdec_lite.drafters.grow import Growth
-from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.parts.expansion import ConfidenceTree
+from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.parts.feature_session import FeatureSession
+from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, where
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.speculation import Context, Drafter, Limits
 from specdec_lite.tree import TokenTree
 
-Draft = int | Length | TokenTree | Growth
+Draft = int | Length | TokenTree | ConfidenceTree
 
 
 class EagleDrafter(Drafter):
-    """Draft with a block that goes on from the target's features and sees which token was taken.
+    """Draft with a block that continues from the target's features and the sampled token.
+
+    Above temperature 0, the tokens of chains and of trees of ranks are drawn. Those of a
+    `ConfidenceTree` are chosen.
 
     Args:
         target: the model that decodes; its embeddings are read.
-        head: trained on it.
-        draft: γ or a policy for it, a chain; a `TokenTree` of ranks, a tree of that shape in every
-            round; a `Growth`, a tree grown by confidence.
-
-    Chains and trees of ranks are drawn above temperature 0, trees that are grown are chosen.
+        head: head trained on this target.
+        draft: γ or a policy for it: a chain; a `TokenTree` of ranks: a tree of this shape in every
+            round; a `ConfidenceTree`: a tree that follows the draft's confidence.
     """
 
     def __init__(self, target: CausalLM, head: FeatureHead, draft: Draft = 4):
@@ -37,7 +39,7 @@ class EagleDrafter(Drafter):
                 f"head is for states of size {head.size} and tokens up to {int(head.ids[-1])}: the"
                 f" target's are {target.hidden_size} and {target.vocab_size - 1}"
             )
-        self.draft = draft if isinstance(draft, (TokenTree, Growth)) else Length.of(draft)
+        self.draft = draft if isinstance(draft, (TokenTree, ConfidenceTree)) else Length.of(draft)
         self.hidden_layers = head.layers
         self.body = head.body(target)
 
@@ -49,14 +51,19 @@ class EagleDrafter(Drafter):
         path: str | Path | None = None,
         draft: Draft | None = None,
     ) -> "EagleDrafter":
-        """Version 1 (a chain), 2 (the same head, a grown tree) or 3, from the file or folder `path`;
-        None: the weights shipped for this target.
+        """Load a trained head.
+
+        Args:
+            target: the model that decodes.
+            version: 1 (a chain), 2 (the same head, a `ConfidenceTree`) or 3.
+            path: file or folder of the head; None for the one shipped for this target.
+            draft: as for the class; None for the version's default.
         """
         checks.whole("version", version, 1, 3)
         name, build = ("eagle3", Eagle3Head) if version == 3 else ("eagle1", Eagle1Head)
-        head = load(where(name, target, path), target, build)
-        usual = 4 if version == 1 else Growth()
-        return cls(target, head, usual if draft is None else draft)
+        head = load(find_weights(name, target, path), target, build)
+        default = 4 if version == 1 else ConfidenceTree()
+        return cls(target, head, default if draft is None else draft)
 
     def start(self, context: Context) -> FeatureSession:
         return FeatureSession(self.target, self.head, self.body, self.draft, context)
@@ -65,12 +72,12 @@ class EagleDrafter(Drafter):
         checks.own_target(self.target, target)
         checks.positions(self.body, positions)
 
-    def shape(self) -> Shape:
-        if isinstance(self.draft, Growth):
-            return Shape(self.draft.levels, self.draft.nodes)
+    def limits(self) -> Limits:
+        if isinstance(self.draft, ConfidenceTree):
+            return Limits(self.draft.levels, self.draft.nodes)
         if isinstance(self.draft, TokenTree):
-            return Shape(self.draft.levels, len(self.draft))
-        return Shape.chain(self.draft.gamma)
+            return Limits(self.draft.levels, len(self.draft))
+        return Limits.chain(self.draft.gamma)
 
     def draft_model(self) -> CausalLM:
         return self.body

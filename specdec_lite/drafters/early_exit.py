@@ -1,39 +1,35 @@
-"""The target's first layers as its own draft.
+"""Draft with the target's first layers.
 
-Source: Elhoushi et al. 2024 (LayerSkip), whose training is not needed for the result to be exact,
-only for it to be fast: here a small head is trained in its place, and the target stays as it is.
+Source: Elhoushi et al. 2024 (LayerSkip). Their training makes the drafts better, not exact; here a
+small adapter is trained instead, and the target is not changed.
 """
 
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
 from specdec_lite import checks
-from specdec_lite.drafters.chain import draft_chain
-from specdec_lite.drafters.heads import ExitHead, check_heads
-from specdec_lite.drafters.lengths import Length
-from specdec_lite.drafters.own import OwnDrafter, OwnSession
+from specdec_lite.drafters.parts.exit_session import EarlyExitSession
+from specdec_lite.drafters.parts.heads import ExitHead, check_heads
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.self_draft import SelfDrafter
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, where
-from specdec_lite.proposal import Proposal
+from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.speculation import Context
 
 
-class EarlyExitDrafter(OwnDrafter):
+class EarlyExitDrafter(SelfDrafter):
     """Draft γ tokens with the first layers of the target, its final norm and its head.
+
+    The draft reads and writes the target's own cache through a view, so it never has to catch up.
+    Verification overwrites its entries or, with `reuse`, keeps them.
 
     Args:
         target: a native model; the one that decodes.
-        layers: how many of its layers draft, 1 … all but one.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        reuse: hand the drafted states on, so that verification begins behind the exit and no layer
-            runs twice. The last drafted token's states, which no draft needed, are then made too.
-        adapter: trained for this exit; it stands between the norm and the head. None: nothing does.
-
-    The draft reads and writes the target's own cache, through a view: it has nothing to catch up
-    with, and what it wrote is overwritten or, with `reuse`, kept.
+        layers: number of its layers that draft, 1 … all but one.
+        gamma: draft length ≥ 1, or a policy of `drafters.parts.lengths`.
+        reuse: verify from the drafted states, so that no layer runs twice. The states of the last
+            drafted token, which drafting does not need, are then computed too.
+        adapter: module trained for this exit, between norm and head; None for none.
     """
 
     def __init__(
@@ -61,42 +57,20 @@ class EarlyExitDrafter(OwnDrafter):
         gamma: int | Length = 4,
         reuse: bool = True,
     ) -> "EarlyExitDrafter":
-        """With the adapter in the file or folder `path`; None: the one that ships for this target."""
+        """Load a trained adapter, which also sets the number of layers.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the adapter; None for the one shipped for this target.
+            gamma: as for the class.
+            reuse: as for the class.
+        """
         checks.native("target", target)
-        adapter = load(where("early_exit", target, path), target, ExitHead)
+        adapter = load(find_weights("early_exit", target, path), target, ExitHead)
         return cls(target, adapter.layers, gamma, reuse, adapter)
 
-    def part(self, context: Context) -> Cache:
-        return context.cache.view(layers=self.layers)
+    def draft_cache(self, context: Context) -> Cache:
+        return context.cache.view(layers=self.layers)  # pyright: ignore[reportOptionalMemberAccess]
 
-    def start(self, context: Context) -> "EarlyExitSession":
-        return EarlyExitSession(self)
-
-
-class EarlyExitSession(OwnSession):
-    """Every round begins with a fresh view, where the target's cache ends."""
-
-    @torch.inference_mode()
-    def propose(self, context: Context) -> Proposal:
-        drafter = self.drafter
-        view = drafter.part(context)
-        states: list[Tensor] = []
-
-        def run(token: int | None) -> Tensor:
-            fed = context.tokens[-1:] if token is None else [token]
-            self.passes += 1
-            wanted = (drafter.layers, "final")
-            hidden = drafter.target.score(fed, view, hidden_layers=wanted, logits=False).hidden
-            states.append(hidden[drafter.layers])
-            return hidden["final"][0, -1]
-
-        def follow(token: int | None) -> Tensor:
-            state = run(token)
-            return drafter.target.head(state if drafter.adapter is None else drafter.adapter(state))
-
-        proposal = draft_chain(context, follow, self.length)
-        if not drafter.reuse or not len(proposal.tree):
-            return proposal
-        run(int(proposal.tree.tokens[-1]))
-        handed_on = (drafter.layers, torch.cat(states, dim=1))
-        return Proposal(proposal.tree, proposal.probs, states=handed_on)
+    def start(self, context: Context) -> EarlyExitSession:
+        return EarlyExitSession(self, self.layers, self.adapter, self.reuse)

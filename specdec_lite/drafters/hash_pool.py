@@ -1,4 +1,4 @@
-"""A pool of n-grams by their hash: memory that never grows, whatever it has read.
+"""A fixed-size pool of n-grams addressed by their hash: its memory never grows.
 
 Source: llama.cpp's `ngram-mod` (common/ngram-mod.cpp).
 """
@@ -6,28 +6,26 @@ Source: llama.cpp's `ngram-mod` (common/ngram-mod.cpp).
 import numpy as np
 
 from specdec_lite import checks
-from specdec_lite.drafters.matches import token_ids
+from specdec_lite.drafters.parts.matches import token_ids
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
-FACTOR = 6364136223846793005
-"""Of the hash: that of a known linear congruential generator."""
+FACTOR = 6364136223846793005  # the multiplier of a known linear congruential generator
 EMPTY = -1
 
 
 class HashPoolDrafter(Drafter):
-    """Propose, token by token, what last followed the n tokens before.
+    """Propose, token by token, the token that last followed the n tokens before it.
+
+    A slot stores only a token id: n-grams that share a slot cost a wasted draft, never a wrong
+    text. A generation uses a copy of the drafter's pool; llama.cpp shares one pool among requests.
 
     Args:
-        gamma: the most tokens of a draft, ≥ 1; it ends earlier where a slot is empty.
-        n: tokens that are hashed, ≥ 1 (llama.cpp's `--spec-ngram-mod-n-match`, 24 there).
-        slots: of the pool, ≥ 1, 4 bytes each.
-
-    A slot holds one token id and not the n-gram that it belongs to: two n-grams of one slot cost a
-    wasted draft, never a wrong text. The pool of a generation is a copy of the drafter's, which
-    only `learn` writes to; llama.cpp's is shared by all requests.
+        gamma: largest number of drafted tokens, ≥ 1; a draft ends earlier at an empty slot.
+        n: number of hashed tokens, ≥ 1 (llama.cpp's `--spec-ngram-mod-n-match`, 24 there).
+        slots: number of slots, ≥ 1, of 4 bytes each.
     """
 
     def __init__(self, gamma: int = 16, n: int = 4, slots: int = 1 << 16):
@@ -42,26 +40,31 @@ class HashPoolDrafter(Drafter):
         checks.learnt(int(self.pool.max()), target)
 
     def learn(self, tokens) -> None:
-        """Read a text, such as an answer, for the generations that follow."""
         self.read(self.pool, token_ids("tokens", tokens).tolist())
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.gamma)
 
-    def slot(self, run: list[int]) -> int:
+    def slot(self, ngram: list[int]) -> int:
+        """Return the slot of an n-gram of token ids [n]."""
         code = 0
-        for token in run:
+        for token in ngram:
             code = (code * FACTOR + token) % (1 << 64)
         return code % len(self.pool)
 
     def read(self, pool: np.ndarray, text: list[int]) -> None:
-        """Enter every token of a text behind the n before it; the newest of a slot stays."""
+        """Store every token of a text in the slot of the n tokens before it; later tokens win.
+
+        Args:
+            pool: token ids [slots], changed in place.
+            text: token ids.
+        """
         for end in range(self.n, len(text)):
             pool[self.slot(text[end - self.n : end])] = text[end]
 
 
 class HashPoolSession(Session):
-    """length: how much of the text has been read."""
+    """The drafting of one generation. `length` is the number of tokens read so far."""
 
     def __init__(self, drafter: HashPoolDrafter):
         self.drafter = drafter
@@ -74,15 +77,12 @@ class HashPoolSession(Session):
         self.drafter.read(self.pool, text)
         self.length = len(context.tokens)
         most = min(self.drafter.gamma, context.wanted - 1) if len(text) >= n else 0
-        run = text[-n:]
-        drafted: list[int] = []
-        while len(drafted) < most:
-            token = int(self.pool[self.drafter.slot(run)])
-            if token == EMPTY:
-                break
-            drafted.append(token)
-            run = [*run[1:], token]
-        return Proposal(TokenTree.chain(drafted))
+        ngram = text[-n:]
+        tokens: list[int] = []
+        while len(tokens) < most and (token := int(self.pool[self.drafter.slot(ngram)])) != EMPTY:
+            tokens.append(token)
+            ngram = [*ngram[1:], token]
+        return Proposal(TokenTree.chain(tokens))
 
     def cut(self, length: int) -> None:
         self.length = min(self.length, length)

@@ -1,5 +1,6 @@
-"""Medusa's heads in sequence: each reads the words drafted before its own. Source: Ankner et al.
-2024, arXiv 2402.05109 (Hydra).
+"""Hydra: heads like Medusa's, in sequence, each of which reads the tokens drafted before.
+
+Source: Ankner et al. 2024, arXiv 2402.05109.
 """
 
 from pathlib import Path
@@ -8,21 +9,22 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, draft_chain
-from specdec_lite.drafters.heads import HydraHeads, check_size, check_target
+from specdec_lite.drafters.parts.chain import ChainSession, draft_chain
+from specdec_lite.drafters.parts.heads import HydraHeads, check_size, check_target
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, where
+from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.speculation import Context, Drafter, Limits
 
 
 class HydraDrafter(Drafter):
-    """Draft a chain with heads that see the words drafted before their own.
+    """Draft a chain with heads that read the tokens drafted before.
 
     Args:
-        target: whose state "final" and embeddings are read, and whose projection is shared.
-        heads: trained on it.
-        gamma: draft length, 1 … the number of heads; None: all of them.
+        target: the model that decodes; heads read its state "final" and its embeddings, and share
+            its vocabulary projection.
+        heads: heads trained on this target.
+        gamma: draft length, 1 … number of heads; None: the number of heads.
     """
 
     hidden_layers = ("final",)
@@ -38,8 +40,14 @@ class HydraDrafter(Drafter):
     def from_pretrained(
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | None = None
     ) -> "HydraDrafter":
-        """With the heads in the file or folder `path`; None: those shipped for this target."""
-        return cls(target, load(where("hydra", target, path), target, HydraHeads), gamma)
+        """Load trained heads.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the heads; None for those shipped for this target.
+            gamma: as for the class.
+        """
+        return cls(target, load(find_weights("hydra", target, path), target, HydraHeads), gamma)
 
     def start(self, context: Context) -> "HydraSession":
         return HydraSession(self)
@@ -47,12 +55,12 @@ class HydraDrafter(Drafter):
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.gamma)
 
 
 class HydraSession(ChainSession):
-    """Begins every round anew, at the last row that the target has scored."""
+    """The drafting of one generation. Every round starts at the last row the target has scored."""
 
     def __init__(self, drafter: HydraDrafter):
         super().__init__(drafter.gamma)
@@ -61,7 +69,7 @@ class HydraSession(ChainSession):
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        """Nothing after a prompt of one token: no token has been scored then."""
+        # After a prompt of one token no token has been scored yet.
         if context.scores is None:
             return NOTHING
         state = context.scores.hidden["final"][0, -1]

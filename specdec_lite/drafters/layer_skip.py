@@ -1,15 +1,13 @@
-"""The target with some of its sublayers left out as its own draft.
+"""Draft with the target minus some of its sublayers, and search for a good set of sublayers.
 
-Source: Zhang et al. 2024 (Draft & Verify). What lives here: drafting with a set of sublayers, and
-the greedy search for one. What does not: the acceptance of a set, which is measured on stored text
-(`training.skipping`).
+Source: Zhang et al. 2024 (Draft & Verify). `training.skip_acceptance` measures the acceptance of a set.
 """
 
 from collections.abc import Callable, Collection, Iterable
 from itertools import product
 
-from specdec_lite.drafters.lengths import Length
-from specdec_lite.drafters.own import OwnDrafter
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.self_draft import SelfDrafter
 from specdec_lite.engine.cache import SUBLAYERS, Cache, sublayers
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.speculation import Context
@@ -17,45 +15,56 @@ from specdec_lite.speculation import Context
 Sublayer = tuple[int, str]
 
 
-class LayerSkipDrafter(OwnDrafter):
-    """Draft γ tokens with the whole target but some attention and MLP sublayers.
+class LayerSkipDrafter(SelfDrafter):
+    """Draft γ tokens with the target, without some attention and MLP sublayers.
+
+    The draft reads the target's keys and values of the text and writes its own after them. The
+    target's pass overwrites all of these.
 
     Args:
         target: a native model; the one that decodes.
-        skip: what to leave out, as (block from 0, "attention" or "mlp").
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`; the paper stops behind a token
-            of which the draft was unsure, as `lengths.Confidence` does.
-
-    The draft reads the target's keys and values of the text, and writes its own, made with fewer
-    sublayers, behind them: the target's pass overwrites every one of these.
+        skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
+        gamma: draft length ≥ 1, or a policy of `drafters.parts.lengths`; the paper stops after an
+            uncertain token, as `Confidence` does.
     """
 
     def __init__(self, target: CausalLM, skip: Collection[Sublayer], gamma: int | Length = 4):
         super().__init__(target, gamma)
         self.skip = sublayers(skip, target.num_layers)
 
-    def part(self, context: Context) -> Cache:
-        return context.cache.view(skip=self.skip)
+    def draft_cache(self, context: Context) -> Cache:
+        return context.cache.view(skip=self.skip)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def every_sublayer(layers: int) -> list[Sublayer]:
-    """All sublayers of a model of so many layers, from below."""
+    """Return all sublayers of a model, from the first block on.
+
+    Args:
+        layers: number of blocks.
+    """
     return list(product(range(layers), SUBLAYERS))
 
 
 def greedy_search(
     acceptance: Callable[[frozenset[Sublayer]], float], offered: Iterable[Sublayer], most: int
 ) -> list[tuple[frozenset[Sublayer], float]]:
-    """Leave out one sublayer more, `most` times: each time the one without which most is accepted.
+    """Leave out sublayers one by one, each time the one that keeps acceptance highest.
 
-    acceptance: of a set that is left out, in [0, 1]. Returns the sets, the empty one first, each
-    with its acceptance. It costs n + (n−1) + … evaluations where n sublayers are offered.
+    With n candidates this takes n + (n − 1) + … evaluations.
+
+    Args:
+        acceptance: acceptance(set) is the acceptance rate, in [0, 1], without these sublayers.
+        offered: the candidates.
+        most: number of sublayers to leave out.
+
+    Returns:
+        The sets, the empty one first, each with its acceptance rate.
     """
-    left = set(offered)
-    path = [(frozenset(), acceptance(frozenset()))]
-    for _ in range(min(most, len(left))):
-        tried = {one: acceptance(path[-1][0] | {one}) for one in sorted(left)}
-        best = max(tried, key=tried.get)
-        left.remove(best)
-        path.append((path[-1][0] | {best}, tried[best]))
+    rest = set(offered)
+    path: list[tuple[frozenset[Sublayer], float]] = [(frozenset(), acceptance(frozenset()))]
+    for _ in range(min(most, len(rest))):
+        rates = {one: acceptance(path[-1][0] | {one}) for one in sorted(rest)}
+        best = max(rates, key=rates.__getitem__)
+        rest.remove(best)
+        path.append((path[-1][0] | {best}, rates[best]))
     return path

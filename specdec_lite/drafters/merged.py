@@ -1,6 +1,4 @@
-"""Several drafters at once, their drafts merged into one tree. Source: Miao et al. 2024
-(SpecInfer).
-"""
+"""SpecInfer: the drafts of several drafters, merged into one tree. Source: Miao et al. 2024."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,22 +6,22 @@ from dataclasses import replace
 from torch import Tensor
 
 from specdec_lite.checks import instance
-from specdec_lite.drafters.grow import merge
+from specdec_lite.drafters.parts.composite import CompositeDrafter
+from specdec_lite.drafters.parts.expansion import merge
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 
-class MergedDrafter(Drafter):
-    """Let every drafter draft, and make one tree of it: equal beginnings become one node, and every
-    draw keeps its row.
+class MergedDrafter(CompositeDrafter):
+    """Let every drafter draft, and verify all drafts as one tree.
+
+    Draws are tested in the order of the drafters, and chosen tokens after all drawn ones
+    (`parts.expansion.merge`). Drafted states are not reused, since the pass is shared.
 
     Args:
-        drafters: at least one, of chains or trees; one may stand there several times.
-
-    Draws are tested in the order of the drafters, chosen tokens after all drawn ones (`grow.merge`).
-    States that a drafter hands on are not used: the pass is shared.
+        drafters: at least one drafter, of chains or trees; the same one may occur several times.
     """
 
     def __init__(self, drafters: Sequence[Drafter]):
@@ -46,46 +44,46 @@ class MergedDrafter(Drafter):
         for drafter in dict.fromkeys(self.drafters):
             drafter.learn(tokens)
 
-    def shape(self) -> Shape | None:
-        shapes = [drafter.shape() for drafter in self.drafters]
-        if None in shapes:
+    def limits(self) -> Limits | None:
+        limits = [drafter.limits() for drafter in self.drafters]
+        known = [each for each in limits if each is not None]
+        if len(known) < len(limits):
             return None
-        return Shape(max(s.levels for s in shapes), sum(s.nodes for s in shapes))
+        return Limits(max(each.levels for each in known), sum(each.nodes for each in known))
 
 
 class MergedSession(Session):
-    """maps: for every session, where its nodes stand in the merged tree."""
+    """The drafting of one generation. `maps` has each session's nodes as merged nodes."""
 
     def __init__(self, sessions: Sequence[Session]):
         self.sessions = sessions
         self.maps: list[tuple[int, ...]] = [()] * len(sessions)
 
     @property
-    def passes(self) -> int:
+    def passes(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return sum(session.passes for session in self.sessions)
 
     def propose(self, context: Context) -> Proposal:
-        most = context.wanted - 1
-        drafts = [session.propose(context).trimmed(most) for session in self.sessions]
+        drafts = [each.propose(context).trimmed(context.wanted - 1) for each in self.sessions]
         proposal, self.maps = merge(drafts)
         return proposal
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         for session, new in zip(self.sessions, self.maps):
-            own = {node: place for place, node in reversed([*enumerate(new)])}
+            own = {merged: node for node, merged in reversed([*enumerate(new)])}
             path = [own[node] for node in verdict.path if node in own]
-            ended = len(path) == len(verdict.path)
-            heard = replace(
+            complete = len(path) == len(verdict.path)
+            part = replace(
                 verdict,
                 path=tuple(path),
-                token=verdict.token if ended else verdict.tokens[verdict.path[len(path)]],
-                kind=verdict.kind if ended else "recovered" if new else "sampled",
+                token=verdict.token if complete else verdict.tokens[verdict.path[len(path)]],
+                kind=verdict.kind if complete else "recovered" if new else "sampled",
                 tests=verdict.tests[: len(path) + 1],
                 tokens=tuple(verdict.tokens[node] for node in new),
                 p=tuple(verdict.p[node] for node in new),
                 q=tuple(verdict.q[node] for node in new),
             )
-            session.observe(heard, scores.along(new))
+            session.observe(part, scores.along(new))
 
     def cut(self, length: int) -> None:
         for session in self.sessions:

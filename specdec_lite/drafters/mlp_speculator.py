@@ -1,4 +1,4 @@
-"""A small recurrent net on the target's last state, fed with every drafted token: the MLP speculator.
+"""The MLP speculator: a small recurrent network on the target's last state drafts a chain.
 
 Source: Wertheimer et al. 2024, arXiv 2404.19124.
 """
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, draft_chain
-from specdec_lite.drafters.heads import check_target
-from specdec_lite.drafters.lengths import Length
-from specdec_lite.drafters.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parts.chain import ChainSession, draft_chain
+from specdec_lite.drafters.parts.heads import check_target
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import load, where
+from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.speculation import Context, Drafter, Limits
 
 
 class MlpSpeculatorDrafter(Drafter):
     """Draft a chain from the target's last state and the tokens since, without attention or cache.
 
     Args:
-        target: whose state "final" is read.
-        speculator: trained on it.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+        target: the model that decodes; its state "final" is read.
+        speculator: network trained on this target.
+        gamma: draft length ≥ 1, or a policy of `drafters.parts.lengths`; None: the trained depth.
     """
 
     hidden_layers = ("final",)
@@ -35,18 +35,23 @@ class MlpSpeculatorDrafter(Drafter):
     ):
         self.target = checks.model("target", target)
         self.speculator = checks.instance("speculator", speculator, MlpSpeculator)
-        theirs = target.hidden_size, target.vocab_size
-        ours = speculator.config["hidden_size"], speculator.config["vocab_size"]
-        if ours != theirs:
-            raise ValueError(f"speculator is for sizes d, V = {ours}: the target's are {theirs}")
+        sizes = speculator.config["hidden_size"], speculator.config["vocab_size"]
+        if sizes != (wanted := (target.hidden_size, target.vocab_size)):
+            raise ValueError(f"speculator is for sizes d, V = {sizes}: the target's are {wanted}")
         self.length = Length.of(speculator.config["depth"] if gamma is None else gamma)
 
     @classmethod
     def from_pretrained(
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length | None = None
     ) -> "MlpSpeculatorDrafter":
-        """With the weights in the file or folder `path`; None: those shipped for this target."""
-        speculator = load(where("mlp_speculator", target, path), target, MlpSpeculator)
+        """Load a trained speculator.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the weights; None for those shipped for this target.
+            gamma: as for the class.
+        """
+        speculator = load(find_weights("mlp_speculator", target, path), target, MlpSpeculator)
         return cls(target, speculator, gamma)
 
     def start(self, context: Context) -> "MlpSession":
@@ -55,12 +60,12 @@ class MlpSpeculatorDrafter(Drafter):
     def check(self, target: CausalLM, positions: int) -> None:
         check_target(self.target, target)
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.length.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.length.gamma)
 
 
 class MlpSession(ChainSession):
-    """Begins every round anew, at the last row that the target has scored."""
+    """The drafting of one generation. Every round starts at the last row the target has scored."""
 
     def __init__(self, drafter: MlpSpeculatorDrafter):
         super().__init__(drafter.length)
@@ -68,7 +73,7 @@ class MlpSession(ChainSession):
 
     @torch.inference_mode()
     def propose(self, context: Context) -> Proposal:
-        """Nothing after a prompt of one token: no token has been scored then."""
+        # After a prompt of one token no token has been scored yet.
         if context.scores is None:
             return NOTHING
         net = self.speculator

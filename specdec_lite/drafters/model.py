@@ -1,15 +1,15 @@
-"""A smaller language model as drafter. Source: Leviathan et al. 2023; Chen et al. 2023."""
+"""Draft with a smaller language model. Source: Leviathan et al. 2023; Chen et al. 2023."""
 
 import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.chain import ChainSession, draft_chain, fit
-from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.parts.chain import ChainSession, draft_chain, fit
+from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.speculation import Context, Drafter, Limits
 
 __all__ = ["ModelDrafter", "ModelSession", "fit"]
 
@@ -17,13 +17,13 @@ __all__ = ["ModelDrafter", "ModelSession", "fit"]
 class ModelDrafter(Drafter):
     """Draft γ tokens one after another with a model of the same vocabulary.
 
+    At temperature 0 the tokens are chosen (argmax). Above 0 they are drawn from q, adjusted by
+    temperature, top-k and top-p like the target's p.
+
     Args:
         model: a `CausalLM`.
         gamma: draft length ≥ 1 (vLLM's `num_speculative_tokens`, Hugging Face's
-            `num_assistant_tokens`), or a policy of `drafters.lengths`.
-
-    At temperature 0 the tokens are chosen (argmax); above, they are drawn from q adjusted as the
-    target's p is.
+            `num_assistant_tokens`), or a policy of `drafters.parts.lengths`.
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length = 4):
@@ -38,17 +38,23 @@ class ModelDrafter(Drafter):
         checks.same_device("drafter", self.model, target)
         checks.positions(self.model, positions)
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.gamma)
 
     def draft_model(self) -> CausalLM:
         return self.model
 
 
 class ModelSession(ChainSession):
-    """The draft's cache holds every committed token but the last, or but the last two after a fully
-    accepted block: the last drafted token has then never been fed. The next `propose` feeds both; a
-    cache left short would only cost acceptance.
+    """The drafting of one generation.
+
+    Between rounds the draft's cache holds every committed token but the last, or but the last two
+    if all drafts were accepted. The next `propose` feeds the missing ones.
+
+    Args:
+        model: the draft model.
+        gamma: draft length, or a policy.
+        context: context at the start of the generation.
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
@@ -61,10 +67,9 @@ class ModelSession(ChainSession):
             self._score(context.tokens[:-1])
 
     def _score(self, tokens: Tensor | list[int]) -> Scores:
-        """Padded vocabularies: a target's token that the draft has no row for is fed as the draft's
-        last one.
-        """
+        """Feed tokens [n] and return the scores of the last one."""
         self.passes += 1
+        # A padded target may have a token that the draft lacks: its last token is fed instead.
         tokens = torch.as_tensor(tokens).clamp(max=self.model.vocab_size - 1)
         return self.model.score(tokens, self.cache, last=True)
 

@@ -1,4 +1,4 @@
-"""An n-gram model as drafter: counts of a text, the cheapest model that still has a real q.
+"""An n-gram model as drafter: the least expensive model that still has a real q.
 
 Source: Leviathan et al. 2023, section 4 (bigrams). What engines call "ngram" is another method,
 `prompt_lookup`.
@@ -8,24 +8,22 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from specdec_lite.drafters.chain import ChainSession, draft_chain
-from specdec_lite.drafters.indexes import Counts
-from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.parts.chain import ChainSession, draft_chain, draft_sampling
+from specdec_lite.drafters.parts.indexes import Counts
+from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
-from specdec_lite.sampling import Sampling
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.speculation import Context, Drafter, Limits
 
 
 class NgramDrafter(Drafter):
     """Draft γ tokens with an n-gram model.
 
     Args:
-        counts: of a text in the target's vocabulary.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        draft_temperature: None draws each token at the generation's own sampling settings (argmax
-            when greedy); 0 always chooses the likeliest token; any other number draws at that
-            temperature. The rows are always those that were drawn from.
+        counts: n-gram counts of a text in the target's vocabulary.
+        gamma: draft length ≥ 1, or a policy of `drafters.parts.lengths`.
+        draft_temperature: None: draw with the generation's own sampling settings (argmax if
+            greedy); 0: always choose the likeliest token; > 0: draw at this temperature.
     """
 
     def __init__(
@@ -33,13 +31,21 @@ class NgramDrafter(Drafter):
     ):
         self.counts = counts
         self.length = Length.of(gamma)
-        self.sampling = None if draft_temperature is None else Sampling(draft_temperature)
+        self.sampling = draft_sampling(draft_temperature)
 
     @classmethod
     def from_text(
         cls, ids, vocab_size: int, n: int = 3, gamma: int | Length = 4, draft_temperature=None
     ) -> "NgramDrafter":
-        """Count a text: ids [m], m ≥ n ≥ 1; n = 2 is a bigram model."""
+        """Count the n-grams of a text.
+
+        Args:
+            ids: token ids [m], m ≥ n.
+            vocab_size: the target's V.
+            n: order of the model, ≥ 1; 2 is a bigram model.
+            gamma: as for the class.
+            draft_temperature: as for the class.
+        """
         return cls(Counts(ids, vocab_size, n), gamma, draft_temperature)
 
     def start(self, context: Context) -> "NgramSession":
@@ -49,15 +55,15 @@ class NgramDrafter(Drafter):
         if self.counts.vocab_size != target.vocab_size:
             raise ValueError(
                 f"drafter counts a vocabulary of {self.counts.vocab_size} tokens, target has"
-                f" {target.vocab_size}: both must be one"
+                f" {target.vocab_size}: both must be equal"
             )
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.length.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.length.gamma)
 
 
 class NgramSession(ChainSession):
-    """Knows nothing but its policy: all it needs is in the last n − 1 tokens."""
+    """The drafting of one generation. It needs only the last n − 1 tokens."""
 
     def __init__(self, drafter: NgramDrafter):
         super().__init__(drafter.length)
@@ -73,7 +79,7 @@ class NgramSession(ChainSession):
             if token is not None:
                 text.append(token)
             row = counts.row(text[max(0, len(text) - before) :]).to(context.tokens.device)
-            # The likeliest token needs no logarithm, which costs more than all the rest.
+            # The argmax needs no logarithm, which costs more than everything else here.
             return row if context.sampling.greedy and not self.length.looks else row.log()
 
         return draft_chain(context, follow, self.length)

@@ -1,7 +1,7 @@
-"""A draft model that goes on learning while it serves, from the rows at which it was refused.
+"""A draft model that keeps learning while it serves, from the rows where its drafts were rejected.
 
-Source: Liu et al. 2024, arXiv 2310.07177. The target's pass computes its law at every drafted place
-anyway; where a draft was refused, that law is what the draft should have said.
+Source: Liu et al. 2024, arXiv 2310.07177. The target's pass computes its distribution at every
+drafted position anyway; where a draft is rejected, this distribution is a training example.
 """
 
 import copy
@@ -10,10 +10,10 @@ from collections import deque
 import torch
 
 from specdec_lite import checks
-from specdec_lite.drafters.lengths import Length
-from specdec_lite.drafters.lessons import Lessons, Notes
-from specdec_lite.drafters.matches import token_ids
 from specdec_lite.drafters.model import ModelDrafter, ModelSession
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.matches import token_ids
+from specdec_lite.drafters.parts.online_training import OnlineTrainer, TrainingExamples
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
@@ -23,15 +23,15 @@ from specdec_lite.speculation import Context
 class OnlineDrafter(ModelDrafter):
     """Draft with a copy of a model that learns between generations, never inside one.
 
-    Args:
-        model: a `CausalLM` in float32 or float64; it stays as it is.
-        gamma: as for `ModelDrafter`.
-        every: one step of AdamW for so many texts that it was told to learn.
-        learning_rate: of these steps.
+    A generation only records examples; `learn(text)`, prompt and output together, uses them. The
+    newest 8 unused generations (or `every`, if larger) are remembered. Seeds stay reproducible:
+    the same texts, learned in the same order, give the same draft.
 
-    A generation only notes; `learn(text)`, prompt and output together, takes its notes up. Of
-    generations that were not learnt, the newest are remembered: 8, or `every`. Seeds stay
-    reproducible: the same texts, learnt in the same order, make the same draft.
+    Args:
+        model: a `CausalLM` in float32 or float64, which is not changed.
+        gamma: as for `ModelDrafter`.
+        every: number of learned texts per step of AdamW, ≥ 1.
+        learning_rate: learning rate of these steps, ≥ 0.
     """
 
     def __init__(
@@ -42,47 +42,44 @@ class OnlineDrafter(ModelDrafter):
         if checks.model("model", model).dtype not in (torch.float32, torch.float64):
             raise ValueError(f"model is in {model.dtype}: must be in float32 or float64 to learn")
         super().__init__(CausalLM(copy.deepcopy(model.model).requires_grad_(True)), gamma)
-        self.lessons = Lessons(self.model, every, learning_rate)
-        self.notes: deque[Notes] = deque(maxlen=max(every, 8))
+        self.trainer = OnlineTrainer(self.model, every, learning_rate)
+        self.examples: deque[TrainingExamples] = deque(maxlen=max(every, 8))
 
     def start(self, context: Context) -> "OnlineSession":
         return OnlineSession(self, context)
 
     def learn(self, tokens) -> None:
-        """Take up what the generation that wrote this text noted; every `every`-th call makes a
-        step. ValueError for a text that no generation wrote which is still to be learnt from.
-        """
         ids = torch.from_numpy(token_ids("tokens", tokens)).to(self.model.device)
-        own = [notes for notes in self.notes if torch.equal(ids[: len(notes.text)], notes.text)]
+        own = [each for each in self.examples if torch.equal(ids[: len(each.text)], each.text)]
         if not own:
             raise ValueError(
-                "tokens: no generation of this drafter that is still to be learnt from wrote this"
-                " text; give prompt and output together"
+                "tokens: no unused generation of this drafter produced this text; give prompt and"
+                " output together, once"
             )
-        notes = max(own, key=lambda each: len(each.text))
-        self.notes.remove(notes)
-        laws = {place: law for place, law in notes.laws.items() if place < len(ids)}
-        self.lessons.take(Notes(ids, laws))
+        longest = max(own, key=lambda each: len(each.text))
+        self.examples.remove(longest)
+        rows = {position: row for position, row in longest.rows.items() if position < len(ids)}
+        self.trainer.add(TrainingExamples(ids, rows))
 
 
 class OnlineSession(ModelSession):
-    """Notes the target's law wherever a draft was refused."""
+    """The drafting of one generation, which records the target's row at every rejection."""
 
     def __init__(self, drafter: OnlineDrafter, context: Context):
         super().__init__(drafter.model, drafter.length, context)
-        self.lessons = drafter.lessons
-        self.steps = drafter.lessons.steps
-        self.notes = Notes(context.tokens)
-        drafter.notes.append(self.notes)
+        self.trainer = drafter.trainer
+        self.steps = drafter.trainer.steps
+        self.examples = TrainingExamples(context.tokens)
+        drafter.examples.append(self.examples)
 
     def propose(self, context: Context) -> Proposal:
-        if self.steps != self.lessons.steps:
-            raise ValueError("the drafter has learnt inside a generation: call learn between them")
-        self.notes.text = context.tokens
+        if self.steps != self.trainer.steps:
+            raise ValueError("the drafter has learned inside a generation: call learn between them")
+        self.examples.text = context.tokens
         return super().propose(context)
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         super().observe(verdict, scores)
         if verdict.kind == "recovered":
             row = scores.logits[0, verdict.path[-1] + 1 if verdict.path else 0]
-            self.notes.laws[self.root + len(verdict.path)] = row.softmax(-1)
+            self.examples.rows[self.root + len(verdict.path)] = row.softmax(-1)

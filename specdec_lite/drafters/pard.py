@@ -1,7 +1,4 @@
-"""An ordinary draft model that fills all places of a draft in one pass, over mask tokens: PARD.
-
-Source: An et al. 2025, arXiv 2504.18583.
-"""
+"""PARD: predict all drafted tokens in one pass, at mask tokens. Source: An et al. 2025."""
 
 from pathlib import Path
 
@@ -9,22 +6,23 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.drafters.lengths import Length
-from specdec_lite.drafters.parallel import ParallelSession
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.parallel import ParallelSession
+from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.weights import load, where
-from specdec_lite.speculation import Context, Drafter, Shape
+from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.speculation import Context, Drafter, Limits
 
 
 class PardDrafter(Drafter):
-    """Draft γ tokens in one pass of a draft over the text and γ − 1 masks behind it.
+    """Draft γ tokens in one pass of a draft model over the text and γ − 1 masks after it.
 
     Args:
-        model: a draft model that was trained to fill masks.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        mask_id: the token that stands for a place to be filled: it is fed, and never drafted. None:
-            the model's last one, a row behind the target's vocabulary where it has such a row.
+        model: a draft model trained to fill masks.
+        gamma: draft length ≥ 1, or a policy of `drafters.parts.lengths`.
+        mask_id: the mask's token id, which is fed and never drafted; None: the model's last token,
+            which may lie outside the target's vocabulary.
     """
 
     def __init__(self, model: CausalLM, gamma: int | Length = 4, mask_id: int | None = None):
@@ -37,8 +35,14 @@ class PardDrafter(Drafter):
     def from_pretrained(
         cls, target: CausalLM, path: str | Path | None = None, gamma: int | Length = 4
     ) -> "PardDrafter":
-        """The draft in the file or folder `path`; None: the one shipped for this target."""
-        return cls(CausalLM(load(where("pard", target, path), target, built)), gamma)
+        """Load a trained draft model.
+
+        Args:
+            target: the model that decodes.
+            path: file or folder of the model; None for the one shipped for this target.
+            gamma: as for the class.
+        """
+        return cls(CausalLM(pack(load(find_weights("pard", target, path), target, build))), gamma)
 
     def start(self, context: Context) -> "PardSession":
         return PardSession(self, context)
@@ -47,22 +51,22 @@ class PardDrafter(Drafter):
         checks.same_device("drafter", self.model, target)
         checks.positions(self.model, positions)
 
-    def shape(self) -> Shape:
-        return Shape.chain(self.length.gamma)
+    def limits(self) -> Limits:
+        return Limits.chain(self.length.gamma)
 
     def draft_model(self) -> CausalLM:
         return self.model
 
 
 class PardSession(ParallelSession):
-    """After every pass the masks are cut off: the cache then holds the committed text alone."""
+    """The drafting of one generation. After every pass the cache holds the committed text alone."""
 
     def __init__(self, drafter: PardDrafter, context: Context):
         super().__init__(drafter.length)
         self.model = drafter.model
         self.mask_id = drafter.mask_id
-        room = len(context.tokens) + context.wanted + self.length.gamma
-        self.cache = self.model.new_cache(capacity=room)
+        capacity = len(context.tokens) + context.wanted + self.length.gamma
+        self.cache = self.model.new_cache(capacity=capacity)
 
     def rows(self, context: Context, count: int) -> Tensor:
         fresh = context.tokens[self.cache.length :].clamp(max=self.model.vocab_size - 1)
@@ -73,10 +77,14 @@ class PardSession(ParallelSession):
         return logits.masked_fill(masked, float("-inf"))
 
     def cut(self, length: int) -> None:
-        """The last token of the text is always fed: the first row is read there."""
+        # The last token of the text is always fed again: the first row is read there.
         self.cache.crop(min(self.cache.length, length - 1))
 
 
-def built(**config) -> Transformer:
-    """An untrained draft of these sizes; its vocabulary's last row is the mask's."""
+def build(**config) -> Transformer:
+    """Build an untrained draft model; the last row of its vocabulary is the mask's.
+
+    Args:
+        config: fields of a `TransformerConfig`.
+    """
     return Transformer(TransformerConfig(**config))

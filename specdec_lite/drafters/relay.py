@@ -1,5 +1,6 @@
-"""Drafters that follow one another within a draft: the best first, cheaper ones where few drafts
-are still alive. Source: Chen et al. 2024 (cascade speculative drafting, its horizontal part).
+"""Several drafters one after another within a draft: the best first, less costly ones later.
+
+Later tokens are reached less often. Source: Chen et al. 2024 (cascade drafting, horizontal part).
 """
 
 from collections.abc import Sequence
@@ -9,22 +10,24 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
+from specdec_lite.drafters.parts.composite import CompositeDrafter
+from specdec_lite.drafters.parts.expansion import stack_rows
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Proposal, Verdict, one_hot
-from specdec_lite.speculation import Context, Drafter, Session, Shape, propose
+from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 
-class RelayDrafter(Drafter):
-    """One chain, drafted in turns.
+class RelayDrafter(CompositeDrafter):
+    """Draft one chain whose parts, the legs, come from different drafters.
+
+    Each leg continues the tokens of the legs before it. Its session learns the accepted length by
+    `cut` and not by `observe`, since no verdict is about its tokens alone.
 
     Args:
-        legs: (drafter, tokens) in order, tokens ≥ 1: how many it drafts at most. All are chain
-            drafters; only the first may read the target's hidden states.
-
-    A leg drafts behind the tokens of the legs before it. Its session hears `cut`, not `observe`,
-    since no verdict was on its tokens alone.
+        legs: pairs (drafter, tokens) in order: a chain drafter and the largest number of tokens, ≥
+            1, that it drafts. Only the first drafter may read the target's hidden states.
     """
 
     def __init__(self, legs: Sequence[tuple[Drafter, int]]):
@@ -36,7 +39,7 @@ class RelayDrafter(Drafter):
         ]
         self.hidden_layers = self.legs[0][0].hidden_layers
         for drafter, _ in self.legs:
-            if (shape := drafter.shape()) is not None and not shape.is_chain:
+            if (limits := drafter.limits()) is not None and not limits.is_chain:
                 raise ValueError(f"legs holds a {type(drafter).__name__}, which drafts a tree")
         if any(drafter.hidden_layers for drafter, _ in self.legs[1:]):
             raise ValueError("legs: only the first may read the target's hidden states")
@@ -49,11 +52,13 @@ class RelayDrafter(Drafter):
         for drafter, _ in self.legs:
             drafter.check(target, positions)
 
-    def shape(self) -> Shape:
-        return Shape.chain(sum(tokens for _, tokens in self.legs))
+    def limits(self) -> Limits:
+        return Limits.chain(sum(tokens for _, tokens in self.legs))
 
 
 class RelaySession(Session):
+    """The drafting of one generation."""
+
     def __init__(self, legs: list[tuple[Session, int]]):
         self.legs = legs
 
@@ -63,17 +68,14 @@ class RelaySession(Session):
         rows: list[Tensor | None] = []
         for session, tokens in self.legs:
             wanted = min(tokens + 1, self.root + context.wanted - len(text))
-            part = propose(session, replace(context, tokens=text, wanted=wanted))
+            inner = replace(context, tokens=text, wanted=wanted)
+            part = session.propose(inner).trimmed(wanted - 1)
             drafted = part.tree.tokens.to(text.device)
             rows += [None] * len(drafted) if part.probs is None else part.probs
             text = torch.cat((text, drafted))
         self.passes = sum(session.passes for session, _ in self.legs)
-        drafted = text[self.root :]
-        drawn = [row for row in rows if row is not None]
-        if drawn:  # a chosen token is a draw from a point mass
-            pairs = zip(drafted.tolist(), rows)
-            drawn = [one_hot(token, drawn[0]) if row is None else row for token, row in pairs]
-        return Proposal(TokenTree.chain(drafted), torch.stack(drawn) if drawn else None)
+        tokens = text[self.root :]
+        return Proposal(TokenTree.chain(tokens), stack_rows(tokens.tolist(), rows))
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         self.cut(self.root + len(verdict.path))

@@ -1,4 +1,4 @@
-"""REST: look the end of the text up in a large one, and verify what followed it there as a tree.
+"""REST: look up the end of the text in a datastore, and verify what followed it there as a tree.
 
 Source: He et al. 2023, arXiv 2311.08252.
 """
@@ -6,25 +6,26 @@ Source: He et al. 2023, arXiv 2311.08252.
 import numpy as np
 
 from specdec_lite import checks
-from specdec_lite.drafters.indexes import SuffixArray
-from specdec_lite.drafters.matches import heaviest, token_ids
+from specdec_lite.drafters.parts.indexes import SuffixArray
+from specdec_lite.drafters.parts.matches import frequency_tree, token_ids
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 
 class RestDrafter(Drafter):
-    """Propose the commonest continuations that a datastore has of the text's end.
+    """Propose the most frequent continuations of the text's end in a datastore.
+
+    The tokens are chosen. At every node one draw from the target decides for all paths through it.
 
     Args:
-        index: of the datastore, whose ids are the target's.
-        nodes: of the tree, at most (REST's `num_draft`).
-        levels: tokens of a continuation.
-        max_ngram, min_ngram: the longest end of the text that is looked up, and the shortest.
-        most: continuations that are read where there are more, evenly spread.
-        width: children of a node, at most; None: no limit, 1: a chain.
-
-    The tokens are chosen. One target draw decides at every node, for all paths that share it.
+        index: suffix array of the datastore, in the target's vocabulary.
+        nodes: largest number of nodes (REST's `num_draft`).
+        levels: tokens per continuation.
+        max_ngram: longest end of the text that is looked up.
+        min_ngram: shortest end of the text that is looked up.
+        most: largest number of continuations read; if there are more, evenly spaced ones.
+        width: largest number of children per node; None: no limit, 1: a chain.
     """
 
     def __init__(
@@ -47,7 +48,13 @@ class RestDrafter(Drafter):
 
     @classmethod
     def from_text(cls, ids, nodes: int = 32, **options) -> "RestDrafter":
-        """Index a text: ids [m]. The options are those of the class."""
+        """Index a text and return a drafter on it.
+
+        Args:
+            ids: token ids [m].
+            nodes: as for the class.
+            options: other arguments of the class.
+        """
         return cls(SuffixArray(ids), nodes, **options)
 
     def start(self, context: Context) -> "RestSession":
@@ -56,23 +63,13 @@ class RestDrafter(Drafter):
     def check(self, target: CausalLM, positions: int) -> None:
         token_ids("ids", self.index.text, target.vocab_size)
 
-    def shape(self) -> Shape:
+    def limits(self) -> Limits:
         levels = min(self.levels, self.nodes)
-        return Shape(levels, levels if self.width == 1 else self.nodes)
-
-    def continuations(self, text: list[int]) -> list[list[int]]:
-        """What followed the longest end of a text that the datastore holds."""
-        for n in range(min(self.max_ngram, len(text)), self.min_ngram - 1, -1):
-            places = self.index.places(text[-n:])
-            if len(places):
-                spread = np.linspace(0, len(places) - 1, min(len(places), self.most)).astype(int)
-                starts = (places[spread] + n).tolist()
-                return [self.index.text[s : s + self.levels].tolist() for s in starts]
-        return []
+        return Limits(levels, levels if self.width == 1 else self.nodes)
 
 
 class RestSession(Session):
-    """Has no state: all it needs is the end of the text."""
+    """The drafting of one generation. It needs only the end of the text."""
 
     def __init__(self, drafter: RestDrafter):
         self.drafter = drafter
@@ -80,6 +77,14 @@ class RestSession(Session):
     def propose(self, context: Context) -> Proposal:
         if context.wanted < 2:
             return NOTHING
-        end = context.tokens[-self.drafter.max_ngram :].tolist()
-        rows = self.drafter.continuations(end)
-        return Proposal(heaviest(rows, self.drafter.nodes, self.drafter.width)[0])
+        drafter = self.drafter
+        text = context.tokens[-drafter.max_ngram :].tolist()
+        rows: list[list[int]] = []
+        for n in range(len(text), drafter.min_ngram - 1, -1):
+            starts = drafter.index.find(text[-n:]) + n
+            if len(starts):
+                count = min(len(starts), drafter.most)
+                spread = starts[np.linspace(0, len(starts) - 1, count).astype(int)]
+                rows = [drafter.index.text[s : s + drafter.levels].tolist() for s in spread]
+                break
+        return Proposal(frequency_tree(rows, drafter.nodes, drafter.width)[0])

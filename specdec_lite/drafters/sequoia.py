@@ -1,4 +1,4 @@
-"""Trees whose shape is computed: from how often each sibling is accepted, and from a clock.
+"""Sequoia: compute the best tree shape from sibling acceptance rates and measured times.
 
 Source: Chen et al. 2024 (Sequoia).
 """
@@ -6,27 +6,27 @@ Source: Chen et al. 2024 (Sequoia).
 from collections.abc import Sequence
 
 from specdec_lite import checks
-from specdec_lite.drafters.shaped import ShapedDrafter
-from specdec_lite.drafters.shapes import best_shape, fastest_shape
+from specdec_lite.drafters.fixed_tree import FixedTreeDrafter
+from specdec_lite.drafters.parts.tree_shapes import best_shape, fastest_shape
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure.timing import Costs
 
 RATES = (0.76, 0.064, 0.044, 0.034)
-"""Of the shipped pair, at temperature 1 on held-out prompts, over 298 tests of four siblings
+"""Rates of the shipped pair at temperature 1 on held-out prompts, over 298 tests of four siblings
 (`benchmarks.trees.rates`)."""
 
 
-class SequoiaDrafter(ShapedDrafter):
-    """Draft the tree from which the most tokens are expected, siblings drawn without replacement.
+class SequoiaDrafter(FixedTreeDrafter):
+    """Draft the tree with the most expected tokens, with siblings drawn without replacement.
 
     Args:
         draft: a `CausalLM` with the target's vocabulary.
-        nodes: the most drafted nodes, ≥ 1.
-        depth: the most levels, ≥ 1; None: 16.
-        rates: how often the first, second, … sibling is the accepted one, measured with
-            `drafters.shapes.sibling_rates`; the default is the shipped pair's.
-        costs: measured by `timing.measure_costs`; given, the tree of at most `nodes` nodes with the
-            most tokens a *second* is drafted, which may be no tree at all.
+        nodes: largest number of nodes, ≥ 1.
+        depth: largest number of levels, ≥ 1; None: 16.
+        rates: how often the first, second, … sibling is accepted, measured with
+            `parts.tree_shapes.sibling_rates`; the default is that of the shipped pair.
+        costs: costs from `timing.measure_costs`. If given, the tree has the most expected tokens
+            per *second*, and may be empty.
     """
 
     def __init__(

@@ -1,30 +1,29 @@
-"""The target itself as draft, on a part of its cache: attention sinks, a recent window, and chunks
-that the last query asks for (`chunks`).
+"""Draft with the target on a part of its cache: attention sinks, a window and selected chunks.
 
 Source: Chen et al. 2024 (MagicDec), with the selection of Xiao et al. 2024 (StreamingLLM).
 """
 
 from specdec_lite import checks
-from specdec_lite.drafters.chunks import Chunks
-from specdec_lite.drafters.lengths import Length
-from specdec_lite.drafters.own import OwnDrafter
+from specdec_lite.drafters.parts.chunks import Chunks
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.self_draft import SelfDrafter
 from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.speculation import Context
 
 
-class SparseCacheDrafter(OwnDrafter):
-    """Draft γ tokens with the whole target, which sees only a part of its cache. It pays where
-    reading the cache costs more than reading the weights: long contexts in large batches.
+class SparseCacheDrafter(SelfDrafter):
+    """Draft γ tokens with the whole target, which attends to only a part of its cache.
+
+    It pays if reading the cache costs more than reading the weights: with long contexts in large
+    batches. If the window covers the whole text, the draft is the target itself.
 
     Args:
         target: a native model; the one that decodes.
         sinks: entries kept from the beginning of the text, ≥ 0.
         window: entries kept from its end, ≥ 1.
-        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
-        select: chooses more of them in every round, before the window.
-
-    A window that reaches back to the beginning makes it the target as its own draft.
+        gamma: draft length ≥ 1, or a policy of `drafters.parts.lengths`.
+        select: selects chunks between sinks and window in every round; None for none.
     """
 
     def __init__(
@@ -43,10 +42,10 @@ class SparseCacheDrafter(OwnDrafter):
         for layer in self.hidden_layers:
             checks.whole("select's layer", layer, 0, target.num_layers - 1)
 
-    def part(self, context: Context) -> Cache:
-        held = context.cache.length
-        recent = max(0, held - self.window)
-        kept = {*range(min(self.sinks, held)), *range(recent, held)}
+    def draft_cache(self, context: Context) -> Cache:
+        length = context.cache.length  # pyright: ignore[reportOptionalMemberAccess]
+        recent = max(0, length - self.window)
+        entries = {*range(min(self.sinks, length)), *range(recent, length)}
         if self.select is not None:
-            kept |= self.select(self.target, context, recent)
-        return context.cache.select(sorted(kept), room=self.length.gamma)
+            entries |= self.select(self.target, context, recent)
+        return context.cache.select(sorted(entries), room=self.length.gamma)  # pyright: ignore[reportOptionalMemberAccess]

@@ -1,34 +1,30 @@
-"""The most probable tree of a draft model, best first.
-
-Source: Svirschevski et al. 2024 (SpecExec).
-"""
+"""SpecExec: the most probable tree of a draft model. Source: Svirschevski et al. 2024."""
 
 import math
 from heapq import nsmallest
 
 from specdec_lite import checks
-from specdec_lite.drafters.growing import GrowingDrafter, GrowingSession
+from specdec_lite.drafters.parts.tree_session import ModelTreeDrafter, ModelTreeSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
-from specdec_lite.speculation import Context, Shape
+from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
 
 DECAY = math.log(0.95)
 
 
-class SpecExecDrafter(GrowingDrafter):
-    """Choose the `nodes` continuations that the draft holds likeliest, and verify them in one pass.
+class SpecExecDrafter(ModelTreeDrafter):
+    """Choose the `nodes` continuations that are likeliest under the draft.
+
+    A node's score is its parent's plus log q + log 0.95. Levels are added while a new node is
+    among the best. Tokens are chosen, not drawn, so any may be pruned, and the paper's rule,
+    `sample_and_match`, accepts as many of them as the default rule.
 
     Args:
         draft: a `CausalLM` with the target's vocabulary.
-        nodes: the most drafted nodes, ≥ 1.
-        width: the most children of a node, ≥ 1.
-        depth: the most levels, ≥ 1.
-
-    A node's score is its parent's plus log q, less a little for every level (0.95). The tree grows
-    level by level while a new node is among the best. Tokens are chosen, not drawn, so it may be
-    pruned at will, and the rule that the paper uses, `sample_and_match`, keeps as many of them as
-    the walk does.
+        nodes: largest number of nodes, ≥ 1.
+        width: largest number of children per node, ≥ 1.
+        depth: largest number of levels, ≥ 1.
     """
 
     def __init__(self, draft: CausalLM, nodes: int = 32, width: int = 16, depth: int = 8):
@@ -40,11 +36,13 @@ class SpecExecDrafter(GrowingDrafter):
     def start(self, context: Context) -> "SpecExecSession":
         return SpecExecSession(self, context)
 
-    def shape(self) -> Shape:
-        return Shape(min(self.depth, self.nodes), self.nodes)
+    def limits(self) -> Limits:
+        return Limits(min(self.depth, self.nodes), self.nodes)
 
 
-class SpecExecSession(GrowingSession):
+class SpecExecSession(ModelTreeSession):
+    """The drafting of one generation."""
+
     def __init__(self, drafter: SpecExecDrafter, context: Context):
         super().__init__(drafter.model, drafter.depth * drafter.nodes + 1, context)
         self.drafter = drafter
@@ -57,14 +55,15 @@ class SpecExecSession(GrowingSession):
         if levels < 1:
             return NOTHING
         temperature = context.sampling.temperature or 1.0
-        tokens: list[int] = []  # of all candidates, in the order of their making
+        tokens: list[int] = []  # tokens of all candidates, in drafting order
         parents: list[int] = []
         scores: list[float] = []
-        kept: set[int] = set()
-        order: list[int] = []  # the candidates that were fed
+        best_nodes: set[int] = set()
+        order: list[int] = []  # candidates that were fed
         frontier = [-1]
         rows = [self.begin(context)]
         for level in range(levels):
+            first = len(tokens)
             for parent, row in zip(frontier, rows):
                 above = scores[parent] if parent >= 0 else 0.0
                 best = (row / temperature).log_softmax(-1).topk(min(drafter.width, len(row)))
@@ -72,17 +71,19 @@ class SpecExecSession(GrowingSession):
                     tokens.append(token)
                     parents.append(parent)
                     scores.append(above + value + DECAY)
-            fresh = range(len(tokens) - len(rows) * len(best.indices), len(tokens))
-            # Of equal scores the older one: a child is never kept without its parent.
-            kept = set(nsmallest(drafter.nodes, range(len(tokens)), lambda node: -scores[node]))
-            frontier = [node for node in fresh if node in kept]
+            fresh = range(first, len(tokens))
+            # Among equal scores the older node wins, so no child is kept without its parent.
+            best_nodes = set(
+                nsmallest(drafter.nodes, range(len(tokens)), lambda node: -scores[node])
+            )
+            frontier = [node for node in fresh if node in best_nodes]
             if not frontier or level == levels - 1:
                 break
             order += frontier
-            place = {-1: -1} | {node: i for i, node in enumerate(order)}
-            fed = TokenTree([tokens[n] for n in order], [place[parents[n]] for n in order])
+            numbers = {-1: -1} | {node: i for i, node in enumerate(order)}
+            fed = TokenTree([tokens[n] for n in order], [numbers[parents[n]] for n in order])
             rows = self.rows(context, fed, range(len(fed) - len(frontier), len(fed)))
-        tree, old = TokenTree(tokens, parents).prune(kept)
+        tree, old = TokenTree(tokens, parents).prune(best_nodes)
         fed_at = {node: i for i, node in enumerate(order)}
         self.fed = {new: fed_at[node] for new, node in enumerate(old) if node in fed_at}
         return Proposal(tree)

@@ -1,38 +1,37 @@
-"""Suffix decoding: the longest end of the text that occurred before, and what followed it there
-most often.
+"""Suffix decoding: propose what most often followed the longest match of the text's end.
 
 Source: Oliaro et al. 2024, arXiv 2411.04975.
 """
 
 from specdec_lite import checks
-from specdec_lite.drafters.matches import END, Places, heaviest, token_ids
+from specdec_lite.drafters.parts.matches import END, SuffixIndex, frequency_tree, token_ids
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
-from specdec_lite.speculation import Context, Drafter, Session, Shape
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 ORDERS = (16, 8, 4, 2, 1)
-"""Runs that are entered; a match is then followed back, token by token."""
+"""Lengths of the n-grams that are indexed. A match is then extended backwards token by token."""
 LATEST = 64
-"""Of the places behind a run, so many are looked at."""
+"""Number of most recent occurrences to examine."""
 
 
 class SuffixDrafter(Drafter):
-    """Propose much after a long match and little after a short one.
+    """Propose many tokens after a long match and few after a short one.
+
+    A node of a suffix tree is the set of positions after one n-gram. Two lists of positions
+    therefore replace the two suffix trees: one of this text, one of what `learn` was given.
+    Estimates are fractions of positions and never rows of probs, so the tokens are chosen.
 
     Args:
-        gamma: the most tokens of a draft, ≥ 1.
-        depth: the longest match that is told from longer ones, ≥ 1 (vLLM's
+        gamma: largest number of drafted tokens, ≥ 1.
+        depth: longest match that is distinguished from longer ones, ≥ 1 (vLLM's
             `suffix_decoding_max_tree_depth`).
-        factor: a draft has at most so many tokens for each token of the match, ≥ 0 (vLLM's
+        factor: largest number of drafted tokens per token of the match, ≥ 0 (vLLM's
             `suffix_decoding_max_spec_factor`).
-        least: no token whose estimated chance is below it, in (0, 1] (vLLM's
+        least: smallest estimated probability of a drafted token, in (0, 1] (vLLM's
             `suffix_decoding_min_token_prob`).
-        width: children of a node: 1 makes a chain, more a tree of `gamma` nodes.
-
-    A node of a suffix tree is a set of places: those behind one run of tokens. So two lists of
-    places stand for the two trees, one of this text and one of what `learn` was given. Estimates
-    are shares of places, never rows of probs: the tokens are chosen.
+        width: children per node: 1 makes a chain, more make a tree of `gamma` nodes.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class SuffixDrafter(Drafter):
         self.factor = checks.number("factor", factor)
         self.least = checks.unit("least", least)
         self.width = checks.whole("width", width, 1)
-        self.memory = Places(ORDERS)
+        self.memory = SuffixIndex(ORDERS)
 
     def start(self, context: Context) -> "SuffixSession":
         return SuffixSession(self)
@@ -57,36 +56,35 @@ class SuffixDrafter(Drafter):
         checks.learnt(max(self.memory.text, default=END), target)
 
     def learn(self, tokens) -> None:
-        """Remember a text, such as an answer, for the generations that follow."""
         self.memory.extend([*token_ids("tokens", tokens).tolist(), END])
 
-    def shape(self) -> Shape | None:
-        return Shape.chain(self.gamma) if self.width == 1 else None
-
-    def draft(self, places: Places, text: list[int], most: int) -> tuple[TokenTree, float]:
-        """What one of the two memories proposes after a text, and how many tokens it promises."""
-        _, found = places.after(text)
-        matches = [(places.before(place, text, self.depth), place) for place in found[-LATEST:]]
-        longest = max(matches, default=(0,))[0]
-        budget = min(most, self.gamma, int(self.factor * longest))
-        rows = [places.behind(place, budget) for length, place in matches if length == longest]
-        return heaviest(rows, budget, self.width, self.least)
+    def limits(self) -> Limits | None:
+        return Limits.chain(self.gamma) if self.width == 1 else None
 
 
 class SuffixSession(Session):
-    """The tree of this text alone; the other one is the drafter's."""
+    """The drafting of one generation, with an index of its own text."""
 
     def __init__(self, drafter: SuffixDrafter):
         self.drafter = drafter
-        self.own = Places(ORDERS)
+        self.text = SuffixIndex(ORDERS)
 
     def propose(self, context: Context) -> Proposal:
-        self.own.catch_up(context)
-        drafts = [
-            self.drafter.draft(places, self.own.text, context.wanted - 1)
-            for places in (self.own, self.drafter.memory)
-        ]
+        self.text.catch_up(context)
+        indexes = (self.text, self.drafter.memory)
+        drafts = [self._draft(index, context.wanted - 1) for index in indexes]
         return Proposal(max(drafts, key=lambda draft: draft[1])[0])
 
+    def _draft(self, index: SuffixIndex, most: int) -> tuple[TokenTree, float]:
+        """Return the draft from one index, and its expected number of accepted tokens."""
+        drafter, text = self.drafter, self.text.text
+        latest = index.find(text)[1][-LATEST:]
+        lengths = [index.match_length(position, text, drafter.depth) for position in latest]
+        longest = max(lengths, default=0)
+        budget = min(most, drafter.gamma, int(drafter.factor * longest))
+        pairs = zip(lengths, latest)
+        rows = [index.continuation(position, budget) for n, position in pairs if n == longest]
+        return frequency_tree(rows, budget, drafter.width, drafter.least)
+
     def cut(self, length: int) -> None:
-        self.own.cut(length)
+        self.text.cut(length)

@@ -1,3 +1,7 @@
-"""Models behind one call: `CausalLM` (`models`), our own transformer and Hugging Face's, and the
-cache that is cut back.
+"""The models and their cache.
+
+`models` has `CausalLM`, the one interface to both kinds of model: our own (`transformer`, run by
+`native`, with packed weights from `linear`) and Hugging Face's (`hugging_face`, checked by
+`self_test`). `cache` has the key/value cache and the tree masks, `ragged` the pass of a batch whose
+rows differ in length.
 """

@@ -1,13 +1,11 @@
-"""What goes into a pass and what comes out: the cache that is cut back, masks and positions of a
-tree, the scores.
+"""The input and output of a forward pass: the key/value cache, tree masks, positions and scores.
 
-Shapes: B batch (1 in `generate`), n tokens fed, V vocabulary, d hidden size. Layer names: 0 =
-embedding, b = after block b, "final" = after the final norm (what enters the head). What does not
-live here: the passes themselves (`native`, `hugging_face`) and the one call in front of both
-(`models`).
+Shapes: B batch (1 in `generate`), n tokens fed, V vocabulary, d hidden size, G key/value heads, h
+head size. Layer names: 0 = embedding, b = after block b, "final" = after the final norm (the head's
+input).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -22,26 +20,32 @@ SUBLAYERS = ("attention", "mlp")
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a pass returns: logits [B, n, V], and hidden states [B, n, d] by layer name for the
-    layers asked for.
+    """The result of a pass.
+
+    Attributes:
+        logits: [B, n, V].
+        hidden: the requested hidden states [B, n, d] by layer name.
     """
 
     logits: Tensor
     hidden: dict[Layer, Tensor] = field(default_factory=dict)
 
     def detached(self) -> "Scores":
-        """Ordinary copies of what a pass in inference mode returned: a loss may be computed on
-        them.
+        """Return copies that a loss may be computed on.
+
+        A pass in inference mode returns inference tensors, which autograd rejects.
         """
         hidden = {layer: states.clone() for layer, states in self.hidden.items()}
         return Scores(self.logits.clone(), hidden)
 
     def along(self, path: Sequence[int]) -> "Scores":
-        """The rows of the root and of the accepted nodes, when what was fed is [root] +
-        tree.tokens.
+        """Return the rows of the root and of the nodes on a path.
+
+        Args:
+            path: nodes of the tree, when [root] + tree.tokens was fed.
         """
         if tuple(path) == tuple(range(len(path))):
-            rows = slice(0, len(path) + 1)  # no index has to travel to the device
+            rows = slice(0, len(path) + 1)  # a slice needs no index on the device
         else:
             rows = torch.tensor([0, *(node + 1 for node in path)], device=self.logits.device)
         hidden = {layer: states[:, rows] for layer, states in self.hidden.items()}
@@ -49,12 +53,18 @@ class Scores:
 
 
 class Cache:
-    """Keys and values of the tokens scored so far: `length` of them. Cut back with `keep` or
-    `crop`.
+    """The keys and values of the tokens scored so far, which `keep` and `crop` cut back.
 
-    root: the slot of the root of the tree that was scored last; where no tree was, of the first
-    token of the last pass. What was fed since then is what `keep` chooses from.
-    shift: the position of the next token minus `length`; above 0 in a cache that `select` made.
+    Attributes:
+        storage: the tensors; of the class that the model's back end makes.
+        batch: B.
+        layers: number of first layers that a pass runs; None: all.
+        skip: sublayers that a pass leaves out.
+        length: number of tokens stored.
+        root: the slot of the last scored tree's root or, if no tree was scored, of the last pass's
+            first token. `keep` chooses among the tokens fed from here on.
+        shift: the next token's position minus `length`; above 0 after `select`.
+        selected: true positions of the entries that `select` copied; None: 0, 1, 2 …
     """
 
     def __init__(
@@ -71,17 +81,21 @@ class Cache:
         self.length = 0
         self.root = 0
         self.shift = 0
-        self.selected: Tensor | None = None  # true positions of the entries that were copied
+        self.selected: Tensor | None = None
 
     @torch.inference_mode()
-    def keep(self, indices: Sequence[int]) -> None:
-        """Of what was fed since the root keep the entries at `indices` (ascending, 0 = the root),
-        in that order.
+    def keep(self, indices: Iterable[int]) -> None:
+        """Keep some of the tokens fed since the root, and remove the others.
+
+        Args:
+            indices: which to keep, in ascending order; 0 is the root.
+
+        Raises:
+            ValueError: if the indices do not ascend or exceed the last pass.
         """
         indices = list(indices)
         fed = self.length - self.root
-        ascending = all(a < b for a, b in zip(indices, indices[1:]))
-        if not ascending or any(not 0 <= i < fed for i in indices):
+        if not ascends(indices, fed):
             raise ValueError(
                 f"indices={indices}: must ascend within the last pass, which fed {fed} tokens"
             )
@@ -91,7 +105,14 @@ class Cache:
 
     @torch.inference_mode()
     def crop(self, length: int) -> None:
-        """Forget everything after the first `length` tokens."""
+        """Remove everything after the first `length` tokens.
+
+        Args:
+            length: 0 … the number of tokens stored.
+
+        Raises:
+            ValueError: if the cache stores fewer tokens.
+        """
         if not 0 <= length <= self.length:
             raise ValueError(f"length={length}: the cache holds {self.length} tokens")
         self.length = length
@@ -99,38 +120,44 @@ class Cache:
         self.storage.cut(length)
 
     def view(self, layers: int | None = None, skip: Collection[tuple[int, str]] = ()) -> "Cache":
-        """The first layers, or all but some sublayers, of the same storage, with a length of its
-        own: what a target drafts with by itself.
+        """Return a cache on the same storage that has its own length and uses fewer layers.
+
+        A target drafts with such a view when it is its own draft model.
 
         Args:
-            layers: how many; None: all.
+            layers: number of first layers to use; None: all.
             skip: sublayers that a pass leaves out, as (block from 0, "attention" or "mlp").
 
-        ValueError for a model of Hugging Face, and for layers that there are not.
+        Raises:
+            ValueError: for a Hugging Face model, or a layer that the model does not have.
         """
         self._needs_native("view")
-        there = len(self.storage.tensors.keys)
+        depth = len(self.storage.tensors.keys)
         if layers is not None:
-            whole("layers", layers, 1, there)
-        other = Cache(self.storage, self.batch, layers, sublayers(skip, there))
+            whole("layers", layers, 1, depth)
+        other = Cache(self.storage, self.batch, layers, sublayers(skip, depth))
         other.length = other.root = self.length
         other.shift = self.shift
         other.selected = self.selected
         return other
 
     @torch.inference_mode()
-    def select(self, slots: Sequence[int], room: int = 16) -> "Cache":
-        """A small copy of the entries at `slots` (ascending); what is fed to it afterwards keeps
-        its true positions.
+    def select(self, slots: Iterable[int], room: int = 16) -> "Cache":
+        """Return a small copy that holds some entries; tokens fed to it keep their true positions.
 
-        A copy, not a mask: attention reads fewer keys, and what is drafted with it cannot land in
-        this cache. room: tokens to make room for behind them (a hint). ValueError for a model of
-        Hugging Face, and for slots that are not there.
+        A copy is faster than a mask, because attention reads fewer keys, and drafted tokens cannot
+        reach this cache.
+
+        Args:
+            slots: the entries to copy, in ascending order.
+            room: number of further tokens to reserve memory for (a hint).
+
+        Raises:
+            ValueError: for a Hugging Face model, or slots that are not stored.
         """
         self._needs_native("select")
         slots = list(slots)
-        ascending = all(a < b for a, b in zip(slots, slots[1:]))
-        if not ascending or any(not 0 <= slot < self.length for slot in slots):
+        if not ascends(slots, self.length):
             raise ValueError(f"slots={slots}: must ascend within 0 … {self.length - 1}")
         other = Cache(self.storage.copy(slots, room), self.batch, self.layers, self.skip)
         other.length = other.root = len(slots)
@@ -139,15 +166,23 @@ class Cache:
         return other
 
     def keys(self, layer: int) -> Tensor:
-        """The keys [B, G, length, h] that a layer (from 0) has stored, turned to their positions: to
-        be looked at. ValueError for a model of Hugging Face.
+        """Return the keys [B, G, length, h] that a layer has stored, after rotary embedding.
+
+        Args:
+            layer: from 0.
+
+        Raises:
+            ValueError: for a Hugging Face model, or a layer that the model does not have.
         """
         self._needs_native("keys")
         whole("layer", layer, 0, len(self.storage.tensors.keys) - 1)
         return self.storage.tensors.keys[layer][:, :, : self.length]
 
     def positions(self) -> Tensor:
-        """True positions [length] of the stored entries, those of a drafted tree not counted."""
+        """Return the true positions [length] of the stored entries.
+
+        Entries of a tree that was just drafted count as consecutive.
+        """
         positions = torch.arange(self.length) + self.shift
         if self.selected is not None:
             count = min(len(self.selected), self.length)
@@ -155,16 +190,63 @@ class Cache:
         return positions
 
     def _needs_native(self, name: str) -> None:
+        """Raise ValueError for the cache of a Hugging Face model."""
         if not self.storage.by_layer:
             raise ValueError(
                 f"{name}(…) needs a native model: Hugging Face modules run all their layers, and"
-                " cutting their cache cuts all of it"
+                " their cache can only be cut as a whole"
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One forward pass: what a model's back end runs for `CausalLM.score`.
+
+    Attributes:
+        tokens: [B, n] ids.
+        cache: of the model. The back end writes to its storage and leaves its length as it is.
+        tree: the last tokens are its nodes; None: a chain.
+        hidden_layers: the hidden states to return.
+        last: return only the last row of logits.
+        cached: number of the tree's first nodes that are in the cache already.
+        states: (b, rows [B, n, d]): start after block b with these rows.
+        logits: False leaves the vocabulary projection out.
+    """
+
+    tokens: Tensor
+    cache: Cache
+    tree: TokenTree | None = None
+    hidden_layers: Sequence[Layer] = ()
+    last: bool = False
+    cached: int = 0
+    states: tuple[int, Tensor] | None = None
+    logits: bool = True
+
+    @property
+    def count(self) -> int:
+        """Return n, the number of tokens fed to each row."""
+        return self.tokens.shape[1]
+
+
+def ascends(numbers: Sequence[int], end: int) -> bool:
+    """Return whether numbers strictly ascend within 0 … end - 1.
+
+    Args:
+        numbers: of any length.
+        end: the first number that is too large.
+    """
+    return all(a < b for a, b in zip([-1, *numbers], [*numbers, end]))
+
+
 def sublayers(skip: Collection[tuple[int, str]], layers: int) -> frozenset[tuple[int, str]]:
-    """Sublayers to leave out of a model of so many layers, as (block from 0, "attention" or "mlp").
-    ValueError for one that there is not.
+    """Return the sublayers to leave out of a pass, checked.
+
+    Args:
+        skip: (block from 0, "attention" or "mlp") each.
+        layers: number of blocks that the model has.
+
+    Raises:
+        ValueError: for a block or sublayer that does not exist.
     """
     for block, sublayer in skip:
         whole("skip's block", block, 0, layers - 1)
@@ -182,12 +264,19 @@ def visible(
     cached: int = 0,
     stored: Tensor | None = None,
 ) -> Tensor:
-    """Which keys each fed token may see: bool [n, length + n].
+    """Return which keys each fed token may attend to: bool [n, length + n].
 
-    Everything stored, itself, earlier fed tokens, and in the tree's part (the last len(tree)
-    entries, the first `cached` of which are stored already) ancestors only. window: also nothing
-    `window` or more positions back. positions: [n] of the fed tokens; stored: [length] of the
-    stored ones, None: 0, 1, 2 …
+    A token attends to everything stored, to itself and to earlier fed tokens. A tree node attends
+    only to its ancestors among the nodes.
+
+    Args:
+        length: number of tokens stored.
+        count: n, the number of tokens fed.
+        tree: its nodes are the last len(tree) keys; None: a chain.
+        window: a token also ignores keys `window` or more positions back; None: no window.
+        positions: [n] of the fed tokens.
+        cached: number of the tree's first nodes that are stored already.
+        stored: [length], positions of the stored tokens; None: 0, 1, 2 …
     """
     mask = torch.ones(count, length + count, dtype=torch.bool, device=positions.device).tril(length)
     if tree is not None and len(tree):
@@ -195,7 +284,7 @@ def visible(
     if window is not None:
         keys = torch.arange(length) if stored is None else stored
         keys = torch.cat((keys.to(positions.device), positions))
-        if cached:
+        if tree is not None and cached:
             depth = tree.depth.to(positions.device)
             root = positions[-1] - 1 - depth[-1]
             keys[length - cached : length] = root + 1 + depth[:cached]
@@ -206,8 +295,17 @@ def visible(
 def tree_positions(
     length: int, count: int, tree: TokenTree | None, device, cached: int = 0, shift: int = 0
 ) -> Tensor:
-    """Position ids [n] of the fed tokens: consecutive from `length + shift`, and in the tree's
-    part, whose first `cached` nodes are stored already, the root's position plus depth plus one.
+    """Return the position ids [n] of the fed tokens.
+
+    They are consecutive; a tree node's is the root's position plus the node's depth plus one.
+
+    Args:
+        length: number of tokens stored.
+        count: n, the number of tokens fed.
+        tree: its nodes not yet stored are the last tokens fed; None: a chain.
+        device: of the result.
+        cached: number of the tree's first nodes that are stored already.
+        shift: the first fed token's position minus `length`.
     """
     positions = torch.arange(length, length + count, device=device) + shift
     if tree is not None and len(tree):
@@ -217,8 +315,13 @@ def tree_positions(
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bool mask as the number added to attention scores: 0 where visible, the dtype's most
-    negative number elsewhere.
+    """Return a mask as the number to add to attention scores.
+
+    The number is 0 where the mask is True, and the dtype's most negative number elsewhere.
+
+    Args:
+        mask: bool, of any shape.
+        dtype: of the result.
     """
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
         ~mask, torch.finfo(dtype).min

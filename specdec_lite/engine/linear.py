@@ -1,9 +1,8 @@
-"""Linear layers whose weights are laid out once for the processor that multiplies by them.
+"""Linear layers that keep a copy of their weights in the processor's preferred memory order.
 
-A product with few rows of input spends much of its time on bringing the weights into an order that
-suits the processor, anew in every pass. oneDNN can keep a copy in that order. What lives here: the
-layer that holds such a copy, and `pack` and `unpack`, which put it in and out of a model. What does
-not: the models (`transformer`). Packed and plain products agree to within rounding.
+A product with few input rows spends much of its time rearranging the weights for the processor, and
+repeats this in every pass. oneDNN can keep the rearranged ("packed") copy instead. `pack` adds such
+copies to a model and `unpack` removes them. Packed and plain products agree to within rounding.
 """
 
 import platform
@@ -13,38 +12,45 @@ import torch
 from torch import Tensor, nn
 
 ROWS = 8
-"""Rows of input that the order is chosen for; fewer and more are multiplied as well."""
+"""Input rows that the packed order is optimized for. Any other number works too."""
 SMALL = 1 << 20
-"""Bytes from which a float32 matrix is packed. A smaller one stays in the cache nearest the
-processor, where a single row, a draft's usual pass, is multiplied by it faster as it is.
+"""Size in bytes from which a float32 matrix is packed. A smaller matrix stays in the cache nearest
+the processor, and the plain product with one row, a draft's usual pass, is faster there.
 """
 LIMIT = 1 << 30
-"""Bytes of weights up to which a model is packed: the copies take as much memory again."""
+"""Weight bytes up to which a model is packed. The copies take the same memory again."""
 OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
-"""What PyTorch's own compiler calls for the same purpose. Their names are no promise of PyTorch's:
-where one is missing, nothing is packed.
+"""The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
+missing, nothing is packed.
 """
-COPY = ("packed", "source", "version")
+ATTRIBUTES = ("packed", "source", "version")
+"""The attributes that `pack` adds to a layer and `unpack` removes."""
 
 
 class PackedLinear(nn.Linear):
     """A frozen `nn.Linear` that multiplies by a packed copy of its weights in inference mode.
 
-    Elsewhere the product is the plain one: gradients reach the input, and compilers and counters of
-    operations see what they know. `pack` makes such a layer of an `nn.Linear` in place, as PyTorch's
-    lazy layers become plain ones, so `weight` and whatever refers to the layer stay what they are.
-    Once the weights are others than those packed (changed, loaded, replaced, moved), the layer is
-    the plain one again. Deep copies and pickles are plain too. Changes through `weight.data` in
-    place and `weight.numpy()`, which PyTorch does not count, go unnoticed. RuntimeError where the
-    weights are to be trained: some optimisers change them without counting it either.
+    `pack` turns an `nn.Linear` into this class in place, as PyTorch does with its lazy layers, so
+    the layer and its `weight` stay the same objects. The packed copy is used in inference mode
+    only: elsewhere the plain product runs, so gradients reach the input, and compilers and
+    operation counters see operations they know.
+
+    When the weights have changed since packing (edited, loaded, replaced or moved), the layer turns
+    back into an `nn.Linear`. PyTorch does not count in-place changes through `weight.data` or
+    `weight.numpy()`, so these two are not noticed. Deep copies and pickles are plain layers.
+
+    Attributes:
+        packed: the weights in the processor's order.
+        source: the weights that were packed. The reference keeps their memory from being reused.
+        version: PyTorch's change counter of the weights when they were packed.
     """
 
     packed: Tensor
-    source: Tensor  # holds the memory that was packed: no other weights can come to lie there
+    source: Tensor
     version: int
 
     def is_current(self) -> bool:
-        """Whether the weights are those that were packed."""
+        """Return whether the weights are still the ones that were packed."""
         weight = self.weight
         return (
             not (weight.requires_grad or weight.is_inference())
@@ -53,15 +59,26 @@ class PackedLinear(nn.Linear):
             and self.source.is_set_to(weight)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x: [..., in] → [..., out]."""
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the product with the weights, plus the bias.
+
+        Args:
+            x: [..., in_features].
+
+        Returns:
+            [..., out_features].
+
+        Raises:
+            RuntimeError: if the weights are being trained. Some optimizers change weights without
+                raising the counter that `is_current` reads.
+        """
         if torch.is_grad_enabled() and self.weight.requires_grad:
             raise RuntimeError(
                 "the weights of this layer are packed: call specdec_lite.engine.linear.unpack(model)"
-                " before the model is trained"
+                " before you train the model"
             )
         if (
-            torch.compiler.is_compiling()  # first: compilers do not know what is asked next
+            torch.compiler.is_compiling()  # checked first: compilers cannot trace the other checks
             or not torch.is_inference_mode_enabled()
             or torch.is_autocast_enabled("cpu")
             or x.dtype != self.weight.dtype
@@ -74,13 +91,14 @@ class PackedLinear(nn.Linear):
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
     def __reduce__(self) -> tuple:
-        state = {name: value for name, value in self.__dict__.items() if name not in COPY}
+        """Return what `copy` and `pickle` rebuild: a plain `nn.Linear`."""
+        state = {name: value for name, value in self.__dict__.items() if name not in ATTRIBUTES}
         return object.__new__, (nn.Linear,), state
 
 
 @cache
 def can_pack() -> bool:
-    """Whether this is an x86 processor and a PyTorch with oneDNN."""
+    """Return whether this is an x86 processor and PyTorch was built with oneDNN."""
     return (
         platform.machine() in ("x86_64", "AMD64")
         and torch.backends.mkldnn.is_available()
@@ -89,8 +107,13 @@ def can_pack() -> bool:
 
 
 def worth_packing(weight: Tensor) -> bool:
-    """Where packing is possible: bfloat16 weights if the processor has that format, and large
-    float32 ones.
+    """Return whether `pack` packs a layer with these weights.
+
+    It packs float32 matrices of at least SMALL bytes, and bfloat16 matrices if the processor
+    supports bfloat16; both on a CPU and frozen.
+
+    Args:
+        weight: [out_features, in_features].
     """
     if (
         not can_pack()
@@ -105,31 +128,53 @@ def worth_packing(weight: Tensor) -> bool:
     return weight.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
-def pack(model: nn.Module) -> None:
-    """Pack the frozen linear layers of a model that takes no more than LIMIT, where that can be
-    done and is worth it; do nothing elsewhere. Copies that still hold are kept.
+def pack(model: nn.Module) -> nn.Module:
+    """Give a model's frozen linear layers packed copies of their weights, where it pays.
+
+    The model itself is changed: its layers of class `nn.Linear` become `PackedLinear`. Models above
+    LIMIT bytes and machines without oneDNN are left unchanged. Copies that are still current are
+    reused.
+
+    Args:
+        model: any module; an `nn.Linear` too.
+
+    Returns:
+        The same model.
     """
     if sum(weight.nbytes for weight in model.parameters()) > LIMIT:
-        return
+        return model
     for layer in model.modules():
         if type(layer) is PackedLinear and not layer.is_current():
             unpack(layer)
         if type(layer) is nn.Linear and worth_packing(layer.weight):
             layer.source = layer.weight.detach()
-            layer.version = layer.weight._version
+            layer.version = layer.weight._version  # pyright: ignore[reportArgumentType]
             layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.source, ROWS)
             layer.__class__ = PackedLinear
+    return model
+
+
+def unpack(model: nn.Module) -> nn.Module:
+    """Remove the packed copies: every layer becomes the `nn.Linear` that it was.
+
+    Args:
+        model: any module.
+
+    Returns:
+        The same model.
+    """
+    for layer in model.modules():
+        if type(layer) is PackedLinear:
+            layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
+            for name in ATTRIBUTES:
+                delattr(layer, name)
+    return model
 
 
 def is_packed(model: nn.Module) -> bool:
-    """Whether any layer has a packed copy of its weights."""
+    """Return whether any layer of a model has a current packed copy of its weights.
+
+    Args:
+        model: any module.
+    """
     return any(type(layer) is PackedLinear and layer.is_current() for layer in model.modules())
-
-
-def unpack(model: nn.Module) -> None:
-    """Give the copies up: every layer is the `nn.Linear` that it was."""
-    for layer in model.modules():
-        if type(layer) is PackedLinear:
-            layer.__class__ = nn.Linear
-            for name in COPY:
-                delattr(layer, name)

@@ -1,45 +1,59 @@
-"""Language models behind one call: `CausalLM` wraps our own `Transformer` or any Hugging Face
-causal language model.
+"""Language models behind one interface: `CausalLM` wraps our `Transformer` or a Hugging Face model.
 
-State lives in the cache, never in the model, so one model can be target and drafter at once. What
-lives here: the call, and what it checks before anything runs. What does not: how either kind of
-model makes its pass (`native`, `hugging_face`).
+State is in the cache, never in the model, so one model can be target and draft at the same time.
+This module checks what a pass is given; `native` and `hugging_face` run the pass.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from specdec_lite.checks import whole
-from specdec_lite.engine.cache import Cache, Layer, Scores
-from specdec_lite.engine.hugging_face import HuggingFaceBackend
+from specdec_lite.engine.cache import Cache, Layer, Pass, Scores
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.engine.transformer import Transformer, steady_attention
+from specdec_lite.engine.transformer import Transformer
 from specdec_lite.tree import TokenTree, is_whole_dtype
 
 
 class CausalLM:
-    """A causal language model behind `score`: one of ours (`Transformer`) or any Hugging Face
-    causal LM.
+    """A causal language model that scores tokens with a cache.
 
-    Attributes: model, vocab_size, num_layers, max_positions (context length), hidden_size, device,
-    dtype, native (one of ours), longest_pass (tokens that one pass can take; infinite but for
-    passes of fixed shape).
+    Wrapping puts the model in evaluation mode and changes nothing else of it.
 
-    Raises TypeError for anything else, and ValueError for a model that cannot be decoded
-    speculatively: encoder–decoders, models with recurrent state, and those of Hugging Face that
-    fail the self-test which is run when they are wrapped.
+    Args:
+        model: one of our transformers, or a Hugging Face causal language model with its head.
+
+    Attributes:
+        model: the wrapped module.
+        backend: runs the passes.
+        native: whether the model is one of ours.
+        vocab_size: V.
+        num_layers: number of blocks.
+        hidden_size: d.
+        max_positions: context length.
+        longest_pass: the most tokens that one pass takes; infinite unless its shape is fixed.
+        device: of the weights.
+        dtype: of the weights.
+
+    Raises:
+        TypeError: if `model` is anything else.
+        ValueError: if the model cannot be decoded speculatively: encoder–decoders, models with
+            recurrent state, and Hugging Face models that fail the self-test (`self_test`).
     """
 
     longest_pass: float = math.inf
 
     def __init__(self, model: nn.Module):
-        self.model = model
+        self.model: Any = model
         if isinstance(model, Transformer):
             self.backend = NativeBackend(model)
-        elif hasattr(model, "can_generate") and model.can_generate():
+        elif hasattr(model, "can_generate") and model.can_generate():  # pyright: ignore[reportCallIssue]
+            from specdec_lite.engine.hugging_face import HuggingFaceBackend
+
             self.backend = HuggingFaceBackend(model)
         else:
             raise TypeError(
@@ -64,7 +78,12 @@ class CausalLM:
         )
 
     def new_cache(self, batch: int = 1, capacity: int = 256) -> Cache:
-        """An empty cache. capacity: tokens to make room for at once (a hint, not a limit)."""
+        """Return an empty cache.
+
+        Args:
+            batch: number of sequences, all of one length.
+            capacity: number of tokens to reserve memory for (a hint, not a limit).
+        """
         return Cache(self.backend.storage(batch, capacity), batch)
 
     @torch.inference_mode()
@@ -80,72 +99,68 @@ class CausalLM:
         states: tuple[int, Tensor] | None = None,
         logits: bool = True,
     ) -> Scores:
-        """Feed tokens after what the cache holds and extend the cache by them.
+        """Feed tokens after the cached ones, add them to the cache, and return their scores.
 
         Args:
             tokens: [B, n] ids (or [n], or a list, for B = 1).
-            cache: of this model; it is extended by the n tokens.
-            tree: the last tokens are its nodes, hanging from the token before them; None: a chain.
-            hidden_layers: the states to return besides the logits: 0 (embedding), b (after block
-                b), "final".
-            last: only the last row of logits is wanted (a prefill).
-            cached: so many of the tree's first nodes are in the cache already, and only the others
-                are fed; the tree's root may be there already too (then no token comes before it).
-            states: (b, rows [B, n, d]): begin behind block b with these rows, whose keys up to
-                block b are stored already; b = 0 stands in for the embedding. Native models only.
-            logits: False leaves the vocabulary projection out, where only hidden states are wanted:
-                the logits then have no rows. (Models of Hugging Face make them all the same.)
+            cache: made by this model.
+            tree: the last tokens are its nodes, and their root is the token before them; None: the
+                tokens are a chain.
+            hidden_layers: the hidden states to return besides the logits: 0 (embedding), b (after
+                block b), "final".
+            last: return only the last row of logits, as a prefill needs.
+            cached: number of the tree's first nodes that are in the cache already; the other nodes
+                are fed. The root may be in the cache too: then no token precedes the nodes.
+            states: (b, rows [B, n, d]): start after block b with these rows; the cache has the keys
+                of the first b blocks already. With b = 0 the rows replace the embedding. Native
+                models only.
+            logits: False leaves the vocabulary projection out, and the logits have no rows. Hugging
+                Face models always compute them.
 
-        ValueError for what does not fit, ids that the model does not know among it (on a CPU; a GPU
-        stops with its own error).
+        Returns:
+            The logits [B, n, V] (or [B, 1, V] with `last`) and the hidden states [B, n, d].
+
+        Raises:
+            ValueError: if the arguments do not fit the cache, the tree or the model, or an id is
+                outside the vocabulary (on a GPU, such an id raises the device's own error).
+            TypeError: if the tokens are not whole numbers.
         """
         tokens = self._rows(tokens, cache.batch)
-        root = self._place(tokens.shape[1], cache, tree, cached)
+        count = tokens.shape[1]
+        root = self.root_slot(count, cache, tree, cached)
         self.check_layers(hidden_layers, cache.layers)
         if states is not None:
             self._check_states(states, tokens, hidden_layers)
-        options = {}
-        if cached:
-            options["cached"] = cached
-        if states is not None:
-            options["states"] = states
-        if not logits and self.native:
-            options["logits"] = False
-        plain = tree is None or tree.is_chain and not cached and root >= cache.length
+        if tree is not None and tree.is_chain and not cached and root >= cache.length:
+            tree = None  # an ordinary causal mask
         try:
             with steady_attention(self.device):
                 scores = self.backend.score(
-                    tokens, cache, None if plain else tree, hidden_layers, last, **options
+                    Pass(tokens, cache, tree, hidden_layers, last, cached, states, logits)
                 )
         except IndexError:
-            # Asked only now: to look at the ids before every pass would make a GPU wait.
-            known = len(self.backend.embedding.weight)
-            least, most = (int(x) for x in tokens.aminmax())
-            if least >= 0 and most < known:
-                raise
-            message = f"tokens holds ids from {least} to {most}: must be 0 … {known - 1}"
-            raise ValueError(message) from None
+            self._check_ids(tokens)  # only now: a check before every pass would make a GPU wait
+            raise
         cache.root = root
-        cache.length += tokens.shape[1]
+        cache.length += count
         return scores
 
-    def _rows(self, tokens: Tensor | Sequence[int], batch: int) -> Tensor:
-        tokens = torch.as_tensor(tokens, device=self.device)
-        tokens = tokens[None] if tokens.dim() == 1 else tokens
-        if tokens.dim() != 2 or tokens.shape[0] != batch or tokens.shape[1] == 0:
-            raise ValueError(
-                f"tokens has shape {tuple(tokens.shape)}: must be [{batch}, n] with n ≥ 1"
-            )
-        if not is_whole_dtype(tokens.dtype):
-            raise TypeError(f"tokens has dtype {tokens.dtype}: must be whole numbers")
-        return tokens.long()
+    def root_slot(self, count: int, cache: Cache, tree: TokenTree | None, cached: int = 0) -> int:
+        """Return the slot of a tree's root or, without a tree, of the first token fed.
 
-    def _place(self, count: int, cache: Cache, tree: TokenTree | None, cached: int) -> int:
-        """The slot of the root: of the token before the tree, or of the first one fed."""
+        Args:
+            count: number of tokens to feed.
+            cache: the one that they are fed to.
+            tree: as in `score`.
+            cached: as in `score`.
+
+        Raises:
+            ValueError: if the tokens do not fit the tree, or exceed the context length.
+        """
         reach = count
         root = cache.length
         if tree is None and cached:
-            raise ValueError(f"cached={cached} without a tree: say which nodes are in the cache")
+            raise ValueError(f"cached={cached} without a tree: give the tree whose nodes they are")
         if tree is not None and len(tree):
             whole("cached", cached, 0, len(tree) - 1)
             before = count - (len(tree) - cached)
@@ -165,7 +180,15 @@ class CausalLM:
         return root
 
     def check_layers(self, hidden_layers: Sequence[Layer], layers: int | None = None) -> None:
-        """ValueError for the name of a hidden state that a pass (of `layers` layers) has not."""
+        """Raise an error if a pass cannot return one of these hidden states.
+
+        Args:
+            hidden_layers: names of hidden states.
+            layers: number of blocks that the pass runs; None: all.
+
+        Raises:
+            ValueError: for an unknown name.
+        """
         depth = self.num_layers if layers is None else layers
         unknown = [
             layer for layer in hidden_layers if layer != "final" and layer not in range(depth + 1)
@@ -176,7 +199,44 @@ class CausalLM:
                 f" {depth} (after that block), 'final'"
             )
 
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the input embeddings [..., d].
+
+        Args:
+            ids: [...].
+        """
+        return self.backend.embedding(ids.to(self.device))
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Return the logits [..., V] of hidden states; gradients flow through it in training.
+
+        Args:
+            hidden: [..., d], the states "final".
+        """
+        return self.backend.logits(hidden.clone() if hidden.is_inference() else hidden)
+
+    def _rows(self, tokens: Tensor | Sequence[int], batch: int) -> Tensor:
+        """Return tokens as ids [B, n] on the model's device."""
+        rows = upload(tokens, self.device)
+        rows = rows[None] if rows.dim() == 1 else rows
+        if rows.dim() != 2 or rows.shape[0] != batch or rows.shape[1] == 0:
+            raise ValueError(
+                f"tokens has shape {tuple(rows.shape)}: must be [{batch}, n] with n ≥ 1"
+            )
+        if not is_whole_dtype(rows.dtype):
+            raise TypeError(f"tokens has dtype {rows.dtype}: must be whole numbers")
+        return rows.long()
+
+    def _check_ids(self, tokens: Tensor) -> None:
+        """Raise ValueError if an id is outside the embedding."""
+        known = len(self.backend.embedding.weight)
+        least, most = (int(x) for x in tokens.aminmax())
+        if least < 0 or most >= known:
+            message = f"tokens holds ids from {least} to {most}: must be 0 … {known - 1}"
+            raise ValueError(message) from None
+
     def _check_states(self, states: tuple, tokens: Tensor, hidden_layers: Sequence[Layer]) -> None:
+        """Raise ValueError if `states` does not fit the tokens or the requested hidden states."""
         block, rows = states
         whole("states' block", block, 0, self.num_layers)
         if rows.shape != (*tokens.shape, self.hidden_size):
@@ -184,19 +244,51 @@ class CausalLM:
                 f"states has rows {tuple(rows.shape)}: must be"
                 f" {(*tokens.shape, self.hidden_size)}, one for every token fed"
             )
-        early = [layer for layer in hidden_layers if layer != "final" and layer < block]
+        early = [layer for layer in hidden_layers if isinstance(layer, int) and layer < block]
         if early:
             raise ValueError(
-                f"hidden_layers={list(hidden_layers)}: a pass that begins behind block {block} does"
+                f"hidden_layers={list(hidden_layers)}: a pass that starts after block {block} does"
                 f" not compute {early}"
             )
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """Input embeddings: ids [...] → [..., d]."""
-        return self.backend.embedding(ids.to(self.device))
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Hidden states "final" [..., d] → logits [..., V]; gradients flow through it when a
-        drafter is trained.
-        """
-        return self.backend.logits(hidden.clone() if hidden.is_inference() else hidden)
+def upload(numbers: Tensor | Sequence, device: torch.device, dtype=None) -> Tensor:
+    """Return numbers as a tensor on a device; the host does not wait for the copy.
+
+    Args:
+        numbers: a tensor, or a list of any depth.
+        device: of the result.
+        dtype: of the result; None: PyTorch's choice.
+    """
+    if isinstance(numbers, Tensor) or device.type != "cuda":
+        return torch.as_tensor(numbers, dtype=dtype, device=device)
+    tensor = torch.tensor(numbers, dtype=dtype)
+    if not tensor.numel():
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def steady_attention(device: torch.device) -> AbstractContextManager:
+    """Return a context in which attention on a GPU does not use cuDNN.
+
+    cuDNN builds a plan for every exact shape, and a growing cache has a new shape for every token.
+    Nothing changes on other devices, or if cuDNN is the only fused kernel that is enabled (see
+    `torch.nn.attention.sdpa_kernel`).
+
+    Args:
+        device: on which attention runs.
+    """
+    cuda = torch.backends.cuda
+    if device.type != "cuda" or not cuda.cudnn_sdp_enabled():
+        return nullcontext()
+    others = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled()
+    return _without_cudnn() if others else nullcontext()
+
+
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)

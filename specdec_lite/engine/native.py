@@ -1,24 +1,68 @@
-"""Passes of our own transformer.
-
-What lives here: preallocated keys and values, and causal masks made once. What does not: the layers
-(`transformer`), and passes of fixed shape (`graphs`).
-"""
+"""Passes of our own transformer: preallocated keys and values, and causal masks made once."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from specdec_lite.engine.cache import Cache, Layer, Scores, additive, tree_positions, visible
-from specdec_lite.engine.linear import pack
-from specdec_lite.engine.transformer import Storage, Transformer
-from specdec_lite.tree import TokenTree
+from specdec_lite.engine.cache import Pass, Scores, additive, tree_positions, visible
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+
+TRIANGLE = 4096
+"""Side of the largest stored causal mask: 64 MiB in float32."""
+
+
+class Storage:
+    """Preallocated keys and values of every layer.
+
+    Args:
+        config: of the model.
+        batch: B.
+        capacity: number of tokens per sequence.
+        device: of the tensors.
+        dtype: of the tensors.
+
+    Attributes:
+        keys: [layers, B, G, capacity, h].
+        values: of the same shape.
+        layers: (keys, values) [B, G, capacity, h] of each layer.
+    """
+
+    def __init__(self, config: TransformerConfig, batch: int, capacity: int, device, dtype):
+        shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.head_size)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.layers = list(zip(self.keys, self.values))
+
+    @property
+    def capacity(self) -> int:
+        """Return the number of tokens per sequence."""
+        return self.keys.shape[3]
+
+    def part(self, rows: slice = slice(None), slots: slice = slice(None)) -> "Storage":
+        """Return some sequences or slots of the same memory.
+
+        Args:
+            rows: which sequences.
+            slots: which slots of each.
+        """
+        other = object.__new__(Storage)
+        other.keys = self.keys[:, rows, :, slots]
+        other.values = self.values[:, rows, :, slots]
+        other.layers = list(zip(other.keys, other.values))
+        return other
 
 
 class NativeStorage:
-    """Preallocated storage of a native model; it grows by doubling, never by a token."""
+    """Preallocated keys and values of a native model; the capacity grows by doubling.
 
-    by_layer = True  # its first layers can be read and written alone
+    Args:
+        model: the transformer.
+        batch: number of sequences.
+        capacity: number of tokens to reserve memory for.
+    """
+
+    by_layer = True  # its first layers can be read and written without the others
 
     def __init__(self, model: Transformer, batch: int, capacity: int):
         self.model = model
@@ -26,10 +70,20 @@ class NativeStorage:
         self.tensors = self.make(capacity)
 
     def make(self, capacity: int) -> Storage:
+        """Return zeros for this many tokens.
+
+        Args:
+            capacity: tokens per sequence.
+        """
         weight = self.model.embedding.weight
         return Storage(self.model.config, self.batch, capacity, weight.device, weight.dtype)
 
     def reserve(self, capacity: int) -> None:
+        """Make room for a number of tokens, keeping what is stored.
+
+        Args:
+            capacity: tokens per sequence.
+        """
         if capacity > self.tensors.capacity:
             old = self.tensors
             self.tensors = self.make(max(capacity, 2 * self.tensors.capacity))
@@ -37,14 +91,24 @@ class NativeStorage:
             self.tensors.values[..., : old.capacity, :] = old.values
 
     def move(self, start: int, rows: Tensor) -> None:
-        """Bring the entries at start + rows to start, start + 1, …"""
+        """Copy the entries at start + rows to start, start + 1, …
+
+        Args:
+            start: a slot.
+            rows: [n], ascending.
+        """
         for tensor in (self.tensors.keys, self.tensors.values):
             tensor[..., start : start + len(rows), :] = tensor[
                 ..., start + rows.to(tensor.device), :
             ]
 
     def copy(self, slots: Sequence[int], room: int) -> "NativeStorage":
-        """These entries alone, with room for more behind them."""
+        """Return a storage of some entries alone.
+
+        Args:
+            slots: the entries to copy.
+            room: number of further tokens to reserve memory for.
+        """
         other = NativeStorage(self.model, self.batch, max(1, len(slots) + room))
         rows = torch.tensor(slots, dtype=torch.long, device=self.tensors.keys.device)
         other.tensors.keys[..., : len(slots), :] = self.tensors.keys[..., rows, :]
@@ -52,15 +116,20 @@ class NativeStorage:
         return other
 
     def cut(self, length: int) -> None:
-        """Nothing to do: what lies beyond the length is overwritten."""
+        """Do nothing: entries beyond the cache's length are never read, and later overwritten.
 
-
-TRIANGLE = 4096  # side of the largest stored triangle: 64 MiB in float32
+        Args:
+            length: number of tokens that stay.
+        """
 
 
 class NativeBackend:
-    """Our own transformer. Causal masks are slices of one stored triangle, since at batch 1
-    building one costs a layer.
+    """Runs the passes of our own transformer.
+
+    Causal masks are slices of one stored mask: at batch 1, building one costs as much as a layer.
+
+    Args:
+        model: the transformer.
     """
 
     def __init__(self, model: Transformer):
@@ -71,69 +140,80 @@ class NativeBackend:
         self.hidden_size = config.hidden_size
         self.embedding, self.head = model.embedding, model.head
         self.triangle = torch.zeros(0, 0)
-        pack(model)
 
     def storage(self, batch: int, capacity: int) -> NativeStorage:
+        """Return an empty storage.
+
+        Args:
+            batch: number of sequences.
+            capacity: number of tokens to reserve memory for.
+        """
         return NativeStorage(self.model, batch, capacity)
 
     def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits [..., V] of final hidden states.
+
+        Args:
+            hidden: [..., d].
+        """
         return self.head(hidden)
 
-    def _causal(self, length: int, count: int, weight: Tensor) -> Tensor:
+    def causal(self, length: int, count: int, weight: Tensor) -> Tensor:
+        """Return the additive causal mask [count, length + count].
+
+        Args:
+            length: number of tokens stored.
+            count: number of tokens fed.
+            weight: a tensor of the mask's device and dtype.
+        """
         total = length + count
         if total > TRIANGLE:
             positions = torch.arange(length, total, device=weight.device)
             return additive(visible(length, count, None, None, positions), weight.dtype)
+        triangle = self.triangle  # read once: another thread may replace it
         if (
-            len(self.triangle) < total
-            or self.triangle.device != weight.device
-            or self.triangle.dtype != weight.dtype
+            len(triangle) < total
+            or triangle.device != weight.device
+            or triangle.dtype != weight.dtype
         ):
-            size = min(TRIANGLE, max(total, 2 * len(self.triangle), 512))
-            self.triangle = additive(
-                torch.ones(size, size, dtype=torch.bool, device=weight.device).tril(), weight.dtype
-            )
-        return self.triangle[length:total, :total]
+            size = min(TRIANGLE, max(total, 2 * len(triangle), 512))
+            triangle = torch.ones(size, size, dtype=torch.bool, device=weight.device).tril()
+            triangle = self.triangle = additive(triangle, weight.dtype)
+        return triangle[length:total, :total]
 
-    def score(
-        self,
-        tokens: Tensor,
-        cache: Cache,
-        tree: TokenTree | None,
-        hidden_layers: Sequence[Layer],
-        last: bool,
-        cached: int = 0,
-        states: tuple[int, Tensor] | None = None,
-        logits: bool = True,
-    ) -> Scores:
-        count = tokens.shape[1]
-        length = cache.length
-        shift = cache.shift
+    def score(self, inputs: Pass) -> Scores:
+        """Run a pass, and store the keys and values of its tokens.
+
+        Args:
+            inputs: the tokens, the cache and the options.
+        """
+        cache, tree, count = inputs.cache, inputs.tree, inputs.count
+        length, shift = cache.length, cache.shift
         weight = self.embedding.weight
         window = self.model.config.window
         cache.storage.reserve(length + count)
         positions = bias = None
         masked = window is not None and length + shift + count > window
         if tree is not None or masked or shift:
-            positions = tree_positions(length, count, tree, weight.device, cached, shift)
-        if tree is not None or masked:
+            positions = tree_positions(length, count, tree, weight.device, inputs.cached, shift)
+        if positions is not None and (tree is not None or masked):
             stored = cache.positions() if masked else None
-            mask = visible(length, count, tree, window, positions, cached, stored)
+            mask = visible(length, count, tree, window, positions, inputs.cached, stored)
             bias = additive(mask, weight.dtype)
         elif count > 1 and length:
-            bias = self._causal(length, count, weight)
-        hidden = dict.fromkeys(hidden_layers)
-        made = self.model(
-            tokens,
+            bias = self.causal(length, count, weight)
+        hidden: dict = dict.fromkeys(inputs.hidden_layers)
+        logits = self.model(
+            inputs.tokens,
             cache.storage.tensors,
             length,
             positions,
             bias,
             cache.layers,
             hidden,
-            last,
-            states=states,
+            inputs.last,
+            states=inputs.states,
             skip=cache.skip,
-            head=logits,
+            head=inputs.logits,
         )
-        return Scores(made, hidden)
+        return Scores(logits, hidden)

@@ -1,7 +1,6 @@
-"""One pass over rows of different lengths: each row has a cache of its own, all of them one storage.
+"""One pass over sequences of different lengths: each has its own cache, in one shared storage.
 
-What lives here: a batch's storage, a row's part of it, and the pass that they share. What does not:
-the loop over rounds (`serving.batch`). Native models only.
+`batch` runs the rounds of such a batch. Native models only.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,32 +9,47 @@ import torch
 from torch import Tensor
 
 from specdec_lite.engine.cache import Cache, Layer, Scores, additive, tree_positions, visible
-from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
 from specdec_lite.tree import TokenTree
 
 
 class BatchStorage(NativeStorage):
-    """Keys and values of B sequences; `rows` are the parts, each a storage of its own."""
+    """Keys and values of B sequences.
+
+    Args:
+        target: a native model.
+        batch: B.
+        capacity: number of tokens to reserve memory for, per sequence.
+
+    Attributes:
+        rows: a storage for each sequence, which shares this one's memory.
+    """
 
     def __init__(self, target: CausalLM, batch: int, capacity: int):
         super().__init__(target.model, batch, capacity)
-        self.rows = [RowStorage(self, index) for index in range(batch)]
+        self.rows = [RowStorage(self) for _ in range(batch)]
         self.share()
 
     def share(self) -> None:
+        """Give every sequence its part of the tensors."""
         for index, row in enumerate(self.rows):
-            row.tensors = self.tensors.row(index)
+            row.tensors = self.tensors.part(rows=slice(index, index + 1))
 
     def reserve(self, capacity: int) -> None:
         if capacity > self.tensors.capacity:
             super().reserve(capacity)
             self.share()
 
-    def keep_rows(self, places: Collection[int]) -> None:
-        """Forget all sequences but those at `places`: the next passes are narrower."""
-        rows = torch.tensor(sorted(places), device=self.tensors.keys.device)
-        self.rows = [self.rows[place] for place in sorted(places)]
+    def keep_rows(self, indices: Collection[int]) -> None:
+        """Remove all other sequences, so that the next passes are narrower.
+
+        Args:
+            indices: the sequences to keep, from 0.
+        """
+        indices = sorted(indices)
+        rows = torch.tensor(indices, device=self.tensors.keys.device)
+        self.rows = [self.rows[index] for index in indices]
         self.batch = len(self.rows)
         old = self.tensors
         self.tensors = self.make(old.capacity)
@@ -45,9 +59,13 @@ class BatchStorage(NativeStorage):
 
 
 class RowStorage(NativeStorage):
-    """One sequence's part of a batch's storage; it grows with the whole."""
+    """One sequence's part of a batch's storage; it grows with the whole.
 
-    def __init__(self, whole: BatchStorage, index: int):
+    Args:
+        whole: the batch's storage.
+    """
+
+    def __init__(self, whole: BatchStorage):
         self.model = whole.model
         self.batch = 1
         self.whole = whole
@@ -57,7 +75,13 @@ class RowStorage(NativeStorage):
 
 
 def row_caches(target: CausalLM, batch: int, capacity: int) -> tuple[BatchStorage, list[Cache]]:
-    """A batch's storage and a cache for each row."""
+    """Return a batch's storage and one cache per sequence.
+
+    Args:
+        target: a native model.
+        batch: number of sequences.
+        capacity: number of tokens to reserve memory for, per sequence.
+    """
     storage = BatchStorage(target, batch, capacity)
     return storage, [Cache(row) for row in storage.rows]
 
@@ -71,49 +95,69 @@ def score_rows(
     trees: Sequence[TokenTree],
     hidden_layers: Sequence[Layer] = (),
 ) -> list[Scores]:
-    """What `target.score(rows[b], caches[b], trees[b], …)` gives for every row, in one pass.
+    """Return what `target.score(rows[b], caches[b], trees[b], …)` gives for each row, by one pass.
+
+    Shorter rows are padded at their end. The padding's keys are written beyond the row's length,
+    where no token attends to them and the next pass overwrites them.
 
     Args:
         target: a native model.
         storage: of the caches, in their order.
-        rows: ids [n_b] to feed; the shorter ones are padded behind their end. Padding is written
-            beyond a row's length, where the next pass overwrites it, and no token sees it.
-        caches: each cut back and kept alone.
-        trees: of each row; an empty one where a row feeds its root alone.
+        rows: ids [n_b] to feed.
+        caches: one per row, each cut back on its own.
+        trees: one per row; an empty one if a row feeds only its root.
         hidden_layers: as in `CausalLM.score`.
+
+    Raises:
+        ValueError: as `CausalLM.score`.
     """
     widest = max(map(len, rows))
     lengths = [cache.length for cache in caches]
     roots = [
-        target._place(len(row), cache, tree, 0)
+        target.root_slot(len(row), cache, tree)
         for row, cache, tree in zip(rows, caches, trees, strict=True)
     ]
     end = max(lengths) + widest
     storage.reserve(end)
-    device = target.device
-    tokens = torch.zeros(len(rows), widest, dtype=torch.long, device=device)
-    positions = torch.zeros_like(tokens)
-    slots = torch.tensor(lengths, device=device)[:, None] + torch.arange(widest, device=device)
-    mask = torch.zeros(len(rows), 1, widest, end, dtype=torch.bool, device=device)
-    mask[..., 0] = True  # what pads a row sees something, or its attention would be NaN
-    for place, (row, length, tree) in enumerate(zip(rows, lengths, trees)):
-        count = len(row)
-        at = tree_positions(length, count, tree, device)
-        tokens[place, :count] = row
-        positions[place, :count] = at
-        mask[place, 0, :count, : length + count] = visible(
-            length, count, tree, target.model.config.window, at
-        )
-    hidden = dict.fromkeys(hidden_layers)
+    tokens, slots, positions, mask = _padded(target, rows, lengths, trees)
+    hidden: dict = dict.fromkeys(hidden_layers)
     bias = additive(mask, target.dtype)
-    logits = target.model(tokens, storage.tensors, slots, positions, bias, None, hidden)
+    with steady_attention(target.device):
+        logits = target.model(
+            tokens, storage.tensors.part(slots=slice(0, end)), slots, positions, bias, None, hidden
+        )
     for cache, row, root in zip(caches, rows, roots):
         cache.root = root
         cache.length += len(row)
     return [
         Scores(
-            logits[place : place + 1, : len(row)],
-            {layer: states[place : place + 1, : len(row)] for layer, states in hidden.items()},
+            logits[index : index + 1, : len(row)],
+            {layer: states[index : index + 1, : len(row)] for layer, states in hidden.items()},
         )
-        for place, row in enumerate(rows)
+        for index, row in enumerate(rows)
     ]
+
+
+def _padded(
+    target: CausalLM, rows: Sequence[Tensor], lengths: list[int], trees: Sequence[TokenTree]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (tokens, slots, positions, each [B, n], mask [B, 1, n, m]) of padded rows.
+
+    n is the longest row, m the most keys that a row attends to.
+    """
+    device = target.device
+    widest = max(map(len, rows))
+    tokens = torch.zeros(len(rows), widest, dtype=torch.long, device=device)
+    positions = torch.zeros_like(tokens)
+    slots = torch.tensor(lengths, device=device)[:, None] + torch.arange(widest, device=device)
+    shape = (len(rows), 1, widest, max(lengths) + widest)
+    mask = torch.zeros(shape, dtype=torch.bool, device=device)
+    mask[..., 0] = True  # padding attends to something: else its attention would be NaN
+    window = target.model.config.window
+    for index, (row, length, tree) in enumerate(zip(rows, lengths, trees)):
+        count = len(row)
+        ids = tree_positions(length, count, tree, device)
+        tokens[index, :count] = row
+        positions[index, :count] = ids
+        mask[index, 0, :count, : length + count] = visible(length, count, tree, window, ids)
+    return tokens, slots, positions, mask

@@ -1,16 +1,17 @@
-"""A Llama-family decoder that is quick at batch 1 and short enough to read in one sitting.
+"""A Llama-family decoder that is fast at batch 1 and short enough to read in one sitting.
 
-What lives here: the architecture (RMSNorm, rotary positions, grouped queries, SwiGLU; optional
-q/k/v bias, q/k norm, sliding window, tied embeddings), its preallocated key/value storage, and the
-translation to and from Hugging Face weights. What does not: sampling, caches that are cut back
-(`passes.Cache`), decoding. Shapes: B batch, n tokens fed, m tokens already stored, d hidden size, H
-query heads, G key/value heads, h head size.
+The architecture has RMSNorm, rotary positions, grouped queries and SwiGLU, with optional q/k/v
+bias, q/k norm, sliding window and tied embeddings. `native` runs its passes over a cache, `hf_state`
+translates its weights to and from Hugging Face's.
+
+Shapes: B batch, n tokens fed, m tokens already stored, d hidden size, H query heads, G key/value
+heads, h head size.
 """
 
-from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,25 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
-    """The shape of a Llama-family model. `window=None` means full attention."""
+    """The sizes and options of a Llama-family model.
+
+    Attributes:
+        vocab_size: V.
+        hidden_size: d.
+        intermediate_size: width of the MLP.
+        num_layers: number of blocks.
+        num_heads: H.
+        num_kv_heads: G, a divisor of H.
+        head_size: h.
+        rope_theta: base of the rotary frequencies.
+        norm_eps: added to the mean square in RMSNorm.
+        max_positions: context length.
+        qkv_bias: whether queries, keys and values have a bias.
+        qk_norm: whether queries and keys are normalized.
+        tied: whether the head's weights are the embedding's.
+        window: a token attends to itself and window - 1 positions before; None: to all.
+        rope_scaling: Hugging Face's `rope_parameters` of an extended context (see `rope`).
+    """
 
     vocab_size: int
     hidden_size: int
@@ -35,33 +54,18 @@ class TransformerConfig:
     qk_norm: bool = False
     tied: bool = True
     window: int | None = None
-
-
-class Storage:
-    """Preallocated keys and values of every layer: two tensors [layers, B, G, capacity, h]."""
-
-    def __init__(self, config: TransformerConfig, batch: int, capacity: int, device, dtype):
-        shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.head_size)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
-        self.layers = list(zip(self.keys, self.values))
-
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[3]
-
-    def row(self, index: int) -> "Storage":
-        """One sequence's part of the same memory: [layers, 1, G, capacity, h]."""
-        other = object.__new__(Storage)
-        other.keys = self.keys[:, index : index + 1]
-        other.values = self.values[:, index : index + 1]
-        other.layers = list(zip(other.keys, other.values))
-        return other
+    rope_scaling: dict | None = field(default=None, hash=False)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary position embedding in the Llama layout (halves, not interleaved pairs). x: [B, heads,
-    n, h]; cos, sin: [n, h] (see `Transformer.rotary`).
+    """Return queries or keys after rotary position embedding.
+
+    The layout is Llama's: the first half of the features is paired with the second half.
+
+    Args:
+        x: [B, heads, n, h].
+        cos: [n, h], from `Transformer.rotary`.
+        sin: [n, h], from `Transformer.rotary`.
     """
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
@@ -69,19 +73,22 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def store(
     past: tuple[Tensor, Tensor], k: Tensor, v: Tensor, start: int | Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Write k, v [B, G, n, h] into a layer's storage, and return the keys and values that attention
-    reads.
+    """Write new keys and values to a layer's storage, and return those that attention reads.
 
-    start: the first slot, and what is stored up to the last one is returned; or the slots
-    themselves [n], a tensor on the device, and the whole capacity is returned: shapes that never
-    change, which a captured graph needs (`graphs`); or slots of each row [B, n], and what is stored
-    up to the last of them is returned.
+    Args:
+        past: the layer's (keys, values) [B, G, capacity, h].
+        k: [B, G, n, h].
+        v: [B, G, n, h].
+        start: the first slot, a number; or all slots [n] or [B, n], a tensor on the device.
+
+    Returns:
+        (keys, values) up to the last slot written if `start` is a number. If it is a tensor, the
+        whole capacity: a captured graph needs shapes that never change, and no value is read back.
     """
     keys, values = past
     if isinstance(start, Tensor) and start.dim() == 2:
-        end = int(start.max()) + 1
         slots = start[:, None, :, None].expand_as(k)
-        return keys.scatter_(2, slots, k)[:, :, :end], values.scatter_(2, slots, v)[:, :, :end]
+        return keys.scatter_(2, slots, k), values.scatter_(2, slots, v)
     if isinstance(start, Tensor):
         return keys.index_copy_(2, start, k), values.index_copy_(2, start, v)
     end = start + k.shape[2]
@@ -90,13 +97,19 @@ def store(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
-    """Attention of q [B, H, n, h] over k, v [B, G, m+n, h], with an additive mask [n, m+n] (or
-    [H/G·n, m+n], repeated for the heads of a group once for all layers; or either with [B, 1] before
-    it), the causal one, or none.
+    """Return the attention output [B, H, n, h].
 
-    Where G < H, the query heads that share a key head become rows of one head: then every fused
-    kernel takes the mask, where for grouped queries with a mask some leave it to one that reads the
-    keys several times.
+    If G < H and there is a mask, the query heads that share a key head become rows of one head.
+    Then every fused kernel takes the mask. For grouped queries with a mask, PyTorch may choose a
+    kernel that reads the keys several times.
+
+    Args:
+        q: [B, H, n, h].
+        k: [B, G, m+n, h].
+        v: [B, G, m+n, h].
+        bias: additive mask [n, m+n], or [H/G·n, m+n] if already `repeated`, either with [B, 1]
+            before; None: no mask.
+        causal: use the causal mask, in place of `bias`.
     """
     batch, heads, n, size = q.shape
     groups = k.shape[1]
@@ -111,55 +124,52 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
 
 
 def repeated(bias: Tensor, times: int) -> Tensor:
-    """An additive mask [..., n, m] once for every head of a group: [..., times·n, m]."""
+    """Return a mask repeated for the query heads that share a key head: [..., times·n, m].
+
+    Args:
+        bias: [..., n, m].
+        times: H / G.
+    """
     return bias if times == 1 else bias.repeat(*(1,) * (bias.dim() - 2), times, 1)
 
 
-def steady_attention(device: torch.device) -> AbstractContextManager:
-    """On a GPU, attention without cuDNN: it builds a plan for every exact shape, and a growing
-    cache is a new shape every token. Elsewhere, and where no other fused kernel is switched on (see
-    `torch.nn.attention.sdpa_kernel`), nothing is changed.
-    """
-    cuda = torch.backends.cuda
-    if device.type != "cuda" or not cuda.cudnn_sdp_enabled():
-        return nullcontext()
-    others = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled()
-    return _without_cudnn() if others else nullcontext()
-
-
-@contextmanager
-def _without_cudnn() -> Iterator[None]:
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(True)
-
-
 FEW = 4096
-"""Numbers up to which a CPU spends more on calling kernels than in them."""
+"""Number of elements up to which a CPU spends more time on calling kernels than in them."""
 
 
 class Norm(nn.Module):
-    """Root-mean-square normalisation."""
+    """Root-mean-square normalization.
+
+    Args:
+        size: number of features.
+        eps: added to the mean square.
+    """
 
     def __init__(self, size: int, eps: float):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: [..., size] → [..., size]; the mean is taken in float32 at least."""
+        """Return x [..., size] normalized; the mean is taken in float32 or finer.
+
+        Args:
+            x: [..., size].
+        """
         if torch.is_grad_enabled() or x.device.type != "cpu" or x.numel() > FEW:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        # On a CPU rms_norm is nine kernels and layer_norm one. (x, −x) has the mean 0, and its
-        # variance is the mean square of x.
+        # On a CPU, rms_norm takes nine kernels and layer_norm takes one. (x, −x) has mean 0, and
+        # its variance is the mean square of x.
         both = torch.cat((x, -x), dim=-1)
         scaled = F.layer_norm(both, both.shape[-1:], eps=self.eps)
         return scaled[..., : x.shape[-1]] * self.weight
 
 
 class Block(nn.Module):
-    """One decoder layer: attention, then a gated MLP, each added to the residual stream."""
+    """One decoder layer: attention, then a gated MLP, each added to the residual stream.
+
+    Args:
+        config: of the model.
+    """
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
@@ -185,14 +195,21 @@ class Block(nn.Module):
         past=None,
         start: int | Tensor = 0,
     ) -> Tensor:
-        """x: [B, n, d]; cos, sin: [n, h]; bias: additive [n, m+n], or None: one token sees every
-        key, and several, of which none is stored yet, see the plain causal mask. past: this layer's
-        (keys, values) [B, G, capacity, h], written at `start` (see `store`).
+        """Return the attention sublayer's output [B, n, d], without the residual.
+
+        Args:
+            x: [B, n, d].
+            cos: [n, h].
+            sin: [n, h].
+            bias: additive mask [n, m+n]. None: one token attends to every key; several tokens,
+                with nothing stored before them, use the causal mask.
+            past: this layer's (keys, values) [B, G, capacity, h]; None: nothing is stored.
+            start: where to write in `past` (see `store`).
         """
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
         heads = (self.heads, self.kv_heads)
-        if self.q_norm is None:
+        if self.q_norm is None or self.k_norm is None:
             qk, v = qkv.split_with_sizes((sum(heads), self.kv_heads), dim=1)
             q, k = rotate(qk, cos, sin).split_with_sizes(heads, dim=1)
         else:
@@ -200,25 +217,35 @@ class Block(nn.Module):
             q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
         if past is not None:
             k, v = store(past, k, v, start)
-        seen = attend(q, k, v, bias, causal=bias is None and n > 1)
-        return self.out(seen.transpose(1, 2).reshape(batch, n, -1))
+        mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
+        return self.out(mixed.transpose(1, 2).reshape(batch, n, -1))
 
     def queries(self, x: Tensor) -> Tensor:
-        """x: [..., d] → the query heads [..., H, h] that its attention asks with, not yet turned to
-        their position.
+        """Return the query heads [..., H, h] of the attention, before rotary embedding.
+
+        Args:
+            x: [..., d], the block's input.
         """
         q = self.qkv(self.norm1(x)).unflatten(-1, (-1, self.head_size))[..., : self.heads, :]
         return q if self.q_norm is None else self.q_norm(q)
 
     def mlp(self, x: Tensor) -> Tensor:
-        """x: [B, n, d] → [B, n, d]."""
+        """Return the MLP sublayer's output [B, n, d], without the residual.
+
+        Args:
+            x: [B, n, d].
+        """
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
         return self.down(F.silu(gate) * up)
 
 
 class Transformer(nn.Module):
-    """Embedding, blocks, final norm, head. Source: Touvron et al. 2023; Hugging Face
-    `LlamaForCausalLM` to within rounding.
+    """Embedding, blocks, final norm and head.
+
+    It equals Hugging Face's `LlamaForCausalLM` to rounding. Source: Touvron et al. 2023.
+
+    Args:
+        config: its sizes and options.
     """
 
     def __init__(self, config: TransformerConfig):
@@ -233,26 +260,35 @@ class Transformer(nn.Module):
         self._tables: dict = {}
 
     def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [max_positions, h], the first half of sin negative: what `rotate` multiplies
-        by. Computed in float32 whatever the model's dtype: bf16 angles are wrong angles.
+        """Return cos and sin [max_positions, h] for `rotate`; the first half of sin is negated.
+
+        The angles are computed in float32 for every dtype: bfloat16 angles are wrong angles.
+
+        Args:
+            device: of the result.
+            dtype: of the result.
         """
         if (device, dtype) not in self._tables:
-            # A pass that trains may need them later.
+            # No inference tensors: a training pass may need the tables later.
             with torch.inference_mode(False), torch.no_grad():
-                size = self.config.head_size
-                steps = torch.arange(self.config.max_positions, device=device).float()
-                frequencies = 1.0 / self.config.rope_theta ** (
-                    torch.arange(0, size, 2, device=device).float() / size
-                )
+                config, scaling, factor = self.config, self.config.rope_scaling, 1.0
+                steps = torch.arange(config.max_positions, device=device).float()
+                pairs = torch.arange(0, config.head_size, 2, device=device).float()
+                frequencies = 1.0 / config.rope_theta ** (pairs / config.head_size)
+                if scaling is not None:
+                    from specdec_lite.engine.rope import scaled
+
+                    frequencies, factor = scaled(frequencies, config.rope_theta, scaling)
                 angles = torch.outer(steps, frequencies)
-                cos, sin = angles.cos().repeat(1, 2), torch.cat((-angles.sin(), angles.sin()), -1)
-                self._tables[device, dtype] = cos.to(dtype), sin.to(dtype)
+                cos, sin = factor * angles.cos(), factor * angles.sin()
+                tables = cos.repeat(1, 2), torch.cat((-sin, sin), -1)
+                self._tables[device, dtype] = tuple(table.to(dtype) for table in tables)
         return self._tables[device, dtype]
 
     def forward(
         self,
         tokens: Tensor,
-        storage: Storage | None = None,
+        storage: Any = None,
         start: int | Tensor = 0,
         positions: Tensor | None = None,
         bias: Tensor | None = None,
@@ -264,44 +300,44 @@ class Transformer(nn.Module):
         skip: Collection[tuple[int, str]] = (),
         head: bool = True,
     ) -> Tensor:
-        """tokens [B, n] → logits [B, n, V] (or [B, 1, V] with `last`: a prefill needs only its last
-        row).
+        """Run a pass and return its logits.
 
         Args:
-            storage: where keys and values live, written at `start` (a number, or slots [n] with
-                positions and bias: see `store`); None: plain causal attention over `tokens` alone.
-            positions: [n] or [B, n] position ids, default start … start+n-1.
-            bias: additive attention mask [n, start+n] or [B, 1, n, start+n], needed for several
-                tokens after stored ones.
-            layers: stop after that many blocks (early exit).
-            keep: a dict whose keys (0 = embedding, b = after block b, "final" = after the final
-                norm) are filled with hidden states [B, n, d].
-            states: (b, rows [B, n, d]): begin behind block b with these rows; b = 0 stands in for
-                the embedding.
+            tokens: [B, n] ids.
+            storage: a `native.Storage`, which the keys and values of `tokens` are written to; None:
+                `tokens` are the whole text.
+            start: the first slot to write, a number; or all slots [n] or [B, n], which need
+                `positions` and `bias` (see `store`).
+            positions: position ids [n] or [B, n]; None: start … start+n-1.
+            bias: additive mask [n, m+n] or [B, 1, n, m+n], for several tokens after stored ones.
+            layers: number of first blocks to run (early exit); None: all.
+            keep: a dict from layer names (see `cache`) to hidden states [B, n, d], which it fills.
+            last: return only the last row, as a prefill needs.
+            states: (b, rows [B, n, d]): start after block b with these rows; with b = 0 they
+                replace the embedding.
             skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
-            head: False leaves the vocabulary projection out: logits without rows.
+            head: False leaves the vocabulary projection out; the logits then have no rows.
+
+        Returns:
+            Logits [B, n, V], or [B, 1, V] with `last`.
         """
         first, x = (0, self.embedding(tokens)) if states is None else states
-        cos, sin = self.rotary(x.device, x.dtype)
-        cos, sin = (
-            t[start : start + tokens.shape[1]] if positions is None else t[positions]
-            for t in (cos, sin)
-        )
+        rows = slice(start, start + tokens.shape[1]) if positions is None else positions
+        cos, sin = (table[rows] for table in self.rotary(x.device, x.dtype))
         if cos.dim() == 3:
-            cos = cos[:, None]
-            sin = sin[:, None]
+            cos, sin = cos[:, None], sin[:, None]
         if bias is not None:
             bias = repeated(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
         if first in keep:
             keep[first] = x
-        # A slice of the list would build a module, at every pass.
+        # A slice of the module list would build a new module in every pass.
         for index, block in enumerate(islice(self.blocks, first, layers), start=first):
             past = None if storage is None else storage.layers[index]
             if (index, "attention") not in skip:
-                x = x + block.attention(x, cos, sin, bias, past, start)
+                x = x + block.attention(x, cos, sin, bias, past, start)  # pyright: ignore[reportCallIssue]
             if (index, "mlp") not in skip:
-                x = x + block.mlp(x)
+                x = x + block.mlp(x)  # pyright: ignore[reportCallIssue]
             if index + 1 in keep:
                 keep[index + 1] = x
         x = self.norm(x)
@@ -310,71 +346,3 @@ class Transformer(nn.Module):
         if not head:
             return x.new_empty(len(x), 0, self.config.vocab_size)
         return self.head(x[:, -1:] if last else x)
-
-
-# Hugging Face weights. Each of our fused matrices is the concatenation of theirs, in this order.
-FUSED = {
-    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "out": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "down": ("mlp.down_proj",),
-    "norm1": ("input_layernorm",),
-    "norm2": ("post_attention_layernorm",),
-    "q_norm": ("self_attn.q_norm",),
-    "k_norm": ("self_attn.k_norm",),
-}
-
-
-def from_hf_state(state: dict[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    """A Hugging Face Llama, Qwen2, Qwen3 or Mistral state dict under our names, matrices fused.
-
-    `state` loses what is taken from it, so that no weight is held twice. KeyError for what it
-    lacks.
-    """
-    ours = {
-        "embedding.weight": state.pop("model.embed_tokens.weight"),
-        "norm.weight": state.pop("model.norm.weight"),
-    }
-    ours["head.weight"] = ours["embedding.weight"] if config.tied else state.pop("lm_head.weight")
-    for layer in range(config.num_layers):
-        for name, theirs in FUSED.items():
-            for kind in ("weight", "bias"):
-                parts = [
-                    state.pop(key)
-                    for part in theirs
-                    if (key := f"model.layers.{layer}.{part}.{kind}") in state
-                ]
-                if parts:
-                    ours[f"blocks.{layer}.{name}.{kind}"] = (
-                        torch.cat(parts) if len(parts) > 1 else parts[0]
-                    )
-    return ours
-
-
-def to_hf_state(model: Transformer) -> dict[str, Tensor]:
-    """The inverse of `from_hf_state`: what a checkpoint that plain `transformers` loads must hold."""
-    config, ours = model.config, model.state_dict()
-    state = {
-        "model.embed_tokens.weight": ours["embedding.weight"],
-        "model.norm.weight": ours["norm.weight"],
-    }
-    if not config.tied:
-        state["lm_head.weight"] = ours["head.weight"]
-    heads = config.num_heads
-    groups = config.num_kv_heads
-    size = config.head_size
-    splits = {
-        "qkv": [heads * size, groups * size, groups * size],
-        "gate_up": [config.intermediate_size] * 2,
-    }
-    for layer in range(config.num_layers):
-        for name, theirs in FUSED.items():
-            for kind in ("weight", "bias"):
-                fused = ours.get(f"blocks.{layer}.{name}.{kind}")
-                if fused is not None:
-                    parts = fused.split(splits[name]) if name in splits else [fused]
-                    state |= {
-                        f"model.layers.{layer}.{part}.{kind}": t.contiguous()
-                        for part, t in zip(theirs, parts)
-                    }
-    return state

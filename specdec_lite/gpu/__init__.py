@@ -1,3 +1,6 @@
-"""Rounds for a GPU: passes of fixed shape that can be captured (`graphs`), one read a round
-(`on_device`), and a draft that is one graph (`whole_draft`).
+"""Rounds for a GPU.
+
+`graphs` has `StaticLM`, whose passes have fixed shapes (`programs`) that CUDA graphs can capture.
+`on_device` has rounds that read one result back each, and `whole_draft` a drafter whose whole draft
+is one graph.
 """

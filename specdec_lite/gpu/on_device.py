@@ -1,99 +1,102 @@
-"""Rounds that the host does not interrupt: drafting and judging on the device, one read a round.
+"""Rounds that read the device once: the draft and its verification stay on the device.
 
-A GPU runs behind the host by a queue of kernels. Every `.item()` waits until the queue is empty,
-and the plain drafter does one for each token it draws, the plain rule several more. Here the tokens
-of a draft stay on the device, the acceptance tests of the whole chain are one vectorised
-expression, and the verdict comes back in a single read. What lives here: `DeviceDrafter` and the
-rule `on_device`, to be used together. What does not: the round and the loop, which are the ordinary
-ones, passes of fixed shape (`graphs`), and a draft that is one graph (`whole_draft`). Chance comes
-from the same uniforms in the same order as in the plain path, so one seed gives one text on both;
-nothing here needs a GPU.
+A GPU works through a queue of kernels that the host fills. Every `.item()` waits until the queue is
+empty. The plain drafter waits for every token that it draws, and the plain rule several times more.
+Here the tokens of a draft stay on the device, one vectorized expression runs the acceptance tests of
+the whole chain, and the verdict is read back by one copy.
+
+Use `DeviceDrafter` and the rule `on_device` together. The uniforms are those of the plain path, in
+the same order, so one seed gives one text on both paths. Nothing here needs a GPU.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.rule import kind_of
+from specdec_lite.acceptance.protocol import kind_of
 from specdec_lite.checks import whole
 from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
-from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.models import CausalLM, upload
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse
-from specdec_lite.speculation import Context, Verifier, not_finite
+from specdec_lite.speculation import Context, Verifier, not_finite, read
 from specdec_lite.tree import TokenTree
 
 
-def upload(numbers: list[float], device: torch.device) -> Tensor:
-    """Numbers as float64 on the device, copied without waiting for it."""
-    tensor = torch.tensor(numbers, dtype=torch.float64)
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
-
-
-def _seeded(rng: Rng) -> SeededRng:
-    if not isinstance(rng, SeededRng):
-        raise TypeError(
-            f"rng is a {type(rng).__name__}: drafting and judging on the device need a SeededRng,"
-            " whose uniforms can be sent ahead"
-        )
-    return rng
-
-
 def upcoming(rng: Rng, count: int) -> list[float]:
-    """The next `count` uniforms of a seeded rng, which stay to be drawn. TypeError for another kind
-    of rng.
+    """Return the next uniforms of an rng without drawing them.
+
+    Args:
+        rng: a `SeededRng`.
+        count: number of uniforms.
+
+    Raises:
+        TypeError: for another kind of rng.
     """
-    state = _seeded(rng).generator.get_state()
-    ahead = [SeededRng.uniform(rng) for _ in range(count)]
-    rng.generator.set_state(state)
+    seeded = _seeded(rng)
+    state = seeded.generator.get_state()
+    ahead = [SeededRng.uniform(seeded) for _ in range(count)]
+    seeded.generator.set_state(state)
     return ahead
 
 
 def invert(probs: Tensor, uniform: Tensor) -> Tensor:
-    """`sampling.invert` without a read: the token [1] at which the cumulative distribution of probs
-    [V] exceeds uniform [1].
+    """Return the token [1] at which the cumulative distribution first exceeds a uniform.
 
-    NaN or no mass cannot be reported here: the token is then some id, and the verdict's checks of
-    the target's logits and of q name the fault.
+    It equals `sampling.invert` without reading the device, so it cannot report NaN or a row without
+    mass. The token is then some id, and the verdict's checks of the target's logits and of q name
+    the fault.
+
+    Args:
+        probs: [V].
+        uniform: [1].
     """
     token, _ = inverse(probs, uniform)
     return token.clamp(max=len(probs) - 1)
 
 
-def judge_sampled(
+def verify_sampled(
     tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Speculative sampling of a chain at once: (accepted [1], token [1], p(x) [n], q(x) [n]), all
-    on the device.
+    """Run speculative sampling of a whole chain on the device.
 
-    tokens [n] drawn from q [n, V]; p [n+1, V]; uniforms [n+1]: one for each test, then the one for
-    the token that follows, which after a rejection is the next unused one. Equal to
-    `acceptance.speculative_sampling`, draw by draw.
+    It equals `acceptance.speculative_sampling`, draw by draw.
+
+    Args:
+        tokens: [n] ids, drawn from q.
+        q: [n, V].
+        p: [n+1, V].
+        uniforms: [n+1]: one for each test, then one for the next token. After a rejection the next
+            token uses the first unused one.
+
+    Returns:
+        (number accepted [1], next token [1], p(x) of the drafted tokens [n], q(x) [n]).
     """
-    count, each = len(tokens), tokens[:, None]
-    p_drafted, q_drafted = (rows[:count].gather(-1, each)[:, 0].double() for rows in (p, q))
+    count, columns = len(tokens), tokens[:, None]
+    p_drafted, q_drafted = (rows[:count].gather(-1, columns)[:, 0].double() for rows in (p, q))
     passed = uniforms[:count] < p_drafted / q_drafted
     accepted = passed.long().cumprod(0).sum(0, keepdim=True)
-    owed = p.index_select(0, accepted)[0]
+    row = p.index_select(0, accepted)[0]
     if count:
-        excess = (owed - q.index_select(0, accepted.clamp(max=count - 1))[0]).clamp(min=0)
+        excess = (row - q.index_select(0, accepted.clamp(max=count - 1))[0]).clamp(min=0)
         mass = excess.sum(-1, keepdim=True)
-        owed = torch.where((accepted < count) & (mass > 0), excess / mass, owed)
-    token = invert(owed, uniforms.index_select(0, (accepted + 1).clamp(max=count)))
+        row = torch.where((accepted < count) & (mass > 0), excess / mass, row)
+    token = invert(row, uniforms.index_select(0, (accepted + 1).clamp(max=count)))
     return accepted, token, p_drafted, q_drafted
 
 
-def judge_greedy(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Exact match of a chain at once: the shapes of `judge_sampled`, on the target's logits [n+1,
-    V].
+def verify_greedy(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Run exact match of a whole chain on the device.
+
+    Args:
+        tokens: [n] ids.
+        logits: [n+1, V], the target's.
+
+    Returns:
+        The shapes of `verify_sampled`.
     """
     likeliest = logits.argmax(-1)
     passed = tokens == likeliest[: len(tokens)]
@@ -106,58 +109,71 @@ def judge_greedy(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor
     )
 
 
-def read(**parts: Tensor) -> dict[str, list[float]]:
-    """Tensors [n_i] as lists on the host, by one copy: a round's only wait."""
-    numbers = torch.cat([part.double() for part in parts.values()]).tolist()
-    ends = list(accumulate(len(part) for part in parts.values()))
-    return {name: numbers[end - len(part) : end] for (name, part), end in zip(parts.items(), ends)}
-
-
 class OnDevice(Verifier):
-    """The rule for chains that is judged on the device: exact match at temperature 0, speculative
-    sampling above.
+    """The rule that verifies chains on the device.
+
+    It is exact match at temperature 0 and speculative sampling above.
     """
 
     name = "on_device"
     lossless = True
 
     def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-        """Judge as any rule does, from the distributions [n+1, V]; used where rules are compared
-        under a `SeededRng`.
+        """Verify from probabilities as other rules do, for code that compares rules.
+
+        Args:
+            proposal: a chain.
+            target_probs: [n+1, V].
+            rng: a `SeededRng`.
+
+        Raises:
+            TypeError: for another kind of rng.
+            ValueError: for a tree, or if the draft drew a token of probability 0.
         """
         _check(proposal)
         count = len(proposal.tree)
         tokens = proposal.tree.tokens.to(target_probs.device)
-        uniforms = upload(upcoming(rng, count + 1), target_probs.device)
-        accepted, token, _, q = judge_sampled(
+        uniforms = upload(upcoming(rng, count + 1), target_probs.device, torch.float64)
+        accepted, token, _, q = verify_sampled(
             tokens, _rows(proposal, target_probs), target_probs, uniforms
         )
         _check_drawn(q.tolist(), int(accepted))
-        return _verdict(rng, count, int(accepted), int(token))
+        return _verdict(_seeded(rng), count, int(accepted), int(token))
 
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
-        """Judge the target's logits and read everything a step reports with one copy to the host."""
+        """Verify from logits, and read everything that a step reports by one copy.
+
+        Args:
+            proposal: a chain.
+            scores: of the root and the chain.
+            context: of the round.
+
+        Raises:
+            TypeError: if tokens are drawn with another rng than a `SeededRng`.
+            ValueError: for a tree, for logits that are not finite, or if the draft drew a token of
+                probability 0.
+        """
         _check(proposal)
         logits = scores.logits[0]
         count = len(proposal.tree)
         tokens = proposal.tree.tokens.to(logits.device)
-        rng = context.rng
+        rng = None
         if context.sampling.greedy and proposal.probs is None:
-            rng = None
-            accepted, token, p, q = judge_greedy(tokens, logits)
+            accepted, token, p, q = verify_greedy(tokens, logits)
         else:
+            rng = _seeded(context.rng)
             probs = context.sampling(logits)
-            uniforms = upload(upcoming(rng, count + 1), logits.device)
+            uniforms = upload(upcoming(rng, count + 1), logits.device, torch.float64)
             rows = _rows(proposal, probs)
-            accepted, token, p, q = judge_sampled(tokens, rows, probs, uniforms)
+            accepted, token, p, q = verify_sampled(tokens, rows, probs, uniforms)
         finite = logits.amax(-1).isfinite().all()[None]
         host = read(finite=finite, accepted=accepted, token=token, p=p, q=q, tokens=tokens)
         if not host["finite"][0]:
             raise not_finite(context, logits.dtype)
-        taken = int(host["accepted"][0])
-        _check_drawn(host["q"], taken)
+        length = int(host["accepted"][0])
+        _check_drawn(host["q"], length)
         return replace(
-            _verdict(rng, count, taken, int(host["token"][0])),
+            _verdict(rng, count, length, int(host["token"][0])),
             tokens=tuple(int(token) for token in host["tokens"]),
             p=tuple(host["p"]),
             q=tuple(host["q"]),
@@ -167,16 +183,28 @@ class OnDevice(Verifier):
 on_device = OnDevice()
 
 
+def _seeded(rng: Rng) -> SeededRng:
+    """Return the rng itself, or raise TypeError if its uniforms cannot be sent in advance."""
+    if not isinstance(rng, SeededRng):
+        raise TypeError(
+            f"rng is a {type(rng).__name__}: must be a SeededRng to draft and verify on the device,"
+            " because its uniforms are sent in advance"
+        )
+    return rng
+
+
 def _check(proposal: Proposal) -> None:
+    """Raise ValueError for anything but a chain of one draw per level."""
     if not proposal.is_plain_chain:
         raise ValueError(
-            "on_device judges chains of one draw a level; this proposal is a tree, or holds merged"
-            " draws or candidates: use rule=None"
+            "on_device verifies chains of one draw per level; this proposal is a tree, or holds"
+            " merged draws or candidates: use rule=None"
         )
 
 
 def _check_drawn(q: list[float], accepted: int) -> None:
-    if impossible := [x for x in q[: accepted + 1] if not x > 0]:  # NaN too
+    """Raise ValueError if a tested token had probability 0 (or NaN) under the draft."""
+    if impossible := [x for x in q[: accepted + 1] if not x > 0]:
         raise ValueError(
             f"the draft drew a token to which it gave probability {impossible[0]}: this is not the"
             " row it was drawn from"
@@ -184,7 +212,7 @@ def _check_drawn(q: list[float], accepted: int) -> None:
 
 
 def _rows(proposal: Proposal, like: Tensor) -> Tensor:
-    """The rows [n, V] that the chain was drawn from; a chosen token is a draw from a one-hot row."""
+    """Return the rows [n, V] that the chain was drawn from: one-hot rows for chosen tokens."""
     if proposal.probs is not None:
         return proposal.probs.to(like.device)
     return torch.zeros_like(like[:-1]).scatter_(
@@ -192,24 +220,25 @@ def _rows(proposal: Proposal, like: Tensor) -> Tensor:
     )
 
 
-def _verdict(rng: Rng | None, count: int, accepted: int, token: int) -> Verdict:
-    """The verdict, after drawing from the rng what was used of the uniforms that had been sent
-    ahead.
-    """
+def _verdict(rng: SeededRng | None, count: int, accepted: int, token: int) -> Verdict:
+    """Return the verdict, and draw from the rng those of the sent uniforms that were used."""
     tested = min(accepted + 1, count)
-    for _ in range(0 if rng is None else tested + 1):
-        rng.uniform()
+    if rng is not None:
+        for _ in range(tested + 1):
+            rng.uniform()
     path = tuple(range(accepted))
     kind = kind_of(path, rejected=accepted < count)
     return Verdict(path, token, kind, (1,) * tested)
 
 
 class DeviceDrafter(ModelDrafter):
-    """`ModelDrafter` whose tokens stay on the device until the verdict; use it with
-    `rule=on_device`.
+    """`ModelDrafter` whose tokens stay on the device until the verdict; use `rule=on_device`.
 
-    With a draft of fixed shapes (`graphs.StaticLM`) a whole round is queued without a wait. gamma:
-    a number; a policy that looks at the draft would have to wait for it.
+    With a draft model of fixed shapes (`graphs.StaticLM`) a whole round is queued without a wait.
+
+    Args:
+        model: a `CausalLM`.
+        gamma: draft length ≥ 1. A policy would have to wait for the draft's probabilities.
     """
 
     def __init__(self, model: CausalLM, gamma: int = 4):
@@ -220,7 +249,7 @@ class DeviceDrafter(ModelDrafter):
 
 
 class DeviceSession(ModelSession):
-    """The same draft, token for token, under the same uniforms."""
+    """The same draft as `ModelSession`, token for token, under the same uniforms."""
 
     def propose(self, context: Context) -> Proposal:
         self.root = len(context.tokens)
@@ -228,8 +257,8 @@ class DeviceSession(ModelSession):
         if gamma < 1:
             return NOTHING
         rng = _seeded(context.rng)
-        chance = [] if context.sampling.greedy else [rng.uniform() for _ in range(gamma)]
-        uniforms = upload(chance, context.tokens.device)
+        numbers = [] if context.sampling.greedy else [rng.uniform() for _ in range(gamma)]
+        uniforms = upload(numbers, context.tokens.device, torch.float64)
         fed = context.tokens[self.cache.length :]
         tokens, rows = self._draft(fed, gamma, uniforms, context.sampling, context.vocab_size)
         return Proposal(TokenTree.chain(tokens), rows)
@@ -237,11 +266,12 @@ class DeviceSession(ModelSession):
     def _draft(
         self, fed: Tensor, gamma: int, uniforms: Tensor, sampling: Sampling, vocab_size: int
     ) -> tuple[Tensor, Tensor | None]:
+        """Return what `draft_tokens` returns."""
         follow = lambda tokens: self._score(tokens).logits[0, -1]
-        return drafted(follow, fed, gamma, uniforms, sampling, vocab_size)
+        return draft_tokens(follow, fed, gamma, uniforms, sampling, vocab_size)
 
 
-def drafted(
+def draft_tokens(
     follow: Callable[[Tensor], Tensor],
     fed: Tensor,
     gamma: int,
@@ -249,11 +279,18 @@ def drafted(
     sampling: Sampling,
     vocab_size: int,
 ) -> tuple[Tensor, Tensor | None]:
-    """Draft a chain without a read: (tokens [γ], the rows [γ, V] that they were drawn from, or None
-    where they were chosen).
+    """Draft a chain without reading the device.
 
-    follow: tokens [n] → the draft's logits [V'] after the last of them. fed: what it is given
-    first. uniforms [γ]: none when greedy.
+    Args:
+        follow: (ids [n]) → the draft's logits [V'] after the last of them.
+        fed: [n] ids to begin with.
+        gamma: number of tokens to draft.
+        uniforms: [γ]; not used if greedy.
+        sampling: how tokens are drawn.
+        vocab_size: the target's V.
+
+    Returns:
+        (tokens [γ], the rows [γ, V] that they were drawn from, or None if they were chosen).
     """
     tokens: list[Tensor] = []
     rows: list[Tensor] = []

@@ -1,27 +1,33 @@
 """The draft of a round as one captured graph: γ passes, and the choice of a token after each.
 
-With passes captured one by one the host still launches, for every drafted token, what draws it: ten
-small operations, 25 with top-k and top-p, which may take longer than the pass of a shallow draft.
-What lives here: `CapturedDrafter`. What does not: the passes (`graphs`), and what is drawn how
-(`on_device`), which are used as they are, so one seed gives one text on all paths.
+If passes are captured one by one, the host still launches about ten small operations for every
+drafted token (25 with top-k and top-p), which may take longer than a shallow draft's pass. One seed
+gives one text with and without the graph.
 """
 
 import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
-from specdec_lite.engine.transformer import steady_attention
-from specdec_lite.gpu.graphs import Program, Slot, StaticLM
-from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, drafted
+from specdec_lite.engine.models import steady_attention
+from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, draft_tokens
+from specdec_lite.gpu.programs import Program, Slot
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Context
 
 
 class CapturedDrafter(DeviceDrafter):
-    """`DeviceDrafter` whose whole draft is replayed with one launch; use it with `rule=on_device`.
+    """`DeviceDrafter` whose whole draft is one launch; use it with `rule=on_device`.
 
-    model: a `StaticLM` (on a CPU it runs the same program without a graph). gamma: a number.
-    Drafts of other lengths, as at a text's end, run pass by pass. TypeError for another model.
+    Drafts of another length, as at the end of a text, run pass by pass.
+
+    Args:
+        model: a `StaticLM`; on a CPU it runs the same program without a graph.
+        gamma: draft length ≥ 1.
+
+    Raises:
+        TypeError: for another model.
     """
 
     def __init__(self, model: StaticLM, gamma: int = 4):
@@ -54,7 +60,16 @@ class CapturedSession(DeviceSession):
 
 
 class DraftProgram(Program):
-    """A whole draft over static buffers: tokens [1, n], start [1], uniforms [γ]."""
+    """A whole draft over static buffers.
+
+    Args:
+        slot: whose keys and values it uses.
+        count: number of tokens fed to the first pass.
+        settings: (γ, the sampling, the target's V).
+
+    Attributes:
+        uniforms: buffer [γ].
+    """
 
     def __init__(self, slot: Slot, count: int, settings: tuple[int, Sampling, int]):
         super().__init__(slot, count)
@@ -62,13 +77,20 @@ class DraftProgram(Program):
         self.uniforms = torch.zeros(settings[0], dtype=torch.float64, device=self.start.device)
 
     def __call__(self, fed: Tensor, length: int, uniforms: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Draft after `length` cached tokens and fed [n]: the tokens and rows of `drafted`, good
-        until another program of the model is called.
+        """Return the static tokens and rows of `draft_tokens`.
+
+        They are valid until another program of the model is called.
+
+        Args:
+            fed: [n] ids.
+            length: number of tokens stored.
+            uniforms: [γ]; none if greedy.
         """
         self.tokens.copy_(fed[None])
         self.start.fill_(length)
         self.uniforms[: len(uniforms)].copy_(uniforms)
-        return self.once_more()
+        tokens, rows = self.execute()
+        return tokens, rows
 
     def run(self) -> tuple[Tensor, Tensor | None]:
         slots, model = self.start + self.count, self.slot.model
@@ -76,9 +98,9 @@ class DraftProgram(Program):
 
         def follow(tokens: Tensor) -> Tensor:
             nonlocal slots
-            known = tokens[None].clamp(max=model.config.vocab_size - 1)
-            logits = model(known, self.slot.tensors, slots, slots, self.bias(slots), last=True)
+            ids = tokens[None].clamp(max=model.config.vocab_size - 1)
+            logits = model(ids, self.slot.tensors, slots, slots, self.bias(slots), last=True)
             slots = slots[-1:] + 1
             return logits[0, -1]
 
-        return drafted(follow, self.tokens[0], gamma, self.uniforms, sampling, vocab_size)
+        return draft_tokens(follow, self.tokens[0], gamma, self.uniforms, sampling, vocab_size)

@@ -1,8 +1,7 @@
-"""Pairs of the Hugging Face hub, by the memory they need: shapes and licences as published, sizes
-computed from them.
+"""List pairs of the Hugging Face hub by the memory they need.
 
-The list is `hub_pairs.json`. Nothing in it has been run by this project, which is what `verified`
-says.
+The list is `hub_pairs.json`. It contains published model sizes and licenses; memory is computed
+from the sizes. This project has run none of the pairs, which is why `verified` is False.
 """
 
 import json
@@ -16,27 +15,41 @@ from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.memory import MARGIN, Size, native_size
 
 CARDS = (8, 16, 24, 80)
-"""Memory of common cards, in GB."""
+"""Memory of common GPUs, in GB."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubPair:
-    """target, draft: hub ids. licences, sizes, layers: of both. verified: run by this project?"""
+    """A target and a draft on the hub.
+
+    Attributes:
+        target: hub id of the target.
+        draft: hub id of the draft.
+        licenses: names of the licenses of target and draft.
+        sizes: sizes of target and draft.
+        layers: number of layers of target and draft.
+        verified: whether this project has run the pair.
+    """
 
     target: str
     draft: str
-    licences: tuple[str, str]
+    licenses: tuple[str, str]
     sizes: tuple[Size, Size]
     layers: tuple[int, int]
     verified: bool = False
 
     def bytes(self, context: int = 4096, dtype: torch.dtype = torch.bfloat16) -> int:
-        """Memory for weights and for caches of `context` tokens, with a margin to work in."""
+        """Return the bytes of weights and caches, with a margin for working memory.
+
+        Args:
+            context: tokens in each cache.
+            dtype: of weights and caches.
+        """
         return round(MARGIN * sum(size.bytes(dtype, context) for size in self.sizes))
 
     @property
     def card(self) -> int:
-        """The smallest of CARDS, in GB, that holds the pair in bfloat16 with 4096 tokens of
+        """Smallest GPU memory in CARDS, in GB, that fits the pair in bfloat16 with 4,096 tokens of
         context.
         """
         return next(card for card in CARDS if self.bytes() <= card * 1e9)
@@ -44,29 +57,30 @@ class HubPair:
 
 @lru_cache
 def hub_pairs() -> tuple[HubPair, ...]:
-    """The pairs, smallest first."""
-    listed = json.loads((Path(__file__).parent / "hub_pairs.json").read_text(encoding="utf-8"))
+    """Return the listed pairs, smallest first."""
+    listing = json.loads((Path(__file__).parent / "hub_pairs.json").read_text(encoding="utf-8"))
+    pairs = []
+    for target, draft in listing["pairs"]:
+        entries = [listing["models"][name] for name in (target, draft)]
+        licenses, sizes, layers = zip(*map(_facts, entries))
+        pairs.append(HubPair(target, draft, licenses, sizes, layers))
+    return tuple(sorted(pairs, key=HubPair.bytes))
 
-    def of(name: str) -> tuple[str, Size, int]:
-        shape = dict(listed["models"][name])
-        licence, family = shape.pop("licence"), shape.pop("family")
-        return (
-            licence,
-            native_size(
-                TransformerConfig(qkv_bias=family == "qwen2", qk_norm=family == "qwen3", **shape)
-            ),
-            shape["num_layers"],
-        )
 
-    made = []
-    for target, draft in listed["pairs"]:
-        made.append(HubPair(target, draft, *zip(of(target), of(draft))))
-    return tuple(sorted(made, key=HubPair.bytes))
+def _facts(entry: dict) -> tuple[str, Size, int]:
+    """Return license, size and number of layers of a model in the list."""
+    shape = dict(entry)
+    license, family = shape.pop("license"), shape.pop("family")
+    config = TransformerConfig(qkv_bias=family == "qwen2", qk_norm=family == "qwen3", **shape)
+    return license, native_size(config), config.num_layers
 
 
 def largest_that_fits(free: int, context: int = 4096) -> HubPair | None:
-    """The pair with the largest target that `free` bytes hold in two bytes a weight; None where
-    none does.
+    """Return the pair with the largest target that fits in bfloat16, or None if no pair fits.
+
+    Args:
+        free: bytes of free memory.
+        context: tokens in each cache.
     """
     return max(
         (pair for pair in hub_pairs() if pair.bytes(context) <= free),

@@ -1,24 +1,18 @@
-"""Will it fit: what a pair needs in a device's memory, what is free there, and advice where it is
-not enough.
-
-What lives here: sizes, from shapes alone, and what a device has and computes. What does not:
-loading (`pairs`).
-"""
+"""Compare the memory that models need with the memory that a device has free."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 
 from specdec_lite.engine.hugging_face import context_length
 from specdec_lite.engine.transformer import TransformerConfig
 
 MARGIN = 1.1
-"""Beyond weights and caches: activations, the libraries' workspaces, fragmentation. (The packed
-copies that models keep on a processor, at most `linear.LIMIT` each, are not counted.)
+"""Factor for activations, library workspaces and fragmentation. It does not include the packed
+copies of weights that models may keep on a CPU, at most `linear.LIMIT` bytes each.
 """
 
 ADVICE = (
@@ -30,25 +24,40 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One model. parameters: their number; cache: keys and values per token of text, likewise in
-    numbers, not bytes; positions: the longest text it can read, prompt and answer together.
-    quantised: bytes of its weights where these keep a format of their own, whatever dtype is asked
-    for; None elsewhere.
+    """The size of one model.
+
+    Attributes:
+        parameters: number of weights.
+        cache: number of key and value entries per token of text.
+        positions: longest text that the model can read, prompt and answer together.
+        quantized_bytes: bytes of quantized weights, which keep their own format whatever the
+            dtype; None if the weights are not quantized.
     """
 
     parameters: int
     cache: int
     positions: int
-    quantised: int | None = None
+    quantized_bytes: int | None = None
 
     def bytes(self, dtype: torch.dtype, context: int) -> int:
-        """Weights, and the cache of one text of `context` tokens."""
-        weights = self.parameters * dtype.itemsize if self.quantised is None else self.quantised
+        """Return the bytes of the weights and of the cache of one text.
+
+        Args:
+            dtype: of weights and cache.
+            context: tokens in the cache.
+        """
+        weights = self.quantized_bytes
+        if weights is None:
+            weights = self.parameters * dtype.itemsize
         return weights + self.cache * context * dtype.itemsize
 
 
 def native_size(config: TransformerConfig) -> Size:
-    """The size of one of our own transformers, added up from its shape."""
+    """Compute the size of a native transformer.
+
+    Args:
+        config: the model's configuration.
+    """
     hidden = config.hidden_size
     queries = config.num_heads * config.head_size
     keys = config.num_kv_heads * config.head_size
@@ -63,50 +72,63 @@ def native_size(config: TransformerConfig) -> Size:
 
 
 def hugging_face_size(folder: Path) -> Size:
-    """The size of any Hugging Face causal LM, from its config.json. ValueError for one that needs
-    code of its own.
+    """Compute the size of a Hugging Face causal LM from its config.json.
+
+    Args:
+        folder: the model's folder.
+
+    Raises:
+        ValueError: the model needs code of its own.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    described = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    model_config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     with torch.device("meta"):
-        parameters = sum(
-            weight.numel() for weight in AutoModelForCausalLM.from_config(described).parameters()
-        )
-    config = described.get_text_config()
+        model = AutoModelForCausalLM.from_config(model_config)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    config = model_config.get_text_config()
     queries = getattr(config, "num_attention_heads", None) or 1
     heads = getattr(config, "num_key_value_heads", None) or queries
-    head = getattr(config, "head_dim", None) or config.hidden_size // queries
-    return Size(parameters, 2 * config.num_hidden_layers * heads * head, context_length(config))
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // queries
+    entries = 2 * config.num_hidden_layers * heads * head_size
+    return Size(parameters, entries, context_length(config))
 
 
-def device_named(asked: str | torch.device) -> torch.device:
-    """The device to compute on; "auto": a GPU if there is one. ValueError for what is no device, or
-    is not there.
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Return the device to compute on.
+
+    Args:
+        device: "auto" (a GPU if there is one), or anything `torch.device` takes.
+
+    Raises:
+        ValueError: the name is not a device, or this machine does not have the device.
     """
+    name = device
+    if device == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(
-            ("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked
-        )
+        resolved = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f"device={asked!r}: must be 'auto', or what torch.device takes, such as 'cpu' or"
+            f"device={device!r}: must be 'auto', or what torch.device takes, such as 'cpu' or"
             f" 'cuda:0' ({str(error).splitlines()[0]})"
         ) from None
-    if (
-        device.type == "meta"
-        or device.type == "cuda"
-        and (device.index or 0) >= torch.cuda.device_count()
-    ):
+    is_absent_gpu = resolved.type == "cuda" and (resolved.index or 0) >= torch.cuda.device_count()
+    if resolved.type == "meta" or is_absent_gpu:
         raise ValueError(
-            f"device={asked!r}: there is no such device on this machine; 'auto' takes what there is"
+            f"device={device!r}: there is no such device on this machine; device='auto' takes a"
+            " GPU if there is one, else the CPU"
         )
-    return device
+    return resolved
 
 
 def has_bfloat16(device: str | torch.device) -> bool:
-    """Whether the device computes in bfloat16 itself, not by emulation: of GPUs those of compute
-    capability 8.0 and above.
+    """Return whether a device computes in bfloat16 without emulation.
+
+    Among GPUs these are the ones of compute capability 8.0 and above.
+
+    Args:
+        device: anything `torch.device` takes.
     """
     return torch.device(device).type != "cuda" or torch.cuda.is_bf16_supported(
         including_emulation=False
@@ -114,13 +136,24 @@ def has_bfloat16(device: str | torch.device) -> bool:
 
 
 def free_bytes(device: str | torch.device) -> int | None:
-    """Memory that is free on a GPU, or available on this machine; None for other devices, which do
-    not say.
+    """Return the bytes that are free on a GPU or available to the CPU.
+
+    Args:
+        device: anything `torch.device` takes.
+
+    Returns:
+        Bytes, or None if the device does not report them or psutil is not installed.
     """
-    where = torch.device(device)
-    if where.type == "cuda":
-        return _free_on_gpu(where)
-    return psutil.virtual_memory().available if where.type == "cpu" else None
+    device = torch.device(device)
+    if device.type == "cuda":
+        return _free_on_gpu(device)
+    if device.type != "cpu":
+        return None
+    try:
+        import psutil
+    except ModuleNotFoundError:  # the extra `book` installs it
+        return None
+    return psutil.virtual_memory().available
 
 
 def _free_on_gpu(device: torch.device) -> int:
@@ -128,15 +161,24 @@ def _free_on_gpu(device: torch.device) -> int:
 
 
 def gigabytes(count: float) -> str:
-    """Bytes in GB (10⁹), or MB where that reads better."""
+    """Return a number of bytes as text, in GB (10⁹ bytes) or MB (10⁶ bytes).
+
+    Args:
+        count: bytes.
+    """
     return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def check_room(needs: dict[str, int], device: str | torch.device, context: int) -> None:
-    """Raise MemoryError, saying how much is needed and how much is free, where the models would not
-    fit.
+    """Check that models fit in the free memory of a device.
 
-    needs: bytes by model (`Size.bytes`).
+    Args:
+        needs: {model: bytes}, from `Size.bytes`.
+        device: device that will hold the models.
+        context: tokens in each cache, for the message.
+
+    Raises:
+        MemoryError: the models do not fit; the message states needed and free memory.
     """
     free, total = free_bytes(device), MARGIN * sum(needs.values())
     if free is None or total <= free:
@@ -150,13 +192,18 @@ def check_room(needs: dict[str, int], device: str | torch.device, context: int) 
 
 
 @contextmanager
-def advise(doing: str) -> Iterator[None]:
-    """Turn a device's out-of-memory error into one sentence of advice. doing: what was being done,
-    such as "loading the target".
+def advise(action: str) -> Iterator[None]:
+    """Replace an out-of-memory error by one sentence of advice.
+
+    Args:
+        action: what the block does, such as "loading the target".
+
+    Raises:
+        MemoryError: memory ran out in the block.
     """
     try:
         yield
     except RuntimeError as error:
         if not (isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)):
             raise
-        raise MemoryError(f"memory ran out while {doing}: {ADVICE}") from None
+        raise MemoryError(f"memory ran out while {action}: {ADVICE}") from None

@@ -1,7 +1,7 @@
-"""One file for every trained drafter: its weights, what it is built with, and whose it is.
+"""Save and load trained drafters: weights, configuration and the fingerprint of their target.
 
-What lives here: saving and loading any module beside the target it was trained on, and the target's
-fingerprint. What does not: the modules (`drafters`), training them (`training`).
+Every trained drafter is stored in one safetensors file. Its metadata states the arguments that
+build the module and which target the module was trained on.
 """
 
 import hashlib
@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
-from gguf import GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as serialised
+from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
-from specdec_lite.checks import model
+from specdec_lite import _extras, checks
 from specdec_lite.engine.models import CausalLM
 
 FILE = "weights.safetensors"
@@ -28,34 +26,39 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def fingerprint(target: CausalLM) -> str:
-    """Sixteen hexadecimal digits that tell one trained target from another, whatever the dtype it
-    was loaded in.
+    """Return sixteen hexadecimal digits that identify a trained target, whatever its dtype.
 
-    A hash of the shape and of the first 4,096 entries of every weight, rounded to bfloat16 and then
-    to 1/1024. (A target stored in float32 and loaded in float16 is rounded twice, and may then pass
-    for another one.)
+    The digits are a hash of the model's sizes and of the first 4,096 entries of every weight,
+    rounded to bfloat16 and then to 1/1024. A target stored in float32 and loaded in float16 is
+    rounded twice, and its fingerprint may then differ.
+
+    Args:
+        target: the model.
     """
     digest = hashlib.sha256(
         f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode()
     )
     for _, weight in sorted(target.model.named_parameters()):
-        few = weight.detach().flatten()[:4096].bfloat16().float() * 1024
-        digest.update(few.round().to(torch.int32).cpu().numpy().tobytes())
+        entries = weight.detach().flatten()[:4096].bfloat16().float() * 1024
+        digest.update(entries.round().to(torch.int32).cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
 def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
-    """Write a safetensors file whole or not at all: interrupted, it leaves the file that was there.
+    """Write a safetensors file completely, or leave the existing file if interrupted.
 
     Args:
-        path: the file; its folder is made where it is missing.
-        tensors: what to store, by name, on any device.
-        metadata: texts that are stored with it.
+        path: file to write; its folder is created if necessary.
+        tensors: {name: tensor on any device}.
+        metadata: {name: text}.
+
+    Returns:
+        The path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    part.write_bytes(serialised(stored, {"format": "pt"} | metadata))
+    copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    part.write_bytes(serialize(copies, {"format": "pt"} | metadata))
     part.replace(path)
     return path
 
@@ -68,155 +71,226 @@ def save(
     dtype: torch.dtype = torch.bfloat16,
     bits: int = 16,
 ) -> Path:
-    """Write a trained module to folder/weights.safetensors, whole or not at all.
+    """Write a trained module to folder/weights.safetensors.
 
     Args:
-        folder: made where it is missing.
-        module: any module; its sub-modules' weights are stored too.
-        target: whose fingerprint is stored.
-        config: what the module is built with again: arguments by name, as JSON can hold them.
-        dtype: of the stored floating-point numbers; whole numbers stay as they are.
-        bits: 8 stores matrices whose rows are whole blocks of 32 numbers in GGUF's Q8_0, a byte
-            a number and a scale a block.
+        folder: folder to write to; created if necessary.
+        module: any module; the weights of its sub-modules are stored too.
+        target: the model that the module was trained on.
+        config: arguments that build the module again, by name; they must be valid JSON.
+        dtype: of the stored floating-point numbers; integers keep their dtype.
+        bits: 16, or 8 to store matrices with rows of whole blocks of 32 numbers in GGUF's Q8_0:
+            one byte per number and one scale per block.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        ValueError: bits is neither 8 nor 16.
     """
     if bits not in (8, 16):
         raise ValueError(f"bits={bits!r}: must be 8 or 16")
-    again = tied(module)
-    own = {name: w.detach() for name, w in module.state_dict().items() if name not in again}
-    small = [name for name, weight in own.items() if bits == 8 and has_blocks(weight)]
-    weights = {name: packed(w) if name in small else cast(w, dtype) for name, w in own.items()}
+    duplicates = tied_weights(module)
+    own = {name: w.detach() for name, w in module.state_dict().items() if name not in duplicates}
+    in_blocks = [name for name, weight in own.items() if bits == 8 and has_blocks(weight)]
+    tensors = {name: pack(w) if name in in_blocks else cast(w, dtype) for name, w in own.items()}
     metadata = {"config": json.dumps(config), "target": fingerprint(target)}
-    if small:
-        metadata[BLOCKS] = json.dumps(small)
-    return write(Path(folder) / FILE, weights, metadata)
+    if in_blocks:
+        metadata[BLOCKS] = json.dumps(in_blocks)
+    return write(Path(folder) / FILE, tensors, metadata)
 
 
 def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Module:
-    """The module that was saved in a file, or in the folder that holds weights.safetensors: frozen,
-    on the target's device and in its dtype.
+    """Load a module that `save` wrote.
 
     Args:
-        path: folder or file.
+        path: the file, or the folder that contains weights.safetensors.
         target: the model that the module was trained on.
-        build: the stored config by name → a module to hold the weights.
+        build: function of the stored configuration's entries, by name, that returns the module.
 
-    Raises ValueError where there is no such file, where it holds something else, and for what was
-    trained on another target.
+    Returns:
+        The module: frozen, on the target's device and in its dtype.
+
+    Raises:
+        ValueError: there is no such file, its contents do not match the module, or the module was
+            trained on another target.
     """
-    named = f"path={str(path)!r}"
+    label = f"path={str(path)!r}"
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
-        raise ValueError(f"{named}: must be a folder that holds {FILE}, or such a file")
-    try:
-        with safe_open(file, "pt") as opened:
-            metadata = opened.metadata() or {}
-            small = json.loads(metadata.get(BLOCKS, "[]"))
-            weights = {
-                name: unpacked(opened.get_tensor(name))
-                if name in small
-                else opened.get_tensor(name)
-                for name in opened.keys()
-            }
-    except SafetensorError as error:
-        raise ValueError(f"{named}: not a safetensors file ({error})") from None
+        raise ValueError(f"{label}: must be a folder that holds {FILE}, or such a file")
+    metadata, weights = _read(file, label)
     if not {"config", "target"} <= set(metadata):
         raise ValueError(
-            f"{named}: holds {sorted(weights)} without config and fingerprint of their target: not"
-            " the file of a trained drafter"
+            f"{label}: holds {sorted(weights)} without the metadata config and target: not the file"
+            " of a trained drafter"
         )
     if metadata["target"] != fingerprint(target):
         raise ValueError(
-            f"{named}: trained on another target (fingerprint {metadata['target']}, this target's"
+            f"{label}: trained on another target (fingerprint {metadata['target']}, this target's"
             f" is {fingerprint(target)}): train it on this one with"
             " `python -m specdec_lite.training`"
         )
-    module = built(build, json.loads(metadata["config"]), named)
-    again = tied(module)
-    own = {name: weight for name, weight in module.state_dict().items() if name not in again}
-    check_weights(weights, own, named)
-    ready = {name: cast(weight, target.dtype) for name, weight in weights.items()}
-    module.load_state_dict(
-        ready | {name: ready[first] for name, first in again.items()}, assign=True
-    )
+    module = build_module(build, json.loads(metadata["config"]), label)
+    duplicates = tied_weights(module)
+    expected = {n: weight for n, weight in module.state_dict().items() if n not in duplicates}
+    check_weights(weights, expected, label)
+    state = {name: cast(weight, target.dtype) for name, weight in weights.items()}
+    state |= {name: state[first] for name, first in duplicates.items()}
+    module.load_state_dict(state, assign=True)
     return module.to(target.device).requires_grad_(False).eval()
 
 
-def shipped(folder: Path, target: CausalLM) -> Path:
-    """Of the folders in `folder`, one for every target that something was trained for, that of this
-    target. ValueError where there is none.
+def _read(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Return the metadata and the unpacked tensors of a file."""
+    try:
+        with safe_open(file, "pt") as content:
+            metadata = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"{label}: not a safetensors file ({error})") from None
+    in_blocks = json.loads(metadata.get(BLOCKS, "[]"))
+    return metadata, tensors | {name: unpack(tensors[name]) for name in in_blocks}
+
+
+def shipped_folder(folder: Path, target: CausalLM) -> Path:
+    """Return the sub-folder whose weights were trained on a target.
+
+    Args:
+        folder: folder with one sub-folder per target.
+        target: the model.
+
+    Raises:
+        ValueError: no weights in the folder were trained on the target.
     """
     own = fingerprint(target)
-    for file in sorted(folder.glob(f"*/{FILE}")):
-        with safe_open(file, "pt") as opened:
-            if (opened.metadata() or {}).get("target") == own:
+    files = sorted(folder.glob(f"*/{FILE}"))
+    for file in files:
+        with safe_open(file, "pt") as content:
+            if (content.metadata() or {}).get("target") == own:
                 return file.parent
-    there = ", ".join(sorted(file.parent.name for file in folder.glob(f"*/{FILE}")))
+    names = ", ".join(sorted(file.parent.name for file in files))
     raise ValueError(
-        f"target: nothing ships for it (fingerprint {own}) in {folder}, which holds {there}: give"
+        f"target: nothing ships for it (fingerprint {own}) in {folder}, which holds {names}: give"
         " path, or train with `python -m specdec_lite.training`"
     )
 
 
-def where(name: str, target: CausalLM, path: str | Path | None = None) -> str | Path:
-    """`path`, a folder or file; None: the folder of weights/`name` that ships for this target.
+def find_weights(name: str, target: CausalLM, path: str | Path | None = None) -> str | Path:
+    """Return the path of a drafter's weights.
 
-    TypeError where target is no `CausalLM`, ValueError where nothing ships for it.
+    Args:
+        name: the drafter's folder in `specdec_lite/weights`.
+        target: the drafter's target.
+        path: a folder or file to return unchanged; None for the shipped weights of this target.
+
+    Raises:
+        TypeError: target is not a `CausalLM`.
+        ValueError: no weights ship for this target.
     """
-    model("target", target)
-    return shipped(SHIPPED / name, target) if path is None else path
+    checks.model("target", target)
+    return shipped_folder(SHIPPED / name, target) if path is None else path
 
 
-def built(build: Callable[..., Module], config: dict, named: str) -> Module:
-    """A module of this config; the numbers it is begun with take nothing from the global chance."""
+def build_module(build: Callable[..., Module], config: dict, label: str) -> Module:
+    """Build a module without changing the global random state.
+
+    Args:
+        build: function that returns the module.
+        config: arguments of `build` by name.
+        label: name of the file, for the message.
+
+    Raises:
+        ValueError: `build` does not take these arguments.
+    """
     try:
         with torch.random.fork_rng(devices=[]):
             return build(**config)
     except TypeError as error:
         raise ValueError(
-            f"{named}: stored with config {config}, which is not one of"
+            f"{label}: stored with config {config}, which is not one of"
             f" {getattr(build, '__qualname__', build)} ({error})"
         ) from None
 
 
-def tied(module: nn.Module) -> dict[str, str]:
-    """Names of weights that are another weight over again, each with that one's name: stored once."""
+def tied_weights(module: nn.Module) -> dict[str, str]:
+    """Return {name: name of the first weight that is the same tensor} for repeated weights.
+
+    Args:
+        module: the module to examine.
+    """
     first: dict[int, str] = {}
     state = module.state_dict(keep_vars=True)
     names = {name: first.setdefault(id(weight), name) for name, weight in state.items()}
-    return {name: known for name, known in names.items() if name != known}
+    return {name: original for name, original in names.items() if name != original}
 
 
-def check_weights(weights: dict[str, Tensor], wanted: dict[str, Tensor], named: str) -> None:
-    """ValueError where the stored weights are not, name by name and shape by shape, those wanted."""
-    missing = sorted(set(wanted) - set(weights))
-    left_over = sorted(set(weights) - set(wanted))
-    if missing or left_over:
+def check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], label: str) -> None:
+    """Check the names and shapes of stored weights.
+
+    Args:
+        weights: {name: stored tensor}.
+        expected: {name: tensor of the module}.
+        label: name of the file, for the message.
+
+    Raises:
+        ValueError: a name or a shape differs.
+    """
+    missing = sorted(set(expected) - set(weights))
+    unexpected = sorted(set(weights) - set(expected))
+    if missing or unexpected:
         raise ValueError(
-            f"{named}: other weights than this drafter's: missing {missing}, left over {left_over}"
+            f"{label}: other weights than this drafter's: missing {missing}, unexpected {unexpected}"
         )
     for name, weight in weights.items():
-        if weight.shape != wanted[name].shape:
+        if weight.shape != expected[name].shape:
             raise ValueError(
-                f"{named}: {name} has shape {tuple(weight.shape)}, this drafter's has"
-                f" {tuple(wanted[name].shape)}"
+                f"{label}: {name} has shape {tuple(weight.shape)}, this drafter's has"
+                f" {tuple(expected[name].shape)}"
             )
 
 
 def has_blocks(weight: Tensor) -> bool:
-    """Whether these are matrices of floating-point numbers whose rows are whole blocks of 32."""
+    """Return whether a tensor holds floating-point rows of whole blocks of 32 numbers.
+
+    Args:
+        weight: a tensor of any shape and dtype.
+    """
     return weight.is_floating_point() and weight.dim() > 1 and weight.shape[-1] % 32 == 0
 
 
-def packed(weight: Tensor) -> Tensor:
-    """A matrix [..., n] in Q8_0: bytes [..., 34/32 · n]."""
-    return torch.from_numpy(quantize(weight.float().cpu().numpy(), GGMLQuantizationType.Q8_0))
+def pack(weight: Tensor) -> Tensor:
+    """Quantize a matrix to Q8_0.
+
+    Args:
+        weight: floating-point numbers [..., n], n a multiple of 32.
+
+    Returns:
+        Bytes [..., 34/32 · n].
+    """
+    gguf = _extras.load("gguf")
+    numbers = weight.float().cpu().numpy()
+    return torch.from_numpy(gguf.quants.quantize(numbers, gguf.GGMLQuantizationType.Q8_0))
 
 
-def unpacked(blocks: Tensor) -> Tensor:
-    """The matrix [..., n] of such bytes, in float32."""
-    return torch.from_numpy(dequantize(blocks.numpy(), GGMLQuantizationType.Q8_0))
+def unpack(blocks: Tensor) -> Tensor:
+    """Dequantize a matrix from Q8_0.
+
+    Args:
+        blocks: bytes [..., 34/32 · n].
+
+    Returns:
+        Numbers [..., n] in float32.
+    """
+    gguf = _extras.load("gguf")
+    return torch.from_numpy(gguf.quants.dequantize(blocks.numpy(), gguf.GGMLQuantizationType.Q8_0))
 
 
 def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """A copy in `dtype`, or as it is where it holds whole numbers."""
+    """Return a copy in a dtype; integers keep their dtype.
+
+    Args:
+        weight: a tensor of any shape.
+        dtype: of the copy of floating-point numbers.
+    """
     return weight.to(dtype if weight.is_floating_point() else weight.dtype, copy=True)

@@ -1,3 +1,3 @@
-"""What is measured: times (`timing`), what a device does meanwhile (`profiler`), and recordings
-(`results`).
+"""Measurements: `timing` of passes and rounds, `machine` facts, `profiler` operations of a pass,
+`replay` without a model, `intervals` of measured numbers, and `stamps` for recordings.
 """

@@ -1,38 +1,54 @@
-"""How far a measured number can be trusted: intervals by drawing prompts and runs anew."""
+"""Compute confidence intervals of measured numbers by the bootstrap over prompts and runs."""
 
 import math
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 RESAMPLES = 2000
 
 
-def estimate(statistic: Callable, *samples, resamples: int = RESAMPLES, seed: int = 0) -> dict:
-    """A statistic of sums with its 95 % bootstrap interval, clustered by prompt.
+def estimate(
+    statistic: Callable, *samples: ArrayLike, resamples: int = RESAMPLES, seed: int = 0
+) -> dict:
+    """Compute a statistic of sums with its 95 % bootstrap interval, clustered by prompt.
+
+    Each resample draws prompts with replacement, then sweeps within each drawn prompt. The interval
+    reaches from the 2.5th to the 97.5th percentile.
 
     Args:
-        statistic: of as many sums as there are samples; takes arrays.
-        samples: [prompts, sweeps] each, paired: what is drawn of one is drawn of all.
-        resamples, seed: of the bootstrap.
+        statistic: function of one sum per sample; it must accept arrays.
+        *samples: [prompts, sweeps] each; they are paired, so every resample uses the same entries
+            of all samples.
+        resamples: number of resamples.
+        seed: of the resampling.
 
-    Prompts are drawn with replacement, then sweeps within every drawn prompt; the interval runs
-    between the 2.5 and 97.5 percentiles. {"value": None, "interval": None} where it is not defined.
+    Returns:
+        {"value": number, "interval": [low, high]}; both are None if the value is not finite.
     """
     arrays = [np.asarray(sample, dtype=float) for sample in samples]
     prompts, sweeps = arrays[0].shape
     rng = np.random.default_rng(seed)
-    drawn = rng.integers(prompts, size=(resamples, prompts, 1))
+    chosen = rng.integers(prompts, size=(resamples, prompts, 1))
     within = rng.integers(sweeps, size=(resamples, prompts, sweeps))
     with np.errstate(divide="ignore", invalid="ignore"):
         value = float(statistic(*(array.sum() for array in arrays)))
-        spread = statistic(*(array[drawn, within].sum((1, 2)) for array in arrays))
+        values = statistic(*(array[chosen, within].sum((1, 2)) for array in arrays))
     if not math.isfinite(value):
         return {"value": None, "interval": None}
-    spread = spread[np.isfinite(spread)]
-    return {"value": value, "interval": np.quantile(spread, (0.025, 0.975)).tolist()}
+    finite = values[np.isfinite(values)]
+    return {"value": value, "interval": np.quantile(finite, (0.025, 0.975)).tolist()}
 
 
-def ratio(over, under) -> dict:
-    """Σ over ÷ Σ under with its interval; both [prompts, sweeps]."""
-    return estimate(lambda a, b: a / b, over, under)
+def ratio(numerator: ArrayLike, denominator: ArrayLike) -> dict:
+    """Compute the ratio of two sums with its 95 % bootstrap interval.
+
+    Args:
+        numerator: [prompts, sweeps].
+        denominator: [prompts, sweeps], paired with the numerator.
+
+    Returns:
+        {"value": number, "interval": [low, high]}, as `estimate` returns it.
+    """
+    return estimate(lambda a, b: a / b, numerator, denominator)

@@ -1,35 +1,40 @@
-"""What a pass is made of: its operations one after another, with the gaps between them.
+"""Profile one pass: its operations in order, and the gaps between them.
 
-What lives here: one profiled run as plain records. What does not: clocks for comparing runs
-(`timing`); a profiler slows down what it watches, so its figures are for shares and order, not for
-speeds.
+A profiler slows down the job that it profiles, so its numbers show shares and order. Use `timing`
+to compare speeds.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage]
 from torch.profiler import ProfilerActivity, profile
 
-# Torch's profiler writes a line at every start and stop, which a chapter would show.
+# PyTorch's profiler prints a line at every start and stop, which a chapter would show.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 KINDS = ("weights", "attention", "other")
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm", "_linear_pointwise")
 OPERATORS = ("aten::", "mkldnn::", "cudaGraphLaunch")
-"""How the names of what the host calls begin; a captured graph is one call."""
+"""Prefixes of the host's operations; the launch of a captured graph is one operation."""
 ATTENTION_KERNELS = ("attention", "fmha", "flash", "sdpa")
 PRODUCT_KERNELS = ("gemm", "gemv", "cublas", "cutlass", "nvjet")
-"""Parts of the names of GPU kernels; some attention kernels are built with cutlass too, so
-attention is looked for first.
+"""Parts of the names of GPU kernels. Some attention kernels are built with cutlass, so attention
+names are compared first.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """name: the operator's, or a kernel's on a GPU. start, seconds: since the first one began, and
-    how long it took. kind: "weights" (a product with a weight matrix), "attention", or "other".
+    """One operation of a profiled pass.
+
+    Attributes:
+        name: name of the operator, or of the kernel on a GPU.
+        start: seconds from the start of the first operation.
+        seconds: duration.
+        kind: "weights" (a product with a weight matrix), "attention" or "other".
     """
 
     name: str
@@ -39,44 +44,59 @@ class Operation:
 
 
 def kind_of(name: str) -> str:
-    """Which of the three kinds an operator or a GPU kernel belongs to, by its name."""
+    """Return the kind of an operator or a GPU kernel: "weights", "attention" or "other".
+
+    Args:
+        name: name of the operator or kernel.
+    """
     short, low = name.split("::")[-1], name.lower()
     if any(part in low for part in ATTENTION_KERNELS):
         return "attention"
-    return (
-        "weights" if short in PRODUCTS or any(part in low for part in PRODUCT_KERNELS) else "other"
-    )
+    is_product = short in PRODUCTS or any(part in low for part in PRODUCT_KERNELS)
+    return "weights" if is_product else "other"
 
 
 def operations(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
-    """The operators that Python calls in one run of the job, in order; what an operator calls
-    itself is part of it.
+    """Return the operators that Python calls in one run of a job, in order.
 
-    Allocation and views count, as each takes its time to launch. On a GPU these are the launches,
-    as the host sees them, a replayed graph's among them.
+    Operators that another operator calls are part of that operator. Allocations and views count,
+    because each of them takes time to launch. On a GPU the operations are the launches on the host,
+    including the replay of a graph.
+
+    Args:
+        job: function to run.
+        warmup: runs before the profiled run.
     """
     for _ in range(warmup):
         job()
     gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
-    with profile(activities=[ProfilerActivity.CPU, *gpu]) as watched:
+    with profile(activities=[ProfilerActivity.CPU, *gpu]) as profiler:
         job()
-    return _calls(watched.events())
+    return _calls(profiler.events() or [])
 
 
-def _calls(events: list) -> list[Operation]:
-    outer = [
+def _calls(events: Sequence) -> list[Operation]:
+    """Return the outermost operators of the host."""
+    return _records(
         event
         for event in events
-        if event.device_type == torch.autograd.DeviceType.CPU
+        if event.device_type == DeviceType.CPU
         and event.cpu_parent is None
         and event.name.startswith(OPERATORS)
-    ]
-    return _records([(event.name, event.time_range) for event in outer])
+    )
 
 
 def kernels(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
-    """The kernels that a GPU runs in one run of the job, in order; empty without a GPU. A replayed
-    graph shows its kernels too.
+    """Return the kernels that a GPU runs in one run of a job, in order.
+
+    Kernels of a replayed graph are included.
+
+    Args:
+        job: function to run.
+        warmup: runs before the profiled run.
+
+    Returns:
+        The kernels; an empty list without a GPU.
     """
     if not torch.cuda.is_available():
         return []
@@ -87,51 +107,70 @@ def kernels(job: Callable[[], object], warmup: int = 3) -> list[Operation]:
 
 def _kernels(job: Callable[[], object]) -> list[Operation]:
     torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as watched:
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         job()
         torch.cuda.synchronize()
-    found = [
-        event for event in watched.events() if event.device_type == torch.autograd.DeviceType.CUDA
-    ]
-    return _records([(event.name, event.time_range) for event in found])
+    cuda = DeviceType.CUDA
+    return _records(event for event in profiler.events() or [] if event.device_type == cuda)
 
 
-def _records(found: list) -> list[Operation]:
-    ordered = sorted(found, key=lambda item: item[1].start)
-    first = ordered[0][1].start if ordered else 0.0
+def _records(events) -> list[Operation]:
+    """Return profiler events as operations, in order of their start."""
+    ordered = sorted(events, key=lambda event: event.time_range.start)
+    first = ordered[0].time_range.start if ordered else 0.0
     return [
-        Operation(name, (span.start - first) / 1e6, span.elapsed_us() / 1e6, kind_of(name))
-        for name, span in ordered
+        Operation(
+            event.name,
+            (event.time_range.start - first) / 1e6,
+            event.time_range.elapsed_us() / 1e6,
+            kind_of(event.name),
+        )
+        for event in ordered
     ]
 
 
-def span(found: list[Operation]) -> float:
-    """Seconds from the first operation's start to the last one's end, gaps included."""
-    return max((item.start + item.seconds for item in found), default=0.0)
+def span(items: Sequence[Operation]) -> float:
+    """Return the seconds from the first start to the last end, gaps included; 0 without operations.
 
-
-def share(found: list[Operation], kind: str) -> float:
-    """The part of the span that operations of a kind take; of kind "gap": in which none runs. 0 of
-    nothing.
+    Args:
+        items: operations in order.
     """
-    if not found:
+    return max((item.start + item.seconds for item in items), default=0.0)
+
+
+def share(items: Sequence[Operation], kind: str) -> float:
+    """Return the share of the span that operations of one kind take; 0 without operations.
+
+    Args:
+        items: operations in order.
+        kind: a kind of operation, or "gap" for the time in which no operation runs.
+    """
+    if not items:
         return 0.0
     if kind == "gap":
-        return idle(found) / span(found)
-    return sum(item.seconds for item in found if item.kind == kind) / span(found)
+        return idle(items) / span(items)
+    return sum(item.seconds for item in items if item.kind == kind) / span(items)
 
 
-def idle(found: list[Operation]) -> float:
-    """Seconds of the span in which no operation runs: kernels of a GPU may overlap."""
-    seconds, reached = 0.0, 0.0
-    for item in found:
-        seconds += max(0.0, item.start - reached)
-        reached = max(reached, item.start + item.seconds)
+def idle(items: Sequence[Operation]) -> float:
+    """Return the seconds of the span in which no operation runs.
+
+    Args:
+        items: operations in order; kernels of a GPU may overlap.
+    """
+    seconds, end = 0.0, 0.0
+    for item in items:
+        seconds += max(0.0, item.start - end)
+        end = max(end, item.start + item.seconds)
     return seconds
 
 
-def shares(found: list[Operation]) -> dict[str, float]:
-    """The `share` of every kind and of the gaps, which add up to 1 (to 0 of nothing; to more where
-    kernels of a GPU overlap).
+def shares(items: Sequence[Operation]) -> dict[str, float]:
+    """Return {kind: its share} for every kind of operation and for the gaps.
+
+    The shares add up to 1, to 0 without operations, and to more if kernels of a GPU overlap.
+
+    Args:
+        items: operations in order.
     """
-    return {kind: share(found, kind) for kind in (*KINDS, "gap")}
+    return {kind: share(items, kind) for kind in (*KINDS, "gap")}

@@ -1,8 +1,7 @@
-"""What a drafter without a model would have done on a text that is already written.
+"""Replay a drafter without a model on a recorded text.
 
-At temperature 0 the text does not depend on the drafter, so a recorded answer is enough to know
-every round of any drafter that looks at tokens alone. What lives here: those rounds. What does not:
-time, which only a real run has.
+At temperature 0 the text does not depend on the drafter, so a recorded answer determines every
+round of a drafter that looks only at tokens. Times need a real run.
 """
 
 from collections.abc import Sequence
@@ -13,21 +12,22 @@ import torch
 from specdec_lite.proposal import Verdict
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter, Step, propose
+from specdec_lite.tree import TokenTree
 
 
 def replay(
     drafter: Drafter, prompt_ids: Sequence[int], answer_ids: Sequence[int], vocab_size: int
 ) -> list[Step]:
-    """The rounds in which a drafter would have helped to write an answer greedily.
+    """Return the rounds in which a drafter would have helped to write an answer greedily.
+
+    The steps equal those of `generate` on the same target except for times and p: p is 1 for an
+    accepted node and 0 for every other.
 
     Args:
-        drafter: one that reads neither hidden states nor scores, such as those of chapter 8.
-        prompt_ids: ids [n], n ≥ 1.
-        answer_ids: ids [m], m ≥ 1, that the target wrote at temperature 0.
+        drafter: a drafter that reads neither hidden states nor logits, such as those of chapter 8.
+        prompt_ids: token ids [n], n ≥ 1.
+        answer_ids: token ids [m], m ≥ 1, that the target wrote at temperature 0.
         vocab_size: the target's V.
-
-    The steps are those of `generate` on the same target but for their times and for p, which is 1
-    for an accepted node and 0 for any other.
     """
     answer = [int(token) for token in answer_ids]
     prompt = torch.as_tensor(prompt_ids, dtype=torch.long)
@@ -36,8 +36,8 @@ def replay(
     steps = []
     while context.wanted > 0:
         proposal = propose(session, context)
-        verdict = judged(proposal.tree, answer[-context.wanted :])
-        session.observe(verdict, None)
+        verdict = verify(proposal.tree, answer[-context.wanted :])
+        session.observe(verdict, None)  # pyright: ignore[reportArgumentType]
         steps.append(Step.of(proposal, verdict))
         new = torch.tensor(steps[-1].tokens)
         context = replace(
@@ -46,19 +46,25 @@ def replay(
     return steps
 
 
-def judged(tree, answer: Sequence[int]) -> Verdict:
-    """Exact match against the tokens that come."""
+def verify(tree: TokenTree, answer: Sequence[int]) -> Verdict:
+    """Verify a draft by exact match with the following tokens of the answer.
+
+    Args:
+        tree: the drafted tokens.
+        answer: the tokens that follow, at least one more than the tree's depth.
+    """
     tokens = tuple(tree.tokens.tolist())
     path: list[int] = []
     tests: list[int] = []
     children = tree.children(-1)
     while children:
-        place = next((i for i, c in enumerate(children) if tokens[c] == answer[len(path)]), None)
-        if place is None:
+        token = answer[len(path)]
+        rank = next((i for i, child in enumerate(children) if tokens[child] == token), None)
+        if rank is None:
             tests.append(len(children))
             break
-        tests.append(place + 1)
-        path.append(children[place])
+        tests.append(rank + 1)
+        path.append(children[rank])
         children = tree.children(path[-1])
     kind = "recovered" if children else "bonus" if path else "sampled"
     p = tuple(float(node in path) for node in range(len(tokens)))

@@ -1,8 +1,7 @@
-"""The command line: `python -m specdec_lite.training PRODUCT …`, one subcommand per thing that is
-shipped trained.
-"""
+"""The command `python -m specdec_lite.training PRODUCT …`: one subcommand per product."""
 
 import argparse
+from collections.abc import Sequence
 
 from specdec_lite.training import (
     blockwise,
@@ -14,6 +13,7 @@ from specdec_lite.training import (
     pair,
     pass_rows,
 )
+from specdec_lite.training.commands import SUBCOMMAND
 
 PRODUCTS = {
     "pair": pair,
@@ -27,23 +27,22 @@ PRODUCTS = {
 }
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Parse the options of one product and train it."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the options of one product and train it.
+
+    Args:
+        arguments: words of the command line; None reads those of the process.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m specdec_lite.training",
-        description="Train what is shipped trained, on text that every machine has.",
+        description="Train the shipped weights, on text that every machine has.",
     )
-    commands = parser.add_subparsers(dest="product", required=True, metavar=" | ".join(PRODUCTS))
+    commands = parser.add_subparsers(dest=SUBCOMMAND, required=True, metavar=" | ".join(PRODUCTS))
     for name, module in PRODUCTS.items():
-        module.add_arguments(
-            commands.add_parser(
-                name,
-                help=module.__doc__.splitlines()[0],
-                description=module.__doc__.splitlines()[0],
-            )
-        )
-    chosen = parser.parse_args(arguments)
-    PRODUCTS[chosen.product].run(chosen)
+        summary = (module.__doc__ or name).splitlines()[0]
+        module.add_arguments(commands.add_parser(name, help=summary, description=summary))
+    options = parser.parse_args(arguments)
+    PRODUCTS[getattr(options, SUBCOMMAND)].run(options)
 
 
 if __name__ == "__main__":

@@ -3,33 +3,30 @@
 import argparse
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from specdec_lite.decoding import Output, generate
-from specdec_lite.drafters.blockwise import SHIPPED, BlockwiseDrafter
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.blockwise import SHIPPED
+from specdec_lite.drafters.parts.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.loading.corpus import DOMAINS, evaluation_prompts, held_out_text
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
 from specdec_lite.loading.weights import fingerprint, save
-from specdec_lite.measure import results
+from specdec_lite.measure import stamps
+from specdec_lite.training.blockwise_evaluation import block_sizes, evaluate_heads, text_differences
+from specdec_lite.training.commands import add_device, add_folders, command_line
 from specdec_lite.training.features import Features
-from specdec_lite.training.loop import Plan, given, train, windows
-from specdec_lite.training.losses import final_states, head_logits, head_loss
+from specdec_lite.training.loop import Plan, draw_windows, train
+from specdec_lite.training.losses import final_states, head_loss, native_model
 from specdec_lite.training.own_text import own_text
-from specdec_lite.training.text import prepare
+from specdec_lite.training.token_streams import prepare
 
 COUNT = 7
-BLOCKS = (1, 2, 4, 6, 8)
 REGIMES = ("frozen", "distilled", "finetuned")
 LOSSES = ("random", "mean")
 STEPS = {"frozen": 1600, "distilled": 400, "finetuned": 300}
@@ -37,7 +34,7 @@ BATCH = 4
 RATES = {"frozen": 3e-3, "distilled": 1e-3, "finetuned": 3e-4}
 
 
-def chosen_loss(
+def heads_loss(
     model: Transformer,
     heads: Heads,
     hidden: Tensor,
@@ -45,11 +42,18 @@ def chosen_loss(
     kind: str,
     indices: Sequence[int],
 ) -> Tensor:
-    """The loss of one head of `indices`, drawn at random ("random", the paper's), or the mean over
-    all of them ("mean").
+    """Return the loss of one random head, as in the paper, or the mean loss of several heads.
 
-    The draw is a function of the batch, so that a resumed run draws alike. Source: Stern et al.
-    2018, section 6 (the mean did not fit into their memory).
+    The random head is a function of the batch, so a resumed run makes the same choices. Source:
+    Stern et al. 2018, section 6 (the mean did not fit into their memory).
+
+    Args:
+        model: the heads' target.
+        heads: the extra heads.
+        hidden: [B, n, d] final hidden states of the first n tokens.
+        rows: [B, n + 1] windows of tokens.
+        kind: "random" or "mean".
+        indices: numbers of the heads; −1 is the model's own head.
     """
     if kind == "random":
         rng = np.random.default_rng(rows[0].tolist())
@@ -61,14 +65,19 @@ def chosen_loss(
 def frozen_loss(
     model: Transformer, heads: Heads, kind: str, states: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
-    """The heads learn, the model does not: its hidden states are those of `states`, tokens [B, n] →
-    [B, n, d].
+    """Return the loss that trains the heads and leaves the model as it is.
+
+    Args:
+        model: the heads' target.
+        heads: the extra heads.
+        kind: "random" or "mean".
+        states: tokens [B, n] → final hidden states [B, n, d] of the model.
     """
 
     def loss(rows: Tensor) -> Tensor:
         with torch.no_grad():
             hidden = states(rows[:, :-1])
-        return chosen_loss(model, heads, hidden, rows, kind, range(heads.count))
+        return heads_loss(model, heads, hidden, rows, kind, range(heads.count))
 
     return loss
 
@@ -76,18 +85,25 @@ def frozen_loss(
 def finetuned_loss(
     model: Transformer, heads: Heads, kind: str, compiled: bool = False
 ) -> Callable[[Tensor], Tensor]:
-    """Model and heads learn, and the model's own head is one of the heads."""
+    """Return the loss that trains the heads and the model, its own head included.
+
+    Args:
+        model: the heads' target.
+        heads: the extra heads.
+        kind: "random" or "mean".
+        compiled: whether to compile the model's pass with torch.compile.
+    """
     model.rotary(next(model.parameters()).device, torch.float32)
     states = torch.compile(final_states, dynamic=False) if compiled else final_states
 
     def loss(rows: Tensor) -> Tensor:
         hidden = states(model, rows[:, :-1])
-        return chosen_loss(model, heads, hidden, rows, kind, range(-1, heads.count))
+        return heads_loss(model, heads, hidden, rows, kind, range(-1, heads.count))
 
     return loss
 
 
-def own_words(
+def own_text_streams(
     target: CausalLM,
     streams: dict,
     folder: Path,
@@ -96,16 +112,25 @@ def own_words(
     new: int = 160,
     batch: int = 256,
 ) -> dict[str, np.ndarray]:
-    """Streams of the same names, made of the target's own greedy continuations: `pieces` times
-    `prompt` tokens of text and `new` of its own, kept in `folder` as far as they were made.
+    """Return streams of the target's greedy continuations, under the names of their prompts'.
 
-    Source: Stern et al. 2018, section 6 (there by beam search, with a teacher of another seed; Kim
-    and Rush 2016).
+    Source: Stern et al. 2018, section 6 (there by beam search, with a teacher trained from another
+    seed; Kim and Rush 2016).
+
+    Args:
+        target: continues the prompts.
+        streams: name → ids [n], the source of the prompts.
+        folder: folder of the finished text.
+        pieces: number of prompts.
+        prompt: tokens per prompt.
+        new: tokens that the target adds.
+        batch: prompts decoded together.
     """
     rng = np.random.default_rng(0)
-    drawn = [windows(streams, rng, batch, prompt) for _ in range(0, pieces, batch)]
-    names = [name for part, _ in drawn for name in part]
-    texts = own_text(target, torch.cat([rows for _, rows in drawn]), new, folder, batch)
+    windows = [draw_windows(streams, rng, batch, prompt) for _ in range(0, pieces, batch)]
+    names = [name for part, _ in windows for name in part]
+    prompts = torch.cat([rows for _, rows in windows])
+    texts = own_text(target, list(prompts), new, folder, batch)
     return {
         name: np.concatenate(
             [text.numpy().astype(np.uint16) for text, its in zip(texts, names) if its == name]
@@ -115,259 +140,186 @@ def own_words(
     }
 
 
-def held_out_windows(tokenizer, window: int, longest: int, beyond: int) -> Iterator[Tensor]:
-    """The first `longest` tokens of each held-out text, in rows [1, ≤ window + 1] that share one
-    token; rests that are too short for a head that looks `beyond` tokens ahead are left out.
-    """
-    for text in (text for domain in DOMAINS for text in held_out_text()[domain]):
-        tokens = torch.tensor(tokenizer.encode(text)[:longest])
-        for start in range(0, len(tokens) - beyond, window):
-            yield tokens[None, start : start + window + 1]
-
-
-@torch.no_grad()
-def held_out(
-    target: CausalLM, heads: Heads, tokenizer, window: int = 512, longest: int = 4096
-) -> dict[str, list[float]]:
-    """Loss in nats and accuracy of the target's own head and of every extra one on held-out text."""
-    loss = torch.zeros(heads.count + 1, dtype=torch.float64)
-    right = torch.zeros_like(loss)
-    count = torch.zeros_like(loss)
-    for rows in held_out_windows(tokenizer, window, longest, heads.count + 2):
-        rows = rows.to(target.device)
-        hidden = final_states(target.model, rows[:, :-1])[0]
-        for index in range(-1, heads.count):
-            following = rows[0, index + 2 :]
-            read = hidden[: len(following)]
-            logits = head_logits(target.model, heads, read, index).float()
-            loss[index + 1] += F.cross_entropy(logits, following, reduction="sum").item()
-            right[index + 1] += (logits.argmax(-1) == following).sum().item()
-            count[index + 1] += len(following)
-    return {
-        "loss": (loss / count).tolist(),
-        "accuracy": (right / count).tolist(),
-        "tokens": int(count[0]),
-    }
-
-
-def block_sizes(
-    target: CausalLM,
-    heads: Heads,
-    tokenizer,
-    blocks: tuple[int, ...] = BLOCKS,
-    new_tokens: int = 48,
-) -> tuple[dict, list[list[int]]]:
-    """Mean accepted block size τ by k, greedy, over all evaluation prompts and by domain; and the
-    texts that k = 1 writes.
-    """
-    prompts = [
-        (domain, tokenizer.encode(item["text"]))
-        for domain, items in evaluation_prompts().items()
-        for item in items
-    ]
-    runs = {}
-    for k in tqdm(blocks, desc="block sizes"):
-        drafter = BlockwiseDrafter(target, heads, k)
-        runs[k] = [generate(target, ids, drafter, new_tokens) for _, ids in prompts]
-    texts = {k: [run.tokens.tolist() for run in of_k] for k, of_k in runs.items()}
-    sizes: dict = {"k": list(blocks), "new_tokens": new_tokens, "prompts": len(prompts)}
-    for name in ("all", *DOMAINS):
-        rows = [row for row, (domain, _) in enumerate(prompts) if name in ("all", domain)]
-        sizes[name] = [mean_block([runs[k][row] for row in rows]) for k in blocks]
-    sizes["identical_to_greedy"] = [
-        sum(text == plain for text, plain in zip(texts[k], texts[1])) for k in blocks
-    ]
-    return sizes, texts[1]
-
-
-def mean_block(runs: Sequence[Output]) -> float:
-    """Tokens ÷ target passes, 1 at k = 1: a block is the target's own token and the drafts accepted
-    with it.
-    """
-    tokens = sum(run.stats.tokens for run in runs)
-    return tokens / sum(run.stats.target_passes for run in runs)
-
-
-def same_share(text: list[int], original: list[int]) -> float:
-    """The share of a text's tokens before its first difference from the original."""
-    for place, (token, before) in enumerate(zip(text, original)):
-        if token != before:
-            return place / len(text)
-    return 1.0
-
-
-def differences(texts: list[list[int]], originals: list[list[int]]) -> dict[str, float]:
-    """How greedy texts changed: share of prompts whose text differs at all, and mean share of
-    tokens before the first difference.
-    """
-    shares = [same_share(text, original) for text, original in zip(texts, originals)]
-    return {
-        "texts_changed": sum(share < 1 for share in shares) / len(shares),
-        "tokens_before_the_change": sum(shares) / len(shares),
-    }
-
-
 def train_regime(
     regime: str,
     kind: str,
     target: CausalLM,
     start: Heads | None,
     streams: dict,
-    chosen: argparse.Namespace,
+    options: argparse.Namespace,
 ) -> tuple[CausalLM, Heads, dict]:
-    """Train in one regime, from `start` where given. Returns the target (a copy, if its backbone
-    was trained), the heads, and the plan.
+    """Train in one regime.
+
+    Args:
+        regime: one of `REGIMES`.
+        kind: one of `LOSSES`.
+        target: the heads' target.
+        start: heads to copy; None starts with fresh heads.
+        streams: name → ids [n].
+        options: parsed options of the command.
+
+    Returns:
+        The target (a copy, if the regime trains it), the heads, and the plan with its seconds.
     """
-    steps = getattr(chosen, f"{regime}_steps")
+    steps = getattr(options, f"{regime}_steps")
     plan = Plan(steps, RATES[regime], BATCH, warmup=max(1, steps // 10))
-    path = chosen.work / f"{regime}-{kind}-{steps}-{fingerprint(target)}.pt"
+    path = options.work / f"{regime}-{kind}-{steps}-{fingerprint(target)}.pt"
     torch.manual_seed(0)
     heads = copy.deepcopy(start) if start else Heads(target.hidden_size, COUNT).to(target.device)
     heads.requires_grad_(True)
     if regime == "finetuned":
-        model = copy.deepcopy(target.model).requires_grad_(True)
-        trained = nn.ModuleDict({"backbone": model, "heads": heads})
-        loss = finetuned_loss(model, heads, kind, chosen.compile)
+        model = copy.deepcopy(native_model(target)).requires_grad_(True)
+        trainable = nn.ModuleDict({"backbone": model, "heads": heads})
+        loss = finetuned_loss(model, heads, kind, options.compile)
     else:
-        model = target.model
-        trained = heads
-        features = Features(target, chosen.work / "features")
+        model = native_model(target)
+        trainable = heads
+        features = Features(target, options.work / "features")
         loss = frozen_loss(model, heads, kind, lambda tokens: features(tokens)["final"])
-    seconds = train(trained, loss, streams, plan, path)
+    seconds = train(trainable, loss, streams, plan, path)
     model.requires_grad_(False)
     heads.requires_grad_(False)
-    made = {"steps": steps, "batch": BATCH, "learning_rate": plan.learning_rate, "seconds": seconds}
-    return CausalLM(model), heads, made
+    about = {"steps": steps, "batch": BATCH, "learning_rate": plan.learning_rate}
+    return CausalLM(model), heads, about | {"seconds": seconds}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `python -m specdec_lite.training blockwise`."""
-    parser.add_argument(
-        "--regime",
-        choices=["all", *REGIMES],
-        default="all",
-        help="frozen: heads alone, the ones shipped; the others go on from them",
+    """Add the options of `python -m specdec_lite.training blockwise`.
+
+    Args:
+        parser: parser of the command.
+    """
+    regime_help = "frozen trains the heads alone, and these ship; the others start from them"
+    parser.add_argument("--regime", choices=["all", *REGIMES], default="all", help=regime_help)
+    loss_help = (
+        "one head per batch, or the mean of all heads; default: both for frozen, mean otherwise"
     )
-    parser.add_argument(
-        "--loss",
-        choices=LOSSES,
-        help=(
-            "one head a batch, or the mean of all; default: frozen with both, the others with mean"
-        ),
-    )
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=SHIPPED,
-        help="folder for the heads of the frozen regime with the mean loss",
-    )
-    parser.add_argument(
-        "--record",
-        type=Path,
-        default=Path("results/blockwise.json"),
-        help="the recording to write, or to bring up to date",
-    )
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=Path(".work/blockwise"),
-        help="folder for checkpoints, token streams, the target's own text and features (2 GB)",
-    )
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--loss", choices=LOSSES, help=loss_help)
+    out_help = "folder for the heads of the frozen regime with the mean loss"
+    work_help = "folder for checkpoints, token streams, the target's own text and features (2 GB)"
+    add_folders(parser, SHIPPED, out_help, Path(".work/blockwise"), work_help)
+    record_help = "the recording to write or to update"
+    record = Path("results/blockwise.json")
+    parser.add_argument("--record", type=Path, default=record, help=record_help)
+    add_device(parser)
     for regime in REGIMES:
         parser.add_argument(f"--{regime}-steps", type=int, default=STEPS[regime])
-    parser.add_argument(
-        "--compile",
-        action="store_true",
-        help="torch.compile the target where it is trained: needs a C++ compiler",
-    )
+    compile_help = "compile the target where it is trained: needs a C++ compiler"
+    parser.add_argument("--compile", action="store_true", help=compile_help)
 
 
-def command_line(chosen: argparse.Namespace, regime: str, kind: str) -> str:
-    """What to type to train one entry of the recording again."""
-    usual = {f"{name}-steps": STEPS[name] for name in REGIMES} | {"device": "cpu", "compile": False}
-    words = [f"python -m specdec_lite.training blockwise --regime {regime} --loss {kind}"]
-    return " ".join([*words, *given(chosen, usual)])
+def entry_command(options: argparse.Namespace, regime: str, kind: str) -> str:
+    """Return the command that trains one entry of the recording again.
 
-
-def recorded(path: Path, target: CausalLM) -> dict:
-    """What the recording at `path` holds of this target: {"untrained": figures or None, "runs":
-    entries}; nothing of another one.
+    Args:
+        options: parsed options of the command.
+        regime: regime of the entry.
+        kind: loss of the entry.
     """
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    same = found.get("target") == fingerprint(target)
-    return {
-        "untrained": found["untrained"] if same else None,
-        "runs": found["runs"] if same else [],
-    }
+    own = argparse.Namespace(**{**vars(options), "regime": regime, "loss": kind})
+    return command_line("blockwise", add_arguments, own, ["regime", "loss"])
 
 
-def record(path: Path, target: CausalLM, untrained: dict, entry: dict) -> None:
-    """Put one entry into the recording, in the place of an older one of the same regime and loss."""
+def read_recording(path: Path, target: CausalLM) -> dict:
+    """Return what a recording contains about a target.
+
+    Args:
+        path: file of the recording, which need not exist.
+        target: a recording of another target counts as empty.
+
+    Returns:
+        "untrained": measures of untrained heads, or None; "runs": the entries.
+    """
+    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    same = data.get("target") == fingerprint(target)
+    return {"untrained": data["untrained"] if same else None, "runs": data["runs"] if same else []}
+
+
+def add_to_recording(path: Path, target: CausalLM, untrained: dict, entry: dict) -> None:
+    """Write an entry into the recording; it replaces an entry of the same regime and loss.
+
+    Args:
+        path: file of the recording.
+        target: the heads' target.
+        untrained: measures of untrained heads.
+        entry: the new entry.
+    """
     runs = [
         run
-        for run in recorded(path, target)["runs"]
+        for run in read_recording(path, target)["runs"]
         if (run["regime"], run["loss_kind"]) != (entry["regime"], entry["loss_kind"])
     ]
-    stamp = results.stamp(
+    stamp = stamps.stamp(
         "heads for blockwise parallel decoding on the shipped target",
         "python -m specdec_lite.training blockwise",
         target.device.type,
     )
     data = {"target": fingerprint(target), "untrained": untrained, "runs": [*runs, entry]}
-    results.save(path, stamp, data)
+    stamps.save(path, stamp, data)
 
 
-def asked_for(regime: str, loss: str | None) -> list[tuple[str, str]]:
-    """(regime, loss) of every training to do, in order: the frozen one comes first, since the
-    others start from its heads.
+def training_order(regime: str, loss: str | None) -> list[tuple[str, str]]:
+    """Return (regime, loss) of every training in order; all others start from the frozen heads.
+
+    Args:
+        regime: the option --regime.
+        loss: the option --loss.
     """
     regimes = [name for name in REGIMES if regime in ("all", name) or name == "frozen"]
-    runs = [(name, loss or "mean") for name in regimes]
+    order = [(name, loss or "mean") for name in regimes]
     if loss is None and regime in ("all", "frozen"):
-        runs.insert(0, ("frozen", "random"))
-    return runs
+        order.insert(0, ("frozen", "random"))
+    return order
 
 
-def text_of(regime: str, streams: dict, chosen: argparse.Namespace) -> dict:
-    """What a regime trains on: the streams, or what the target writes after pieces of them."""
+def training_streams(regime: str, streams: dict, options: argparse.Namespace) -> dict:
+    """Return what a regime trains on: the streams, or the target's continuations of them.
+
+    Args:
+        regime: one of `REGIMES`.
+        streams: name → ids [n].
+        options: parsed options of the command.
+    """
     if regime != "distilled":
         return streams
-    writer = load_pair(device=chosen.device, dtype="bfloat16").target
-    return own_words(writer, streams, chosen.work / "own-text")
+    writer = load_pair(device=options.device, dtype="bfloat16").target
+    return own_text_streams(writer, streams, options.work / "own-text")
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Train the regimes asked for, measure and record each; the frozen heads with the mean loss are
-    written to `--out`.
+def run(options: argparse.Namespace) -> None:
+    """Train the regimes asked for, measure and record each, and save the shipped heads in --out.
+
+    Args:
+        options: parsed options of the command.
     """
-    pair = load_pair(device=chosen.device, dtype="float32")
+    pair = load_pair(device=options.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer
-    _, streams = prepare(chosen.work, PAIR)
+    _, streams = prepare(options.work, PAIR)
     fresh = Heads(target.hidden_size, COUNT).to(target.device)
-    untrained = recorded(chosen.record, target)["untrained"] or held_out(target, fresh, tokenizer)
+    recording = read_recording(options.record, target)
+    untrained = recording["untrained"] or evaluate_heads(target, fresh, tokenizer)
     _, originals = block_sizes(target, fresh, tokenizer, blocks=(1,))
     frozen = None
-    for regime, kind in asked_for(chosen.regime, chosen.loss):
-        text = text_of(regime, streams, chosen)
+    for regime, kind in training_order(options.regime, options.loss):
+        text = training_streams(regime, streams, options)
         start = None if regime == "frozen" else frozen
-        model, heads, plan = train_regime(regime, kind, target, start, text, chosen)
+        model, heads, plan = train_regime(regime, kind, target, start, text, options)
         if regime == "frozen":
             frozen = heads
         if (regime, kind) == ("frozen", "mean"):
-            save(chosen.out, heads, target, heads.config)
-        if chosen.regime not in ("all", regime):
+            save(options.out, heads, target, heads.config)
+        if options.regime not in ("all", regime):
             continue
         sizes, texts = block_sizes(model, heads, tokenizer)
         entry = {
             "regime": regime,
             "loss_kind": kind,
             "date": date.today().isoformat(),
-            "command": command_line(chosen, regime, kind),
+            "command": entry_command(options, regime, kind),
             **plan,
-            "held_out": held_out(model, heads, tokenizer),
+            "held_out": evaluate_heads(model, heads, tokenizer),
             "blocks": sizes,
-            "change": differences(texts, originals),
+            "change": text_differences(texts, originals),
         }
-        record(chosen.record, target, untrained, entry)
+        add_to_recording(options.record, target, untrained, entry)
         print(json.dumps(entry, indent=1))

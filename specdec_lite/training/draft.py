@@ -1,10 +1,9 @@
-"""A draft of one's own: a small model that learns a target's laws on text that the target wrote.
+"""A draft of your own: a small model distilled from a target on text that the target wrote.
 
     python -m specdec_lite.training draft --target smollm2 --text my_notes.txt --out my_draft
 
-Half the work is the target's: it continues prompts, once, and its states are stored, once. An
-interrupted run goes on where it stopped. What lives here: the windows, the loop over them, what is
-measured. What does not: the divergences (`losses`).
+About half of the work is the target's: it continues prompts once, and its hidden states are stored
+once. An interrupted run resumes.
 """
 
 import argparse
@@ -18,147 +17,200 @@ from torch import Tensor
 from specdec_lite import checks
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.loading.corpus import training_text
 from specdec_lite.loading.pairs import load_pair, save_model
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import fingerprint
+from specdec_lite.texts.corpus import training_text
+from specdec_lite.training.commands import add_device, add_folders
 from specdec_lite.training.features import Features
-from specdec_lite.training.loop import Plan, initialise, train
+from specdec_lite.training.loop import Plan, initialize, train
 from specdec_lite.training.losses import DIVERGENCES, forward_kl, log_acceptance, reverse_kl
-from specdec_lite.training.own_text import digest, own_text
+from specdec_lite.training.own_text import own_text, token_hash
 
-HEAD = 64
-CHARACTERS = 12
-"""A token of a vocabulary holds fewer characters than this, on average over a window."""
+HEAD_SIZE = 64
+MAX_CHARACTERS = 12
+"""Characters per token: an upper bound of the mean over a window, for any vocabulary."""
+PROMPT = 64
+"""Tokens of a prompt."""
+HELD_OUT = 16
+"""Number of texts that the draft is evaluated on."""
 
-Law = Callable[[Tensor], Tensor]
+LogProbs = Callable[[Tensor], Tensor]
+"""tokens [B, n] → log-probabilities [B, n, V]."""
 
 
 def small_model(target: CausalLM, hidden_size: int = 128, num_layers: int = 1) -> Transformer:
-    """A fresh model with the target's vocabulary. hidden_size: a multiple of 64."""
-    heads, rest = divmod(checks.whole("hidden_size", hidden_size, HEAD), HEAD)
-    if rest:
-        raise ValueError(f"hidden_size={hidden_size}: must be a multiple of {HEAD}")
-    shape = TransformerConfig(
+    """Return a fresh model with the target's vocabulary, on its device.
+
+    Args:
+        target: the model it drafts for.
+        hidden_size: a multiple of 64.
+        num_layers: number of blocks, ≥ 1.
+
+    Raises:
+        ValueError: `hidden_size` is not a multiple of 64.
+    """
+    heads, remainder = divmod(checks.whole("hidden_size", hidden_size, HEAD_SIZE), HEAD_SIZE)
+    if remainder:
+        raise ValueError(f"hidden_size={hidden_size}: must be a multiple of {HEAD_SIZE}")
+    config = TransformerConfig(
         vocab_size=target.vocab_size,
         hidden_size=hidden_size,
         intermediate_size=3 * hidden_size,
         num_layers=checks.whole("num_layers", num_layers, 1),
         num_heads=heads,
         num_kv_heads=heads,
-        head_size=HEAD,
+        head_size=HEAD_SIZE,
         max_positions=target.max_positions,
     )
-    return initialise(Transformer(shape)).to(target.device)
+    return initialize(Transformer(config)).to(target.device)
 
 
-def pieces(texts: Sequence[str], tokenizer, count: int, length: int, seed: int = 0) -> Tensor:
-    """Windows of texts [count, length], each from a line's beginning of a text drawn at random.
+def text_windows(texts: Sequence[str], tokenizer, count: int, length: int, seed: int = 0) -> Tensor:
+    """Return random windows of texts [count, length], each from the beginning of a line.
 
-    ValueError where the texts are too short for so many.
+    Args:
+        texts: each is drawn with equal probability.
+        tokenizer: encodes them.
+        count: number of windows.
+        length: tokens per window.
+        seed: seed of the draws.
+
+    Raises:
+        ValueError: the texts are too short for this many windows.
     """
     rng = np.random.default_rng(seed)
-    room = CHARACTERS * length
+    characters = MAX_CHARACTERS * length
     rows: list[list[int]] = []
     for _ in range(20 * count):
-        text = texts[rng.integers(len(texts))]
-        start = text.rfind("\n", 0, int(rng.integers(max(1, len(text) - room // 3)))) + 1
-        row = tokenizer.encode(text[start : start + room])[:length]
+        text = texts[int(rng.integers(len(texts)))]
+        start = text.rfind("\n", 0, int(rng.integers(max(1, len(text) - characters // 3)))) + 1
+        row = tokenizer.encode(text[start : start + characters])[:length]
         rows += [row] if len(row) == length else []
         if len(rows) == count:
             return torch.tensor(rows)
-    raise ValueError(f"texts: hold too few windows of {length} tokens for count={count}")
+    raise ValueError(f"texts: contain too few windows of {length} tokens for count={count}")
 
 
-def target_law(target: CausalLM, folder: Path) -> Law:
-    """tokens [B, n] → the target's log-probabilities [B, n, V], from states stored in a folder."""
+def target_log_probs(target: CausalLM, folder: Path) -> LogProbs:
+    """Return a function from tokens [B, n] to the target's log-probabilities [B, n, V].
+
+    Args:
+        target: computes its hidden states once per batch.
+        folder: where the hidden states are stored.
+    """
     features = Features(target, folder, dtype=torch.float32)
 
     @torch.no_grad()
-    def law(tokens: Tensor) -> Tensor:
+    def log_probs(tokens: Tensor) -> Tensor:
         with torch.autocast(target.device.type, enabled=False):
             return target.head(features(tokens)["final"]).float().log_softmax(-1)
 
-    return law
+    return log_probs
 
 
-def distil(
+def distill(
     draft: Transformer,
-    law: Law | None,
+    log_probs: LogProbs | None,
     texts: Tensor,
     start: int,
     divergence: Callable[[Tensor, Tensor], Tensor],
     plan: Plan,
     path: Path,
 ) -> float:
-    """Train a draft on texts [N, n], N a multiple of the plan's batch; returns the seconds.
+    """Train a draft on the target's distributions and return the seconds.
 
     Args:
         draft: float32, its parameters with `requires_grad`.
-        law: the target's; None takes each text's next token for the law.
-        texts: in every step the next `plan.batch` of them, shuffled anew when all were seen.
-        start: from this place on their words count.
-        divergence: of `losses`, averaged over the words that count.
-        path: of the checkpoint, which an interrupted run goes on from.
+        log_probs: log-probabilities of the target; None trains on the next token of the text.
+        texts: [N, n], N a multiple of the plan's batch. Every step takes the next `plan.batch`
+            texts, in a new random order per epoch.
+        start: position of the first token that counts in the loss.
+        divergence: one of `losses.DIVERGENCES`, averaged over the tokens that count.
+        plan: steps, batch and learning rate.
+        path: file of the checkpoint, from which an interrupted run resumes.
     """
     data = texts.split(plan.batch)
-    turns = [
-        turn
+    batch_of_step = [
+        int(number)
         for epoch in range(-(-plan.steps // len(data)))
-        for turn in np.random.default_rng((plan.seed, epoch)).permutation(len(data))
+        for number in np.random.default_rng((plan.seed, epoch)).permutation(len(data))
     ]
 
     def loss(rows: Tensor) -> Tensor:
         log_q = draft(rows[:, :-1])[:, start - 1 :].float().log_softmax(-1)
-        if law is None:
+        if log_probs is None:
             return -log_q.gather(-1, rows[:, start:, None]).mean()
-        return divergence(law(rows)[:, start - 1 : -1], log_q).mean()
+        return divergence(log_probs(rows)[:, start - 1 : -1], log_q).mean()
 
     def source(first: int):
-        return (data[turn] for turn in turns[first : plan.steps])
+        return (data[number] for number in batch_of_step[first : plan.steps])
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return train(draft, loss, {"texts": texts}, plan, path, source=source)
 
 
 @torch.no_grad()
-def apart(draft: Transformer, law: Law, texts: Tensor, start: int, batch: int = 8) -> dict:
-    """What lies between draft and target on texts [N, n], each figure [N], a mean over the places
-    from `start` on: alpha (T = 1), agrees (of the likeliest tokens), both KLs, and the draft's nats.
+def compare(
+    draft: Transformer, log_probs: LogProbs, texts: Tensor, start: int, batch: int = 8
+) -> dict[str, Tensor]:
+    """Compare the distributions of draft and target on texts.
+
+    Args:
+        draft: the draft.
+        log_probs: log-probabilities of the target.
+        texts: [N, n].
+        start: position of the first token that counts.
+        batch: texts per pass.
+
+    Returns:
+        Means [N] over the tokens of each text: "alpha" (acceptance rate at temperature 1), "agrees"
+        (both have the same likeliest token), "forward KL", "reverse KL", and "nats" (the draft's
+        cross-entropy on the text).
     """
-    found: dict[str, list[Tensor]] = {}
+    parts: dict[str, list[Tensor]] = {}
     for rows in texts.split(batch):
-        log_p = law(rows)[:, start - 1 : -1]
+        log_p = log_probs(rows)[:, start - 1 : -1]
         log_q = draft(rows[:, :-1].to(log_p.device))[:, start - 1 :].float().log_softmax(-1)
-        came = rows[:, start:, None].to(log_p.device)
-        for name, each in {
+        next_tokens = rows[:, start:, None].to(log_p.device)
+        measures = {
             "alpha": log_acceptance(log_p, log_q).exp(),
             "agrees": (log_p.argmax(-1) == log_q.argmax(-1)).float(),
             "forward KL": forward_kl(log_p, log_q),
             "reverse KL": reverse_kl(log_p, log_q),
-            "nats": -log_q.gather(-1, came)[..., 0],
-        }.items():
-            found.setdefault(name, []).append(each.mean(-1).cpu())
-    return {name: torch.cat(parts) for name, parts in found.items()}
+            "nats": -log_q.gather(-1, next_tokens)[..., 0],
+        }
+        for name, values in measures.items():
+            parts.setdefault(name, []).append(values.mean(-1).cpu())
+    return {name: torch.cat(values) for name, values in parts.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `python -m specdec_lite.training draft`."""
+    """Add the options of `python -m specdec_lite.training draft`.
+
+    Args:
+        parser: parser of the command.
+    """
     parser.add_argument("--target", default="pair", help="pair, smollm2, a hub id or a folder")
     parser.add_argument("--text", type=Path, nargs="*", help="files to take prompts from")
-    parser.add_argument("--out", type=Path, default=Path("draft"), help="folder for the draft")
-    parser.add_argument("--work", type=Path, default=Path(".work/draft"), help="what is resumed")
-    parser.add_argument("--count", type=int, default=512, help="texts that the target writes")
-    parser.add_argument("--new", type=int, default=128, help="tokens that each goes on for")
+    work_help = "folder for texts, hidden states and checkpoints, which a resumed run reads"
+    add_folders(parser, Path("draft"), "folder for the draft", Path(".work/draft"), work_help)
+    add_device(parser)
+    parser.add_argument("--count", type=int, default=512, help="number of texts to train on")
+    parser.add_argument("--new", type=int, default=128, help="tokens the target adds to a prompt")
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--layers", type=int, default=1)
+    parser.add_argument("--hidden", type=int, default=128, help="hidden size of the draft")
+    parser.add_argument("--layers", type=int, default=1, help="blocks of the draft")
     parser.add_argument("--loss", choices=list(DIVERGENCES), default="hybrid")
-    parser.add_argument("--device", default="cpu")
 
 
-def loaded(name: str, device: str) -> tuple[CausalLM, object]:
-    """A target by its name, in float32, and its tokenizer."""
+def load_target(name: str, device: str) -> tuple[CausalLM, object]:
+    """Return a target in float32 and its tokenizer.
+
+    Args:
+        name: "pair", "smollm2", a hub id or a folder.
+        device: torch device.
+    """
     if name == "pair":
         pair = load_pair(device=device, dtype="float32")
         return pair.target, pair.tokenizer
@@ -167,24 +219,36 @@ def loaded(name: str, device: str) -> tuple[CausalLM, object]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-    return CausalLM(model.to(device)), AutoTokenizer.from_pretrained(name)
+    model = model.to(device)  # pyright: ignore[reportArgumentType]
+    return CausalLM(model), AutoTokenizer.from_pretrained(name)
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Let the target write, train the draft on its laws, print what was reached, and store it."""
-    target, tokenizer = loaded(chosen.target, chosen.device)
+def run(options: argparse.Namespace) -> None:
+    """Let the target write texts, distill the draft on them, print its measures, and save it.
+
+    Args:
+        options: parsed options of the command.
+    """
+    target, tokenizer = load_target(options.target, options.device)
     target.model.requires_grad_(False)
     documents = training_text()["library"]
-    if chosen.text:
-        documents = [path.read_text(encoding="utf-8") for path in chosen.text]
-    prompts = pieces(documents, tokenizer, chosen.count + 16, 64)
-    texts = torch.stack(own_text(target, list(prompts), chosen.new, chosen.work / "text", 64, 1.0))
-    training, held_out = texts[:-16], texts[-16:]
-    draft = small_model(target, chosen.hidden, chosen.layers)
-    law = target_law(target, chosen.work / "features")
-    plan = Plan(chosen.epochs * -(-chosen.count // 8), 2e-3, warmup=20)
-    path = chosen.work / f"{digest(texts, fingerprint(target), draft.config, plan, chosen.loss)}.pt"
-    distil(draft, law, training, 64, DIVERGENCES[chosen.loss], plan, path)
-    for name, each in apart(draft, law, held_out, 64).items():
-        print(f"{name:12s} {each.mean():.3f} on {len(held_out)} texts that it was not trained on")
-    save_model(chosen.out, draft, tokenizer)
+    if options.text:
+        documents = [path.read_text(encoding="utf-8") for path in options.text]
+    prompts = list(text_windows(documents, tokenizer, options.count + HELD_OUT, PROMPT))
+    texts = torch.stack(own_text(target, prompts, options.new, options.work / "text", 64, 1.0))
+    training, held_out = texts[:-HELD_OUT], texts[-HELD_OUT:]
+    draft = small_model(target, options.hidden, options.layers)
+    log_probs = target_log_probs(target, options.work / "features")
+    plan = Plan(options.epochs * -(-options.count // 8), 2e-3, warmup=20)
+    run_name = token_hash(texts, fingerprint(target), draft.config, plan, options.loss)
+    divergence = DIVERGENCES[options.loss]
+    distill(draft, log_probs, training, PROMPT, divergence, plan, options.work / f"{run_name}.pt")
+    for name, values in compare(draft, log_probs, held_out, PROMPT).items():
+        print(f"{name:12s} {values.mean():.3f} on {len(held_out)} held-out texts")
+    save_model(options.out, draft, tokenizer)  # pyright: ignore[reportArgumentType]
+
+
+def __getattr__(name: str) -> object:
+    from specdec_lite._moved import renamed_in
+
+    return renamed_in(__name__, name)

@@ -1,121 +1,58 @@
-"""Blocks on the target's features: EAGLE 1 (and 2), EAGLE 3, HASS, and multi-token prediction.
+"""One-block heads on the target's features: EAGLE 1 (and 2), EAGLE 3, HASS, multi-token prediction.
 
-Trained on the target's own text: `--target smollm2` reads what `training.smollm2_text` wrote,
-`--target pair` writes its own first. Features are stored once; an interrupted run goes on.
+They are trained on text that the target wrote: `--target smollm2` reads the answers that
+`training.smollm2_text` stored, `--target pair` writes its text first. The target's hidden states
+are stored once; an interrupted run resumes.
 """
 
 import argparse
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
+from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
+from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
 from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
-from specdec_lite.measure import results
+from specdec_lite.measure import stamps
+from specdec_lite.training.commands import add_device, add_folders, command_line
 from specdec_lite.training.features import Features
-from specdec_lite.training.loop import Plan, given, train, windows
-from specdec_lite.training.medusa import calibration_prompts
-from specdec_lite.training.own_text import own_text
-from specdec_lite.training.smollm2_text import answers, planned
-from specdec_lite.training.text import prepare
+from specdec_lite.training.head_texts import (
+    Sample,
+    Texts,
+    batch_by_length,
+    batch_order,
+    most_frequent_tokens,
+    pair_texts,
+    smollm2_texts,
+)
+from specdec_lite.training.loop import Plan, train
 from specdec_lite.training.unroll import RECIPES, Recipe, acceptance_by_depth, unrolled_loss
 
 KINDS = {"1": Eagle1Head, "2": Eagle1Head, "hass": Eagle1Head, "3": Eagle3Head, "mtp": MtpHead}
+"""Version → class of the head; EAGLE-2 drafts with EAGLE-1's head."""
 NAMES = {"1": "eagle1", "2": "eagle1", "hass": "hass", "3": "eagle3", "mtp": "mtp"}
+"""Version → folder among the shipped weights."""
 VOCABULARY = {"pair": 2048, "smollm2": 12_000}
+"""Target → default size of the draft vocabulary."""
 DEPTHS = 4
+"""Number of depths that are evaluated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One text [n] of the target. start: where its own words begin. kind: what it is about."""
+def initialize_head(head: FeatureHead, target: CausalLM) -> FeatureHead:
+    """Draw the matrices of a head from Normal(0, .02) and return the head.
 
-    ids: Tensor
-    start: int
-    kind: str = "text"
-    temperature: float = 0.0
+    Matrices that write to the residual stream get half this width. A vocabulary projection of the
+    head's own starts as a copy of the target's.
 
-
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """What a head is trained on, and what it is judged on."""
-
-    training: list[Sample]
-    held_out: list[Sample]
-
-
-def smollm2_texts(target: CausalLM, tokenizer, work: Path, count: int | None = None) -> Texts:
-    """SmolLM2's answers, as far as they are written, `count` at most to train on."""
-    folder = cache_folder() / "smollm2-own-text"
-    texts: dict[bool, list[Sample]] = {False: [], True: []}
-    for text in answers(folder, planned(folder, tokenizer)):
-        sample = Sample(text.ids, text.start, text.kind, text.temperature)
-        texts[text.held_out].append(sample)
-    return Texts(texts[False][:count], texts[True])
-
-
-def pair_texts(
-    target: CausalLM,
-    tokenizer,
-    work: Path,
-    count: int | None = None,
-    prompt: int = 64,
-    new: int = 128,
-) -> Texts:
-    """What the shipped target makes of `count` pieces (None: 2,048) of its training text, half of
-    it greedy; and, held out, of documents that it has never read.
-    """
-    _, streams = prepare(work, PAIR)
-    rng = np.random.default_rng(0)
-    prompts = windows(streams, rng, count or 2048, prompt)[1]
-    held_out = calibration_prompts(tokenizer)[:64]
-    texts: tuple[list[Sample], list[Sample]] = ([], [])
-    for number, temperature in enumerate((0.0, 1.0)):
-        for place, rows in enumerate((prompts[number::2], held_out)):
-            made = own_text(target, rows, new, work / "own-text", 256, temperature, number)
-            start = rows.shape[1]
-            texts[place].extend(Sample(ids, start, "text", temperature) for ids in made)
-    return Texts(*texts)
-
-
-def batched(texts: Sequence[Sample], size: int, room: int) -> list[tuple[Tensor, Tensor]]:
-    """Texts of like length together: tokens [B, n], each row filled up with its last token, by at
-    least `room`; and which of them are the target's own words, [B, n] bool.
-    """
-    ordered = sorted(texts, key=lambda text: len(text.ids))
-    made = []
-    for first in range(0, len(ordered), size):
-        part = ordered[first : first + size]
-        length = len(part[-1].ids) + room
-        tokens = torch.stack([filled(text.ids, length) for text in part])
-        place = torch.arange(length)
-        counted = [(place >= text.start) & (place < len(text.ids)) for text in part]
-        made.append((tokens, torch.stack(counted)))
-    return made
-
-
-def filled(ids: Tensor, length: int) -> Tensor:
-    return torch.cat((ids, ids[-1:].expand(length - len(ids))))
-
-
-def frequent(texts: Sequence[Sample], count: int, vocab_size: int) -> Tensor:
-    """The `count` tokens [v] that are written most often."""
-    words = torch.cat([text.ids[text.start :] for text in texts])
-    counts = torch.bincount(words, minlength=vocab_size)
-    return counts.topk(min(count, vocab_size)).indices
-
-
-def initialise(head: FeatureHead, target: CausalLM) -> FeatureHead:
-    """Normal(0, .02) weights, what is written to the stream half as wide; an own vocabulary
-    projection begins as the target's.
+    Args:
+        head: changed in place.
+        target: the head's target.
     """
     generator = torch.Generator().manual_seed(0)
     for name, weight in head.named_parameters():
@@ -128,12 +65,6 @@ def initialise(head: FeatureHead, target: CausalLM) -> FeatureHead:
     return head
 
 
-def order(count: int, steps: int, seed: int = 0) -> list[int]:
-    """Which batch every step takes: all of them, shuffled anew, again and again."""
-    rng = np.random.default_rng(seed)
-    return [int(i) for _ in range(-(-steps // count)) for i in rng.permutation(count)][:steps]
-
-
 def fit(
     head: FeatureHead,
     target: CausalLM,
@@ -143,163 +74,210 @@ def fit(
     plan: Plan,
     path: Path,
 ) -> float:
-    """Train a head on batches: the seconds it took, earlier runs included."""
-    turns = order(len(data), plan.steps)
-    late = int(recipe.late * plan.steps)
+    """Train a head and return the seconds, earlier runs included.
+
+    Args:
+        head: what is trained.
+        target: the head's target.
+        data: batches of tokens [B, n] and of the tokens that count, [B, n] bool.
+        features: tokens [B, n] → the target's hidden states by layer.
+        recipe: the loss.
+        plan: steps and learning rate.
+        path: file of the checkpoint.
+    """
+    batch_of_step = batch_order(len(data), plan.steps)
+    first_unrolled_step = int(recipe.late * plan.steps)
 
     def source(first: int):
-        return (torch.tensor([step, turns[step]]) for step in range(first, plan.steps))
+        return (torch.tensor([step, batch_of_step[step]]) for step in range(first, plan.steps))
 
-    def loss(rows: Tensor) -> Tensor:
-        step, turn = rows.tolist()
-        tokens, counted = (part.to(target.device) for part in data[turn])
+    def loss(row: Tensor) -> Tensor:
+        step, number = row.tolist()
+        tokens, counted = (part.to(target.device) for part in data[number])
         stored = features(tokens)
         states = {layer: stored[layer].float() for layer in {*head.layers, "final"}}
-        steps = recipe.steps if step >= late else 1
+        steps = recipe.steps if step >= first_unrolled_step else 1
         return unrolled_loss(head, target, tokens, states, counted, recipe, steps)
 
-    return train(head, loss, {"batches": turns}, plan, path, source=source)
+    return train(head, loss, {"batches": batch_of_step}, plan, path, source=source)
 
 
 def measure(
     head: FeatureHead, target: CausalLM, texts: Sequence[Sample], size: int = 4
 ) -> dict[str, dict]:
-    """α and agreement by depth on texts, by kind and over all: the first on what was sampled at
-    temperature 1, the second on greedy text.
+    """Return acceptance and agreement by depth, for each kind of text and for "all".
+
+    Args:
+        head: what drafts.
+        target: verifies.
+        texts: held-out texts.
+        size: texts per pass.
+
+    Returns:
+        kind → {"agrees": measured on greedy text, "alpha": measured on text sampled at temperature
+        1}, each as `mean_and_error` returns it.
     """
     table: dict[str, dict] = {}
     for name, temperature in (("agrees", 0.0), ("alpha", 1.0)):
         chosen = [text for text in texts if text.temperature == temperature]
         if chosen:
-            sums, counts = by_text(head, target, chosen, [name], size)
+            sums, counts = acceptance_by_text(head, target, chosen, [name], size)
             kinds = [text.kind for text in chosen]
             for kind in ("all", *dict.fromkeys(kinds)):
-                some = torch.tensor([kind in ("all", own) for own in kinds])
-                table.setdefault(kind, {})[name] = averages(sums[name][:, some], counts[:, some])
+                columns = torch.tensor([kind in ("all", own) for own in kinds])
+                entry = mean_and_error(sums[name][:, columns], counts[:, columns])
+                table.setdefault(kind, {})[name] = entry
     return table
 
 
-def by_text(
+def acceptance_by_text(
     head: FeatureHead,
     target: CausalLM,
     texts: Sequence[Sample],
     names: Sequence[str],
     size: int = 4,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """What `acceptance_by_depth` calls these names, summed over each text's own words, and how many
-    these are: [depths, texts].
+    """Return sums of some measures over each text, and the numbers of tokens summed.
+
+    Args:
+        head: what drafts.
+        target: verifies.
+        texts: only the tokens that the target wrote count.
+        names: measures of `acceptance_by_depth`.
+        size: texts per pass.
+
+    Returns:
+        Measure → sums [depths, texts], and counts [depths, texts].
     """
-    columns = sorted(range(len(texts)), key=lambda place: len(texts[place].ids))
-    made: dict[str, list[Tensor]] = {name: [] for name in (*names, "count")}
-    for tokens, counted in batched([texts[place] for place in columns], size, DEPTHS + 1):
+    columns = sorted(range(len(texts)), key=lambda number: len(texts[number].ids))
+    ordered = [texts[number] for number in columns]
+    parts: dict[str, list[Tensor]] = {name: [] for name in (*names, "count")}
+    for tokens, counted in batch_by_length(ordered, size, DEPTHS + 1):
         tokens, counted = tokens.to(target.device), counted.to(target.device)
         rows = acceptance_by_depth(head, target, tokens, counted, DEPTHS)
-        for name, parts in made.items():
-            of = lambda row: None if name == "count" else row[name].double()
-            each = [torch.bincount(row["text"], of(row), len(tokens)) for row in rows]
-            parts.append(torch.stack(each).double().cpu())
-    back = torch.tensor(columns).argsort()
-    sums = {name: torch.cat(parts, 1)[:, back] for name, parts in made.items()}
-    return sums, sums.pop("count")
+        for name, sums in parts.items():
+            weights = [None if name == "count" else row[name].double() for row in rows]
+            by_depth = [
+                torch.bincount(row["text"], weight, len(tokens))
+                for row, weight in zip(rows, weights)
+            ]
+            sums.append(torch.stack(by_depth).double().cpu())
+    original_order = torch.tensor(columns).argsort()
+    table = {name: torch.cat(sums, 1)[:, original_order] for name, sums in parts.items()}
+    return table, table.pop("count")
 
 
-def averages(sums: Tensor, counts: Tensor) -> dict:
-    """sums, counts [depths, texts] → at every depth the mean over tokens, and its standard error
-    over texts.
+def mean_and_error(sums: Tensor, counts: Tensor) -> dict[str, list]:
+    """Return the mean over tokens and its standard error over texts, at every depth.
+
+    Args:
+        sums: [depths, texts] sums over the tokens of a text.
+        counts: [depths, texts] numbers of tokens.
+
+    Returns:
+        "mean", "error" and "tokens", lists of one number per depth.
     """
     mean = sums.sum(1) / counts.sum(1)
-    residuals = (sums - mean[:, None] * counts).square().sum(1).sqrt() / counts.sum(1)
-    return {
-        "mean": mean.tolist(),
-        "error": residuals.tolist(),
-        "tokens": counts.sum(1).int().tolist(),
-    }
+    error = (sums - mean[:, None] * counts).square().sum(1).sqrt() / counts.sum(1)
+    return {"mean": mean.tolist(), "error": error.tolist(), "tokens": counts.sum(1).int().tolist()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `python -m specdec_lite.training eagle`."""
+    """Add the options of `python -m specdec_lite.training eagle`.
+
+    Args:
+        parser: parser of the command.
+    """
     parser.add_argument("--target", choices=["pair", "smollm2"], default="pair")
-    parser.add_argument("--version", choices=list(KINDS), default="1", help="2 drafts with 1's")
+    version_help = "kind of head; 2 drafts with the head of 1"
+    parser.add_argument("--version", choices=list(KINDS), default="1", help=version_help)
     parser.add_argument("--epochs", type=float, default=5.0)
-    parser.add_argument("--batch", type=int, default=8, help="texts a step")
-    parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument(
-        "--vocabulary", type=int, help="tokens that are drafted, most frequent first"
-    )
-    parser.add_argument("--intermediate", type=int, help="width of its MLP; default: the target's")
-    parser.add_argument("--texts", type=int, help="train on so many at most")
-    parser.add_argument("--out", type=Path, help="folder for the weights")
-    parser.add_argument(
-        "--work",
-        type=Path,
-        default=cache_folder() / "eagle",
-        help="folder for checkpoints, the small target's own text, and features",
-    )
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--batch", type=int, default=8, help="texts per step")
+    parser.add_argument("--rate", type=float, default=1e-3, help="peak learning rate")
+    vocabulary_help = "size of the draft vocabulary: the most frequent tokens"
+    parser.add_argument("--vocabulary", type=int, help=vocabulary_help)
+    intermediate_help = "width of the head's MLP; default: the target's"
+    parser.add_argument("--intermediate", type=int, help=intermediate_help)
+    parser.add_argument("--texts", type=int, help="number of training texts, at most")
+    work_help = "folder for checkpoints, hidden states and the shipped target's own text"
+    add_folders(parser, None, "folder for the weights", cache_folder() / "eagle", work_help)
+    add_device(parser)
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Train one head, measure it on held-out text, and store both."""
-    if chosen.target == "pair":
-        pair = load_pair(device=chosen.device, dtype="float32")
-        target, tokenizer, texts = pair.target, pair.tokenizer, pair_texts
+def load_texts(options: argparse.Namespace) -> tuple[CausalLM, Texts]:
+    """Return the target without gradients, and its texts.
+
+    Args:
+        options: parsed options of the command.
+
+    Raises:
+        ValueError: there is no text to train on.
+    """
+    if options.target == "pair":
+        pair = load_pair(device=options.device, dtype="float32")
+        target, tokenizer, target_texts = pair.target, pair.tokenizer, pair_texts
     else:
-        target, tokenizer = load_smollm2(chosen.device, "bfloat16")
-        texts = smollm2_texts
+        target, tokenizer = load_smollm2(options.device, "bfloat16")
+        target_texts = smollm2_texts
     target.model.requires_grad_(False)
-    text = texts(target, tokenizer, chosen.work, chosen.texts)
-    training = text.training
-    if not training:
+    texts = target_texts(target, tokenizer, options.work, options.texts)
+    if not texts.training:
         raise ValueError(
-            "no text to train on yet: run python -m specdec_lite.training.smollm2_text"
+            f"target={options.target!r}: has no text to train on yet; run python -m"
+            " specdec_lite.training.smollm2_text"
         )
-    name = NAMES[chosen.version]
-    out = chosen.out or SHIPPED / name / chosen.target
-    ids = frequent(training, chosen.vocabulary or VOCABULARY[chosen.target], target.vocab_size)
-    shape = {"intermediate_size": chosen.intermediate} if chosen.intermediate else {}
-    head = KINDS[chosen.version].beside(target, ids, **shape)
-    head = initialise(head, target).to(target.device)
-    recipe = RECIPES["1" if chosen.version == "2" else chosen.version]
-    data = batched(training, chosen.batch, DEPTHS + 1)
-    steps = max(1, round(chosen.epochs * len(data)))
-    plan = Plan(steps, chosen.rate, chosen.batch, warmup=max(1, steps // 20), weight_decay=0.0)
-    # What any version reads: the target passes over a batch once for all of them.
-    layers = tuple(dict.fromkeys((*Eagle3Head.reads(target.num_layers), "final")))
-    features = Features(target, chosen.work / "features", layers)
-    sizes = f"{len(ids)}-{head.shape.intermediate_size}-{len(training)}-{steps}"
-    path = chosen.work / f"{name}-{fingerprint(target)}-{sizes}.pt"
-    print(
-        f"{len(training)} texts, {sum(int(c.sum()) for _, c in data)} tokens, {steps} steps",
-        flush=True,
-    )
+    return target, texts
+
+
+def build_head(options: argparse.Namespace, target: CausalLM, texts: Texts) -> FeatureHead:
+    """Return the head that the options ask for, with fresh weights.
+
+    Args:
+        options: parsed options of the command.
+        target: the head's target.
+        texts: their most frequent tokens become the draft vocabulary.
+    """
+    count = options.vocabulary or VOCABULARY[options.target]
+    ids = most_frequent_tokens(texts.training, count, target.vocab_size)
+    sizes = {"intermediate_size": options.intermediate} if options.intermediate else {}
+    head = KINDS[options.version].for_target(target, ids, **sizes)
+    return initialize_head(head, target).to(target.device)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Train one head, evaluate it on held-out text, and save weights and report.
+
+    Args:
+        options: parsed options of the command.
+    """
+    target, texts = load_texts(options)
+    name = NAMES[options.version]
+    out = options.out or SHIPPED / name / options.target
+    head = build_head(options, target, texts)
+    recipe = RECIPES["1" if options.version == "2" else options.version]
+    data = batch_by_length(texts.training, options.batch, DEPTHS + 1)
+    tokens = sum(int(counted.sum()) for _, counted in data)
+    steps = max(1, round(options.epochs * len(data)))
+    plan = Plan(steps, options.rate, options.batch, warmup=max(1, steps // 20), weight_decay=0.0)
+    # The layers of every version: one pass of the target serves all of them.
+    layers = tuple(dict.fromkeys((*Eagle3Head.default_layers(target.num_layers), "final")))
+    features = Features(target, options.work / "features", layers)
+    sizes = f"{len(head.ids)}-{head.shape.intermediate_size}-{len(texts.training)}-{steps}"
+    path = options.work / f"{name}-{fingerprint(target)}-{sizes}.pt"
+    print(f"{len(texts.training)} texts, {tokens} tokens, {steps} steps", flush=True)
     seconds = fit(head, target, data, features, recipe, plan, path)
     save(out, head, target, head.config, bits=8)
-    stored = load(out, target, KINDS[chosen.version])
-    stamp = results.stamp("a block on the target's features", command_line(chosen), chosen.device)
+    stored = load(out, target, KINDS[options.version])
+    command = command_line("eagle", add_arguments, options, ["target", "version"])
+    stamp = stamps.stamp("a block on the target's features", command, options.device)
     report = {
         "target": fingerprint(target),
-        "texts": len(training),
-        "tokens": sum(int(counted.sum()) for _, counted in data),
+        "texts": len(texts.training),
+        "tokens": tokens,
         "steps": steps,
         "seconds": seconds,
         "recipe": asdict(recipe),
-        "held_out": measure(stored, target, text.held_out),
+        "held_out": measure(stored, target, texts.held_out),
     }
-    results.save(out / "report.json", stamp, report)
+    stamps.save(out / "report.json", stamp, report)
     print(json.dumps(report["held_out"]["all"]))
-
-
-def command_line(chosen: argparse.Namespace) -> str:
-    """What to type to train the same way again."""
-    words = [f"python -m specdec_lite.training eagle --target {chosen.target}"]
-    words.append(f"--version {chosen.version}")
-    usual = {
-        "epochs": 5.0,
-        "batch": 8,
-        "rate": 1e-3,
-        "vocabulary": None,
-        "intermediate": None,
-        "texts": None,
-        "device": "cpu",
-    }
-    return " ".join([*words, *given(chosen, usual)])

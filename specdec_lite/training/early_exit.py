@@ -8,14 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.drafters.heads import ExitHead
+from specdec_lite.drafters.parts.heads import ExitHead
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
-from specdec_lite.training import self_text
+from specdec_lite.training import frozen_target
 from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.losses import native_model
 
 LAYERS = {"pair": (2, 3, 4, 6), "smollm2": (10, 15, 20)}
-SHIP = {"pair": 2, "smollm2": 10}
+SHIPPED_EXIT = {"pair": 2, "smollm2": 10}
 STEPS = {"pair": 400, "smollm2": 200}
 WIDTH = 256
 RATE = 2e-3
@@ -23,59 +24,76 @@ RATE = 2e-3
 
 @torch.no_grad()
 def exit_states(model: Transformer, tokens: Tensor, layers: list[int]) -> dict[int, Tensor]:
-    """tokens [B, n] → the states after each of these layers, normed as the last one is: [B, n, d]
-    each.
+    """Return the hidden states [B, n, d] after some blocks, each through the model's final norm.
+
+    Args:
+        model: the frozen target.
+        tokens: [B, n].
+        layers: block numbers, from 1.
     """
-    kept: dict = dict.fromkeys(layers)
-    model(tokens, layers=max(layers), keep=kept, head=False)
-    return {layer: model.norm(kept[layer]) for layer in layers}
+    states: dict = dict.fromkeys(layers)
+    model(tokens, layers=max(layers), keep=states, head=False)
+    return {layer: model.norm(states[layer]) for layer in layers}
 
 
 def exit_loss(
-    model: Transformer, exits: nn.ModuleDict, known: Tensor
+    model: Transformer, exits: nn.ModuleDict, vocabulary: Tensor
 ) -> Callable[[Tensor], Tensor]:
-    """Mean cross-entropy of every exit on the next token of the target's own text, their sum.
+    """Return the loss of all exits: the sum of their mean cross-entropies on the next token.
 
-    known: [k] the ids that the text is made of; only their rows of the head are computed, for the
-    others never are the label.
+    Args:
+        model: the frozen target.
+        exits: block number → adapter.
+        vocabulary: [k] ids that occur in the text. Only their logits are computed, since no other
+            token is ever the label.
     """
     layers = sorted(int(name) for name in exits)
-    place = torch.zeros(model.config.vocab_size, dtype=torch.long)
-    place[known] = torch.arange(len(known))
-    head = model.head.weight.detach()[known]
+    label_of = torch.zeros(model.config.vocab_size, dtype=torch.long)
+    label_of[vocabulary] = torch.arange(len(vocabulary))
+    projection = model.head.weight.detach()[vocabulary]
 
     def loss(rows: Tensor) -> Tensor:
-        labels = place[rows[:, 1:].flatten()]
+        labels = label_of[rows[:, 1:].flatten()]
         states = exit_states(model, rows[:, :-1], layers)
-        losses = [
-            F.cross_entropy((exits[str(b)](states[b]) @ head.T).float().flatten(0, 1), labels)
-            for b in layers
-        ]
+        losses = []
+        for layer in layers:
+            logits = exits[str(layer)](states[layer]) @ projection.T
+            losses.append(F.cross_entropy(logits.float().flatten(0, 1), labels))
         return torch.stack(losses).sum()
 
     return loss
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `python -m specdec_lite.training early_exit`."""
-    self_text.add_arguments(parser, "early_exit")
-    parser.add_argument("--layers", type=int, nargs="+", help="exits to train for")
-    parser.add_argument("--ship", type=int, help="the exit whose adapter is written to --out")
+    """Add the options of `python -m specdec_lite.training early_exit`.
+
+    Args:
+        parser: parser of the command.
+    """
+    frozen_target.add_arguments(parser, "early_exit")
+    parser.add_argument("--layers", type=int, nargs="+", help="exits to train, as block numbers")
+    parser.add_argument("--ship", type=int, help="exit whose adapter is written to --out")
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Train all exits together; keep all in --work, and write one to --out."""
-    target, streams = self_text.frozen(chosen)
-    layers = sorted(chosen.layers or LAYERS[chosen.target])
-    steps = chosen.steps or STEPS[chosen.target]
+def run(options: argparse.Namespace) -> None:
+    """Train all exits together, save all of them in --work and one of them in --out.
+
+    Args:
+        options: parsed options of the command.
+    """
+    target, streams = frozen_target.load_frozen_target(options)
+    layers = sorted(options.layers or LAYERS[options.target])
+    steps = options.steps or STEPS[options.target]
     torch.manual_seed(0)
     width = min(WIDTH, target.hidden_size)
-    exits = nn.ModuleDict({str(b): ExitHead(target.hidden_size, b, width) for b in layers})
+    adapters = {str(b): ExitHead(target.hidden_size, b, width) for b in layers}
+    exits = nn.ModuleDict(adapters)
     plan = Plan(steps, RATE, batch=4, context=128, long_context=256, warmup=10, weight_decay=0.0)
-    known = torch.from_numpy(np.unique(streams["library"]).astype(np.int64))
-    name = f"{chosen.target}-{'-'.join(exits)}-{steps}-{fingerprint(target)}.pt"
-    seconds = train(exits, exit_loss(target.model, exits, known), streams, plan, chosen.work / name)
-    for layer, adapter in exits.items():
-        save(chosen.work / chosen.target / layer, adapter, target, adapter.config)
-    ship = str(chosen.ship or SHIP[chosen.target])
-    print(save(chosen.out / chosen.target, exits[ship], target, exits[ship].config), seconds)
+    vocabulary = torch.from_numpy(np.unique(streams["library"]).astype(np.int64))
+    loss = exit_loss(native_model(target), exits, vocabulary)
+    name = f"{options.target}-{'-'.join(exits)}-{steps}-{fingerprint(target)}.pt"
+    seconds = train(exits, loss, streams, plan, options.work / name)
+    for layer, adapter in adapters.items():
+        save(options.work / options.target / layer, adapter, target, adapter.config)
+    adapter = adapters[str(options.ship or SHIPPED_EXIT[options.target])]
+    print(save(options.out / options.target, adapter, target, adapter.config), seconds)

@@ -1,8 +1,4 @@
-"""The target's hidden states, stored once for all heads that are trained on them.
-
-What lives here: windows of tokens → hidden states of named layers, computed or read back. What does
-not: the windows (`text`, `loop`, `own_text`), and the losses.
-"""
+"""The target's hidden states, stored once for all heads that are trained on them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,22 +10,23 @@ from torch import Tensor
 from specdec_lite.engine.cache import Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import fingerprint, write
-from specdec_lite.training.own_text import digest
+from specdec_lite.training.own_text import token_hash
 
 
 class Features:
-    """The target's hidden states at batches of tokens: computed the first time, read ever after.
+    """The target's hidden states at batches of tokens: computed once, then read from files.
 
-    Every batch is a file in `folder`, named after the target, its dtype, the layers, `dtype` and
-    the tokens, so that what an interrupted run stored is read by the next one, and another target
-    or text is never taken for this one. Train a second head on the same batches (`loop.batches` is
-    a function of seed and step) and the target makes no pass at all.
+    Every batch is one file. Its name depends on the target, its dtype, the layers, `dtype` and the
+    tokens, so an interrupted run reads what it stored, and states of another target or another text
+    are never read. `loop.batches` depends on seed and step alone, so a second head that is trained
+    on the same batches needs no pass of the target.
 
     Args:
-        target: a `CausalLM`; its weights must stay as they are.
-        folder: for the files, an ignored one: n · d · len(layers) numbers a window.
-        layers: 0 the embedding, b after block b, "final" what enters the vocabulary projection.
-        dtype: what is stored, bfloat16 or float32.
+        target: a `CausalLM`; its weights must not change.
+        folder: folder of the files, ignored by git: n · d · len(layers) numbers per window.
+        layers: 0 is the embedding, b the output of block b, "final" the input of the vocabulary
+            projection.
+        dtype: bfloat16 or float32, the type in the files.
     """
 
     def __init__(
@@ -46,13 +43,22 @@ class Features:
         self.owner = fingerprint(target)
 
     def path(self, tokens: Tensor) -> Path:
-        """Where the states at tokens [B, n] lie, or will."""
-        name = digest(tokens, self.owner, str(self.target.dtype), self.layers, str(self.dtype))
+        """Return the file of a batch, whether it exists or not.
+
+        Args:
+            tokens: [B, n].
+        """
+        name = token_hash(tokens, self.owner, str(self.target.dtype), self.layers, str(self.dtype))
         return self.folder / f"{name}.safetensors"
 
     def __call__(self, tokens: Tensor) -> dict[Layer, Tensor]:
-        """tokens [B, n] → hidden states [B, n, d] by layer, on the target's device and in its dtype,
-        rounded to what is stored.
+        """Return the hidden states [B, n, d] by layer, rounded to the stored dtype.
+
+        Args:
+            tokens: [B, n].
+
+        Returns:
+            Tensors on the target's device and in its dtype.
         """
         path = self.path(tokens)
         if not path.exists():
@@ -61,7 +67,12 @@ class Features:
 
     @torch.inference_mode()
     def store(self, tokens: Tensor, path: Path) -> None:
-        """One pass of the target over tokens [B, n], each row from its beginning."""
+        """Run one pass of the target and write its hidden states.
+
+        Args:
+            tokens: [B, n]; each row is a text from its beginning.
+            path: the file.
+        """
         cache = self.target.new_cache(*tokens.shape)
         with torch.autocast(self.target.device.type, enabled=False):
             scores = self.target.score(tokens, cache, hidden_layers=self.layers, last=True)
@@ -69,13 +80,23 @@ class Features:
         write(path, states, {"target": self.owner})
 
     def read(self, path: Path) -> dict[Layer, Tensor]:
-        """The states in a file. ValueError where it is broken, or of another target."""
+        """Return the states of a file.
+
+        Args:
+            path: the file.
+
+        Raises:
+            ValueError: the file is broken, or of other layers or another target.
+        """
         try:
-            with safe_open(path, "pt") as opened:
-                owner = (opened.metadata() or {}).get("target")
-                states = {layer: opened.get_tensor(str(layer)) for layer in self.layers}
+            with safe_open(path, "pt") as file:
+                owner = (file.metadata() or {}).get("target")
+                states = {layer: file.get_tensor(str(layer)) for layer in self.layers}
         except SafetensorError as error:
-            raise ValueError(f"{path}: holds no features of these layers ({error})") from None
+            raise ValueError(
+                f"{path}: must contain the layers {self.layers}, but cannot be read ({error}):"
+                " delete the file"
+            ) from None
         if owner != self.owner:
             raise ValueError(
                 f"{path}: features of another target (fingerprint {owner}, this target's is"

@@ -1,7 +1,7 @@
-"""Trained drafts of chapter 10: an MLP speculator, PARD, block diffusion, a Markov correction.
+"""Parallel and sequential heads: MLP speculator, PARD, block diffusion, Hydra, Medusa, corrections.
 
-All learn the target's laws behind the same anchors of the same text, its own (`anchored`,
-`shared_text`); its states are stored once, and an interrupted run goes on.
+All kinds learn the target's distributions after the same anchors of the same texts, which the
+target wrote itself. Its hidden states are stored once; an interrupted run resumes.
 """
 
 import argparse
@@ -9,34 +9,41 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.block_head import BlockHead
-from specdec_lite.drafters.feature_head import Eagle3Head
-from specdec_lite.drafters.heads import HydraHeads, PlainHeads, stored_heads
 from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
-from specdec_lite.drafters.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parallel import Correction
+from specdec_lite.drafters.parts.block_head import BlockHead
+from specdec_lite.drafters.parts.feature_head import Eagle3Head
+from specdec_lite.drafters.parts.heads import HydraHeads, ReducedHeads, stored_heads
+from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
-from specdec_lite.measure import results
-from specdec_lite.training.loop import given
-from specdec_lite.training.shared_text import Material
+from specdec_lite.measure import stamps
+from specdec_lite.training.commands import add_folders, command_line
+from specdec_lite.training.head_trainer import HeadTrainer
+from specdec_lite.training.losses import native_model
 
-USUAL = {"texts": None, "epochs": 2.0, "rate": None}
+Module = TypeVar("Module", bound=nn.Module)
+EPOCHS = 2.0
 TEXTS = 512
-"""Of the shipped target, that its heads are trained on."""
-WORDS = 8192
-"""Of SmolLM2's 49,152 tokens, those that its heads say."""
+"""Number of training texts of the shipped pair."""
+DRAFT_VOCABULARY = 8192
+"""Number of SmolLM2's 49,152 tokens that its heads draft."""
 
 
-def initialise(module: nn.Module) -> nn.Module:
-    """Normal(0, .02) matrices, the same in every run: what is interrupted begins as it began."""
+def initialize(module: Module) -> Module:
+    """Draw all matrices from Normal(0, .02), with the same seed in every run.
+
+    Args:
+        module: changed in place and returned.
+    """
     torch.manual_seed(0)
     for weight in module.parameters():
         if weight.dim() == 2:
@@ -44,47 +51,68 @@ def initialise(module: nn.Module) -> nn.Module:
     return module
 
 
-def speculator(material: Material) -> nn.Module:
-    """State and embeddings 256 wide; embeddings as large as its scales expect."""
-    target = material.target
-    made = initialise(MlpSpeculator(target.hidden_size, target.vocab_size, 256, 4))
-    nn.init.normal_(made.embedding.weight, std=256**-0.5)
-    return made
+def mlp_speculator(trainer: HeadTrainer) -> MlpSpeculator:
+    """Return an MLP speculator: state and embeddings 256 wide, embeddings at the expected scale.
 
-
-def pard(material: Material) -> nn.Module:
-    """The pair's draft and one row more, which begins as the mean of the others. (The paper drops a
-    part of the masks, which saves time at 8 of them; here all are trained.)
+    Args:
+        trainer: provides the target.
     """
-    draft = material.draft
-    config = replace(draft.model.config, vocab_size=draft.vocab_size + 1)
-    made = Transformer(config)
-    known = {name: weight.clone() for name, weight in draft.model.state_dict().items()}
+    target = trainer.target
+    head = initialize(MlpSpeculator(target.hidden_size, target.vocab_size, 256, 4))
+    nn.init.normal_(head.embedding.weight, std=256**-0.5)
+    return head
+
+
+def pard_draft(trainer: HeadTrainer) -> nn.Module:
+    """Return a PARD draft: the pair's draft with one more row, the mask's, the mean of the others.
+
+    The paper drops some of the masks, which saves time with 8 masks. Here all masks are trained.
+
+    Args:
+        trainer: provides the draft of the shipped pair.
+
+    Raises:
+        ValueError: the trainer has no draft.
+    """
+    if trainer.draft is None:
+        raise ValueError("trainer: has no draft, must be the trainer of the shipped pair")
+    draft = native_model(trainer.draft)
+    model = Transformer(replace(draft.config, vocab_size=trainer.draft.vocab_size + 1))
+    weights = {name: weight.clone() for name, weight in draft.state_dict().items()}
     for name in ("embedding.weight", "head.weight"):
-        known[name] = torch.cat((known[name], known[name].mean(0, keepdim=True)))
-    made.load_state_dict(known)
-    return made
+        weights[name] = torch.cat((weights[name], weights[name].mean(0, keepdim=True)))
+    model.load_state_dict(weights)
+    return model
 
 
-def blocks(material: Material, rank: int = 0) -> nn.Module:
-    """Two narrow layers; a correction begins as nothing, and takes its bytes from the layers."""
-    shape = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 160 if rank else 224}
-    made = initialise(BlockHead.beside(material.target, 8, rank, **shape))
-    if rank:
-        nn.init.normal_(made.correction.before.weight)
-        nn.init.zeros_(made.correction.after.weight)
-    return made
+def block_head(trainer: HeadTrainer, rank: int = 0) -> nn.Module:
+    """Return a block diffusion head of two narrow layers, for blocks of eight.
 
-
-def corrected(material: Material) -> nn.Module:
-    """Medusa's shipped heads, which stay as they are, with a fresh correction: nothing, and nothing
-    for tokens that are never heard.
+    Args:
+        trainer: provides the target.
+        rank: rank of a correction that starts at zero; the layers are narrower with a correction,
+            so both heads have the same size. 0 means no correction.
     """
-    folder = MEDUSA.parent / ("pair" if material.draft else "smollm2")
-    heads = load(folder, material.target, stored_heads).requires_grad_(False)
+    sizes: dict[str, Any] = {"num_heads": 3, "num_kv_heads": 3}
+    sizes["intermediate_size"] = 160 if rank else 224
+    head = initialize(BlockHead.for_target(trainer.target, 8, rank, **sizes))
+    if head.correction is not None:
+        nn.init.normal_(head.correction.before.weight)
+        nn.init.zeros_(head.correction.after.weight)
+    return head
+
+
+def corrected_medusa_heads(trainer: HeadTrainer) -> nn.Module:
+    """Return Medusa's shipped heads, frozen, with a fresh Markov correction that starts at zero.
+
+    Args:
+        trainer: provides the target.
+    """
+    folder = MEDUSA.parent / ("pair" if trainer.draft else "smollm2")
+    heads = load(folder, trainer.target, stored_heads).requires_grad_(False)
     torch.manual_seed(0)
     if heads.words is None:
-        correction = Correction(material.target.vocab_size)
+        correction = Correction(trainer.target.vocab_size)
     else:
         correction = Correction(len(heads.words.ids), others=True)
         nn.init.normal_(correction.after.weight, std=0.1)
@@ -92,107 +120,142 @@ def corrected(material: Material) -> nn.Module:
     return nn.ModuleDict({"rows": heads, "correction": correction})
 
 
-def hydra(material: Material) -> nn.Module:
-    """Four heads in sequence."""
-    return HydraHeads(material.target.hidden_size, 4)
+def hydra_heads(trainer: HeadTrainer) -> nn.Module:
+    """Return four sequential heads.
+
+    Args:
+        trainer: provides the target.
+    """
+    return HydraHeads(trainer.target.hidden_size, 4)
 
 
-def plain(material: Material) -> nn.Module:
-    """Four of Medusa's heads with one matrix each."""
-    made = PlainHeads(material.target.hidden_size, 4, WORDS)
-    made.words.ids.copy_(material.frequent(WORDS))
-    return made
+def reduced_medusa_heads(trainer: HeadTrainer) -> nn.Module:
+    """Return four of Medusa's heads, with one matrix each and a draft vocabulary.
+
+    Args:
+        trainer: provides target and vocabulary.
+    """
+    heads = ReducedHeads(trainer.target.hidden_size, 4, DRAFT_VOCABULARY)
+    heads.words.ids.copy_(trainer.most_frequent_tokens(DRAFT_VOCABULARY))
+    return heads
 
 
-def wide_blocks(material: Material) -> nn.Module:
-    """Blocks of five on EAGLE-3's layers, with normed queries and keys, as engines serve them."""
-    target = material.target
-    shape = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 288, "qk_norm": True}
-    layers = Eagle3Head.reads(target.num_layers)
-    made = initialise(BlockHead.beside(target, 5, 0, WORDS, layers, **shape))
-    made.words.ids.copy_(material.frequent(WORDS))
-    return made
+def served_block_head(trainer: HeadTrainer) -> nn.Module:
+    """Return a block diffusion head as engines serve it: EAGLE-3's layers, normed queries and keys.
+
+    Args:
+        trainer: provides target and vocabulary.
+    """
+    target = trainer.target
+    sizes = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 288, "qk_norm": True}
+    layers = Eagle3Head.default_layers(target.num_layers)
+    head = initialize(BlockHead.for_target(target, 5, 0, DRAFT_VOCABULARY, layers, **sizes))
+    assert head.words is not None
+    head.words.ids.copy_(trainer.most_frequent_tokens(DRAFT_VOCABULARY))
+    return head
 
 
 Kinds = dict[str, tuple[Callable[..., nn.Module], int, float]]
 KINDS: dict[str, Kinds] = {
     "pair": {
-        "mlp_speculator": (speculator, 4, 5e-3),
-        "pard": (pard, 4, 5e-4),
-        "block_diffusion": (lambda material: blocks(material, 32), 7, 2e-3),
-        "markov": (corrected, 4, 1e-2),
-        "hydra": (hydra, 4, 1e-3),
+        "mlp_speculator": (mlp_speculator, 4, 5e-3),
+        "pard": (pard_draft, 4, 5e-4),
+        "block_diffusion": (lambda trainer: block_head(trainer, 32), 7, 2e-3),
+        "markov": (corrected_medusa_heads, 4, 1e-2),
+        "hydra": (hydra_heads, 4, 1e-3),
     },
     "smollm2": {
-        "medusa": (plain, 4, 2e-3),
-        "block_diffusion": (wide_blocks, 4, 1e-3),
-        "markov": (corrected, 4, 3e-3),
+        "medusa": (reduced_medusa_heads, 4, 2e-3),
+        "block_diffusion": (served_block_head, 4, 1e-3),
+        "markov": (corrected_medusa_heads, 4, 3e-3),
     },
 }
-"""What is trained for a target: its beginning, the depths that it drafts, and its learning rate."""
+"""Target → kind → (function that builds the fresh head, depths that it drafts, learning rate)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `python -m specdec_lite.training heads`."""
+    """Add the options of `python -m specdec_lite.training heads`.
+
+    Args:
+        parser: parser of the command.
+    """
     kinds = dict.fromkeys(kind for kinds in KINDS.values() for kind in kinds)
     parser.add_argument("--target", choices=list(KINDS), default="pair")
     parser.add_argument("--kind", choices=list(kinds), required=True)
-    parser.add_argument(
-        "--texts", type=int, help="texts to train on; default: 512 of the pair, all of SmolLM2's"
+    texts_help = "number of training texts; default: 512 of the pair, all of SmolLM2's"
+    parser.add_argument("--texts", type=int, help=texts_help)
+    parser.add_argument("--epochs", type=float, default=EPOCHS)
+    parser.add_argument("--rate", type=float, help="peak learning rate; default: depends on kind")
+    work_help = (
+        "folder for checkpoints, texts and hidden states; default: .work/heads for the pair,"
+        " EAGLE's folder for SmolLM2"
     )
-    parser.add_argument("--epochs", type=float, default=USUAL["epochs"])
-    parser.add_argument("--rate", type=float, help="default: the kind's own")
-    parser.add_argument("--out", type=Path, help="folder for the weights")
-    parser.add_argument(
-        "--work",
-        type=Path,
-        help="checkpoints, text and features; default: .work/heads, for SmolLM2 those of its EAGLE",
-    )
+    add_folders(parser, None, "folder for the weights", None, work_help)
 
 
-def checkpoint(chosen: argparse.Namespace, name: str, target: CausalLM) -> Path:
-    """Where the run of this name lies."""
-    return chosen.work / f"{name}-{fingerprint(target)}-{chosen.texts}-{chosen.epochs:g}.pt"
+def checkpoint(options: argparse.Namespace, name: str, target: CausalLM) -> Path:
+    """Return the file of a run's checkpoint.
+
+    Args:
+        options: parsed options, with `texts` and `work` set.
+        name: name of the run.
+        target: the head's target.
+    """
+    return options.work / f"{name}-{fingerprint(target)}-{options.texts}-{options.epochs:g}.pt"
 
 
-def gathered(chosen: argparse.Namespace) -> Material:
-    """What this run is trained with; the states that EAGLE's training stored serve all heads."""
-    if chosen.target == "pair":
-        chosen.texts = TEXTS if chosen.texts is None else chosen.texts
-        chosen.work = chosen.work or Path(".work/heads")
-        return Material.gather(chosen.work, whole("texts", chosen.texts, 16))
-    chosen.work = chosen.work or cache_folder() / "eagle"
-    made = Material.smollm2(chosen.work, chosen.texts)
-    chosen.texts = whole("texts", len(made.texts.training), 16)
-    return made
+def load_trainer(options: argparse.Namespace) -> HeadTrainer:
+    """Return the trainer of the target, and set the options `texts` and `work` to what it uses.
+
+    Args:
+        options: parsed options, changed in place.
+    """
+    if options.target == "pair":
+        options.texts = TEXTS if options.texts is None else options.texts
+        options.work = options.work or Path(".work/heads")
+        return HeadTrainer.for_pair(options.work, whole("texts", options.texts, 16))
+    options.work = options.work or cache_folder() / "eagle"
+    trainer = HeadTrainer.for_smollm2(options.work, options.texts)
+    options.texts = whole("texts", len(trainer.texts.training), 16)
+    return trainer
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Train one head, judge it on held-out text, and store both."""
-    if chosen.kind not in KINDS[chosen.target]:
+def run(options: argparse.Namespace) -> None:
+    """Train one head, evaluate it on held-out texts, and save weights and report.
+
+    Args:
+        options: parsed options of the command.
+
+    Raises:
+        ValueError: there is no such kind for this target.
+    """
+    kinds = KINDS[options.target]
+    if options.kind not in kinds:
         raise ValueError(
-            f"kind={chosen.kind!r}: for {chosen.target} it must be one of"
-            f" {', '.join(KINDS[chosen.target])}"
+            f"kind={options.kind!r}: for {options.target} it must be one of {', '.join(kinds)}"
         )
-    build, depths, rate = KINDS[chosen.target][chosen.kind]
-    asked = given(chosen, {"target": "pair", **USUAL})
-    material = gathered(chosen)
-    target = material.target
-    head = build(material)
-    path = checkpoint(chosen, chosen.kind, target)
-    report = material.learn(head, depths, chosen.epochs, chosen.rate or rate, path)
-    out = chosen.out or SHIPPED / chosen.kind / chosen.target
-    stored = head["correction"] if chosen.kind == "markov" else head
-    save(out, stored, target, described(stored), torch.float16, bits=8)
-    words = [f"python -m specdec_lite.training heads --kind {chosen.kind}", *asked]
-    stamp = results.stamp(f"{chosen.kind} for {chosen.target}", " ".join(words))
-    report = {"target": fingerprint(target), "texts": chosen.texts, **report}
-    results.save(out / "report.json", stamp, report)
+    build, depths, rate = kinds[options.kind]
+    command = command_line("heads", add_arguments, options, ["kind"])
+    trainer = load_trainer(options)
+    target = trainer.target
+    head = build(trainer)
+    path = checkpoint(options, options.kind, target)
+    report = trainer.train(head, depths, options.epochs, options.rate or rate, path)
+    out = options.out or SHIPPED / options.kind / options.target
+    stored = head["correction"] if isinstance(head, nn.ModuleDict) else head
+    save(out, stored, target, stored_config(stored), torch.float16, bits=8)
+    stamp = stamps.stamp(f"{options.kind} for {options.target}", command)
+    report = {"target": fingerprint(target), "texts": options.texts, **report}
+    stamps.save(out / "report.json", stamp, report)
     print(json.dumps(report["held_out"]))
 
 
-def described(head: nn.Module) -> dict:
-    """What a stored head is built with again."""
+def stored_config(head) -> dict:
+    """Return the arguments that rebuild a stored head.
+
+    Args:
+        head: what is stored.
+    """
     if isinstance(head, BlockHead):
         return head.sizes
     return asdict(head.config) if isinstance(head, Transformer) else head.config

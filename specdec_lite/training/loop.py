@@ -1,12 +1,8 @@
-"""The training loop: a plan, batches, a loss, an optimiser; interrupted at any time, it resumes
-step for step.
+"""The training loop: a plan, batches, a loss and optimizers; an interrupted run resumes exactly.
 
-What lives here: everything that does not care which model is trained. What does not: the text
-(`text`), and the losses of the drafts and heads, which stand with what they train.
+Nothing here depends on which model is trained.
 """
 
-import argparse
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -21,19 +17,33 @@ from tqdm import tqdm
 
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.memory import has_bfloat16
-from specdec_lite.training.text import MIXTURE
+from specdec_lite.training.checkpoint import Checkpoint
+from specdec_lite.training.token_streams import MIXTURE
 
 OPTIMIZERS = ("adamw", "muon")
 DECAY_FROM = 0.3
+SAVE_EVERY = 120
+"""Seconds between two checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long and how fast: the last tenth of the steps runs at `long_context`, with as many
-    tokens per step.
+    """Length, batch sizes and learning rates of a run.
 
-    warmup: steps in which the rate rises. decay_from: the share of the steps after which it falls
-    to zero.
+    The last tenth of the steps uses rows of `long_context` tokens, with the same number of tokens
+    per step.
+
+    Attributes:
+        steps: number of optimizer steps.
+        learning_rate: peak learning rate.
+        batch: rows per step.
+        context: tokens per row.
+        long_context: tokens per row in the last tenth of the steps.
+        warmup: number of steps in which the learning rate rises linearly to its peak.
+        decay_from: fraction of the steps after which the learning rate falls linearly to zero.
+        weight_decay: weight decay of the matrices.
+        seed: seed of the batches.
+        optimizer: one of `OPTIMIZERS`.
     """
 
     steps: int
@@ -62,35 +72,55 @@ class Plan:
             raise ValueError(f"warmup={self.warmup}: must be 1 or more")
 
     def rate(self, step: int) -> float:
-        """Learning rate: linear warm-up, constant, linear to zero."""
-        left = (self.steps - step) / (self.steps * (1 - self.decay_from))
-        return self.learning_rate * min(1.0, (step + 1) / self.warmup, left)
+        """Return the learning rate of a step: linear warm-up, constant, then linear to zero.
+
+        Args:
+            step: number of the step, from 0.
+        """
+        remaining = (self.steps - step) / (self.steps * (1 - self.decay_from))
+        return self.learning_rate * min(1.0, (step + 1) / self.warmup, remaining)
 
     def window(self, step: int) -> tuple[int, int]:
-        """Rows and tokens per row at this step."""
+        """Return the number of rows and the tokens per row of a step.
+
+        Args:
+            step: number of the step, from 0.
+        """
         if step < 0.9 * self.steps:
             return self.batch, self.context
         return max(1, self.batch * self.context // self.long_context), self.long_context
 
 
 def batches(streams: dict[str, np.ndarray], plan: Plan, first: int = 0) -> Iterator[Tensor]:
-    """Batches [rows, context + 1] of random windows; step i is a function of (seed, i) alone, so a
-    run can resume.
+    """Yield batches [rows, context + 1] of random windows.
+
+    The batch of step i depends on (seed, i) alone, so an interrupted run can resume.
+
+    Args:
+        streams: name → token ids [n].
+        plan: numbers of rows and tokens, and the seed.
+        first: step of the first batch.
     """
     for step in range(first, plan.steps):
         rows, context = plan.window(step)
-        yield windows(streams, np.random.default_rng((plan.seed, step)), rows, context + 1)[1]
+        rng = np.random.default_rng((plan.seed, step))
+        yield draw_windows(streams, rng, rows, context + 1)[1]
 
 
-def windows(
+def draw_windows(
     streams: dict[str, np.ndarray], rng: np.random.Generator, rows: int, length: int
 ) -> tuple[list[str], Tensor]:
-    """Random windows [rows, length], each of a stream drawn by MIXTURE, and the names of these
-    streams.
+    """Return the streams' names and the tokens [rows, length] of random windows.
+
+    Args:
+        streams: name → token ids [n]; `MIXTURE` gives the probability of each name.
+        rng: source of the draws.
+        rows: number of windows.
+        length: tokens per window.
     """
     weights = np.array([MIXTURE[name] for name in streams])
-    drawn = rng.choice(len(streams), size=rows, p=weights / weights.sum())
-    names = [list(streams)[number] for number in drawn]
+    numbers = rng.choice(len(streams), size=rows, p=weights / weights.sum())
+    names = [list(streams)[number] for number in numbers]
     pieces = []
     for name in names:
         start = rng.integers(len(streams[name]) - length)
@@ -99,7 +129,11 @@ def windows(
 
 
 def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
-    """Mean cross-entropy in nats per token over a batch of windows."""
+    """Return the loss of a language model: mean cross-entropy over windows, in nats per token.
+
+    Args:
+        model: what is trained.
+    """
 
     def loss(rows: Tensor) -> Tensor:
         return F.cross_entropy(model(rows[:, :-1]).float().flatten(0, 1), rows[:, 1:].flatten())
@@ -107,44 +141,50 @@ def next_token_loss(model: Transformer) -> Callable[[Tensor], Tensor]:
     return loss
 
 
-def initialise(model: Transformer, seed: int = 0) -> Transformer:
-    """Normal(0, .02) weights, the two matrices that write to the residual stream scaled down by √(2
-    · layers).
+def initialize(model: Transformer, seed: int = 0) -> Transformer:
+    """Draw all matrices from Normal(0, .02) and return the model.
+
+    The two matrices of each layer that write to the residual stream are divided by √(2 · layers).
+
+    Args:
+        model: changed in place.
+        seed: seed of the draws.
     """
     generator = torch.Generator().manual_seed(seed)
+    residual_scale = math.sqrt(2 * model.config.num_layers)
     for name, weight in model.named_parameters():
         if weight.dim() == 2:
-            scale = (
-                math.sqrt(2 * model.config.num_layers)
-                if name.endswith(("out.weight", "down.weight"))
-                else 1.0
-            )
+            scale = residual_scale if name.endswith(("out.weight", "down.weight")) else 1.0
             torch.nn.init.normal_(weight, std=0.02 / scale, generator=generator)
     return model
 
 
 def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
-    """AdamW for everything, or Muon for the hidden matrices and AdamW for embeddings, heads and
-    vectors.
+    """Return AdamW for all weights, or Muon for hidden matrices and AdamW for all other weights.
 
-    Only matrices decay. Muon's step is scaled to the size of AdamW's, so that one learning rate
+    Only matrices decay. Muon's step is scaled to the size of AdamW's step, so one learning rate
     serves both. Source: Loshchilov and Hutter 2019; Jordan et al. 2024 (Muon), with the scale of
     Liu et al. 2025.
+
+    Args:
+        model: its parameters with `requires_grad` are trained.
+        plan: optimizer, learning rate and weight decay.
+
+    Raises:
+        ValueError: the plan asks for Muon and this torch has none.
     """
-    by_muon = []
-    matrices = []
-    vectors = []
+    hidden_matrices, matrices, vectors = [], [], []
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
             continue
-        inner = weight.dim() == 2 and not {"embedding", "head"} & set(name.split("."))
-        if plan.optimizer == "muon" and inner:
-            by_muon.append(weight)
+        is_hidden = weight.dim() == 2 and not {"embedding", "head"} & set(name.split("."))
+        if plan.optimizer == "muon" and is_hidden:
+            hidden_matrices.append(weight)
         elif weight.dim() >= 2:
             matrices.append(weight)
         else:
             vectors.append(weight)
-    if by_muon and not hasattr(torch.optim, "Muon"):
+    if hidden_matrices and not hasattr(torch.optim, "Muon"):
         raise ValueError(
             f"optimizer='muon' needs torch 2.9 or later, this is {torch.__version__}: use 'adamw'"
         )
@@ -154,88 +194,13 @@ def optimizers(model: nn.Module, plan: Plan) -> list[torch.optim.Optimizer]:
         if weights
     ]
     rate = plan.learning_rate
-    made: list[torch.optim.Optimizer] = []
+    chosen: list[torch.optim.Optimizer] = []
     if groups:
-        made.append(torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True))
-    if by_muon:
-        decay = plan.weight_decay
-        made.append(
-            torch.optim.Muon(by_muon, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
-        )
-    return made
-
-
-def digest(model: nn.Module) -> str:
-    """A hash of all weights, to tell one starting point from another."""
-    found = hashlib.sha256()
-    for _, weight in sorted(model.named_parameters()):
-        found.update(weight.detach().float().cpu().numpy().tobytes())
-    return found.hexdigest()
-
-
-def given(chosen: argparse.Namespace, usual: dict) -> list[str]:
-    """The options of a command that are not as `usual`, as they are typed; True stands for a flag."""
-    words = []
-    for name, value in usual.items():
-        own = getattr(chosen, name.replace("-", "_"))
-        if own != value:
-            words.append(f"--{name}" if own is True else f"--{name} {own}")
-    return words
-
-
-class Checkpoint:
-    """The state of a run, written whole or not at all: model, optimisers, step, seconds spent, and
-    what the run set out to do.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        model: nn.Module,
-        optimisers: list[torch.optim.Optimizer],
-        plan: Plan,
-        streams: dict,
-    ):
-        self.path = path
-        self.model = model
-        self.optimisers = optimisers
-        self.run = {
-            "plan": asdict(plan),
-            "start": digest(model),
-            "text": {name: len(stream) for name, stream in streams.items()},
-        }
-
-    def load(self, device) -> tuple[int, float]:
-        """Steps done and seconds spent so far: (0, 0.0) where nothing was saved. ValueError where
-        another run was.
-        """
-        if not self.path.exists():
-            return 0, 0.0
-        saved = torch.load(self.path, map_location=device, weights_only=True)
-        if saved.get("run") != self.run:
-            raise ValueError(
-                f"{self.path} is the checkpoint of another run"
-                f" ({saved.get('run', 'not told which')}): this one is {self.run}; choose another"
-                " --work folder, or delete it"
-            )
-        self.model.load_state_dict(saved["model"])
-        for optimizer, state in zip(self.optimisers, saved["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        return saved["step"], saved["seconds"]
-
-    def save(self, step: int, seconds: float) -> None:
-        part = self.path.with_suffix(".part")
-        torch.save(
-            {
-                "model": self.model.state_dict(),
-                "optimizers": [o.state_dict() for o in self.optimisers],
-                "step": step,
-                "seconds": seconds,
-                "run": self.run,
-            },
-            part,
-        )
-        part.replace(self.path)
+        chosen.append(torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True))
+    if hidden_matrices:
+        muon = {"weight_decay": plan.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
+        chosen.append(torch.optim.Muon(hidden_matrices, lr=rate, **muon))
+    return chosen
 
 
 def train(
@@ -247,54 +212,71 @@ def train(
     compiled: bool = False,
     source: Callable[[int], Iterator[Tensor]] | None = None,
 ) -> float:
-    """Run `plan`, saving to and resuming from the checkpoint at `path`. bf16 autocast (float32 on a
-    card that does not compute in bf16), float32 weights, clipping at 1.
+    """Run a plan, resuming from the checkpoint if there is one; return the seconds spent.
 
-    model: what is trained, its parameters with `requires_grad`. loss: a batch of windows [rows,
-    context + 1] → one number. source: source(step) → the batches from that step on, where they are
-    not windows of the streams. Leaves the model in eval mode and returns the seconds spent on it,
-    earlier runs included.
+    Weights are float32; the loss runs under bf16 autocast, or in float32 on a device that does not
+    compute in bf16. Gradients are clipped at norm 1. The model is in eval mode afterwards.
+
+    Args:
+        model: its parameters with `requires_grad` are trained.
+        loss: batch of windows [rows, context + 1] → a scalar.
+        streams: name → token ids [n]; the batches are drawn from them unless `source` is given.
+        plan: length, batch sizes and learning rates.
+        path: file of the checkpoint.
+        compiled: whether to compile the loss with torch.compile.
+        source: source(step) yields the batches from that step on.
+
+    Returns:
+        Seconds of training, earlier runs included.
     """
     device = next(model.parameters()).device
-    optimisers = optimizers(model, plan)
-    checkpoint = Checkpoint(path, model, optimisers, plan, streams)
+    chosen = optimizers(model, plan)
+    checkpoint = Checkpoint(path, model, chosen, asdict(plan), streams)
     first, spent = checkpoint.load(device)
     for part in model.modules():
         if isinstance(part, Transformer):
             part.rotary(device, torch.float32)
     step_loss = torch.compile(loss, dynamic=False) if compiled else loss
-    windows_left = batches(streams, plan, first) if source is None else source(first)
-    bar = tqdm(windows_left, initial=first, total=plan.steps, mininterval=5, desc=path.stem)
+    remaining = batches(streams, plan, first) if source is None else source(first)
+    bar = tqdm(remaining, initial=first, total=plan.steps, mininterval=5, desc=path.stem)
     smooth = None
-    saved_at = time.monotonic()
-    began = saved_at - spent
+    last_save = time.monotonic()
+    start = last_save - spent
     for step, rows in enumerate(bar, start=first):
-        value = one_step(model, step_loss, rows.to(device), optimisers, plan.rate(step))
+        value = one_step(model, step_loss, rows.to(device), chosen, plan.rate(step))
         smooth = value if smooth is None else 0.98 * smooth + 0.02 * value
         bar.set_postfix(loss=f"{smooth:.3f}", refresh=False)
-        if step + 1 == plan.steps or time.monotonic() - saved_at > 120:
-            saved_at = time.monotonic()
-            checkpoint.save(step + 1, saved_at - began)
+        if step + 1 == plan.steps or time.monotonic() - last_save > SAVE_EVERY:
+            last_save = time.monotonic()
+            checkpoint.save(step + 1, last_save - start)
     model.eval()
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
 def one_step(
     model: nn.Module,
     loss: Callable[[Tensor], Tensor],
     rows: Tensor,
-    optimisers: list[torch.optim.Optimizer],
+    optimizers: list[torch.optim.Optimizer],
     rate: float,
 ) -> float:
-    """One batch: loss, gradients, clipping, one step of every optimiser. Returns the loss."""
-    for optimizer in optimisers:
+    """Train on one batch and return its loss.
+
+    Args:
+        model: what is trained.
+        loss: batch → a scalar.
+        rows: the batch.
+        optimizers: each makes one step, after clipping.
+        rate: learning rate of this step.
+    """
+    for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate
     with torch.autocast(rows.device.type, torch.bfloat16, enabled=has_bfloat16(rows.device)):
         value = loss(rows)
     value.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    for optimizer in optimisers:
+    for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
     return value.item()

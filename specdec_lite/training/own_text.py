@@ -1,8 +1,6 @@
-"""The target's own words: it continues prompts in batches, greedily or at a temperature.
+"""Text that the target writes itself: it continues prompts in batches, greedily or sampled.
 
-What lives here: one batch of prompts of equal length (`continued`), and any number of prompts,
-kept in a folder so that an interrupted run goes on (`own_text`). What does not: where the prompts
-come from (`text`, `loop.windows`), and what is trained on the text.
+Finished batches are stored in a folder, so an interrupted run resumes.
 """
 
 import hashlib
@@ -16,13 +14,21 @@ from torch import Tensor
 from tqdm import tqdm
 
 from specdec_lite.checks import whole
+from specdec_lite.engine.cache import Cache
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.ragged import BatchStorage
 from specdec_lite.loading.weights import fingerprint, write
 from specdec_lite.sampling import Sampling, inverse
 
+COMPACT_BELOW = 0.85
+"""Finished rows are dropped once at most this fraction of the rows continue: dropping copies the
+cache."""
+PREFILL_TOKENS = 1024
+"""Tokens of one pass of a prefill on a CPU, over all rows."""
+
 
 @torch.inference_mode()
-def continued(
+def continue_prompts(
     target: CausalLM,
     prompts: Tensor,
     new_tokens: int,
@@ -31,46 +37,108 @@ def continued(
     stop_token_ids: Sequence[int] = (),
     progress: bool = False,
 ) -> Tensor:
-    """Each prompt followed by the target's own text, all rows decoded together: [B, n + new_tokens].
+    """Return each prompt followed by the target's continuation, [B, n + new_tokens].
+
+    All rows are decoded together. A row that ends with a stop token is padded with this token.
 
     Args:
-        target: in any dtype; its context must hold n + new_tokens tokens.
+        target: in any dtype; its context must have room for n + new_tokens tokens.
         prompts: [B, n] ids, n ≥ 1.
-        new_tokens: how many each row gets, ≥ 1.
+        new_tokens: number of tokens to add to each row, ≥ 1.
         temperature: 0 takes the likeliest token.
-        seed: of the draws; every row has draws of its own.
-        stop_token_ids: a row that wrote one of these is filled up with it.
-        progress: show a bar of the tokens.
+        seed: seed of the draws; every row has draws of its own.
+        stop_token_ids: tokens that end a row.
+        progress: whether to show a progress bar.
     """
     whole("new_tokens", new_tokens, 1)
-    adjusted = Sampling(temperature)
+    sampling = Sampling(temperature)
     generator = torch.Generator(target.device).manual_seed(seed)
     stops = torch.tensor(list(stop_token_ids), dtype=torch.long, device=target.device)
-    rows = prompts.to(target.device).long()
-    text = torch.cat((rows, rows.new_zeros(len(rows), new_tokens)), 1)
-    ended = torch.zeros(len(rows), dtype=torch.bool, device=target.device)
-    cache = target.new_cache(*text.shape)
-    fed = rows
-    for place in tqdm(range(rows.shape[1], text.shape[1]), disable=not progress):
-        logits = target.score(fed, cache, last=True).logits[:, -1]
-        drawn = chosen(logits, adjusted, generator)
-        text[:, place] = torch.where(ended, text[:, place - 1], drawn)
-        ended |= torch.isin(text[:, place], stops)
-        if len(stops) and ended.all():
-            text[:, place + 1 :] = text[:, place, None]
+    prompts = prompts.to(target.device).long()
+    text = torch.cat((prompts, prompts.new_zeros(len(prompts), new_tokens)), 1)
+    cache = row_cache(target, *text.shape)
+    rows = torch.arange(len(prompts), device=target.device)  # of text, for each row of the cache
+    active = torch.ones_like(rows, dtype=torch.bool)
+    logits = prefill(target, prompts, cache)
+    for end in tqdm(range(prompts.shape[1], text.shape[1]), disable=not progress):
+        uniforms = draw_uniforms(sampling, len(text), generator)
+        tokens = choose_tokens(logits, sampling, None if uniforms is None else uniforms[rows])
+        text[rows, end] = torch.where(active, tokens, text[rows, end - 1])
+        active &= ~torch.isin(tokens, stops)
+        text[rows[~active], end + 1 :] = text[rows[~active], end, None]
+        if end + 1 == text.shape[1] or not active.any():
             break
-        fed = text[:, place, None]
+        if target.native and int(active.sum()) <= COMPACT_BELOW * len(active):
+            drop_rows(cache, active)
+            rows, active = rows[active], active[active]
+        logits = target.score(text[rows, end, None], cache, last=True).logits[:, -1]
     return text.cpu()
 
 
-def chosen(logits: Tensor, adjusted: Sampling, generator: torch.Generator) -> Tensor:
-    """One token for every row of logits [B, V]: [B]."""
-    if adjusted.greedy:
-        return logits.argmax(-1)
-    uniforms = torch.rand(
-        (len(logits), 1), dtype=torch.float64, device=logits.device, generator=generator
-    )
-    return inverse(adjusted(logits), uniforms)[0][:, 0]
+def row_cache(target: CausalLM, batch: int, capacity: int) -> Cache:
+    """Return an empty cache for rows of equal length; native models can drop rows of it.
+
+    Args:
+        target: the model.
+        batch: number of rows.
+        capacity: tokens per row.
+    """
+    if target.native:
+        return Cache(BatchStorage(target, batch, capacity), batch)
+    return target.new_cache(batch, capacity)
+
+
+def drop_rows(cache: Cache, active: Tensor) -> None:
+    """Drop the finished rows of a cache from `row_cache`.
+
+    Args:
+        cache: changed in place.
+        active: [B] bool, the rows to keep.
+    """
+    cache.storage.keep_rows(active.nonzero()[:, 0].tolist())
+    cache.batch = cache.storage.batch
+
+
+def prefill(target: CausalLM, prompts: Tensor, cache: Cache) -> Tensor:
+    """Return the logits [B, V] after the prompts.
+
+    On a CPU the prompts are fed in parts whose states fit into its cache memory.
+
+    Args:
+        target: the model.
+        prompts: [B, n] ids.
+        cache: empty; it contains the prompts afterwards.
+    """
+    on_cpu = prompts.device.type == "cpu"
+    size = max(1, PREFILL_TOKENS // len(prompts)) if on_cpu else prompts.shape[1]
+    *parts, final = prompts.split(size, 1)
+    for part in parts:
+        target.score(part, cache, logits=False)
+    return target.score(final, cache, last=True).logits[:, -1]
+
+
+def draw_uniforms(sampling: Sampling, rows: int, generator: torch.Generator) -> Tensor | None:
+    """Return one uniform number [rows, 1] per row, or None for greedy sampling.
+
+    Args:
+        sampling: how tokens are chosen.
+        rows: number of rows.
+        generator: source of the draws.
+    """
+    if sampling.greedy:
+        return None
+    return torch.rand((rows, 1), dtype=torch.float64, device=generator.device, generator=generator)
+
+
+def choose_tokens(logits: Tensor, sampling: Sampling, uniforms: Tensor | None) -> Tensor:
+    """Return one token [B] per row.
+
+    Args:
+        logits: [B, V].
+        sampling: temperature and cuts.
+        uniforms: [B, 1] numbers in [0, 1); None takes the likeliest tokens.
+    """
+    return logits.argmax(-1) if uniforms is None else inverse(sampling(logits), uniforms)[0][:, 0]
 
 
 def own_text(
@@ -83,60 +151,79 @@ def own_text(
     seed: int = 0,
     stop_token_ids: Sequence[int] = (),
 ) -> list[Tensor]:
-    """Each prompt followed by the target's own text, up to its first stop token, in the order of
-    the prompts.
+    """Return each prompt followed by the target's continuation, up to its first stop token.
 
-    Every batch is a file in `folder`, named after all that its text depends on: the target and its
-    dtype, the prompts and the settings. A run that was interrupted, or is repeated, makes only what
-    is missing, and the text of another target or of other settings is never taken for this one's.
+    Every batch is a file in `folder`. Its name depends on everything that determines the text: the
+    target and its dtype, the prompts and the settings. A run that was interrupted, or is repeated,
+    computes only the missing batches, and the text of another target is never read.
 
     Args:
         target: continues the prompts.
         prompts: lists or 1-d tensors of ids, of any lengths; only equal lengths share a batch.
-        new_tokens: at most so many for each prompt.
-        folder: for the finished batches, an ignored one.
-        batch: rows decoded together.
+        new_tokens: tokens to add to each prompt, at most.
+        folder: folder of the finished batches, ignored by git.
+        batch: prompts decoded together.
         temperature: 0 takes the likeliest token.
-        seed: of the draws; every batch draws anew.
-        stop_token_ids: a text ends with the first of these that it writes.
+        seed: seed of the draws; every batch has draws of its own.
+        stop_token_ids: a text ends with the first of these tokens.
+
+    Returns:
+        The texts [n] in the order of the prompts.
     """
     whole("new_tokens", new_tokens, 1)
     rows = [torch.as_tensor(prompt).long().cpu() for prompt in prompts]
     texts: dict[int, Tensor] = {}
     settings = (fingerprint(target), str(target.dtype), new_tokens, temperature, seed)
-    parts = list(equal_lengths(rows, whole("batch", batch, 1)))
+    parts = list(equal_length_batches(rows, whole("batch", batch, 1)))
     for number, part in enumerate(tqdm(parts, desc="own text", unit="batch", mininterval=5)):
         stacked = torch.stack([rows[index] for index in part])
-        name = digest(stacked, *settings, *stop_token_ids, number)
+        name = token_hash(stacked, *settings, *stop_token_ids, number)
         path = folder / f"{name}.safetensors"
         if not path.exists():
-            text = continued(
-                target, stacked, new_tokens, temperature, int(name[:15], 16), stop_token_ids
+            batch_seed = int(name[:15], 16)
+            text = continue_prompts(
+                target, stacked, new_tokens, temperature, batch_seed, stop_token_ids
             )
             write(path, {"text": text.int()}, {})
         for index, text in zip(part, load_file(path)["text"].long()):
-            texts[index] = up_to_stop(text, len(rows[index]), stop_token_ids)
+            texts[index] = cut_after_stop(text, len(rows[index]), stop_token_ids)
     return [texts[index] for index in range(len(rows))]
 
 
-def equal_lengths(rows: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
-    """Batches of indices of rows that are equally long, shorter rows first."""
+def equal_length_batches(rows: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
+    """Yield batches of indices of rows of equal length, shorter rows first.
+
+    Args:
+        rows: 1-d tensors.
+        batch: rows per batch, at most.
+    """
     ordered = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for _, group in groupby(ordered, key=lambda index: len(rows[index])):
-        equal = list(group)
-        for start in range(0, len(equal), batch):
-            yield equal[start : start + batch]
+        indices = list(group)
+        for start in range(0, len(indices), batch):
+            yield indices[start : start + batch]
 
 
-def up_to_stop(text: Tensor, length: int, stop_token_ids: Sequence[int]) -> Tensor:
-    """text [n] up to the first stop token behind its prompt of `length` tokens, or all of it."""
+def cut_after_stop(text: Tensor, length: int, stop_token_ids: Sequence[int]) -> Tensor:
+    """Return a text up to the first stop token after its prompt, or all of it.
+
+    Args:
+        text: [n] ids.
+        length: tokens of the prompt.
+        stop_token_ids: tokens that end a text.
+    """
     stops = torch.tensor(list(stop_token_ids), dtype=torch.long)
-    places = torch.isin(text[length:], stops).nonzero()
-    return text[: length + int(places[0]) + 1] if len(places) else text
+    positions = torch.isin(text[length:], stops).nonzero()
+    return text[: length + int(positions[0]) + 1] if len(positions) else text
 
 
-def digest(tokens: Tensor, *settings) -> str:
-    """Thirty-two hexadecimal digits that tell these tokens, cut and treated this way, from others."""
-    described = repr((tuple(tokens.shape), *settings)).encode()
+def token_hash(tokens: Tensor, *settings) -> str:
+    """Return 32 hexadecimal digits that identify tokens and settings.
+
+    Args:
+        tokens: ids of any shape; the shape counts too.
+        settings: values whose `repr` identifies them.
+    """
+    description = repr((tuple(tokens.shape), *settings)).encode()
     ids = tokens.detach().cpu().to(torch.int64).contiguous()
-    return hashlib.sha256(described + ids.numpy().tobytes()).hexdigest()[:32]
+    return hashlib.sha256(description + ids.numpy().tobytes()).hexdigest()[:32]

@@ -10,8 +10,9 @@ from torch import Tensor
 from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
-from specdec_lite.training import self_text
+from specdec_lite.training import frozen_target
 from specdec_lite.training.loop import Plan, train
+from specdec_lite.training.losses import native_model
 
 COUNT = 3
 STEPS = {"pair": 300, "smollm2": 80}
@@ -19,11 +20,19 @@ RATE = 1e-2
 ANCHORS = 24
 
 
-def chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, Tensor]:
-    """Positions [length + a·count] and mask [the same, squared] of a text with a chain of look-ahead
-    rows behind each anchor: a chain sees the text up to its anchor, and its own rows before it.
+def lookahead_chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return positions and attention mask of a text with a chain of look-ahead rows per anchor.
 
-    anchors: [a] places in the text of `length` tokens.
+    A chain follows its anchor: it attends to the text up to the anchor and to its own rows.
+
+    Args:
+        anchors: [A] positions in the text.
+        length: tokens of the text.
+        count: look-ahead rows per anchor.
+
+    Returns:
+        Positions [length + A · count] and mask [the same, squared]: first the text, then the chains
+        in the order of their anchors.
     """
     ahead = torch.arange(1, count + 1)
     positions = torch.cat((torch.arange(length), (anchors[:, None] + ahead).flatten()))
@@ -34,46 +43,60 @@ def chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, Tensor]:
     return positions, mask
 
 
-def rows_loss(model: Transformer, ahead: LookaheadRows) -> Callable[[Tensor], Tensor]:
-    """Mean cross-entropy of look-ahead row j behind an anchor on the token j + 1 places after it.
+def rows_loss(model: Transformer, lookahead: LookaheadRows) -> Callable[[Tensor], Tensor]:
+    """Return the loss: mean cross-entropy of look-ahead row j on the token j + 1 after its anchor.
 
-    The anchors are drawn anew for every batch, from the batch itself, so that a run can resume.
+    The anchors of a batch are drawn from the batch itself, so an interrupted run can resume.
+
+    Args:
+        model: the frozen target.
+        lookahead: the rows to train.
     """
-    count = len(ahead.rows)
+    count = len(lookahead.rows)
 
     def loss(rows: Tensor) -> Tensor:
         text = rows[:, : -count - 1]
         length = text.shape[1]
         generator = torch.Generator().manual_seed(int(rows.sum()))
         anchors = torch.randperm(length - 8, generator=generator)[:ANCHORS].sort().values + 8
-        positions, mask = chains(anchors, length, count)
-        drawn = ahead.rows.repeat(len(anchors), 1).expand(len(rows), -1, -1)
-        states = torch.cat((model.embedding(text).detach(), drawn), dim=1)
-        kept: dict = {"final": None}
-        ids = torch.zeros(states.shape[:2], dtype=torch.long)
-        model(ids, positions=positions, bias=mask, keep=kept, head=False, states=(0, states))
-        places = anchors[:, None] + torch.arange(2, count + 2)
-        logits = model.head(kept["final"][:, length:]).float().flatten(0, 1)
-        return F.cross_entropy(logits, rows[:, places.flatten()].flatten())
+        positions, mask = lookahead_chains(anchors, length, count)
+        chains = lookahead.rows.repeat(len(anchors), 1).expand(len(rows), -1, -1)
+        embedded = torch.cat((model.embedding(text).detach(), chains), dim=1)
+        states: dict = {"final": None}
+        ids = torch.zeros(embedded.shape[:2], dtype=torch.long)
+        model(ids, positions=positions, bias=mask, keep=states, head=False, states=(0, embedded))
+        predicted = anchors[:, None] + torch.arange(2, count + 2)
+        logits = model.head(states["final"][:, length:]).float().flatten(0, 1)
+        return F.cross_entropy(logits, rows[:, predicted.flatten()].flatten())
 
     return loss
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `python -m specdec_lite.training pass_rows`."""
-    self_text.add_arguments(parser, "pass_rows")
-    parser.add_argument("--count", type=int, default=COUNT, help="look-ahead rows")
+    """Add the options of `python -m specdec_lite.training pass_rows`.
+
+    Args:
+        parser: parser of the command.
+    """
+    frozen_target.add_arguments(parser, "pass_rows")
+    parser.add_argument("--count", type=int, default=COUNT, help="number of look-ahead rows")
 
 
-def run(chosen: argparse.Namespace) -> None:
-    """Train the rows: the gradient crosses the whole frozen target, and only they learn."""
-    target, streams = self_text.frozen(chosen)
+def run(options: argparse.Namespace) -> None:
+    """Train the rows and save them: the gradient crosses the frozen target, and only rows change.
+
+    Args:
+        options: parsed options of the command.
+    """
+    target, streams = frozen_target.load_frozen_target(options)
     torch.manual_seed(0)
-    ahead = LookaheadRows(target.hidden_size, chosen.count)
+    lookahead = LookaheadRows(target.hidden_size, options.count)
+    model = native_model(target)
     with torch.no_grad():
-        ahead.rows += target.model.embedding.weight.mean(0)
-    steps = chosen.steps or STEPS[chosen.target]
+        lookahead.rows.add_(model.embedding.weight.mean(0))
+    steps = options.steps or STEPS[options.target]
     plan = Plan(steps, RATE, batch=2, context=160, long_context=160, warmup=10, weight_decay=0.0)
-    name = f"{chosen.target}-rows-{chosen.count}-{steps}-{fingerprint(target)}.pt"
-    seconds = train(ahead, rows_loss(target.model, ahead), streams, plan, chosen.work / name)
-    print(save(chosen.out / chosen.target, ahead, target, ahead.config), seconds)
+    loss = rows_loss(model, lookahead)
+    name = f"{options.target}-rows-{options.count}-{steps}-{fingerprint(target)}.pt"
+    seconds = train(lookahead, loss, streams, plan, options.work / name)
+    print(save(options.out / options.target, lookahead, target, lookahead.config), seconds)

@@ -1,9 +1,9 @@
-"""Chat prompts for SmolLM2 of six kinds, from what every machine has: thousands, all distinct.
+"""Chat prompts for SmolLM2 of six kinds, made from what every machine has: thousands, all distinct.
 
-What lives here: templates, lists of words, and passages and functions of the standard library, put
-together by a seed. What does not: what the model answers (`smollm2_text`). The held-out prompts use
-words, documents and modules of their own (`corpus.HELD_OUT`), and share no 50 tokens with the
-others. Another version of Python has other documents, and so other prompts.
+Templates, word lists, and passages and functions of the standard library are combined at random,
+from a seed. Held-out prompts use words, documents and modules of their own (`corpus.HELD_OUT`) and
+share no 50 tokens with the others. Another version of Python has other documents, and therefore
+other prompts.
 """
 
 import ast
@@ -18,19 +18,26 @@ from itertools import islice
 from string import Formatter
 
 from specdec_lite.checks import whole
-from specdec_lite.loading.corpus import held_out_text, training_text
-from specdec_lite.loading.smollm2_tasks import chat
+from specdec_lite.texts.corpus import held_out_text, training_text
+from specdec_lite.texts.smollm2_tasks import chat
+from specdec_lite.training import smollm2_templates as templates
 
 KINDS = ("question", "code", "edit", "json", "summary", "story")
 GRAM = 50
-"""Tokens in a row that a held-out prompt and any other never share."""
-EVERY = 8
-"""One word of so many in each list is for the held-out prompts alone."""
+"""Number of consecutive tokens that a held-out prompt and any other prompt never share."""
+HELD_OUT_EVERY = 8
+"""One entry in this many of each word list is for the held-out prompts alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """kind: one of KINDS. text: what the user says. ids: with the chat template around it."""
+    """A chat prompt.
+
+    Attributes:
+        kind: one of `KINDS`.
+        text: the user's message.
+        ids: tokens of the message with the chat template around it.
+    """
 
     kind: str
     text: str
@@ -39,252 +46,82 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function of the standard library. says: the first sentence of its docstring."""
+    """A function of the standard library.
+
+    Attributes:
+        name: its name.
+        signature: its `def` line.
+        summary: the first paragraph of its docstring.
+        source: its source, without indentation.
+    """
 
     name: str
     signature: str
-    says: str
+    summary: str
     source: str
 
 
-# Words ----------------------------------------------------------------------------------------------
-
-CONCEPTS = """photosynthesis; gravity; inflation; the water cycle; black holes; vaccines; plate
-tectonics; the French Revolution; machine learning; the Roman Empire; evolution; electric cars;
-the stock market; jazz music; volcanoes; the human heart; recycling; solar energy; the Great Wall
-of China; dinosaurs; the printing press; democracy; coral reefs; sleep; the Renaissance; magnets;
-antibiotics; the moon; chess; glaciers; the silk road; bees; earthquakes; the immune system;
-cryptography; the Industrial Revolution; rainbows; whales; compound interest; the internet; tides;
-DNA; the Olympic Games; bridges; mountains; tea; the Cold War; migration of birds; steam engines;
-vitamins; the periodic table; hurricanes; philosophy; meditation; nuclear power; the brain;
-impressionism; supply and demand; rockets; bread; deserts; the solar system; robots; poetry; the
-Amazon rainforest; bicycles; lasers; allergies; the calendar; maps; clouds; time zones; memory;
-public libraries; batteries; insects; the Black Death; ballet; coffee; computer viruses; the
-scientific method; wind turbines; the Middle Ages; negotiation; fossils; yoga; the nervous system;
-trains; advertising; the speed of light; mushrooms; human rights; opera; seasons; the ozone layer;
-encryption; gardening; ancient Egypt; budgeting; sound waves; the Vikings; public transport;
-friction; taxes; octopuses; quantum computers; the violin; desertification; salt; the United
-Nations; bacteria; aircraft wings; paper; the Enlightenment; wolves; probability; chocolate; the
-Arctic; teamwork; telescopes; rice; folklore; digital cameras; the Panama Canal; empathy; sharks;
-the wheel; caffeine; open-source software; rivers; statistics; the guitar; forest fires; zero;
-the Aztecs; soil; procrastination; satellites; gothic architecture; honey; operating systems;
-blood pressure; the Sahara; comets; journalism; glass; hibernation; databases; cheese; lightning;
-the abacus; running; inertia; owls; the stock exchange; sculpture; tropical diseases; photography;
-neural networks; the Mongol Empire; cotton; habit; elephants; radio; insulin; logic; crystals;
-the Great Depression; snow; microscopes; language learning; lighthouses; dreams; urban planning;
-penguins; carbon dioxide; game theory; origami; the pyramids; sugar; electricity; ethics; soccer;
-web browsers; pottery; the Milky Way; leadership; ants; the theatre; water filters; algebra; wine;
-first aid; the Baltic Sea; elections; hydropower; typography; cats; the Ottoman Empire; silk"""
-
-PLURALS = """countries; fruits; planets; programming languages; books; movies; animals; cities;
-rivers; tools; vegetables; musical instruments; sports; birds; desserts; mountains; inventions;
-scientists; painters; vehicles; games; herbs; oceans; dances; museums; metals; trees; festivals;
-professions; breakfast dishes; board games; laptops; flowers; employees; students; products;
-orders; recipes; songs; customers; hotels; podcasts; islands; fish; soups; hobbies"""
-
-KEYS = """name; year; price; colour; country; size; rating; author; population; weight; category;
-description; language; duration; difficulty; age; id; email; quantity; genre; height; origin"""
-
-CHARACTERS = """a shy lighthouse keeper; an old clockmaker; a curious fox; two rival bakers; a
-young astronaut; a retired detective; a robot gardener; a lonely dragon; a street musician; a
-talkative parrot; a night nurse; a stubborn goat; a girl who collects maps; a blind painter; a
-train conductor; a forgetful wizard; twin sisters; a fisherman's son; a librarian; a boy with a
-paper kite; a ghost; a marathon runner; a beekeeper; a small bear; an honest thief; a tired king;
-a chess teacher; a deaf composer; a snail; a taxi driver; a grandmother; a knight without a horse;
-a cartographer; a stray dog; a chemist; a tailor; a mountain guide; a child inventor; an owl; a
-mechanic; a queen in disguise; a sailor; a translator; a weather forecaster; a cook; a time
-traveller; a ferryman; a puppet maker"""
-
-EVENTS = """finds a door that was not there before; loses the only key; receives a letter without
-a sender; learns to swim; has to tell the truth; wakes up a hundred years later; hears a song that
-nobody else hears; builds a boat; misses the last train; discovers a hidden garden; must choose
-between two friends; breaks a promise; saves a stranger; makes a mistake that turns out well;
-hides a treasure; follows a trail of footprints; meets an old enemy; wins a strange contest; is
-afraid of the dark; finds an unfinished map; trades places with someone; plants a seed that grows
-overnight; repairs an old radio; goes home for the first time in years; forgets a name; learns the
-language of birds; is wrongly accused; paints a picture that comes alive; waits for the rain;
-discovers who wrote the diary; gives away what was dearest; crosses a frozen lake; keeps a secret;
-finds a message in a bottle; loses a shadow; opens a shop; teaches a class of one; is late for the
-most important day"""
-
-PLACES = """in a village by the sea; on the moon; in a crowded market; in a snowed-in cabin; at the
-edge of a forest; in an empty theatre; on a night train; in a city of bridges; in a desert town; on
-a small island; in an old library; under the sea; in a castle; at an airport; in the mountains; on
-a farm; in a hospital; in a school after hours; on a river boat; in a submarine; in a museum; in a
-bakery before dawn; in a valley of fog; at a fair; on a rooftop; in a bookshop; in the year 2300"""
-
-TASKS = """reverses a string; checks whether a word is a palindrome; finds the largest number in a
-list; counts the vowels in a text; computes the factorial of a number; returns the first n
-Fibonacci numbers; checks whether a number is prime; removes duplicates from a list; sorts a list
-of dictionaries by a key; merges two sorted lists; counts how often each word appears in a text;
-reads a CSV file and sums one column; converts Celsius to Fahrenheit; flattens a nested list; finds
-the longest word in a sentence; computes the greatest common divisor of two numbers; checks whether
-two strings are anagrams; rotates a list by k places; finds the second smallest value; converts a
-number to Roman numerals; validates an email address; generates a random password; computes the
-mean and the median of a list; groups words by their first letter; finds all pairs that add up to a
-target; computes the power of a number without operators; transposes a matrix; multiplies two
-matrices; checks whether brackets are balanced; performs binary search; implements bubble sort;
-implements quicksort; finds the intersection of two lists; counts the lines in a file; converts a
-decimal number to binary; capitalises the first letter of every word; removes all punctuation from
-a text; computes the Hamming distance of two strings; finds the missing number from 1 to n; returns
-the n-th triangular number; checks whether a year is a leap year; computes the number of days
-between two dates; finds the most common element; splits a list into chunks of a given size;
-computes a moving average; draws a triangle of stars; prints a multiplication table; simulates
-rolling two dice; shuffles a deck of cards; encodes a text with the Caesar cipher; decodes a
-run-length encoded text; computes compound interest; finds the shortest path in a grid; traverses a
-binary tree in order; inserts a value into a binary search tree; implements a stack; implements a
-queue with two stacks; finds all permutations of a string; lists all subsets of a set; checks a
-Sudoku row; computes the edit distance of two words; parses a query string; formats a number with
-thousands separators; renames all files in a folder; downloads a web page and counts its links;
-retries a call three times; measures how long another function takes; caches the results of another
-function; reads a JSON file and prints its keys; writes a list to a text file; converts a list of
-pairs to a dictionary; inverts a dictionary; filters even numbers; sums the digits of a number;
-finds the longest common prefix; converts snake_case to camelCase; counts set bits; swaps two
-variables; checks whether a number is a perfect square; finds the factors of a number; converts
-seconds to hours and minutes; computes the area of a polygon; generates a multiplication quiz;
-finds the first character that does not repeat; compresses a string; checks a credit card number;
-evaluates an arithmetic expression; computes a checksum; finds a cycle in a linked list; reverses a
-linked list; implements a priority queue; returns the calendar week of a date; wraps text at a
-given width; compares two version numbers; computes the dot product of two vectors"""
-
-OBJECTS = """Account; Inventory; Playlist; Matrix; Timer; Library; Car; Student; ShoppingCart;
-Stack; Logger; Polygon; Recipe; Robot; Calendar; Counter; Queue; Vector; Thermostat; Elevator;
-Ticket; Parser; Cache; Graph; Board; Deck; Wallet; Sensor; Room; Garden; Tree; Fraction"""
-
-METHODS = """add; remove; total; reset; describe; update; is_empty; save; load; search; sort; merge;
-undo; start; stop; copy; count; move; compare; validate; report; next; scale; rename"""
-
-LANGUAGES = """Python; Python; Python; Python; Python; JavaScript; Java; C++; Rust; Go; Bash"""
-
-NAMES = """Maria; Kenji; Amara; Lukas; Priya; Tom; Fatima; Diego; Ingrid; Wei; Olga; Samuel; Leila;
-Noah; Chloe; Marco; Aisha; Erik; Hana; Pablo; Ruth; Viktor; Nina; Omar"""
-
-CITIES = """Lisbon; Osaka; Nairobi; Vienna; Toronto; Lima; Oslo; Mumbai; Cairo; Dublin; Seoul;
-Prague; Quito; Perth; Athens; Austin; Warsaw; Hanoi; Bergen; Accra; Porto; Denver"""
-
-JOBS = """nurse; carpenter; teacher; pilot; baker; engineer; farmer; lawyer; musician; plumber;
-chemist; photographer; translator; chef; librarian; electrician; architect; vet; gardener; tailor"""
-
-QUESTIONS = """What is {concept}?; Explain {concept} to a ten-year-old.; Why is {concept}
-important?; Give me three facts about {concept}.; What are common misconceptions about {concept}?;
-How has {concept} changed over the last hundred years?; What should a beginner know about
-{concept}?; What do {concept} and {concept2} have in common?; Compare {concept} with {concept2}.; I have
-to give a short talk on {concept}. What should I say?; How does {concept} affect everyday life?;
-What would the world be like without {concept}?; List five questions one could ask an expert on
-{concept}.; Who were the most important people in the history of {concept}?; How can I learn more
-about {concept}?; Is it hard to understand {concept}? Why?; What problem does {concept} pose
-today?; Give a definition of {concept}, then an example.; What are the pros and cons of {concept}?;
-How would you explain {concept} to my grandmother?; What is the connection between {concept} and
-{concept2}?; Describe {concept} in exactly two sentences.; What did people believe about {concept} in
-the past?; My friend {name} from {city} works as a {job} and asks about {concept}. What can I
-answer?; I am a {job}. Why should I care about {concept}?"""
-
-STORIES = """Write a short story about {character} who {event} {place}.; Tell me a story: {character}
-{event} {place}.; Write the first paragraph of a novel in which {character} {event} {place}.; Write
-a fairy tale about {character} who {event}.; Write a funny story about {character} who {event}
-{place}.; Write a sad story about {character}, {place}.; Write a poem about {character} who
-{event}.; Write a bedtime story for a child named {name} about {character} who {event}.; Write a
-dialogue between {character} and {character2} {place}.; Continue this story: "It was a quiet evening
-when {character} stood {place}."; Write a story with a surprising end in which {character} {event}.;
-Write a letter from {character} to {character2}."""
-
-JSONS = """Write a JSON object that describes {concept} with the keys {key}, {key2} and {key3}.;
-Give me a JSON list of {number} {plural} with the keys {key} and {key2}.; Return only JSON: {number}
-{plural}, each with {key}, {key2} and {key3}.; Turn this sentence into JSON: {name} is a
-{age}-year-old {job} from {city}.; Extract the data as JSON: "{name}, {age}, lives in {city} and
-works as a {job}, and {name2}, {age2}, works as a {job2} in {city2}."; Make a JSON array of
-{number} quiz questions about {concept}, each with a question and an answer.; Write a JSON schema
-for {plural} with the fields {key}, {key2} and {key3}.; Create a JSON configuration file for a shop
-in {city} that sells {plural}.; Convert to JSON: {key}={age}, {key2}={city}, {key3}={name}.; Write
-{number} example records about {plural} in JSON with the fields {key}, {key2} and {key3}."""
-
-CODES = """Write a {language} function that {task}.; Write a {language} function that {task}, with a
-test.; How do I write a {language} function that {task}?; Write a {language} program that {task},
-and explain it step by step.; Show me two ways to write a function in {language} that {task}.; Write
-a well documented {language} function that {task}.; Write a {language} function that {task}, and
-another that {task2}.; Write a {language} class {object} with the methods {method} and {method2}.;
-Write a class {object} in {language} with {method}, {method2} and {method3}, and show how it is
-used."""
-
-TEXT_EDITS = """Rewrite this text in simpler words:; Rewrite this text in the past tense:; Make this
-text shorter, but keep its meaning:; Turn this text into a list of bullet points:; Correct the
-spelling mistakes in this text, and change nothing else:; Rewrite this text in a friendly tone:;
-Rewrite this text as a dialogue between a teacher and a student:; Repeat this text, but replace
-every "is" by "was":; Rewrite this text for a newspaper:; Add a title to this text and repeat it:;
-Put every sentence of this text on a line of its own:; Rewrite this text in the first person:"""
-
-CODE_EDITS = """Add a docstring to this function:; Add type hints to this function:; Add a comment
-to every line of this code:; Rename the variables of this code so that they say what they mean:;
-Rewrite this code so that it is easier to read:; Add a check of the arguments to this function:;
-Repeat this code, but rename the function to `{method}_{plural}`:; Translate this Python code to
-JavaScript:; Add a print statement at the beginning of this function:"""
-
-EXPLANATIONS = """Explain what this code does:; Write a test for this function:; Find possible bugs
-in this code:; What does this function return? Explain line by line:"""
-
-ABOUT_FUNCTIONS = (
-    "What does a Python function named `{name}` probably do?",
-    'The documentation of `{name}` says: "{says}" What does that mean?',
-    'When would I need a function that is described as "{says}"?',
-    "Explain the name `{name}` to a beginner.",
-)
-FROM_DOCSTRINGS = (
-    "Write a Python function `{signature}` It should do this: {says}",
-    'Complete this function:\n\n```python\n{signature}\n    """{says}"""\n```',
-    "Write Python code for this: {says}",
-)
-SHARES = {"question": 0.6, "code": 0.6}
-"""Of a kind's prompts, those made of words alone; the others are about functions of the library."""
-
-SUMMARIES = """Summarise this text in one sentence:; Summarise the following text:; Give me the three
-most important points of this text:; What is this text about?; Write a summary of at most 40 words:;
-Explain this text to somebody who does not program:; What is the main idea of the following text?;
-Write a headline and a short summary for this text:; Which questions does this text answer?"""
+# Word lists -----------------------------------------------------------------------------------------
 
 
-def split(words: str) -> list[str]:
-    """A list that is written as one text with semicolons."""
-    return [" ".join(word.split()) for word in words.split(";")]
+def split_list(text: str) -> list[str]:
+    """Return the entries of a list that is written as one text with semicolons.
 
-
-def words(held_out: bool) -> dict[str, list[str]]:
-    """The lists that fill templates, by the name of their field.
-
-    The words that make a prompt what it is are in one half only.
+    Args:
+        text: the list; line breaks count as spaces.
     """
-    lists = {
-        "concept": CONCEPTS,
-        "plural": PLURALS,
-        "character": CHARACTERS,
-        "event": EVENTS,
-        "task": TASKS,
-        "object": OBJECTS,
+    return [" ".join(entry.split()) for entry in text.split(";")]
+
+
+def word_lists(held_out: bool) -> dict[str, list[str]]:
+    """Return the lists that fill templates, by the name of their field.
+
+    The words that make a prompt distinct are in one half only: training or held out.
+
+    Args:
+        held_out: which half to return.
+    """
+    divided = {
+        "concept": templates.CONCEPTS,
+        "plural": templates.PLURALS,
+        "character": templates.CHARACTERS,
+        "event": templates.EVENTS,
+        "task": templates.TASKS,
+        "object": templates.OBJECTS,
     }
     halves = {
-        field: [word for i, word in enumerate(split(text)) if (i % EVERY == 0) == held_out]
-        for field, text in lists.items()
+        field: [
+            word for i, word in enumerate(split_list(text)) if (i % HELD_OUT_EVERY == 0) == held_out
+        ]
+        for field, text in divided.items()
     }
     shared = {
-        "key": KEYS,
-        "place": PLACES,
-        "method": METHODS,
-        "name": NAMES,
-        "city": CITIES,
-        "job": JOBS,
-        "language": LANGUAGES,
+        "key": templates.KEYS,
+        "place": templates.PLACES,
+        "method": templates.METHODS,
+        "name": templates.NAMES,
+        "city": templates.CITIES,
+        "job": templates.JOBS,
+        "language": templates.LANGUAGES,
         "number": "three; four; five; six; eight; ten",
     }
     ages = {"age": [str(age) for age in range(18, 80)]}
-    return halves | {field: split(text) for field, text in shared.items()} | ages
+    return halves | {field: split_list(text) for field, text in shared.items()} | ages
 
 
-def filled(template: str, lists: dict[str, list[str]], draws: random.Random) -> str:
-    """A template with a word in every field; `key2` takes another word of the list of `key`."""
+def fill(template: str, lists: dict[str, list[str]], rng: random.Random) -> str:
+    """Return a template with a random word in every field.
+
+    Args:
+        template: fields are names of lists; `key2` and `key3` take other words of the list `key`.
+        lists: field → words.
+        rng: source of the draws.
+    """
     chosen: dict[str, str] = {}
     for _, field, _, _ in Formatter().parse(template):
         if field and field not in chosen:
-            others = [word for word in lists[field.rstrip("23")] if word not in chosen.values()]
-            chosen[field] = draws.choice(others)
+            unused = [word for word in lists[field.rstrip("23")] if word not in chosen.values()]
+            chosen[field] = rng.choice(unused)
     return template.format(**chosen)
 
 
@@ -293,50 +130,72 @@ def filled(template: str, lists: dict[str, list[str]], draws: random.Random) -> 
 
 @lru_cache
 def documents(held_out: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Sources of the standard library, and Python's reference topics."""
-    texts = held_out_text() if held_out else training_text()
+    """Return sources of the standard library, and Python's reference topics.
+
+    Args:
+        held_out: whether to return the held-out ones or all others.
+    """
     if held_out:
+        texts = held_out_text()
         return (*texts["code"], *texts["data"]), tuple(texts["prose"])
+    texts = training_text()
     return tuple(texts["library"]), tuple(texts["docs"])
 
 
 @lru_cache
-def nodes(held_out: bool) -> tuple[tuple[ast.AST, str, str], ...]:
-    """Every documented module, class and function: node, docstring, and its own source."""
-    found = []
+def documented_nodes(held_out: bool) -> tuple[tuple[ast.AST, str, str], ...]:
+    """Return (node, docstring, source) of every documented module, class and function.
+
+    Args:
+        held_out: whether to read the held-out documents or all others.
+    """
+    nodes = []
     for source in documents(held_out)[0]:
         lines = source.splitlines()
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
                 if doc := ast.get_docstring(node):
                     own = lines[getattr(node, "lineno", 1) - 1 : getattr(node, "end_lineno", 0)]
-                    found.append((node, doc, textwrap.dedent("\n".join(own))))
-    return tuple(found)
+                    nodes.append((node, doc, textwrap.dedent("\n".join(own))))
+    return tuple(nodes)
 
 
 @lru_cache
 def functions(held_out: bool) -> tuple[Function, ...]:
-    """Functions with a docstring and at most 900 characters, each name once."""
-    made: dict[str, Function] = {}
-    for node, doc, source in nodes(held_out):
-        says = " ".join(doc.split("\n\n")[0].split())
-        if isinstance(node, ast.FunctionDef) and 80 < len(source) < 900 and 20 < len(says) < 200:
+    """Return the functions with a docstring and fewer than 900 characters, each name once.
+
+    Args:
+        held_out: whether to read the held-out documents or all others.
+    """
+    by_name: dict[str, Function] = {}
+    for node, doc, source in documented_nodes(held_out):
+        summary = " ".join(doc.split("\n\n")[0].split())
+        fits = 80 < len(source) < 900 and 20 < len(summary) < 200
+        if isinstance(node, ast.FunctionDef) and fits:
             signature = f"def {node.name}({ast.unparse(node.args)}):"
-            made.setdefault(node.name, Function(node.name, signature, says, source))
-    return tuple(made[name] for name in sorted(made))
+            by_name.setdefault(node.name, Function(node.name, signature, summary, source))
+    return tuple(by_name[name] for name in sorted(by_name))
 
 
 @lru_cache
 def passages(held_out: bool) -> tuple[str, ...]:
-    """Prose of 200 to 900 characters: paragraphs of the topics and of docstrings."""
-    sources = (*documents(held_out)[1], *(doc for _, doc, _ in nodes(held_out)))
+    """Return paragraphs of 200 to 900 characters from the reference topics and docstrings.
+
+    Args:
+        held_out: whether to read the held-out documents or all others.
+    """
+    sources = (*documents(held_out)[1], *(doc for _, doc, _ in documented_nodes(held_out)))
     paragraphs = (part for text in sources for part in re.split(r"\n\s*\n", text))
-    whole_ones = (" ".join(part.split()) for part in paragraphs)
-    return tuple(dict.fromkeys(part for part in whole_ones if is_prose(part)))
+    joined = (" ".join(part.split()) for part in paragraphs)
+    return tuple(dict.fromkeys(part for part in joined if is_prose(part)))
 
 
 def is_prose(text: str) -> bool:
-    """Whether a paragraph is of a good length, whole, and mostly words."""
+    """Return whether a paragraph has 200 to 900 characters, an end, and mostly letters.
+
+    Args:
+        text: the paragraph on one line.
+    """
     letters = sum(char.isalpha() or char == " " for char in text)
     return 200 <= len(text) <= 900 and letters > 0.9 * len(text) and text[-1] in ".:"
 
@@ -344,94 +203,138 @@ def is_prose(text: str) -> bool:
 # Prompts --------------------------------------------------------------------------------------------
 
 
-def texts(kind: str, held_out: bool, draws: random.Random) -> Iterator[str]:
-    """What a user says, one text after the other, without end; some come twice."""
-    lists = words(held_out)
-    templates = {"question": QUESTIONS, "code": CODES, "json": JSONS, "story": STORIES}
+def draw_messages(kind: str, held_out: bool, rng: random.Random) -> Iterator[str]:
+    """Yield messages of a user without end; some occur twice.
+
+    Args:
+        kind: one of `KINDS`.
+        held_out: whether to use the held-out words and documents or all others.
+        rng: source of the draws.
+    """
+    lists = word_lists(held_out)
+    from_lists = {
+        "question": templates.QUESTIONS,
+        "code": templates.CODES,
+        "json": templates.JSONS,
+        "story": templates.STORIES,
+    }
     while True:
-        if kind in templates and draws.random() < SHARES.get(kind, 1.0):
-            yield filled(draws.choice(split(templates[kind])), lists, draws)
-        elif kind == "question":
-            about = draws.choice(functions(held_out))
-            yield draws.choice(ABOUT_FUNCTIONS).format(name=about.name, says=about.says)
-        elif kind == "code":
-            about = draws.choice(functions(held_out))
-            yield draws.choice(FROM_DOCSTRINGS).format(signature=about.signature, says=about.says)
-        elif kind == "edit" and draws.random() < 0.5:
-            order = filled(draws.choice(split(CODE_EDITS)), lists, draws)
-            yield f"{order}\n\n```python\n{draws.choice(functions(held_out)).source}\n```"
-        elif kind == "summary" and draws.random() < 0.2:
-            source = draws.choice(functions(held_out)).source
-            yield f"{draws.choice(split(EXPLANATIONS))}\n\n```python\n{source}\n```"
+        if kind in from_lists and rng.random() < templates.SHARES.get(kind, 1.0):
+            yield fill(rng.choice(split_list(from_lists[kind])), lists, rng)
+        elif kind in ("question", "code"):
+            yield message_about_function(kind, held_out, rng)
+        elif kind == "edit" and rng.random() < 0.5:
+            order = fill(rng.choice(split_list(templates.CODE_EDITS)), lists, rng)
+            yield f"{order}\n\n```python\n{rng.choice(functions(held_out)).source}\n```"
+        elif kind == "summary" and rng.random() < 0.2:
+            source = rng.choice(functions(held_out)).source
+            order = rng.choice(split_list(templates.EXPLANATIONS))
+            yield f"{order}\n\n```python\n{source}\n```"
         else:
-            order = draws.choice(split(TEXT_EDITS if kind == "edit" else SUMMARIES))
-            yield f"{order}\n\n{draws.choice(passages(held_out))}"
+            orders = templates.TEXT_EDITS if kind == "edit" else templates.SUMMARIES
+            order = rng.choice(split_list(orders))
+            yield f"{order}\n\n{rng.choice(passages(held_out))}"
 
 
-def prompts(
+def message_about_function(kind: str, held_out: bool, rng: random.Random) -> str:
+    """Return a message about a function of the standard library.
+
+    Args:
+        kind: "question" asks about its documentation, "code" asks for its code.
+        held_out: whether to use the held-out functions or all others.
+        rng: source of the draws.
+    """
+    function = rng.choice(functions(held_out))
+    if kind == "question":
+        template = rng.choice(templates.ABOUT_FUNCTIONS)
+        return template.format(name=function.name, says=function.summary)
+    template = rng.choice(templates.FROM_DOCSTRINGS)
+    return template.format(signature=function.signature, says=function.summary)
+
+
+def draw_prompts(
     tokenizer, each: int, held_out: bool = False, seed: int = 0, longest: int = 320
 ) -> list[Prompt]:
-    """Distinct prompts, `each` of every kind, those of one kind one after the other.
+    """Return distinct prompts, the same number of every kind, sorted by kind.
 
     Args:
         tokenizer: SmolLM2's, with its chat template.
-        each: how many of a kind, ≥ 1.
-        held_out: from the words and documents that no other prompt is made of.
-        seed: of the draws.
-        longest: tokens of a prompt, chat template included; longer ones are left out.
+        each: number of prompts per kind, ≥ 1.
+        held_out: whether to use the held-out words and documents or all others.
+        seed: seed of the draws.
+        longest: tokens of a prompt, chat template included, at most.
 
     Raises:
-        ValueError: There are not that many.
+        ValueError: there are fewer prompts of a kind.
     """
     whole("each", each, 1)
-    made = []
+    prompts = []
     for kind in KINDS:
-        draws = random.Random(f"{seed} {kind} {held_out}")
-        distinct = dict.fromkeys(islice(texts(kind, held_out, draws), 20 * each))
+        rng = random.Random(f"{seed} {kind} {held_out}")
+        distinct = dict.fromkeys(islice(draw_messages(kind, held_out, rng), 20 * each))
         rows = (Prompt(kind, text, chat(tokenizer, text)) for text in distinct)
         short = list(islice((row for row in rows if len(row.ids) <= longest), each))
         if len(short) < each:
             raise ValueError(
-                f"each={each}: must be at most {len(short)}, the {kind} prompts there are"
+                f"each={each}: must be at most {len(short)}, the number of {kind} prompts"
             )
-        made += short
-    return made
+        prompts += short
+    return prompts
 
 
-def equal(rows: Sequence[Prompt], size: int, least: int = 1, seed: int = 0) -> list[list[Prompt]]:
-    """Batches of prompts of equal length, in random order, so that the first are like all.
+def equal_length_batches(
+    prompts: Sequence[Prompt], size: int, least: int = 1, seed: int = 0
+) -> list[list[Prompt]]:
+    """Return batches of prompts of equal length, in random order.
+
+    Since the order is random, the first batches are typical of all.
 
     Args:
-        rows: the prompts.
-        size: prompts in a batch, at most.
-        least: prompts in a batch, at least; those that fill none are left out.
-        seed: of the order.
+        prompts: the prompts.
+        size: prompts per batch, at most.
+        least: prompts per batch, at least; prompts in smaller batches are left out.
+        seed: seed of the order.
     """
-    draws = random.Random(seed)
-    shuffled = list(rows)
-    draws.shuffle(shuffled)
-    lengths = defaultdict(list)
+    rng = random.Random(seed)
+    shuffled = list(prompts)
+    rng.shuffle(shuffled)
+    by_length = defaultdict(list)
     for prompt in shuffled:
-        lengths[len(prompt.ids)].append(prompt)
+        by_length[len(prompt.ids)].append(prompt)
     parts = [
         group[start : start + size]
-        for _, group in sorted(lengths.items())
+        for _, group in sorted(by_length.items())
         for start in range(0, len(group), size)
     ]
-    made = [part for part in parts if len(part) >= least]
-    draws.shuffle(made)
-    return made
+    batches = [part for part in parts if len(part) >= least]
+    rng.shuffle(batches)
+    return batches
 
 
-def apart(rows: Sequence[Prompt], held_out: Sequence[Prompt], tokenizer) -> list[Prompt]:
-    """The prompts that share neither GRAM tokens in a row nor their whole text with a held-out one.
+def without_overlap(
+    prompts: Sequence[Prompt], held_out: Sequence[Prompt], tokenizer
+) -> list[Prompt]:
+    """Return the prompts that share neither `GRAM` consecutive tokens nor a whole text with others.
 
-    The text of the user alone is compared: all prompts share the chat template.
+    Only the users' messages are compared, since all prompts share the chat template.
+
+    Args:
+        prompts: the prompts to choose from.
+        held_out: the prompts to compare with.
+        tokenizer: SmolLM2's.
     """
-    taken = {gram for prompt in held_out for gram in grams(tokenizer.encode(prompt.text))}
-    return [row for row in rows if taken.isdisjoint(grams(tokenizer.encode(row.text)))]
+    excluded = {gram for prompt in held_out for gram in token_grams(tokenizer.encode(prompt.text))}
+    return [
+        prompt
+        for prompt in prompts
+        if excluded.isdisjoint(token_grams(tokenizer.encode(prompt.text)))
+    ]
 
 
-def grams(ids: Sequence[int]) -> set[tuple[int, ...]]:
-    """All GRAM tokens in a row, or all tokens where they are fewer."""
+def token_grams(ids: Sequence[int]) -> set[tuple[int, ...]]:
+    """Return all runs of `GRAM` consecutive tokens, or the whole text if it is shorter.
+
+    Args:
+        ids: tokens of a text.
+    """
     return {tuple(ids[start : start + GRAM]) for start in range(max(1, len(ids) - GRAM + 1))}

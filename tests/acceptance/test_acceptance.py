@@ -1,5 +1,6 @@
-"""Every rule against the law it promises: exactly, by enumeration, with each published bug as a
-negative control.
+"""Every rule against the distribution it promises, exactly, by enumeration.
+
+Each published bug is a negative control.
 """
 
 import math
@@ -17,7 +18,7 @@ from specdec_lite import acceptance, theory
 from specdec_lite.acceptance import (
     NOTHING,
     Proposal,
-    block_law,
+    block_distribution,
     block_verification,
     distance_match,
     draw_chain,
@@ -25,7 +26,7 @@ from specdec_lite.acceptance import (
     lenient,
     lenient_argmax,
     lenient_scaled,
-    output_law,
+    output_distribution,
     ratio,
     rejection_sampling,
     sample_and_match,
@@ -61,8 +62,8 @@ def test_chains_are_lossless(rule, gamma, vocabulary, zeros):
 
 
 @pytest.mark.parametrize("rule", LOSSLESS, ids=lambda rule: rule.name)
-def test_chains_are_lossless_where_the_laws_differ_by_rounding_alone(rule):
-    """As with a draft that is the target, run in other batches: residuals of 1e-18 and less."""
+def test_chains_are_lossless_if_p_and_q_differ_by_rounding_alone(rule):
+    """A draft that is the target, run in other batches, leaves residuals of 1e-18 and less."""
     for seed in range(12):
         target = random_law(seed)
 
@@ -153,17 +154,17 @@ def test_every_rule_is_named_with_its_settings_and_tagged():
 
 def test_rejection_sampling_is_exact_exactly_where_q_covers_p():
     assert bias(random_law(0), random_law(1), rejection_sampling, 2) < EXACT
-    assert output_law([0.5, 0.5, 0], [0.2, 0, 0.8], rejection_sampling).tolist() != pytest.approx(
-        [0.5, 0.5, 0]
-    )
-    assert output_law([0, 1.0], [1.0, 0], rejection_sampling).tolist() == [0, 1]
+    assert output_distribution(
+        [0.5, 0.5, 0], [0.2, 0, 0.8], rejection_sampling
+    ).tolist() != pytest.approx([0.5, 0.5, 0])
+    assert output_distribution([0, 1.0], [1.0, 0], rejection_sampling).tolist() == [0, 1]
 
 
-def test_equal_laws_leave_no_residual_and_no_nan():
+def test_equal_distributions_leave_no_residual_and_no_nan():
     for rule in LOSSLESS:
         law = random_law(11)
         assert bias(law, law, rule, 2) < EXACT
-        blocks = block_law(law, law, rule, 2).blocks
+        blocks = block_distribution(law, law, rule, 2).blocks
         assert rule is sample_and_match or all(
             len(block) == 3 for block, weight in blocks.items() if weight > 1e-15
         )
@@ -171,10 +172,10 @@ def test_equal_laws_leave_no_residual_and_no_nan():
 
 @given(st.integers(0, 10**6), st.integers(2, 6), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_any_pair_of_laws_one_token(seed, vocabulary, zeros):
+def test_any_pair_of_distributions_one_token(seed, vocabulary, zeros):
     p, q = random_law(seed, vocabulary, zeros)(()), random_law(seed + 1, vocabulary, not zeros)(())
     for rule in LOSSLESS:
-        assert (output_law(p, q, rule) - p).abs().max() < EXACT
+        assert (output_distribution(p, q, rule) - p).abs().max() < EXACT
 
 
 RATES = {
@@ -187,16 +188,18 @@ RATES = {
 @pytest.mark.parametrize("rule", RATES, ids=lambda rule: rule.name)
 @given(seed=st.integers(0, 10**6), vocabulary=st.integers(2, 6), zeros=st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_any_pair_of_laws_is_accepted_as_often_as_its_formula_says(rule, seed, vocabulary, zeros):
+def test_any_pair_of_distributions_is_accepted_as_its_formula_states(rule, seed, vocabulary, zeros):
     p, q = random_law(seed, vocabulary, zeros)(()), random_law(seed + 1, vocabulary)(())
-    law = block_law(lambda _: p, lambda _: q, rule, 1)
+    law = block_distribution(lambda _: p, lambda _: q, rule, 1)
     assert law.mean_length - 1 == pytest.approx(RATES[rule](p, q).item(), abs=1e-12)
-    assert rule is not rejection_sampling or (output_law(p, q, rule) - p).abs().max() < EXACT
+    assert (
+        rule is not rejection_sampling or (output_distribution(p, q, rule) - p).abs().max() < EXACT
+    )
 
 
 @st.composite
 def next_token_laws(draw, vocabulary, depth):
-    """After every prefix of up to `depth` tokens a law of its own, some tokens impossible."""
+    """Draw a distribution for every prefix of up to `depth` tokens; some tokens are impossible."""
     prefixes = [
         prefix
         for length in range(depth + 1)
@@ -216,7 +219,7 @@ def next_token_laws(draw, vocabulary, depth):
 
 @given(st.integers(1, 2), st.integers(2, 3), st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_pair_of_laws_whole_blocks(gamma, vocabulary, data):
+def test_any_pair_of_distributions_whole_blocks(gamma, vocabulary, data):
     target = data.draw(next_token_laws(vocabulary, gamma))
     draft = data.draw(next_token_laws(vocabulary, gamma))
     assert all(bias(target, draft, rule, gamma) < EXACT for rule in LOSSLESS)
@@ -224,9 +227,7 @@ def test_any_pair_of_laws_whole_blocks(gamma, vocabulary, data):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_rule_agrees_with_the_one_inside_transformers(seed, monkeypatch):
-    """Under the same uniforms: as many tokens accepted, and the next one drawn from the same
-    distribution.
-    """
+    """Equal uniforms give equally many accepted tokens, and the next one is drawn from equal rows."""
     from transformers.generation.utils import _speculative_sampling
 
     torch.manual_seed(seed)
@@ -264,9 +265,7 @@ ONLY_BEST_TWO = lambda q: Sampling(top_k=2)(q.log())
 
 
 def one_uniform_for_all_tests(proposal, target_probs, rng):
-    """Draft i is kept iff u < p/q, with one u for the whole block; what is known of u after a test
-    is that it lies `below`.
-    """
+    """Use one u for the whole block: what a test reveals about u biases the next test."""
 
     class Stale:
         below, draw = 1.0, rng.draw
@@ -359,14 +358,14 @@ def test_stopping_after_the_unsure_token_is_legal():
     )
 
 
-def test_an_argmax_draft_scored_with_its_soft_q_emits_the_published_law():
-    law = block_law(
+def test_an_argmax_draft_with_its_soft_q_emits_the_published_distribution():
+    law = block_distribution(
         lambda _: P, lambda _: Q, speculative_sampling, 1, grow(broken.chosen(1, soft=True))
     ).completed(lambda _: P, 1)
     assert law.tolist() == pytest.approx([0.4, 0.6, 0], abs=1e-7)
 
 
-def test_claim_accepting_where_q_is_zero_breaks_the_law_and_is_refused():
+def test_claim_accepting_where_q_is_zero_is_biased_and_refused():
     draws_all_scores_few = grow(lambda q, rng: [(rng.draw(q), ONLY_BEST_TWO(q))])
     assert bias(random_law(0), random_law(9), broken.accepts_q_zero, 1, draws_all_scores_few) > 0.01
     with pytest.raises(ValueError, match="draft probability 0"):
@@ -380,24 +379,20 @@ def test_claim_accepting_where_q_is_zero_breaks_the_law_and_is_refused():
     "p, q", [((0.5, 0.3, 0.2), (0.3, 0.5, 0.2)), ((0.6, 0.3, 0.1), (0.4, 0.5, 0.1))]
 )
 def test_claim_the_two_three_token_examples(p, q):
-    """B is kept with .6 and replaced by A, so that eight drafts of ten are accepted and p comes
-    out.
-    """
+    """B is kept with .6 and replaced by A, so eight of ten drafts are accepted and p results."""
     p, q = torch.tensor(p, dtype=torch.float64), torch.tensor(q, dtype=torch.float64)
     assert [min(1, ratio(p, q, token)) for token in range(3)] == pytest.approx([1, 0.6, 1])
-    assert theory.residual(p, q).tolist() == [1, 0, 0] and output_law(
+    assert theory.residual(p, q).tolist() == [1, 0, 0] and output_distribution(
         p, q, speculative_sampling
     ).tolist() == pytest.approx(p.tolist(), abs=EXACT)
-    assert block_law(
+    assert block_distribution(
         lambda _: p, lambda _: q, speculative_sampling, 1
     ).mean_length - 1 == pytest.approx(0.8, abs=EXACT)
 
 
 def test_claim_the_adjustment_does_not_keep_p_above_q():
-    """B is emitted less often than drafted; what the subtraction leaves is what is still owed, and
-    of B that is nothing.
-    """
-    emitted = output_law(P, Q, speculative_sampling)
+    """B is emitted less often than drafted, so the residual of B is 0."""
+    emitted = output_distribution(P, Q, speculative_sampling)
     assert (
         emitted[1] < Q[1]
         and emitted.tolist() == pytest.approx(P.tolist())
@@ -407,12 +402,12 @@ def test_claim_the_adjustment_does_not_keep_p_above_q():
 
 @pytest.mark.parametrize("gamma", [1, 2, 3])
 def test_claim_a_pass_emits_one_to_gamma_plus_one_tokens(gamma):
-    blocks = block_law(lambda _: P, lambda _: Q, speculative_sampling, gamma).blocks
+    blocks = block_distribution(lambda _: P, lambda _: Q, speculative_sampling, gamma).blocks
     lengths = [
         sum(weight for block, weight in blocks.items() if len(block) == k) for k in range(gamma + 2)
     ]
     assert (
-        lengths == pytest.approx([0, *theory.token_count_law(0.8, gamma)], abs=1e-6)
+        lengths == pytest.approx([0, *theory.token_count_distribution(0.8, gamma)], abs=1e-6)
         and max(map(len, blocks)) == gamma + 1
     )
 
@@ -432,7 +427,7 @@ def test_claim_argmax_lenience_as_printed_would_refuse_the_argmax():
 @settings(max_examples=50, deadline=None)
 def test_lenience_never_raises_a_token_above_p_over_l(rule, seed, lenience, zeros):
     p, q = random_law(seed, 5, zeros)(()), random_law(seed + 1, 5)(())
-    assert (output_law(p, q, rule(lenience)) <= p / lenience + 1e-12).all()
+    assert (output_distribution(p, q, rule(lenience)) <= p / lenience + 1e-12).all()
 
 
 def test_the_two_readings_of_lenience_by_hand():
@@ -440,7 +435,8 @@ def test_the_two_readings_of_lenience_by_hand():
     from p − .8·q = (.26, 0, .04).
     """
     first, second = (
-        output_law(P.tolist(), Q.tolist(), rule(0.8)).tolist() for rule in (lenient, lenient_scaled)
+        output_distribution(P.tolist(), Q.tolist(), rule(0.8)).tolist()
+        for rule in (lenient, lenient_scaled)
     )
     assert first == pytest.approx([0.425, 0.375, 0.2]) and second == pytest.approx(
         [0.3 + 0.125 * 26 / 30, 0.375, 0.2 + 0.125 * 4 / 30]
@@ -451,7 +447,9 @@ def test_the_two_readings_of_lenience_by_hand():
 @settings(max_examples=50, deadline=None)
 def test_lenience_accepts_alpha_l_and_the_first_reading_is_closest(seed, lenience):
     p, q = random_law(seed, 5)(()), random_law(seed + 1, 5)(())
-    first, second = (output_law(p, q, rule(lenience)) for rule in (lenient, lenient_scaled))
+    first, second = (
+        output_distribution(p, q, rule(lenience)) for rule in (lenient, lenient_scaled)
+    )
     distance = lambda law: (law - p).abs().sum().item() / 2
     least = (
         1
@@ -553,12 +551,12 @@ def test_a_distance_of_ids_is_their_difference():
 def test_block_verification_beats_token_by_token_in_the_papers_example():
     target = lambda _: torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
     draft = lambda _: torch.tensor([2 / 3, 1 / 3], dtype=torch.float64)
-    assert block_law(target, draft, speculative_sampling, 2).mean_length - 1 == pytest.approx(
-        10 / 9, abs=EXACT
-    )
-    assert block_law(target, draft, block_verification, 2).mean_length - 1 == pytest.approx(
-        11 / 9, abs=EXACT
-    )
+    assert block_distribution(
+        target, draft, speculative_sampling, 2
+    ).mean_length - 1 == pytest.approx(10 / 9, abs=EXACT)
+    assert block_distribution(
+        target, draft, block_verification, 2
+    ).mean_length - 1 == pytest.approx(11 / 9, abs=EXACT)
 
 
 @given(seed=st.integers(0, 10**6), gamma=st.integers(1, 3), zeros=st.booleans())
@@ -567,7 +565,7 @@ def test_block_verification_never_accepts_fewer(seed, gamma, zeros):
     target = random_law(seed, 2 if gamma == 3 else 3, zeros)
     draft = random_law(seed + 1, 2 if gamma == 3 else 3)
     blocks, tokens = (
-        block_law(target, draft, rule, gamma).mean_length
+        block_distribution(target, draft, rule, gamma).mean_length
         for rule in (block_verification, speculative_sampling)
     )
     assert blocks >= tokens - 1e-12
@@ -578,7 +576,9 @@ def test_block_verification_never_accepts_fewer(seed, gamma, zeros):
 @settings(max_examples=40, deadline=None)
 def test_chosen_children_are_accepted_with_exactly_their_mass(seed):
     p, q = random_law(seed, 5)(()), random_law(seed + 1, 5)(())
-    law = block_law(lambda _: p, lambda _: q, speculative_sampling, 1, grow(broken.chosen(2)))
+    law = block_distribution(
+        lambda _: p, lambda _: q, speculative_sampling, 1, grow(broken.chosen(2))
+    )
     accepted = sum(weight for block, weight in law.blocks.items() if len(block) == 2)
     assert accepted == pytest.approx(p[q.topk(2).indices].sum().item(), abs=1e-12)
 
@@ -603,7 +603,7 @@ def test_exact_match_takes_the_longest_matching_path():
     assert (verdict.path, verdict.token, verdict.kind, verdict.tested) == ((0,), 4, "bonus", 1)
 
 
-def test_exact_match_refuses_soft_laws_even_where_nothing_was_drafted():
+def test_exact_match_refuses_soft_rows_even_if_nothing_was_drafted():
     for proposal, rows in (
         (Proposal(TokenTree.chain([0])), torch.stack([P, P])),
         (NOTHING, P[None]),
@@ -671,7 +671,7 @@ def test_block_verification_tests_every_token_and_says_how_it_ended():
 
 
 @pytest.mark.parametrize("leftover", [1e-18, 5e-324])
-def test_block_verification_when_a_row_exceeds_the_drafts_by_less_than_rounding(leftover):
+def test_block_verification_of_rows_that_differ_by_less_than_rounding(leftover):
     q = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
     rows = torch.tensor([[0.5, 0.5], [leftover, 1.0], [0.25, 0.75]], dtype=torch.float64)
     found = [

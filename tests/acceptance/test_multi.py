@@ -16,19 +16,19 @@ from text_laws import bias, random_law
 from specdec_lite import theory
 from specdec_lite.acceptance import (
     Proposal,
-    block_law,
+    block_distribution,
     block_verification,
     draw_chain,
     draw_tree,
-    joint_law,
+    joint_distribution,
     k_seq,
-    output_law,
+    output_distribution,
     sample_and_match,
     speculative_sampling,
     traversal_verification,
 )
 from specdec_lite.acceptance.multi import plan
-from specdec_lite.drafters.grow import (
+from specdec_lite.drafters.parts.expansion import (
     drawn_then_chosen,
     likeliest,
     merge,
@@ -47,13 +47,13 @@ chosen_first = lambda row, count, rng: drawn_then_chosen(row, count, rng)[::-1]
 
 
 def accepted(p, q, rule, siblings, k):
-    """How often one of k siblings is accepted, by running the rule over every outcome."""
-    law = block_law(lambda _: p, lambda _: q, rule, 1, draw_tree(siblings, k))
+    """Return how often one of k siblings is accepted, by running the rule over every outcome."""
+    law = block_distribution(lambda _: p, lambda _: q, rule, 1, draw_tree(siblings, k))
     return law.mean_length - 1
 
 
 def two_drafts(law, gamma, rng):
-    """Two chains of different models, merged: SpecInfer."""
+    """Return two merged chains of different models, as in SpecInfer."""
     other = lambda prefix: (law(prefix) ** 2 + 0.1) / (law(prefix) ** 2 + 0.1).sum()
     return merge([draw_chain(law, gamma, rng), draw_chain(other, gamma, rng)])[0]
 
@@ -101,8 +101,8 @@ def test_k_seq_is_lossless(k, gamma, vocabulary, zeros):
 @pytest.mark.parametrize("gamma, vocabulary", [(1, 5), (2, 3), (3, 3)])
 def test_traversal_of_a_chain_is_block_verification(gamma, vocabulary, zeros):
     target, draft = random_law(5, vocabulary, zeros), random_law(14, vocabulary, zeros)
-    block = block_law(target, draft, block_verification, gamma).blocks
-    ours = block_law(target, draft, traversal_verification, gamma).blocks
+    block = block_distribution(target, draft, block_verification, gamma).blocks
+    ours = block_distribution(target, draft, traversal_verification, gamma).blocks
     assert {text for text, weight in ours.items() if weight > EXACT} <= set(block)
     assert all(ours[text] == pytest.approx(weight, abs=EXACT) for text, weight in block.items())
 
@@ -113,7 +113,7 @@ def at(temperature, law):
 
 @given(SEEDS, st.sampled_from([2, 3]), st.sampled_from([0.0, 0.2, 1.0, 3.0]))
 @settings(max_examples=8, deadline=None)
-def test_any_laws_at_any_temperature(seed, vocabulary, temperature):
+def test_any_distributions_at_any_temperature(seed, vocabulary, temperature):
     target, draft = (at(temperature, random_law(each, vocabulary)) for each in (seed, seed + 1))
     way = draw_tree(without_replacement, 2)
     assert bias(target, draft, traversal_verification, 2, way) < EXACT
@@ -138,7 +138,7 @@ def test_the_running_example():
 
 
 def sets_of(q, k, siblings):
-    """{set of drawn tokens: probability}."""
+    """Return {set of drawn tokens: probability}."""
     law = {}
     for family, weight in outcomes(lambda rng: siblings(q, k, rng)):
         tokens = frozenset(token for token, _ in family)
@@ -147,7 +147,7 @@ def sets_of(q, k, siblings):
 
 
 def best_by_linear_program(p, law):
-    """The largest chance that a token of law p lies in a set of the given law, over joint laws."""
+    """Return the largest probability, over joint distributions, that a token of p is in a drawn set."""
     sets = list(law)
     cost = [[-float(y in tokens) for y in range(len(p))] for tokens in sets]
     rows = np.zeros((len(sets) + len(p), len(sets) * len(p)))
@@ -196,7 +196,7 @@ def test_drawn_then_chosen_reaches_the_optimum_of_its_draws(seed, sizes):
 
 @given(SEEDS, st.sampled_from([2, 3]))
 @settings(max_examples=12, deadline=None)
-def test_k_seq_accepts_at_least_its_share_of_the_optimum_and_no_less_than_the_walk(seed, k):
+def test_k_seq_accepts_its_share_of_the_optimum_and_no_less_than_the_walk(seed, k):
     p, q = random_law(seed, 4)(()), random_law(seed + 1, 4)(())
     ours = accepted(p, q, k_seq(k), with_replacement, k)
     assert ours >= (1 - (1 - 1 / k) ** k) * theory.optimal_acceptance(p, q, k) - EXACT
@@ -213,7 +213,7 @@ def test_traversal_never_accepts_fewer_where_siblings_have_equal_trees(seed, voc
     target, draft = random_law(seed, vocabulary), random_law(seed + 1, vocabulary)
     for way in ("with replacement", "without replacement", "two drafts merged"):
         lengths = [
-            block_law(target, draft, rule, 2, TREES[way]).mean_length
+            block_distribution(target, draft, rule, 2, TREES[way]).mean_length
             for rule in (traversal_verification, speculative_sampling)
         ]
         assert lengths[0] >= lengths[1] - EXACT
@@ -234,17 +234,18 @@ def test_a_later_sibling_with_more_below_it_may_cost_traversal_its_lead():
 
     target = lambda text: first if not text else p if len(text) == 1 else sure
     laws = [
-        block_law(target, target, rule, 3, way)
+        block_distribution(target, target, rule, 3, way)
         for rule in (speculative_sampling, traversal_verification)
     ]
     assert [law.mean_length - 1 for law in laws] == pytest.approx([1.14, 1.02])
     assert all(
-        (law.completed(target, 4) - joint_law(target, 4)).abs().sum() < EXACT for law in laws
+        (law.completed(target, 4) - joint_distribution(target, 4)).abs().sum() < EXACT
+        for law in laws
     )
 
 
 def test_the_prefixes_are_those_of_the_ratio():
-    """The order of falling q/p, not of falling q, and tokens that p never emits come first."""
+    """Order by falling q/p, not by falling q; tokens that p never emits come first."""
     p, q = [0.0, 0.6, 0.4], [0.2, 0.7, 0.1]
     subsets = [[], [0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]]
     cuts = [sum(p[i] for i in h) + 1 - sum(q[i] for i in h) ** 2 for h in subsets]
@@ -322,7 +323,7 @@ def test_the_controls_own_frame_is_right_where_nothing_is_broken():
 
 
 def test_traversal_counts_the_draws_it_looks_at():
-    """Both siblings, and the child of the first one: refused from below, one by one."""
+    """Both siblings and the child of the first are rejected, from the leaves up."""
     rows = torch.eye(4).double()
     proposal = Proposal(TokenTree([0, 1, 2], [-1, 0, -1]))
     verdict = traversal_verification(proposal, rows[[3, 0, 0, 0]], SeededRng(0))
@@ -337,8 +338,10 @@ def test_traversal_counts_the_draws_it_looks_at():
     )
 
 
-def test_k_seq_of_one_draw_is_speculative_sampling_and_stops_at_the_first_accepted():
-    assert (output_law(P, Q, k_seq(1)) - output_law(P, Q, speculative_sampling)).abs().max() < EXACT
+def test_k_seq_of_one_draw_is_speculative_sampling():
+    assert (
+        output_distribution(P, Q, k_seq(1)) - output_distribution(P, Q, speculative_sampling)
+    ).abs().max() < EXACT
     proposal = Proposal(TokenTree([0], [-1]), P[None].expand(2, -1), [0, 0])
     verdict = k_seq(2)(proposal, torch.stack([P, Q]), SeededRng(0))
     assert (verdict.path, verdict.tests, verdict.kind) == ((0,), (1,), "bonus")
@@ -350,12 +353,12 @@ def test_k_seq_of_one_draw_is_speculative_sampling_and_stops_at_the_first_accept
         (k_seq(2), draw_tree(without_replacement, 2), "rows at a node of this proposal differ"),
         (k_seq(2), draw_tree(chosen, 2), "rows at a node of this proposal differ"),
         (k_seq(2), two_drafts, "rows at a node of this proposal differ"),
-        (k_seq(1), draw_tree(with_replacement, 2), r"k_seq\(1\) judges at most 1 draws"),
+        (k_seq(1), draw_tree(with_replacement, 2), r"k_seq\(1\) takes at most 1 draws"),
     ],
 )
-def test_k_seq_refuses_what_is_not_independent(rule, way, message):
+def test_k_seq_refuses_draws_that_are_not_independent(rule, way, message):
     with pytest.raises(ValueError, match=message):
-        block_law(*pair(0), rule, 1, way)
+        block_distribution(*pair(0), rule, 1, way)
 
 
 @pytest.mark.parametrize(

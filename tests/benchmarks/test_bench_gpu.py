@@ -1,6 +1,4 @@
-"""The GPU script runs to its end in tiny shapes on a CPU: the same code, resumable, a recording for
-every step that the loader takes and the chapter shows.
-"""
+"""Run the GPU script to its end in tiny shapes on a CPU, with resuming, and show its recordings."""
 
 import json
 import subprocess
@@ -13,9 +11,11 @@ from conftest import ROOT
 from rich.console import Console
 
 from benchmarks import gpu, gpu_parts
-from specdec_lite import results, timeline
-from specdec_lite.gpu.graphs import Program, StaticLM
-from specdec_lite.viz import gpu_report
+from specdec_book import recordings
+from specdec_book.viz import gpu_figures, gpu_report
+from specdec_lite import timeline
+from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.gpu.programs import Program
 
 SKIPPED = {"smollm2", "scoreboard"}
 
@@ -40,17 +40,17 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def found(folder, monkeypatch):
+def results(folder, monkeypatch):
     """{step: its recording}."""
-    monkeypatch.setattr(results, "FOLDER", folder / "out")
-    recordings = map(results.load, results.names("gpu"))
-    return {recording.data["step"]: recording for recording in recordings}
+    monkeypatch.setattr(recordings, "FOLDER", folder / "out")
+    all_steps = map(recordings.load, recordings.names("gpu"))
+    return {recording.data["step"]: recording for recording in all_steps}
 
 
 @pytest.mark.slow
-def test_every_step_has_a_recording_that_says_how_it_came_about(found):
-    assert set(gpu.STEPS) - SKIPPED <= set(found)
-    for name, recording in found.items():
+def test_every_step_has_a_recording_with_its_command(results):
+    assert set(gpu.STEPS) - SKIPPED <= set(results)
+    for name, recording in results.items():
         assert recording.what.startswith(f"{name}: ") and "tiny shapes" in recording.what
         command = f"python -m benchmarks.gpu --only {name} --device cpu --dtype bfloat16 --tiny"
         assert recording.command == command
@@ -59,11 +59,11 @@ def test_every_step_has_a_recording_that_says_how_it_came_about(found):
 
 
 @pytest.mark.slow
-def test_each_mode_is_measured_and_its_rounds_add_up(found):
+def test_each_mode_is_measured_and_its_rounds_add_up(results):
     for name in ("passes-0.1b", "passes-1b", "passes-7b", "depth", "batches"):
-        assert {row["mode"] for row in found[name].data["rows"]} == set(gpu_parts.PASSES)
+        assert {row["mode"] for row in results[name].data["rows"]} == set(gpu_parts.PASSES)
     for name in ("greedy", "sampled"):
-        data = found[name].data
+        data = results[name].data
         assert [row["mode"] for row in data["rows"]] == list(gpu_parts.MODES)
         rates = data["tokens_per_second"]
         assert set(rates) == {
@@ -83,10 +83,10 @@ def test_each_mode_is_measured_and_its_rounds_add_up(found):
 
 
 @pytest.mark.slow
-def test_the_bandwidth_counts_keys_and_values(found):
-    """In static shapes over the whole capacity, else over the context."""
+def test_the_bandwidth_counts_keys_and_values(results):
+    """A pass of fixed shape reads the whole capacity, an ordinary pass the context."""
     for name in ("passes-0.1b", "passes-1b"):
-        data = found[name].data
+        data = results[name].data
         for row in data["rows"]:
             read = row["weights_read"] + row["cache_read"]
             reached = read / row["chains"]["1"] / data["copy_bandwidth"]
@@ -96,71 +96,73 @@ def test_the_bandwidth_counts_keys_and_values(found):
 
 
 @pytest.mark.slow
-def test_a_recorded_pass_can_be_drawn_again(found):
-    rows = found["kernels"].data["rows"]
+def test_a_recorded_pass_can_be_drawn_again(results):
+    rows = results["kernels"].data["rows"]
     for row in rows:
         ops = [timeline.Operation(kind, at, taken, kind) for kind, at, taken in row["operations"]]
         assert timeline.shares(ops) == pytest.approx(row["shares"], abs=0.02)
         assert timeline.span(ops) == pytest.approx(row["seconds"], rel=0.02)
     lanes = {"host", "GPU"} if torch.cuda.is_available() else {"host"}
     assert {row["lane"] for row in rows} == lanes
-    gamma = found["kernels"].data["gamma"]
+    gamma = results["kernels"].data["gamma"]
     assert {f"{mode}, {gamma} drafted" for mode in gpu_parts.MODES} < {row["mode"] for row in rows}
 
 
 @pytest.mark.slow
-def test_float32_text_is_the_plain_text(found):
-    exact = [row for row in found["losslessness"].data["rows"] if row["dtype"] == "float32"]
+def test_float32_text_is_the_plain_text(results):
+    exact = [row for row in results["losslessness"].data["rows"] if row["dtype"] == "float32"]
     assert {row["mode"] for row in exact} == set(gpu_parts.MODES) and all(
         row["diverges_at"] is None or row["gap"] <= 1e-5 * row["largest_logit"] for row in exact
     )
 
 
 @pytest.mark.slow
-def test_captured_passes_are_compared_before_and_after_a_round_trip(found, monkeypatch):
-    rows = found["captured"].data["rows"]
+def test_captured_passes_are_compared_before_and_after_a_round_trip(results, monkeypatch):
+    rows = results["captured"].data["rows"]
     assert {row["after"] for row in rows} == {"load", "dtype round trip"}
     assert {row["dtype"] for row in rows} == {"float32", "bfloat16"}
     exact = [row for row in rows if row["dtype"] == "float32"]
     assert all(row["difference"] < 1e-4 * row["largest_logit"] for row in exact)
     model = gpu_parts.random_model(gpu_parts.TINY.draft, "cpu", torch.float32, std=0.2)
     monkeypatch.setattr(Program, "bias", lambda self, slots: torch.zeros_like(self.table[slots]))
-    broken = gpu_parts.apart(model, StaticLM(model, 160, (1, 3)), (1, 3), gpu_parts.TINY)
+    broken = gpu_parts.logit_differences(
+        model, StaticLM(model, 160, (1, 3)), (1, 3), gpu_parts.TINY
+    )
     chains = [row for row in broken if not row["tree"]]
     assert all(row["difference"] > 1e-2 * row["largest_logit"] for row in chains)
 
 
 @pytest.mark.slow
-def test_the_step_that_runs_tests_counts_them(found):
-    data = found["tests"].data
+def test_the_step_that_runs_tests_counts_them(results):
+    data = results["tests"].data
     assert data["passed"] == 1 and data["failed"] == {} and data["skipped"] == []
 
 
 @pytest.mark.slow
-def test_the_chapter_shows_what_the_recordings_hold(found, folder, monkeypatch, capsys, tmp_path):
-    """The recordings of the tiny run, taken for those of captured graphs, through the report."""
+def test_the_chapter_shows_the_recordings(results, folder, monkeypatch, capsys, tmp_path):
+    """Pass the recordings of the tiny run to the report as if they were of captured graphs."""
     notebook = (ROOT / "notebooks" / "16_gpu_timing.ipynb").read_text("utf-8")
-    assert 'gpu_report.report(map(results.load, results.names(\\"gpu\\")))' in notebook
-    assert gpu_report.report(found.values()) == []
+    assert 'gpu_report.report(map(recordings.load, recordings.names(\\"gpu\\")))' in notebook
+    assert gpu_report.report(results.values()) == []
     assert "make bench-gpu" in capsys.readouterr().out
-    for name, recording in found.items():
+    for name, recording in results.items():
         data = recording.data | {"tiny": False, "graphs": True}
         if name == "sampled":
             data["not_run"] = {"hf compiled": "RuntimeError: no compiler"}
         if name == "losslessness":
             data["rows"][0] |= {"diverges_at": 3, "gap": 0.25, "largest_logit": 4.0}
-        found[name] = replace(recording, data=data)
-    shown = gpu_report.report(found.values())
+        results[name] = replace(recording, data=data)
+    shown = gpu_report.report(results.values())
     text = "\n".join(
         part.data for part in shown if hasattr(part, "data") and type(part.data) is str
     )
     for what in (
-        "Passes of fixed shape against growing ones",
-        "The first eager steps, one by one",
-        "A pass of the draft, and a whole draft",
+        "Passes with fixed shapes against passes with growing shapes",
+        "The first eager steps",
+        "One pass of the draft, and one whole draft",
         "| 7 B | static |",
         "| float32 | eager | 1 of 1 | 2.5e−01 |",
-        "T = 1: predicted from the rounds",
+        "T = 1: speedup predicted from the rounds",
         "T = 0: Hugging Face, tokens/s",
         "T = 1: hf compiled, not run | RuntimeError: no compiler",
         "narrow and deep draft",
@@ -175,7 +177,7 @@ def test_the_chapter_shows_what_the_recordings_hold(found, folder, monkeypatch, 
     assert [len(trace.text) for trace in grids.data] == [4, 4]
 
 
-def test_tests_that_do_not_begin_say_why(tmp_path, monkeypatch):
+def test_a_test_run_that_does_not_start_raises_an_error(tmp_path, monkeypatch):
     ran = SimpleNamespace(stdout="", stderr="ModuleNotFoundError: No module named 'playwright'")
     monkeypatch.setattr(gpu_parts.subprocess, "run", lambda *args, **options: ran)
     with pytest.raises(RuntimeError, match="pytest did not begin: ModuleNotFoundError"):
@@ -184,15 +186,15 @@ def test_tests_that_do_not_begin_say_why(tmp_path, monkeypatch):
 
 def test_the_map_is_the_corrected_formula_between_measured_passes():
     row = {"target": [2.0, 2.0, 4.0], "draft": 0.2}
-    found = gpu_report.speedups(row, [1, 2, 4], [1, 2, 3], 0.5)
+    results = gpu_figures.speedups(row, [1, 2, 4], [1, 2, 3], 0.5)
     verify = [1.0, 1.5, 2.0]
     tokens = [1.5, 1.75, 1.875]
     expected = [t / (0.1 * (i + 1) + v) for i, (t, v) in enumerate(zip(tokens, verify))]
-    assert found == pytest.approx(expected)
+    assert results == pytest.approx(expected)
 
 
 @pytest.mark.slow
-def test_goes_on_where_it_stopped(folder):
+def test_a_run_resumes(folder):
     parts = {path: path.stat().st_mtime_ns for path in (folder / "out").glob("*.json")}
     again = next(path for path in parts if path.stem.endswith("footprint"))
     again.unlink()
@@ -207,13 +209,13 @@ def plan(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_step_runs_in_a_process_of_its_own(plan):
+def test_a_step_runs_in_a_separate_process(plan):
     assert gpu.attempt("depth", plan, 500) is None
     recorded = json.loads(plan.record("depth").read_text("utf-8"))
     assert recorded["step"] == "depth" and recorded["tiny"] is True
 
 
-def test_a_step_that_fails_or_lasts_too_long_says_so(plan, monkeypatch):
+def test_a_step_that_fails_or_takes_too_long_returns_the_reason(plan, monkeypatch):
     def fails(command, stdout, **_):
         stdout.write("Traceback …\nRuntimeError: CUDA error: out of luck\n")
         return SimpleNamespace(returncode=1)
@@ -228,8 +230,8 @@ def test_a_step_that_fails_or_lasts_too_long_says_so(plan, monkeypatch):
     assert gpu.attempt("depth", plan, 60).startswith("stopped after 60 s")
 
 
-def test_no_step_begins_that_may_not_end_in_time(plan, monkeypatch):
-    """Each takes what it may: nine minutes a call, thirty in all, in the order of the plan."""
+def test_no_step_starts_that_may_not_end_in_time(plan, monkeypatch):
+    """Each step takes its longest time; the limits are nine minutes per call and thirty in all."""
     clock = [0.0]
 
     def attempt(name, plan, seconds):
@@ -243,32 +245,30 @@ def test_no_step_begins_that_may_not_end_in_time(plan, monkeypatch):
     calls, before = [], -1.0
     while clock[0] > before:
         before = clock[0]
-        skipped = gpu.go(plan, Console(quiet=True))
+        skipped = gpu.run_steps(plan, Console(quiet=True))
         calls.append(clock[0] - before)
     assert max(calls) <= 541 and clock[0] <= 1801
     assert [name for name in gpu.STEPS if plan.record(name).exists()][:4] == [*gpu.STEPS][:4]
     assert all("s are left" in why for name, why in skipped.items() if name not in SKIPPED)
 
 
-def test_a_step_that_does_not_fit_the_card_is_skipped(plan, monkeypatch):
-    """A T4 of 15 GB takes neither the large shape nor the training."""
+def test_a_step_that_does_not_fit_the_gpu_is_skipped(plan, monkeypatch):
+    """A T4 with 15 GB fits neither the large shape nor the training."""
     monkeypatch.setattr(gpu.memory, "free_bytes", lambda device: 15_000_000_000)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     full = replace(plan, device="cuda", dtype="float16", tiny=False)
     monkeypatch.setattr(gpu.timing, "machine_name", lambda device: "Tesla T4")
-    said = {name: gpu.obstacle(name, full, 540) for name in gpu.STEPS}
+    reason = {name: gpu.obstacle(name, full, 540) for name in gpu.STEPS}
     for name in ("passes-7b", "train-target"):
-        assert said[name].startswith("it needs ") and "15.0 GB are free" in said[name]
+        assert reason[name].startswith("it needs ") and "15.0 GB are free" in reason[name]
     for name in ("captured", "kernels", "passes-0.1b", "passes-1b", "depth"):
-        assert said[name] is None
+        assert reason[name] is None
     monkeypatch.setattr(gpu.memory, "free_bytes", lambda device: 80_000_000_000)
     assert not any("GB are free" in (gpu.obstacle(name, full, 540) or "") for name in gpu.STEPS)
 
 
-def test_a_longer_trained_head_is_held_against_the_shipped_one(tmp_path, monkeypatch):
-    """The two commands, and what follows from their reports; a run that was stopped writes no more
-    text.
-    """
+def test_a_longer_trained_head_is_compared_with_the_shipped_one(tmp_path, monkeypatch):
+    """Check both commands and the result; an interrupted run generates no further text."""
     shipped = json.loads((gpu_parts.WEIGHTS / "eagle1/smollm2/report.json").read_text("utf-8"))
     bench = gpu_parts.Bench("cpu", "bfloat16", gpu_parts.FULL, tmp_path, 1e18)
     commands = []
@@ -288,18 +288,18 @@ def test_a_longer_trained_head_is_held_against_the_shipped_one(tmp_path, monkeyp
     monkeypatch.setattr(gpu_parts, "load_smollm2", lambda device: (None, None))
     texts = SimpleNamespace(training=[0] * 400)
     monkeypatch.setattr(gpu_parts, "smollm2_texts", lambda *others: texts)
-    found = gpu_parts.longer(bench)
-    assert found["better"] and found["accepted_at_4"]["longer"] == pytest.approx(3.0951)
+    results = gpu_parts.train_longer(bench)
+    assert results["better"] and results["accepted_at_4"]["longer"] == pytest.approx(3.0951)
     text, head = commands
     assert "specdec_lite.training.smollm2_text" in text and "eagle" in head
     epochs = float(head[head.index("--epochs") + 1])
     assert epochs == pytest.approx(10 * shipped["steps"] * 8 / 400)
-    gpu_parts.longer(bench)
+    gpu_parts.train_longer(bench)
     assert len(commands) == 3
-    assert gpu_report.tables({"smollm2": found}) and next(gpu_report.tables({"smollm2": found}))
+    assert gpu_report.tables({"smollm2": results}) and next(gpu_report.tables({"smollm2": results}))
 
 
-def test_a_missing_gpu_is_said_in_one_line(capsys):
+def test_a_missing_gpu_gives_a_one_line_error(capsys):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(SystemExit):
@@ -308,7 +308,7 @@ def test_a_missing_gpu_is_said_in_one_line(capsys):
 
 
 @pytest.mark.parametrize(
-    "dtype, has_bfloat16, said",
+    "dtype, has_bfloat16, reason",
     [
         ("bfloat16", False, "use --dtype float16"),
         ("auto", False, None),
@@ -316,25 +316,25 @@ def test_a_missing_gpu_is_said_in_one_line(capsys):
         ("bfloat16", True, None),
     ],
 )
-def test_a_card_without_bfloat16_is_told_before_anything_is_measured(
-    dtype, has_bfloat16, said, monkeypatch
+def test_bfloat16_is_rejected_before_measuring_without_support(
+    dtype, has_bfloat16, reason, monkeypatch
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bfloat16)
-    refused = gpu.unfit("cuda", dtype)
-    assert refused is None if said is None else said in refused
+    message = gpu.unfit("cuda", dtype)
+    assert message is None if reason is None else reason in message
 
 
-def test_such_a_card_measures_in_float16_and_says_so(monkeypatch, capsys, tmp_path):
+def test_a_gpu_without_bfloat16_uses_float16_and_prints_so(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(gpu.memory, "has_bfloat16", lambda device: False)
-    asked = []
-    monkeypatch.setattr(gpu, "go", lambda plan, console: asked.append(plan) or {})
+    plans = []
+    monkeypatch.setattr(gpu, "run_steps", lambda plan, console: plans.append(plan) or {})
     gpu.main(["--device", "cpu", "--tiny", "--out", str(tmp_path)])
-    assert asked[0].dtype == "float16" and "-float16-tiny" in asked[0].kind
+    assert plans[0].dtype == "float16" and "-float16-tiny" in plans[0].kind
     assert "does not compute in bfloat16" in capsys.readouterr().out
 
 
-def test_the_full_shapes_are_what_they_are_called():
+def test_the_full_shapes_match_their_names():
     from specdec_lite.loading.memory import native_size
 
     scale = gpu_parts.FULL

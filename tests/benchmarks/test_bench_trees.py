@@ -1,6 +1,5 @@
-"""The recording of trees: its closed forms held against the rules that run, and the command at toy
-size.
-"""
+"""Compare the closed forms of the tree recording with the rules, and run the command at toy
+size."""
 
 import numpy as np
 import pytest
@@ -9,13 +8,13 @@ from text_laws import random_law
 
 from benchmarks import trees
 from specdec_lite.acceptance import (
-    block_law,
+    block_distribution,
     draw_tree,
     k_seq,
     sample_and_match,
     speculative_sampling,
 )
-from specdec_lite.drafters.grow import (
+from specdec_lite.drafters.parts.expansion import (
     drawn_then_chosen,
     likeliest,
     with_replacement,
@@ -38,25 +37,27 @@ RUN = {
 
 
 @pytest.mark.parametrize("name", trees.RULES)
-def test_a_closed_form_is_what_the_rule_does(name):
+def test_a_closed_form_matches_its_rule(name):
     rule, siblings = RUN[name]
     pairs = [(random_law(s, 4)(()), random_law(s + 9, 4)(())) for s in range(2)]
-    ran = [
-        block_law(lambda _, p=p: p, lambda _, q=q: q, rule, 1, draw_tree(siblings, 3)).mean_length
+    lengths = [
+        block_distribution(
+            lambda _, p=p: p, lambda _, q=q: q, rule, 1, draw_tree(siblings, 3)
+        ).mean_length
         for p, q in pairs
     ]
     p, q = (torch.stack(rows).numpy() for rows in zip(*pairs))
-    assert 1 + trees.RULES[name](p, q, 3) == pytest.approx(ran, abs=1e-9)
+    assert 1 + trees.RULES[name](p, q, 3) == pytest.approx(lengths, abs=1e-9)
 
 
-def test_no_rule_is_recorded_above_the_best():
-    rows = trees.rules(6)["rows"]
+def test_no_rule_exceeds_the_optimum():
+    rows = trees.rule_acceptance(6)["rows"]
     for temperature in map("{:g}".format, trees.TEMPERATURES):
         best = [rows[name][temperature] for name in trees.BEST]
         for name in list(trees.RULES)[:4]:
             assert rows[name][temperature] <= best[0] + 1e-9
         assert rows["walk, 3 without replacement"][temperature] <= best[1] + 1e-9
-    assert trees.random_laws(20)["k_seq_below_walk"] == 0
+    assert trees.random_acceptance(20)["k_seq_below_walk"] == 0
 
 
 def test_a_binary_tree_has_two_children_everywhere():

@@ -1,5 +1,7 @@
-"""The commands that record heads beside SmolLM2 and in vLLM: whole runs on a tiny target with an
-engine that is none; and what was recorded of the parallel heads agrees with itself.
+"""Run the commands that record heads for SmolLM2, here and in vLLM, on a tiny target and a fake
+engine.
+
+The recorded parallel heads are checked for consistency.
 """
 
 import json
@@ -9,16 +11,16 @@ import jsonschema
 import pytest
 import torch
 from features_zoo import KINDS, random_head
-from heads_zoo import drawn, random_blocks
+from heads_zoo import random_blocks, randomize
 from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2
-from specdec_lite import results
-from specdec_lite.drafters.heads import PlainHeads
-from specdec_lite.drafters.parallel import Correction
+from specdec_book import recordings
+from specdec_lite.drafters.parts.heads import ReducedHeads
+from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.loading.weights import save
-from specdec_lite.training import eagle, shared_text
+from specdec_lite.training import eagle, head_trainer
 
 TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
 RATES = {"mean": [0.5] * 4, "error": [0.1] * 4}
@@ -33,10 +35,10 @@ class Chats:
 
 
 class Engine:
-    """Drafts as this library does, as far as its counters tell; refuses what is not for it."""
+    """Return the counters of this library's drafts; reject other methods."""
 
     def __init__(self, command, log):
-        self.asked = []
+        self.jobs = []
 
     def __enter__(self):
         return self
@@ -45,31 +47,29 @@ class Engine:
         pass
 
     def ask(self, job):
-        self.asked.append(job)
-        if len(self.asked) == 1:
+        self.jobs.append(job)
+        if len(self.jobs) == 1:
             how = job["speculative"]
             if how["method"] == "eagle3":
-                raise beside.Refused("no such method")
+                raise beside.EngineError("no such method")
             assert (Path(how["model"]) / "config.json").exists()
             self.gamma = how["num_speculative_tokens"]
             return {"version": "1"}
-        counters = beside.as_counters([(self.gamma, 1), (self.gamma, 0)])
+        counters = beside.count_rounds([(self.gamma, 1), (self.gamma, 0)])
         return {"tokens": [[0]] * len(job["prompts"]), "counters": counters}
 
 
 @pytest.fixture
 def shipped(tmp_path, monkeypatch):
-    """Ships a head for SmolLM2, which is a tiny target here: a function of its name, it and what
-    its training says of it.
-    """
+    """Return a function that ships a head of a given name for SmolLM2, which is a tiny target here."""
     rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
     samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in rows]
     texts = eagle.Texts(samples, samples)
     monkeypatch.setattr(beside, "SHIPPED", tmp_path)
     monkeypatch.setattr("specdec_lite.loading.weights.SHIPPED", tmp_path)
-    for module in (beside, shared_text):
+    for module in (beside, head_trainer):
         monkeypatch.setattr(module, "load_smollm2", lambda *args: (TARGET, Chats()))
-    for module in (eagle, shared_text):
+    for module in (eagle, head_trainer):
         monkeypatch.setattr(module, "smollm2_texts", lambda *args: texts)
     monkeypatch.setattr(beside, "smollm2_folder", lambda: tmp_path)
     monkeypatch.setattr(beside, "Worker", Engine)
@@ -86,7 +86,7 @@ def shipped(tmp_path, monkeypatch):
 
 def test_the_eagle_family(tmp_path, monkeypatch, shipped):
     for name in ("eagle1", "eagle3"):
-        shipped(name, KINDS[name].beside(TARGET), tokens=9, held_out={"all": {"alpha": RATES}})
+        shipped(name, KINDS[name].for_target(TARGET), tokens=9, held_out={"all": {"alpha": RATES}})
     monkeypatch.setattr(eagle_smollm2, "SIZES", (10, 40))
     out = tmp_path / "eagle-smollm2.json"
     words = [*WORDS, "--out", str(out), "--work", str(tmp_path / "w")]
@@ -100,17 +100,17 @@ def test_the_eagle_family(tmp_path, monkeypatch, shipped):
     served = data["served"]
     assert served["eagle"]["vllm"]["rates"][0] == 0.5 and served["eagle"]["texts"] == 2
     assert served["eagle3"]["refused"] == "no such method"
-    asked = "python -m benchmarks.eagle_smollm2 served --prompts 2 --new-tokens 6 --turns 2"
-    assert data["commands"]["served"] == asked
+    command = "python -m benchmarks.eagle_smollm2 served --prompts 2 --new-tokens 6 --turns 2"
+    assert data["commands"]["served"] == command
 
 
 def test_the_parallel_heads(tmp_path, shipped):
     torch.manual_seed(0)
-    heads = PlainHeads(TARGET.hidden_size, 4, 24)
+    heads = ReducedHeads(TARGET.hidden_size, 4, 24)
     heads.words.ids.copy_(torch.randperm(40)[:24].sort().values)
     torch.nn.init.normal_(heads.up, std=0.3)
     blocks = random_blocks(TARGET, 5, words=24, layers=(2, 4, 5), qk_norm=True)
-    correction = drawn(Correction(24, 32, others=True), TARGET, 1.0)
+    correction = randomize(Correction(24, 32, others=True), TARGET, 1.0)
     held_out = {"alpha": RATES, "agrees": RATES}
     sizes = [shipped("medusa", heads, held_out=held_out)]
     sizes.append(sizes[0] + shipped("markov", correction, held_out=held_out))
@@ -120,21 +120,21 @@ def test_the_parallel_heads(tmp_path, shipped):
     heads_smollm2.main([*WORDS, "--out", str(out), "--work", str(tmp_path / "w")])
     data = json.loads(out.read_text("utf-8"))
     jsonschema.validate(data, SCHEMAS["heads-smollm2"])
-    assert [found["bytes"] for found in data["heads"].values()] == sizes
+    assert [row["bytes"] for row in data["heads"].values()] == sizes
     assert all(0 < alpha < 1 for alpha in data["heads"]["EAGLE-1"]["alpha"]["mean"])
     assert any(gain["value"] for gain in data["gained"]["Medusa, corrected"])
     assert [*data["decoded"]] == ["plain", *data["heads"]]
-    assert all(found["T = 0"]["same"] == 2 for found in data["decoded"].values())
+    assert all(row["T = 0"]["same"] == 2 for row in data["decoded"].values())
     for method in ("medusa", "dflash"):
         assert data["served"][method]["vllm"]["rates"] == [0.5, 0, 0, 0]
 
 
-def test_what_is_recorded_of_the_parallel_heads_agrees_with_itself():
-    data = results.load("heads-smollm2").data
+def test_the_recording_of_the_parallel_heads_is_consistent():
+    data = recordings.load("heads-smollm2").data
     heads, decoded, served = (data[part] for part in ("heads", "decoded", "served"))
-    assert len({found["texts"] for found in heads.values()}) == 1
-    for found in heads.values():
-        for rates in (found["alpha"]["mean"], found["agrees"]["mean"]):
+    assert len({row["texts"] for row in heads.values()}) == 1
+    for row in heads.values():
+        for rates in (row["alpha"]["mean"], row["agrees"]["mean"]):
             assert 0 < rates[3] and rates == sorted(rates, reverse=True) and rates[0] < 1
     for name, gains in data["gained"].items():
         with_it, without = (heads[one]["alpha"] for one in (name, name.removesuffix(", corrected")))

@@ -1,4 +1,4 @@
-"""The commands that record what EAGLE's parts are worth: whole runs on tiny targets."""
+"""Run the command that measures EAGLE's parts on tiny targets, and check its recordings."""
 
 import json
 
@@ -8,13 +8,13 @@ from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import eagle as parts
-from specdec_lite import results
+from specdec_book import recordings
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.training import eagle
 
 
 class Numbers:
-    """A tokenizer whose words are numbers."""
+    """A tokenizer of numbers separated by spaces."""
 
     def encode(self, text):
         return [int(word) for word in text.split()]
@@ -30,8 +30,8 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "load_pair", lambda **options: Pair(target, target, Numbers()))
     monkeypatch.setattr(eagle, "pair_texts", lambda *args: eagle.Texts(samples, samples))
     monkeypatch.setattr(parts, "evaluation_prompts", lambda: {"text": [{"text": "5 17 3"}] * 2})
-    words = "--epochs 1 --prompts 2 --new-tokens 6".split()
-    parts.main([*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "eagle.json")])
+    arguments = "--epochs 1 --prompts 2 --new-tokens 6".split()
+    parts.main([*arguments, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "eagle.json")])
     data = json.loads((tmp_path / "eagle.json").read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["eagle"])
     assert set(data["heads"]) == set(parts.HEADS)
@@ -41,9 +41,9 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     assert covered == sorted(covered)
 
 
-def test_the_recording_says_what_chapter_11_says_of_it():
-    heads = results.load("eagle").data["heads"]
-    agrees = {name: found["agrees"]["mean"] for name, found in heads.items()}
+def test_the_recording_supports_chapter_11():
+    heads = recordings.load("eagle").data["heads"]
+    agrees = {name: head["agrees"]["mean"] for name, head in heads.items()}
     inputs = ("feature and own token", "feature", "token")
     pair = agrees["feature and next token"]
     assert all(ours > max(agrees[name][i] for name in inputs) for i, ours in enumerate(pair))
@@ -52,22 +52,22 @@ def test_the_recording_says_what_chapter_11_says_of_it():
     first_alpha = {name: heads[name]["alpha"]["mean"][0] for name in inputs}
     assert agrees["token"][0] < agrees["feature"][0]
     assert first_alpha["token"] > first_alpha["feature"]
-    plain, law = (heads[name]["alpha"] for name in ("feature and next token", "law alone"))
-    assert abs(law["mean"][0] - plain["mean"][0]) < 1.96 * law["error"][0]
+    plain, alone_alpha = (heads[name]["alpha"] for name in ("feature and next token", "law alone"))
+    assert abs(alone_alpha["mean"][0] - plain["mean"][0]) < 1.96 * alone_alpha["error"][0]
     for depth in (1, 2, 3):
-        assert plain["mean"][depth] - 1.96 * plain["error"][depth] > law["mean"][depth]
+        assert plain["mean"][depth] - 1.96 * plain["error"][depth] > alone_alpha["mean"][depth]
     for once, unrolled in (("feature and next token", "EAGLE-1"), ("EAGLE-3, one pass", "EAGLE-3")):
         assert agrees[unrolled][3] > agrees[once][3]
     assert agrees["EAGLE-3"][0] < agrees["EAGLE-1"][0]
-    likely = [bin for bin in results.load("eagle").data["reliability"] if bin["count"] >= 20]
+    likely = [bin for bin in recordings.load("eagle").data["reliability"] if bin["count"] >= 20]
     assert all(bin["accepted"] > bin["confidence"] for bin in likely)
 
 
-def test_the_recording_beside_smollm2_says_what_chapter_11_says_of_it():
-    data = results.load("eagle-smollm2").data
+def test_the_smollm2_recording_supports_chapter_11():
+    data = recordings.load("eagle-smollm2").data
     first, third = (data["heads"][name]["alpha"] for name in ("EAGLE-1", "EAGLE-3"))
-    apart = 1.96 * (first["error"][0] ** 2 + third["error"][0] ** 2) ** 0.5
-    assert first["mean"][0] - third["mean"][0] > apart
+    margin = 1.96 * (first["error"][0] ** 2 + third["error"][0] ** 2) ** 0.5
+    assert first["mean"][0] - third["mean"][0] > margin
     for alpha in (first, third):
         assert 0.16 < 1 - alpha["mean"][3] / alpha["mean"][0] < 0.2
     for key, value in (("texts", 5056), ("steps", 948)):

@@ -1,4 +1,4 @@
-"""What becomes of engines' answers; the engines themselves are no part of the tests."""
+"""Process recorded engine answers; the tests do not run the engines themselves."""
 
 import json
 from types import SimpleNamespace
@@ -10,16 +10,16 @@ from gguf import GGUFReader
 from safetensors.torch import load_file
 
 from benchmarks import engine_llama, engine_load, engine_vllm, engines
-from specdec_lite import results
+from specdec_book import recordings
+from specdec_lite.loading.gguf_file import split_halves
 from specdec_lite.loading.pairs import SHIPPED
-from specdec_lite.loading.smollm2 import halves
-from specdec_lite.serving.goodput import PassTimes
-from specdec_lite.serving.simulate import Request, Running
+from specdec_lite.simulation.goodput import PassTimes
+from specdec_lite.simulation.simulate import Request, Running
 
 TIMES = PassTimes((1, 8), (1, 5), ((1.0, 1.2), (2.0, 3.6)), (0.0, 0.0))
 
 
-def test_counters_of_the_engine_and_of_ours_are_read_alike():
+def test_vllm_counters_and_ours_give_the_same_values():
     before = engine_vllm.counters([SimpleNamespace(name="vllm:spec_decode_num_drafts", value=5)])
     after = engine_vllm.counters(
         [
@@ -31,25 +31,25 @@ def test_counters_of_the_engine_and_of_ours_are_read_alike():
         ]
     )
     theirs = engine_vllm.between(before, after)
-    mine = engines.as_counters([(2, 2)] * 4 + [(2, 1)] * 4 + [(2, 0)] * 2)
+    mine = engines.count_rounds([(2, 2)] * 4 + [(2, 1)] * 4 + [(2, 0)] * 2)
     assert theirs == mine
-    said = engines.in_our_terms(theirs, 22)
-    assert said["tau"] == pytest.approx(2.2) and said["rates"] == [0.8, 0.4]
-    assert said["alpha"] == pytest.approx(12 / 18)
+    values = engines.acceptance_of(theirs, 22)
+    assert values["tau"] == pytest.approx(2.2) and values["rates"] == [0.8, 0.4]
+    assert values["alpha"] == pytest.approx(12 / 18)
 
 
-def test_what_llama_cpp_and_transformers_count_becomes_tokens_a_pass():
+def test_llama_cpp_and_transformers_counts_give_tokens_per_pass():
     counted = {"validated": 6, "refuted": 14, "used": 5, "unused": 1}
-    assert engines.in_our_terms(counted, 20) == {
+    assert engines.acceptance_of(counted, 20) == {
         "tau": pytest.approx(20 / 15),
         "drafted_acceptance": pytest.approx(5 / 20),
     }
-    assert engines.in_our_terms({"rounds": 8, "emitted": 24}, 24) == {"tau": 3.0}
-    assert engines.in_our_terms({"validated": 0, "refuted": 0, "used": 0, "unused": 0}, 9) == {}
+    assert engines.acceptance_of({"rounds": 8, "emitted": 24}, 24) == {"tau": 3.0}
+    assert engines.acceptance_of({"validated": 0, "refuted": 0, "used": 0, "unused": 0}, 9) == {}
 
 
 class Text:
-    """transformers' side, which says 2, 1 and 1 tokens."""
+    """A stand-in for transformers that emits 2, 1 and 1 tokens."""
 
     def batch(self, prompts, new_tokens, assisted):
         if len(prompts) > 1:
@@ -57,21 +57,21 @@ class Text:
         return [[7, 7, 7, 7]], [2, 1, 1]
 
 
-def test_bursts_are_rounds_and_a_refusal_is_kept_as_it_was_said():
+def test_bursts_are_rounds_and_an_engine_error_is_recorded_verbatim():
     decode = engines.transformers(Text(), True, 4, 4)
     counters = decode([[1]])["counters"]
     drafted = {name.rpartition("num_")[2]: count for name, count in counters.items()}
     assert (drafted["drafts"], drafted["draft_tokens"], drafted["accepted_tokens"]) == (2, 4, 1)
-    found = engines.measure({"assisted": decode}, engines.Plan([[1]] * 3, 4, 4, [1, 2], 2))
-    assert found["assisted"]["refused"] == {"2": "ValueError: one at a time"}
-    assert len(found["assisted"]["processor"]["1"]) == 2
-    assert found["assisted"]["counters"] == engines.together([counters] * 3)
+    result = engines.measure({"assisted": decode}, engines.Plan([[1]] * 3, 4, 4, [1, 2], 2))
+    assert result["assisted"]["refused"] == {"2": "ValueError: one at a time"}
+    assert len(result["assisted"]["processor"]["1"]) == 2
+    assert result["assisted"]["counters"] == engines.add_counters([counters] * 3)
 
 
-def test_texts_that_part_are_found_with_the_gap_of_the_target():
+def test_differing_texts_are_listed_with_the_gap_of_the_target():
     texts = [[1, 2, 3], [4, 5, 6]]
-    found = engines.differences([[1, 2, 3], [4, 9, 6]], texts, lambda row, place: 10 * row + place)
-    assert found == [{"prompt": 1, "place": 1, "gap": 11}]
+    result = engines.differences([[1, 2, 3], [4, 9, 6]], texts, lambda row, place: 10 * row + place)
+    assert result == [{"prompt": 1, "place": 1, "gap": 11}]
 
 
 def part(tokens, seconds, counters=None):
@@ -84,34 +84,34 @@ def part(tokens, seconds, counters=None):
     }
 
 
-def test_a_recording_holds_the_engines_side_by_side(tmp_path):
-    asked = []
+def test_a_recording_contains_all_engines(tmp_path):
+    parts = []
 
     def run(bench, name):
-        asked.append(name)
+        parts.append(name)
         texts = [[1, 2, 3]] * 3
-        counted = engines.as_counters([(4, 3), (4, 0)])
-        found = {"plain": part(texts, [2.0, 6.0]), "eagle": part(texts, [1.0, 2.0], counted)}
+        counted = engines.count_rounds([(4, 3), (4, 0)])
+        result = {"plain": part(texts, [2.0, 6.0]), "eagle": part(texts, [1.0, 2.0], counted)}
         row = {"refused": {"vllm pair suffix": "no"}, "versions": {"vllm": "0"}, "state": {}}
-        return row | {"found": found if name != "load" else {"rows": []}}
+        return row | {"found": result if name != "load" else {"rows": []}}
 
     out = tmp_path / "engines.json"
     ask = ["--parts", "vllm pair", "ours pair", "load", "--batches", "1", "--out", str(out)]
     ask += ["--work", str(tmp_path)]
     engines.main(ask, run=run)
     engines.main(ask, run=run)
-    assert asked == ["vllm pair", "ours pair", "load"], "what is done is kept"
-    found = json.loads(out.read_text(encoding="utf-8"))
-    eagle = found["engines"]["pair"]["vllm"]["eagle"]
+    assert parts == ["vllm pair", "ours pair", "load"], "a finished part is not measured again"
+    result = json.loads(out.read_text(encoding="utf-8"))
+    eagle = result["engines"]["pair"]["vllm"]["eagle"]
     assert eagle["speedup"]["1"] == {"value": 2.5, "low": 2.0, "high": 3.0}
     assert eagle["tau"] == pytest.approx(2.5) and eagle["differences"] == []
     assert eagle["tokens_per_second"]["processor"]["1"] == pytest.approx(9 / 1.5)
-    assert found["refused"] == {"vllm pair suffix": "no"} and found["versions"]["vllm"] == "0"
+    assert result["refused"] == {"vllm pair suffix": "no"} and result["versions"]["vllm"] == "0"
     with pytest.raises(SystemExit):
         engines.main([*ask, "--gamma", "0"], run=run)
 
 
-def test_a_head_that_was_exported_is_one_more_method(tmp_path):
+def test_an_exported_head_is_one_more_method(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     ask = [f"smollm2:medusa={tmp_path}", f"pair:dflash={tmp_path}"]
     folders = [engines.Folder.parse(text) for text in ask]
@@ -128,7 +128,7 @@ PROMPTS = [[place] for place in range(40)]
 
 
 class Engine:
-    """A server as the simulator believes it to be."""
+    """A server that behaves as the simulator assumes."""
 
     def __init__(self, gamma):
         self.gamma = gamma
@@ -154,19 +154,19 @@ class Engine:
             for place, each in running:
                 done[place] = now
             running = [pair for pair in running if pair[1].left] + new
-        counters = engines.as_counters(lengths) if self.gamma else {}
+        counters = engines.count_rounds(lengths) if self.gamma else {}
         return {"done": done, "steps": steps, "counters": counters}
 
 
-def test_the_simulator_finds_the_latency_of_an_engine_that_is_as_it_believes(monkeypatch):
+def test_the_simulator_predicts_an_engine_that_meets_its_assumptions(monkeypatch):
     monkeypatch.setattr(engine_load, "COUNT", 60)
     workers = {"plain": Engine(0), "draft_model": Engine(4)}
-    found = engine_load.load_curve(workers, PROMPTS, 24, 4)
-    assert found["rounds"]["plain"]["seconds"][0] == 1.0
-    assert all(abs(row["error"]) < 0.15 for row in found["rows"]), [
-        row["error"] for row in found["rows"]
+    result = engine_load.load_curve(workers, PROMPTS, 24, 4)
+    assert result["rounds"]["plain"]["seconds"][0] == 1.0
+    assert all(abs(row["error"]) < 0.15 for row in result["rows"]), [
+        row["error"] for row in result["rows"]
     ]
-    assert all(row["error_apart"] > row["error"] for row in found["rows"])
+    assert all(row["error_apart"] > row["error"] for row in result["rows"])
     other = {"plain": Engine(0), "draft_model": Engine(4)}
     ask = other["plain"].ask
     other["plain"].ask = lambda job: ask(job) if max(job["arrivals"]) == 0 else late(ask(job))
@@ -174,7 +174,7 @@ def test_the_simulator_finds_the_latency_of_an_engine_that_is_as_it_believes(mon
     assert any(abs(row["error"]) > 0.15 for row in wrong["rows"])
 
 
-def test_steps_that_took_longer_than_the_table_says_are_told_apart():
+def test_steps_slower_than_the_table_are_measured():
     steps = [[2, 1, 2.0], [2, 0, 1.0], [1, 0, 1.0]]
     table = PassTimes((1, 2), (1,), ((1.0,), (1.0,)), (0.0, 0.0))
     assert engine_load.of_table(steps, table, 0, 0.5) == pytest.approx(4 / 3.5)
@@ -184,7 +184,7 @@ def late(answer):
     return answer | {"done": [end * 1.3 for end in answer["done"]]}
 
 
-def test_the_gguf_file_holds_the_weights_of_the_folder(tmp_path):
+def test_the_gguf_file_contains_the_weights_of_the_folder(tmp_path):
     path = engine_llama.write_gguf(SHIPPED / "draft", tmp_path / "draft.gguf")
     reader = GGUFReader(path)
     theirs = {tensor.name: torch.from_numpy(np.array(tensor.data)) for tensor in reader.tensors}
@@ -194,24 +194,30 @@ def test_the_gguf_file_holds_the_weights_of_the_folder(tmp_path):
     for name, weight in ours.items():
         other = theirs[engine_llama.gguf_name(name)].reshape(weight.shape)
         if "q_proj" in name or "k_proj" in name:
-            assert not torch.equal(other, weight.float()), "rotary positions want pairs"
-            other = halves(other, heads)
+            assert not torch.equal(other, weight.float()), "GGUF interleaves rotary pairs"
+            other = split_halves(other, heads)
         assert torch.equal(other, weight.float()), name
     assert len(reader.fields["tokenizer.ggml.tokens"].contents()) == 2048
 
 
-@pytest.mark.parametrize("name", results.names("engines"))
+@pytest.mark.parametrize("name", recordings.names("engines"))
 def test_recorded_engines_agree_with_ours(name):
-    """A text may part from ours only at a near-tie. What stands behind a text's end is not drafted
-    here, and counted by others: the later positions may differ by what 24 tokens make of it.
+    """A text may differ from ours only at a near-tie.
+
+    Other engines count drafts past the end of a text, which this library does not draft. The rates
+    of later positions may therefore differ in texts of 24 tokens.
     """
-    data = results.load(name).data
+    data = recordings.load(name).data
     for engine, methods in data["engines"]["pair"].items():
         for method, row in methods.items():
             assert all(each["gap"] < 1e-3 for each in row["differences"]), (engine, method)
     mine, theirs = (data["engines"]["pair"][side] for side in ("ours", "vllm"))
-    for method in {*mine} & {*theirs} - {"plain", "lookup", "suffix"}:  # of which each has its own
+    for method in {*mine} & {*theirs} - {
+        "plain",
+        "lookup",
+        "suffix",
+    }:  # each engine implements these differently
         assert mine[method]["rates"][0] == pytest.approx(theirs[method]["rates"][0], abs=0.05)
         assert np.allclose(mine[method]["rates"], theirs[method]["rates"], atol=0.1), method
-    for row in data["load"]["rows"]:  # as chapter 17 says of them
+    for row in data["load"]["rows"]:  # as chapter 17 states
         assert abs(row["error"]) < 0.15 and row["error_apart"] > row["error"]

@@ -1,6 +1,7 @@
-"""No prompt of the scoreboard shares 50 tokens in a row with text that a draft was trained on, or
-that a table was counted from: the pair's corpus, which is the stores' too, and SmolLM2's own
-prompts. What the models themselves wrote is not rebuilt here; it goes on from these texts.
+"""Check that no prompt of the scoreboard shares 50 tokens in a row with any training text.
+
+The training texts are the pair's corpus, which is also the datastores' text, and SmolLM2's own
+prompts. The models' generated texts are continuations of these texts and are not rebuilt here.
 """
 
 import random
@@ -9,36 +10,36 @@ from itertools import islice
 import pytest
 
 from specdec_lite import load_pair
-from specdec_lite.loading import pair_tasks
-from specdec_lite.loading.corpus import evaluation_prompts, training_text
-from specdec_lite.loading.pair_tasks import SHARES
-from specdec_lite.loading.pairs import _tokenizer
+from specdec_lite.loading.checkpoints import load_tokenizer
 from specdec_lite.loading.smollm2 import smollm2_folder
-from specdec_lite.loading.smollm2_tasks import TASKS
+from specdec_lite.texts import pair_tasks
+from specdec_lite.texts.corpus import evaluation_prompts, training_text
+from specdec_lite.texts.pair_tasks import SHARES
+from specdec_lite.texts.smollm2_tasks import TASKS
 from specdec_lite.training import smollm2_prompts
 from specdec_lite.training.smollm2_prompts import GRAM, KINDS
 
 DRAWS = 8000
-"""Texts of a kind, more than its 6,000 training prompts are."""
+"""Texts per kind, more than its 6,000 training prompts."""
 
-pytestmark = pytest.mark.slow  # tens of megabytes are read and searched
+pytestmark = pytest.mark.slow  # the tests search tens of megabytes
 
 
 def shared(tokenizer, prompt: str, text: str) -> str | None:
-    """The first GRAM tokens in a row of a prompt that a text contains; None where it has none.
+    """Return the first GRAM consecutive tokens of a prompt that a text contains, or None.
 
-    Such a run holds half as many tokens that begin at a multiple of GRAM // 2, so these are looked
-    for first. What stands in the text cut otherwise into tokens counts too. A prompt shorter than
-    that is looked for whole.
+    Such a run contains GRAM // 2 tokens that start at a multiple of GRAM // 2, so the search looks
+    for these first. The comparison is of text, so another tokenization of the same text counts too.
+    A shorter prompt is compared as a whole.
     """
     ids = tokenizer.encode(prompt)
     half = GRAM // 2
-    said = lambda start, count: tokenizer.decode(ids[start : start + count])
-    near = [at for at in range(0, max(1, len(ids) - half + 1), half) if said(at, half) in text]
+    decoded = lambda start, count: tokenizer.decode(ids[start : start + count])
+    near = [at for at in range(0, max(1, len(ids) - half + 1), half) if decoded(at, half) in text]
     starts = {start for at in near for start in range(max(0, at - half), at + 1)}
     for start in sorted(starts):
-        if start <= max(0, len(ids) - GRAM) and said(start, GRAM) in text:
-            return said(start, GRAM)
+        if start <= max(0, len(ids) - GRAM) and decoded(start, GRAM) in text:
+            return decoded(start, GRAM)
     return None
 
 
@@ -48,17 +49,19 @@ def corpus() -> str:
 
 
 @pytest.fixture(scope="module")
-def asked() -> str:
-    """What SmolLM2 was asked when it wrote what its heads are trained on."""
+def requests() -> str:
+    """Return the requests that SmolLM2 answered to make the training text of its heads."""
     draws = {kind: random.Random(f"0 {kind} False") for kind in KINDS}
-    texts = (islice(smollm2_prompts.texts(kind, False, draws[kind]), DRAWS) for kind in KINDS)
+    texts = (
+        islice(smollm2_prompts.draw_messages(kind, False, draws[kind]), DRAWS) for kind in KINDS
+    )
     return "\0".join(dict.fromkeys(text for rows in texts for text in rows))
 
 
 @pytest.fixture(scope="module")
 def prompts() -> list[tuple]:
-    """(tokenizer, prompt) of both targets."""
-    pair, smollm2 = load_pair(device="cpu").tokenizer, _tokenizer(smollm2_folder())
+    """Return (tokenizer, prompt) for both targets."""
+    pair, smollm2 = load_pair(device="cpu").tokenizer, load_tokenizer(smollm2_folder())
     ours = [(pair, text) for texts in pair_tasks.tasks().values() for text in texts]
     theirs = [(smollm2, task.text) for tasks in TASKS.values() for task in tasks]
     return [*ours, *theirs]
@@ -69,16 +72,16 @@ def test_no_prompt_shares_fifty_tokens_with_the_corpus(prompts, corpus):
     assert [prompt for each in prompts if (prompt := shared(*each, corpus))] == []
 
 
-def test_no_prompt_shares_fifty_tokens_with_what_smollm2_was_asked(prompts, asked):
-    assert asked.count("\0") > 4000 * len(KINDS)
-    assert [prompt for each in prompts if (prompt := shared(*each, asked))] == []
+def test_no_prompt_shares_fifty_tokens_with_smollm2_requests(prompts, requests):
+    assert requests.count("\0") > 4000 * len(KINDS)
+    assert [prompt for each in prompts if (prompt := shared(*each, requests))] == []
 
 
-def test_a_prompt_taken_from_the_corpus_is_caught(prompts, corpus, asked):
+def test_a_prompt_from_the_corpus_is_detected(prompts, corpus, requests):
     for tokenizer in {id(each): each for each, _ in prompts}.values():
-        for text in (corpus, asked):
-            place = len(text) // 3
-            copied = text[place : place + 1200]
+        for text in (corpus, requests):
+            start = len(text) // 3
+            copied = text[start : start + 1200]
             assert shared(tokenizer, f"Something of my own. {copied}", text)
     tokenizer = prompts[0][0]
     repeated = [row["text"] for row in evaluation_prompts()["code"] if row["source"] == SHARES]

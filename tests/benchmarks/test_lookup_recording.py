@@ -1,6 +1,4 @@
-"""The recordings of drafts without a model, at toy size: each command runs to its end and writes what
-chapter 8 reads. No test here says how fast anything is.
-"""
+"""Run the recordings of drafts without a model at toy size and check what they write."""
 
 import argparse
 from types import SimpleNamespace
@@ -14,9 +12,10 @@ from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import drafting, lookup, smollm2
-from specdec_lite import generate, results
+from specdec_book import recordings
+from specdec_lite import generate
 from specdec_lite.drafters import EagleDrafter
-from specdec_lite.drafters.indexes import Counts, SuffixArray
+from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.replay import replay
 
@@ -24,8 +23,8 @@ TARGET = native(num_layers=2, max_positions=512)
 STORE = np.random.default_rng(0).integers(0, 48, 3000)
 
 
-class Words:
-    """A tokenizer of 48 tokens; every text has eleven."""
+class CharacterTokenizer:
+    """A tokenizer of 48 tokens that encodes every text as eleven tokens."""
 
     def encode(self, text):
         return [ord(letter) % 48 for letter in text[-11:]]
@@ -45,18 +44,20 @@ def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lookup")
     options = f"--each 1 --new-tokens 12 --recycling 4 --work {folder}/a --out {folder}/lookup.json"
     index = SuffixArray(STORE), Counts(STORE, 48, 3)
-    run = lambda: lookup.main(options.split(), lambda *_: (TARGET, Words()), lambda: index)
+    run = lambda: lookup.main(
+        options.split(), lambda *_: (TARGET, CharacterTokenizer()), lambda: index
+    )
     return run(), run, folder / "a"
 
 
-def test_answers_are_greedy_and_kept(recorded, monkeypatch):
-    path, run, kept = recorded
-    before = kept.read_text()
+def test_answers_are_greedy_and_stored(recorded, monkeypatch):
+    path, run, answers = recorded
+    before = answers.read_text()
     assert len(before.splitlines()) == 6 + 2
     run()
-    assert kept.read_text() == before, "what is answered is not asked again"
-    monkeypatch.setattr(results, "FOLDER", path.parent)
-    data = results.load("lookup").data
+    assert answers.read_text() == before, "a stored answer is not decoded again"
+    monkeypatch.setattr(recordings, "FOLDER", path.parent)
+    data = recordings.load("lookup").data
     jsonschema.validate(data, SCHEMAS["lookup"])
     for row in data["answers"]:
         plain = generate(TARGET, lookup.ids(row["prompt"]), None, 12, stop_token_ids=(2,)).tokens
@@ -65,8 +66,8 @@ def test_answers_are_greedy_and_kept(recorded, monkeypatch):
 
 
 def test_every_entry_adds_up(recorded, monkeypatch):
-    monkeypatch.setattr(results, "FOLDER", recorded[0].parent)
-    data = results.load("lookup").data
+    monkeypatch.setattr(recordings, "FOLDER", recorded[0].parent)
+    data = recordings.load("lookup").data
     for row in data["rows"]:
         answer = lookup.ids(data["answers"][row["answer"]]["answer"])
         if row["kind"] != "agent" and row["drafter"] != "lookup in the passage":
@@ -80,20 +81,22 @@ def test_every_entry_adds_up(recorded, monkeypatch):
 
 def test_the_cost_of_a_proposal_is_recorded(tmp_path, monkeypatch):
     options = f"--context 60 --count 4 --out {tmp_path}/drafting-toy.json".split()
-    monkeypatch.setattr(Words, "encode", lambda self, text: [ord(c) % 48 for c in text[:200]])
-    path = drafting.main(options, Words(), STORE)
-    monkeypatch.setattr(results, "FOLDER", path.parent)
-    data = results.load("drafting-toy").data
+    monkeypatch.setattr(
+        CharacterTokenizer, "encode", lambda self, text: [ord(c) % 48 for c in text[:200]]
+    )
+    path = drafting.main(options, CharacterTokenizer(), STORE)
+    monkeypatch.setattr(recordings, "FOLDER", path.parent)
+    data = recordings.load("drafting-toy").data
     jsonschema.validate(data, SCHEMAS["drafting"])
     assert data["indexes"]["suffix array"]["bytes"] == 8 * len(STORE)
 
 
-def test_every_line_of_the_table_drafts(monkeypatch):
+def test_every_drafter_of_the_table_drafts(monkeypatch):
     monkeypatch.setattr(smollm2, "library", lambda tokenizer: STORE)
     monkeypatch.setattr(smollm2, "EXIT", {"layers": 1, "gamma": 1})
     shipped = lambda target, draft: EagleDrafter(target, random_head(target), draft)
     monkeypatch.setattr(EagleDrafter, "from_pretrained", shipped)
-    tokenizer = Words()
+    tokenizer = CharacterTokenizer()
     pair = Pair(TARGET, None, tokenizer)
     plain = generate(TARGET, [1, 2, 3], None, 12).tokens
     for name, make in smollm2.DRAFTERS.items():
@@ -102,8 +105,8 @@ def test_every_line_of_the_table_drafts(monkeypatch):
             assert torch.equal(out.tokens, plain), name
 
 
-def test_the_bench_has_every_kind_and_only_what_was_asked_for(monkeypatch):
-    monkeypatch.setattr(smollm2, "load_smollm2", lambda *_: (TARGET, Words()))
+def test_the_bench_has_every_kind_and_the_requested_drafters(monkeypatch):
+    monkeypatch.setattr(smollm2, "load_smollm2", lambda *_: (TARGET, CharacterTokenizer()))
     theirs = lambda *about: SimpleNamespace(about=about, early_exit=lambda **exit: exit)
     monkeypatch.setattr(smollm2, "HuggingFaceLookup", theirs)
     monkeypatch.setattr(smollm2, "smollm2_folder", lambda: "folder")

@@ -1,4 +1,4 @@
-"""The commands that record losses and learning while serving: whole runs on a tiny target."""
+"""Run the commands that record losses and learning while serving on a tiny target."""
 
 import json
 
@@ -9,7 +9,8 @@ from models_zoo import native
 from schemas import SCHEMAS
 
 from benchmarks import losses, online
-from specdec_lite import corpus, results
+from specdec_book import recordings
+from specdec_lite import corpus
 from specdec_lite.loading.pairs import Pair
 
 
@@ -55,14 +56,14 @@ def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
     data = json.loads(out.read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["online"])
     stays, learns = data["requests"]["stays"], data["requests"]["learns at 0.01"]
-    assert stays[0] == learns[0]  # nothing was learnt before the first request
+    assert stays[0] == learns[0]  # no training before the first request
     assert [row["topic"] for row in stays] == ["code"] * 4 + ["prose"] * 4 + ["code"] * 4
     curves = {name: data["curves"][name]["code"]["alpha"] for name in data["curves"]}
     assert len(set(curves["stays"])) == 1 and len(set(curves["learns at 0.01"])) > 1
 
 
-def test_the_recording_says_what_chapter_10_says_of_it():
-    data = results.load("losses").data
+def test_the_recording_of_losses_supports_chapter_10():
+    data = recordings.load("losses").data
     for kind in data["predicts"]:
         gains = {(run["source"], run["loss"]): run[kind]["gain"] for run in data["runs"][1:]}
         for source in losses.SOURCES:
@@ -76,20 +77,20 @@ def test_the_recording_says_what_chapter_10_says_of_it():
         assert predicts["reverse KL"] < -0.5
 
 
-def test_the_recording_of_learning_says_what_chapter_10_says_of_it():
-    curves = results.load("online").data["curves"]
-    still = {topic: found["alpha"][0] for topic, found in curves["stays"].items()}
+def test_the_recording_of_learning_supports_chapter_10():
+    curves = recordings.load("online").data["curves"]
+    still = {topic: row["alpha"][0] for topic, row in curves["stays"].items()}
     slow, quick = curves["learns at 0.0001"], curves["learns at 0.001"]
-    for topic, found in slow.items():
-        assert max(abs(alpha - still[topic]) for alpha in found["alpha"]) < 0.002
+    for topic, row in slow.items():
+        assert max(abs(alpha - still[topic]) for alpha in row["alpha"]) < 0.002
     code, prose = (quick[topic]["alpha"] for topic in ("code", "prose"))
     assert code[3] < still["code"] - 0.01 and prose[3] < still["prose"] - 0.01
     assert prose[7] - prose[3] > 0.005 > code[7] - code[3]
     assert code[11] - code[7] > 0.005
 
 
-def test_the_recording_of_heads_says_what_chapter_10_says_of_it():
-    data = results.load("heads").data
+def test_the_recording_of_heads_supports_chapter_10():
+    data = recordings.load("heads").data
     alpha = {name: head["held_out"]["alpha"]["mean"] for name, head in data["heads"].items()}
     tau = {name: head["decoded"]["T = 1"]["tau"] for name, head in data["heads"].items()}
     assert alpha["MLP speculator"][0] - alpha["MLP speculator"][3] < 0.02
@@ -102,16 +103,18 @@ def test_the_recording_of_heads_says_what_chapter_10_says_of_it():
     assert best > max(each["interval"][1] for each in tau.values())
 
 
-def test_the_recordings_of_two_targets_say_what_chapter_10_says_of_them():
-    pair, beside = (results.load(name).data for name in ("heads", "heads-smollm2"))
-    kept = [
+def test_the_recordings_of_two_targets_support_chapter_10():
+    pair, beside = (recordings.load(name).data for name in ("heads", "heads-smollm2"))
+    shares = [
         (name, alpha[3] / alpha[0])
         for heads in (pair["heads"], beside["heads"])
         for name, head in heads.items()
         for alpha in [head.get("held_out", head)["alpha"]["mean"]]
     ]
-    sees = [share for name, share in kept if {"EAGLE", "EAGLE-1", "MLP", "Hydra"} & {*name.split()}]
-    blind = [share for name, share in kept if name.split()[-1] == "Medusa"]
+    sees = [
+        share for name, share in shares if {"EAGLE", "EAGLE-1", "MLP", "Hydra"} & {*name.split()}
+    ]
+    blind = [share for name, share in shares if name.split()[-1] == "Medusa"]
     assert len(sees) >= 4 and len(blind) >= 3 and min(sees) > max(blind)
     for method in beside["served"].values():
         rows = zip(*(method[who][key] for who in ("ours", "vllm") for key in ("rates", "errors")))

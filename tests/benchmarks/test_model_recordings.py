@@ -1,4 +1,4 @@
-"""The recording of the two models, at toy size, and what reads it. No time is asserted."""
+"""Record the two models at toy size and read the recording. The tests assert no time."""
 
 import json
 from types import SimpleNamespace
@@ -10,9 +10,9 @@ from models_zoo import native, perturbed
 from schemas import SCHEMAS
 
 from benchmarks import models, next_words, speed
-from specdec_lite import results
+from specdec_book import recordings
+from specdec_book.recordings import models as quoted
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.measure import quoted
 
 
 def toy(options):
@@ -37,13 +37,13 @@ def toy(options):
 
 @pytest.fixture
 def recording(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
     path = tmp_path / "models.json"
     models.main(["--turns", "2", "--out", str(path), "--work", str(tmp_path / "work")], toy)
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_what_is_recorded_is_what_is_quoted(recording):
+def test_pages_quote_the_recorded_numbers(recording):
     jsonschema.validate(recording, SCHEMAS["models"])
     for row in recording["passes"]:
         quote = quoted.passes(row["model"], row["dtype"])
@@ -62,7 +62,7 @@ def test_what_is_recorded_is_what_is_quoted(recording):
             assert quote.c[int(gamma)] == entry["c"]
 
 
-def test_the_best_gamma_is_one_that_nothing_speaks_against(recording, tmp_path):
+def test_the_best_gamma_has_no_flag(recording, tmp_path):
     row = recording["drafting"][0]
     row["gammas"]["1"]["speedup"]["value"], row["gammas"]["1"]["flags"] = 9.0, ["above its ceiling"]
     row["gammas"]["2"]["speedup"]["value"], row["gammas"]["2"]["flags"] = 2.0, []
@@ -70,7 +70,7 @@ def test_the_best_gamma_is_one_that_nothing_speaks_against(recording, tmp_path):
     assert quoted.drafting(row["domain"], row["temperature"]).best == 2
 
 
-def test_what_is_not_recorded_is_refused_with_what_there_is(recording):
+def test_an_error_lists_the_recorded_settings(recording):
     with pytest.raises(ValueError, match="smollm2 float32"):
         quoted.passes("smollm2", "float16")
     with pytest.raises(ValueError, match="code at T=0"):
@@ -93,6 +93,6 @@ def test_next_words_are_recorded(tmp_path, monkeypatch):
     path = next_words.main(
         ["--out", str(tmp_path / "next_words.json")], lambda *_: (model, tokenizer)
     )
-    found = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(found, SCHEMAS["next_words"])
-    assert set(found["texts"]) == set(next_words.SETTINGS)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["next_words"])
+    assert set(data["texts"]) == set(next_words.SETTINGS)

@@ -1,4 +1,5 @@
-"""Rounds' first tokens: what follows from a text is what the loop does, and the recording holds it."""
+"""Compare counts of rounds' first tokens with the decoding loop, and run the recording at toy
+size."""
 
 import json
 
@@ -18,22 +19,24 @@ DRAFT = perturbed(TARGET, 0.04)
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]]
 
 
-def test_without_a_draft_it_counts_what_the_loop_counts():
-    texts = openings.chances(TARGET, DRAFT, PROMPTS, (), 0.0, 80)
-    cases = [(prompt, kept, gamma) for prompt, kept in zip(PROMPTS, texts) for gamma in (1, 3, 8)]
+def test_counts_from_a_text_equal_those_of_the_loop():
+    texts = openings.acceptance_by_position(TARGET, DRAFT, PROMPTS, (), 0.0, 80)
+    cases = [
+        (prompt, accepted, gamma) for prompt, accepted in zip(PROMPTS, texts) for gamma in (1, 3, 8)
+    ]
     counted = []
     for prompt, _, gamma in cases:
         steps = generate(TARGET, prompt, ModelDrafter(DRAFT, gamma), 80).steps
         tested = [step for step in steps if len(step.tree)]
         counted.append((sum(step.accepted > 0 for step in tested), len(tested)))
-    assert [openings.openings(kept, gamma) for _, kept, gamma in cases] == counted
-    shifted = [openings.openings(np.roll(kept, 1), gamma) for _, kept, gamma in cases]
-    assert shifted != counted, "the chances of the place before give other counts"
+    assert [openings.openings(accepted, gamma) for _, accepted, gamma in cases] == counted
+    shifted = [openings.openings(np.roll(accepted, 1), gamma) for _, accepted, gamma in cases]
+    assert shifted != counted, "probabilities shifted by one position give other counts"
 
 
 @pytest.mark.statistical(rate=1e-8)
-def test_a_drawn_draft_is_kept_as_often_as_its_text_says():
-    """Over many texts, the mean chance of the text's own token is the mean of Σ min(p, q)."""
+def test_a_drawn_draft_is_accepted_as_often_as_predicted():
+    """Over many texts, the mean acceptance probability of the text's own token is the mean of Σ min(p, q)."""
     rows = [
         openings.offline(TARGET, DRAFT, torch.tensor(prompt + tokens.tolist()))
         for prompt in PROMPTS
@@ -45,19 +48,19 @@ def test_a_drawn_draft_is_kept_as_often_as_its_text_says():
     assert abs((own - drawn).mean()) < 6 * error and error < 0.01
 
 
-def test_the_recording_is_made_once(tmp_path):
+def test_a_recorded_model_is_not_measured_again(tmp_path):
     def toy(options):
         return TARGET, DRAFT, "another", PROMPTS[: options.texts], ()
 
     out = tmp_path / "openings.json"
     given = ["--texts", "2", "--new-tokens", "40", "--out", str(out)]
     assert openings.main(given, {"toy": toy}) == out
-    found = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(found, SCHEMAS["openings"])
-    found["targets"]["toy"]["draft"] = "kept"
-    out.write_text(json.dumps(found), encoding="utf-8")
+    data = json.loads(out.read_text("utf-8"))
+    jsonschema.validate(data, SCHEMAS["openings"])
+    data["targets"]["toy"]["draft"] = "kept"
+    out.write_text(json.dumps(data), encoding="utf-8")
     openings.main(given, {"toy": toy, "again": toy})
-    found = json.loads(out.read_text("utf-8"))["targets"]
-    assert found["toy"]["draft"] == "kept" and found["again"]["draft"] == "another"
+    data = json.loads(out.read_text("utf-8"))["targets"]
+    assert data["toy"]["draft"] == "kept" and data["again"]["draft"] == "another"
     with pytest.raises(SystemExit):
         openings.main(["--texts", "0"], {})

@@ -1,8 +1,8 @@
-"""The scoreboard: no drafter or rule without a row, its columns on models that are known, and the
-law of a rule's first token.
-"""
+"""Test the scoreboard: its rows are complete, and its columns are right for known models."""
 
 import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
@@ -18,10 +18,12 @@ from benchmarks import methods as listed, plain, scoreboard
 from benchmarks.methods import METHODS, Method, bytes_beside
 from benchmarks.named import NAMED
 from benchmarks.speed import Contender, ours
-from specdec_lite import TokenTree, acceptance as a, drafters, results, theory
+from specdec_book import recordings
+from specdec_book.viz import Scoreboard
+from specdec_lite import TokenTree, acceptance as a, drafters, theory
 from specdec_lite.drafters import Drafter, ModelDrafter, PromptLookupDrafter
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.viz import Scoreboard
+from specdec_lite.measure import stamps
 
 TARGET = native(dtype=torch.float32)
 SMALL = {
@@ -33,22 +35,24 @@ SMALL = {
 }
 
 
-def test_no_drafter_and_no_rule_without_a_row():
+def test_every_drafter_and_rule_has_a_row():
     shipped = {
         name
         for name in drafters.__all__
         if isinstance(kind := getattr(drafters, name), type) and issubclass(kind, Drafter)
     }
     assert len(shipped) > 25
-    assert shipped <= set(vars(listed))  # imported there, so used: the linter sees to it
+    used = set(re.findall(r"\bd\.(\w+)", Path(listed.__file__).read_text("utf-8")))
+    # Prompts of the scoreboard have no reference text; `benchmarks.lookup` measures this drafter.
+    assert shipped - {"ReferenceLookupDrafter"} <= used
     stem = lambda rule: rule.name.partition("(")[0]
-    judged = {stem(method.rule) for method in METHODS.values() if method.rule}
+    covered = {stem(method.rule) for method in METHODS.values() if method.rule}
     default = {"speculative_sampling", "exact_match"}
-    assert {stem(rule) for rule, _ in RULES.values()} - default <= judged
+    assert {stem(rule) for rule, _ in RULES.values()} - default <= covered
     assert set(scoreboard.SWEPT) <= {name for name, each in METHODS.items() if each.lengths}
 
 
-def test_rows_lead_to_their_chapters():
+def test_every_row_names_its_chapter():
     sources = yaml.safe_load((ROOT / "book" / "map.yml").read_text("utf-8"))["sources"]
     for name, method in METHODS.items():
         assert (ROOT / f"{method.chapter}.ipynb").is_file(), name
@@ -61,7 +65,7 @@ NAMES = {name for row in MAP for name in row[3]}
 
 
 def unplaced(names: set[str], named: dict) -> list[str]:
-    """Names of the map that lead to no row of the scoreboard and to no sentence either."""
+    """Return the names on the map without a row on the scoreboard and without a sentence."""
     return sorted(
         name
         for name in names
@@ -77,7 +81,7 @@ def test_each_method_on_the_map_has_a_row_or_a_sentence():
     assert unplaced({"REST"}, {"REST": "Not here."}) == ["REST"]
 
 
-def test_a_method_runs_on_a_target_it_has_weights_for_or_says_why_not(tmp_path, monkeypatch):
+def test_a_method_has_weights_for_a_target_or_a_reason(tmp_path, monkeypatch):
     for model in ("pair", "smollm2"):
         here = {name for name, method in METHODS.items() if not method.why_not(model)}
         assert {"prompt lookup", "EAGLE-1, a chain", "Jacobi"} <= here
@@ -94,7 +98,7 @@ def test_a_method_runs_on_a_target_it_has_weights_for_or_says_why_not(tmp_path, 
 
 
 def flattened(row):
-    """A rule that recovers from p in place of the residual: a published mistake."""
+    """Recover from p instead of the residual, a published mistake."""
     return a.walk(a.ratio, lambda p, q: p)(*row)
 
 
@@ -112,29 +116,31 @@ def flattened(row):
     ],
     ids=lambda rule: rule.name,
 )
-def test_the_first_tokens_law_is_the_enumerated_one(rule):
+def test_the_first_token_distribution_matches_enumeration(rule):
     dice = torch.Generator().manual_seed(0)
     row = lambda: torch.randn(5, generator=dice, dtype=torch.float64).mul(1.5).softmax(0)
     for _ in range(20):
         p, q = row(), row()
-        law = scoreboard.first_token_law(p, q, rule)
-        assert law == pytest.approx(a.output_law(p, q, rule), abs=1e-12)
+        probs = scoreboard.first_token_distribution(p, q, rule)
+        assert probs == pytest.approx(a.output_distribution(p, q, rule), abs=1e-12)
 
 
 def test_drift_is_zero_for_a_lossless_rule_and_not_for_a_broken_one():
     p, q = (torch.tensor(row, dtype=torch.float64) for row in ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]))
     broken = lambda *row: flattened(row)
-    assert scoreboard.first_token_law(p, q, a.speculative_sampling) == pytest.approx(p, abs=1e-12)
-    wrong = scoreboard.first_token_law(p, q, broken)
+    assert scoreboard.first_token_distribution(p, q, a.speculative_sampling) == pytest.approx(
+        p, abs=1e-12
+    )
+    wrong = scoreboard.first_token_distribution(p, q, broken)
     assert (wrong - p).abs().sum() / 2 == pytest.approx(0.1)  # .2 of mass back on p, not on A
     pair = Pair(TARGET, perturbed(TARGET), None)
     ids = torch.arange(24) % TARGET.vocab_size
-    found = scoreboard.drift(pair, a.speculative_sampling, [ids], 2, mass=1.0)
-    assert found["places"] == 2 and found["most"] < 1e-6
+    result = scoreboard.drift(pair, a.speculative_sampling, [ids], 2, mass=1.0)
+    assert result["places"] == 2 and result["most"] < 1e-6
     assert scoreboard.drift(pair, a.lenient_argmax(0.6), [ids], 2, mass=1.0)["mean"] > 0.05
 
 
-def test_bytes_are_those_beside_the_target():
+def test_bytes_exclude_the_target():
     other = perturbed(TARGET)
     weights = sum(w.numel() * w.element_size() for w in other.model.parameters())
     assert bytes_beside(ModelDrafter(TARGET, 2), TARGET) < 2000
@@ -143,9 +149,9 @@ def test_bytes_are_those_beside_the_target():
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    """A whole recording on a tiny pair whose draft is the target: (path, arguments)."""
+    """Record a tiny pair whose draft is the target; return the path and the arguments."""
     monkeypatch.setattr(scoreboard, "METHODS", SMALL)
-    monkeypatch.setattr(scoreboard, "loaded", lambda model: Pair(TARGET, TARGET, None))
+    monkeypatch.setattr(scoreboard, "load_models", lambda model: Pair(TARGET, TARGET, None))
     rows = [[3, 1, 4, 1, 5, 9] * 3, [2, 7, 1, 8, 2, 8] * 3]
     rows = [[token % TARGET.vocab_size for token in row] for row in rows]
     monkeypatch.setattr(scoreboard, "texts", lambda model, count: {"one": rows, "two": rows})
@@ -158,10 +164,10 @@ def recorded(tmp_path, monkeypatch):
 
 def test_a_whole_recording(recorded):
     path, _ = recorded
-    found = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(found, SCHEMAS["scoreboard"])
-    assert {row["domain"] for row in found["rows"]} == {"one", "two"}
-    for row in found["rows"]:
+    result = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(result, SCHEMAS["scoreboard"])
+    assert {row["domain"] for row in result["rows"]} == {"one", "two"}
+    for row in result["rows"]:
         itself = row["methods"]["draft model"]
         assert itself["alpha"]["value"] == 1 and itself["tau"]["value"] > 2
         assert itself["positions"][0] == 1 and itself["empty"] == 0 and itself["levels"] == 4
@@ -176,19 +182,19 @@ def test_a_whole_recording(recorded):
         assert is_lossy_row == (row["temperature"] > 0)
         if row["temperature"] == 0:
             assert {each["same"] for each in row["methods"].values()} == {1.0}
-    gammas = {entry["gamma"] for row in found["lengths"] for entry in row["methods"].values()}
+    gammas = {entry["gamma"] for row in result["lengths"] for entry in row["methods"].values()}
     assert gammas == set(scoreboard.LENGTHS)
-    assert found["drift"]["draft model × lenient(0.6)"]["mean"] < 1e-3  # the draft is the target
-    assert found["methods"]["prompt lookup"]["minutes"] is None
-    stamp = {name: found.pop(name) for name in results.STAMP}
-    widget = Scoreboard.of(results.Recording("board", *stamp.values(), data=found))
+    assert result["drift"]["draft model × lenient(0.6)"]["mean"] < 1e-3  # the draft is the target
+    assert result["methods"]["prompt lookup"]["minutes"] is None
+    stamp = {name: result.pop(name) for name in stamps.STAMP}
+    widget = Scoreboard.of(recordings.Recording("board", *stamp.values(), data=result))
     assert [row["name"] for row in widget.rows] == list(SMALL)
     assert [setting["domain"] for setting in widget.settings] == [None, "one", "two"] * 2
     lenient = widget.rows[2]
     assert lenient["cells"][:3] == [None] * 3 and lenient["cells"][3]["tau"] > 1
 
 
-def test_a_setting_that_is_done_is_not_measured_again(recorded, monkeypatch):
+def test_a_finished_setting_is_not_measured_again(recorded, monkeypatch):
     path, arguments = recorded
     measured = []
     real = scoreboard.measure
@@ -211,13 +217,13 @@ def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
     path, arguments = recorded
     once = json.loads(path.read_text(encoding="utf-8"))["rows"]
     assert all(1 <= row["attempts"] <= scoreboard.ATTEMPTS for row in once)
-    monkeypatch.setattr(scoreboard, "DISTURBED", 0.0)  # nothing is that quiet
+    monkeypatch.setattr(scoreboard, "DISTURBED", 0.0)  # no setting passes this limit
     scoreboard.main(arguments)
     again = json.loads(path.read_text(encoding="utf-8"))["rows"]
     assert {row["attempts"] for row in again} == {scoreboard.ATTEMPTS}
 
 
-def test_rows_are_added_to_a_recording_that_was_measured_alike(recorded, capsys):
+def test_rows_are_added_to_a_recording_with_equal_settings(recorded, capsys):
     path, arguments = recorded
     before = json.loads(path.read_text(encoding="utf-8"))
     scoreboard.main([*arguments, "--add", "--methods", "prompt lookup"])
@@ -230,21 +236,21 @@ def test_rows_are_added_to_a_recording_that_was_measured_alike(recorded, capsys)
         assert list(old["methods"]) == list(new["methods"])
         assert old["methods"]["draft model"] == new["methods"]["draft model"]
         assert old["methods"]["prompt lookup"] != new["methods"]["prompt lookup"]  # another clock
-    stamp = {name: after[name] for name in results.STAMP}
+    stamp = {name: after[name] for name in stamps.STAMP}
     for name, value in (("new_tokens", 11), ("clock", "cpu"), ("machine", "another")):
         with pytest.raises(ValueError, match=f"{name} is .*: must be"):
-            scoreboard.joined({**before, name: value}, after, stamp)
-    with pytest.raises(ValueError, match="is no setting"):
-        scoreboard.joined({**before, "rows": before["rows"][1:]}, after, stamp)
+            scoreboard.merge_recordings({**before, name: value}, after, stamp)
+    with pytest.raises(ValueError, match="setting"):
+        scoreboard.merge_recordings({**before, "rows": before["rows"][1:]}, after, stamp)
 
 
 def test_acceptance_by_level_counts_what_was_drafted():
     step = lambda accepted, drafted: SimpleNamespace(
         accepted=accepted, tree=TokenTree.chain([0] * drafted)
     )
-    found = scoreboard.by_position([step(2, 2), step(1, 2), step(1, 1), step(0, 0)], 3)
-    assert found["positions"] == [1.0, 1 / 3, 0.0]
-    assert found["conditional"] == [1.0, 0.5, None]  # one of the two that drafted a second
+    result = scoreboard.by_position([step(2, 2), step(1, 2), step(1, 1), step(0, 0)], 3)
+    assert result["positions"] == [1.0, 1 / 3, 0.0]
+    assert result["conditional"] == [1.0, 0.5, None]  # one of the two that drafted a second
 
 
 def test_the_formula_takes_the_lengths_that_were_drafted():
@@ -259,7 +265,7 @@ def test_the_formula_takes_the_lengths_that_were_drafted():
     "words, message",
     [
         ("--add", "--add: needs --methods"),
-        ("--add --methods Jacobi --out nowhere.json", "is not there yet"),
+        ("--add --methods Jacobi --out nowhere.json", "does not exist yet"),
         ("--methods nothing", "must be among draft model"),
         ("--prompts 1", "--prompts: must be at least 2"),
         ("--new-tokens 4", "--new-tokens: must be at least 10"),
@@ -268,7 +274,7 @@ def test_the_formula_takes_the_lengths_that_were_drafted():
         ("--minutes 0", "must be above 0"),
     ],
 )
-def test_bad_options_are_refused(words, message, monkeypatch, capsys):
+def test_wrong_options_are_rejected(words, message, monkeypatch, capsys):
     monkeypatch.setattr(scoreboard, "METHODS", SMALL | {"Jacobi": METHODS["Jacobi"]})
     with pytest.raises(SystemExit):
         scoreboard.main(words.split())

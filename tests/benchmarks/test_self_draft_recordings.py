@@ -1,4 +1,4 @@
-"""The recordings of drafts from the target itself, at toy size."""
+"""Run the recordings of drafts from the target itself at toy size."""
 
 import argparse
 
@@ -29,34 +29,36 @@ ARGS = argparse.Namespace(
 )
 
 
-class Words:
+class CharacterTokenizer:
     def decode(self, ids):
         return f"<{ids[0]}>"
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
-    monkeypatch.setattr(self_drafts, "load_target", lambda name: (TARGET, Words()))
+    monkeypatch.setattr(self_drafts, "load_target", lambda name: (TARGET, CharacterTokenizer()))
     monkeypatch.setattr(self_drafts, "prompts", lambda name, tokenizer, count=8: ROWS[:count])
     ARGS.adapters = tmp_path
     return self_drafts.Work(tmp_path / "work", "2x6")
 
 
 def test_exits_by_depth():
-    found = self_drafts.exits("tiny", ARGS)
-    assert len(found["rates"]) == 3 and found["rates"][-1] == pytest.approx(1.0)
-    assert sum(found["settled"]) == pytest.approx(1.0) and found["agreement"][-1] == 1.0
-    assert len(found["text"]) == len(found["depth"]) and set(found["depth"]) <= {1, 2, 3}
+    result = self_drafts.exits("tiny", ARGS)
+    assert len(result["rates"]) == 3 and result["rates"][-1] == pytest.approx(1.0)
+    assert sum(result["settled"]) == pytest.approx(1.0) and result["agreement"][-1] == 1.0
+    assert len(result["text"]) == len(result["depth"]) and set(result["depth"]) <= {1, 2, 3}
 
 
-def test_every_set_and_the_searches_agree_and_a_run_goes_on(tiny, monkeypatch):
-    monkeypatch.setattr(self_drafts, "bayesian", self_drafts.randomly)  # optuna is not required
+def test_every_set_and_the_searches_agree_and_a_run_resumes(tiny, monkeypatch):
+    monkeypatch.setattr(
+        self_drafts, "search_with_optuna", self_drafts.search_randomly
+    )  # optuna is not required
     monkeypatch.setattr(
         self_drafts, "prompts", lambda name, tokenizer, count: (2 * [*ROWS, *ROWS[::-1]])[:count]
     )
-    found = self_drafts.skips("pair", ARGS, tiny)
-    search = found["search"]
-    assert len(found["sets"]) == 3 * 4**3 and len(found["alone"]) == 6
+    result = self_drafts.skips("pair", ARGS, tiny)
+    search = result["search"]
+    assert len(result["sets"]) == 3 * 4**3 and len(result["alone"]) == 6
     assert search["evaluations"] == 1 + 4 + 3
     for way in ("greedy", "random", "bayesian"):
         assert len(search[way]["so_far"]) == 8
@@ -64,14 +66,16 @@ def test_every_set_and_the_searches_agree_and_a_run_goes_on(tiny, monkeypatch):
         assert 0 < search[way]["best"]["elsewhere"]["value"] < 1
     for step in search["greedy"]["path"][1:]:
         number = sum(1 << (5 - 2 * block - (part == "mlp")) for block, part in step["skip"])
-        written = int(found["sets"][3 * number : 3 * number + 3])
+        written = int(result["sets"][3 * number : 3 * number + 3])
         assert written == min(999, round(1000 * step["rate"]))
-    costs = found["bytes"]
+    costs = result["bytes"]
     assert self_drafts.leave_out(TARGET, costs, []) == 1
     everything = self_drafts.every_sublayer(3)
     left = costs["head"] / (costs["head"] + 3 * (costs["attention"] + costs["mlp"]))
     assert self_drafts.leave_out(TARGET, costs, everything) == pytest.approx(left)
-    assert tiny("skips-pair-sets-1", lambda: 1 / 0) == found["sets"], "what is finished is kept"
+    assert tiny("skips-pair-sets-1", lambda: 1 / 0) == result["sets"], (
+        "a finished piece is not measured again"
+    )
 
 
 def test_bits_and_rows():
@@ -79,34 +83,34 @@ def test_bits_and_rows():
     assert [row["bits"] for row in rows] == [8, 6, 5, 4, 3, 2]
     assert rows[0]["rate"]["value"] > rows[-1]["rate"]["value"]
     assert rows[0]["bytes"] > rows[3]["bytes"]
-    found = self_drafts.by_position(TARGET, PassDrafter(TARGET, lookahead(TARGET, 2)), ROWS, 12)
-    assert found["conditional"][0]["value"] == 1.0 and len(found["conditional"]) == 3
-    assert 2 <= found["tau"]["value"] <= 4
+    result = self_drafts.by_position(TARGET, PassDrafter(TARGET, lookahead(TARGET, 2)), ROWS, 12)
+    assert result["conditional"][0]["value"] == 1.0 and len(result["conditional"]) == 3
+    assert 2 <= result["tau"]["value"] <= 4
 
 
 def test_long_contexts():
     ARGS.temperature = 1.0
-    found = self_drafts.at_length(TARGET, torch.tensor(PROMPT * 4), ARGS)
-    assert found["turns"] == 4 and found["places"] == 2 and found["everything"] == 1.0
+    result = self_drafts.at_length(TARGET, torch.tensor(PROMPT * 4), ARGS)
+    assert result["turns"] == 4 and result["places"] == 2 and result["everything"] == 1.0
     assert (
-        found["cache_bytes"]
+        result["cache_bytes"]
         == len(PROMPT * 4)
         * 2
         * TARGET.new_cache(capacity=1).storage.tensors.keys[..., :1, :].numel()
         * 4
     )
     labels = [f"{kind} {budget}" for budget in (16, 24) for kind in ("window", "chunks")]
-    assert [draft["draft"] for draft in found["drafts"]] == labels
-    assert all(1 <= draft["tau"] <= 3 and draft["predicted"] > 0 for draft in found["drafts"])
+    assert [draft["draft"] for draft in result["drafts"]] == labels
+    assert all(1 <= draft["tau"] <= 3 and draft["predicted"] > 0 for draft in result["drafts"])
 
 
-def test_a_long_text_is_read_once_and_decoded_behind_any_place_of_it():
-    """What is decoded behind a place is what `generate` decodes there, last place first."""
+def test_a_long_text_is_read_once_and_decoded_from_any_position():
+    """Decoding from a position, the last one first, gives the text of `generate`."""
     tokens = torch.tensor(PROMPT * 4)
     text = self_drafts.LongText(TARGET, tokens, (), argparse.Namespace(new=6, temperature=0.0))
-    for place in (len(tokens), len(tokens) - 6):
-        steps = text.decode(None, place, 0)
-        plain = generate(TARGET, tokens[:place], max_new_tokens=6)
+    for position in (len(tokens), len(tokens) - 6):
+        steps = text.decode(None, position, 0)
+        plain = generate(TARGET, tokens[:position], max_new_tokens=6)
         assert [t for step in steps for t in step.tokens] == plain.tokens.tolist()
 
 
@@ -122,12 +126,12 @@ def test_speed_explains_its_rounds():
     rows = [torch.tensor(ids) for ids in ROWS]
     turns = take_turns(every, rows, Bench(None, {}, turns=4, least=4))
     alone = self_drafts.passes(TARGET, rows[0], drafters, ARGS)
-    found = self_drafts.explained(turns, drafters, alone, 2)
-    assert [row["method"] for row in found["rows"]] == list(drafters)
-    anew, kept = found["rows"][:2]
-    assert anew["tau"] == kept["tau"] and anew["alpha"] == kept["alpha"], "the same texts"
-    assert found["reuse"]["predicted_change"] == pytest.approx(
+    result = self_drafts.explain_turns(turns, drafters, alone, 2)
+    assert [row["method"] for row in result["rows"]] == list(drafters)
+    again, reuse = result["rows"][:2]
+    assert again["tau"] == reuse["tau"] and again["alpha"] == reuse["alpha"], "the same texts"
+    assert result["reuse"]["predicted_change"] == pytest.approx(
         -alone["shared"] / alone["one"] * (alone["verify"] / alone["one"] - 1)
     )
-    low, high = found["reuse"]["measured_change"]["interval"]
-    assert low <= found["reuse"]["measured_change"]["value"] <= high
+    low, high = result["reuse"]["measured_change"]["interval"]
+    assert low <= result["reuse"]["measured_change"]["value"] <= high

@@ -1,4 +1,4 @@
-"""The recording of batches, at toy size. No time is asserted."""
+"""Run the recording of batches at toy size. The tests assert no time."""
 
 import json
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ def toy():
     return serving.Plan(pair, prompts, models, (1, 2), (1, 3), gammas=(2,), context=8)
 
 
-def test_it_records_tables_and_gains_and_goes_on_after_an_interruption(tmp_path, monkeypatch):
+def test_it_records_tables_and_gains_and_resumes(tmp_path, monkeypatch):
     ask = ["--turns", "2", "--minutes", "0.01", "--out", str(tmp_path / "serving.json")]
     ask += [
         "--batches",
@@ -40,25 +40,25 @@ def test_it_records_tables_and_gains_and_goes_on_after_an_interruption(tmp_path,
     with pytest.raises(ZeroDivisionError):
         serving.main(ask, toy)
     monkeypatch.setattr(serving, "gain", whole)
-    monkeypatch.setattr(serving, "table", lambda *_: 1 / 0)  # is done
-    found = json.loads(serving.main(ask, toy).read_text(encoding="utf-8"))
-    jsonschema.validate(found, SCHEMAS["serving"])
-    assert [row["batch"] for row in found["gains"]] == [1, 4]
-    for row in found["gains"]:
+    monkeypatch.setattr(serving, "table", lambda *_: 1 / 0)  # finished, so it must not run
+    data = json.loads(serving.main(ask, toy).read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["serving"])
+    assert [row["batch"] for row in data["gains"]] == [1, 4]
+    for row in data["gains"]:
         assert 1 <= row["minimum"] <= row["own"] <= 3
-    assert found["gains"][0]["minimum"] == found["gains"][0]["own"], "one row is its own minimum"
+    assert data["gains"][0]["minimum"] == data["gains"][0]["own"], "a single row is the minimum"
 
 
-def test_the_minimum_counts_the_rounds_that_hold_all_rows():
+def test_the_minimum_counts_rounds_that_contain_all_rows():
     step = lambda count: SimpleNamespace(tokens=[0] * count)
     outputs = [
         SimpleNamespace(steps=[step(3), step(1), step(2)]),
         SimpleNamespace(steps=[step(1), step(2)]),
     ]
-    assert serving.tokens_a_pass(outputs) == (7 / 4, 1.0)
+    assert serving.tokens_per_pass(outputs) == (7 / 4, 1.0)
 
 
-def test_the_first_turn_of_a_job_is_not_counted_and_a_spent_budget_ends_the_turns():
+def test_the_first_turn_is_a_warm_up_and_a_used_budget_ends_the_turns():
     calls = []
-    found = serving.medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 0.0)
-    assert calls == ["a", "b"] * 2 and all(seconds >= 0 for seconds in found.values())
+    data = serving.medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 0.0)
+    assert calls == ["a", "b"] * 2 and all(seconds >= 0 for seconds in data.values())

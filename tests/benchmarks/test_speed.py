@@ -1,5 +1,6 @@
-"""The benchmark runs to its end on toy models with any drafter; its intervals cover, its flags
-ring, and an interrupted run goes on. No test here says how fast anything is.
+"""Run the speed benchmark on toy models, and test its intervals, its flags and resuming.
+
+No test asserts how fast anything is.
 """
 
 import json
@@ -16,7 +17,8 @@ from scipy import stats
 
 from benchmarks import __main__ as command, speed
 from benchmarks.hugging_face import HuggingFace
-from specdec_lite import generate, results, timing
+from specdec_book import recordings
+from specdec_lite import generate, timing
 from specdec_lite.loading.pairs import SHIPPED, Pair
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Drafter, Session
@@ -24,7 +26,7 @@ from specdec_lite.tree import TokenTree
 
 
 class Repeat(Drafter, Session):
-    """Two guesses for the next token, one of them continued: no model, no γ, no shape, no passes."""
+    """A drafter without a model: two guesses for the next token, one of them with a child."""
 
     def start(self, context):
         return self
@@ -79,9 +81,7 @@ def run(folder, *more):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A whole run that is interrupted in its third setting, then goes on: (path, settings that were
-    measured, in order).
-    """
+    """Interrupt a run in its third setting and resume it; return its path and the measured settings."""
     folder = tmp_path_factory.mktemp("speed")
     measured = []
     real = speed.measure
@@ -95,12 +95,12 @@ def recorded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "measure", measure)
         patch.setattr(timing, "_bandwidth", lambda device: 1e9)
-        patch.setattr(timing.os, "getloadavg", lambda: (1.5, 1.0, 0.5), raising=False)
+        patch.setattr("os.getloadavg", lambda: (1.5, 1.0, 0.5), raising=False)
         with pytest.raises(KeyboardInterrupt):
             run(folder)
         assert not (folder / "speed-toy.json").exists()
         with pytest.raises(SystemExit):
-            run(folder, "--turns", "6")  # not what was begun
+            run(folder, "--turns", "6")  # other options than the stored ones
         path = run(folder)
     return path, measured
 
@@ -110,7 +110,7 @@ def rows(recorded):
     return json.loads(recorded[0].read_text())["rows"]
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(recorded, rows):
+def test_an_interrupted_run_resumes(recorded, rows):
     path, measured = recorded
     assert len(rows) == 12 and len(measured) == 13 and measured[2] == measured[3]
     assert len({*measured}) == 12
@@ -120,15 +120,15 @@ def test_an_interrupted_run_goes_on_where_it_stopped(recorded, rows):
     assert list((path.parent / "work").iterdir()) == []
 
 
-def test_the_recording_is_what_its_readers_look_for(recorded, monkeypatch):
+def test_the_recording_matches_its_schema(recorded, monkeypatch):
     path = recorded[0]
-    monkeypatch.setattr(results, "FOLDER", path.parent)
-    data = results.load(path.stem).data
+    monkeypatch.setattr(recordings, "FOLDER", path.parent)
+    data = recordings.load(path.stem).data
     jsonschema.validate(data, SCHEMAS["speed"])
     assert (data["gamma"], data["gammas"], data["turns"], data["least_turns"]) == (3, [3, 2], 4, 2)
 
 
-def test_the_machine_is_recorded_beside_every_setting(recorded, rows):
+def test_the_machine_state_is_recorded_for_every_setting(recorded, rows):
     data = json.loads(recorded[0].read_text())
     for state in (data["state"], *(row["state"] for row in rows)):
         assert {*state} == {"start", "end"}
@@ -138,11 +138,11 @@ def test_the_machine_is_recorded_beside_every_setting(recorded, rows):
     assert all({*row["target_seconds"]} == {"start", "end", "rounds"} for row in rows)
 
 
-def test_every_contender_is_there(rows):
+def test_every_contender_is_recorded(rows):
     for row in rows:
         other = {"float32": "bfloat16", "bfloat16": "float32"}[row["dtype"]]
         names = {"plain", f"plain {other}", "speculative", "speculative γ=2", "repeat"}
-        names |= {"repeat γ=2"}  # what it proposes is not known: both stay
+        names |= {"repeat γ=2"}  # its limits are unknown, so both γ are timed
         if row["temperature"]:
             names |= {"block_verification", "block_verification γ=2"}
         if row["dtype"] == "float32":
@@ -154,7 +154,7 @@ def test_every_contender_is_there(rows):
         assert {"speculative", *row["drafters"]} == {n for n in names if n[:2] not in ("pl", "hf")}
 
 
-def test_a_drafter_that_only_proposes_is_explained_like_any_other(rows):
+def test_a_drafter_without_limits_has_all_entries(rows):
     for row in rows:
         for entry in (row, *row["drafters"].values()):
             low, high = entry["tau"]["interval"]
@@ -173,7 +173,7 @@ def test_a_drafter_that_only_proposes_is_explained_like_any_other(rows):
 
 
 @pytest.mark.parametrize("name", speed.DRAFTERS)
-def test_a_line_of_the_registry_makes_a_drafter_for_any_gamma(name):
+def test_every_registered_drafter_works_for_any_gamma(name):
     pair = shipped()
     for gamma in (1, 9):
         drafter = speed.DRAFTERS[name](pair, gamma)
@@ -182,7 +182,7 @@ def test_a_line_of_the_registry_makes_a_drafter_for_any_gamma(name):
     assert {*speed.RULES} < {*speed.DRAFTERS}
 
 
-def test_drafters_that_propose_the_same_at_two_gammas_take_turns_once(monkeypatch):
+def test_a_drafter_with_equal_limits_at_two_gammas_runs_once(monkeypatch):
     bench = speed.Bench(
         load=lambda dtype: shipped(), prompts={}, dtypes=("float32",), gammas=(4, 2, 8)
     )
@@ -212,7 +212,7 @@ def recording_contenders(names):
     return {name: contender(name) for name in names}, calls
 
 
-def test_turns_are_paired_and_their_order_is_drawn():
+def test_turns_are_paired_and_in_random_order():
     every, calls = recording_contenders("abc")
     bench = SimpleNamespace(turns=20, least=1, seed=0)
     runs = speed.take_turns(every, [torch.tensor(7), torch.tensor(8), torch.tensor(9)], bench)
@@ -228,40 +228,40 @@ def test_turns_are_paired_and_their_order_is_drawn():
     assert repeated == calls
 
 
-def test_a_deadline_leaves_the_fewest_turns_that_were_asked_for():
+def test_a_deadline_leaves_the_least_number_of_turns():
     every, calls = recording_contenders("a")
     bench = SimpleNamespace(turns=20, least=5, seed=0)
     speed.take_turns(every, [torch.tensor(1), torch.tensor(2)], bench, deadline=0.0)
     assert len(calls) == 6
 
 
-def test_minutes_are_shared_among_the_settings_that_are_left(monkeypatch, tmp_path):
+def test_minutes_are_divided_among_the_remaining_settings(monkeypatch, tmp_path):
     bench = toy(command.command_line().parse_args(["--prompts", "2"]))
-    asked = []
+    deadlines = []
     monkeypatch.setattr(command, "perf_counter", lambda: 100.0)
     monkeypatch.setattr(
         command,
         "measure",
-        lambda bench, setting, deadline: asked.append(deadline) or command.asdict(setting),
+        lambda bench, setting, deadline: deadlines.append(deadline) or command.asdict(setting),
     )
-    command.every_setting(bench, command.Kept(tmp_path / "kept", {}), 2.0)
-    assert asked == pytest.approx([100 + 120 / left for left in range(12, 0, -1)])
-    command.every_setting(bench, command.Kept(tmp_path / "other", {}), None)
-    assert asked[12:] == [np.inf] * 12
+    command.every_setting(bench, command.Progress(tmp_path / "kept", {}), 2.0)
+    assert deadlines == pytest.approx([100 + 120 / left for left in range(12, 0, -1)])
+    command.every_setting(bench, command.Progress(tmp_path / "other", {}), None)
+    assert deadlines[12:] == [np.inf] * 12
 
 
-def test_what_is_kept_survives_a_line_that_was_cut_short(tmp_path):
-    kept = command.Kept(tmp_path / "kept", {"turns": 4})
-    kept.add({"dtype": "a", "x": 1})
-    kept.add({"dtype": "b", "x": 2})
-    text = kept.path.read_text()
-    kept.path.write_text(text[:-5])
-    again = command.Kept(kept.path, {"turns": 4})
+def test_progress_survives_an_incomplete_line(tmp_path):
+    progress = command.Progress(tmp_path / "kept", {"turns": 4})
+    progress.add({"dtype": "a", "x": 1})
+    progress.add({"dtype": "b", "x": 2})
+    text = progress.path.read_text()
+    progress.path.write_text(text[:-5])
+    again = command.Progress(progress.path, {"turns": 4})
     assert again.rows == [{"dtype": "a", "x": 1}] and again.find({"dtype": "b"}) is None
     again.add({"dtype": "b", "x": 2})
-    assert kept.path.read_text() == text
-    with pytest.raises(ValueError, match="measured otherwise"):
-        command.Kept(kept.path, {"turns": 5})
+    assert progress.path.read_text() == text
+    with pytest.raises(ValueError, match="settings"):
+        command.Progress(progress.path, {"turns": 5})
 
 
 @pytest.mark.parametrize(
@@ -276,14 +276,14 @@ def test_what_is_kept_survives_a_line_that_was_cut_short(tmp_path):
         ("--out .", "must be a file"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(options, named, capsys):
+def test_wrong_options_are_rejected(options, named, capsys):
     with pytest.raises(SystemExit):
         command.main(options.split(), lambda options: pytest.fail("it was measured"))
     assert named in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_hugging_face_tells_its_bursts():
+def test_hugging_face_reports_its_bursts():
     decode = HuggingFace(SHIPPED, "float32", 3)
     for assisted in (False, True):
         emitted = decode(torch.arange(1, 9), 12, 0.0, 0, assisted)
@@ -292,10 +292,10 @@ def test_hugging_face_tells_its_bursts():
         assert len(counts) == 12 if not assisted else len(counts) < 12
 
 
-def test_bursts_without_rounds_are_timed_behind_the_first():
+def test_bursts_without_rounds_are_timed_after_the_first():
     decode = lambda *about: [(2.0, 3), (2.5, 1), (4.0, 4)]
-    found = speed.theirs(decode, 8, 0.0, True)(torch.tensor([1]), 0)
-    assert found == speed.Run(seconds=2.0, tokens=5, first=2.0, gaps=(0.5, 1.5))
+    result = speed.theirs(decode, 8, 0.0, True)(torch.tensor([1]), 0)
+    assert result == speed.Run(seconds=2.0, tokens=5, first=2.0, gaps=(0.5, 1.5))
 
 
 # Intervals and flags -------------------------------------------------------------------------------
@@ -307,8 +307,9 @@ LEAST_COVERED = 243
 
 
 def covered(interval):
-    """How many of SETS intervals hold the true ratio, 2, of seconds that vary by prompt (the ratio
-    itself, too) and by turn.
+    """Count the intervals, out of SETS, that contain the true ratio 2.
+
+    Seconds vary by prompt and by turn; the ratio varies by prompt.
     """
     rng = np.random.default_rng(5)
     hits = 0
@@ -326,7 +327,7 @@ def test_intervals_cover_at_the_rate_they_state():
     def clustered(over, under):
         return speed.estimate(lambda a, b: a / b, over, under, resamples=400)["interval"]
 
-    def by_turn(over, under):  # takes turns of one prompt for independent
+    def by_turn(over, under):  # treats turns of one prompt as independent
         return clustered(over.reshape(-1, 1), under.reshape(-1, 1))
 
     assert stats.binom.cdf(LEAST_COVERED - 1, SETS, 0.9) < 1e-6
@@ -335,12 +336,12 @@ def test_intervals_cover_at_the_rate_they_state():
 
 def test_an_estimate_is_paired_and_of_sums():
     over = np.array([[1.0, 3.0], [20.0, 40.0], [5.0, 7.0]])
-    found = speed.ratio(2 * over, over)
-    assert found["value"] == 2 and found["interval"] == pytest.approx([2, 2])
+    result = speed.ratio(2 * over, over)
+    assert result["value"] == 2 and result["interval"] == pytest.approx([2, 2])
     assert speed.ratio([[1.0], [8.0]], [[1.0], [2.0]])["value"] == 3
     assert speed.ratio([[0.0]] * 3, [[0.0]] * 3) == {"value": None, "interval": None}
     assert speed.ratio([[1.0], [2.0]], [[0.0], [1.0]])["interval"][0] == 2
-    assert found == speed.ratio(2 * over, over)
+    assert result == speed.ratio(2 * over, over)
 
 
 @pytest.mark.parametrize(
@@ -358,13 +359,13 @@ def test_an_estimate_is_paired_and_of_sums():
         ),
     ],
 )
-def test_flags_say_why_a_speedup_is_not_to_be_believed(excess, one, reasons):
+def test_flags_state_why_a_speedup_is_wrong(excess, one, reasons):
     speedup = {"value": 2.2, "interval": [2.0, 2.4]}
     ceiling = {"value": 2.0, "interval": [1.9, 2.1]}
     assert speed.flags(speedup, ceiling, {"value": 1.1, "interval": list(excess)}, one) == reasons
 
 
-def made_up(verifying, drafting=0.0, other=0.1, nodes=0, tokens=1):
+def fake_step(verifying, drafting=0.0, other=0.1, nodes=0, tokens=1):
     return SimpleNamespace(
         tokens=(0,) * tokens,
         tree=TokenTree.chain([0] * nodes),
@@ -378,7 +379,7 @@ def made_up(verifying, drafting=0.0, other=0.1, nodes=0, tokens=1):
 
 
 def figures(plain, drafted, prompts=3, sweeps=2):
-    """What is said of a drafter when every run has these rounds; before and after T(1) is 1 s."""
+    """Return a drafter's entry if every run has these rounds and T(1) is 1 s before and after."""
     every = {"plain": speed.Contender(None), "free": speed.Contender(None, Repeat(), "free", 4)}
     runs = {
         name: [
@@ -400,37 +401,39 @@ def figures(plain, drafted, prompts=3, sweeps=2):
     return speed.Figures(every, runs, alone, alone).explain("free")
 
 
-def test_a_speedup_is_what_its_rounds_cost_and_stays_below_its_ceiling():
-    found = figures(
-        plain=[made_up(1.0)] * 6,
-        drafted=[made_up(1.25, drafting=0.25, other=0.1, nodes=2, tokens=3)] * 2,
+def test_a_speedup_follows_from_its_rounds_and_is_below_its_ceiling():
+    result = figures(
+        plain=[fake_step(1.0)] * 6,
+        drafted=[fake_step(1.25, drafting=0.25, other=0.1, nodes=2, tokens=3)] * 2,
     )
-    assert found["speedup"]["value"] == pytest.approx(1.1 * 3 / 1.6)
-    assert found["ceiling"]["value"] == pytest.approx(3 * 1.1 / 1.25) and found["flags"] == []
-    guess = found["prediction"]
+    assert result["speedup"]["value"] == pytest.approx(1.1 * 3 / 1.6)
+    assert result["ceiling"]["value"] == pytest.approx(3 * 1.1 / 1.25) and result["flags"] == []
+    guess = result["prediction"]
     assert guess["corrected"] == pytest.approx(3 / 1.6) and guess["verify"] == 1.25
     assert guess["c_in_loop"] == guess["c"] == 0.125 and guess["verify_alone"] == 1.5
-    assert found["share"]["verifying"] == pytest.approx(1.25 / 1.6)
-    assert found["alpha"]["value"] == found["tau"]["value"] / 3 == 1
+    assert result["share"]["verifying"] == pytest.approx(1.25 / 1.6)
+    assert result["alpha"]["value"] == result["tau"]["value"] / 3 == 1
 
 
-def test_a_free_draft_in_an_undisturbed_run_reaches_its_ceiling_and_no_more():
-    found = figures(plain=[made_up(1.0)] * 3, drafted=[made_up(1.3, other=0.0, nodes=2, tokens=3)])
+def test_a_free_draft_in_an_undisturbed_run_reaches_its_ceiling():
+    result = figures(
+        plain=[fake_step(1.0)] * 3, drafted=[fake_step(1.3, other=0.0, nodes=2, tokens=3)]
+    )
     assert (
-        found["speedup"]["value"] == pytest.approx(found["ceiling"]["value"])
-        and found["flags"] == []
+        result["speedup"]["value"] == pytest.approx(result["ceiling"]["value"])
+        and result["flags"] == []
     )
 
 
-def test_a_disturbed_plain_run_is_flagged_and_printed_as_such():
-    slow = [made_up(1.0)] * 5 + [made_up(9.0)]
-    found = figures(plain=slow, drafted=[made_up(1.2, nodes=2, tokens=3)] * 2)
-    (reason,) = found["flags"]
+def test_a_disturbed_plain_run_is_flagged():
+    slow = [fake_step(1.0)] * 5 + [fake_step(9.0)]
+    result = figures(plain=slow, drafted=[fake_step(1.2, nodes=2, tokens=3)] * 2)
+    (reason,) = result["flags"]
     assert "above its ceiling" in reason
-    cells = command.explained(found)
+    cells = command.drafter_cells(result)
     assert cells[:2] == [reason, "–"]
-    assert command.explained(found | {"flags": []})[0].startswith(
-        f"{found['speedup']['value']:.2f}"
+    assert command.drafter_cells(result | {"flags": []})[0].startswith(
+        f"{result['speedup']['value']:.2f}"
     )
 
 

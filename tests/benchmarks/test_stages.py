@@ -1,4 +1,4 @@
-"""The recordings of chapters 12 and 13 at toy size: they run, and hold what their pages read."""
+"""Run the recordings of chapters 12 and 13 at toy size and check what their pages read."""
 
 import json
 
@@ -10,11 +10,11 @@ from schemas import SCHEMAS
 
 from benchmarks import stages, stopping
 from benchmarks.speed import Bench
-from specdec_lite.drafters.indexes import Counts
+from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.loading.pairs import Pair
 
 
-def test_every_drafter_takes_its_turn_and_a_model_that_is_there_is_kept(tmp_path, monkeypatch):
+def test_every_drafter_is_timed_and_a_recorded_model_is_retained(tmp_path, monkeypatch):
     counts = lambda tokenizer: Counts(torch.arange(48).repeat(2), 48, 3)
     monkeypatch.setattr(stages, "trigram", counts)
     pair = Pair(native(), perturbed(native()), None)
@@ -29,17 +29,17 @@ def test_every_drafter_takes_its_turn_and_a_model_that_is_there_is_kept(tmp_path
     given = ["--minutes", "0", "--new-tokens", "6", "--least", "1", "--gammas", "3"]
     given += ["--out", str(out), "--models", "toy"]
     assert stages.main(given, models) == out
-    found = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(found, SCHEMAS["stages"])
-    (row,) = found["targets"]["toy"]["rows"]
+    data = json.loads(out.read_text("utf-8"))
+    jsonschema.validate(data, SCHEMAS["stages"])
+    (row,) = data["targets"]["toy"]["rows"]
     assert set(stages.DRAFTERS) <= set(row["tokens_per_second"])
-    found["targets"]["toy"]["draft"] = "kept"
-    out.write_text(json.dumps(found), encoding="utf-8")
+    data["targets"]["toy"]["draft"] = "kept"
+    out.write_text(json.dumps(data), encoding="utf-8")
     stages.main(given, models)
     assert json.loads(out.read_text("utf-8"))["targets"]["toy"]["draft"] == "kept"
 
 
-def test_a_model_without_blocks_is_what_a_view_that_skips_them_is():
+def test_a_model_without_blocks_equals_a_view_that_skips_them():
     target = native(num_layers=3)
     short = stages.without_blocks(target, (1,))
     assert (short.num_layers, target.num_layers) == (2, 3)
@@ -55,16 +55,16 @@ class Chat(Letters):
         return self.encode(messages[0]["content"][:12])
 
 
-def test_the_counts_are_made_once_and_a_part_that_is_there_is_kept(tmp_path, monkeypatch):
+def test_a_recorded_part_is_not_measured_again(tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "SKIPPED", (1,))
     loads = lambda *where: (tiny(0), Chat())
     out = tmp_path / "stopping.json"
     given = ["--places", "5", "--new-tokens", "6", "--grid", "6", "--out", str(out)]
     assert stopping.main(given, loads) == out
-    found = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(found, SCHEMAS["stopping"])
-    assert all(0 <= row["drawn"] <= 1 for row in found["acceptance"]["rows"])
-    found["drafts"]["draft"] = "kept"
-    out.write_text(json.dumps(found), encoding="utf-8")
+    data = json.loads(out.read_text("utf-8"))
+    jsonschema.validate(data, SCHEMAS["stopping"])
+    assert all(0 <= row["drawn"] <= 1 for row in data["acceptance"]["rows"])
+    data["drafts"]["draft"] = "kept"
+    out.write_text(json.dumps(data), encoding="utf-8")
     stopping.main(given, loads)
     assert json.loads(out.read_text("utf-8"))["drafts"]["draft"] == "kept"

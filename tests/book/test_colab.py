@@ -1,9 +1,8 @@
-"""A chapter as Colab meets it: an environment with other versions than ours, no checkout, an empty
-folder, and the setup cell as it stands.
+"""A chapter runs as on Colab: other package versions, no checkout, an empty folder.
 
-torch is lent by the environment that runs the tests (it is too large to fetch for a test);
-everything else is installed fresh. The address in the setup cell leads to this repository's last
-commit by a setting of git, so the cell itself is not changed.
+torch is linked from the environment that runs the tests, because it is too large to download for a
+test; everything else is installed from scratch. The set-up cell is not changed: a setting of git
+redirects its address to the last commit of this repository.
 """
 
 import json
@@ -31,43 +30,47 @@ nbformat.write(notebook, "executed.ipynb")
 """
 
 
-def closure(name: str, found: dict) -> dict:
-    """A distribution and all it requires here, by name."""
-    if name not in found:
-        found[name] = distribution(name)
-        for text in found[name].requires or ():
-            needed = Requirement(text)
-            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
-                closure(needed.name, found)
-    return found
+def closure(name: str, distributions: dict) -> dict:
+    """Add a distribution and everything it requires here to `distributions`, and return that.
+
+    Args:
+        name: of the distribution.
+        distributions: name → distribution, extended in place.
+    """
+    if name not in distributions:
+        distributions[name] = distribution(name)
+        for text in distributions[name].requires or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                closure(requirement.name, distributions)
+    return distributions
 
 
-def lend(name: str, goal: Path) -> None:
-    """Link a distribution and what it needs into another environment's packages."""
-    for lent in closure(name, {}).values():
-        home = Path(lent.locate_file(""))
+def link(name: str, packages_folder: Path) -> None:
+    """Link a distribution and its requirements into another environment's packages."""
+    for each in closure(name, {}).values():
+        source = Path(each.locate_file(""))
         for top in {
-            Path(file).parts[0] for file in lent.files if not file.parts[0].startswith("..")
+            Path(file).parts[0] for file in each.files if not file.parts[0].startswith("..")
         }:
-            if top != "__pycache__" and not (goal / top).exists():
-                (goal / top).symlink_to(home / top)
+            if top != "__pycache__" and not (packages_folder / top).exists():
+                (packages_folder / top).symlink_to(source / top)
 
 
 def packages(python: Path) -> dict[str, str]:
-    listed = subprocess.run(
+    """Return the name and version of each package of an environment."""
+    process = subprocess.run(
         [python, "-m", "pip", "list", "--format", "json"],
         capture_output=True,
         text=True,
         check=True,
     )
-    return {item["name"].lower(): item["version"] for item in json.loads(listed.stdout)}
+    return {item["name"].lower(): item["version"] for item in json.loads(process.stdout)}
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory) -> Path:
-    """The Python of a fresh environment: pip, Jupyter's kernel, torch, and the oldest transformers
-    that we claim.
-    """
+    """The Python of a new environment: pip, Jupyter's kernel, torch, the oldest transformers."""
     folder = tmp_path_factory.mktemp("colab")
     subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
     python = folder / "env" / "bin" / "python"
@@ -77,14 +80,14 @@ def environment(tmp_path_factory) -> Path:
         text=True,
         check=True,
     )
-    lend("torch", Path(site.stdout.strip()))
+    link("torch", Path(site.stdout.strip()))
     subprocess.run([python, "-m", "pip", "install", "--quiet", *OTHERS], check=True)
     return python
 
 
 @pytest.mark.slow
 @pytest.mark.matrix
-def test_a_chapter_runs_where_nothing_of_ours_is_installed(environment: Path, tmp_path: Path):
+def test_a_chapter_runs_where_the_library_is_not_installed(environment: Path, tmp_path: Path):
     before = packages(environment)
     assert (
         "specdec-lite" not in before
@@ -102,7 +105,7 @@ def test_a_chapter_runs_where_nothing_of_ours_is_installed(environment: Path, tm
         if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
     }
     path = os.pathsep.join([str(environment.parent), os.environ["PATH"]])
-    done = subprocess.run(
+    process = subprocess.run(
         [environment, "-c", RUN, str(ROOT / "notebooks" / CHAPTER)],
         cwd=tmp_path,
         capture_output=True,
@@ -110,7 +113,7 @@ def test_a_chapter_runs_where_nothing_of_ours_is_installed(environment: Path, tm
         check=False,
         env=clean | redirect | {"PATH": path, "HF_HUB_OFFLINE": "1"},
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert process.returncode == 0, process.stderr[-3000:]
     executed = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
     cells = [cell for cell in executed.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
@@ -118,14 +121,17 @@ def test_a_chapter_runs_where_nothing_of_ours_is_installed(environment: Path, tm
         out.get("text", "") for out in cells[0].outputs
     )
     after = packages(environment)
-    assert "specdec-lite" in after and {name: after.get(name) for name in before} == before
+    assert {"specdec-lite", "gguf", "plotly", "scipy"} <= after.keys()
+    assert {name: after.get(name) for name in before} == before
     assert sorted(item.name for item in tmp_path.iterdir()) == ["executed.ipynb"]
 
 
-def test_the_oldest_transformers_is_the_one_we_claim():
-    claimed = next(
+def test_the_oldest_transformers_is_the_declared_lower_bound():
+    requirement = next(
         Requirement(text)
         for text in distribution("specdec-lite").requires
         if text.startswith("transformers")
     )
-    assert Requirement(OLDEST).specifier.__str__() == "==5.0.0" and str(claimed.specifier) == ">=5"
+    assert (
+        Requirement(OLDEST).specifier.__str__() == "==5.0.0" and str(requirement.specifier) == ">=5"
+    )

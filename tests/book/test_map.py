@@ -1,6 +1,4 @@
-"""The map of methods (book/map.yml) and the catalogue (book/methods.md) name the same methods, and
-neither has a dead end.
-"""
+"""The map (book/map.yml) and the catalog (book/methods.md) agree, and every link explains."""
 
 import re
 from pathlib import Path
@@ -12,23 +10,23 @@ ROOT = Path(__file__).resolve().parents[2]
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text("utf-8"))
 PAGES = {page["file"] for part in TOC["parts"] for page in part["chapters"]}
 MAP = (ROOT / "book" / "map.yml").read_text("utf-8")
-CATALOGUE = (ROOT / "book" / "methods.md").read_text("utf-8")
+CATALOG = (ROOT / "book" / "methods.md").read_text("utf-8")
 HERE = "book/methods"
 METHODS = [(name, row[4]) for row in yaml.safe_load(MAP)["methods"] for name in row[3]]
 
 
-def dead_end(name: str, page: str, catalogue: str = CATALOGUE, pages: set[str] = PAGES) -> str:
-    """Why a reader who clicks this name learns nothing; empty if they do."""
+def dead_end(name: str, page: str, catalog: str = CATALOG, pages: set[str] = PAGES) -> str:
+    """Return why the link of a method leads to no explanation; "" if it does."""
     if page not in pages:
         return f"{page} is not in _toc.yml"
-    rows, reasons = catalogue.split("### Without a chapter")
+    rows, reasons = catalog.split("### Without a chapter")
     if page == HERE:
         sentence = re.search(rf"^- \*\*{re.escape(name)}\*\* .+?: (.+)$", reasons, flags=re.M)
-        told = sentence and len(sentence[1].split()) > 5
-        return "" if told else "no sentence says why it has no chapter"
+        is_reason = sentence and len(sentence[1].split()) > 5
+        return "" if is_reason else "no sentence says why it has no chapter"
     row = [line for line in rows.splitlines() if line.startswith("| ") and name in line]
     linked = any(f"(../{page}.ipynb)" in line for line in row)
-    return "" if linked else f"no row of the catalogue leads to {page}"
+    return "" if linked else f"no row of the catalog links to {page}"
 
 
 @pytest.mark.parametrize(("name", "page"), METHODS)
@@ -36,23 +34,23 @@ def test_a_method_on_the_map_has_a_page_or_a_reason(name: str, page: str):
     assert dead_end(name, page) == ""
 
 
-def test_a_dead_end_is_noticed():
+def test_a_dead_end_is_reported():
     chapter = "notebooks/05_draft_then_verify"
     assert dead_end("SpecDec", chapter) == ""
     assert "not in _toc.yml" in dead_end("SpecDec", "notebooks/05_gone")
     assert "no row" in dead_end("SpecDec", "notebooks/07_how_fast")
-    assert "no row" in dead_end("nobody's method", chapter)
+    assert "no row" in dead_end("unknown method", chapter)
     assert "no sentence" in dead_end("SpecDec", HERE)
-    assert "no sentence" in dead_end("FLy", HERE, CATALOGUE.replace("**FLy**", "**Fly**"))
+    assert "no sentence" in dead_end("FLy", HERE, CATALOG.replace("**FLy**", "**Fly**"))
 
 
-def test_each_method_stands_once():
+def test_each_method_occurs_once():
     names = [name for name, _ in METHODS]
     assert sorted(set(names)) == sorted(names)
 
 
-def test_each_key_stands_once():
-    """YAML keeps the last of two equal keys without a word: what a merge leaves behind."""
+def test_each_key_occurs_once():
+    """YAML silently keeps the last of two equal keys, which a merge can produce."""
 
     def mappings(node: yaml.Node):
         if isinstance(node, yaml.MappingNode):
@@ -73,20 +71,18 @@ def test_every_stop_of_a_route_is_a_page():
         assert set(stops) <= PAGES, route["name"]
 
 
-def test_the_catalogue_cites_what_is_in_the_bibliography():
+def test_the_catalog_cites_only_entries_of_the_bibliography():
     keys = set(
         re.findall(r"^@\w+\{(.+),", (ROOT / "book" / "references.bib").read_text("utf-8"), re.M)
     )
     cited = {
-        key
-        for group in re.findall(r"\{cite:[pt]\}`([^`]+)`", CATALOGUE)
-        for key in group.split(",")
+        key for group in re.findall(r"\{cite:[pt]\}`([^`]+)`", CATALOG) for key in group.split(",")
     }
     assert cited - keys == set()
 
 
 def unlisted(pages: dict[str, str], bibliography: str) -> dict[str, list[str]]:
-    """{page: arXiv numbers that it links and the bibliography lacks}."""
+    """Return page → arXiv numbers that it links to and the bibliography lacks."""
     link = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d{4}\.\d{4,5})")
     missing = {page: set(link.findall(text)) for page, text in pages.items()}
     listed = set(link.findall(bibliography))

@@ -1,4 +1,4 @@
-"""The chapters as files (what is committed) and as executed by the book's build (what came out)."""
+"""The chapters: the committed files, and the notebooks that the book's build has executed."""
 
 import ast
 import re
@@ -23,6 +23,7 @@ every_chapter = pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.
 
 
 def cells(path: Path, kind: str) -> list:
+    """Return a notebook's cells of one kind, "code" or "markdown"."""
     return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
 
 
@@ -37,8 +38,8 @@ def test_every_chapter_is_in_the_table_of_contents():
     assert listed == {path.stem for path in CHAPTERS} and listed
 
 
-def test_the_readmes_example_runs():
-    """The Python block of README.md, as it stands, on the shipped pair."""
+def test_the_example_of_the_readme_runs():
+    """The Python block of README.md runs unchanged, on the shipped pair."""
     example = re.search(
         r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), flags=re.S
     )[1]
@@ -62,7 +63,7 @@ def test_is_valid_and_stripped(path: Path):
 
 @every_chapter
 def test_reads_in_jupyterlab_and_colab(path: Path):
-    """No MyST directive or role; relative links lead to files of the repository."""
+    """It contains no MyST directive or role, and relative links lead to files of the repository."""
     for cell in cells(path, "markdown"):
         assert not DIRECTIVE.search(cell.source), cell.source[:80]
         for target in LINK.findall(cell.source):
@@ -78,9 +79,7 @@ def test_code_cells_are_short(path: Path):
 
 @every_chapter
 def test_code_fits_the_page(path: Path):
-    """A page 1280 pixels wide shows 95 columns; what is longer would be cut off and have to be
-    scrolled.
-    """
+    """A page 1280 pixels wide shows 95 columns; a reader would have to scroll longer lines."""
     shown = [(cell.id, cell.source) for cell in cells(path, "code")]
     shown += [
         (cell.id, block)
@@ -99,8 +98,9 @@ def test_first_cell_installs_only_where_the_library_is_missing(path: Path):
     guarded = [node for node in tree.body if isinstance(node, ast.Try)]
     assert guarded and "import specdec_lite" in ast.unparse(guarded[0].body[0])
     handler = ast.unparse(guarded[0].handlers[0])
+    command = f'%pip install -q "specdec-lite[book] @ git+{ADDRESS}"'
     assert handler.startswith("except ImportError") and f"git+{ADDRESS}" in handler
-    assert "pip install" not in first.replace(f"%pip install -q git+{ADDRESS}", "")
+    assert first.count(command) == first.count("pip install") == 1
     assert "manual_seed" in first and "__version__" in first and "device" in first
 
 
@@ -115,13 +115,13 @@ def test_opens_in_colab_from_its_title(path: Path):
 
 @pytest.mark.parametrize("name", ["README.md", "CITATION.cff", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_one_repository_address(name: str):
-    """Wherever the repository's address stands, it is the one of _config.yml."""
+    """Every copy of the repository's address equals that of _config.yml."""
     host_and_owner = ADDRESS.rsplit("/", 2)[0]
     pattern = re.escape(host_and_owner) + r"/[\w.-]+/specdec-lite"
-    found = set(re.findall(pattern, (ROOT / name).read_text("utf-8")))
-    assert found <= {ADDRESS}
+    addresses = set(re.findall(pattern, (ROOT / name).read_text("utf-8")))
+    assert addresses <= {ADDRESS}
     if name in ("CITATION.cff", "CONTRIBUTING.md"):
-        assert found
+        assert addresses
 
 
 def test_versions_agree():
@@ -133,7 +133,7 @@ def test_versions_agree():
 
 
 @every_chapter
-def test_quizzes_are_whole(path: Path):
+def test_quizzes_are_complete(path: Path):
     """Each question has one explanation per option, and the right one begins with "Right"."""
     text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
     quizzes = re.findall(
@@ -166,7 +166,7 @@ PREDICTION = re.compile(
 
 @every_chapter
 def test_every_prediction_has_an_answer(path: Path):
-    """On the page itself: no reader is sent away to run something."""
+    """The answer is on the page itself; it does not ask the reader to run a cell."""
     text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
     boxes = PREDICTION.findall(text)
     assert len(boxes) == text.count("sdl-predict")
@@ -177,11 +177,13 @@ def test_every_prediction_has_an_answer(path: Path):
 
 @every_chapter
 def test_an_answer_begins_with_the_right_choice(path: Path):
-    """From which the page reads its verdict."""
+    """The page reads the right choice from the beginning of the answer."""
     text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
     for choices, answer in PREDICTION.findall(text):
-        begun = answer.strip().lower()
-        assert any(begun.startswith(one.strip().lower()) for one in choices.split("|")), begun[:60]
+        beginning = answer.strip().lower()
+        assert any(beginning.startswith(choice.strip().lower()) for choice in choices.split("|")), (
+            beginning[:60]
+        )
 
 
 FOLD = re.compile(r"<details>.*?</details>", flags=re.S)
@@ -198,9 +200,10 @@ def test_a_chapter_is_short(path: Path):
 
 
 @every_chapter
-def test_the_minutes_are_true(path: Path):
-    """180 words a minute, a minute a code cell, four an exercise, two for the questions; stated to
-    the nearest five.
+def test_the_stated_minutes_are_right(path: Path):
+    """The stated minutes are within four of 180 words per minute plus the time for tasks.
+
+    A code cell takes one minute, an exercise four, and the questions two.
     """
     text = "\n".join(cell.source for cell in cells(path, "markdown"))
     code = [cell.source for cell in cells(path, "code")]
@@ -216,8 +219,8 @@ def test_a_chapter_ends_in_one_takeaway(path: Path):
     assert text.count("> **Takeaway.**") == 1 and "## Summary" not in text
 
 
-def unseen_figures(source: str) -> list[str]:
-    """Calls of `figure` whose result a cell throws away: only a last expression is shown."""
+def hidden_figures(source: str) -> list[str]:
+    """Return the calls of `figure` that a cell does not show: it shows only its last expression."""
     body = ast.parse(TransformerManager().transform_cell(source)).body
     return [
         ast.unparse(line)
@@ -228,13 +231,13 @@ def unseen_figures(source: str) -> list[str]:
 
 @every_chapter
 def test_every_figure_is_shown(path: Path):
-    assert unseen_figures("figure(fig, alt='a')\nprint(1)") == ["figure(fig, alt='a')"]
-    assert [one for cell in cells(path, "code") for one in unseen_figures(cell.source)] == []
+    assert hidden_figures("figure(fig, alt='a')\nprint(1)") == ["figure(fig, alt='a')"]
+    assert [call for cell in cells(path, "code") for call in hidden_figures(cell.source)] == []
 
 
 @every_chapter
 def test_long_plotting_cells_are_folded(path: Path):
-    """A cell of more than eight lines that ends in a figure shows the figure, not its code."""
+    """A cell of more than eight lines that draws a figure hides its code."""
     unfolded = [
         cell.id
         for cell in cells(path, "code")
@@ -246,8 +249,8 @@ def test_long_plotting_cells_are_folded(path: Path):
 
 
 @every_chapter
-def test_ran_to_its_end(path: Path):
-    """The book's build executed every code cell, in order, and none raised."""
+def test_every_cell_ran(path: Path):
+    """The book's build executed every code cell, in order, and none raised an error."""
     executed = EXECUTED / path.name
     assert executed.exists(), "build the book first: make book"
     source, result = cells(path, "code"), cells(executed, "code")

@@ -1,5 +1,5 @@
-"""Blockwise decoding, beyond what the registry runs for every drafter: accepted blocks, the pass
-counts of the paper, the row that every head reads, and the shipped heads.
+"""Test what is special to blockwise decoding: accepted blocks, the paper's pass counts, the row
+that every head reads, and the shipped heads. The registry's tests cover the rest.
 """
 
 import math
@@ -11,22 +11,23 @@ from heads_zoo import random_heads, taught_heads
 from models_zoo import FAMILIES, PROMPT, VOCABULARY, native, shipped
 from text_laws import NATIVE, SAMPLINGS, TINY, distance, exact_text_law, model_named, own_text_law
 
-from specdec_lite import generate, results, stream
+from specdec_book import recordings
+from specdec_lite import generate, stream
 from specdec_lite.acceptance import Proposal
 from specdec_lite.drafters import BlockwiseDrafter
 from specdec_lite.drafters.blockwise import SHIPPED
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.parts.heads import Heads
 from specdec_lite.engine.cache import Scores
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.weights import FILE, fingerprint, save
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
+from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training.losses import final_states, head_logits
 from specdec_lite.tree import TokenTree
 
 
 @pytest.mark.parametrize("name", [*NATIVE, *FAMILIES])
-def test_blocks_that_are_accepted_leave_greedy_text_and_cache_as_they_are(name, monkeypatch):
+def test_accepted_blocks_change_neither_greedy_text_nor_cache(name, monkeypatch):
     target, heads = model_named(name), taught_heads(name)
     plain = generate(target, PROMPT, max_new_tokens=36).tokens
     assert plain.unique().numel() > 3, "a text this plain would hide mistakes"
@@ -43,7 +44,7 @@ def test_blocks_that_are_accepted_leave_greedy_text_and_cache_as_they_are(name, 
 
 
 class Changed(BlockwiseDrafter):
-    """A drafter with `change(context, proposal)` made to all that it drafts."""
+    """Apply `change(context, proposal)` to every proposal."""
 
     def __init__(self, change, *args):
         super().__init__(*args)
@@ -63,7 +64,7 @@ class Changed(BlockwiseDrafter):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("m", [1, 24, 25])
-def test_an_oracle_needs_m_over_k_passes_and_a_hopeless_drafter_no_more_than_m(k, m):
+def test_perfect_drafts_need_m_over_k_passes_and_useless_ones_at_most_m(k, m):
     target = native()
     text = PROMPT + generate(target, PROMPT, max_new_tokens=m).tokens.tolist()
 
@@ -91,7 +92,7 @@ def test_a_block_of_one_is_plain_decoding(temperature):
     assert all(step.kind == "sampled" for step in out.steps)
 
 
-def test_drafts_are_no_longer_than_what_may_still_be_emitted_and_one_pass_makes_them():
+def test_drafts_fit_the_remaining_tokens_and_take_one_pass():
     target = native()
     steps = list(stream(target, PROMPT, BlockwiseDrafter(target, taught_heads("native"), 4), 9))
     left = [9 - sum(len(s.tokens) for s in steps[:i]) for i in range(len(steps))]
@@ -99,7 +100,7 @@ def test_drafts_are_no_longer_than_what_may_still_be_emitted_and_one_pass_makes_
     assert all(s.draft_passes == (len(s.tree) > 0) for s in steps)
 
 
-def test_a_prompt_of_one_token_has_no_row_to_read_and_starts_plainly():
+def test_after_a_prompt_of_one_token_the_first_round_drafts_nothing():
     target = native()
     out = generate(target, PROMPT[:1], BlockwiseDrafter(target, random_heads(target), 4), 12)
     assert out.steps[0].kind == "sampled" and len(out.steps[1].tree) == 3
@@ -114,7 +115,7 @@ def distance_of(drafter, sampling=Sampling()):  # noqa: B008
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
-def test_the_exact_law_when_drafts_are_drawn_at_a_temperature_of_their_own(sampling):
+def test_the_distribution_is_exact_at_another_draft_temperature(sampling):
     target = native(seed=5, vocab_size=3, **TINY)
     drafter = BlockwiseDrafter(target, random_heads(target, 2, seed=1), 3, 2.0)
     assert distance_of(drafter, sampling) < 1e-12
@@ -139,7 +140,7 @@ def test_the_same_check_rejects(change, scale):
 
 @pytest.mark.parametrize("name", ["native", "native, all options"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_training_forward_equals_what_the_session_drafts_from(name, temperature):
+def test_training_and_drafting_compute_the_same_logits(name, temperature):
     target, heads = model_named(name), taught_heads(name)
     seen = []
     spy = Changed(lambda *pair: seen.append(pair) or pair[1], target, heads, 4)
@@ -156,8 +157,8 @@ def test_the_training_forward_equals_what_the_session_drafts_from(name, temperat
             assert rows.argmax(-1).tolist() == proposal.tree.tokens.tolist()
 
 
-def test_a_shift_by_one_is_seen_in_the_acceptance_alone():
-    """The published kind of bug: the target's own head, whose token is committed already, takes the
+def test_a_shift_by_one_lowers_acceptance_but_keeps_the_text():
+    """A published bug: the target's own head, whose token is committed already, takes the
     first draft's place.
     """
     target, heads = native(), taught_heads("native")
@@ -174,7 +175,7 @@ def test_a_shift_by_one_is_seen_in_the_acceptance_alone():
 
 @pytest.mark.parametrize("own", [None, 0, 2.0])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_the_session_reads_the_last_row_and_draws_at_the_drafts_own_temperature(own, temperature):
+def test_the_session_draws_from_the_last_row_at_the_draft_temperature(own, temperature):
     target, heads = native(), random_heads(native())
     rows = torch.randn(1, 6, target.hidden_size, dtype=target.dtype)
     scores = Scores(rows, {"final": rows})
@@ -193,7 +194,7 @@ def test_the_session_reads_the_last_row_and_draws_at_the_drafts_own_temperature(
 # Heads, and what is refused --------------------------------------------------------------------
 
 
-def test_fresh_heads_are_copies_of_the_targets_own():
+def test_new_heads_are_copies_of_the_targets_own_head():
     target = native()
     hidden = torch.randn(2, 5, target.hidden_size, dtype=target.dtype)
     heads = Heads(target.hidden_size, 3).to(target.dtype)
@@ -202,7 +203,7 @@ def test_fresh_heads_are_copies_of_the_targets_own():
     assert torch.allclose(taught(hidden, slice(1, 2))[..., 0, :], taught(hidden)[..., 1, :])
 
 
-def test_heads_from_a_folder(tmp_path):
+def test_heads_load_from_a_folder(tmp_path):
     target = native()
     heads = random_heads(target, 4)
     save(tmp_path, heads, target, heads.config)
@@ -214,12 +215,12 @@ def test_heads_from_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize("k", [0, -1, 5, 2.0, "2", None])
-def test_bad_block_sizes_are_refused(k):
+def test_bad_block_sizes_are_rejected(k):
     with pytest.raises(ValueError, match=r"k=.*must be a whole number in 1 … 4"):
         BlockwiseDrafter(native(), random_heads(native()), k)
 
 
-def test_what_does_not_fit_is_refused():
+def test_arguments_that_do_not_fit_are_rejected():
     target = native()
     for args, error, message in (
         ((target.model, random_heads(target)), TypeError, "target is a Transformer"),
@@ -253,7 +254,7 @@ def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
 
 
 @pytest.mark.slow
-def test_shipped_heads_write_the_greedy_text_on_every_evaluation_prompt():
+def test_shipped_heads_keep_the_greedy_text_of_every_evaluation_prompt():
     target, tokenizer = shipped().target, shipped().tokenizer
     drafter = BlockwiseDrafter.from_pretrained(target)
     tested = accepted = 0
@@ -272,8 +273,8 @@ def test_shipped_heads_write_the_greedy_text_on_every_evaluation_prompt():
     assert accepted / tested > 0.1  # heads that know nothing of the text: about 1 in 2048
 
 
-def test_the_recording_is_of_the_shipped_target_and_every_head_learnt():
-    recorded = results.load("blockwise").data
+def test_the_recording_is_of_the_shipped_target_and_heads_learned():
+    recorded = recordings.load("blockwise").data
     assert recorded["target"] == fingerprint(shipped().target)
     runs = {(run["regime"], run["loss_kind"]): run for run in recorded["runs"]}
     others = {("distilled", "mean"), ("finetuned", "mean")}

@@ -1,6 +1,7 @@
-"""Shared noise: the text is a function of the seed, whatever drafts; the noise of a place is a fair
-draw; and noise that is counted by draws instead of places, which the texts show.
-"""
+"""Test shared noise: a seed gives one text with every drafter, and draws follow the distribution."""
+
+import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,19 @@ from registry import DRAFTERS
 from scipy import stats
 
 from specdec_lite import generate, stream
-from specdec_lite.drafters import CoupledDrafter, ModelDrafter, TemperedDrafter, same_noise
+from specdec_lite.drafters import (
+    CascadeDrafter,
+    CoupledDrafter,
+    FixedTreeDrafter,
+    MergedDrafter,
+    ModelDrafter,
+    NgramModel,
+    RelayDrafter,
+    TemperedDrafter,
+    same_noise,
+)
+from specdec_lite.drafters.parts.expansion import with_replacement
+from specdec_lite.drafters.parts.tree_shapes import balanced
 from specdec_lite.sampling import PlacedRng, SeededRng
 
 TARGET = native()
@@ -21,14 +34,14 @@ def text(drafter, seed=3, rule=same_noise, rng=None, wanted=40):
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_one_seed_is_one_text_whatever_drafts(name):
+def test_a_seed_gives_the_same_text_with_every_drafter(name):
     for seed in (3, 4):
         assert text(DRAFTERS[name](TARGET), seed) == text(None, seed)
     assert text(None, 3) != text(None, 4)
 
 
 @pytest.mark.parametrize("gamma", [1, 2, 3, 5, 8])
-def test_one_seed_is_one_text_at_any_length_and_the_same_noise_agrees_more_often(gamma):
+def test_a_seed_gives_the_same_text_at_any_gamma_and_coupling_accepts_more(gamma):
     draft = perturbed(TARGET, 0.15)
     apart, coupled = (
         generate(TARGET, PROMPT, drafter, 200, 1.0, rule=same_noise, seed=3)
@@ -43,7 +56,7 @@ def test_one_seed_is_one_text_at_any_length_and_the_same_noise_agrees_more_often
 
 
 class Counting(SeededRng):
-    """Noise keyed by how many draws were made, not by where: a rejection shifts it."""
+    """Broken: noise is keyed by the number of draws, which a rejection shifts, not by position."""
 
     def __init__(self, seed):
         super().__init__(seed)
@@ -54,14 +67,14 @@ class Counting(SeededRng):
         return PlacedRng(self.generator.initial_seed(), self.count)
 
 
-def test_noise_counted_by_draws_gives_every_drafter_a_text_of_its_own():
+def test_noise_keyed_by_draws_makes_the_text_depend_on_the_drafter():
     drafter = ModelDrafter(perturbed(TARGET), 3)
     assert text(drafter, rng=Counting(3)) != text(None, rng=Counting(3))
 
 
 @pytest.mark.statistical(rate=2e-6)
-def test_the_noise_of_places_draws_from_the_distribution():
-    """Chi-square at 1e-6 over places, and over seeds."""
+def test_the_noise_of_positions_draws_from_the_distribution():
+    """A chi-square test at 1e-6, over positions and over seeds."""
     probs = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0], dtype=torch.float64)
     rng = SeededRng(11).at(0)
     for draws in (
@@ -73,7 +86,7 @@ def test_the_noise_of_places_draws_from_the_distribution():
         assert stats.chisquare(counts[:4], 4000 * probs[:4]).pvalue > 1e-6
 
 
-def test_agreement_is_the_papers_formula():
+def test_the_agreement_rate_is_the_papers_formula():
     """Σ 1 / Σ max(p_y/p_x, q_y/q_x), here .7667; Σ min(p, q) is .8."""
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.3, 0.5, 0.2])
     exact = sum(1 / torch.maximum(p / p[x], q / q[x]).sum().item() for x in range(3))
@@ -82,7 +95,7 @@ def test_agreement_is_the_papers_formula():
     assert sum(agree) / 4000 == pytest.approx(exact, abs=0.04)
 
 
-def test_a_temperature_of_its_own_changes_acceptance_not_the_text_at_zero():
+def test_a_draft_temperature_of_zero_gives_chosen_tokens():
     draft = ModelDrafter(perturbed(TARGET), 3)
     cold = generate(TARGET, PROMPT, TemperedDrafter(draft), 60, 1.0, seed=0)
     assert {q for step in cold.steps for q in step.q} == {1.0}, "argmax drafts are point masses"
@@ -90,3 +103,82 @@ def test_a_temperature_of_its_own_changes_acceptance_not_the_text_at_zero():
         TemperedDrafter(draft, -1)
     with pytest.raises(TypeError, match="inner is a CausalLM: must be a drafter"):
         TemperedDrafter(TARGET)
+
+
+# Combinations of drafters -------------------------------------------------------------------------
+
+P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+
+
+class Constant(NgramModel):
+    """A model with the same distribution after every text."""
+
+    def __init__(self, row):
+        self.device, self.vocab_size, self.row = torch.device("cpu"), len(row), row
+        self.counts = SimpleNamespace(keys=[()], row=lambda text: self.row)
+        self.num_layers = self.hidden_size = 1
+        self.dtype, self.longest_pass = torch.float64, math.inf
+
+
+MODEL, DRAFT = Constant(P), Constant(Q)
+
+
+def coupled(gamma=1):
+    return CoupledDrafter(ModelDrafter(DRAFT, gamma))
+
+
+def pvalue(drafter, count):
+    """Return the chi-square p-value of the first token over seeds, under the default rule."""
+    runs = (next(stream(MODEL, [0], drafter, 2, 1.0, seed=seed)) for seed in range(count))
+    tokens = [step.tokens[0] for step in runs]
+    counts = torch.bincount(torch.tensor(tokens), minlength=4)
+    return stats.chisquare(counts, count * P).pvalue
+
+
+@pytest.mark.statistical(rate=1e-6)
+def test_nested_coupling_draws_from_the_distribution(monkeypatch):
+    nested = CoupledDrafter(coupled())
+    assert pvalue(nested, 300) > 1e-6
+    monkeypatch.setattr(PlacedRng, "at", SeededRng.at)
+    assert pvalue(nested, 300) < 1e-6, "every seed has the same noise"
+
+
+def test_nested_coupling_equals_coupling():
+    draft = perturbed(TARGET, 0.15)
+    once = CoupledDrafter(ModelDrafter(draft, 3))
+    steps = [
+        [(step.tokens, step.path) for step in stream(TARGET, PROMPT, drafter, 40, 1.0, seed=3)]
+        for drafter in (once, CoupledDrafter(once))
+    ]
+    assert steps[0] == steps[1]
+
+
+OTHER = perturbed(TARGET)
+DRAFTER = ModelDrafter(OTHER, 2)
+COUPLED = CoupledDrafter(DRAFTER)
+COMBINED = {
+    "merged": MergedDrafter([COUPLED, COUPLED]),
+    "coupled merge": CoupledDrafter(MergedDrafter([DRAFTER, DRAFTER])),
+    "coupled tree": CoupledDrafter(FixedTreeDrafter(OTHER, balanced([2, 1]), with_replacement)),
+    "coupled cascade": CoupledDrafter(CascadeDrafter(OTHER, ModelDrafter(TARGET, 1), 2)),
+    "cascade over coupled": CascadeDrafter(OTHER, COUPLED, 2, rule=same_noise),
+    "tempered merge": TemperedDrafter(MergedDrafter([COUPLED, COUPLED]), 0.7),
+    "relay": RelayDrafter([(CascadeDrafter(OTHER, COUPLED, 2), 2), (COUPLED, 1)]),
+}
+
+
+@pytest.mark.parametrize("drafter", COMBINED.values(), ids=COMBINED)
+def test_coupled_trees_merges_and_cascades_require_same_noise(drafter):
+    with pytest.raises(ValueError, match="rule=speculative_sampling.*same_noise"):
+        stream(TARGET, PROMPT, drafter, 4, 1.0)
+    assert text(drafter, wanted=16) == text(None, wanted=16)
+    greedy = [generate(TARGET, PROMPT, each, 8).tokens.tolist() for each in (drafter, None)]
+    assert greedy[0] == greedy[1], "at temperature 0 no noise is drawn"
+
+
+@pytest.mark.statistical(rate=1e-6)
+def test_without_the_requirement_a_merge_changes_the_distribution(monkeypatch):
+    monkeypatch.setattr(MergedDrafter, "check_rule", lambda self, rule: None)
+    assert pvalue(MergedDrafter([coupled(), coupled()]), 1500) < 1e-6
+    assert pvalue(MergedDrafter([ModelDrafter(DRAFT, 1)] * 2), 500) > 1e-6

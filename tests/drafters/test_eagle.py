@@ -11,9 +11,9 @@ from models_zoo import PROMPT, native
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import TokenTree, generate, stream
-from specdec_lite.drafters import EagleDrafter, Growth, MtpDrafter
-from specdec_lite.drafters.feature_session import FeatureSession
-from specdec_lite.drafters.grow import confident
+from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
+from specdec_lite.drafters.parts.expansion import expand_confidence_tree
+from specdec_lite.drafters.parts.feature_session import FeatureSession
 from specdec_lite.engine.cache import additive
 from specdec_lite.loading.weights import save
 from specdec_lite.proposal import Proposal
@@ -22,13 +22,13 @@ from specdec_lite.speculation import Context
 from specdec_lite.training.unroll import acceptance_by_depth, unroll
 
 TARGET = native(num_layers=3)
-GROWTH = Growth(3, 3, 9)
+GROWTH = ConfidenceTree(3, 3, 9)
 IDS = torch.tensor([1, 4, 5, 9, 17, 20, 28, 33, 41, 47])
 KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 def trained(head, text, depth):
-    """The state after the last pair of text[: len − depth] and `depth` drafted tokens behind it."""
+    """Return the state after the last pair of text[: len − depth] and `depth` drafted tokens."""
     tokens = torch.tensor([[*text, 0]])
     layers = tuple(dict.fromkeys((*head.layers, "final")))
     hidden = TARGET.score(tokens, TARGET.new_cache(), hidden_layers=layers).hidden
@@ -37,13 +37,13 @@ def trained(head, text, depth):
 
 
 class Noted(FeatureSession):
-    """Compares every state it drafts with the training's."""
+    """Compare every drafted state with that of training."""
 
     apart = 0.0
     compared = 0
 
-    def _drafted(self, context, first):
-        proposal = super()._drafted(context, first)
+    def _draft(self, context, first):
+        proposal = super()._draft(context, first)
         grown = self.grown if hasattr(self, "grown") else proposal.tree
         for node in self.fed:
             path = grown.tokens[list(grown.path(node))].tolist()
@@ -52,9 +52,9 @@ class Noted(FeatureSession):
             Noted.compared += 1
         return proposal
 
-    def _expand(self, tree, nodes):
+    def _score_nodes(self, tree, nodes):
         self.grown = tree
-        return super()._expand(tree, nodes)
+        return super()._score_nodes(tree, nodes)
 
 
 class NotedDrafter(EagleDrafter):
@@ -69,7 +69,7 @@ class NotedDrafter(EagleDrafter):
 
 
 def apart(kind, session=Noted, draft=GROWTH, ids=None):
-    """The largest difference between a state that was drafted with and the training's."""
+    """Return the largest difference between a drafted state and that of training."""
     drafter = NotedDrafter(TARGET, random_head(TARGET, kind, ids), draft)
     drafter.session = session
     Noted.apart = 0.0
@@ -81,12 +81,12 @@ def apart(kind, session=Noted, draft=GROWTH, ids=None):
 
 @KIND
 @pytest.mark.parametrize("ids", [None, IDS], ids=["V", "10 of V"])
-def test_training_is_drafting_at_every_node(kind, ids):
+def test_training_and_drafting_compute_the_same_state_at_every_node(kind, ids):
     assert apart(kind, ids=ids) < 1e-10
 
 
 class Stale(Noted):
-    """Leaves what it drafted in its cache: accepted tokens keep their predicted features."""
+    """Broken: drafted entries stay in the cache, so accepted tokens keep predicted features."""
 
     def propose(self, context):
         if context.scores is None:
@@ -101,14 +101,14 @@ class Stale(Noted):
 
 
 class Unshifted(Noted):
-    """Pairs a state with its own token, not with the one after it."""
+    """Broken: pair a state with its own token, not with the next one."""
 
     def _score(self, tokens, states, tree=None, cached=0):
         return super()._score(tokens.roll(1), states, tree, cached)
 
 
-class PlaceLate(Noted):
-    """Reads every state of the target one place late."""
+class PositionLate(Noted):
+    """Broken: read every state of the target one position late."""
 
     def propose(self, context):
         hidden = {layer: rows.roll(1, 1) for layer, rows in context.scores.hidden.items()}
@@ -117,7 +117,7 @@ class PlaceLate(Noted):
 
 
 class LayerOff(Noted):
-    """Reads every state of the target one block early."""
+    """Broken: read every state of the target one block early."""
 
     early = {0: 0, 1: 0, "final": 2}
 
@@ -129,7 +129,7 @@ class LayerOff(Noted):
 
 
 class PairShort(Noted):
-    """Goes on from what spoke of the last token as if it had spoken of the next one."""
+    """Broken: use the prediction of the last token as that of the next one."""
 
     def _score(self, tokens, states, tree=None, cached=0):
         logits, states = super()._score(tokens, states, tree, cached)
@@ -140,13 +140,13 @@ def fields(context):
     return {name: getattr(context, name) for name in context.__dataclass_fields__}
 
 
-BROKEN = [Unshifted, PlaceLate, LayerOff, PairShort]
+BROKEN = [Unshifted, PositionLate, LayerOff, PairShort]
 
 
 @pytest.mark.parametrize(
     "broken, kind", [(Stale, "eagle1"), *((one, kind) for one in BROKEN for kind in KINDS)]
 )
-def test_what_no_text_shows_is_seen_by_that_comparison(broken, kind):
+def test_the_comparison_detects_broken_sessions(broken, kind):
     plain = generate(TARGET, PROMPT, max_new_tokens=16).tokens
     drafter = NotedDrafter(TARGET, random_head(TARGET, kind), GROWTH)
     drafter.session = broken
@@ -154,17 +154,17 @@ def test_what_no_text_shows_is_seen_by_that_comparison(broken, kind):
     assert apart(kind, broken) > 1e-3
 
 
-def test_a_training_whose_mask_is_off_by_one_is_seen_by_it_too(monkeypatch):
+def test_the_comparison_detects_a_training_mask_that_is_off_by_one(monkeypatch):
     further = lambda seen, dtype: additive(seen | F.pad(seen, (1, -1)), dtype)
     monkeypatch.setattr("specdec_lite.training.unroll.additive", further)
     assert apart("eagle1") > 1e-3
 
 
-# Between rounds, and what the law is ------------------------------------------------------------
+# Between rounds, and the emitted distribution -----------------------------------------------------
 
 
 @KIND
-def test_after_each_round_the_cache_is_that_of_a_fresh_session(kind):
+def test_after_each_round_the_cache_equals_that_of_a_new_session(kind):
     head = random_head(TARGET, kind)
     drafter = EagleDrafter(TARGET, head, GROWTH)
     sessions = []
@@ -189,7 +189,7 @@ def test_after_each_round_the_cache_is_that_of_a_fresh_session(kind):
 
 
 class Reranked(EagleDrafter):
-    """Draws a tree, and keeps what q likes best of it."""
+    """Broken: draw a tree and keep the node with the largest q."""
 
     def start(self, context):
         session = super().start(context)
@@ -209,7 +209,7 @@ class Reranked(EagleDrafter):
 
 
 def law(kind, draft, sampling, ids=None):
-    """How far the text's law is from the target's own."""
+    """Return the distance of the text's distribution from the target's."""
     target = native(seed=5, vocab_size=3, **TINY)
     drafter = kind(target, random_head(target, ids=ids, scale=0.6), draft)
     ours = exact_text_law(target, drafter, sampling, 3)
@@ -219,21 +219,20 @@ def law(kind, draft, sampling, ids=None):
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.5, top_p=0.8)], ids=str)
 @pytest.mark.parametrize(
     "draft",
-    [2, TokenTree([0, 1, 0], [-1, -1, 0]), Growth(2, 2, 3)],
+    [2, TokenTree([0, 1, 0], [-1, -1, 0]), ConfidenceTree(2, 2, 3)],
     ids=["chain", "ranks", "grown"],
 )
 @pytest.mark.parametrize("ids", [None, torch.tensor([0, 2])], ids=["V", "2 of V"])
-def test_the_law_is_the_targets_for_every_draft_and_vocabulary(draft, sampling, ids):
+def test_the_distribution_is_exact_for_every_draft_and_vocabulary(draft, sampling, ids):
     assert law(EagleDrafter, draft, sampling, ids) < 1e-12
 
 
-def test_drawn_nodes_that_are_reranked_are_caught():
+def test_reranking_drawn_nodes_changes_the_distribution():
     assert law(Reranked, TokenTree([0, 1], [-1, -1]), Sampling()) > 0.02
 
 
-def test_of_equals_the_parent_stays():
-    """A q of one is worth as much in the child as in the parent: the tree stays a tree, and every
-    path spells what was drafted."""
+def test_among_equal_values_the_parent_is_kept():
+    """If q is 1, child and parent have equal values; the nodes kept must still form a tree."""
     sure = torch.full((48,), -1e9, dtype=torch.float64)
     context = Context(torch.tensor([1]), None, Sampling(0.0), None, 9, 48)
 
@@ -243,12 +242,11 @@ def test_of_equals_the_parent_stays():
             row[tree.levels + 1 if node >= 0 else 1] = 0.0
         return rows
 
-    worth = []
-    proposal = confident(context, expand, Growth(3, 4, 4), worth)
-    assert proposal.tree == TokenTree.chain([1, 2, 3, 4]) and worth == [0.0] * 4
+    proposal, values = expand_confidence_tree(context, expand, ConfidenceTree(3, 4, 4))
+    assert proposal.tree == TokenTree.chain([1, 2, 3, 4]) and values == [0.0] * 4
 
 
-def test_growth_keeps_the_best_nodes_of_all_it_has_expanded():
+def test_the_confidence_tree_keeps_the_best_of_all_nodes():
     rows = torch.randn(200, 48, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     place = iter(range(200))
     value = {(): 0.0}
@@ -262,7 +260,7 @@ def test_growth_keeps_the_best_nodes_of_all_it_has_expanded():
         return logits
 
     context = Context(torch.tensor([1]), None, Sampling(1.0), SeededRng(0), 9, 48)
-    tree = confident(context, expand, Growth(3, 3, 8)).tree
+    tree = expand_confidence_tree(context, expand, ConfidenceTree(3, 3, 8))[0].tree
     kept = {tuple(tree.tokens[list(tree.path(node))].tolist()) for node in range(len(tree))}
     del value[()]
     assert kept == set(sorted(value, key=lambda path: -value[path])[:8]) and len(value) == 21
@@ -271,12 +269,12 @@ def test_growth_keeps_the_best_nodes_of_all_it_has_expanded():
 # Weights and what is refused ---------------------------------------------------------------------
 
 
-def test_a_folder_its_versions_and_what_does_not_fit(tmp_path):
+def test_heads_load_for_both_versions_and_bad_arguments_are_rejected(tmp_path):
     head = random_head(TARGET, ids=IDS)
     save(tmp_path, head, TARGET, head.config, torch.float64)
     drafter = EagleDrafter.from_pretrained(TARGET, 2, tmp_path)
-    assert drafter.draft == Growth() and torch.equal(drafter.head.ids, IDS)
-    assert drafter.shape().nodes == 16 and EagleDrafter(TARGET, head).shape().is_chain
+    assert drafter.draft == ConfidenceTree() and torch.equal(drafter.head.ids, IDS)
+    assert drafter.limits().nodes == 16 and EagleDrafter(TARGET, head).limits().is_chain
     with pytest.raises(ValueError, match="version=4: must be a whole number in 1 … 3"):
         EagleDrafter.from_pretrained(TARGET, 4)
     with pytest.raises(ValueError, match="trained on another target"):
@@ -288,13 +286,13 @@ def test_a_folder_its_versions_and_what_does_not_fit(tmp_path):
     with pytest.raises(ValueError, match="head is for states of size 16"):
         EagleDrafter(TARGET, random_head(native(**TINY)))
     with pytest.raises(ValueError, match="nodes=0"):
-        Growth(nodes=0)
+        ConfidenceTree(nodes=0)
     with pytest.raises(ValueError, match="made of another target"):
         generate(native(num_layers=3), PROMPT, drafter, 4)
 
 
-def test_acceptance_measured_on_text_is_that_of_the_first_node_in_decoding():
-    """Round by round, in the same contexts: agreement offline, acceptance online."""
+def test_offline_acceptance_equals_that_of_the_first_node_in_decoding():
+    """Compare offline agreement and online acceptance round by round, in the same contexts."""
     target = native(seed=5, vocab_size=3, **TINY)
     head = random_head(target, scale=0.6)
     steps = list(stream(target, [1, 2, 0], EagleDrafter(target, head, 1), 40))

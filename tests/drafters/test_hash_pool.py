@@ -1,4 +1,4 @@
-"""The hash pool: constant memory, and collisions that cost drafts but no text."""
+"""Test the hash pool: constant memory, and collisions that only waste drafts."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def first_draft(drafter, text):
     return replay(drafter, text, [0] * 20, 48)[0].tree.tokens.tolist()
 
 
-def test_a_draft_follows_its_own_tokens_until_a_slot_is_empty():
+def test_a_draft_continues_until_a_slot_is_empty():
     text = [1, 2, 3, 4, 5, 6, 9, 1, 2]
     assert first_draft(HashPoolDrafter(6, 2), text) == [3, 4, 5, 6, 9, 1]
     assert first_draft(HashPoolDrafter(6, 3), text) == []
@@ -25,7 +25,7 @@ def test_a_draft_follows_its_own_tokens_until_a_slot_is_empty():
     assert first_draft(warm, [7, 8]) == [9] and first_draft(HashPoolDrafter(6, 2), [7, 8]) == []
 
 
-def test_memory_is_constant_and_collisions_cost_drafts_only():
+def test_memory_is_constant_and_collisions_only_waste_drafts():
     plain = generate(TARGET, PROMPT, max_new_tokens=80).tokens
     wide, narrow = HashPoolDrafter(4, 1, 4096), HashPoolDrafter(4, 1, 2)
     outs = [generate(TARGET, PROMPT, drafter, 80) for drafter in (wide, narrow)]
@@ -37,12 +37,12 @@ def test_memory_is_constant_and_collisions_cost_drafts_only():
 
 
 @pytest.mark.parametrize("options", [dict(gamma=0), dict(n=0), dict(slots=0)], ids=str)
-def test_bad_arguments_are_refused(options):
+def test_bad_arguments_are_rejected(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))}=0"):
         HashPoolDrafter(**options)
 
 
-def test_a_pool_in_another_vocabulary_is_refused():
+def test_a_pool_for_another_vocabulary_is_rejected():
     drafter = HashPoolDrafter(n=1)
     drafter.learn([1, 48])
     with pytest.raises(ValueError, match="has learnt token 48: target's token ids are 0 … 47"):

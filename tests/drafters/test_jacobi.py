@@ -1,5 +1,5 @@
 """Jacobi iteration beyond the invariants: its fixed point, its number of passes, and drawn guesses
-judged by the wrong row, which the exact law sees.
+verified with the wrong row, which the exact distribution shows.
 """
 
 import pytest
@@ -19,19 +19,19 @@ PLAIN = generate(TARGET, PROMPT, max_new_tokens=40).tokens
 
 @pytest.mark.parametrize("gamma", [1, 2, 5, 16, 60])
 @pytest.mark.parametrize("guess", [None, [0], [7, 3, 7]], ids=str)
-def test_from_any_guess_the_greedy_text_in_no_more_passes_than_tokens(gamma, guess):
+def test_any_guess_gives_the_greedy_text_in_at_most_m_passes(gamma, guess):
     out = generate(TARGET, PROMPT, JacobiDrafter(gamma, guess), 40)
     assert torch.equal(out.tokens, PLAIN) and out.stats.target_passes <= 40
     assert all(len(step.tree) == min(gamma, 39 - done) for step, done in zip(out.steps, [0]))
 
 
-def test_the_text_itself_as_guess_settles_in_one_pass():
+def test_a_correct_guess_is_accepted_in_one_pass():
     out = generate(TARGET, PROMPT, JacobiDrafter(39, PLAIN[:39].tolist()), 40)
     assert out.stats.target_passes == 1 and torch.equal(out.tokens, PLAIN)
 
 
-def test_the_new_guess_is_what_the_pass_said_behind_the_emitted_tokens():
-    """Not shifted by them, a guess stands one place late: never seen in the text."""
+def test_the_new_guess_is_the_prediction_after_the_emitted_tokens():
+    """A guess that is not shifted by them is one position late, which no text shows."""
     steps = generate(TARGET, PROMPT, JacobiDrafter(6), 30).steps
     text = list(PROMPT)
     for step, following in zip(steps, steps[1:]):
@@ -57,13 +57,13 @@ def drawn(fresh):
 
 
 @pytest.mark.parametrize("rule", [speculative_sampling, block_verification])
-def test_drawn_guesses_are_judged_by_the_row_they_were_drawn_from(rule):
+def test_drawn_guesses_are_verified_with_the_row_they_came_from(rule):
     laws = random_law(0), random_law(9)
     assert bias(*laws, rule, 2, drawn(fresh=False)) < 1e-12
     assert bias(*laws, rule, 2, drawn(fresh=True)) > 0.05
 
 
-def test_bad_guesses_are_refused_before_anything_runs():
+def test_bad_guesses_are_rejected_before_any_model_runs():
     with pytest.raises(ValueError, match="gamma=0"):
         JacobiDrafter(0)
     with pytest.raises(ValueError, match="guess=48: must be a whole number in 0 … 47"):

@@ -1,5 +1,5 @@
-"""When drafting stops: every policy by enumeration, the schedulers that look ahead and are biased,
-and what each policy computes.
+"""Test when drafting stops: every policy by enumeration, biased schedulers that look ahead, and
+what each policy computes.
 """
 
 import broken
@@ -9,20 +9,21 @@ from models_zoo import PROMPT, native, perturbed
 from text_laws import bias, random_law
 
 from specdec_lite import generate
-from specdec_lite.acceptance import block_law, block_verification, speculative_sampling
-from specdec_lite.drafters import ModelDrafter, draft_chain
-from specdec_lite.drafters.lengths import (
+from specdec_lite.acceptance import block_distribution, block_verification, speculative_sampling
+from specdec_lite.drafters import (
     Confidence,
     Constant,
     Entropy,
     Heuristic,
+    ModelDrafter,
     Optimal,
     Predicted,
+    draft_chain,
 )
 from specdec_lite.proposal import Verdict
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
-from specdec_lite.training import acceptance
+from specdec_lite.training import acceptance_predictor
 
 RULES = (speculative_sampling, block_verification)
 POLICIES = {
@@ -36,7 +37,7 @@ POLICIES = {
 
 
 def drafting(policy):
-    """The library's own loop and a policy, on laws."""
+    """Run the library's own loop with a policy, on given distributions."""
 
     def propose(law, gamma, rng):
         text = []
@@ -61,7 +62,7 @@ def test_stopping_after_a_token_is_lossless(name, rule):
 
 
 def entropy_before(law, gamma, rng):
-    """Ends before the first token whose row is unsure: the row does not know the token."""
+    """Stop before the first token with an uncertain row; the row does not depend on the token."""
     kept = lambda tokens: torch.special.entr(law(tuple(tokens))).sum() <= 0.9
     tokens, rows = [], []
     while len(tokens) < gamma and kept(tokens):
@@ -70,7 +71,7 @@ def entropy_before(law, gamma, rng):
     return broken.Proposal(broken.TokenTree.chain(tokens), torch.stack(rows) if rows else None)
 
 
-def test_stopping_before_a_token_is_lossless_only_where_nothing_looked_at_it():
+def test_stopping_before_a_token_is_lossless_only_if_it_was_not_read():
     laws = random_law(1), random_law(10)
     for rule in RULES:
         assert bias(*laws, rule, 2, entropy_before) < 1e-12
@@ -96,7 +97,7 @@ def scheduled(chances, times, search):
 
 
 def speeds(chances, times):
-    """Expected tokens per time, for every number of admitted tokens."""
+    """Return the expected tokens per time for every number of admitted tokens."""
     alive, tokens, found = 1.0, 1.0, [1 / times[0]]
     for chance, time in zip(chances, times[1:]):
         alive *= chance
@@ -115,7 +116,7 @@ def first_drop(chances, times):
     return next((k for k in range(len(found) - 1) if found[k + 1] <= found[k]), len(found) - 1)
 
 
-def test_the_scheduler_that_looks_ahead_emits_085_015():
+def test_the_scheduler_that_looks_ahead_is_biased_as_published():
     """As printed (DSpark, appendix A). After one first token the second is sure to be kept, after
     the other sure to be refused, and one alone does not pay.
     """
@@ -128,7 +129,7 @@ def test_the_scheduler_that_looks_ahead_emits_085_015():
     for search, first in ((best_of_all, [0.85, 0.15]), (first_drop, [0.7, 0.3])):
         propose = scheduled(chances, (1.0, 2.0, 2.3), search)
         for rule in RULES:
-            found = block_law(target, draft, rule, 2, propose).completed(target, 1)
+            found = block_distribution(target, draft, rule, 2, propose).completed(target, 1)
             assert found.tolist() == pytest.approx(first, abs=1e-7)
 
 
@@ -149,7 +150,7 @@ def heard(accepted, tested):
     return Verdict(tuple(range(accepted)), 0, "recovered", (1,) * tested)
 
 
-def test_the_optimal_length_follows_what_was_accepted_and_forgets_at_a_new_text():
+def test_the_optimal_length_follows_acceptance_and_resets_per_text():
     policy = Optimal(12, 0.1, alpha=0.5).start()
     first = policy.most(None)
     for _ in range(30):
@@ -160,28 +161,28 @@ def test_the_optimal_length_follows_what_was_accepted_and_forgets_at_a_new_text(
     assert policy.most(None) == 1 and Optimal(12, 0.1, alpha=0.5).start().most(None) == first
 
 
-def test_the_chance_of_acceptance_is_learnt_from_rows():
-    """Acceptance that depends on log q and entropy in a known way is found again."""
+def test_the_probability_of_acceptance_is_learned_from_rows():
+    """The regression recovers a known dependence on log q and entropy."""
     generator = torch.Generator().manual_seed(0)
     rows = torch.rand(400, 6, generator=generator, dtype=torch.float64).pow(3)
     rows /= rows.sum(-1, keepdim=True)
     rng, right = SeededRng(1), torch.tensor([0.7, 0.9, -0.4, 0.0], dtype=torch.float64)
-    shown = torch.tensor([acceptance.clues(row, rng.draw(row)) for row in rows]).double()
-    found = acceptance.fit(shown, (shown @ right).sigmoid())
+    shown = torch.tensor([acceptance_predictor.clues(row, rng.draw(row)) for row in rows]).double()
+    found = acceptance_predictor.fit(shown, (shown @ right).sigmoid())
     assert torch.tensor(found).numpy() == pytest.approx(right.numpy(), abs=0.02)
-    wary = acceptance.fit(shown, (shown @ right).sigmoid(), refusals=6.0)
+    wary = acceptance_predictor.fit(shown, (shown @ right).sigmoid(), rejection_weight=6.0)
     assert (shown @ torch.tensor(wary).double()).mean() < (shown @ right).mean()
 
 
-def test_a_trained_policy_drafts_less_where_the_draft_is_worse():
+def test_a_trained_policy_drafts_less_with_a_worse_draft():
     target = native()
     drafted = []
     for noise in (0.02, 0.4):
         draft = perturbed(target, noise)
         text = generate(target, PROMPT, max_new_tokens=100, temperature=1.0, seed=0).tokens
-        shown, kept = acceptance.examples(target, draft, [text.tolist()], Sampling())
+        shown, kept = acceptance_predictor.examples(target, draft, [text.tolist()], Sampling())
         assert 0 <= kept.min() <= kept.max() <= 1 and shown.shape == (100, 4)
-        policy = Predicted(8, acceptance.fit(shown, kept))
+        policy = Predicted(8, acceptance_predictor.fit(shown, kept))
         out = generate(target, PROMPT, ModelDrafter(draft, policy), 60, 1.0, seed=1)
         drafted.append(out.stats.drafted / out.stats.target_passes)
     assert drafted[0] > drafted[1]
@@ -198,6 +199,6 @@ BAD = [
 
 
 @pytest.mark.parametrize("build, message", BAD)
-def test_bad_arguments_are_refused(build, message):
+def test_bad_arguments_are_rejected(build, message):
     with pytest.raises(ValueError, match=message):
         build()

@@ -1,4 +1,4 @@
-"""Lookahead beyond the invariants: its window as a legal tree, its n-grams, its law where n-grams
+"""Lookahead beyond the invariants: its window as a legal tree, its n-grams, its distribution where n-grams
 are tried, and broken variants.
 """
 
@@ -15,19 +15,19 @@ from specdec_lite.sampling import Sampling, outcomes
 TARGET = native()
 
 
-def test_the_window_is_the_papers_mask_and_positions():
-    """W = 3, N = 4: entry i of row r sees the chain up to i, then its own column above it."""
+def test_the_window_has_the_papers_mask_and_positions():
+    """W = 3, N = 4: entry i of row r attends to the chain up to i, then to its column above it."""
     tree, ends = window_tree([[10, 11], [20, 21, 22], [30, 31, 32]])
     spelt = [tuple(tree.tokens[list(tree.path(node))].tolist()) for node in range(len(tree))]
     assert spelt[:2] == [(10,), (10, 11)] and spelt[2:5] == [(20,), (10, 21), (10, 11, 22)]
     assert [spelt[end] for end in ends] == [(20, 30), (10, 21, 31), (10, 11, 22, 32)]
     assert tree.depth.tolist() == [0, 1, 0, 1, 2, 1, 2, 3]
-    assert (LookaheadDrafter().shape().nodes, LookaheadDrafter(3, 3, 3).shape().nodes) == (29, 11)
+    assert (LookaheadDrafter().limits().nodes, LookaheadDrafter(3, 3, 3).limits().nodes) == (29, 11)
     assert window_tree([[]])[1] == [-1]
 
 
 class Heard(LookaheadDrafter):
-    """Keeps its session; `shift` reads the row beside the one that answers an entry."""
+    """Keep the session; `shift` reads the row next to the right one."""
 
     def __init__(self, *sizes, shift=0, **options):
         super().__init__(*sizes, **options)
@@ -61,7 +61,7 @@ def kept_that_are_said(drafter, wanted=40):
     return right / seen
 
 
-def test_the_newest_gram_of_the_root_is_what_the_target_said():
+def test_the_newest_ngram_of_the_root_is_the_targets_prediction():
     assert kept_that_are_said(Heard(1, 3, 1)) == 1.0
     assert kept_that_are_said(Heard(1, 3, 1, shift=1)) < 0.5
 
@@ -104,7 +104,7 @@ def law(drafter, rule, sampling):
     ids=["lookahead", "jacobi"],
 )
 @pytest.mark.parametrize("temperature", [0.5, 1.0])
-def test_lossless_above_temperature_zero_is_a_matter_of_the_rule(drafter, temperature):
+def test_above_temperature_zero_the_rule_decides_losslessness(drafter, temperature):
     sampling = Sampling(temperature)
     for rule in (speculative_sampling, sample_and_match):
         assert law(drafter, rule, sampling) < 1e-12
@@ -114,6 +114,6 @@ def test_lossless_above_temperature_zero_is_a_matter_of_the_rule(drafter, temper
 @pytest.mark.parametrize(
     "sizes, name", [((0, 3, 1), "window"), ((1, 1, 1), "ngram"), ((1, 2, 0), "guesses")]
 )
-def test_bad_sizes_are_refused(sizes, name):
+def test_bad_sizes_are_rejected(sizes, name):
     with pytest.raises(ValueError, match=f"{name}="):
         LookaheadDrafter(*sizes)

@@ -1,4 +1,4 @@
-"""The n-gram model: its counts and rows, what it draws from, and the soft row of an argmax."""
+"""Test the n-gram model: counts, rows, draws, and a soft row reported for an argmax."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import Proposal, TokenTree, stream
 from specdec_lite.drafters import NgramDrafter, NgramModel
-from specdec_lite.drafters.indexes import Counts
+from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.sampling import Sampling
 
 TEXT = [0, 1, 2, 0, 1, 1, 0, 1, 2]
@@ -19,7 +19,7 @@ def test_counts_are_those_of_the_text():
     counts = Counts(TEXT, 3, 3)
     for run in ([], [0], [1], [0, 1], [1, 2], [2, 2]):
         ends = [i for i in range(len(run), len(TEXT)) if TEXT[i - len(run) : i] == run]
-        tokens, times = counts.after(run)
+        tokens, times = counts.followers(run)
         found = dict(zip(tokens.tolist(), times.tolist()))
         assert found == Counter(TEXT[end] for end in ends)
 
@@ -35,7 +35,7 @@ def test_a_row_by_hand():
 
 
 class SoftArgmax(NgramDrafter):
-    """Takes the likeliest token and shows the soft row beside it."""
+    """Broken: choose the likeliest token and report the soft row."""
 
     def start(self, context):
         session = super().start(context)
@@ -54,7 +54,7 @@ class SoftArgmax(NgramDrafter):
         return session
 
 
-def test_an_argmax_with_a_soft_row_is_seen_by_the_law():
+def test_an_argmax_with_a_soft_row_changes_the_distribution():
     target = native(seed=5, vocab_size=3, **TINY)
     law = lambda kind: exact_text_law(
         target, kind.from_text(TEXT, 3, 3, 2, draft_temperature=0.0), Sampling(1.0), 3
@@ -73,17 +73,17 @@ BAD = [
 
 
 @pytest.mark.parametrize("options, message", BAD)
-def test_bad_arguments_are_refused(options, message):
+def test_bad_arguments_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
         NgramDrafter.from_text(**options)
 
 
-def test_another_vocabulary_is_refused_before_anything_runs():
+def test_another_vocabulary_is_rejected_before_any_model_runs():
     with pytest.raises(ValueError, match="a vocabulary of 3 tokens, target has 48"):
         stream(native(), [1], NgramDrafter.from_text(TEXT, 3))
 
 
-def test_as_a_model_it_answers_for_every_token_of_a_chain_and_of_a_tree():
+def test_the_ngram_model_scores_every_token_of_a_chain_and_of_a_tree():
     counts = Counts(TEXT, 3, 3)
     model = NgramModel(counts)
     expected = lambda text: counts.row(text[-2:]).log()

@@ -1,5 +1,5 @@
-"""A draft that learns between generations: what it notes, what a step does, and that it keeps still
-inside a generation.
+"""Test a draft that learns between generations: its examples, its steps, and that it does not
+change inside a generation.
 """
 
 import pytest
@@ -8,15 +8,15 @@ from models_zoo import PROMPT, logits_of, native, perturbed
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import ModelDrafter, OnlineDrafter
-from specdec_lite.drafters.lessons import Notes
 from specdec_lite.drafters.online import OnlineSession
+from specdec_lite.drafters.parts.online_training import TrainingExamples
 
 TARGET = native()
 DRAFT = perturbed(TARGET, 0.4)
 
 
 def request(drafter, seed=0, new=24):
-    """Prompt and output of one generation at temperature 1."""
+    """Return prompt and output of one generation at temperature 1."""
     out = generate(TARGET, PROMPT, drafter, new, temperature=1.0, seed=seed)
     return [*PROMPT, *out.tokens.tolist()], out
 
@@ -26,7 +26,7 @@ def law(model, text):
 
 
 class Hasty(OnlineDrafter):
-    """Broken: takes a step after every round, inside the generation."""
+    """Broken: take a step after every round, inside the generation."""
 
     def start(self, context):
         return HastySession(self, context)
@@ -35,18 +35,18 @@ class Hasty(OnlineDrafter):
 class HastySession(OnlineSession):
     def observe(self, verdict, scores):
         super().observe(verdict, scores)
-        known = len(self.notes.text)
-        laws = {place: row for place, row in self.notes.laws.items() if place <= known}
-        self.lessons.take(Notes(self.notes.text, laws))
-        self.steps = self.lessons.steps
+        known = len(self.examples.text)
+        laws = {place: row for place, row in self.examples.rows.items() if place <= known}
+        self.trainer.add(TrainingExamples(self.examples.text, laws))
+        self.steps = self.trainer.steps
 
 
-def test_one_refusal_raises_the_probability_of_what_came_instead():
+def test_learning_from_a_rejection_moves_the_draft_towards_the_target():
     drafter = OnlineDrafter(DRAFT, 3, every=1, learning_rate=1e-3)
     text, _ = request(drafter)
-    place, noted = next(iter(drafter.notes[0].laws.items()))
+    place, noted = next(iter(drafter.examples[0].rows.items()))
     assert (noted.log() - law(TARGET, text[:place])).abs().max() < 1e-9
-    drafter.notes[0].laws = {place: noted}
+    drafter.examples[0].rows = {place: noted}
     before = law(drafter.model, text[:place])
     drafter.learn(text)
     after = law(drafter.model, text[:place])
@@ -54,44 +54,44 @@ def test_one_refusal_raises_the_probability_of_what_came_instead():
     assert closer[1] < closer[0] and torch.equal(before, law(DRAFT, text[:place]))
 
 
-def test_notes_stand_where_drafts_were_refused_and_nowhere_else():
+def test_examples_are_recorded_exactly_where_drafts_were_rejected():
     drafter = OnlineDrafter(DRAFT, 3)
     _, out = request(drafter)
     places, length = [], len(PROMPT)
     for step in out.steps:
         length += len(step.tokens)
         places += [length - 1] if step.kind == "recovered" else []
-    assert list(drafter.notes[0].laws) == places and 1 < len(places) < len(out.steps) + 1
+    assert list(drafter.examples[0].rows) == places and 1 < len(places) < len(out.steps) + 1
 
 
-def test_before_it_learns_it_drafts_as_its_model_does_and_afterwards_reproducibly():
+def test_drafts_are_reproducible_before_and_after_learning():
     plain = request(ModelDrafter(DRAFT, 3), 5)[1]
     runs = []
     for _ in range(2):
         drafter = OnlineDrafter(DRAFT, 3, every=2, learning_rate=1e-2)
         assert request(drafter, 5)[1].tokens.equal(plain.tokens)
-        drafter.notes.clear()
+        drafter.examples.clear()
         for seed in (1, 2):
             drafter.learn(request(drafter, seed)[0])
-        assert drafter.lessons.steps == 1
+        assert drafter.trainer.steps == 1
         runs.append([step.tree.tokens.tolist() for step in request(drafter, 3)[1].steps])
     unlearnt = [step.tree.tokens.tolist() for step in request(ModelDrafter(DRAFT, 3), 3)[1].steps]
     assert runs[0] == runs[1] != unlearnt
 
 
 def same_again(drafter):
-    """Whether a generation drafts the same tokens twice."""
+    """Return whether two equal generations draft the same tokens."""
     runs = [request(drafter, 7)[1] for _ in range(2)]
     trees = [[step.tree.tokens.tolist() for step in run.steps] for run in runs]
     return trees[0] == trees[1]
 
 
-def test_a_generation_leaves_the_draft_as_it_was_and_the_broken_one_does_not():
+def test_a_generation_does_not_change_the_draft():
     assert same_again(OnlineDrafter(DRAFT, 3, every=1, learning_rate=1e-2))
     assert not same_again(Hasty(DRAFT, 3, every=1, learning_rate=1e-2))
 
 
-def test_learning_inside_a_generation_is_refused():
+def test_learning_inside_a_generation_raises():
     drafter = OnlineDrafter(DRAFT, 3, every=1)
     text, _ = request(drafter)
     running = stream(TARGET, PROMPT, drafter, 24)
@@ -101,13 +101,13 @@ def test_learning_inside_a_generation_is_refused():
         list(running)
 
 
-def test_what_cannot_be_learnt_is_refused():
+def test_texts_and_options_that_cannot_be_learned_are_rejected():
     drafter = OnlineDrafter(DRAFT, 3)
     text, _ = request(drafter)
     with pytest.raises(ValueError, match="prompt and output together"):
         drafter.learn(text[1:])
     drafter.learn(text)
-    with pytest.raises(ValueError, match="still to be learnt from"):
+    with pytest.raises(ValueError, match="no unused generation"):
         drafter.learn(text)
     for options, named in (({"every": 0}, "every=0"), ({"learning_rate": -1}, "learning_rate=-1")):
         with pytest.raises(ValueError, match=named):

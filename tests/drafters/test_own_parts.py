@@ -10,14 +10,14 @@ from specdec_lite import generate, stream
 from specdec_lite.drafters import CascadeDrafter, EarlyExitDrafter, ModelDrafter, SparseCacheDrafter
 from specdec_lite.drafters.cascade import CascadeSession
 from specdec_lite.drafters.early_exit import EarlyExitSession
-from specdec_lite.drafters.lengths import Confidence, Heuristic, Length
+from specdec_lite.drafters.parts.lengths import Confidence, Heuristic, Length
 from specdec_lite.proposal import Proposal
 
 TARGET = native(num_layers=4)
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=60).tokens
 
 
-def test_a_window_over_everything_is_the_target_as_its_own_draft():
+def test_a_window_over_the_whole_text_is_the_target_itself():
     wide = generate(TARGET, PROMPT, SparseCacheDrafter(TARGET, 0, 500, 3), 60, 1.0, seed=0)
     assert wide.stats.acceptance_rate == 1.0
     narrow = generate(TARGET, PROMPT, SparseCacheDrafter(TARGET, 1, 1, 3), 60)
@@ -55,7 +55,7 @@ def test_reuse_runs_the_first_layers_once(monkeypatch):
 
 
 class ShiftedStates(EarlyExitSession):
-    """Hands on every state one row late."""
+    """Broken: report every state one row late."""
 
     def propose(self, context):
         proposal = super().propose(context)
@@ -67,15 +67,15 @@ class ShiftedStates(EarlyExitSession):
 
 class ShiftedDrafter(EarlyExitDrafter):
     def start(self, context):
-        return ShiftedStates(self)
+        return ShiftedStates(self, self.layers, self.adapter, self.reuse)
 
 
-def test_states_one_row_late_are_seen_by_the_greedy_text():
+def test_states_that_are_one_row_late_change_the_greedy_text():
     assert not torch.equal(generate(TARGET, PROMPT, ShiftedDrafter(TARGET, 1, 3), 60).tokens, PLAIN)
 
 
 class Deaf(CascadeDrafter):
-    """A cascade whose inner session never hears that the text was cut."""
+    """Broken: the inner session is not told that the text was cut."""
 
     def start(self, context):
         session = CascadeSession(self, context)
@@ -83,7 +83,7 @@ class Deaf(CascadeDrafter):
         return session
 
 
-def test_a_cascade_that_does_not_cut_its_inner_session_is_seen():
+def test_a_cascade_that_does_not_cut_its_inner_session_is_detected():
     middle = perturbed(TARGET, 0.2)
     inner = ModelDrafter(perturbed(TARGET, 0.3, seed=4), 2)
     right = generate(TARGET, PROMPT, CascadeDrafter(middle, inner, 5), 60)
@@ -133,12 +133,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("build, error, message", BAD)
-def test_bad_arguments_are_refused(build, error, message):
+def test_bad_arguments_are_rejected(build, error, message):
     with pytest.raises(error, match=message):
         build()
 
 
-def test_drafters_of_another_target_are_refused_before_anything_runs():
+def test_drafters_of_another_target_are_rejected_before_any_model_runs():
     other = native(seed=3, num_layers=4)
     small = native(seed=3, vocab_size=40)
     cascade = CascadeDrafter(TARGET, ModelDrafter(native(max_positions=16), 2))

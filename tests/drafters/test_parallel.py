@@ -24,12 +24,12 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.heads import HydraHeads
+from specdec_lite.drafters.parts.heads import HydraHeads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import SHIPPED, save
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling
-from specdec_lite.training.anchored import rows
+from specdec_lite.training.anchors import anchor_logits
 
 TARGET = native(num_layers=3)
 
@@ -42,7 +42,7 @@ def markov(target):
 
 
 def pard(target):
-    """A draft with one row more than the target has tokens: the mask's."""
+    """Return a draft with one more row than the target has tokens, for the mask."""
     model = native(seed=3, vocab_size=target.vocab_size + 1)
     return PardDrafter(model, 3), model.model
 
@@ -74,7 +74,7 @@ KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 def watched(drafter, head, broken=lambda session: None):
-    """The drafter, and the largest difference [1] of a row it drew from to the training's."""
+    """Return the drafter and the largest difference [1] between drafted and training rows."""
     start = drafter.start
     apart = []
 
@@ -91,7 +91,7 @@ def watched(drafter, head, broken=lambda session: None):
                 layers = tuple(dict.fromkeys((*drafter.hidden_layers, "final")))
                 states = TARGET.score(text, TARGET.new_cache(), hidden_layers=layers).hidden
                 anchor = torch.tensor([len(context.tokens) - 1])
-                right = rows(head, TARGET, text, states, anchor, count)[0, 0].softmax(-1)
+                right = anchor_logits(head, TARGET, text, states, anchor, count)[0, 0].softmax(-1)
                 apart.append(float((right - proposal.probs).abs().max()))
             return proposal
 
@@ -103,14 +103,14 @@ def watched(drafter, head, broken=lambda session: None):
 
 
 @KIND
-def test_training_is_drafting_at_every_row(kind):
+def test_training_and_drafting_compute_the_same_rows(kind):
     drafter, apart = watched(*KINDS[kind](TARGET))
     generate(TARGET, PROMPT, drafter, 24, temperature=1.0, seed=1)
     assert len(apart) > 8 and max(apart) < 1e-10
 
 
 def wrong_row(session):
-    """Reads the target's states one place late."""
+    """Broken: read the target's states one position late."""
     propose = session.propose
 
     def late(context):
@@ -121,7 +121,7 @@ def wrong_row(session):
 
 
 def deaf(session):
-    """Every row is corrected by the last committed token, as if no token had been drawn since."""
+    """Broken: correct every row by the last committed token instead of the last drafted one."""
     correction = session.correction
     rows_of = session.rows
 
@@ -133,7 +133,7 @@ def deaf(session):
 
 
 def first_words_only(session):
-    """Every head hears the last committed token in place of the words drafted since: Medusa's sight."""
+    """Broken: every head reads the last committed token instead of the drafted ones."""
     heads = session.heads
     session.heads = lambda index, state, embedded: heads(
         index, state, embedded[:1].expand_as(embedded)
@@ -141,7 +141,7 @@ def first_words_only(session):
 
 
 def masks_stay(session):
-    """Leaves its masks in the cache."""
+    """Broken: leave the masks in the cache."""
     session.fed = 0
 
     def stale(context, count):
@@ -154,7 +154,7 @@ def masks_stay(session):
 
 
 def stale_blocks(session):
-    """Leaves out of its context what was accepted since the last round, but for the newest row."""
+    """Broken: of the states accepted in the last round, store only the newest."""
     rows_of = session.rows
 
     def late(context, count):
@@ -178,7 +178,7 @@ def stale_blocks(session):
         ("blocks", stale_blocks),
     ],
 )
-def test_what_no_text_shows_is_seen_by_that_comparison(kind, broken):
+def test_the_comparison_detects_broken_sessions(kind, broken):
     drafter, apart = watched(*KINDS[kind](TARGET), broken)
     generate(TARGET, PROMPT, drafter, 24, temperature=1.0, seed=1)
     assert max(apart) > 1e-3
@@ -195,11 +195,11 @@ def test_what_no_text_shows_is_seen_by_that_comparison(kind, broken):
     assert torch.equal(greedy, generate(TARGET, PROMPT, max_new_tokens=16).tokens)
 
 
-# What the law is ---------------------------------------------------------------------------------
+# The emitted distribution -------------------------------------------------------------------------
 
 
 class Uncorrected(MarkovDrafter):
-    """Draws from corrected rows, and reports the uncorrected ones as q."""
+    """Broken: draw from corrected rows and report the uncorrected ones as q."""
 
     def start(self, context):
         session = super().start(context)
@@ -217,7 +217,7 @@ class Uncorrected(MarkovDrafter):
 
 
 def law(kind, sampling):
-    """How far the text's law is from the target's own."""
+    """Return the distance of the text's distribution from the target's."""
     target = native(seed=5, vocab_size=3, **TINY)
     drafter = kind(target, random_heads(target, 2), random_correction(target))
     return distance(exact_text_law(target, drafter, sampling, 3), own_text_law(target, sampling, 3))
@@ -228,12 +228,12 @@ def test_corrected_rows_are_lossless(sampling):
     assert law(MarkovDrafter, sampling) < 1e-12
 
 
-def test_uncorrected_rows_stored_in_their_place_are_caught():
+def test_reporting_uncorrected_rows_changes_the_distribution():
     assert law(Uncorrected, Sampling()) > 0.02
 
 
 class Unmasked(PardDrafter):
-    """Drafts the mask as if it were a word."""
+    """Broken: draft the mask like any token."""
 
     def start(self, context):
         session = super().start(context)
@@ -258,11 +258,11 @@ def test_the_mask_is_fed_and_never_drafted():
 # What it takes and refuses ------------------------------------------------------------------------
 
 
-def test_weights_in_a_folder_and_what_does_not_fit(tmp_path):
+def test_weights_load_from_a_folder_and_bad_arguments_are_rejected(tmp_path):
     drafter, head = blocks(TARGET, 2)
     save(tmp_path, head, TARGET, head.sizes, torch.float64)
     again = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path, 2)
-    assert again.shape().levels == 2 and again.head.sizes == head.sizes
+    assert again.limits().levels == 2 and again.head.sizes == head.sizes
     text = [generate(TARGET, PROMPT, d, 12, 1.0, seed=0).tokens.tolist() for d in (again, drafter)]
     assert len(text[0]) == len(text[1]) == 12
     with pytest.raises(ValueError, match="trained on another target"):
@@ -293,19 +293,19 @@ PUBLIC = {
 }
 
 
-def test_what_ships_is_small():
+def test_the_shipped_weights_are_small():
     assert (
         sum(path.stat().st_size for name in PUBLIC for path in (SHIPPED / name).rglob("*.*")) < 8e6
     )
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_what_ships_belongs_to_the_shipped_target_and_leaves_its_text_alone(name):
+def test_shipped_weights_belong_to_the_target_and_keep_its_text(name):
     pair = load_pair(dtype="float64")
     target = pair.target
     prompt = pair.tokenizer.encode("def mean(values):\n    return sum(values)")
     drafter = PUBLIC[name].from_pretrained(target, gamma=4)
-    assert drafter.shape().levels == 4
+    assert drafter.limits().levels == 4
     out = generate(target, prompt, drafter, 64)
     assert torch.equal(out.tokens, generate(target, prompt, max_new_tokens=64).tokens)
     assert out.stats.accepted > 0

@@ -1,12 +1,12 @@
-"""Prompt lookup: what it finds, its published bugs, and the pointer into a reference."""
+"""Test prompt lookup: its matches, two published bugs, and the pointer into a reference."""
 
 import pytest
 import torch
 from models_zoo import native
 
 from specdec_lite import generate, stream
-from specdec_lite.drafters import PromptLookupDrafter
-from specdec_lite.drafters.matches import Places
+from specdec_lite.drafters import PromptLookupDrafter, ReferenceLookupDrafter
+from specdec_lite.drafters.parts.matches import SuffixIndex
 from specdec_lite.measure.replay import replay
 
 TARGET = native()
@@ -16,31 +16,31 @@ def first_draft(drafter, text, vocab_size=48):
     return replay(drafter, text, [0] * 20, vocab_size)[0].tree.tokens.tolist()
 
 
-class OwnEnd(Places):
-    """Enters the end of the text too, which then finds itself, with nothing behind it."""
+class OwnEnd(SuffixIndex):
+    """Broken: index the end of the text too, which then finds itself, with nothing after it."""
 
-    def after(self, text, least=0):
+    def find(self, text, start=0):
         return (3, [len(text)]) if len(text) >= 3 else (0, [])
 
 
-class WholeOnly(Places):
-    """Counts only places with a whole draft of eight behind them, as the first version did."""
+class WholeOnly(SuffixIndex):
+    """Broken: use only positions followed by all eight tokens, as the first version did."""
 
-    def after(self, text, least=0):
-        n, places = super().after(text, least)
+    def find(self, text, start=0):
+        n, places = super().find(text, start)
         whole = [place for place in places if place + 8 <= len(self.text)]
         return (n, whole) if whole else (0, [])
 
 
-def test_the_near_past_is_proposed_and_both_bugs_are_seen(monkeypatch):
+def test_recent_text_is_proposed_and_both_published_bugs_are_detected(monkeypatch):
     text = [1, 2, 3, 1, 2, 3, 1, 2]
     assert first_draft(PromptLookupDrafter(), text) == [3, 1, 2]
     for bug in (OwnEnd, WholeOnly):
-        monkeypatch.setattr("specdec_lite.drafters.prompt_lookup.Places", bug)
+        monkeypatch.setattr("specdec_lite.drafters.prompt_lookup.SuffixIndex", bug)
         assert first_draft(PromptLookupDrafter(), text) == []
 
 
-def test_longest_run_first_then_latest_or_earliest():
+def test_the_longest_match_wins_then_the_latest_or_earliest():
     text = [7, 1, 2, 5, 7, 1, 9, 2, 4, 1, 2]
     assert first_draft(PromptLookupDrafter(2, 2), text) == [5, 7]
     assert first_draft(PromptLookupDrafter(2, 1), text) == [4, 1]
@@ -48,13 +48,13 @@ def test_longest_run_first_then_latest_or_earliest():
     assert first_draft(PromptLookupDrafter(2, 3, 2), [1, 2, 3, 4, 3]) == []
 
 
-def test_places_are_forgotten_as_if_they_had_never_been():
-    fresh, cut = Places((1, 2, 3)), Places((1, 2, 3))
+def test_a_cut_index_equals_a_new_one():
+    fresh, cut = SuffixIndex((1, 2, 3)), SuffixIndex((1, 2, 3))
     fresh.extend([1, 2, 1, 2])
     cut.extend([1, 2, 1, 2, 2, 1, 2])
     cut.cut(4)
     assert cut.text == fresh.text
-    assert {run: p for run, p in cut.places.items() if p} == fresh.places
+    assert {run: p for run, p in cut.positions.items() if p} == fresh.positions
 
 
 LINES = [[40, 41, 42, value, 43] for value in range(8)]
@@ -63,8 +63,8 @@ INSERTED = [*REFERENCE[:13], 30, 31, 32, 33, 34, *REFERENCE[13:]]
 EDITED = [token for line in LINES for token in (30, *line)]
 
 
-class Unmoved(PromptLookupDrafter):
-    """A pointer that stays where it was: of equal beginnings always the first."""
+class Unmoved(ReferenceLookupDrafter):
+    """Broken: the pointer never moves, so the first of equal matches always wins."""
 
     def start(self, context):
         session = super().start(context)
@@ -72,15 +72,15 @@ class Unmoved(PromptLookupDrafter):
         return session
 
 
-def test_an_insertion_costs_a_few_plain_steps_and_a_pointer_that_stays_a_round_a_line():
-    rounds = lambda kind, text: len(replay(kind(8, references=[REFERENCE]), [45], text, 48))
-    copied = rounds(PromptLookupDrafter, REFERENCE)
-    assert rounds(PromptLookupDrafter, INSERTED) <= copied + 3 + 5
-    moved, stuck = rounds(PromptLookupDrafter, EDITED), rounds(Unmoved, EDITED)
+def test_the_pointer_recovers_after_insertions():
+    rounds = lambda kind, text: len(replay(kind([REFERENCE], 8), [45], text, 48))
+    copied = rounds(ReferenceLookupDrafter, REFERENCE)
+    assert rounds(ReferenceLookupDrafter, INSERTED) <= copied + 3 + 5
+    moved, stuck = rounds(ReferenceLookupDrafter, EDITED), rounds(Unmoved, EDITED)
     assert stuck >= moved + len(LINES) - 2
 
 
-def test_replay_is_the_run_itself():
+def test_replay_equals_the_real_run():
     prompt = [5, 17, 3, 41, 9, 5, 17, 3]
     answer = generate(TARGET, prompt, max_new_tokens=100).tokens
     for drafter in (PromptLookupDrafter(4), PromptLookupDrafter(6, 1, latest=False)):
@@ -101,11 +101,11 @@ BAD = [
 
 
 @pytest.mark.parametrize("options, error, message", BAD)
-def test_bad_arguments_are_refused(options, error, message):
+def test_bad_arguments_are_rejected(options, error, message):
     with pytest.raises(error, match=message):
         PromptLookupDrafter(**options)
 
 
-def test_a_reference_in_another_vocabulary_is_refused_before_anything_runs():
+def test_a_reference_in_another_vocabulary_is_rejected():
     with pytest.raises(ValueError, match="references holds 48: token ids must be in 0 … 47"):
         stream(TARGET, [1], PromptLookupDrafter(references=[torch.tensor([3, 48])]))

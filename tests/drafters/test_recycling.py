@@ -1,4 +1,4 @@
-"""Token recycling: the table holds the target's own successors, rejected tokens' included."""
+"""Test token recycling: the table has the target's successors, also of rejected tokens."""
 
 import pytest
 import torch
@@ -12,13 +12,13 @@ TARGET = native()
 
 
 def best_after(text):
-    """The target's likeliest tokens after every token of a text, a later one counting."""
+    """Return the target's likeliest tokens after every token of a text; later rows win."""
     rows = TARGET.score(text, TARGET.new_cache()).logits[0]
     return dict(zip(text, rows.topk(SUCCESSORS).indices.tolist()))
 
 
 def watched(monkeypatch, observe=TokenRecyclingSession.observe):
-    """A run, and the session that drafted it."""
+    """Return a run and the session that drafted it."""
     sessions = []
 
     def start(drafter, context):
@@ -30,19 +30,19 @@ def watched(monkeypatch, observe=TokenRecyclingSession.observe):
     return generate(TARGET, PROMPT, TokenRecyclingDrafter(TARGET), 40), sessions[0]
 
 
-def test_a_session_begins_with_the_prompts_successors(monkeypatch):
+def test_a_session_starts_with_the_prompts_successors(monkeypatch):
     _, session = watched(monkeypatch, lambda *_: None)
     assert session.table == best_after(PROMPT[:-1])
 
 
-def test_rejected_rows_are_learnt_from_and_nothing_else_is(monkeypatch):
+def test_rows_of_rejected_tokens_are_stored_too(monkeypatch):
     out, session = watched(monkeypatch)
     fed = {token for step in out.steps for token in step.tree.tokens.tolist()}
     emitted = {*PROMPT, *out.tokens.tolist()[:-1]}
     assert set(session.table) == fed | emitted and fed - emitted, "rejected ones among them"
 
     def deaf(session, verdict, scores):
-        """Hears the accepted rows only."""
+        """Broken: store only accepted rows."""
         path = list(verdict.path)
         rows = scores.logits[0][[0, *(node + 1 for node in path)]]
         tokens = [session.root, *(verdict.tokens[node] for node in path)]
@@ -53,7 +53,7 @@ def test_rejected_rows_are_learnt_from_and_nothing_else_is(monkeypatch):
     assert set(poorer.table) < set(session.table)
 
 
-def test_the_tree_follows_the_table_and_leaves_out_what_it_does_not_know():
+def test_the_tree_follows_the_table_and_skips_unknown_tokens():
     session = TokenRecyclingSession.__new__(TokenRecyclingSession)
     shape = TokenTree([0, 1, 0, 7], [-1, -1, 0, 1])
     session.drafter = TokenRecyclingDrafter(TARGET, shape=shape)
@@ -62,16 +62,16 @@ def test_the_tree_follows_the_table_and_leaves_out_what_it_does_not_know():
     assert session.propose(context).tree == TokenTree([8, 9, 4], [-1, -1, 0])
 
 
-def test_what_is_learnt_stays_and_a_generation_does_not():
+def test_learned_texts_are_kept_and_generations_are_forgotten():
     drafter = TokenRecyclingDrafter(TARGET)
     generate(TARGET, PROMPT, drafter, 20)
     assert drafter.table == {}
     drafter.learn(PROMPT)
     assert drafter.table == best_after(PROMPT)
-    assert len(drafter.tree) == 16 and drafter.shape().nodes == 16
+    assert len(drafter.tree) == 16 and drafter.limits().nodes == 16
 
 
-def test_bad_arguments_are_refused():
+def test_bad_arguments_are_rejected():
     with pytest.raises(ValueError, match="nodes=0"):
         TokenRecyclingDrafter(TARGET, 0)
     with pytest.raises(ValueError, match="shape's ranks=8: must be a whole number in 0 … 7"):

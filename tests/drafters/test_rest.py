@@ -1,4 +1,4 @@
-"""REST: the suffix array, the tree, and what the repository's sampling does to the law."""
+"""Test REST: the suffix array, the tree, and the bias of the published code's sampling."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from models_zoo import native
 from specdec_lite import Proposal, TokenTree, corpus, load_pair, stream
 from specdec_lite.acceptance import sample_and_match, speculative_sampling
 from specdec_lite.drafters import RestDrafter
-from specdec_lite.drafters.indexes import SuffixArray
+from specdec_lite.drafters.parts.indexes import SuffixArray
 from specdec_lite.measure.replay import replay
 from specdec_lite.sampling import outcomes
 
@@ -17,7 +17,7 @@ P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
 
 def first_token_law(rule, children):
-    """Law of the first token under a rule, from chosen children of the root."""
+    """Return the distribution of the first token under a rule, with chosen children of the root."""
     proposal = Proposal(TokenTree(children, [-1] * len(children)))
     rows = P.expand(len(children) + 1, 3)
     law = [0.0] * 3
@@ -38,24 +38,24 @@ def first_token_law(rule, children):
     ],
     ids=["a draw per path", "a draw per path, two children", "drawn again", "one draw", "walk"],
 )
-def test_the_law_of_one_round(rule, children, law):
+def test_the_distribution_of_one_round(rule, children, law):
     assert first_token_law(rule, children) == pytest.approx(law, abs=1e-12)
 
 
-def test_the_array_finds_every_run_where_it_is_in_the_order_of_what_follows():
+def test_the_suffix_array_finds_every_ngram_in_order():
     text = np.random.default_rng(0).integers(0, 4, 300).tolist()
     index = SuffixArray(text, 8)
     for n in (1, 2, 5, 8):
         for start in range(0, 290, 17):
             run = text[start : start + n]
-            places = index.places(run).tolist()
+            places = index.find(run).tolist()
             assert sorted(places) == [i for i in range(301 - n) if text[i : i + n] == run]
             following = [text[place : place + 8] for place in places]
             assert following == sorted(following)
-    assert len(index.places([9, 9])) == 0 and len(SuffixArray([], 4).places([1])) == 0
+    assert len(index.find([9, 9])) == 0 and len(SuffixArray([], 4).find([1])) == 0
 
 
-def test_the_tree_is_of_the_commonest_continuations_of_the_longest_run():
+def test_the_tree_has_the_most_frequent_continuations():
     text = [1, 2, 3, 9, 1, 2, 3, 8, 7, 2, 3, 5, 1, 2, 3, 8, 6]
     drafter = RestDrafter.from_text(text, 3, levels=2)
     tree = replay(drafter, [4, 1, 2, 3], [0] * 9, 48)[0].tree
@@ -64,7 +64,7 @@ def test_the_tree_is_of_the_commonest_continuations_of_the_longest_run():
 
 
 def test_held_out_text_is_absent_from_the_datastore():
-    """No 50 tokens of the prompts stand in what the book's datastore is made of."""
+    """No 50 consecutive tokens of the prompts are in the text of the book's datastore."""
     encode = load_pair().tokenizer.encode
     held_out = [
         encode(row["text"]) for rows in corpus.evaluation_prompts().values() for row in rows
@@ -72,7 +72,7 @@ def test_held_out_text_is_absent_from_the_datastore():
     text = [t for part in corpus.training_text()["docs"] for t in encode(part)]
     index = SuffixArray([*text, *held_out[0]], 64)
     grams = [ids[i : i + 50] for ids in held_out for i in range(len(ids) - 49)]
-    seen = [gram for gram in grams if len(index.places(gram))]
+    seen = [gram for gram in grams if len(index.find(gram))]
     assert len(seen) == max(0, len(held_out[0]) - 49) > 0, "only the one that was put there"
 
 
@@ -80,11 +80,11 @@ BAD = [dict(nodes=0), dict(levels=0), dict(max_ngram=17), dict(min_ngram=9), dic
 
 
 @pytest.mark.parametrize("options", BAD, ids=lambda options: next(iter(options)))
-def test_bad_arguments_are_refused(options):
+def test_bad_arguments_are_rejected(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))}={next(iter(options.values()))}"):
         RestDrafter.from_text([1, 2, 3], **options)
 
 
-def test_a_datastore_in_another_vocabulary_is_refused():
+def test_a_datastore_in_another_vocabulary_is_rejected():
     with pytest.raises(ValueError, match="ids holds 48: token ids must be in 0 … 47"):
         stream(native(), [1], RestDrafter.from_text([1, 48]))

@@ -1,7 +1,6 @@
-"""Drafts from the target itself: what each promises beyond the invariants, and broken variants that
-the invariants see.
-"""
+"""Test drafts from the target itself, with broken variants that the invariants detect."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from models_zoo import PROMPT, native, shipped
 from registry import exit_head, lookahead
 
-from specdec_lite import generate, stream, theory
+from specdec_lite import CausalLM, generate, stream, theory
 from specdec_lite.drafters import (
     EarlyExitDrafter,
     LayerSkipDrafter,
@@ -17,12 +16,17 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.chunks import Chunks
 from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
-from specdec_lite.drafters.own import OwnSession
+from specdec_lite.drafters.parts.chunks import Chunks
+from specdec_lite.drafters.parts.quantization import (
+    Int8Linear,
+    quantize,
+    round_weight,
+    stored_bytes,
+)
+from specdec_lite.drafters.parts.self_draft import SelfDraftSession
 from specdec_lite.drafters.pass_rows import LookaheadRows, PassSession
-from specdec_lite.drafters.quantised import quantised, rounded, stored_bytes
 from specdec_lite.proposal import Proposal
 from specdec_lite.tree import TokenTree
 
@@ -35,15 +39,14 @@ def rate(drafter, **options):
     return generate(TARGET, PROMPT, drafter, **options or SAMPLED).stats.acceptance_rate
 
 
-def test_what_leaves_nothing_out_is_the_target():
-    """Nothing skipped, an adapter that adds nothing at the last exit but one block that adds
-    nothing, every chunk selected."""
+def test_a_draft_that_skips_nothing_is_the_target():
+    """Nothing is skipped, or every chunk is selected."""
     assert rate(LayerSkipDrafter(TARGET, [], 3)) == 1.0
     assert rate(SparseCacheDrafter(TARGET, 0, 1, 3, Chunks([1], 500, 1))) == 1.0
     assert rate(LayerSkipDrafter(TARGET, [(3, "mlp")], 3)) < 1.0
 
 
-def test_a_fresh_adapter_changes_nothing_and_the_norm_before_it_counts():
+def test_a_new_adapter_changes_nothing_and_needs_the_norm():
     fresh = exit_head(TARGET, 2)
     fresh.down.zero_()
     plain = EarlyExitDrafter(TARGET, 2, 3)
@@ -57,8 +60,8 @@ def test_a_fresh_adapter_changes_nothing_and_the_norm_before_it_counts():
     assert (TARGET.head(exit.hidden[2]) - right).abs().max() > 0.1, "logits without the norm"
 
 
-def test_no_cache_holds_a_drafted_key(monkeypatch):
-    """Up to the committed length the target's keys are, bit by bit, what they were."""
+def test_drafting_does_not_change_the_targets_keys(monkeypatch):
+    """Up to the committed length the target's keys stay equal, bit for bit."""
     before = {}
     drafters = [
         LayerSkipDrafter(TARGET, [(1, "mlp"), (2, "attention")], 3),
@@ -66,7 +69,7 @@ def test_no_cache_holds_a_drafted_key(monkeypatch):
         EarlyExitDrafter(TARGET, 2, 3, adapter=exit_head(TARGET, 2)),
         PassDrafter(TARGET, lookahead(TARGET)),
     ]
-    for session in (OwnSession, EarlyExitSession, PassSession):
+    for session in (SelfDraftSession, EarlyExitSession, PassSession):
 
         def watched(self, context, propose=session.propose):
             held = [context.cache.keys(layer).clone() for layer in range(4)]
@@ -83,14 +86,14 @@ def test_no_cache_holds_a_drafted_key(monkeypatch):
 
 
 class LeavesDraftedKeys(SparseCacheDrafter):
-    """Drafts in the target's own cache, and leaves its keys there: verification writes behind."""
+    """Broken: draft in the target's own cache; verification then writes after the drafted keys."""
 
-    def part(self, context):
+    def draft_cache(self, context):
         return context.cache
 
 
 class ReusesAfterARejection(EarlyExitSession):
-    """Hands on the states of the round before, whatever became of it."""
+    """Broken: report the states of the previous round."""
 
     old = None
 
@@ -104,14 +107,14 @@ class ReusesAfterARejection(EarlyExitSession):
 
 
 class AcceptsLookaheadIds(PassSession):
-    """Proposes the ids that look-ahead tokens would have, beyond the vocabulary."""
+    """Broken: propose ids outside the vocabulary, which look-ahead tokens would have."""
 
     def propose(self, context):
         count = len(super().propose(context).tree)
         return Proposal(TokenTree.chain([context.vocab_size + i for i in range(count)]))
 
 
-class KeepsWhatTheDraftWrote(OwnSession):
+class KeepsWhatTheDraftWrote(SelfDraftSession):
     """Takes the draft's entries of accepted tokens for the target's: in a skipped layer none were
     written, and what stood there is read by every later pass.
     """
@@ -129,27 +132,33 @@ class KeepsWhatTheDraftWrote(OwnSession):
             theirs[..., accepted, :] = mine[..., accepted, :]
 
 
-def broken(drafter, session):
-    drafter.start = lambda context: session(drafter)
+def broken(drafter, session, *arguments):
+    drafter.start = lambda context: session(drafter, *arguments)
     return drafter
 
 
 BROKEN = {
-    "drafted keys stay": LeavesDraftedKeys(TARGET, 0, 99, 3),
-    "reuse after a rejection": broken(EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection),
+    "reuse after a rejection": broken(
+        EarlyExitDrafter(TARGET, 2, 3), ReusesAfterARejection, 2, None, True
+    ),
     "a skipped layer's keys": broken(
         LayerSkipDrafter(TARGET, [(1, "attention")], 3), KeepsWhatTheDraftWrote
     ),
 }
 
 
+def test_drafted_keys_that_stay_in_the_targets_cache_are_noticed():
+    with pytest.raises(ValueError, match="changed the target's cache: it has 12 tokens"):
+        generate(TARGET, PROMPT, LeavesDraftedKeys(TARGET, 0, 99, 3), 60)
+
+
 @pytest.mark.parametrize("drafter", BROKEN.values(), ids=BROKEN)
-def test_published_mistakes_are_seen_by_the_greedy_text(drafter):
+def test_published_bugs_change_the_greedy_text(drafter):
     assert not torch.equal(generate(TARGET, PROMPT, drafter, 60).tokens, PLAIN)
 
 
 @pytest.mark.parametrize("checked, message", [("1", "proposed token 48"), ("0", "holds ids from")])
-def test_an_id_of_a_lookahead_token_is_refused(checked, message, monkeypatch):
+def test_the_id_of_a_lookahead_token_is_rejected(checked, message, monkeypatch):
     monkeypatch.setenv("SPECDEC_CHECK", checked)
     drafter = broken(PassDrafter(TARGET, lookahead(TARGET)), AcceptsLookaheadIds)
     with pytest.raises(ValueError, match=message):
@@ -166,7 +175,7 @@ def test_lookahead_rows_draft_the_first_token_from_p_itself():
     assert all(len(step.tokens) >= 2 for step in list(stream(TARGET, PROMPT, longer, 40))[:-1])
 
 
-def test_what_ships_belongs_to_the_shipped_target():
+def test_shipped_weights_belong_to_the_shipped_target():
     target = shipped().target
     ids = [5, 17, 300, 41, 9, 1200]
     text = generate(target, ids, max_new_tokens=16).tokens
@@ -175,7 +184,7 @@ def test_what_ships_belongs_to_the_shipped_target():
         assert torch.equal(out.tokens, text) and out.stats.draft_passes > 0
 
 
-def test_reuse_pays_back_rows_and_not_reads():
+def test_reuse_saves_rows_and_not_weight_reads():
     tokens = theory.expected_tokens(0.6, 4)
     plain = theory.corrected_improvement(tokens, 4, 0.3, 5.0)
     assert theory.reuse_improvement(tokens, 4, 0.3, 0.25) == pytest.approx(
@@ -188,7 +197,7 @@ def test_reuse_pays_back_rows_and_not_reads():
         theory.reuse_improvement(2.0, 4, 0.3, 1.5)
 
 
-def test_the_greedy_search_leaves_out_what_costs_least():
+def test_the_greedy_search_skips_the_least_useful_sublayers():
     worth = {one: place for place, one in enumerate(every_sublayer(3))}
     path = greedy_search(lambda skip: 1 - sum(worth[one] for one in skip) / 100, worth, 3)
     assert [len(skip) for skip, _ in path] == [0, 1, 2, 3]
@@ -196,8 +205,8 @@ def test_the_greedy_search_leaves_out_what_costs_least():
     assert path[-1][1] == pytest.approx(0.97)
 
 
-def test_chunks_are_those_that_attention_looks_at():
-    """Query · mean key, by hand, for a chunk of one entry: the attention's own scores."""
+def test_chunk_scores_are_the_attentions_own():
+    """With chunks of one entry, the scores are the attention weights computed by hand."""
     cache = TARGET.new_cache()
     hidden = TARGET.score(PROMPT, cache, hidden_layers=(1,)).hidden
     found = Chunks([1], 1, 1).scores(TARGET, cache, hidden)
@@ -212,31 +221,31 @@ def test_chunks_are_those_that_attention_looks_at():
     assert found.sum() == pytest.approx(1.0)
 
 
-def test_chunks_are_not_spent_on_what_the_window_holds():
+def test_chunks_are_selected_outside_the_window():
     drafter = SparseCacheDrafter(TARGET, 0, 8, 3, Chunks([0], 8, 4))
     cache = TARGET.new_cache()
     text = torch.tensor([*PROMPT, *PROMPT, *PROMPT])
     scores = TARGET.score(text, cache, hidden_layers=(0,))
-    kept = drafter.part(SimpleNamespace(cache=cache, scores=scores)).positions().tolist()
+    kept = drafter.draft_cache(SimpleNamespace(cache=cache, scores=scores)).positions().tolist()
     assert len(kept) == 16 and kept[-8:] == list(range(len(text) - 8, len(text)))
 
 
 @pytest.mark.parametrize("bits", [2, 4, 7])
-def test_rounding_keeps_to_its_levels(bits):
+def test_rounded_weights_are_on_the_levels(bits):
     weight = torch.randn(5, 48, generator=torch.Generator().manual_seed(0))
-    near = rounded(weight, bits, 16)
+    near = round_weight(weight, bits, 16)
     for part, own in zip(near.split(16, 1), weight.split(16, 1)):
         step = own.abs().amax(1, keepdim=True) / (2 ** (bits - 1) - 1)
         assert (part - own).abs().le(step / 2 + 1e-6).all()
         assert (part / step - (part / step).round()).abs().max() < 1e-3
 
 
-def test_a_rounded_target_is_another_model_and_the_target_stays():
+def test_rounding_copies_the_target():
     weights = [w.clone() for w in TARGET.model.parameters()]
     rates = [rate(QuantisedDrafter(TARGET, bits, 3)) for bits in (8, 4, 2)]
     assert 1 > rates[0] > rates[1] > rates[2]
     assert all(map(torch.equal, weights, TARGET.model.parameters()))
-    draft = quantised(TARGET, 4)
+    draft = quantize(TARGET, 4)
     steps = list(stream(TARGET, PROMPT, QuantisedDrafter(TARGET, 4, 3), **SAMPLED))
     text = torch.tensor([*PROMPT, *steps[0].tokens[:1]])
     law = draft.score(text[:-1], draft.new_cache()).logits[0, -1].softmax(-1)
@@ -259,6 +268,111 @@ BAD = [
 
 
 @pytest.mark.parametrize("build, error, message", BAD, ids=[message for *_, message in BAD])
-def test_bad_arguments_are_refused(build, error, message):
+def test_bad_arguments_are_rejected(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+# The drafted distributions, computed without caches, views or selections ---------------------------
+
+
+def row_by_hand(target, text, skip=(), layers=None, entries=None):
+    """Return the draft's distribution after a text, without cache or view: the last token passes
+    through some sublayers and attends to some of the target's own keys.
+    """
+    model, last = target.model, len(text) - 1
+    blocks = len(model.blocks) if layers is None else layers
+    hidden = target.score(text, target.new_cache(), hidden_layers=range(blocks)).hidden
+    entries = [*(range(last) if entries is None else entries(last)), last]
+    cos, sin = (table[entries] for table in model.rotary(target.device, target.dtype))
+    x = target.embed(torch.tensor(text[-1:]))[None]
+    for number, block in enumerate(model.blocks[:blocks]):
+        if (number, "attention") not in skip:
+            states = torch.cat((hidden[number][:, entries[:-1]], x), 1)
+            x = x + block.attention(states, cos, sin, None)[:, -1:]
+        if (number, "mlp") not in skip:
+            x = x + block.mlp(x)
+    return target.head(model.norm(x))[0, 0].softmax(-1)
+
+
+class InEightBits(torch.nn.Linear):
+    """Multiply rounded weights in float32, with bfloat16 inputs and results."""
+
+    def forward(self, x):
+        weight = self.weight.detach().float()
+        scales = (weight.abs().amax(1) / 127).bfloat16().float()
+        whole = (weight / scales[:, None]).round().clamp(-127, 127)
+        return ((x.bfloat16().float() @ whole.T) * scales).bfloat16().to(x.dtype)
+
+
+def eight_bits_by_hand(target, text):
+    model = copy.deepcopy(target.model)
+    for part in model.modules():
+        if isinstance(part, torch.nn.Linear):
+            part.__class__ = InEightBits
+    return CausalLM(model).score(text, target.new_cache()).logits[0, -1].float().softmax(-1)
+
+
+SKIP = [(0, "mlp"), (2, "attention")]
+APPROXIMATE = {
+    "early exit": (
+        EarlyExitDrafter(TARGET, 2, 1),
+        lambda text: row_by_hand(TARGET, text, layers=2),
+    ),
+    "skipped sublayers": (
+        LayerSkipDrafter(TARGET, SKIP, 1),
+        lambda text: row_by_hand(TARGET, text, SKIP),
+    ),
+    "sinks and a window": (
+        SparseCacheDrafter(TARGET, 2, 3, 1),
+        lambda text: row_by_hand(TARGET, text, entries=lambda n: [0, 1, *range(n - 3, n)]),
+    ),
+}
+
+
+def check_acceptance(target, drafter, row, tolerance):
+    """Compare q of every draft with the row computed by hand, and acceptance with Σ min(p, q)."""
+    text = list(PROMPT)
+    expected = variance = accepted = 0.0
+    steps = list(stream(target, PROMPT, drafter, 120, 1.0, seed=2))
+    for step in steps[:-1]:
+        q = row(text)
+        p = target.score(text, target.new_cache()).logits[0, -1].float().softmax(-1)
+        assert step.q[0] == pytest.approx(q[step.tree.tokens[0]].item(), abs=tolerance)
+        alpha = torch.minimum(p, q.to(p)).sum().item()
+        expected, variance = expected + alpha, variance + alpha * (1 - alpha)
+        accepted += step.accepted
+        text += step.tokens
+    assert abs(accepted - expected) < 5 * variance**0.5 + tolerance * len(steps)
+
+
+@pytest.mark.parametrize("drafter, row", APPROXIMATE.values(), ids=APPROXIMATE)
+def test_acceptance_is_that_of_rows_computed_by_hand(drafter, row):
+    check_acceptance(TARGET, drafter, row, 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("size", [32, 40], ids=["32 inputs", "40 inputs"])
+def test_acceptance_in_8_bits_is_that_of_rows_computed_by_hand(dtype, size):
+    target = native(dtype=dtype, hidden_size=size, intermediate_size=56, num_layers=2, scale=0.2)
+    drafter = QuantisedDrafter(target, 8, 1)
+    check_acceptance(target, drafter, lambda text: eight_bits_by_hand(target, text), 0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("inputs", [16, 40, 64, 1000])
+def test_8_bits_keep_the_sign_of_every_weight_at_any_width(dtype, inputs):
+    """Rounded in bfloat16 the largest weights of a row wrapped to −128; at widths that are no
+    multiple of 16 the product read beyond its rows.
+    """
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(inputs, 200, bias=False, dtype=dtype)
+    layer.weight.data = torch.randn(200, inputs, generator=generator).to(dtype)
+    rounded = Int8Linear(layer)
+    largest = layer.weight.abs().argmax(1, keepdim=True)
+    signs = layer.weight.gather(1, largest).sign()
+    assert torch.equal(rounded.rows[:, :inputs].gather(1, largest).sign().to(dtype), signs)
+    x = torch.randn(4, inputs, generator=generator).to(dtype)
+    exact = x.double() @ layer.weight.double().T
+    error = (rounded(x).double() - exact).norm() / exact.norm()
+    assert error < 0.02

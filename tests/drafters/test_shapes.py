@@ -1,11 +1,11 @@
-"""Shapes of drawn trees: the dynamic programme against every tree there is, and against a clock."""
+"""Test tree shapes: the dynamic program against all trees, and against measured times."""
 
 from itertools import product
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from specdec_lite.drafters.shapes import (
+from specdec_lite.drafters.parts.tree_shapes import (
     balanced,
     best_shape,
     expected_tokens,
@@ -22,7 +22,7 @@ RATES = st.lists(st.floats(0, 1), min_size=1, max_size=3).map(
 
 
 def every_tree(nodes):
-    """All trees of n nodes whose siblings are ranked in order."""
+    """Yield all trees of n nodes whose siblings have ranks in order."""
     for parents in product(*(range(-1, node) for node in range(nodes))):
         ranks = [parents[:node].count(parent) for node, parent in enumerate(parents)]
         yield TokenTree(ranks, parents)
@@ -44,7 +44,7 @@ def test_no_tree_is_better_than_the_best_one(rates, nodes, depth):
 
 @given(RATES, st.integers(1, 24), st.integers(1, 6))
 @settings(max_examples=30, deadline=None)
-def test_where_rates_fall_the_greedy_tree_is_as_good(rates, nodes, depth):
+def test_with_falling_rates_the_greedy_tree_is_as_good(rates, nodes, depth):
     rates = sorted(rates, reverse=True)
     greedy = TokenTree.best([rates] * depth, nodes)
     assert expected_tokens(best_shape(rates, nodes, depth), rates) == pytest.approx(
@@ -52,19 +52,19 @@ def test_where_rates_fall_the_greedy_tree_is_as_good(rates, nodes, depth):
     )
 
 
-def test_a_second_sibling_that_is_better_than_the_first_pays_for_it():
-    """Where the greedy choice would place the second sibling without the first."""
+def test_a_better_second_sibling_still_needs_the_first():
+    """A greedy choice would add the second sibling without the first."""
     assert best_shape((0.1, 0.8), 2).parents == (-1, -1)
     assert TokenTree.best([(0.1, 0.8)] * 2, 2).tokens.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("nodes, tree, chain", [(4, 2.33, 2.31), (8, 2.71, 2.47), (16, 3.09, 2.50)])
-def test_the_toys_tokens(nodes, tree, chain):
+def test_expected_tokens_of_the_toy_example(nodes, tree, chain):
     assert expected_tokens(best_shape(TOY, nodes), TOY) == pytest.approx(tree, abs=5e-3)
     assert expected_tokens(balanced([1] * nodes), TOY) == pytest.approx(chain, abs=5e-3)
 
 
-def test_the_clock_decides():
+def test_the_fastest_shape_depends_on_the_measured_times():
     flat = {1: 1.0, 65: 1.0}
     assert len(fastest_shape(TOY, flat, nodes=32)) == 32
     steep = {k: float(k) for k in (1, 2, 33)}
@@ -93,6 +93,6 @@ def test_rates_are_counted_from_the_tests():
         (lambda: balanced([2, 0]), "widths=0"),
     ],
 )
-def test_bad_input_is_refused(call, message):
+def test_bad_input_is_rejected(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Suffix decoding: longest match, most frequent continuation, length by match; cold and warm."""
+"""Test suffix decoding: longest match, most frequent continuation, draft length, memory."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from models_zoo import native
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import SuffixDrafter
-from specdec_lite.drafters.matches import heaviest
+from specdec_lite.drafters.parts.matches import frequency_tree
 from specdec_lite.measure.replay import replay
 
 TARGET = native()
@@ -16,7 +16,7 @@ def first_tree(drafter, text):
     return replay(drafter, text, [0] * 40, 48)[0].tree
 
 
-def test_a_draft_is_as_long_as_its_match_and_goes_where_most_went():
+def test_a_draft_is_as_long_as_its_match_and_follows_the_majority():
     text = [1, 2, 3, 9, 8, 7, 9, 9, 5, 2, 3, 4, 6, 6, 6, 1, 2, 3]
     assert first_tree(SuffixDrafter(), text).tokens.tolist() == [9, 8, 7]
     assert first_tree(SuffixDrafter(2), text).tokens.tolist() == [9, 8]
@@ -25,17 +25,17 @@ def test_a_draft_is_as_long_as_its_match_and_goes_where_most_went():
     assert first_tree(SuffixDrafter(factor=9.0), often).tokens.tolist()[:1] == [5]
 
 
-def test_heaviest_is_the_tree_of_counts():
+def test_frequency_tree_is_the_tree_of_counts():
     rows = [[1, 2, 3], [1, 2, 4], [1, 5], [6]]
-    tree, promised = heaviest(rows, 3)
+    tree, promised = frequency_tree(rows, 3)
     assert (tree.tokens.tolist(), tree.parents) == ([1, 2, 6], (-1, 0, -1))
     assert promised == (3 + 2 + 1) / 4
-    assert heaviest(rows, 9, width=1)[0].is_chain
-    assert heaviest(rows, 9, least=0.5)[0].tokens.tolist() == [1, 2]
-    assert len(heaviest([], 5)[0]) == 0
+    assert frequency_tree(rows, 9, width=1)[0].is_chain
+    assert frequency_tree(rows, 9, least=0.5)[0].tokens.tolist() == [1, 2]
+    assert len(frequency_tree([], 5)[0]) == 0
 
 
-def test_cold_and_warm_are_told_apart_and_only_learn_warms():
+def test_only_learn_fills_the_memory():
     """The benchmark's trap: a memory that holds the answer already. Nothing but `learn` fills it,
     texts are the same in any order and at any warmth, and only tokens a round differ."""
     prompts = [[5, 17, 3], [41, 9, 28], [33, 12, 7]]
@@ -52,7 +52,7 @@ def test_cold_and_warm_are_told_apart_and_only_learn_warms():
     assert tau(warm) > 3 > tau(cold)
 
 
-def test_texts_of_the_memory_do_not_run_into_one_another():
+def test_drafts_do_not_run_across_texts_of_the_memory():
     drafter = SuffixDrafter(factor=9.0)
     drafter.learn([1, 2, 3])
     drafter.learn([4, 5, 6])
@@ -63,12 +63,12 @@ BAD = [dict(gamma=0), dict(depth=0), dict(factor=-1.0), dict(least=0.0), dict(wi
 
 
 @pytest.mark.parametrize("options", BAD, ids=lambda options: next(iter(options)))
-def test_bad_arguments_are_refused(options):
+def test_bad_arguments_are_rejected(options):
     with pytest.raises(ValueError, match=f"{next(iter(options))}={next(iter(options.values()))}"):
         SuffixDrafter(**options)
 
 
-def test_memories_in_another_vocabulary_are_refused():
+def test_a_memory_in_another_vocabulary_is_rejected():
     drafter = SuffixDrafter()
     drafter.learn([50])
     with pytest.raises(ValueError, match="has learnt token 50: target's token ids are 0 … 47"):

@@ -1,6 +1,4 @@
-"""What the drafters of trees promise of their own: shapes, draws, fed nodes, what each inner session
-hears.
-"""
+"""Test the drafters of trees: shapes, draws, fed nodes, and what each inner session observes."""
 
 import pytest
 from models_zoo import PROMPT, native, perturbed
@@ -8,14 +6,14 @@ from models_zoo import PROMPT, native, perturbed
 from specdec_lite import TokenTree, generate, stream
 from specdec_lite.acceptance import k_seq, sample_and_match, speculative_sampling
 from specdec_lite.drafters import (
+    FixedTreeDrafter,
     MergedDrafter,
     ModelDrafter,
     SequoiaDrafter,
-    ShapedDrafter,
     SpecExecDrafter,
 )
-from specdec_lite.drafters.grow import with_replacement
-from specdec_lite.drafters.shapes import balanced
+from specdec_lite.drafters.parts.expansion import with_replacement
+from specdec_lite.drafters.parts.tree_shapes import balanced
 from specdec_lite.measure.timing import Costs
 
 TARGET = native()
@@ -27,14 +25,14 @@ def steps_of(drafter, temperature=1.0, **options):
 
 
 def fits(tree, shape, node=-1, place=-1):
-    """Whether every node has the children that the shape gives it."""
+    """Return whether every node has the children that the shape gives it."""
     below = list(zip(tree.children(node), shape.children(place), strict=True))
     return all(fits(tree, shape, child, twin) for child, twin in below)
 
 
-def test_every_full_round_has_the_shape_and_inner_nodes_cost_one_pass_a_level():
+def test_every_full_round_has_the_shape_and_one_pass_per_inner_level():
     shape = TokenTree([0, 0, 1, 0], [-1, -1, 0, 0])
-    steps = steps_of(ShapedDrafter(DRAFT, shape))
+    steps = steps_of(FixedTreeDrafter(DRAFT, shape))
     assert all(fits(step.tree, shape) and step.draft_passes == 2 for step in steps[:-3])
     assert all(len(set(s.tree.tokens[list(s.tree.children(-1))].tolist())) == 2 for s in steps[:-3])
 
@@ -42,26 +40,26 @@ def test_every_full_round_has_the_shape_and_inner_nodes_cost_one_pass_a_level():
 @pytest.mark.parametrize(
     "drafter, temperature",
     [
-        (ShapedDrafter(TARGET, balanced([2, 1, 1])), 0.0),
-        (ShapedDrafter(TARGET, balanced([1, 1, 1])), 1.0),
+        (FixedTreeDrafter(TARGET, balanced([2, 1, 1])), 0.0),
+        (FixedTreeDrafter(TARGET, balanced([1, 1, 1])), 1.0),
         (SpecExecDrafter(TARGET, 4, width=1), 0.0),
     ],
     ids=["a tree", "a drawn chain", "SpecExec's chain"],
 )
-def test_the_target_as_its_own_draft_loses_nothing(drafter, temperature):
-    """A cache one place off, or a wrong mask, would: output tests never see it, only acceptance."""
+def test_the_target_as_its_own_draft_is_always_accepted(drafter, temperature):
+    """A cache that is one position off, or a wrong mask, would lower acceptance and keep the text."""
     steps = steps_of(drafter, temperature)
     assert all(step.accepted == step.tree.levels for step in steps)
     assert max(step.accepted for step in steps) >= 3
 
 
 def test_rows_that_run_out_of_tokens_have_fewer_children():
-    steps = steps_of(ShapedDrafter(DRAFT, balanced([4, 1])), top_k=2)
+    steps = steps_of(FixedTreeDrafter(DRAFT, balanced([4, 1])), top_k=2)
     assert {len(step.tree.children(-1)) for step in steps[:-2]} == {2}
 
 
-def test_independent_draws_share_nodes_and_k_seq_judges_them():
-    drafter = ShapedDrafter(TARGET, balanced([3, 2]), with_replacement)
+def test_independent_draws_share_nodes_under_k_seq():
+    drafter = FixedTreeDrafter(TARGET, balanced([3, 2]), with_replacement)
     steps = steps_of(drafter, 0.4, rule=k_seq(6))
     assert all(step.accepted == 2 for step in steps[:-2]), "p = q: rho is 1"
     assert any(len(step.tree) < step.drafted for step in steps)
@@ -71,11 +69,11 @@ def test_sequoia_takes_the_clock_into_account():
     assert len(SequoiaDrafter(DRAFT, 16).tree) == 16
     assert SequoiaDrafter(DRAFT, 16, depth=2).tree.levels == 2
     slow = Costs({1: 1.0, 2: 2.0, 32: 32.0}, draft_in_loop=0.1, overhead=0.0)
-    assert SequoiaDrafter(DRAFT, 16, costs=slow).shape().nodes == 0
+    assert SequoiaDrafter(DRAFT, 16, costs=slow).limits().nodes == 0
     assert generate(TARGET, PROMPT, SequoiaDrafter(DRAFT, 16, costs=slow), 8).stats.tokens == 8
 
 
-def test_specexec_keeps_the_likeliest_and_is_judged_alike_by_both_rules():
+def test_specexec_keeps_the_likeliest_nodes_under_both_rules():
     step = steps_of(SpecExecDrafter(DRAFT, 6, width=3))[0]
     assert len(step.tree) == 6 and step.draws == (1,) * 6 and set(step.q) == {1.0}
     walked, matched = (
@@ -85,8 +83,8 @@ def test_specexec_keeps_the_likeliest_and_is_judged_alike_by_both_rules():
     assert walked and matched
 
 
-def test_merged_sessions_stay_in_step():
-    """Two drafts of the target itself: all is accepted, and each cache follows the text."""
+def test_merged_sessions_follow_the_text():
+    """If one draft is the target itself, everything is accepted and each cache follows the text."""
     steps = steps_of(MergedDrafter([ModelDrafter(TARGET, 3), ModelDrafter(DRAFT, 3)]))
     assert all(step.accepted == step.tree.levels for step in steps)
     assert all(step.draft_passes == 6 for step in steps[:-3])
@@ -101,12 +99,12 @@ def test_merged_sessions_stay_in_step():
     [
         (lambda: MergedDrafter([]), "drafters is empty"),
         (lambda: MergedDrafter([DRAFT]), r"drafters\[0\] is a CausalLM"),
-        (lambda: ShapedDrafter(DRAFT, [2, 2]), "tree is a list"),
+        (lambda: FixedTreeDrafter(DRAFT, [2, 2]), "tree is a list"),
         (lambda: SequoiaDrafter(DRAFT, 0), "nodes=0"),
         (lambda: SpecExecDrafter(DRAFT, 4, width=0), "width=0"),
         (lambda: SpecExecDrafter(DRAFT.model), "draft is a Transformer"),
     ],
 )
-def test_bad_input_is_refused(call, message):
+def test_bad_input_is_rejected(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()

@@ -1,19 +1,20 @@
-"""Which attention kernels a pass may choose on a GPU: not those that plan every new shape."""
+"""The attention kernels that a pass may choose on a GPU: none that plans every new shape."""
 
 import pytest
 import torch
 from models_zoo import PROMPT, native
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from specdec_lite.engine import models
-from specdec_lite.engine.transformer import steady_attention
+from specdec_lite.engine import models, ragged
+from specdec_lite.engine.models import steady_attention
+from specdec_lite.tree import TokenTree
 
 CUDA = torch.backends.cuda
 GPU = torch.device("cuda")
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_cudnn_is_off_within_a_pass_and_afterwards_what_it_was(allowed):
+def test_cudnn_is_off_within_a_pass_and_restored_after_it(allowed):
     before = CUDA.cudnn_sdp_enabled()
     try:
         CUDA.enable_cudnn_sdp(allowed)
@@ -25,27 +26,36 @@ def test_cudnn_is_off_within_a_pass_and_afterwards_what_it_was(allowed):
         CUDA.enable_cudnn_sdp(before)
 
 
-def test_who_asks_for_cudnn_alone_keeps_it():
-    asked = [SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
-    with sdpa_kernel(asked), steady_attention(GPU):
+def test_cudnn_stays_on_if_it_is_the_only_fused_kernel():
+    kernels = [SDPBackend.CUDNN_ATTENTION, SDPBackend.MATH]
+    with sdpa_kernel(kernels), steady_attention(GPU):
         assert CUDA.cudnn_sdp_enabled()
 
 
-def test_a_processor_is_left_alone():
+def test_nothing_changes_on_a_cpu():
     before = CUDA.cudnn_sdp_enabled()
     with steady_attention(torch.device("cpu")):
         assert CUDA.cudnn_sdp_enabled() == before
 
 
-def test_every_pass_runs_within(monkeypatch):
-    model, seen = native(), []
-    score = model.backend.score
-    monkeypatch.setattr(models, "steady_attention", lambda device: steady_attention(GPU))
-    monkeypatch.setattr(
-        model.backend,
-        "score",
-        lambda *args, **more: seen.append(CUDA.cudnn_sdp_enabled()) or score(*args, **more),
+@pytest.mark.parametrize("batched", [False, True], ids=["one text", "a batch"])
+def test_every_pass_runs_without_cudnn(monkeypatch, batched):
+    model, enabled = native(), []
+    watching = model.model.register_forward_pre_hook(
+        lambda module, args: enabled.append(CUDA.cudnn_sdp_enabled())
     )
-    CUDA.enable_cudnn_sdp(True)
-    model.score(PROMPT, model.new_cache())
-    assert seen == [False] and CUDA.cudnn_sdp_enabled()
+    for module in (models, ragged):
+        monkeypatch.setattr(module, "steady_attention", lambda device: steady_attention(GPU))
+    before = CUDA.cudnn_sdp_enabled()
+    try:
+        CUDA.enable_cudnn_sdp(True)
+        if batched:
+            storage, caches = ragged.row_caches(model, 2, 16)
+            rows = [torch.tensor(PROMPT), torch.tensor(PROMPT[:3])]
+            ragged.score_rows(model, storage, rows, caches, [TokenTree([], [])] * 2)
+        else:
+            model.score(PROMPT, model.new_cache())
+        assert enabled == [False] and CUDA.cudnn_sdp_enabled()
+    finally:
+        watching.remove()
+        CUDA.enable_cudnn_sdp(before)

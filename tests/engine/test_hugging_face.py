@@ -1,9 +1,9 @@
-"""The self-test that judges a Hugging Face model when it is wrapped: what it sees, what it must not
-mistake for a fault, and that it leaves nothing behind. Beside it the pass's own keywords.
+"""The self-test of a Hugging Face model when it is wrapped, and the keywords of its pass.
+
+The self-test must find faults, must not mistake rounding for a fault, and must not change the model.
 """
 
 import copy
-import inspect
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from models_zoo import FAMILIES, PROMPT, WINDOW, build, hugging_face, logits_of
 from transformers import AutoModelForCausalLM
 
 from specdec_lite import CausalLM
-from specdec_lite.engine import hugging_face as module
+from specdec_lite.engine import hugging_face as module, self_test
+from specdec_lite.engine.cache import Pass
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.tree import TokenTree
 
@@ -22,18 +23,20 @@ TREE = TokenTree([20, 21, 22, 23, 24, 25, 26], [-1, -1, 0, 0, 1, 2, 4])
 
 @pytest.fixture(scope="module", params=["target", "draft"])
 def trained(request):
-    """Half of the shipped pair as transformers reads it, in bfloat16: a fault changes little of
-    what a trained model says about a few tokens, and rounding changes most there.
+    """Return a model of the shipped pair as transformers reads it, in bfloat16.
+
+    This is the hardest case: in a trained model a fault changes the logits of a few tokens little,
+    and in bfloat16 rounding changes them most.
     """
     folder = SHIPPED / request.param
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
 
-def test_a_trained_model_in_bfloat16_is_sound(trained):
+def test_a_trained_model_in_bfloat16_passes(trained):
     assert not CausalLM(trained).backend.by_path
 
 
-def shifted(monkeypatch):
+def shift_positions(monkeypatch):
     positions = module.tree_positions
     monkeypatch.setattr(
         module,
@@ -42,15 +45,15 @@ def shifted(monkeypatch):
     )
 
 
-def stale(monkeypatch):
+def break_move(monkeypatch):
     monkeypatch.setattr(module.HuggingFaceStorage, "move", lambda *args: None)
 
 
-def uncut(monkeypatch):
+def break_cut(monkeypatch):
     monkeypatch.setattr(module.HuggingFaceStorage, "cut", lambda *args: None)
 
 
-def invented(monkeypatch):
+def fill_with_nan(monkeypatch):
     move = module.HuggingFaceStorage.move
 
     def spoil(self, start, rows):
@@ -63,20 +66,20 @@ def invented(monkeypatch):
 @pytest.mark.parametrize(
     "fault, part",
     [
-        (uncut, "a token after its cache was cut back"),
-        (stale, "what follows a kept path"),
-        (invented, "what follows a kept path"),
+        (break_cut, "a token after its cache was cut back"),
+        (break_move, "what follows a kept path"),
+        (fill_with_nan, "what follows a kept path"),
     ],
 )
-def test_a_fault_is_seen_and_named_in_a_trained_model_too(trained, monkeypatch, fault, part):
+def test_a_fault_in_a_trained_model_is_found_and_named(trained, monkeypatch, fault, part):
     fault(monkeypatch)
     with pytest.raises(ValueError, match=f"LlamaForCausalLM .* {part}.*cannot be decoded"):
         CausalLM(trained)
 
 
-def test_a_gap_of_one_position_is_seen_where_rounding_is_finer(trained, monkeypatch):
-    """In bfloat16 it changes a trained model's logits by less than rounding may."""
-    shifted(monkeypatch)
+def test_a_gap_of_one_position_is_found_in_float32(trained, monkeypatch):
+    """In bfloat16 it changes a trained model's logits by less than the tolerance."""
+    shift_positions(monkeypatch)
     with pytest.raises(
         ValueError, match="LlamaForCausalLM .* a block of tokens.*cannot be decoded"
     ):
@@ -92,16 +95,16 @@ def in_order(length, count, tree, window, positions, cached=0):
 
 
 @pytest.mark.parametrize("name, wrong", [("tree_positions", by_rows), ("visible", in_order)])
-def test_a_model_that_misreads_a_tree_is_given_it_path_by_path(trained, monkeypatch, name, wrong):
+def test_a_model_that_misreads_a_tree_takes_it_path_by_path(trained, monkeypatch, name, wrong):
     monkeypatch.setattr(module, name, wrong)
     assert CausalLM(trained).backend.by_path
 
 
 @pytest.mark.parametrize("family", ["Llama", "Mixtral", "Gemma2"])
-def test_rounding_is_no_fault(family):
-    """Thirty-two layers, each module of which rounds at random by up to half a unit of bfloat16:
-    more than any order of summing does. A tolerance fit for float16
-    would refuse all of them.
+def test_rounding_is_not_a_fault(family):
+    """Every module of 32 layers rounds at random by up to half a unit of bfloat16.
+
+    No order of summation rounds more. A tolerance made for float16 would reject all these models.
     """
     options = FAMILIES[family] | dict(num_hidden_layers=32, initializer_range=0.02)
     options.pop("layer_types", None)
@@ -120,20 +123,20 @@ def test_rounding_is_no_fault(family):
     errors = []
     with torch.no_grad():
         for _ in range(3):
-            pairs = list(module.in_pieces(backend, torch.tensor(PROMPT[:5]), TREE))
-            errors.append(max(module.deviations(pairs)))
-    share = module.ROUNDINGS * torch.finfo(torch.bfloat16).eps
+            pairs = list(self_test.in_pieces(backend, torch.tensor(PROMPT[:5]), TREE))
+            errors.append(max(self_test.deviations(pairs)))
+    share = self_test.ROUNDINGS * torch.finfo(torch.bfloat16).eps
     assert 0.02 < min(errors) and max(errors) < share
 
 
-def test_weights_that_are_not_numbers_are_left_to_the_verdict():
+def test_nan_weights_are_left_to_the_verdict():
     model = build("Llama", {})
     torch.nn.init.constant_(model.lm_head.weight, torch.nan)
     assert torch.isnan(logits_of(CausalLM(model), PROMPT)).all()
 
 
 @pytest.mark.parametrize("low", [-torch.inf, torch.finfo(torch.float32).min])
-def test_tokens_that_a_model_masks_say_nothing(low):
+def test_masked_tokens_are_not_compared(low):
     model = build("Llama", {})
 
     def mask(part, args, out):
@@ -152,7 +155,7 @@ def test_a_vocabulary_may_be_tiny(size, dtype):
         assert CausalLM(model.to(dtype)).vocab_size == size
 
 
-def test_what_cannot_run_here_is_not_judged():
+def test_a_model_that_cannot_run_is_not_tested():
     with torch.device("meta"):
         model = CausalLM(build("Llama", {}))
     assert model.backend.by_path and model.num_layers == 2
@@ -160,7 +163,7 @@ def test_what_cannot_run_here_is_not_judged():
     assert short.backend.by_path and short.score([1] * 8, short.new_cache()).logits.shape[1] == 8
 
 
-def test_memory_that_runs_out_is_not_taken_for_a_fault():
+def test_an_out_of_memory_error_is_not_a_fault():
     model = build("Llama", {})
 
     def full(part, args, options):
@@ -172,9 +175,10 @@ def test_memory_that_runs_out_is_not_taken_for_a_fault():
 
 
 @pytest.mark.parametrize("kind", ["llama", "modernbert-decoder", "xglm", "reformer", "roberta"])
-def test_the_self_test_leaves_nothing_behind(kind):
-    """No weight, buffer, mode, gradient or attribute, and no step of the global generator (Reformer
-    draws from it in every pass).
+def test_the_self_test_changes_nothing(kind):
+    """Weights, buffers, modes, gradients, attributes and the global generator stay the same.
+
+    Reformer draws from the global generator in every pass.
     """
     model = tiny(kind).float().train()
     next(model.children()).eval()
@@ -198,22 +202,18 @@ def test_the_self_test_leaves_nothing_behind(kind):
     assert all(weight.grad is None for weight in model.parameters())
 
 
-# Nodes that are in the cache already --------------------------------------------------------------
+# Nodes that are in the cache already ---------------------------------------------------------------
 
-takes_cached = pytest.mark.skipif(
-    "cached" not in inspect.signature(CausalLM.score).parameters,
-    reason="CausalLM.score does not take `cached` yet",
-)
-LEVELS = TokenTree(range(20, 36), [-1, -1, *range(14)])  # two paths of eight nodes, interleaved
-ENDS = (2, 5, 10, 16)  # nodes up to where each feeding ends
+LEVELS = TokenTree(range(20, 36), [-1, -1, *range(14)])  # two paths of eight nodes, alternating
+ENDS = (2, 5, 10, 16)  # the number of nodes fed after each pass
 
 
-@takes_cached
 @pytest.mark.parametrize("root", [True, False], ids=["root with the nodes", "root before them"])
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "Mistral"])
 def test_a_tree_fed_level_by_level_gives_the_logits_of_one_pass(family, root):
-    """The window of Gemma2's and Mistral's layers is shorter than a path, along which a cached node's
-    slot is not its position.
+    """The windows of Gemma2 and Mistral are shorter than a path.
+
+    Along a path a cached node's slot is not its position.
     """
     model = hugging_face(family)
     assert int(LEVELS.depth.max()) >= WINDOW
@@ -223,24 +223,23 @@ def test_a_tree_fed_level_by_level_gives_the_logits_of_one_pass(family, root):
     cache = model.new_cache()
     model.score(PROMPT, cache)
     rows = [] if root else [model.score([19], cache).logits[0]]
-    done = 0
+    stored = 0
     for end in ENDS:
         tree = LEVELS.prune(range(end))[0]
-        fed = tree.tokens[done:].tolist()
-        fed = [19, *fed] if root and not done else fed
-        rows.append(model.score(fed, cache, tree, cached=done).logits[0])
-        done = end
+        fed = tree.tokens[stored:].tolist()
+        fed = [19, *fed] if root and not stored else fed
+        rows.append(model.score(fed, cache, tree, cached=stored).logits[0])
+        stored = end
     assert torch.allclose(torch.cat(rows), expected, atol=1e-5) and cache.length == whole.length
-    for kept in (cache, whole):
-        kept.keep((0, 2, 4, 6))
-    ours, theirs = (model.score([5, 6], kept).logits[0] for kept in (cache, whole))
+    for each in (cache, whole):
+        each.keep((0, 2, 4, 6))
+    ours, theirs = (model.score([5, 6], each).logits[0] for each in (cache, whole))
     text = [*PROMPT, 19, 21, 23, 25, 5, 6]
     assert torch.allclose(ours, theirs, atol=1e-5)
     assert torch.allclose(ours, logits_of(model, text)[-2:], atol=1e-5)
 
 
-@takes_cached
-def test_a_tree_that_goes_path_by_path_is_fed_again():
+def test_a_tree_verified_path_by_path_is_fed_again():
     model = hugging_face("Bloom")
     cache = model.new_cache()
     model.score([*PROMPT, 19, 20, 21], cache, TokenTree([20, 21], [-1, -1]))
@@ -252,12 +251,11 @@ def test_a_tree_that_goes_path_by_path_is_fed_again():
     assert torch.allclose(rows[[0, 1, 3]], logits_of(model, [*PROMPT, 19, 20, 22])[-3:], atol=1e-5)
 
 
-def test_keywords_that_a_model_cannot_honour_are_refused_by_name():
+def test_unsupported_keywords_raise_errors_that_name_them():
     llama, bloom = hugging_face("Llama"), hugging_face("Bloom")
     tokens, tree = torch.tensor([[22]]), TokenTree([20, 22], [-1, -1])
-    with pytest.raises(ValueError, match="states begins behind block 1.*only native models"):
-        llama.backend.score(
-            tokens, llama.new_cache(), None, (), False, states=(1, torch.zeros(1, 1, 32))
-        )
+    states = (1, torch.zeros(1, 1, 32))
+    with pytest.raises(ValueError, match="states starts after block 1.*only native models"):
+        llama.backend.score(Pass(tokens, llama.new_cache(), states=states))
     with pytest.raises(ValueError, match="cached=1: BloomForCausalLM .*feed the whole tree again"):
-        bloom.backend.score(tokens, bloom.new_cache(), tree, (), False, cached=1)
+        bloom.backend.score(Pass(tokens, bloom.new_cache(), tree, cached=1))

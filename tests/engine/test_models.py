@@ -1,10 +1,8 @@
-"""One call over every family: prefill, step, block and tree passes, and a cache that is cut back to
-any accepted path.
-"""
+"""Every family of models: prefill, step, block and tree passes, and a cache cut back to any path."""
 
 import pytest
 import torch
-from architectures import SMALL, tiny
+from architectures import SMALL, largest_error, tiny
 from models_zoo import (
     COMMON,
     FAMILIES,
@@ -21,6 +19,7 @@ from models_zoo import (
 from specdec_lite import CausalLM, generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.cache import Scores, additive, tree_positions, visible
+from specdec_lite.engine.native import NativeBackend
 from specdec_lite.tree import TokenTree
 
 NATIVE = {
@@ -29,12 +28,11 @@ NATIVE = {
     "native, grouped otherwise": dict(num_kv_heads=1, qkv_bias=True, qk_norm=True),
 }
 EVERY = [*NATIVE, *FAMILIES]
-# Float64 throughout; families that compute rotary angles, ALiBi slopes or soft caps in float32
+# All models are in float64. Families that compute rotary angles, ALiBi slopes or soft caps in float32
 # differ by its rounding.
 CLOSE = 1e-5
-TREE = TokenTree(
-    [20, 21, 22, 23, 24, 25, 26], [-1, -1, 0, 0, 1, 2, 4]
-)  # two roots, three leaves, unequal depths
+# Two first nodes, three leaves, unequal depths.
+TREE = TokenTree([20, 21, 22, 23, 24, 25, 26], [-1, -1, 0, 0, 1, 2, 4])
 
 
 def model_named(name):
@@ -51,8 +49,9 @@ def apart(ours, theirs):
 
 
 def reference(model, tokens, last):
-    """The last rows of one pass over the whole text: by the bare module, or for a native window,
-    fed token by token.
+    """Return the last rows of one pass over the whole text by the bare module.
+
+    A native model with a window is fed token by token instead.
     """
     if isinstance(model.backend, type(native().backend)) and model.model.config.window:
         cache = model.new_cache()
@@ -74,24 +73,19 @@ def test_prefill_steps_and_blocks_give_the_logits_of_one_pass(model):
     assert expected.argmax(-1).unique().numel() > 1
 
 
-def test_a_tree_pass_equals_a_pass_per_path(model):
+def test_a_tree_pass_equals_one_pass_per_path(model):
     cache = model.new_cache()
     model.score(PROMPT, cache, last=True)
     logits = model.score([19, *TREE.tokens.tolist()], cache, TREE).logits[0]
     assert logits.shape == (8, VOCABULARY) and cache.length == len(PROMPT) + 8
     for path in TREE.paths():
         text = TREE.tokens[list(path)].tolist()
-        assert (
-            apart(
-                logits[[0, *(node + 1 for node in path)]],
-                reference(model, [*PROMPT, 19, *text], len(path) + 1),
-            )
-            < CLOSE
-        )
+        expected = reference(model, [*PROMPT, 19, *text], len(path) + 1)
+        assert apart(logits[[0, *(node + 1 for node in path)]], expected) < CLOSE
 
 
 @pytest.mark.parametrize("path", [(), (1,), (1, 4, 6), (0, 3), (0, 2, 5)])
-def test_keeping_a_path_leaves_the_cache_as_if_only_it_had_been_run(model, path):
+def test_a_kept_path_leaves_the_cache_of_a_plain_pass(model, path):
     cache = model.new_cache()
     model.score(PROMPT, cache, last=True)
     model.score([19, *TREE.tokens.tolist()], cache, TREE)
@@ -101,26 +95,24 @@ def test_keeping_a_path_leaves_the_cache_as_if_only_it_had_been_run(model, path)
     assert apart(model.score([5, 6], cache).logits[0], reference(model, [*text, 5, 6], 2)) < CLOSE
 
 
-def test_cropping_forgets_and_what_follows_is_unharmed(model):
+def test_a_cropped_cache_continues_as_a_fresh_one(model):
     cache = model.new_cache()
     model.score([*PROMPT, 40, 41, 42], cache)
     cache.crop(len(PROMPT))
     assert apart(model.score([7, 8], cache).logits[0], reference(model, [*PROMPT, 7, 8], 2)) < CLOSE
     cache.crop(0)
-    assert (
-        cache.length == 0
-        and apart(model.score(PROMPT, cache).logits[0], reference(model, PROMPT, len(PROMPT)))
-        < CLOSE
-    )
+    assert cache.length == 0
+    expected = reference(model, PROMPT, len(PROMPT))
+    assert apart(model.score(PROMPT, cache).logits[0], expected) < CLOSE
 
 
 @pytest.mark.parametrize("family", STATEFUL)
-def test_state_that_cannot_be_cut_back_is_refused(family):
+def test_recurrent_models_raise_an_error(family):
     with pytest.raises(ValueError, match="recurrent state"):
         CausalLM(build(family, STATEFUL[family]))
 
 
-def test_encoder_decoders_and_other_objects_are_refused():
+def test_encoder_decoders_and_other_objects_raise_errors():
     from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
 
     t5 = T5ForConditionalGeneration(
@@ -143,17 +135,15 @@ def test_encoder_decoders_and_other_objects_are_refused():
             CausalLM(other)
 
 
-def test_only_the_last_row_is_given_where_only_it_is_wanted():
-    """Whisper's decoder, for one, takes no notice of `logits_to_keep`."""
-    from architectures import tiny
-
+def test_a_pass_can_return_the_last_row_alone():
+    """Whisper's decoder, for example, ignores `logits_to_keep`."""
     model = CausalLM(tiny("whisper"))
     assert model.score(PROMPT, model.new_cache(), last=True).logits.shape == (1, 1, VOCABULARY)
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
 def test_a_prefill_computes_the_logits_of_its_last_row_alone(name):
-    """The logits of a long prompt would need more memory than its keys and values."""
+    """All logits of a long prompt would need more memory than its keys and values."""
     model, rows = model_named(name), []
     watching = model.backend.head.register_forward_pre_hook(
         lambda head, given: rows.append(given[0].shape[-2])
@@ -173,20 +163,16 @@ def test_a_prefill_computes_the_logits_of_its_last_row_alone(name):
         ("glm_moe_dsa", "fails on a prompt.*update_indexer"),
     ],
 )
-def test_types_that_a_plain_cache_cannot_continue_are_refused_with_the_reason(kind, reason):
-    from architectures import tiny
-
+def test_types_that_a_plain_cache_cannot_continue_raise_errors(kind, reason):
     model = tiny(kind)
-    with pytest.raises(ValueError, match=reason) as refusal:
+    with pytest.raises(ValueError, match=reason) as error:
         CausalLM(model)
-    assert str(refusal.value).startswith(type(model).__name__)
-    assert "cannot be decoded speculatively" in str(refusal.value)
+    assert str(error.value).startswith(type(model).__name__)
+    assert "cannot be decoded speculatively" in str(error.value)
 
 
 @pytest.mark.parametrize("kind", ["xlstm", "rwkv"])
-def test_state_that_no_layer_type_tells_of_is_refused_too(kind):
-    from architectures import tiny
-
+def test_recurrent_models_without_layer_types_raise_an_error(kind):
     with pytest.raises(ValueError, match="recurrent state"):
         CausalLM(tiny(kind))
 
@@ -201,14 +187,8 @@ def test_state_that_no_layer_type_tells_of_is_refused_too(kind):
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
-def test_a_window_is_what_the_models_code_reads_and_not_what_its_config_says(
-    family, config, window
-):
-    """A setting that no code reads is no window, and one that switches off what the code does not
-    ask for switches nothing off.
-    """
-    from architectures import largest_error
-
+def test_a_window_is_what_the_code_reads_not_the_config(family, config, window):
+    """A setting that the model's code does not read has no effect."""
     model = CausalLM(build(family, FAMILIES[family] | config).double())
     whole = model.model(torch.tensor([PROMPT]), use_cache=False).logits
     assert model.backend.windowed == window and len(PROMPT) > WINDOW
@@ -216,7 +196,7 @@ def test_a_window_is_what_the_models_code_reads_and_not_what_its_config_says(
     assert largest_error(model) < CLOSE
 
 
-def test_a_model_put_back_into_training_is_refused_until_it_evaluates():
+def test_a_model_in_training_mode_raises_an_error():
     model = CausalLM(build("GPT2", FAMILIES["GPT2"]))
     model.model.train()
     with pytest.raises(ValueError, match="training mode.*eval"):
@@ -226,19 +206,16 @@ def test_a_model_put_back_into_training_is_refused_until_it_evaluates():
 
 
 def test_models_without_position_ids_verify_a_tree_path_by_path():
-    from architectures import largest_error, tiny
-
     model = CausalLM(tiny("bart"))
-    assert (
-        not model.backend.takes_positions and model.backend.by_path and largest_error(model) < CLOSE
-    )
+    assert not model.backend.takes_positions and model.backend.by_path
+    assert largest_error(model) < CLOSE
 
 
 # Cache --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
-def test_cache_bad_inputs(name):
+def test_bad_arguments_of_the_cache_raise_errors(name):
     model = model_named(name)
     cache = model.new_cache()
     model.score([1, 2, 3], cache)
@@ -257,13 +234,13 @@ def test_cache_bad_inputs(name):
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
-def test_an_empty_cache_keeps_nothing(name):
+def test_an_empty_cache_can_keep_nothing(name):
     cache = model_named(name).new_cache()
     cache.keep([])
     assert cache.length == 0 == cache.root
 
 
-def test_a_model_may_be_given_another_dtype_between_two_texts():
+def test_a_model_may_change_its_dtype_between_two_texts():
     model = native()
     first = model.score(PROMPT, model.new_cache()).logits
     model.model.to(torch.float32)
@@ -276,7 +253,7 @@ def test_a_model_may_be_given_another_dtype_between_two_texts():
 
 
 @pytest.mark.parametrize("name", ["native", "Llama"])
-def test_score_bad_inputs(name):
+def test_bad_arguments_of_a_pass_raise_errors(name):
     model = model_named(name)
     cache = model.new_cache()
     for tokens in ([], [[1], [2]], torch.zeros(1, 1, 1, dtype=torch.long)):
@@ -295,13 +272,12 @@ def test_score_bad_inputs(name):
             ValueError, match="4 positions after 509 exceed the model's context length of 512"
         ):
             model.score([1, *tree.tokens], cache, tree)
-    model.score(
-        [1, *TREE.prune(range(4))[0].tokens], cache, TREE.prune(range(4))[0]
-    )  # five tokens, but only two levels
+    tree = TREE.prune(range(4))[0]
+    model.score([1, *tree.tokens], cache, tree)  # five tokens, but only two levels
     assert cache.length == 514
 
 
-def test_native_storage_grows_by_doubling_and_keeps_what_it_held():
+def test_native_storage_doubles_and_keeps_its_entries():
     model, cache = native(), native().new_cache(capacity=3)
     expected = logits_of(model, PROMPT)
     rows, sizes = [], set()
@@ -311,7 +287,7 @@ def test_native_storage_grows_by_doubling_and_keeps_what_it_held():
     assert apart(torch.cat(rows), expected) < 1e-10 and sizes == {3, 6, 12}
 
 
-def test_one_model_serves_many_caches_at_once():
+def test_one_model_serves_several_caches():
     model = native()
     first, second = model.new_cache(), model.new_cache()
     model.score([1, 2, 3], first)
@@ -339,12 +315,12 @@ def test_a_view_exits_early_on_the_same_storage():
 
 
 @pytest.mark.parametrize("layers", [0, -1, 4, True, 1.5])
-def test_a_view_of_layers_that_are_not_there_is_refused(layers):
+def test_a_view_of_missing_layers_raises_an_error(layers):
     with pytest.raises(ValueError, match=f"layers={layers}: must be a whole number in 1 … 3"):
         native(num_layers=3).new_cache().view(layers)
 
 
-def test_a_refused_layer_leaves_the_cache_as_it_was():
+def test_an_error_for_a_layer_does_not_change_the_cache():
     model = hugging_face("Llama")
     cache = model.new_cache()
     model.score([1, 2, 3], cache)
@@ -361,7 +337,7 @@ def test_a_refused_layer_leaves_the_cache_as_it_was():
     [native, lambda: hugging_face("Llama"), lambda: hugging_face("Bloom")],
     ids=["native", "one pass", "path by path"],
 )
-def test_the_last_row_of_a_tree_alone(model):
+def test_the_last_row_of_a_tree_can_be_returned_alone(model):
     model, tree = model(), TokenTree([5, 6, 7], [-1, -1, 0])
     last, whole = (
         model.score([3, *tree.tokens.tolist()], model.new_cache(), tree, last=last).logits
@@ -374,7 +350,7 @@ def test_the_last_row_of_a_tree_alone(model):
 
 
 @pytest.mark.parametrize("name", ["native", "Llama", "GPT2", "Gemma2", "Qwen3"])
-def test_hidden_states_carry_their_names(name):
+def test_hidden_states_are_returned_by_name(name):
     model = model_named(name)
     cache, layers = model.new_cache(), (0, 1, "final")
     scores = model.score(PROMPT, cache, hidden_layers=layers)
@@ -403,7 +379,7 @@ def test_hidden_states_carry_their_names(name):
         ("HyperCLOVAX", dict(logits_scaling=0.25)),
     ],
 )
-def test_the_head_does_what_a_type_does_to_its_logits(family, change):
+def test_the_head_scales_and_caps_logits_as_the_type_does(family, change):
     model = CausalLM(build(family, FAMILIES.get(family, {}) | change).double())
     scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
     assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
@@ -411,27 +387,25 @@ def test_the_head_does_what_a_type_does_to_its_logits(family, change):
         assert apart(model.backend.head(scores.hidden["final"]), scores.logits) > 0.1
 
 
-def test_a_head_of_another_width_is_refused_by_name():
-    model = CausalLM(
-        tiny("rembert")
-    )  # between its last state and its head lies a layer that makes it narrower
+def test_a_head_of_another_width_raises_an_error():
+    model = CausalLM(tiny("rembert"))  # a layer before its head makes the states narrower
     with pytest.raises(ValueError, match="RemBertForCausalLM does something to its logits"):
         model.head(torch.randn(1, model.hidden_size, dtype=model.dtype))
 
 
-def test_a_setting_that_transformers_does_not_use_changes_nothing():
+def test_a_scale_that_transformers_ignores_changes_nothing():
     model = CausalLM(build("Mpt", FAMILIES["Mpt"] | dict(logit_scale=8.0)).double())
     scores = model.score(PROMPT, model.new_cache(), hidden_layers=("final",))
     assert apart(model.head(scores.hidden["final"]), scores.logits) < CLOSE
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_a_head_that_gives_other_logits_than_a_pass_is_refused(dtype):
+def test_a_head_that_gives_other_logits_than_a_pass_raises(dtype):
     usual, scaled = (CausalLM(build("Llama", FAMILIES["Llama"]).to(dtype)) for _ in range(2))
     hidden = torch.randn(3, usual.hidden_size, dtype=dtype)
     assert usual.head(hidden).shape == (3, usual.vocab_size)
 
-    def halve(module, given, out):
+    def halve(module, inputs, out):
         out.logits = out.logits / 2
         return out
 
@@ -440,13 +414,13 @@ def test_a_head_that_gives_other_logits_than_a_pass_is_refused(dtype):
         scaled.head(hidden)
 
 
-def test_kernels_that_take_no_mask_verify_a_tree_path_by_path():
+def test_models_whose_kernels_take_no_mask_go_path_by_path():
     plain, other = (build("Mistral", FAMILIES["Mistral"]) for _ in range(2))
     other.config._attn_implementation = "flash_attention_2"
     assert CausalLM(other).backend.by_path and not CausalLM(plain).backend.by_path
 
 
-def test_the_state_after_the_last_block_is_native_only():
+def test_only_native_models_give_the_state_after_the_last_block():
     model = native()
     assert set(model.score([1], model.new_cache(), hidden_layers=(2, "final")).hidden) == {
         2,
@@ -456,7 +430,7 @@ def test_the_state_after_the_last_block_is_native_only():
         hugging_face("Llama").score([1], hugging_face("Llama").new_cache(), hidden_layers=(2,))
 
 
-def test_trees_verified_path_by_path_give_hidden_states_too():
+def test_trees_verified_path_by_path_give_hidden_states():
     model = hugging_face("Bloom")
     cache = model.new_cache()
     model.score(PROMPT, cache)
@@ -464,7 +438,7 @@ def test_trees_verified_path_by_path_give_hidden_states_too():
     assert apart(model.head(tree.hidden["final"]), tree.logits) < 1e-10
 
 
-def test_visible_by_hand():
+def test_masks_equal_those_written_by_hand():
     tree = TokenTree([1, 2, 3], [-1, -1, 0])
     mask = visible(2, 4, tree, None, torch.tensor([2, 3, 3, 4]))
     assert mask.int().tolist() == [
@@ -482,7 +456,7 @@ def test_visible_by_hand():
     ]
 
 
-def test_a_tree_takes_one_pass_wherever_the_family_allows_it():
+def test_a_tree_takes_one_pass_if_the_family_allows_it():
     by_path = {
         "Bloom": True,
         "Mpt": True,
@@ -497,14 +471,14 @@ def test_a_tree_takes_one_pass_wherever_the_family_allows_it():
     "path, rows",
     [((), [0]), ((0,), [0, 1]), ((0, 1), [0, 1, 2]), ((1, 3), [0, 2, 4]), ((0, 2), [0, 1, 3])],
 )
-def test_scores_along_a_path_are_those_of_the_root_and_of_its_nodes(path, rows):
+def test_scores_along_a_path_are_those_of_root_and_nodes(path, rows):
     numbers = torch.arange(5.0)[None, :, None]
     along = Scores(numbers, {1: -numbers}).along(path)
     assert along.logits.flatten().tolist() == rows and (along.hidden[1] == -along.logits).all()
 
 
-def test_masks_and_positions_are_made_on_the_device_that_is_asked_for():
-    """The meta device, which every machine has, stands for a GPU."""
+def test_masks_and_positions_are_made_on_the_given_device():
+    """The meta device is the stand-in for a GPU."""
     for tree in (None, TREE):
         positions = tree_positions(2, 8, tree, torch.device("meta"))
         mask = visible(2, 8, tree, WINDOW, positions)
@@ -516,20 +490,41 @@ def test_masks_and_positions_are_made_on_the_device_that_is_asked_for():
 
 
 def test_a_prompt_is_read_without_a_mask(monkeypatch):
-    """One that is n × n, and copied for every query head that shares a key head, would be larger
-    than the model.
-    """
-    model, made = native(num_kv_heads=1), []
+    """A mask of n × n numbers for every query head of a group would be larger than the model."""
+    model = native(num_kv_heads=1)
     monkeypatch.setattr(
-        type(model.backend), "_causal", lambda *a: made.append(a) or pytest.fail("a mask was made")
+        type(model.backend), "causal", lambda *args: pytest.fail("a mask was built")
     )
-    cache = model.new_cache()
-    assert (
-        apart(model.score(PROMPT, cache).logits[0], logits_of(model, PROMPT)) < CLOSE and not made
-    )
+    logits = model.score(PROMPT, model.new_cache()).logits[0]
+    assert apart(logits, logits_of(model, PROMPT)) < CLOSE
 
 
-def test_a_text_longer_than_the_stored_triangle(monkeypatch):
+def test_a_mask_does_not_depend_on_what_another_thread_stores():
+    """Every read of the stored mask after the first finds the one of another thread."""
+
+    class Racing(NativeBackend):
+        reads = 0
+
+        @property
+        def triangle(self):
+            self.reads += 1
+            return self.stored if self.reads == 1 else torch.zeros(0, 0)
+
+        @triangle.setter
+        def triangle(self, mask):
+            self.stored = mask
+
+    weight = torch.zeros(1)
+    backend = Racing(native().model)
+    for count in (4, 700):  # the stored mask is too small, then large enough
+        expected = additive(torch.ones(count, 2 + count, dtype=torch.bool).tril(2), weight.dtype)
+        backend.reads = 0
+        assert torch.equal(backend.causal(2, count, weight), expected)
+        backend.reads = 0
+        assert torch.equal(backend.causal(2, count, weight), expected)
+
+
+def test_a_text_may_be_longer_than_the_stored_mask(monkeypatch):
     monkeypatch.setattr("specdec_lite.engine.native.TRIANGLE", 8)
     model = native()
     cache, expected = model.new_cache(), logits_of(model, PROMPT)
@@ -539,8 +534,8 @@ def test_a_text_longer_than_the_stored_triangle(monkeypatch):
     assert apart(torch.cat(rows), expected) < 1e-10 and model.backend.triangle.shape == (8, 8)
 
 
-def test_a_config_that_was_saved_without_a_cache_is_given_one():
-    """As a fine-tuning with gradient checkpoints leaves it."""
+def test_a_config_saved_without_a_cache_gets_one():
+    """Fine-tuning with gradient checkpoints saves such configs."""
     model = CausalLM(build("Llama", dict(use_cache=False)).double())
     cache = model.new_cache()
     model.score(PROMPT, cache)
@@ -549,9 +544,7 @@ def test_a_config_that_was_saved_without_a_cache_is_given_one():
     )
 
 
-def test_the_context_length_is_read_from_any_of_its_names_or_there_is_none():
-    from architectures import tiny
-
+def test_the_context_length_is_read_from_any_of_its_names():
     assert {kind: CausalLM(tiny(kind)).max_positions for kind in ("llama", "mpt", "whisper")} == {
         "llama": 512,
         "mpt": 512,
@@ -560,7 +553,7 @@ def test_the_context_length_is_read_from_any_of_its_names_or_there_is_none():
     assert CausalLM(tiny("bloom")).max_positions == 1 << 30
 
 
-def test_attributes():
+def test_models_have_the_attributes_of_their_config():
     model = native()
     assert (
         model.vocab_size,
@@ -591,9 +584,7 @@ def test_attributes():
 
 
 def test_long_rope_is_read_no_further_than_its_first_context():
-    """Beyond it one pass over more tokens turns all of them by other angles: there greedy text
-    would depend on the draft's length.
-    """
+    """A longer pass rotates all its tokens by other angles, so text would depend on γ."""
     rope = dict(
         rope_type="longrope",
         short_factor=[1.0] * 4,
@@ -618,7 +609,7 @@ def test_long_rope_is_read_no_further_than_its_first_context():
     )
     with pytest.raises(ValueError, match="context length of 24"):
         generate(model, PROMPT[:4], max_new_tokens=21)
-    model.max_positions = 512  # what the refusal is for
+    model.max_positions = 512  # what the error prevents
     plain = generate(model, PROMPT[:4], max_new_tokens=40).tokens
     assert any(
         not torch.equal(generate(model, PROMPT[:4], ModelDrafter(model, gamma), 40).tokens, plain)
@@ -627,7 +618,7 @@ def test_long_rope_is_read_no_further_than_its_first_context():
 
 
 @pytest.mark.parametrize("kind", ["bert", "roformer"])
-def test_models_that_look_both_ways_are_refused(kind, monkeypatch):
+def test_bidirectional_models_raise_an_error(kind, monkeypatch):
     CausalLM(tiny(kind))
     monkeypatch.setitem(SMALL, "is_decoder", False)
     with pytest.raises(
@@ -637,7 +628,7 @@ def test_models_that_look_both_ways_are_refused(kind, monkeypatch):
         CausalLM(tiny(kind))
 
 
-def test_what_is_no_model_and_tokens_that_are_no_ids_are_refused_by_name():
+def test_other_objects_and_tokens_that_are_no_ids_raise_errors():
     for other in ("gpt2", native(), None):
         with pytest.raises(TypeError, match=f"model is a {type(other).__name__}: must be"):
             CausalLM(other)
@@ -652,7 +643,7 @@ def test_what_is_no_model_and_tokens_that_are_no_ids_are_refused_by_name():
 
 @pytest.mark.parametrize("model", [native, lambda: hugging_face("Qwen2")])
 @pytest.mark.parametrize("ids", [[3, 48], [-1, 2]])
-def test_ids_that_the_model_does_not_know_are_refused_and_leave_the_cache_as_it_was(model, ids):
+def test_ids_outside_the_vocabulary_raise_and_change_nothing(model, ids):
     model = model()
     cache = model.new_cache()
     model.score([1, 2, 3], cache)

@@ -1,5 +1,6 @@
-"""The pass's seams: trees that go on over cached nodes, passes that begin from states, views and
-selections of a cache. Each is held against one plain pass over the same text.
+"""The options of a pass: trees over cached nodes, passes from states, views and copies of a cache.
+
+Each is compared with one plain pass over the same text.
 """
 
 import pytest
@@ -16,11 +17,11 @@ EVERY = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 
 
 def level_by_level(tree):
-    """The same tree with its nodes numbered by level."""
+    """Return the same tree with its nodes numbered by level."""
     depth = tree.depth.tolist()
     order = sorted(range(len(tree)), key=lambda node: (depth[node], node))
-    place = {-1: -1} | {old: new for new, old in enumerate(order)}
-    parents = [place[tree.parents[node]] for node in order]
+    new = {-1: -1} | {node: index for index, node in enumerate(order)}
+    parents = [new[tree.parents[node]] for node in order]
     return TokenTree(tree.tokens[order], parents)
 
 
@@ -33,7 +34,7 @@ def prefilled(model):
 @pytest.mark.parametrize("kind", [*MODELS, "Llama", "fixed shapes"])
 @settings(max_examples=25)
 @given(tree=trees(size=9).filter(len).map(level_by_level))
-def test_a_tree_scored_level_by_level_is_a_tree_scored_at_once(kind, tree):
+def test_a_tree_scored_by_level_equals_one_scored_at_once(kind, tree):
     model = MODELS.get(kind) or hugging_face("Llama")
     if kind == "fixed shapes":
         model = StaticLM(MODELS["full attention"], 64, sizes=(1, 2, 3, 5, 10))
@@ -60,8 +61,8 @@ def test_a_tree_scored_level_by_level_is_a_tree_scored_at_once(kind, tree):
 
 @EVERY
 @pytest.mark.parametrize("block", [0, 1, 3])
-def test_a_pass_may_begin_behind_any_block(model, block):
-    """What a view computed and stored up to a block is not computed again."""
+def test_a_pass_may_start_after_any_block(model, block):
+    """A view has computed and stored the blocks before it."""
     fed = [PROMPT[-1], 4, 8]
     cache = prefilled(model)
     whole = model.score(fed, cache, hidden_layers=(block, "final"))
@@ -69,47 +70,47 @@ def test_a_pass_may_begin_behind_any_block(model, block):
     if block:
         model.score(fed, other.view(layers=block))
     rows = whole.hidden[block]
-    begun = model.score(fed, other, hidden_layers=(block, "final"), states=(block, rows))
-    assert (begun.logits - whole.logits).abs().max() < 1e-12
-    assert torch.equal(begun.hidden[block], rows)
+    rest = model.score(fed, other, hidden_layers=(block, "final"), states=(block, rows))
+    assert (rest.logits - whole.logits).abs().max() < 1e-12
+    assert torch.equal(rest.hidden[block], rows)
     again = [model.score([7], each).logits for each in (cache, other)]
-    assert (again[0] - again[1]).abs().max() < 1e-12, "the keys behind the block are stored"
+    assert (again[0] - again[1]).abs().max() < 1e-12, "the keys after the block are stored"
 
 
 @EVERY
 def test_a_selection_keeps_true_positions(model):
-    """All entries selected: the whole cache. Some: as if the others were masked."""
+    """A copy of all entries equals the cache; a copy of some equals a mask of the others."""
     cache = prefilled(model)
     fed = [PROMPT[-1], 4, 8]
     whole = model.score(fed, prefilled(model)).logits
     copy = cache.select(range(cache.length))
     assert (model.score(fed, copy).logits - whole).abs().max() < 1e-12
-    assert cache.length == len(PROMPT) - 1, "what is drafted does not land in the full cache"
-    kept = [0, 1, 5, 6, 7, 8]
-    few = cache.select(kept, room=1)
-    assert few.positions().tolist() == kept and few.shift == len(PROMPT) - 1 - len(kept)
+    assert cache.length == len(PROMPT) - 1, "drafted tokens do not reach the full cache"
+    slots = [0, 1, 5, 6, 7, 8]
+    few = cache.select(slots, room=1)
+    assert few.positions().tolist() == slots and few.shift == len(PROMPT) - 1 - len(slots)
     ours = torch.cat([model.score([token], few).logits for token in fed], dim=1)
-    theirs = masked(model, fed, kept)
+    theirs = masked(model, fed, slots)
     assert (ours - theirs).abs().max() < 1e-12
     tree = TokenTree([4, 8], [-1, -1])
-    branches = model.score([PROMPT[-1], 4, 8], cache.select(kept), tree).logits[0]
+    branches = model.score([PROMPT[-1], 4, 8], cache.select(slots), tree).logits[0]
     assert (branches[1] - theirs[0, 1]).abs().max() < 1e-12
 
 
-def masked(model, fed, kept):
-    """Logits of `fed` after the prompt when only the entries `kept` of it can be seen: one pass of
-    the bare module in which an entry's key is hidden from every query behind the prompt.
+def masked(model, fed, slots):
+    """Return the logits of `fed` after the prompt, of which only the entries `slots` are visible.
+
+    It is one pass of the bare module with a mask.
     """
     cache = prefilled(model)
     count, length = len(fed), cache.length
-    seen = torch.ones(count, length + count, dtype=torch.bool).tril(length)
-    hidden = [slot for slot in range(length) if slot not in kept]
-    seen[:, hidden] = False
+    mask = torch.ones(count, length + count, dtype=torch.bool).tril(length)
+    mask[:, [slot for slot in range(length) if slot not in slots]] = False
     positions = torch.arange(length, length + count)
     if model.model.config.window is not None:
         keys = torch.arange(length + count)
-        seen &= keys[None] > positions[:, None] - model.model.config.window
-    bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill_(~seen, -torch.inf)
+        mask &= keys[None] > positions[:, None] - model.model.config.window
+    bias = torch.zeros(mask.shape, dtype=torch.float64).masked_fill_(~mask, -torch.inf)
     cache.storage.reserve(length + count)
     ids = torch.tensor([fed])
     return model.model(ids, cache.storage.tensors, length, positions, bias)
@@ -124,7 +125,7 @@ def test_a_view_leaves_sublayers_out():
     with torch.no_grad():
         silent.model.blocks[1].out.weight.zero_()
         silent.model.blocks[2].down.weight.zero_()
-    # The cache is the whole model's: only the token fed leaves the sublayers out.
+    # The whole model filled the cache: only the fed token leaves the sublayers out.
     fresh = silent.new_cache()
     silent.score(PROMPT[:-1], fresh)
     for theirs, mine in zip(
@@ -138,7 +139,7 @@ def test_a_view_leaves_sublayers_out():
     assert cache.length == len(PROMPT) - 1
 
 
-def test_the_root_may_be_cached_alone():
+def test_only_the_root_may_be_cached():
     model = MODELS["full attention"]
     tree = TokenTree([4, 8], [-1, -1])
     whole = model.score([PROMPT[-1], 4, 8], prefilled(model), tree).logits[0]
@@ -161,7 +162,7 @@ BAD = {
     ),
     "states has rows": lambda m, c: m.score([1], c, states=(1, torch.zeros(1, 2, 32))),
     "states' block=4: must be": lambda m, c: m.score([1], c, states=(4, torch.zeros(1, 1, 32))),
-    r"behind block 2 does not compute \[1\]": lambda m, c: m.score(
+    r"after block 2 does not compute \[1\]": lambda m, c: m.score(
         [1], c, hidden_layers=(1,), states=(2, torch.zeros(1, 1, 32))
     ),
     "skip holds 'head'": lambda m, c: c.view(skip=[(0, "head")]),
@@ -176,7 +177,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_what_does_not_fit_is_refused_and_changes_nothing(message):
+def test_arguments_that_do_not_fit_raise_and_change_nothing(message):
     model = MODELS["full attention"]
     cache = prefilled(model)
     with pytest.raises(ValueError, match=message):
@@ -198,7 +199,7 @@ def test_a_pass_without_logits_has_the_same_states_and_keys(kind):
     assert (after[0] - after[1]).abs().max() < 1e-10
 
 
-def test_keys_are_those_that_were_stored_and_only_native_models_show_them():
+def test_stored_keys_can_be_read_from_native_models():
     model = MODELS["full attention"]
     cache = prefilled(model)
     for layer in range(3):

@@ -1,4 +1,4 @@
-"""Our transformer against Hugging Face's: the same weights, the same logits, in every kind of pass."""
+"""Our transformer gives Hugging Face's logits for the same weights, in every kind of pass."""
 
 import dataclasses
 
@@ -8,16 +8,10 @@ import torch.nn.functional as F
 from models_zoo import PROMPT, WINDOW, build, native
 
 from specdec_lite import CausalLM, generate
+from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.engine.transformer import (
-    FEW,
-    Norm,
-    Transformer,
-    attend,
-    from_hf_state,
-    rotate,
-    to_hf_state,
-)
+from specdec_lite.engine.transformer import FEW, Norm, Transformer, attend, rotate
+from specdec_lite.loading.model_config import config_from_hf, config_to_hf
 from specdec_lite.loading.pairs import load_model
 from specdec_lite.tree import TokenTree
 
@@ -46,6 +40,31 @@ SHAPES = {
     "Mistral, window": ("Mistral", dict(sliding_window=WINDOW)),
     "Mistral, no window": ("Mistral", dict(sliding_window=None)),
 }
+ROPE = dict(rope_theta=500.0, original_max_position_embeddings=8)
+"""A context of 8 positions before the extension, so that the texts here exceed it."""
+LLAMA3 = ROPE | dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0)
+WITHOUT_ORIGINAL = {
+    name: LLAMA3[name] for name in LLAMA3.keys() - {"original_max_position_embeddings"}
+}
+YARN = ROPE | dict(rope_type="yarn", factor=4.0)
+SHAPES |= {
+    "Llama, Llama 3's positions": ("Llama", dict(rope_parameters=LLAMA3, head_dim=16)),
+    "Llama, YaRN": ("Llama", dict(rope_parameters=YARN, head_dim=16)),
+    "Qwen2, YaRN, attention factor": (
+        "Qwen2",
+        dict(rope_parameters=YARN | dict(attention_factor=1.3, beta_fast=4.0, beta_slow=0.5)),
+    ),
+    "Qwen3, YaRN, not truncated, two scales": (
+        "Qwen3",
+        dict(
+            rope_parameters=YARN | dict(truncate=False, mscale=1.0, mscale_all_dim=0.8), head_dim=16
+        ),
+    ),
+    "Llama, Llama 3's positions, no original context": (
+        "Llama",
+        dict(rope_parameters=WITHOUT_ORIGINAL, head_dim=16, max_position_embeddings=64),
+    ),
+}
 ELSEWHERE = {
     "Llama, biases everywhere": ("Llama", dict(attention_bias=True)),
     "Llama, MLP biases": ("Llama", dict(mlp_bias=True)),
@@ -63,8 +82,8 @@ ELSEWHERE = {
 TREE = TokenTree([20, 21, 22, 23, 24], [-1, -1, 0, 1, 2])
 
 
-def randomised(family, options):
-    """A Hugging Face model whose biases and norms are random too, so that dropping one would show."""
+def random_model(family, options):
+    """Return a Hugging Face model with random biases and norms too: a dropped one changes logits."""
     model = build(family, dict(initializer_range=0.2) | options)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -78,13 +97,11 @@ def randomised(family, options):
     "family, options", [*SHAPES.values(), *ELSEWHERE.values()], ids=[*SHAPES, *ELSEWHERE]
 )
 def test_loaded_weights_give_hugging_faces_logits(family, options, tmp_path):
-    theirs = randomised(family, options)
+    theirs = random_model(family, options)
     theirs.save_pretrained(tmp_path)
     ours = load_model(tmp_path)
-    assert (
-        isinstance(ours.backend, NativeBackend) == ((family, options) in SHAPES.values())
-        and ours.dtype == torch.float32
-    )
+    assert isinstance(ours.backend, NativeBackend) == ((family, options) in SHAPES.values())
+    assert ours.dtype == torch.float32
     rest = [30, 31, 32]
     with torch.no_grad():
         expected = theirs(torch.tensor([PROMPT + rest])).logits[0]
@@ -104,7 +121,7 @@ def test_loaded_weights_give_hugging_faces_logits(family, options, tmp_path):
         assert (logits[[0, *(node + 1 for node in path)]] - expected).abs().max() < 1e-4
 
 
-def test_translation_there_and_back_is_the_identity():
+def test_translating_weights_back_and_forth_changes_nothing():
     for family, options in (("Llama", {}), ("Qwen2", {}), ("Qwen3", dict(head_dim=8))):
         state = {k: v for k, v in build(family, options).state_dict().items()}
         shape = dict(qkv_bias=family == "Qwen2", qk_norm=family == "Qwen3", tied=False)
@@ -117,10 +134,9 @@ def test_translation_there_and_back_is_the_identity():
 def test_without_a_cache_attention_is_causal():
     model = native().model
     logits = model(torch.tensor([PROMPT]))
-    assert torch.allclose(model(torch.tensor([PROMPT[:4]]))[0], logits[0, :4]) and model(
-        torch.tensor([PROMPT]), last=True
-    ).shape == (1, 1, 48)
-    assert torch.allclose(model(torch.tensor([PROMPT]), last=True)[0, 0], logits[0, -1])
+    last = model(torch.tensor([PROMPT]), last=True)
+    assert torch.allclose(model(torch.tensor([PROMPT[:4]]))[0], logits[0, :4])
+    assert last.shape == (1, 1, 48) and torch.allclose(last[0, 0], logits[0, -1])
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -132,16 +148,14 @@ def test_query_heads_read_the_key_head_of_their_group(masked):
     )
     bias = torch.randn(3, 7, generator=draw, dtype=torch.float64) if masked else None
     plain = lambda k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    found = attend(q, k, v, bias, causal=False)
-    assert torch.allclose(
-        found, plain(k.repeat_interleave(3, 1), v.repeat_interleave(3, 1)), atol=1e-12
-    )
-    assert not torch.allclose(
-        found, plain(k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1)), atol=0.01
-    )  # the groups interleaved
+    out = attend(q, k, v, bias, causal=False)
+    grouped = plain(k.repeat_interleave(3, 1), v.repeat_interleave(3, 1))
+    alternating = plain(k.repeat(1, 3, 1, 1), v.repeat(1, 3, 1, 1))
+    assert torch.allclose(out, grouped, atol=1e-12)
+    assert not torch.allclose(out, alternating, atol=0.01)
 
 
-def test_batches_are_rows_of_their_own():
+def test_rows_of_a_batch_equal_single_passes():
     model = native()
     rows = torch.tensor([PROMPT, PROMPT[::-1]])
     cache = model.new_cache(batch=2)
@@ -152,27 +166,26 @@ def test_batches_are_rows_of_their_own():
         model.score([1, 2], cache)
 
 
-def test_half_precision_turns_by_angles_that_were_computed_in_float32():
+def test_half_precision_uses_angles_computed_in_float32():
     model = native(max_positions=4096).model
     exact = model.rotary(torch.device("cpu"), torch.float32)
     half = model.rotary(torch.device("cpu"), torch.bfloat16)
     assert all((a - b.float()).abs().max() < 2**-8 for a, b in zip(exact, half))
     frequencies = 1.0 / 10000.0 ** (torch.arange(0, 8, 2).bfloat16() / 8)
     trap = torch.outer(torch.arange(4096).bfloat16(), frequencies.bfloat16()).repeat(1, 2).cos()
-    assert (
-        trap.float() - exact[0]
-    ).abs().max() > 0.5  # the same table, angles in bf16: wrong turns
+    # The same table with angles in bfloat16 is wrong.
+    assert (trap.float() - exact[0]).abs().max() > 0.5
 
 
 @pytest.mark.parametrize("inference", [True, False])
 @pytest.mark.parametrize("size", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("rows", [1, 5, FEW // 576 + 1])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.bfloat16, 2**-7), (torch.float32, 2**-18)])
-def test_norms_are_those_of_float64_to_within_rounding(dtype, tolerance, rows, size, inference):
+def test_norms_equal_those_of_float64_to_rounding(dtype, tolerance, rows, size, inference):
     draw = torch.Generator().manual_seed(rows)
     norm = Norm(576, 1e-5)
     norm.weight.data = (0.5 + torch.rand(576, generator=draw)).to(dtype)
-    x = size * (3 + torch.randn(1, rows, 576, generator=draw))  # a mean that is not 0
+    x = size * (3 + torch.randn(1, rows, 576, generator=draw))  # its mean is not 0
     x = x.to(dtype)
     exact = x.double() / (x.double().square().mean(-1, keepdim=True) + norm.eps).sqrt()
     exact *= norm.weight.detach().double()
@@ -180,13 +193,13 @@ def test_norms_are_those_of_float64_to_within_rounding(dtype, tolerance, rows, s
         normed = norm(x)
     assert normed.dtype == dtype and normed.is_contiguous()
     normed = normed.double()
-    # In bfloat16 a number is rounded twice, by 2^-8 at most; the scale of a row never.
+    # In bfloat16 every number is rounded twice, by 2^-8 at most; a row's scale is not rounded.
     assert ((normed - exact).abs() <= tolerance * (1 + exact.abs())).all()
     scale = (normed * exact).sum(-1) / exact.square().sum(-1)
     assert (scale - 1).abs().max() < tolerance / 8
 
 
-def test_rotation_depends_on_distance_alone():
+def test_rotary_products_depend_on_distance_alone():
     model = native().model
     cos, sin = model.rotary(torch.device("cpu"), torch.float64)
     q, k = torch.randn(
@@ -202,7 +215,7 @@ def test_rotation_depends_on_distance_alone():
 
 
 @pytest.mark.parametrize("shape", [{}, dict(window=WINDOW)], ids=["full", "window"])
-def test_a_model_at_once_equals_itself_in_float32(shape):
+def test_a_model_in_float64_equals_itself_in_float32(shape):
     exact, single = native(**shape), native(dtype=torch.float32, **shape)
     cache, other = exact.new_cache(), single.new_cache()
     assert (
@@ -210,7 +223,7 @@ def test_a_model_at_once_equals_itself_in_float32(shape):
     ).abs().max() < 1e-3
 
 
-def test_config_is_frozen_and_models_of_one_config_differ_by_weights_only():
+def test_the_config_is_frozen_and_makes_models():
     config = native().model.config
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.window = 3
@@ -223,3 +236,18 @@ def test_a_model_that_has_decoded_can_be_trained():
     model.model.requires_grad_(True)
     model.model(torch.tensor([PROMPT])).logsumexp(-1).sum().backward()
     assert all(weight.grad is not None for weight in model.model.parameters())
+
+
+@pytest.mark.parametrize("rope", [LLAMA3, YARN], ids=["llama3", "yarn"])
+def test_scaled_positions_change_the_logits_and_are_saved(rope, tmp_path):
+    """Without the scaling the loaded model gives other logits, so the comparisons above can fail."""
+    random_model("Llama", dict(rope_parameters=rope, head_dim=16)).save_pretrained(tmp_path)
+    ours = load_model(tmp_path).model
+    config = ours.config
+    plain = Transformer(dataclasses.replace(config, rope_scaling=None))
+    plain.load_state_dict(ours.state_dict())
+    text = torch.tensor([PROMPT])
+    assert (ours(text) - plain(text)).abs().max() > 0.01
+    assert hash(config) == hash(dataclasses.replace(config))
+    assert config_from_hf(config_to_hf(config, "LlamaForCausalLM")) == config
+    assert config_from_hf(config_to_hf(config, "", rope_parameters=rope | {"factor": None})) is None

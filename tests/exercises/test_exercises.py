@@ -13,12 +13,12 @@ from conftest import ROOT
 from mistakes import LIBRARYS, MISTAKES
 from solutions import CHAPTERS, exercises
 
-from specdec_lite.exercises import decoding, eagle, memory
-from specdec_lite.exercises.check import UNWRITTEN
+from specdec_book.exercises import decoding, eagle, memory
+from specdec_book.exercises.check import UNWRITTEN
 
 MODULES = [
-    import_module(f"specdec_lite.exercises.{path.stem}")
-    for path in sorted((ROOT / "specdec_lite" / "exercises").glob("*.py"))
+    import_module(f"specdec_book.exercises.{path.stem}")
+    for path in sorted((ROOT / "specdec_book" / "exercises").glob("*.py"))
     if path.stem not in ("__init__", "check")
 ]
 CHECKS = [
@@ -41,7 +41,7 @@ def test_every_chapter_asks_for_three(path):
 
 
 @every_exercise
-def test_stub_fails_and_is_told_why(exercise):
+def test_a_stub_fails_with_a_reason(exercise):
     outcome = exercise.check(exercise.stub)
     assert not outcome and outcome.message and repr(outcome)[0] in "○✗"
 

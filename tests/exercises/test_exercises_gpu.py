@@ -1,7 +1,7 @@
 """Chapter 16's last exercise: its cases tell the mistakes apart."""
 
+from specdec_book.exercises.gpu import COSTS, best_gamma
 from specdec_lite import theory
-from specdec_lite.exercises.gpu import COSTS, best_gamma
 
 
 def test_some_case_needs_each_term_of_the_formula():

@@ -1,7 +1,7 @@
-"""Chapter 6's open exercise: any exact rule passes, and is told how much of the draft it keeps."""
+"""Chapter 6's open exercise: any exact rule passes, and learns how much of the draft it keeps."""
 
+from specdec_book.exercises.lossless import check_lossless, shy_residual
 from specdec_lite import theory
-from specdec_lite.exercises.lossless import check_lossless, shy_residual
 
 
 def speculative(p, q, x, rng):

@@ -1,4 +1,4 @@
-"""Passes of fixed shape give what growing ones give; what needs a GPU is one function."""
+"""Passes of fixed shape give the logits of growing ones; one class needs a GPU."""
 
 import inspect
 
@@ -7,10 +7,10 @@ import torch
 from captures import replayed
 from models_zoo import PROMPT, native, perturbed
 
-from specdec_lite import CausalLM, TokenTree, generate, load_pair, timeline, timing
-from specdec_lite.drafters import MedusaDrafter, ModelDrafter
-from specdec_lite.drafters.heads import Heads
-from specdec_lite.gpu import graphs, whole_draft
+from specdec_lite import CausalLM, TokenTree, generate, generate_batch, load_pair, timeline, timing
+from specdec_lite.drafters import MedusaDrafter, ModelDrafter, SparseCacheDrafter
+from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.gpu import graphs, programs, whole_draft
 from specdec_lite.gpu.graphs import SIZES, StaticLM
 
 SHAPES = [
@@ -28,11 +28,12 @@ def both(capacity=96, sizes=(1, 2, 5, 9), **shape):
 
 
 def steps(models, passes, **options):
-    """Largest difference of the logits over passes on one cache each; a pass: (tokens, tree, what
-    to keep of it).
+    """Return the largest difference of the logits over passes, with one cache per model.
+
+    A pass is (tokens, tree, what to keep of it, or None for everything).
     """
     caches, worst = [model.new_cache() for model in models], 0.0
-    for tokens, tree, kept in passes:
+    for tokens, tree, keep in passes:
         growing, static = (
             model.score(tokens, cache, tree, **options) for model, cache in zip(models, caches)
         )
@@ -46,7 +47,7 @@ def steps(models, passes, **options):
         ]
         worst = max(worst, *((a - b).abs().max().item() for a, b in pairs))
         for cache in caches:
-            cache.keep(range(len(tokens)) if kept is None else kept)
+            cache.keep(range(len(tokens)) if keep is None else keep)
     assert caches[0].length == caches[1].length
     return worst
 
@@ -56,9 +57,7 @@ def steps(models, passes, **options):
     "options", [dict(), dict(last=True), dict(hidden_layers=(0, 1, "final"))], ids=str
 )
 def test_static_passes_equal_growing_ones(shape, options):
-    """Every captured length, padded ones, trees with a gap in what is kept, and a prompt that is
-    longer than any program.
-    """
+    """Every length, padding, trees with a gap in the kept path, and a prompt beyond all programs."""
     passes = [
         (PROMPT, None, None),
         ([3], None, None),
@@ -72,7 +71,7 @@ def test_static_passes_equal_growing_ones(shape, options):
     assert steps(both(**shape), passes, **options) < 1e-5
 
 
-def test_the_shipped_pair_in_static_shapes():
+def test_the_shipped_pair_decodes_the_same_in_static_shapes():
     pair = load_pair(device="cpu", dtype="float32")
     ids = pair.tokenizer.encode("def main():\n    for line in")
     for model in (pair.target, pair.draft):
@@ -92,7 +91,7 @@ def test_the_shipped_pair_in_static_shapes():
         )
 
 
-def test_batches_and_float64():
+def test_static_batches_in_float64_equal_growing_ones():
     model = native()
     static = StaticLM(model, 64, (1, 5))
     rows = torch.tensor([PROMPT, PROMPT[::-1]])
@@ -104,10 +103,8 @@ def test_batches_and_float64():
         assert (growing - fixed).abs().max() < 1e-12
 
 
-def test_the_masks_are_the_growing_ones():
-    """The device's mask against `visible`, for a chain, a padded tree and a window, at every length
-    of the cache.
-    """
+def test_the_masks_equal_the_growing_ones():
+    """The device's masks equal `visible` for chains, padded trees and windows."""
     from specdec_lite.engine.cache import tree_positions, visible
 
     for window in (None, 4):
@@ -120,29 +117,24 @@ def test_the_masks_are_the_growing_ones():
                 expected = visible(
                     length, count, tree, window, tree_positions(length, count, tree, "cpu")
                 )
-                seen = program.bias(length + torch.arange(7)) == 0
-                assert (
-                    torch.equal(seen[:count, : length + count], expected)
-                    and not seen[:count, length + count :].any()
-                )
+                mask = program.bias(length + torch.arange(7)) == 0
+                assert torch.equal(mask[:count, : length + count], expected)
+                assert not mask[:count, length + count :].any()
 
 
-def test_one_program_for_each_length_and_one_slot_for_all_generations():
+def test_each_length_has_one_program_and_generations_share_a_slot():
     model, static = both()
     draft = StaticLM(perturbed(model), 128)
     first = generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens
-    made = next(iter(static.backend.free.values()))[0]
-    assert [made] == [slot for slots in static.backend.free.values() for slot in slots] and set(
-        made.programs
-    ) <= {(size, (), False) for size in (1, 2, 5, 9)}
-    assert torch.equal(generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens, first) and list(
-        static.backend.free.values()
-    ) == [[made]]
+    ((slot,),) = static.backend.free.values()
+    assert set(slot.programs) <= {(size, (), False) for size in (1, 2, 5, 9)}
+    assert torch.equal(generate(static, PROMPT, ModelDrafter(draft, 4), 30).tokens, first)
+    assert list(static.backend.free.values()) == [[slot]]
     one, two = static.new_cache(), static.new_cache()
     assert one.storage.slot is not two.storage.slot and one.view(1).storage is one.storage
 
 
-def test_a_text_that_held_nan_does_not_spoil_the_next():
+def test_nan_in_one_text_does_not_spoil_the_next():
     model, static = both()
     cache = static.new_cache()
     static.score(PROMPT, cache)
@@ -152,7 +144,7 @@ def test_a_text_that_held_nan_does_not_spoil_the_next():
     assert steps((model, static), [(PROMPT[:3], None, None), ([3], None, None)]) < 1e-5
 
 
-def test_a_cache_made_in_inference_mode_is_used_again_outside_it():
+def test_a_slot_made_in_inference_mode_is_reused_outside_it():
     _, static = both()
     with torch.inference_mode():
         cache = static.new_cache()
@@ -164,14 +156,14 @@ def test_a_cache_made_in_inference_mode_is_used_again_outside_it():
 
 @pytest.fixture
 def captured(monkeypatch):
-    """A static model whose passes are replayed."""
+    """Return a static model whose passes are replayed."""
     monkeypatch.setattr(graphs, "Capture", lambda device: replayed)
     static = both()[1]
     static.backend.captures = True
     return static
 
 
-def test_logits_stay_when_the_buffers_are_used_again(captured):
+def test_logits_do_not_change_when_the_buffers_are_reused(captured):
     static = captured
     cache = static.new_cache()
     first = static.score([3], cache).logits
@@ -180,7 +172,7 @@ def test_logits_stay_when_the_buffers_are_used_again(captured):
     assert torch.equal(first, copy)
 
 
-def test_hidden_states_stay_too(captured):
+def test_hidden_states_do_not_change_when_buffers_are_reused(captured):
     static = captured
     cache = static.new_cache()
     first = static.score([3], cache, hidden_layers=(1,)).hidden[1]
@@ -189,7 +181,7 @@ def test_hidden_states_stay_too(captured):
     assert torch.equal(first, copy)
 
 
-def test_an_early_exit_runs_the_first_layers_only():
+def test_an_early_exit_runs_only_the_first_layers():
     logits = []
     for model in both():
         cache = model.new_cache()
@@ -210,13 +202,13 @@ def addresses(model):
     return [weight.data_ptr() for weight in model.parameters()]
 
 
-def remembered(run):
-    """What a captured graph does with weights: it reads where they lay when it was captured."""
+def capture_addresses(run):
+    """Capture as a graph does: a replay reads the weights at the addresses of the capture."""
     model = run.__self__.slot.model
-    there = addresses(model)
+    original = addresses(model)
 
     def replay():
-        assert there == addresses(model), "a replay would read weights that are gone"
+        assert original == addresses(model), "a replay would read weights that are gone"
         out[0].copy_(run()[0])
 
     out = run()
@@ -225,28 +217,28 @@ def remembered(run):
 
 @pytest.mark.parametrize("change", ["assign", "dtype and back"])
 def test_no_graph_outlives_the_weights_it_reads(monkeypatch, change):
-    monkeypatch.setattr(graphs, "Capture", lambda device: remembered)
+    monkeypatch.setattr(graphs, "Capture", lambda device: capture_addresses)
     model, static = both()
     static.backend.captures = True
     before = generate(static, PROMPT, max_new_tokens=8).tokens
-    kept = [weight.detach() for weight in model.model.parameters()]  # their place stays taken
+    old = [weight.detach() for weight in model.model.parameters()]  # keeps their memory in use
     if change == "assign":
         state = {name: weight.clone() for name, weight in model.model.state_dict().items()}
         model.model.load_state_dict(state, assign=True)
     else:
         model.model.double()
         model.model.float()
-    assert [weight.data_ptr() for weight in kept] != addresses(model.model)
+    assert [weight.data_ptr() for weight in old] != addresses(model.model)
     assert torch.equal(generate(static, PROMPT, max_new_tokens=8).tokens, before)
-    assert sum(map(len, static.backend.free.values())) == 1, "slots of the old weights are gone"
+    assert sum(map(len, static.backend.free.values())) == 1, "old slots are released"
 
 
 def test_timing_takes_a_static_model():
-    found = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
-    assert set(found.target) == {1, 5} and min(found.target.values()) > 0
+    costs = timing.measure_costs(both()[1], None, ks=(1, 5), context=16)
+    assert set(costs.target) == {1, 5} and min(costs.target.values()) > 0
 
 
-def test_a_tree_longer_than_the_longest_pass_is_refused_before_it_runs(monkeypatch):
+def test_a_tree_above_the_longest_pass_raises_before_a_model_runs(monkeypatch):
     model, static = both(sizes=(1, 2, 5))
     monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
     with pytest.raises(
@@ -264,7 +256,7 @@ def test_a_tree_longer_than_the_longest_pass_is_refused_before_it_runs(monkeypat
         )
 
 
-def test_what_does_not_fit_is_refused_before_it_runs():
+def test_capacities_and_sizes_that_cannot_work_raise_errors():
     model, static = both(capacity=40)
     assert static.max_positions == 31
     with pytest.raises(ValueError, match="context length of 31"):
@@ -287,21 +279,19 @@ def test_what_does_not_fit_is_refused_before_it_runs():
         StaticLM(model.model)
 
 
-def test_cuda_only_code_is_one_class(monkeypatch):
-    """Every word that needs a GPU stands in `Capture`; everything around it runs here, with a
-    stand-in for the capture. One of them serves all caches, until the weights are others.
-    """
-    for module in (graphs, whole_draft):
+def test_only_the_capture_class_needs_a_gpu(monkeypatch):
+    """Everything else runs here, with a stand-in that serves all caches until the weights change."""
+    for module in (graphs, programs, whole_draft):
         outside = inspect.getsource(module).replace(inspect.getsource(graphs.Capture), "")
         assert "torch.cuda" not in outside
-    made, captured = [], []
+    devices, runs = [], []
 
     class StandIn:
         def __init__(self, device):
-            made.append(device)
+            devices.append(device)
 
         def __call__(self, run):
-            captured.append(run)
+            runs.append(run)
             return replayed(run)
 
     monkeypatch.setattr(graphs, "Capture", StandIn)
@@ -315,16 +305,16 @@ def test_cuda_only_code_is_one_class(monkeypatch):
         ([4, 5, 6], None, None),
     ]
     assert steps((model, static), passes) < 1e-5
-    assert len(captured) == 3  # lengths 9 (a tree of 5 padded), 1, and 5 (three padded)
+    assert len(runs) == 3  # lengths 9 (a padded tree of 5), 1, and 5 (a padded block of 3)
     caches = static.new_cache(), static.new_cache(2)
-    assert len(made) == 1 and all(cache.storage.slot.capture for cache in caches)
+    assert len(devices) == 1 and all(cache.storage.slot.capture for cache in caches)
     model.model.double()
     static.new_cache()
-    assert len(made) == 2
+    assert len(devices) == 2
 
 
 def test_a_chain_looks_its_mask_up():
-    """One operation in place of the ten that compute a tree's."""
+    """The look-up is one operation; computing a tree's mask takes about ten."""
     slot = both()[1].new_cache().storage.slot
     counts = [
         sum(item.kind != "weights" for item in timeline.operations(slot.program(5, (), tree).run))
@@ -333,12 +323,27 @@ def test_a_chain_looks_its_mask_up():
     assert counts[0] <= counts[1] - 8
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_batches_and_sparse_caches_use_growing_passes(temperature):
+    """Their storage has no slot; texts equal those of the plain model."""
+    model, static = both()
+    prompts = [PROMPT, PROMPT[:3], [7]]
+    texts = []
+    for target in (model, static):
+        options = dict(max_new_tokens=12, temperature=temperature)
+        batch = generate_batch(target, prompts, ModelDrafter(target, 3), seeds=range(3), **options)
+        sparse = SparseCacheDrafter(target, sinks=1, window=4, gamma=3)
+        alone = generate(target, PROMPT, sparse, seed=3, **options)
+        texts.append([out.tokens.tolist() for out in (*batch, alone)])
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_captured_graphs_on_a_gpu():
     model = CausalLM(native(dtype=torch.float32).model.cuda())
     static = StaticLM(model, 96, (1, 2, 5, 9))
     assert (
-        static.backend.capture
+        static.backend.captures
         and steps(
             (model, static),
             [

@@ -1,6 +1,4 @@
-"""Drafting and judging on the device: the plain path's text under the same uniforms, and one read a
-round.
-"""
+"""Drafting and verifying on the device: the plain path's text, with one read per round."""
 
 from dataclasses import replace
 
@@ -17,14 +15,20 @@ from specdec_lite.drafters.model import ModelSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu import graphs
 from specdec_lite.gpu.graphs import StaticLM
-from specdec_lite.gpu.on_device import DeviceDrafter, DeviceSession, invert, judge_greedy, on_device
+from specdec_lite.gpu.on_device import (
+    DeviceDrafter,
+    DeviceSession,
+    invert,
+    on_device,
+    verify_greedy,
+)
 from specdec_lite.gpu.whole_draft import CapturedDrafter, DraftProgram
 from specdec_lite.sampling import EnumeratingRng, RecordingRng, SeededRng, invert as plain_invert
 from specdec_lite.tree import TokenTree
 
 
-def laws(generator, rows, size, kind):
-    """Random distributions [rows, size]: smooth, with zeros, or nearly one-hot."""
+def distributions(generator, rows, size, kind):
+    """Return random distributions [rows, size]: smooth, with zeros, or nearly one-hot."""
     logits = (
         torch.randn(rows, size, generator=generator)
         * {"smooth": 1.0, "zeros": 2.0, "sharp": 12.0}[kind]
@@ -37,16 +41,20 @@ def laws(generator, rows, size, kind):
 
 @pytest.mark.parametrize("kind", ["smooth", "zeros", "sharp"])
 @pytest.mark.parametrize("size", [3, 48, 2048])
-def test_the_vectorised_rule_is_the_plain_one(kind, size):
-    """400 random chains of 0 to 8 drafts: the same verdict, and as many uniforms used; some rows
-    equal (a zero residual).
+def test_the_vectorized_rule_equals_the_plain_one(kind, size):
+    """400 random chains of 0 to 8 drafts have the same verdicts and use the same uniforms.
+
+    In some chains p equals q, so that the residual is zero.
     """
     generator, seen = torch.Generator().manual_seed(size), set()
     for case in range(400):
         count = case % 9
-        p, q = laws(generator, count + 1, size, kind), laws(generator, count, size, kind)
+        p, q = (
+            distributions(generator, count + 1, size, kind),
+            distributions(generator, count, size, kind),
+        )
         if case % 3 == 0:
-            q = p[:count].clone()  # nothing is left to recover from
+            q = p[:count].clone()  # the residual is zero
         elif case % 3 == 1:
             q = (p[:count] + q) / 2
         tokens = torch.tensor(
@@ -55,16 +63,16 @@ def test_the_vectorised_rule_is_the_plain_one(kind, size):
         )
         proposal = Proposal(TokenTree.chain(tokens), q if count else None)
         one, other = RecordingRng(case), RecordingRng(case)
-        expected, found = speculative_sampling(proposal, p, one), on_device(proposal, p, other)
-        assert found == expected and other.uniforms == one.uniforms
-        seen.add((found.kind, min(len(found.path), 2)))
+        expected, verdict = speculative_sampling(proposal, p, one), on_device(proposal, p, other)
+        assert verdict == expected and other.uniforms == one.uniforms
+        seen.add((verdict.kind, min(len(verdict.path), 2)))
     assert {("recovered", 0), ("recovered", 1), ("bonus", 2), ("sampled", 0)} <= seen
 
 
-def test_chosen_tokens_are_one_hot_draws():
+def test_chosen_tokens_count_as_one_hot_draws():
     generator = torch.Generator().manual_seed(0)
     for case in range(200):
-        p = laws(generator, 4, 6, "smooth")
+        p = distributions(generator, 4, 6, "smooth")
         proposal = Proposal(TokenTree.chain(p[:3].argmax(-1)))
         one, other = RecordingRng(case), RecordingRng(case)
         assert (
@@ -73,11 +81,11 @@ def test_chosen_tokens_are_one_hot_draws():
         )
 
 
-def test_a_broken_vectorised_rule_would_be_seen():
-    """The same comparison rejects a rule that takes the wrong uniform for the recovered token."""
+def test_the_comparison_finds_a_broken_vectorized_rule():
+    """The broken rule uses the wrong uniform for the recovered token."""
     generator, differ = torch.Generator().manual_seed(0), 0
     for case in range(60):
-        p, q = laws(generator, 3, 48, "smooth"), laws(generator, 2, 48, "smooth")
+        p, q = distributions(generator, 3, 48, "smooth"), distributions(generator, 2, 48, "smooth")
         tokens = torch.tensor([plain_invert(row, 0.5) for row in q])
         proposal, rng = Proposal(TokenTree.chain(tokens), q), SeededRng(case)
         rng.uniform()
@@ -86,10 +94,10 @@ def test_a_broken_vectorised_rule_would_be_seen():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_inversion_equals_the_plain_one_at_its_edges(dtype):
+def test_inversion_equals_the_plain_one_at_the_edges(dtype):
     generator = torch.Generator().manual_seed(1)
     for _ in range(300):
-        probs = laws(generator, 1, 50, "zeros")[0].to(dtype)
+        probs = distributions(generator, 1, 50, "zeros")[0].to(dtype)
         edges = probs.cumsum(-1)
         for uniform in [
             0.0,
@@ -101,22 +109,22 @@ def test_inversion_equals_the_plain_one_at_its_edges(dtype):
             assert int(token) == plain_invert(probs, uniform) and probs[token] > 0
 
 
-def test_greedy_judging_is_exact_match():
+def test_greedy_verification_is_exact_match():
     generator = torch.Generator().manual_seed(2)
     for case in range(200):
         logits = torch.randn(case % 6 + 1, 4, generator=generator)
         tokens = torch.randint(4, (len(logits) - 1,), generator=generator)
         one_hot = torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         expected = exact_match(Proposal(TokenTree.chain(tokens)), one_hot, SeededRng(0))
-        accepted, token, *_ = judge_greedy(tokens, logits)
+        accepted, token, *_ = verify_greedy(tokens, logits)
         assert (int(accepted), int(token)) == (len(expected.path), expected.token)
 
 
 SETTINGS = [(0.0, {}), (1.0, {}), (0.7, dict(top_p=0.8)), (1.3, dict(top_k=5))]
 
 
-def told(step):
-    """Everything a step says but its seconds."""
+def contents(step):
+    """Return everything in a step except its seconds."""
     return (
         step.tokens,
         step.tree,
@@ -151,12 +159,12 @@ def test_one_seed_gives_one_text_step_by_step(temperature, options, gamma):
             )
             for kind, rule in ((ModelDrafter, None), (DeviceDrafter, on_device))
         )
-        assert [told(step) for step in plain.steps] == [told(step) for step in device.steps]
+        assert [contents(step) for step in plain.steps] == [contents(step) for step in device.steps]
 
 
 @pytest.fixture
 def capturing(monkeypatch):
-    """A target, and a draft in static shapes whose runs are captured and replayed."""
+    """Return a target, and a draft of static shapes whose runs are captured and replayed."""
     monkeypatch.setattr(graphs, "Capture", lambda device: replayed)
     target = native(dtype=torch.float32, window=12)
     draft = StaticLM(perturbed(target), 60, (1, 2))
@@ -165,7 +173,7 @@ def capturing(monkeypatch):
 
 
 def whole_drafts(target, draft, gamma, temperature, **options):
-    """(the steps of three texts, drafted with one graph; the same, drafted plainly)."""
+    """Return the steps of three texts: drafted with one graph, and drafted plainly."""
     return (
         [
             step
@@ -182,31 +190,33 @@ def whole_drafts(target, draft, gamma, temperature, **options):
 
 
 def alike(some, others):
-    """Whether two decodings say the same, probabilities to within rounding."""
+    """Return whether two decodings are the same, with probabilities equal to rounding."""
     pairs = list(zip(some, others))
-    chances = [(a.p + a.q, b.p + b.q) for a, b in pairs]
+    probabilities = [(a.p + a.q, b.p + b.q) for a, b in pairs]
     return (
         len(some) == len(others)
-        and all(told(replace(a, p=(), q=())) == told(replace(b, p=(), q=())) for a, b in pairs)
-        and all(one == pytest.approx(other, rel=1e-4) for one, other in chances)
+        and all(
+            contents(replace(a, p=(), q=())) == contents(replace(b, p=(), q=())) for a, b in pairs
+        )
+        and all(one == pytest.approx(other, rel=1e-4) for one, other in probabilities)
     )
 
 
 @pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
 @pytest.mark.parametrize("gamma", [1, 4, 7])
-def test_a_draft_that_is_one_graph_is_the_plain_draft(capturing, gamma, temperature, options):
-    """Step by step, up to the end of the text, where the capacity is too short for a whole draft."""
+def test_a_draft_in_one_graph_equals_the_plain_draft(capturing, gamma, temperature, options):
+    """All steps are compared, also at the end, where a whole draft does not fit the capacity."""
     assert alike(*whole_drafts(*capturing, gamma, temperature, **options))
     (slots,) = capturing[1].backend.free.values()
     assert any(isinstance(program, DraftProgram) for program in slots[0].programs.values())
 
 
-def test_a_draft_at_the_wrong_place_would_be_seen(monkeypatch, capturing):
+def test_the_comparison_finds_a_draft_with_a_wrong_mask(monkeypatch, capturing):
     monkeypatch.setattr(DraftProgram, "bias", lambda self, slots: self.table[slots - 1])
     assert not alike(*whole_drafts(*capturing, 4, 1.0))
 
 
-def test_a_draft_of_another_vocabulary_or_temperature_is_captured_anew(capturing):
+def test_a_draft_of_another_temperature_is_captured_again(capturing):
     target, draft = capturing
     for temperature in (1.0, 0.5, 1.0):
         assert alike(*whole_drafts(target, draft, 3, temperature))
@@ -218,26 +228,26 @@ def test_a_draft_of_another_vocabulary_or_temperature_is_captured_anew(capturing
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("temperature, options", SETTINGS, ids=str)
-def test_a_draft_captured_on_a_gpu_is_the_plain_draft(temperature, options):
+def test_a_draft_captured_on_a_gpu_equals_the_plain_draft(temperature, options):
     target = CausalLM(native(dtype=torch.float32).model.cuda())
     draft = StaticLM(CausalLM(perturbed(native(dtype=torch.float32)).model.cuda()), 96, (1, 2))
     assert draft.backend.captures
     assert alike(*whole_drafts(target, draft, 4, temperature, **options))
 
 
-def test_recorded_uniforms_are_the_plain_paths():
+def test_the_recorded_uniforms_are_those_of_the_plain_path():
     target = native(dtype=torch.float32)
     draft = perturbed(target, 0.3)
     one, other = RecordingRng(4), RecordingRng(4)
-    plain = [told(s) for s in stream(target, PROMPT, ModelDrafter(draft, 3), 50, 1.0, rng=one)]
+    plain = [contents(s) for s in stream(target, PROMPT, ModelDrafter(draft, 3), 50, 1.0, rng=one)]
     assert [
-        told(s)
+        contents(s)
         for s in stream(target, PROMPT, DeviceDrafter(draft, 3), 50, 1.0, rule=on_device, rng=other)
     ] == plain
     assert one.uniforms == other.uniforms
 
 
-def test_plain_decoding_and_the_other_drafter_work_with_the_rule():
+def test_plain_decoding_and_model_drafter_work_with_the_rule():
     target = native(dtype=torch.float32)
     for drafter in (None, ModelDrafter(perturbed(target), 3)):
         for temperature in (0.0, 1.0):
@@ -247,7 +257,7 @@ def test_plain_decoding_and_the_other_drafter_work_with_the_rule():
             )
 
 
-def test_padded_vocabularies():
+def test_padded_vocabularies_give_the_plain_text():
     target = native(dtype=torch.float32, vocab_size=52)
     draft = native(seed=5, dtype=torch.float32, vocab_size=48)
     for temperature in (0.0, 1.0):
@@ -267,8 +277,9 @@ def test_draft_equal_to_target_is_always_accepted():
 
 
 class Reads(TorchDispatchMode):
-    """While `on`, counts what makes the host wait for a device: values read, and operations whose
-    result has a size to read.
+    """Counts, while `on`, the operations that make the host wait for a device.
+
+    These are reads of values, and operations whose result has a size that must be read.
     """
 
     WAITING = {
@@ -312,7 +323,7 @@ class Reads(TorchDispatchMode):
         return call
 
     def hosts_own(self, monkeypatch):
-        """A uniform is drawn on the host: nobody waits for it."""
+        """Do not count uniforms: they are drawn on the host."""
         uniform = SeededRng.uniform
 
         def call(rng):
@@ -330,10 +341,10 @@ class Reads(TorchDispatchMode):
 
         return call
 
-    def ending(self, judge):
+    def ending(self, verify):
         def call(*args):
             try:
-                return judge(*args)
+                return verify(*args)
             finally:
                 self.on = False
 
@@ -345,7 +356,7 @@ class Reads(TorchDispatchMode):
 
 
 def reads_in_rounds(monkeypatch, target, drafter, rule, temperature):
-    """Reads from the first drafted token to the verdict, per round of a full draft."""
+    """Return the reads from the first drafted token to the verdict, for every full round."""
     with monkeypatch.context() as patch, Reads(patch) as reads:
         patch.delenv("SPECDEC_CHECK")
         counts, before = [], 0
@@ -358,10 +369,8 @@ def reads_in_rounds(monkeypatch, target, drafter, rule, temperature):
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("static", [False, True])
-def test_one_read_a_round(monkeypatch, temperature, static):
-    """From the first draft pass to the verdict the host waits once; in the plain path, for every
-    token.
-    """
+def test_a_round_reads_the_device_once(monkeypatch, temperature, static):
+    """The plain path waits for every token; this one waits once, for the verdict."""
     target = native(dtype=torch.float32)
     models = target, perturbed(target)
     fixed = [StaticLM(model, 200) for model in models] if static else models
@@ -374,9 +383,11 @@ def test_one_read_a_round(monkeypatch, temperature, static):
 
 
 @pytest.mark.parametrize("rule", [speculative_sampling, sample_and_match], ids=lambda r: r.name)
-def test_a_plain_rule_reads_the_device_twice_a_test_at_most_and_twice_a_round(monkeypatch, rule):
-    """One read of the round's own, one for the token that ends it; `sample_and_match` draws a token
-    for each level, and needs no other."""
+def test_a_plain_rule_reads_at_most_twice_per_test(monkeypatch, rule):
+    """It reads once more for the round itself and once for the token that ends it.
+
+    `sample_and_match` draws one token per level and needs no other read.
+    """
     target = native(dtype=torch.float32)
     verify = speculation.verify
     reads_of_rounds = []
@@ -394,46 +405,47 @@ def test_a_plain_rule_reads_the_device_twice_a_test_at_most_and_twice_a_round(mo
         draft = ModelDrafter(perturbed(target), 4)
         generate(target, PROMPT, draft, 60, 1.0, rule=rule, seed=0)
     assert any(nodes for _, _, nodes in reads_of_rounds)
-    own = 2  # the drafted tree's tokens, which lie on the host
+    own = 2  # reads of the drafted tree's tokens, which are on the host
     assert all(count <= 2 * tested + 2 + own for count, tested, _ in reads_of_rounds)
 
 
 class Event:
-    """Stands for a CUDA event: it can be read only when the host has waited, as it does when a
-    round's verdict is read.
+    """A stand-in for a CUDA event, which can be read only after the host has waited for it.
+
+    The host waits when it reads a round's verdict.
     """
 
-    made: list["Event"] = []
+    all: list["Event"] = []
 
     def __init__(self):
-        self.passed, self.at = False, len(self.made)
-        self.made.append(self)
+        self.passed, self.at = False, len(self.all)
+        self.all.append(self)
 
     def elapsed_time(self, later):
-        assert self.passed and later.passed, "read before the device had got there"
+        assert self.passed and later.passed, "read before the device reached it"
         return 1e-3 * (later.at - self.at)
 
 
 @pytest.mark.parametrize(
     "drafter, rule", [(None, None), (ModelDrafter, None), (DeviceDrafter, on_device)], ids=str
 )
-def test_phases_are_read_after_the_verdict_and_never_waited_for(monkeypatch, drafter, rule):
+def test_phases_are_read_after_the_verdict_without_a_wait(monkeypatch, drafter, rule):
     target = native(dtype=torch.float32)
-    made = drafter and drafter(perturbed(target), 3)
-    plain = [told(step) for step in stream(target, PROMPT, made, 20, 1.0, rule=rule, seed=0)]
+    draft = drafter and drafter(perturbed(target), 3)
+    plain = [contents(step) for step in stream(target, PROMPT, draft, 20, 1.0, rule=rule, seed=0)]
     verify = speculation.verify
 
-    def judged(*args):
+    def wait(*args):
         verdict = verify(*args)
-        for event in Event.made:
+        for event in Event.all:
             event.passed = True
         return verdict
 
-    monkeypatch.setattr(Event, "made", [])
+    monkeypatch.setattr(Event, "all", [])
     monkeypatch.setattr(speculation, "now", lambda device: Event())
-    monkeypatch.setattr(speculation, "verify", judged)
-    steps = list(stream(target, PROMPT, made, 20, 1.0, rule=rule, seed=0))
-    assert [told(step) for step in steps] == plain and len(Event.made) == 3 * len(steps)
+    monkeypatch.setattr(speculation, "verify", wait)
+    steps = list(stream(target, PROMPT, draft, 20, 1.0, rule=rule, seed=0))
+    assert [contents(step) for step in steps] == plain and len(Event.all) == 3 * len(steps)
     assert all(
         step.drafting == step.verifying == pytest.approx(1e-6) and step.other > 0 for step in steps
     )
@@ -446,11 +458,11 @@ def test_phases_on_a_gpu_fit_into_the_round():
         assert step.drafting >= 0 and step.verifying > 0 and step.other >= 0
 
 
-def test_bad_use_is_refused():
+def test_trees_and_other_rngs_raise_errors():
     target = native(dtype=torch.float32)
-    with pytest.raises(ValueError, match="on_device judges chains"):
+    with pytest.raises(ValueError, match="on_device verifies chains"):
         on_device(Proposal(TokenTree([1, 2], [-1, -1])), torch.full((3, 4), 0.25), SeededRng(0))
-    with pytest.raises(TypeError, match="EnumeratingRng: .*SeededRng"):
+    with pytest.raises(TypeError, match="rng is a EnumeratingRng: .*SeededRng"):
         list(
             stream(
                 target,
@@ -462,11 +474,11 @@ def test_bad_use_is_refused():
                 rng=EnumeratingRng(),
             )
         )
-    with pytest.raises(TypeError, match="EnumeratingRng: .*SeededRng"):
+    with pytest.raises(TypeError, match="rng is a EnumeratingRng: .*SeededRng"):
         on_device(Proposal(TokenTree.chain([1])), torch.full((2, 4), 0.25), EnumeratingRng())
 
 
-def test_nan_logits_and_impossible_drafts_are_flagged(monkeypatch):
+def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
     monkeypatch.delenv("SPECDEC_CHECK")
     target = native(dtype=torch.float32)
     broken = native(seed=1, dtype=torch.float32)
@@ -480,7 +492,7 @@ def test_nan_logits_and_impossible_drafts_are_flagged(monkeypatch):
 
     score, rows = CausalLM.score, []
 
-    def spoilt(self, tokens, *others, **options):
+    def spoil(self, tokens, *others, **options):
         scores = score(self, tokens, *others, **options)
         if self is target and scores.logits.shape[1] > 2:  # a round, not the prefill
             with torch.inference_mode():
@@ -492,7 +504,7 @@ def test_nan_logits_and_impossible_drafts_are_flagged(monkeypatch):
         pytest.MonkeyPatch.context() as patch,
         pytest.raises(ValueError, match="hold NaN, infinity or no finite value"),
     ):
-        patch.setattr(CausalLM, "score", spoilt)
+        patch.setattr(CausalLM, "score", spoil)
         generate(
             target,
             PROMPT,
@@ -510,11 +522,11 @@ def test_nan_logits_and_impossible_drafts_are_flagged(monkeypatch):
             honest = session.propose
 
             def propose(context):
-                made = honest(context)
-                if made.probs is None:
-                    return made
-                rows = made.probs.clone().scatter_(-1, made.tree.tokens[:, None], 0.0)
-                return Proposal(made.tree, rows / rows.sum(-1, keepdim=True))
+                proposal = honest(context)
+                if proposal.probs is None:
+                    return proposal
+                rows = proposal.probs.clone().scatter_(-1, proposal.tree.tokens[:, None], 0.0)
+                return Proposal(proposal.tree, rows / rows.sum(-1, keepdim=True))
 
             session.propose = propose
             return session
@@ -531,7 +543,7 @@ def test_nan_logits_and_impossible_drafts_are_flagged(monkeypatch):
         generate(target, PROMPT, DeviceDrafter(broken, 2), 8, 1.0, rule=on_device, seed=0)
 
 
-def test_on_the_shipped_pair():
+def test_the_shipped_pair_writes_the_plain_text():
     pair = load_pair(device="cpu", dtype="float32")
     ids = pair.tokenizer.encode("def main():\n    for line in")
     static = [StaticLM(model, 256) for model in (pair.target, pair.draft)]

@@ -1,5 +1,5 @@
-// node evaluate.mjs < JSON: {source, calls}, a module's text and a list of {name, args}, each evaluated with
-// the module's own formulas; prints the results.
+// node evaluate.mjs < JSON {source, calls}: a module's text and a list of {name, args}. Calls the module's formulas
+// with these arguments and prints the results as JSON.
 import { readFileSync } from "node:fs";
 
 const { source, calls } = JSON.parse(readFileSync(0, "utf8"));

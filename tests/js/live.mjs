@@ -1,18 +1,18 @@
-// node live.mjs < JSON: runs the live page's own modules without a page. {folder, job, …} → JSON on stdout.
+// node live.mjs < JSON {folder, job, …}: runs the live page's modules without a page. Prints JSON.
 import { readFileSync } from "node:fs";
 import v8 from "node:v8";
 import { loadKernel } from "../../site/live/kernel.js";
 import { Llama } from "../../site/live/llama.js";
 import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
-import { beyond, expectedTokens, explanation, interval } from "../../site/live/explain.js";
+import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
 import { build, run } from "../../site/live/worker.js";
 
 v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
 const request = JSON.parse(readFileSync(0, "utf8"));
 
-/** kernel: the only one on offer; without it, all are, as on the page. */
+// Builds the engine. kernel: the only kernel to load; without it all kernels are offered, as on the page.
 async function engine({ folder, format, kernel, capacity }) {
   const manifest = JSON.parse(readFileSync(`${folder}/manifest.json`, "utf8")),
     file = readFileSync(`${folder}/weights.bin`);
@@ -34,8 +34,8 @@ async function engine({ folder, format, kernel, capacity }) {
 const base64 = (rows) =>
   Buffer.concat(rows.map((row) => Buffer.from(Float32Array.from(row).buffer))).toString("base64");
 
-/** Chance that walks every outcome: follows the given choices, then takes the first possible one and notes
- *  the others. */
+// An rng that enumerates outcomes: it follows the given choices, then takes the first possible one and records the
+// others.
 function enumerating(choices) {
   const state = { choices: [...choices], weight: 1, others: [], step: 0 };
   const choose = (probs) => {
@@ -64,7 +64,7 @@ function* outcomes(experiment) {
   }
 }
 
-/** A model whose logits are looked up by the text so far: the toy of the exact laws. */
+// A toy model whose logits are looked up by the text so far; the exact distributions are computed from it.
 const toy = (table, vocab) => ({
   length: 0,
   text: [],
@@ -136,7 +136,7 @@ const jobs = {
     tokens: r.points.map((point) => expectedTokens(...point)),
     intervals: r.counts.map((pair) => interval(...pair)),
   }),
-  explain: (r) => r.results.map((result) => ({ doubt: beyond(result), words: explanation(result) })),
+  explain: (r) => r.results.map((result) => ({ doubt: doubtAbout(result), words: explanation(result) })),
   stops: () => STOPS,
   async run(r) {
     const messages = [],

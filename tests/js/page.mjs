@@ -1,5 +1,4 @@
-// node page.mjs < JSON: runs the live page's interface without a browser, on stubs of what one gives it.
-// {job} → JSON on stdout.
+// node page.mjs < JSON {job}: runs the live page's interface on stubs of a browser's objects. Prints JSON.
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 
@@ -89,8 +88,7 @@ class Element {
   }
 }
 
-/** Scripts, as a page that was opened from a folder loads them: what each does when it runs; an unknown
- *  one fails. */
+// Scripts of a page that was opened from a folder, by address: the function that runs each. An unknown script fails.
 const scripts = {};
 async function load(script) {
   await pause();
@@ -129,13 +127,12 @@ Object.assign(globalThis, {
   clearInterval: (id) => timers.delete(id),
 });
 
-/** The worker's module in this process: what it posts comes to `hear`, and the function that is returned
- *  tells it something. */
-async function engine(hear) {
+// Loads the worker's module into this process. `onMessage` receives its messages; the returned function sends it one.
+async function engine(onMessage) {
   let tell;
   Object.assign(globalThis, {
     WorkerGlobalScope: class {},
-    postMessage: hear,
+    postMessage: onMessage,
     addEventListener: (_, call) => {
       tell = call;
     },
@@ -144,7 +141,7 @@ async function engine(hear) {
   return (data) => tell({ data });
 }
 
-/** A pair of one block each, of any weights: {data, manifest}. */
+// Returns a pair of models with one block each and arbitrary weights: {data, manifest}.
 function tinyPair() {
   const size = 16,
     chunks = [];
@@ -198,7 +195,7 @@ function tinyPair() {
   };
 }
 
-/** While it lasts, no WebAssembly memory can grow: the device is full. */
+// Calls a function while no WebAssembly memory can grow.
 async function withoutMemory(act) {
   const { grow } = WebAssembly.Memory.prototype;
   WebAssembly.Memory.prototype.grow = () => {
@@ -209,7 +206,7 @@ async function withoutMemory(act) {
 }
 
 const jobs = {
-  /** What the replay shows and how many timers it has, moment by moment. */
+  // The text of the replay and its number of timers, moment by moment.
   async replay() {
     const { replay } = await import("../../site/live/replay.js");
     const panel = replay("pass"),
@@ -256,8 +253,7 @@ const jobs = {
     return seen;
   },
 
-  /** The page and its worker together: a run, one that fails, one whose engine finds no memory, and one
-   *  more. */
+  // The page with its worker: a run, a run that fails, a run without memory, and a last run.
   async live() {
     const { data, manifest } = tinyPair();
     let worker;
@@ -297,7 +293,7 @@ const jobs = {
       while (button.getAttribute("aria-disabled")) await pause();
       seen[name] = {
         old: measured.classes.has("sdl-live-old"),
-        told: !measured.children[0].hidden,
+        labeled: !measured.children[0].hidden,
         says: status.textContent,
         shown: el.one(has("sdl-live-replay")).one((node) => node.tag === "output").textContent,
       };
@@ -313,7 +309,7 @@ const jobs = {
     };
   },
 
-  /** The weights handed over twice: the worker keeps nothing of the first time's. */
+  // The weights are sent twice; the worker keeps nothing of the first ones.
   async pieces() {
     const { data, manifest } = tinyPair(),
       heard = [],
@@ -325,14 +321,14 @@ const jobs = {
     return heard;
   },
 
-  /** Two copies that load at once, then one whose second script is missing. */
+  // Two copies that load concurrently, then one whose second script is missing.
   async scripts() {
-    const { fromScripts } = await import("../../site/live/download.js");
+    const { loadFromScripts } = await import("../../site/live/download.js");
     for (const name of ["a0", "a1", "b0", "b1", "c0"])
       scripts[`${name[0]}/weights-${name[1]}.js`] = () => globalThis.sdlWeights(name);
     const got = { a: [], b: [], c: [], again: [] },
       start = (base, into) =>
-        fromScripts(
+        loadFromScripts(
           `${base}/`,
           2,
           (text) => got[into].push(text),
@@ -345,8 +341,7 @@ const jobs = {
     return { got, failed, left };
   },
 
-  /** The addresses of a worker's source that were made, and those given back before and after it has
-   *  spoken. */
+  // The URLs created for a worker's source, and those revoked before and after its first message.
   async source() {
     const { startWorker } = await import("../../site/live/download.js");
     const made = [],

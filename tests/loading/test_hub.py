@@ -1,6 +1,4 @@
-"""Before a pair is loaded: sizes from shapes, what is free, what is said where it does not fit; and
-the hub's route.
-"""
+"""Checks before a pair is loaded: sizes, free memory, downloads from the hub, the list of pairs."""
 
 import json
 import re
@@ -12,9 +10,10 @@ from models_zoo import build, native
 
 from specdec_lite import generate, hub, load_pair, memory
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.loading import pairs
+from specdec_lite.loading import checkpoints, model_config, pairs
+from specdec_lite.loading.checkpoints import INDEX, load_model, model_size, save_model
 from specdec_lite.loading.memory import ADVICE, MARGIN, advise, check_room, free_bytes, gigabytes
-from specdec_lite.loading.pairs import INDEX, SHIPPED, load_model, model_size, save_model
+from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.training import train_tokenizer
 
 GPT2 = dict(
@@ -36,7 +35,7 @@ def tokenizer():
 
 @pytest.fixture
 def folder(tmp_path, tokenizer):
-    """A native target and a GPT-2 draft, as their hub repositories would hold them."""
+    """Save a native target and a GPT-2 draft like repositories of the hub."""
     save_model(
         tmp_path / "large", native(dtype=torch.float32, vocab_size=280, tied=True).model, tokenizer
     )
@@ -47,7 +46,7 @@ def folder(tmp_path, tokenizer):
 
 @pytest.fixture
 def snapshots(monkeypatch, folder):
-    """The hub, played by local folders: every call is recorded as (repository, kinds of files)."""
+    """Replace the hub by local folders; return the list of (repository, patterns) of all calls."""
     calls = []
 
     def snapshot_download(repository, allow_patterns, ignore_patterns):
@@ -59,7 +58,7 @@ def snapshots(monkeypatch, folder):
     return calls
 
 
-def test_sizes_are_those_of_the_loaded_models(folder):
+def test_sizes_match_the_loaded_models(folder):
     for name in ("large", "small"):
         model, size = load_model(folder / name, dtype="float32"), model_size(folder / name)
         assert (
@@ -73,7 +72,7 @@ def test_sizes_are_those_of_the_loaded_models(folder):
     ) == 2 * (model_size(folder / "small").parameters + 384)
 
 
-def test_quantised_weights_are_counted_as_they_are_stored(folder):
+def test_quantized_weights_count_as_stored(folder):
     described, plain = folder / "large" / "config.json", model_size(folder / "large")
     described.write_text(
         json.dumps(
@@ -84,34 +83,32 @@ def test_quantised_weights_are_counted_as_they_are_stored(folder):
     assert model_size(folder / "large").bytes(torch.float32, 3) == on_disk + 3 * 4 * plain.cache
     (folder / "large" / INDEX).write_text(
         json.dumps({"metadata": {"total_size": 1234}, "weight_map": {}})
-    )  # fetched before any weight
+    )  # downloaded before any weight
     assert model_size(folder / "large").bytes(torch.float16, 3) == 1234 + 3 * 2 * plain.cache
 
 
-def test_quantised_weights_that_no_index_tells_of_are_checked_once_they_are_fetched(
-    folder, snapshots, monkeypatch
-):
+def test_quantized_weights_without_index_are_checked_after_download(folder, snapshots, monkeypatch):
     described, weights = folder / "small" / "config.json", folder / "small" / "model.safetensors"
     described.write_text(
         json.dumps(
             json.loads(described.read_text()) | {"quantization_config": {"quant_method": "fp8"}}
         )
     )
-    checked, there = [], weights.read_bytes()
+    checked, content = [], weights.read_bytes()
     weights.unlink()
 
-    def fetched(*_, allow_patterns, **__):
+    def download(*_, allow_patterns, **__):
         if "*.safetensors" in allow_patterns:
-            weights.write_bytes(there)
+            weights.write_bytes(content)
         return str(folder / "small")
 
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fetched)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     monkeypatch.setattr(
         pairs, "check_room", lambda needs, device, room: checked.append(needs["draft"])
     )
     monkeypatch.setattr(pairs, "load_model", lambda *_, **__: native())
     load_pair("somebody/small", "somebody/small", device="cpu", dtype="float32")
-    assert len(checked) == 2 and checked[1] - checked[0] == len(there)
+    assert len(checked) == 2 and checked[1] - checked[0] == len(content)
 
 
 @pytest.mark.parametrize(
@@ -124,14 +121,14 @@ def test_quantised_weights_that_no_index_tells_of_are_checked_once_they_are_fetc
     ],
     ids=str,
 )
-def test_native_sizes_are_counted_right(shape):
+def test_native_size_counts_every_weight(shape):
     model = native(**shape)
     assert memory.native_size(model.model.config).parameters == sum(
         weight.numel() for weight in model.model.parameters()
     )
 
 
-def test_a_pair_from_the_hub_is_described_before_its_weights_are_fetched(snapshots):
+def test_configs_are_downloaded_before_weights(snapshots):
     pair = load_pair("somebody/large", "somebody/small", device="cpu", dtype="float32")
     assert [name for name, _ in snapshots] == ["somebody/large", "somebody/small"] * 2
     assert not any("safetensors" in kind for _, kinds in snapshots[:2] for kind in kinds)
@@ -147,7 +144,7 @@ def test_a_pair_from_the_hub_is_described_before_its_weights_are_fetched(snapsho
     assert torch.equal(generate(pair.target, prompt, ModelDrafter(pair.draft, 3), 10).tokens, plain)
 
 
-def test_only_the_shards_that_the_index_names_are_fetched(snapshots, folder, tokenizer):
+def test_only_files_in_the_index_are_downloaded(snapshots, folder, tokenizer):
     save_model(
         folder / "large",
         native(dtype=torch.float32, vocab_size=280, tied=True).model,
@@ -156,13 +153,15 @@ def test_only_the_shards_that_the_index_names_are_fetched(snapshots, folder, tok
     )
     (folder / "large" / "model.safetensors").rename(folder / "large" / "consolidated.safetensors")
     load_pair("somebody/large", "somebody/large", device="cpu")
-    named = [kind for kind in snapshots[2][1] if kind.endswith(".safetensors")]
-    assert len(named) > 1 and named == sorted(
+    names = [kind for kind in snapshots[2][1] if kind.endswith(".safetensors")]
+    assert len(names) > 1 and names == sorted(
         file.name for file in (folder / "large").glob("model-*.safetensors")
     )
 
 
-def test_what_does_not_fit_is_said_before_any_weight_is_fetched(snapshots, monkeypatch, folder):
+def test_too_little_memory_is_reported_before_weights_are_downloaded(
+    snapshots, monkeypatch, folder
+):
     free = (
         int(
             MARGIN
@@ -185,7 +184,7 @@ def test_what_does_not_fit_is_said_before_any_weight_is_fetched(snapshots, monke
 
 
 @pytest.mark.parametrize("context", [0, 65, 1.5, True])
-def test_a_context_that_a_model_cannot_read_is_refused(folder, context):
+def test_a_context_too_long_for_a_model_is_rejected(folder, context):
     with pytest.raises(
         ValueError,
         match=rf"context={context}: must be .* both models can read .target 512, draft 64 tokens",
@@ -194,14 +193,14 @@ def test_a_context_that_a_model_cannot_read_is_refused(folder, context):
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:x", 1.5])
-def test_a_device_that_is_none_is_refused_by_name(folder, device):
+def test_an_invalid_device_is_rejected(folder, device):
     with pytest.raises(
         ValueError, match=f"device={device!r}: must be 'auto', or what torch.device takes"
     ):
         load_pair(folder / "large", folder / "small", device=device)
 
 
-def test_room_is_left_for_4096_tokens_unless_more_are_asked_for(folder, monkeypatch):
+def test_memory_is_reserved_for_4096_tokens_by_default(folder, monkeypatch):
     rooms = []
     monkeypatch.setattr(pairs, "model_size", lambda path: memory.Size(1, 1, 131072))
     monkeypatch.setattr(pairs, "check_room", lambda needs, device, room: rooms.append(room))
@@ -210,7 +209,7 @@ def test_room_is_left_for_4096_tokens_unless_more_are_asked_for(folder, monkeypa
     assert rooms == [4096, 60000]
 
 
-def test_room_is_reported_in_numbers():
+def test_the_message_states_needed_and_free_memory():
     needs = {"target": 15_231_000_000, "draft": 988_000_000}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "free_bytes", lambda device: 16_000_000_000)
@@ -227,9 +226,7 @@ def test_room_is_reported_in_numbers():
     assert free_bytes("cpu") > 1e6
 
 
-def test_free_memory_is_known_on_every_system(monkeypatch):
-    """Without the files that only Linux has."""
-
+def test_free_memory_is_known_without_linux_files(monkeypatch):
     def absent(path, *args, **options):
         raise FileNotFoundError(path)
 
@@ -240,11 +237,11 @@ def test_free_memory_is_known_on_every_system(monkeypatch):
         check_room({"target": 6_000_000}, "cpu", 64)
 
 
-def test_running_out_of_memory_gives_advice_not_a_wall(folder, monkeypatch):
+def test_an_out_of_memory_error_becomes_advice(folder, monkeypatch):
     def full(*args, **kwargs):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.00 GiB. GPU 0 has …")
 
-    monkeypatch.setattr(pairs, "load_file", full)
+    monkeypatch.setattr(checkpoints, "load_file", full)
     with pytest.raises(
         MemoryError, match="memory ran out while loading the target: choose a smaller pair"
     ) as error:
@@ -254,41 +251,41 @@ def test_running_out_of_memory_gives_advice_not_a_wall(folder, monkeypatch):
         raise RuntimeError("something else")
 
 
-def test_a_target_larger_than_a_card_is_passed_on_to_transformers(folder, monkeypatch):
-    asked = []
+def test_a_target_larger_than_one_gpu_is_loaded_by_transformers(folder, monkeypatch):
+    calls = []
 
     def from_pretrained(path, **options):
-        asked.append(options)
+        calls.append(options)
         return build("Llama", dict(vocab_size=280)), {"missing_keys": set()}
 
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", from_pretrained)
     monkeypatch.setattr(memory, "free_bytes", lambda device: 400_000)  # room for the draft alone
     for split in (dict(device_map="auto"), dict(tp_plan="auto")):
         pair = load_pair(folder / "large", folder / "large", device="cpu", dtype="float32", **split)
-        given = asked.pop()
+        options = calls.pop()
         assert (
-            given.items() >= split.items()
-            and given["trust_remote_code"] is False
-            and given["use_safetensors"] is True
+            options.items() >= split.items()
+            and options["trust_remote_code"] is False
+            and options["use_safetensors"] is True
         )
-        assert not asked and pair.draft.device == pair.target.device
+        assert not calls and pair.draft.device == pair.target.device
 
 
 @pytest.mark.parametrize(
-    "asked, found",
+    "dtype, expected",
     [("auto", torch.float16), ("float16", torch.float16), ("float32", torch.float32)],
 )
-def test_a_card_without_bfloat16(monkeypatch, asked, found):
+def test_a_gpu_without_bfloat16(monkeypatch, dtype, expected):
     monkeypatch.setattr(
         torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation
     )
-    assert pairs._dtype(asked, "bfloat16", "cuda") == found
-    assert pairs._dtype("auto", "bfloat16", "cpu") == torch.bfloat16
-    with pytest.raises(ValueError, match="this card computes no bfloat16"):
-        pairs._dtype("bfloat16", "float32", "cuda")
+    assert model_config.resolve_dtype(dtype, "bfloat16", "cuda") == expected
+    assert model_config.resolve_dtype("auto", "bfloat16", "cpu") == torch.bfloat16
+    with pytest.raises(ValueError, match="dtype='bfloat16'"):
+        model_config.resolve_dtype("bfloat16", "float32", "cuda")
 
 
-def test_models_that_cannot_be_cut_back_are_still_refused_by_name(tmp_path, tokenizer):
+def test_a_model_whose_cache_cannot_be_cropped_is_rejected(tmp_path, tokenizer):
     from models_zoo import STATEFUL
 
     build("Mamba", STATEFUL["Mamba"] | dict(vocab_size=280)).save_pretrained(tmp_path)
@@ -300,17 +297,17 @@ def test_models_that_cannot_be_cut_back_are_still_refused_by_name(tmp_path, toke
 # The list of pairs --------------------------------------------------------------------------------
 
 
-def test_the_listed_pairs_hold_together():
-    listed = json.loads((SHIPPED.parents[1] / "loading" / "hub_pairs.json").read_text())
-    assert "Not verified here" in listed["about"] and set(sum(listed["pairs"], [])) == set(
-        listed["models"]
+def test_the_listed_pairs_are_consistent():
+    listing = json.loads((SHIPPED.parents[1] / "loading" / "hub_pairs.json").read_text())
+    assert "Not verified here" in listing["about"] and set(sum(listing["pairs"], [])) == set(
+        listing["models"]
     )
     for pair in hub.hub_pairs():
-        assert not pair.verified and pair.licences == ("Apache-2.0", "Apache-2.0")
+        assert not pair.verified and pair.licenses == ("Apache-2.0", "Apache-2.0")
         assert pair.sizes[0].parameters > 2.5 * pair.sizes[1].parameters and pair.card in hub.CARDS
         for name, size in zip(
             (pair.target, pair.draft), pair.sizes
-        ):  # the number in a model's name is its parameters, rounded
+        ):  # a model's name contains its rounded number of parameters
             number, unit = re.search(r"-([\d.]+)([BM])\b", name).groups()
             assert size.parameters == pytest.approx(
                 float(number) * {"B": 1e9, "M": 1e6}[unit], rel=0.09
@@ -319,7 +316,7 @@ def test_the_listed_pairs_hold_together():
 
 
 def test_published_parameter_counts():
-    """As the model cards of Qwen2.5 state them, in billions: 0.49, 1.54, 7.61, 32.5."""
+    """The model cards of Qwen2.5 state these numbers, in billions."""
     counts = {
         name: size.parameters / 1e9
         for pair in hub.hub_pairs()
@@ -329,7 +326,7 @@ def test_published_parameter_counts():
         assert counts[f"Qwen/Qwen2.5-{size}-Instruct"] == pytest.approx(published, rel=0.01)
 
 
-def test_the_largest_that_fits():
+def test_largest_that_fits():
     assert hub.largest_that_fits(10**9) is None
     chosen = [hub.largest_that_fits(int(card * 1e9)).card for card in hub.CARDS]
     assert chosen == list(hub.CARDS)

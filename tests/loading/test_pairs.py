@@ -1,6 +1,4 @@
-"""Loading, saving, compatibility checks; and the shipped pair itself, held against what was
-promised of it.
-"""
+"""Loading, saving and compatibility checks of pairs, and the properties of the shipped pair."""
 
 import json
 from pathlib import Path
@@ -14,8 +12,10 @@ from specdec_lite import corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.hugging_face import HuggingFaceBackend
 from specdec_lite.engine.native import NativeBackend
-from specdec_lite.loading.pairs import SHIPPED, config_from_hf, load_model, save_model, save_pair
-from specdec_lite.measure.timing import machine_profile
+from specdec_lite.loading.checkpoints import load_model, save_model
+from specdec_lite.loading.model_config import config_from_hf
+from specdec_lite.loading.pairs import SHIPPED, save_pair
+from specdec_lite.measure.machine import machine_profile
 from specdec_lite.training import train_tokenizer
 
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
@@ -29,7 +29,7 @@ def tokenizer():
 
 @pytest.fixture
 def folder(tmp_path, tokenizer):
-    """A pair of tiny models in the shipped layout."""
+    """Save a pair of tiny models in the layout of the shipped pair."""
     shape = dict(dtype=torch.float32, vocab_size=280, tied=True)
     save_pair(
         tmp_path,
@@ -41,14 +41,16 @@ def folder(tmp_path, tokenizer):
     return tmp_path
 
 
-def theirs(path, dtype=torch.float32):
+def hugging_face_model(path, dtype=torch.float32):
+    """Load a folder with plain transformers."""
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
 
 
 @torch.no_grad()
-def apart(model, other, ids):
+def largest_difference(model, other, ids):
+    """Return the largest difference between the logits of two models on one text."""
     return (
         (model.score(ids, model.new_cache()).logits[0] - other(torch.tensor([ids])).logits[0])
         .abs()
@@ -75,7 +77,10 @@ def test_saved_models_load_here_and_in_plain_transformers(limit, shape, tmp_path
     )
     assert {t.dtype for file in files for t in load_file(file).values()} == {torch.bfloat16}
     ours = load_model(tmp_path, dtype="float32")
-    assert isinstance(ours.backend, NativeBackend) and apart(ours, theirs(tmp_path), PROMPT) < 1e-4
+    assert (
+        isinstance(ours.backend, NativeBackend)
+        and largest_difference(ours, hugging_face_model(tmp_path), PROMPT) < 1e-4
+    )
     rounded = {name: weight.bfloat16().float() for name, weight in model.model.state_dict().items()}
     assert all(
         torch.equal(weight, rounded[name]) for name, weight in ours.model.state_dict().items()
@@ -102,15 +107,13 @@ def test_other_families_go_through_transformers(tmp_path, tokenizer):
     model = load_model(tmp_path, dtype="float32")
     assert (
         isinstance(model.backend, HuggingFaceBackend)
-        and apart(model, theirs(tmp_path), PROMPT) < 1e-4
+        and largest_difference(model, hugging_face_model(tmp_path), PROMPT) < 1e-4
     )
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "mistral"])
-def test_configs_in_the_hubs_older_form_say_the_same(family, tmp_path, tokenizer):
-    """Most checkpoints there have a top-level rope_theta, torch_dtype in place of dtype, and no
-    list of layer types.
-    """
+def test_older_configs_of_the_hub_are_read_like_new_ones(family, tmp_path, tokenizer):
+    """Older configs have a top-level rope_theta, torch_dtype instead of dtype, and no layer types."""
     shape = dict(qkv_bias=family == "qwen2", rope_theta=500.0)
     save_model(tmp_path, native(dtype=torch.float32, vocab_size=280, **shape).model, tokenizer)
     path = tmp_path / "config.json"
@@ -135,11 +138,16 @@ def test_configs_in_the_hubs_older_form_say_the_same(family, tmp_path, tokenizer
     path.write_text(json.dumps(config))
     ours = load_model(tmp_path)
     assert ours.model.config.rope_theta == 500.0 and ours.dtype == torch.bfloat16
-    assert apart(load_model(tmp_path, dtype="float32"), theirs(tmp_path), PROMPT) < 1e-4
+    assert (
+        largest_difference(
+            load_model(tmp_path, dtype="float32"), hugging_face_model(tmp_path), PROMPT
+        )
+        < 1e-4
+    )
 
 
 @pytest.mark.parametrize("first, window", [(0, 16), (2, None)])
-def test_qwens_first_windowed_layer_is_read_from_an_older_config(first, window):
+def test_first_windowed_layer_is_read_from_an_older_qwen_config(first, window):
     config = dict(
         model_type="qwen2",
         vocab_size=48,
@@ -154,10 +162,10 @@ def test_qwens_first_windowed_layer_is_read_from_an_older_config(first, window):
     assert config_from_hf(config).window == window
     assert (
         config_from_hf(config | dict(max_window_layers=1)) is None
-    )  # layers of both kinds are left to transformers
+    )  # transformers runs models with both kinds of layers
 
 
-def test_configs_that_are_not_ours_are_not_claimed():
+def test_configs_without_a_native_model_are_left_to_transformers():
     base = dict(
         model_type="llama",
         vocab_size=8,
@@ -195,17 +203,17 @@ def test_configs_that_are_not_ours_are_not_claimed():
     )
 
 
-def test_a_window_that_a_llama_cannot_have_is_not_lost_in_saving(tmp_path, tokenizer):
+def test_save_model_rejects_a_window(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="model has window=4"):
-        save_model(tmp_path / "there", native(window=4).model, tokenizer)
-    assert not (tmp_path / "there").exists()
+        save_model(tmp_path / "model", native(window=4).model, tokenizer)
+    assert not (tmp_path / "model").exists()
 
 
 # Bad input ----------------------------------------------------------------------------------------
 
 
-def test_weights_that_have_no_place_in_the_model_are_refused(folder):
-    """The scales of quantised weights, for one: without them what is left loads, and is noise."""
+def test_weights_that_the_model_does_not_have_are_rejected(folder):
+    """Such as the scales of quantized weights: without them the other weights are noise."""
     file = folder / "draft" / "model.safetensors"
     save_file(
         load_file(file) | {"model.layers.0.mlp.down_proj.weight_scale_inv": torch.ones(1)}, file
@@ -213,21 +221,21 @@ def test_weights_that_have_no_place_in_the_model_are_refused(folder):
     with pytest.raises(
         ValueError,
         match=(
-            "it holds model.layers.0.mlp.down_proj.weight_scale_inv and 0 more that the model has"
-            " no place for"
+            "it holds model.layers.0.mlp.down_proj.weight_scale_inv and 0 more that the model"
+            " does not have"
         ),
     ):
         load_model(folder / "draft")
 
 
-def test_half_a_pair_is_refused(folder):
+def test_a_target_without_a_draft_is_rejected(folder):
     with pytest.raises(ValueError, match="target=.*draft=None: give both"):
         load_pair(folder / "target")
 
 
-def test_a_folder_that_is_no_model_is_refused(tmp_path, folder):
+def test_a_folder_without_a_model_is_rejected(tmp_path, folder):
     (tmp_path / "empty").mkdir()
-    for bad in (tmp_path / "empty", tmp_path / "nowhere"):
+    for bad in (tmp_path / "empty", tmp_path / "missing"):
         with pytest.raises(ValueError, match="draft=.*folder that holds config.json"):
             load_pair(folder / "target", bad)
 
@@ -240,8 +248,8 @@ def test_weights_that_can_run_code_are_not_loaded(folder):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
-def test_only_the_files_that_an_index_names_are_read(folder):
-    """Some repositories hold the weights a second time beside the shards."""
+def test_only_files_in_the_index_are_read(folder):
+    """Some repositories contain the weights a second time."""
     weights = folder / "draft" / "model.safetensors"
     index = {"weight_map": dict.fromkeys(load_file(weights), weights.name)}
     (folder / "draft" / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -249,12 +257,12 @@ def test_only_the_files_that_an_index_names_are_read(folder):
     load_pair(folder / "target", folder / "draft", device="cpu")
     weights.unlink()
     with pytest.raises(
-        ValueError, match="model.safetensors: named by model.safetensors.index.json and not there"
+        ValueError, match="model.safetensors: named by model.safetensors.index.json"
     ):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
-def test_a_truncated_file_is_an_error_not_a_model(folder):
+def test_a_truncated_file_is_rejected(folder):
     weights = folder / "draft" / "model.safetensors"
     whole = weights.read_bytes()
     for damaged in (whole[:-100], whole[:5], b"", b"\x80\x02pickled" + whole[10:]):
@@ -269,21 +277,21 @@ def test_a_truncated_file_is_an_error_not_a_model(folder):
 @pytest.mark.parametrize(
     "change", [dict(num_hidden_layers=3), dict(intermediate_size=40), dict(vocab_size=300)]
 )
-def test_weights_that_do_not_fit_their_config_are_refused(folder, change):
+def test_weights_that_do_not_fit_their_config_are_rejected(folder, change):
     path = folder / "draft" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match="draft: its weights do not fit its config.json"):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
-def test_code_that_comes_with_weights_is_never_run(folder):
+def test_code_in_a_model_folder_is_never_run(folder):
     path = folder / "draft"
-    described = json.loads((path / "config.json").read_text())
-    described |= {
+    config = json.loads((path / "config.json").read_text())
+    config |= {
         "model_type": "homemade",
         "auto_map": {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"},
     }
-    (path / "config.json").write_text(json.dumps(described))
+    (path / "config.json").write_text(json.dumps(config))
     (path / "code.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
     with pytest.raises(ValueError, match="trust_remote_code|homemade"):
         load_pair(folder / "target", path, device="cpu")
@@ -291,27 +299,25 @@ def test_code_that_comes_with_weights_is_never_run(folder):
 
 
 @pytest.mark.parametrize("dtype", ["float8", "int8", "half precision"])
-def test_unknown_dtypes_are_refused(folder, dtype):
+def test_unknown_dtypes_are_rejected(folder, dtype):
     with pytest.raises(ValueError, match=f"dtype='{dtype}': must be 'auto' or one of"):
         load_pair(folder / "target", folder / "draft", device="cpu", dtype=dtype)
 
 
-def test_different_vocabularies_are_refused(folder):
-    train_tokenizer(["another text altogether"] * 9, vocabulary=270).save_pretrained(
-        folder / "draft"
-    )
+def test_different_vocabularies_are_rejected(folder):
+    train_tokenizer(["a different text"] * 9, vocabulary=270).save_pretrained(folder / "draft")
     with pytest.raises(
         ValueError, match="different vocabularies .280 and 2.. entries.*one tokenizer"
     ):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
-def test_one_vocabulary_cut_differently_is_refused(folder):
+def test_tokenizers_that_split_text_differently_are_rejected(folder):
     path = folder / "draft" / "tokenizer.json"
-    described = json.loads(path.read_text())
-    described["pre_tokenizer"]["add_prefix_space"] = True
-    path.write_text(json.dumps(described))
-    with pytest.raises(ValueError, match="into different tokens although their vocabularies agree"):
+    tokenizer = json.loads(path.read_text())
+    tokenizer["pre_tokenizer"]["add_prefix_space"] = True
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(ValueError, match="into different tokens although"):
         load_pair(folder / "target", folder / "draft", device="cpu")
 
 
@@ -344,9 +350,13 @@ def test_the_shipped_pair_is_small_enough_to_clone():
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
-def test_the_shipped_pair_is_the_same_in_plain_transformers(shipped, which):
+def test_the_shipped_pair_has_the_same_logits_in_transformers(shipped, which):
     ids = shipped.tokenizer.encode('def main():\n    """Print the calendar of a year."""\n')
-    assert len(ids) > 8 and apart(getattr(shipped, which), theirs(SHIPPED / which), ids) < 1e-3
+    assert (
+        len(ids) > 8
+        and largest_difference(getattr(shipped, which), hugging_face_model(SHIPPED / which), ids)
+        < 1e-3
+    )
     assert {
         t.dtype
         for file in (SHIPPED / which).glob("*.safetensors")
@@ -354,7 +364,7 @@ def test_the_shipped_pair_is_the_same_in_plain_transformers(shipped, which):
     } == {torch.bfloat16}
 
 
-def test_the_shipped_pair_loads_by_itself():
+def test_load_pair_without_arguments_loads_the_shipped_pair():
     pair = load_pair(device="cpu")
     assert (
         pair.target.dtype == torch.bfloat16
@@ -364,22 +374,22 @@ def test_the_shipped_pair_loads_by_itself():
     assert (SHIPPED / "README.md").is_file()
 
 
-def test_the_target_reads_held_out_text_as_well_as_it_was_meant_to(report):
+def test_the_target_reaches_its_goal_in_bits_per_byte(report):
     assert report["all"]["bits_per_byte"] <= 1.45
 
 
 @pytest.mark.xfail(
     strict=True,
     reason=(
-        "the draft needs more than this, see the pair's card; strict, so that a better one must"
-        " drop the mark"
+        "the shipped draft does not reach this goal, see the pair's card; strict, so that the mark"
+        " must be removed once a draft does"
     ),
 )
-def test_the_draft_agrees_as_often_as_it_was_meant_to(report):
+def test_the_draft_reaches_its_goal_in_acceptance_rate(report):
     assert report["all"]["alpha"] >= 0.8
 
 
-def test_the_report_adds_up(report):
+def test_the_reports_totals_are_weighted_means_of_its_domains(report):
     domains = {*corpus.HELD_OUT}
     assert domains | {"all", "training"} <= set(report)
     for name in domains | {"all"}:
@@ -401,8 +411,8 @@ def test_the_report_adds_up(report):
         assert report["all"][key] == pytest.approx(mean, rel=1e-9)
 
 
-def test_the_reported_overlap_is_the_models_own(shipped, report):
-    """Σ min(p, q) on one held-out document lies near what was reported for its domain."""
+def test_the_models_reproduce_the_reported_overlap(shipped, report):
+    """Σ min(p, q) on one held-out document is close to the reported value of its domain."""
     document = corpus.held_out_text()["code"][0]
     ids = shipped.tokenizer.encode(document)[:800]
     p, q = (
@@ -414,11 +424,14 @@ def test_the_reported_overlap_is_the_models_own(shipped, report):
     )
 
 
-def departures(pair, draft, prompts, count=64):
-    """(prompt, gap of the two logits, place) wherever speculative greedy text first leaves the
-    plain one.
+def differences_from_plain(pair, draft, prompts, count=64):
+    """Compare speculative and plain greedy text.
+
+    Returns:
+        (gap between the two tokens' logits, largest logit) at the first difference of each prompt;
+        nothing for prompts without a difference.
     """
-    found = []
+    differences = []
     for prompt in prompts:
         plain, other = (
             generate(pair.target, prompt, d, count).tokens.tolist()
@@ -431,26 +444,29 @@ def departures(pair, draft, prompts, count=64):
                 .logits[0, -1]
                 .float()
             )
-            found.append(
+            differences.append(
                 ((logits[plain[at]] - logits[other[at]]).abs().item(), logits.abs().max().item())
             )
-    return found
+    return differences
 
 
 @pytest.mark.parametrize("dtype, rounding", [("float32", 1e-5), ("bfloat16", 4 * 2**-8)])
-def test_the_shipped_pairs_greedy_text_is_its_targets_own(dtype, rounding):
-    """A departure is excused by a top-2 gap within rounding alone: relative to the largest logit."""
+def test_speculative_greedy_text_equals_plain_text(dtype, rounding):
+    """Only a top-2 gap within rounding, relative to the largest logit, excuses a difference."""
     pair = load_pair(device="cpu", dtype=dtype)
     prompts = [
         pair.tokenizer.encode(domain[0]["text"])[:80]
         for domain in corpus.evaluation_prompts().values()
     ]
-    assert all(gap <= rounding * largest for gap, largest in departures(pair, pair.draft, prompts))
+    assert all(
+        gap <= rounding * largest
+        for gap, largest in differences_from_plain(pair, pair.draft, prompts)
+    )
 
 
 def test_the_shipped_draft_is_accepted_as_often_as_reported(shipped, report):
-    """Sampled text at T = 1 is not held-out text, so the bound is wide: a draft that lost its
-    training would be far below.
+    """Text sampled at T = 1 is not held-out text, so the bound is wide; an untrained draft is far
+    below it.
     """
     prompts = [prompt["text"] for prompt in corpus.evaluation_prompts()["code"][:4]]
     runs = [
@@ -469,7 +485,7 @@ def test_the_shipped_draft_is_accepted_as_often_as_reported(shipped, report):
     )
 
 
-# What is not as it says ---------------------------------------------------------------------------
+# Damaged and unusual folders ---------------------------------------------------------------------------
 
 BARE = {
     "vocab_size": 40,
@@ -503,11 +519,11 @@ BARE = {
     ],
     ids=str,
 )
-def test_a_window_is_what_transformers_makes_of_the_config(config, window):
+def test_the_window_is_the_one_that_transformers_uses(config, window):
     assert config_from_hf(BARE | config).window == window
 
 
-def test_a_model_without_some_of_its_weights_is_refused(tmp_path):
+def test_missing_weights_are_rejected(tmp_path):
     build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)).save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     save_file(
@@ -521,7 +537,7 @@ def test_a_model_without_some_of_its_weights_is_refused(tmp_path):
         load_model(tmp_path)
 
 
-def test_a_file_that_is_cut_short_is_refused_in_every_family(tmp_path):
+def test_a_truncated_file_is_rejected_by_the_transformers_loader(tmp_path):
     build("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)).save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
@@ -542,7 +558,7 @@ def test_a_file_that_is_cut_short_is_refused_in_every_family(tmp_path):
     ],
     ids=["cut short", "a list", "bare", "float8"],
 )
-def test_a_folder_that_describes_no_model_is_refused(tmp_path, text, message):
+def test_a_malformed_config_is_rejected(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text)
     save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match=message):
@@ -552,7 +568,7 @@ def test_a_folder_that_describes_no_model_is_refused(tmp_path, text, message):
             load_pair(tmp_path, tmp_path, device="cpu")
 
 
-def test_an_index_that_names_nothing_is_refused(tmp_path):
+def test_an_index_without_names_is_rejected(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(BARE | {"model_type": "llama"}))
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     with pytest.raises(ValueError, match="names no weights"):
@@ -560,7 +576,7 @@ def test_an_index_that_names_nothing_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_a_device_that_is_not_there_is_refused():
+def test_an_absent_device_is_rejected():
     for device in ("cuda", "cuda:3", "meta"):
         with pytest.raises(ValueError, match=f"device='{device}': there is no such device"):
             load_pair(device=device)
@@ -570,7 +586,7 @@ def test_a_device_that_is_not_there_is_refused():
         load_pair(5, 6)
 
 
-def test_a_model_that_llamas_config_has_no_word_for_is_not_saved_as_one(tmp_path, tokenizer):
+def test_save_model_rejects_query_and_key_norms(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="qk_norm=True"):
         save_model(tmp_path / "model", native(qk_norm=True).model, tokenizer)
     assert not (tmp_path / "model").exists()

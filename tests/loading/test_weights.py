@@ -1,4 +1,4 @@
-"""The file of a trained drafter: what is saved is loaded, and everything else is refused by name."""
+"""Files of trained drafters: saved modules load again, and every other file is rejected."""
 
 import copy
 import json
@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from specdec_lite.drafters import blockwise, medusa
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.parts.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import FILE, fingerprint, load, save, write
 
 
 class Deep(nn.Module):
-    """A drafter with sub-modules, whole numbers, and a buffer that is not stored."""
+    """A module with sub-modules, integers, and a buffer that is not stored."""
 
     def __init__(self, size: int, layers: int = 2):
         super().__init__()
@@ -29,24 +29,24 @@ class Deep(nn.Module):
         self.register_buffer("angles", torch.arange(4) / 3, persistent=False)
 
 
-def saved(folder, dtype=torch.bfloat16):
+def save_deep(folder, dtype=torch.bfloat16):
     target, module = native(), Deep(8)
     return target, module, save(folder, module, target, {"size": 8}, dtype)
 
 
-def test_a_module_with_parts_comes_back_as_it_was(tmp_path):
-    target, module, path = saved(tmp_path / "new" / "folder", torch.float32)
+def test_a_saved_module_loads_unchanged(tmp_path):
+    target, module, path = save_deep(tmp_path / "new" / "folder", torch.float32)
     assert path == tmp_path / "new" / "folder" / FILE
-    chance = torch.get_rng_state()
-    for place in (path, path.parent, str(path.parent)):
-        again = load(place, target, Deep)
+    random_state = torch.get_rng_state()
+    for location in (path, path.parent, str(path.parent)):
+        again = load(location, target, Deep)
         assert not again.training and not any(w.requires_grad for w in again.parameters())
         assert set(again.state_dict()) == set(module.state_dict())
         for name, weight in module.state_dict().items():
-            wanted = target.dtype if weight.is_floating_point() else weight.dtype
-            assert again.state_dict()[name].equal(weight.to(wanted))
+            dtype = target.dtype if weight.is_floating_point() else weight.dtype
+            assert again.state_dict()[name].equal(weight.to(dtype))
         assert again.angles.equal(module.angles)
-    assert torch.get_rng_state().equal(chance), "loading takes nothing from the global chance"
+    assert torch.get_rng_state().equal(random_state), "loading must not use global randomness"
     assert module.training and module.blocks[0].weight.dtype == torch.float32
 
 
@@ -80,23 +80,23 @@ def test_heads_are_stored_in_bfloat16_and_loaded_in_the_targets_dtype(dtype, tmp
         assert json.loads(opened.metadata()["config"]) == heads.config
 
 
-def test_eight_bits_a_number_are_asked_for_and_loaded_like_any_other(tmp_path):
-    """A number is off by half a step of its block of 32 (and its scale, by float16) at most; what
-    has no blocks is off by bfloat16.
+def test_weights_saved_in_eight_bits_load_within_rounding(tmp_path):
+    """In a block of 32 the error is at most half a step, plus the float16 rounding of the scale.
+    Weights without blocks are rounded to bfloat16.
     """
     target = native(dtype=torch.float32)
     module = nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
     with torch.no_grad():
         module[0].weight[0] *= 100
     build = lambda: nn.Sequential(nn.Linear(64, 48), nn.Linear(48, 3))
-    wide = save(tmp_path / "16", module, target, {}).stat().st_size
+    size16 = save(tmp_path / "16", module, target, {}).stat().st_size
     path = save(tmp_path / "8", module, target, {}, bits=8)
-    assert path.stat().st_size < wide - 0.9 * 64 * 48
+    assert path.stat().st_size < size16 - 0.9 * 64 * 48
     again = load(path, target, build)
     blocks = module[0].weight.view(48, 2, 32)
     step = blocks.abs().amax(-1, keepdim=True) / 127
-    off = (again[0].weight.view(48, 2, 32) - blocks).abs()
-    assert again[0].weight.dtype == torch.float32 and (off <= 0.57 * step).all() and off.any()
+    error = (again[0].weight.view(48, 2, 32) - blocks).abs()
+    assert again[0].weight.dtype == torch.float32 and (error <= 0.57 * step).all() and error.any()
     for name in ("0.bias", "1.weight", "1.bias"):
         stored = module.state_dict()[name].bfloat16().float()
         assert again.state_dict()[name].equal(stored)
@@ -107,48 +107,48 @@ def test_eight_bits_a_number_are_asked_for_and_loaded_like_any_other(tmp_path):
 
 
 @pytest.mark.parametrize("folder, count", [(blockwise.SHIPPED, 7), (medusa.SHIPPED, 4)])
-def test_the_shipped_heads_are_such_files(folder, count):
+def test_shipped_heads_load(folder, count):
     heads = load(folder, shipped().target, Heads)
     assert heads.config == {"hidden_size": 320, "count": count, "width": 320}
     with safe_open(folder / FILE, "pt") as opened:
         assert opened.get_tensor("up").to(heads.up.dtype).equal(heads.up)
 
 
-def test_what_is_no_file_of_a_trained_drafter_is_refused(tmp_path):
+def test_other_files_are_rejected(tmp_path):
     target = native()
-    for place in (tmp_path, tmp_path / "nowhere"):
+    for location in (tmp_path, tmp_path / "missing"):
         with pytest.raises(ValueError, match=f"path='.*': must be a folder that holds {FILE}, or"):
-            load(place, target, Deep)
+            load(location, target, Deep)
     (tmp_path / "pickle").write_bytes(b"\x80\x04K\x01.")
     with pytest.raises(ValueError, match="pickle': not a safetensors file"):
         load(tmp_path / "pickle", target, Deep)
     save_file({"weight": torch.zeros(2)}, tmp_path / "plain")
-    with pytest.raises(ValueError, match=r"holds \['weight'\] without config and fingerprint"):
+    with pytest.raises(ValueError, match=r"holds \['weight'\] without the metadata config and"):
         load(tmp_path / "plain", target, Deep)
 
 
-def test_another_target_is_refused_with_both_fingerprints(tmp_path):
-    target, _, path = saved(tmp_path)
+def test_another_target_is_rejected_with_both_fingerprints(tmp_path):
+    target, _, path = save_deep(tmp_path)
     other = native(seed=1)
-    told = (
+    message = (
         f"another target .fingerprint {fingerprint(target)}, this target's is {fingerprint(other)}"
     )
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         load(path, other, Deep)
 
 
-def test_another_config_or_other_weights_are_refused_by_name(tmp_path):
-    target, module, path = saved(tmp_path)
+def test_another_config_or_other_weights_are_rejected(tmp_path):
+    target, module, path = save_deep(tmp_path)
     with pytest.raises(
         ValueError, match=r"config \{'size': 8\}, which is not one of Heads \(.*size"
     ):
         load(path, target, Heads)
     with pytest.raises(
-        ValueError, match=r"missing \['blocks.2.bias', 'blocks.2.weight'\], left over \[\]"
+        ValueError, match=r"missing \['blocks.2.bias', 'blocks.2.weight'\], unexpected \[\]"
     ):
         load(path, target, lambda size: Deep(size, 3))
     with pytest.raises(
-        ValueError, match=r"missing \[\], left over \['blocks.1.bias', 'blocks.1.weight'\]"
+        ValueError, match=r"missing \[\], unexpected \['blocks.1.bias', 'blocks.1.weight'\]"
     ):
         load(path, target, lambda size: Deep(size, 1))
     with pytest.raises(
@@ -157,8 +157,8 @@ def test_another_config_or_other_weights_are_refused_by_name(tmp_path):
         load(path, target, lambda size: Deep(size + 1))
 
 
-def test_an_interrupted_writing_leaves_the_file_that_was_there(tmp_path, monkeypatch):
-    target, module, path = saved(tmp_path)
+def test_an_interrupted_save_keeps_the_existing_file(tmp_path, monkeypatch):
+    target, module, path = save_deep(tmp_path)
     before = path.read_bytes()
 
     def interrupted(self, data):
@@ -172,21 +172,21 @@ def test_an_interrupted_writing_leaves_the_file_that_was_there(tmp_path, monkeyp
     shared = torch.zeros(3)
     assert write(tmp_path / FILE, {"a": shared}, {"of": "x"}).stat().st_mode & 0o077 == (
         Path(tmp_path / "plain").touch() or (tmp_path / "plain").stat().st_mode & 0o077
-    ), "readable by those who may read any new file here"
+    ), "must have the permissions of any new file"
 
 
-def test_the_fingerprint_tells_targets_apart_and_dtypes_not():
+def test_the_fingerprint_depends_on_the_target_not_on_its_dtype():
     stored = native(dtype=torch.bfloat16, scale=0.02)
     dtypes = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
-    marks = {fingerprint(CausalLM(stored.model.to(dtype))) for dtype in dtypes}
-    assert len(marks) == 1
-    assert marks.isdisjoint({fingerprint(native(seed=1)), fingerprint(native(num_layers=3))})
+    prints = {fingerprint(CausalLM(stored.model.to(dtype))) for dtype in dtypes}
+    assert len(prints) == 1
+    assert prints.isdisjoint({fingerprint(native(seed=1)), fingerprint(native(num_layers=3))})
     assert fingerprint(hugging_face("Llama")) == fingerprint(hugging_face("Llama"))
     stored = native(dtype=torch.float32)
     dtypes = (torch.bfloat16, torch.float32, torch.float64)
     copies = [CausalLM(copy.deepcopy(stored.model).to(dtype)) for dtype in dtypes]
     assert len({fingerprint(target) for target in copies}) == 1
     merged = copy.deepcopy(stored.model)
-    # A fine-tuning that leaves the embeddings alone.
+    # Like fine-tuning that does not change the embeddings.
     merged.blocks[1].down.weight.data += 0.01 * torch.ones(32, 1) @ torch.ones(1, 48)
     assert fingerprint(CausalLM(merged)) != fingerprint(stored)

@@ -1,6 +1,4 @@
-"""A profiled pass: every operation in order, the weights' products counted, gaps and shares adding
-up.
-"""
+"""Profiled passes: order and kinds of operations, gaps and shares."""
 
 from types import SimpleNamespace
 
@@ -13,7 +11,8 @@ from specdec_lite.engine.linear import is_packed
 from specdec_lite.measure import profiler
 
 
-def passes(**shape):
+def profile_pass(**shape):
+    """Return the operations of a pass over one token."""
     model = native(dtype=torch.float32, **shape)
     cache = model.new_cache()
     model.score([1, 2, 3], cache)
@@ -27,39 +26,39 @@ def passes(**shape):
 
 def test_a_layer_has_four_products_and_one_attention():
     for layers in (1, 3):
-        found = passes(num_layers=layers)
-        kinds = [item.kind for item in found]
+        items = profile_pass(num_layers=layers)
+        kinds = [item.kind for item in items]
         assert kinds.count("weights") == 4 * layers + 1 and kinds.count("attention") == layers
-        starts = [item.start for item in found]
+        starts = [item.start for item in items]
         assert (
-            starts[0] == 0 and starts == sorted(starts) and min(item.seconds for item in found) >= 0
+            starts[0] == 0 and starts == sorted(starts) and min(item.seconds for item in items) >= 0
         )
 
 
 def test_packed_products_count_as_products():
     target = load_pair(dtype="float32").target
     cache = target.new_cache()
-    found = timeline.operations(lambda: (target.score([5], cache), cache.crop(0)))
-    assert [item.kind for item in found].count("weights") == 4 * 8 + 1
-    assert any(item.name.startswith("mkldnn::") for item in found) == is_packed(target.model)
+    items = timeline.operations(lambda: (target.score([5], cache), cache.crop(0)))
+    assert [item.kind for item in items].count("weights") == 4 * 8 + 1
+    assert any(item.name.startswith("mkldnn::") for item in items) == is_packed(target.model)
 
 
-def test_operations_go_with_layers_not_with_width():
+def test_the_number_of_operations_depends_on_layers_not_on_width():
     assert (
-        len(passes(num_layers=2))
-        == len(passes(num_layers=2, hidden_size=64))
-        < len(passes(num_layers=4))
+        len(profile_pass(num_layers=2))
+        == len(profile_pass(num_layers=2, hidden_size=64))
+        < len(profile_pass(num_layers=4))
     )
 
 
 def test_shares_add_up():
-    found = passes()
-    shares = timeline.shares(found)
+    items = profile_pass()
+    shares = timeline.shares(items)
     assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
-    assert list(shares) == [*timeline.KINDS, "gap"] and {item.kind for item in found} == set(
+    assert list(shares) == [*timeline.KINDS, "gap"] and {item.kind for item in items} == set(
         timeline.KINDS
     )
-    assert all(timeline.share(found, kind) == part for kind, part in shares.items())
+    assert all(timeline.share(items, kind) == part for kind, part in shares.items())
 
 
 def test_without_a_gpu_there_are_no_kernels():
@@ -82,7 +81,7 @@ def test_without_a_gpu_there_are_no_kernels():
         ("Memcpy DtoD", "other"),
     ],
 )
-def test_gpu_kernels_are_told_apart_by_name(name, kind):
+def test_the_name_of_a_gpu_kernel_determines_its_kind(name, kind):
     assert timeline.kind_of(name) == kind
 
 
@@ -92,7 +91,7 @@ def event(name, start, end, device="CPU", parent=None):
     return SimpleNamespace(name=name, time_range=span, device_type=kind, cpu_parent=parent)
 
 
-def test_a_replayed_graph_is_one_call_of_the_host_and_no_gap():
+def test_a_replayed_graph_is_one_operation_without_gaps():
     copy = event("aten::copy_", 0, 4)
     events = [
         copy,
@@ -100,18 +99,18 @@ def test_a_replayed_graph_is_one_call_of_the_host_and_no_gap():
         event("cudaGraphLaunch", 4, 10),
         event("gemv", 5, 9, device="CUDA"),
     ]
-    found = profiler._calls(events)
-    assert [item.name for item in found] == ["aten::copy_", "cudaGraphLaunch"]
-    assert timeline.share(found, "gap") == 0
+    items = profiler._calls(events)
+    assert [item.name for item in items] == ["aten::copy_", "cudaGraphLaunch"]
+    assert timeline.share(items, "gap") == 0
 
 
-def test_kernels_that_overlap_leave_no_negative_gap():
+def test_overlapping_kernels_have_no_negative_gap():
     times = [(0.0, 4.0), (1.0, 2.0), (2.0, 4.0), (8.0, 2.0)]
-    found = [timeline.Operation("gemm", start, seconds, "weights") for start, seconds in times]
-    assert timeline.idle(found) == 2.0 and timeline.share(found, "gap") == 0.2
-    assert timeline.share(found, "weights") == 1.2
+    items = [timeline.Operation("gemm", start, seconds, "weights") for start, seconds in times]
+    assert timeline.idle(items) == 2.0 and timeline.share(items, "gap") == 0.2
+    assert timeline.share(items, "weights") == 1.2
 
 
-def test_nothing_has_no_share():
+def test_shares_of_no_operations_are_zero():
     assert timeline.share([], "gap") == timeline.share([], "weights") == timeline.span([]) == 0
     assert set(timeline.shares([]).values()) == {0.0}

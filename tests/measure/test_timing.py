@@ -1,4 +1,4 @@
-"""Clocks: medians of jobs that take turns. No test here says how long anything takes."""
+"""Costs of passes and rounds, and facts about the machine. No test asserts a time."""
 
 import math
 from types import SimpleNamespace
@@ -7,8 +7,9 @@ import pytest
 import torch
 from models_zoo import Wrapped, native, perturbed
 
-from specdec_lite import CausalLM, results, speculation, timing
+from specdec_lite import CausalLM, speculation, timing
 from specdec_lite.drafters import ModelDrafter
+from specdec_lite.measure import machine, stamps
 from specdec_lite.measure.timing import Costs, interleaved, machine_profile, measure_costs
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Drafter, Session
@@ -17,7 +18,7 @@ from specdec_lite.tree import TokenTree
 CPU = torch.device("cpu")
 
 
-def test_jobs_take_turns_and_the_warm_up_is_thrown_away(monkeypatch):
+def test_jobs_alternate_and_the_warm_up_is_discarded(monkeypatch):
     clock, order = [0.0], []
     monkeypatch.setattr(speculation, "perf_counter", lambda: clock[0])
 
@@ -28,16 +29,16 @@ def test_jobs_take_turns_and_the_warm_up_is_thrown_away(monkeypatch):
 
         return work
 
-    taken = interleaved(
+    medians = interleaved(
         {"a": job("a", [99.0, 1.0, 5.0, 2.0]), "b": job("b", [99.0, 10.0, 30.0, 20.0])},
         CPU,
         repeats=3,
         warmup=1,
     )
-    assert taken == {"a": 2.0, "b": 20.0} and order == ["a", "b"] * 4
+    assert medians == {"a": 2.0, "b": 20.0} and order == ["a", "b"] * 4
 
 
-def test_costs_are_seconds_by_number_of_tokens():
+def test_costs_are_positive_seconds_by_number_of_tokens():
     target = native(dtype=torch.float32)
     alone = measure_costs(target, ks=(1, 3), context=8)
     assert (
@@ -53,9 +54,9 @@ def test_costs_are_seconds_by_number_of_tokens():
     )
 
 
-def test_every_cost_is_the_one_it_is_called(monkeypatch):
-    """Each clocked job makes the passes that its figure is named after; a draft pass in the loop is
-    a share of a round's drafting.
+def test_every_cost_measures_the_passes_in_its_name(monkeypatch):
+    """Each timed job makes the passes of its name; a draft pass in the loop is a share of a round's
+    drafting.
     """
     target = native(dtype=torch.float32)
     draft = native(dtype=torch.float32, num_layers=1)
@@ -103,7 +104,7 @@ def test_every_cost_is_the_one_it_is_called(monkeypatch):
     assert decoded[1:] == [(target, [3, 1, 4], 24, 0.5)] * 3
 
 
-def test_costs_with_a_draft_of_a_smaller_vocabulary_and_a_given_prompt():
+def test_costs_with_a_smaller_draft_vocabulary_and_a_prompt():
     costs = measure_costs(
         native(),
         ModelDrafter(native(vocab_size=32), 2),
@@ -116,7 +117,7 @@ def test_costs_with_a_draft_of_a_smaller_vocabulary_and_a_given_prompt():
 
 
 class Repeat(Drafter, Session):
-    """Proposes the last token again, without a model, and says nothing of its shape."""
+    """Proposes the last token again, without a model and without limits of its tree."""
 
     def start(self, context):
         return self
@@ -125,13 +126,13 @@ class Repeat(Drafter, Session):
         return Proposal(TokenTree.chain([int(context.tokens[-1])] * 3))
 
 
-def test_a_drafter_without_passes_or_a_known_shape_has_costs():
+def test_a_drafter_without_passes_or_limits_has_costs():
     costs = measure_costs(native(), Repeat(), ks=(1, 4), context=8, new_tokens=8)
     assert costs.draft is costs.draft_in_loop is None
     assert costs.round > 0 and costs.overhead > 0
 
 
-def test_a_drafter_that_wraps_another_is_asked_not_looked_into(monkeypatch):
+def test_a_wrapped_drafter_is_checked_and_timed(monkeypatch):
     target = native()
     costs = measure_costs(
         target, Wrapped(ModelDrafter(perturbed(target), 2)), ks=(1,), context=8, new_tokens=8
@@ -141,12 +142,12 @@ def test_a_drafter_that_wraps_another_is_asked_not_looked_into(monkeypatch):
     with pytest.raises(ValueError, match="context length of 32"):
         measure_costs(
             target, Wrapped(ModelDrafter(native(max_positions=32), 2)), context=20, new_tokens=8
-        )  # 28 positions to decode, 36 to warm up
+        )  # decoding needs 28 positions, the warm-up needs 36
     with pytest.raises(TypeError, match="drafter is a str"):
         measure_costs(target, "drafter", ks=(1,), context=8)
 
 
-def test_costs_of_rounds_are_medians_of_rounds_alike_at_their_shares():
+def test_round_costs_weight_the_medians_of_tree_sizes():
     def rounds(nodes, seconds):
         return [
             SimpleNamespace(tree=range(nodes), drafting=2 * s, verifying=s, other=s / 2)
@@ -154,14 +155,14 @@ def test_costs_of_rounds_are_medians_of_rounds_alike_at_their_shares():
         ]
 
     steps = rounds(4, [4.0, 6.0, 900.0]) + rounds(0, [2.0] * 3)
-    costs = timing.round_costs(steps, 2.0)  # 4, the mean of 6 and 2, over 2
+    costs = timing.round_costs(steps, 2.0)  # (6 + 2) / 2 seconds, in units of T(1) = 2
     assert costs == timing.RoundCosts(draft=4.0, verify=2.0, other=1.0) and costs.total == 7.0
     for bad in (([], 1.0), (steps, 0.0), (steps, float("nan"))):
         with pytest.raises(ValueError, match="must be above 0"):
             timing.round_costs(*bad)
 
 
-def test_a_pass_over_a_tree_feeds_its_root_and_sees_its_branches(monkeypatch):
+def test_a_pass_over_a_tree_feeds_its_root(monkeypatch):
     target = native()
     tree = TokenTree([1, 2, 3], [-1, -1, 0])
     fed = []
@@ -169,9 +170,7 @@ def test_a_pass_over_a_tree_feeds_its_root_and_sees_its_branches(monkeypatch):
     monkeypatch.setattr(
         target.backend,
         "score",
-        lambda tokens, cache, tree, *rest, **options: (
-            fed.append((tokens.shape[1], tree)) or score(tokens, cache, tree, *rest, **options)
-        ),
+        lambda inputs: fed.append((inputs.count, inputs.tree)) or score(inputs),
     )
     job = timing.pass_job(target, torch.tensor([3, 1, 4]), tree)
     job()
@@ -179,59 +178,59 @@ def test_a_pass_over_a_tree_feeds_its_root_and_sees_its_branches(monkeypatch):
     assert fed == [(3, None), (4, tree), (4, tree)]
 
 
-def test_passes_that_take_turns_share_one_cache_a_batch(monkeypatch):
-    """In static shapes each cache of its own would be captured anew, and kept."""
+def test_alternating_passes_share_one_cache_per_batch(monkeypatch):
+    """With static shapes every additional cache would be captured and stored."""
     target = native(dtype=torch.float32)
-    made = []
+    batches = []
     new_cache = target.new_cache
     monkeypatch.setattr(
         target,
         "new_cache",
-        lambda *sizes, **more: made.append(sizes[0]) or new_cache(*sizes, **more),
+        lambda *sizes, **more: batches.append(sizes[0]) or new_cache(*sizes, **more),
     )
-    found = timing.pass_times(target, (1, 3, 5), 8, batches=(1, 2), repeats=1)
-    assert made == [1, 2] and len(found) == 6
+    times = timing.pass_times(target, (1, 3, 5), 8, batches=(1, 2), repeats=1)
+    assert batches == [1, 2] and len(times) == 6
 
 
-def test_what_a_gpu_says_of_itself_is_recorded(monkeypatch):
-    """Driver, CUDA and cuDNN with the versions; clocks, power and temperature with the state."""
-    asked = []
+def test_the_state_and_versions_of_a_gpu_are_recorded(monkeypatch):
+    """The versions contain driver, CUDA and cuDNN; the state contains clocks and power."""
+    commands = []
 
-    def answers(command, **_):
-        asked.append(command)
+    def answer(command, **_):
+        commands.append(command)
         fields = command[-1].removeprefix("--query-gpu=").split(",")
         return SimpleNamespace(stdout=", ".join(f"{field} is 1" for field in fields) + "\n")
 
     card = SimpleNamespace(uuid="1234")
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Toy")
-    monkeypatch.setattr(results.subprocess, "run", answers)
+    monkeypatch.setattr(stamps.subprocess, "run", answer)
     state = timing.machine_state("cuda")["gpu"]
     assert state["clocks.sm"] == "clocks.sm is 1" and set(state) == set(timing.GPU_STATE)
-    versions = results.stamp("a test", "none", "cuda")["versions"]
+    versions = stamps.stamp("a test", "none", "cuda")["versions"]
     assert versions["driver"] == "driver_version is 1" and {"cuda", "cudnn"} < set(versions)
-    assert all(command[1] == "--id=GPU-1234" for command in asked)
+    assert all(command[1] == "--id=GPU-1234" for command in commands)
 
     def is_missing(command, **_):
         raise FileNotFoundError(command[0])
 
-    monkeypatch.setattr(results.subprocess, "run", is_missing)
+    monkeypatch.setattr(stamps.subprocess, "run", is_missing)
     assert timing.gpu_state("cuda") is None
-    assert results.gpu_versions("cuda")["driver"] == "not told"
-    assert "gpu" not in timing.machine_state() and results.gpu_versions("cpu") == {}
+    assert stamps.gpu_versions("cuda")["driver"] == "unknown"
+    assert "gpu" not in timing.machine_state() and stamps.gpu_versions("cpu") == {}
 
 
-def test_the_state_of_the_machine_is_told(monkeypatch):
-    monkeypatch.setattr(timing.os, "getloadavg", lambda: (3.0, 2.0, 1.0), raising=False)
-    monkeypatch.setattr(timing.os, "sched_getaffinity", lambda process: {5, 2}, raising=False)
+def test_machine_state_reads_load_threads_and_cores(monkeypatch):
+    monkeypatch.setattr(machine.os, "getloadavg", lambda: (3.0, 2.0, 1.0), raising=False)
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda process: {5, 2}, raising=False)
     state = timing.machine_state()
     assert state == {
         "load_average": [3.0, 2.0, 1.0],
         "threads": torch.get_num_threads(),
         "pins": [2, 5],
     }
-    monkeypatch.delattr(timing.os, "getloadavg")
-    monkeypatch.delattr(timing.os, "sched_getaffinity")
+    monkeypatch.delattr(machine.os, "getloadavg")
+    monkeypatch.delattr(machine.os, "sched_getaffinity")
     assert timing.machine_state()["load_average"] is timing.machine_state()["pins"] is None
 
 
@@ -240,13 +239,13 @@ def test_the_state_of_the_machine_is_told(monkeypatch):
     [dict(ks=()), dict(ks=(0,)), dict(ks=(1,), context=0), dict(ks=(1.5,)), dict(context=4.0)],
     ids=str,
 )
-def test_bad_costs_are_refused(arguments):
+def test_bad_numbers_of_tokens_are_rejected(arguments):
     with pytest.raises(ValueError, match="ks=.*context=.*must be whole numbers ≥ 1"):
         measure_costs(native(), **arguments)
 
 
 @pytest.mark.parametrize(
-    "arguments, named",
+    "arguments, message",
     [
         (dict(temperature=-1.0), "temperature"),
         (dict(prompt=[]), "prompt"),
@@ -257,11 +256,9 @@ def test_bad_costs_are_refused(arguments):
     ],
     ids=str,
 )
-def test_what_the_loop_cannot_use_is_refused_before_anything_is_timed(
-    monkeypatch, arguments, named
-):
+def test_bad_arguments_of_the_loop_are_rejected_before_timing(monkeypatch, arguments, message):
     monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
-    with pytest.raises((ValueError, TypeError), match=named):
+    with pytest.raises((ValueError, TypeError), match=message):
         measure_costs(
             native(),
             ModelDrafter(native(num_layers=1, max_positions=64), 2),
@@ -269,27 +266,27 @@ def test_what_the_loop_cannot_use_is_refused_before_anything_is_timed(
         )
 
 
-def test_a_model_to_time_is_a_causal_lm():
+def test_a_model_that_is_no_causal_lm_is_rejected():
     with pytest.raises(TypeError, match="must be a CausalLM"):
         measure_costs("x")
 
 
-def test_a_loop_that_does_not_fit_is_refused_before_anything_is_timed(monkeypatch):
+def test_a_loop_too_long_for_a_model_is_rejected_before_timing(monkeypatch):
     monkeypatch.setattr(timing, "interleaved", lambda *_: pytest.fail("it was timed"))
-    for options, named in (
+    for options, message in (
         (dict(new_tokens=0), "new_tokens=0: must be"),
         (dict(new_tokens=2.5), "new_tokens=2.5: must be"),
         (dict(new_tokens=2000), "the target has"),
         (dict(ks=5), "ks=5: must be"),
     ):
-        with pytest.raises(ValueError, match=named):
+        with pytest.raises(ValueError, match=message):
             measure_costs(native(), ModelDrafter(native(), 2), context=8, **{"ks": (1,)} | options)
     with pytest.raises(ValueError, match="the drafter has 32"):
         measure_costs(native(), ModelDrafter(native(max_positions=32), 2), ks=(1,), context=8)
 
 
-def test_a_machine_profile_is_measured_and_complete(monkeypatch):
-    monkeypatch.setattr(timing, "_bandwidth", lambda device: 1e9)
+def test_a_machine_profile_is_complete(monkeypatch):
+    monkeypatch.setattr(machine, "_bandwidth", lambda device: 1e9)
     profile = machine_profile("cpu")
     assert {"device", "threads", "cores", "bandwidth", "throughput", "versions"} <= set(profile)
     assert (
@@ -302,11 +299,11 @@ def test_a_machine_profile_is_measured_and_complete(monkeypatch):
     )
 
 
-def test_rates_are_work_over_seconds(monkeypatch):
+def test_rates_are_work_per_second(monkeypatch):
     monkeypatch.setattr(
-        timing, "interleaved", lambda jobs, device, repeats: {name: 0.5 for name in jobs}
+        machine, "interleaved", lambda jobs, device, repeats: {name: 0.5 for name in jobs}
     )
     assert (
         timing.read_bandwidth([32 << 20, 1 << 20]) == {32 << 20: 64 << 20, 1 << 20: 32 << 20}
-        and timing._throughput(CPU, torch.float32, 8) == 4 * 8**3
+        and machine._throughput(CPU, torch.float32, 8) == 4 * 8**3
     )

@@ -1,6 +1,4 @@
-"""Clocks and the closed forms of the roofline. No time is asserted: machines differ, and this one
-may be busy.
-"""
+"""Clocks, times of passes, and the closed forms of the roofline. No test asserts a time."""
 
 import math
 
@@ -9,6 +7,7 @@ import torch
 
 from specdec_lite import CausalLM, roofline, timing
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.measure import clocks
 
 CPU = torch.device("cpu")
 
@@ -28,36 +27,36 @@ def model() -> CausalLM:
     return CausalLM(Transformer(config))
 
 
-def test_samples_take_turns_and_forget_the_warm_up():
+def test_samples_alternate_and_discard_the_warm_up():
     ran = []
-    taken = timing.samples(
+    samples = timing.samples(
         {"a": lambda: ran.append("a"), "b": lambda: ran.append("b")}, CPU, repeats=3, warmup=2
     )
     assert ran == ["a", "b"] * 5
-    assert {name: len(seconds) for name, seconds in taken.items()} == {"a": 3, "b": 3}
-    assert all(s >= 0 for seconds in taken.values() for s in seconds)
+    assert {name: len(seconds) for name, seconds in samples.items()} == {"a": 3, "b": 3}
+    assert all(s >= 0 for seconds in samples.values() for s in seconds)
 
 
 @pytest.mark.parametrize("bad", [{"repeats": 0}, {"warmup": -1}])
-def test_samples_refuse_impossible_counts(bad):
+def test_samples_reject_impossible_counts(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         timing.samples({"a": lambda: None}, CPU, **bad)
 
 
-def test_spreads_are_ordered_and_agree_with_the_samples(monkeypatch):
+def test_spreads_are_medians_and_quartiles_of_the_samples(monkeypatch):
     readings = iter([9.0, 9.0, 9.0, 5.0, 1.0, 3.0, 2.0, 4.0])
-    monkeypatch.setattr(timing, "clocked", lambda job, device: next(readings))
+    monkeypatch.setattr(clocks, "clocked", lambda job, device: next(readings))
     spread = timing.spreads({"job": lambda: None}, CPU, repeats=5, warmup=3)["job"]
     assert (spread.low, spread.median, spread.high) == (2.0, 3.0, 4.0)
-    monkeypatch.setattr(timing, "clocked", lambda job, device: 7.0)
+    monkeypatch.setattr(clocks, "clocked", lambda job, device: 7.0)
     assert timing.spreads({"job": lambda: None}, CPU, repeats=1, warmup=0)["job"] == timing.Spread(
         7.0, 7.0, 7.0
     )
     assert timing.interleaved({"job": lambda: None}, CPU, repeats=4) == {"job": 7.0}
 
 
-def test_a_budget_ends_the_turns_but_never_before_one(monkeypatch):
-    monkeypatch.setattr(timing, "clocked", lambda job, device: 1.0)
+def test_a_budget_stops_after_one_repetition_at_least(monkeypatch):
+    monkeypatch.setattr(clocks, "clocked", lambda job, device: 1.0)
     assert timing.samples({"a": None, "b": None}, CPU, repeats=50, warmup=1, budget=0.0) == {
         "a": [1.0],
         "b": [1.0],
@@ -85,14 +84,14 @@ def test_pass_times_feed_k_tokens_in_every_row(model, monkeypatch):
     "bad",
     [{"ks": ()}, {"ks": (0,)}, {"context": 0}, {"batches": (0,)}, {"ks": (60,), "context": 8}],
 )
-def test_pass_times_refuse_what_they_cannot_time(model, bad):
+def test_pass_times_reject_impossible_passes(model, bad):
     with pytest.raises(ValueError):
         timing.pass_times(model, **{"ks": (1,), "context": 4, **bad})
 
 
 def test_read_bandwidth_is_positive_for_each_size():
-    found = timing.read_bandwidth([1 << 12, 1 << 16], repeats=2)
-    assert list(found) == [1 << 12, 1 << 16] and all(rate > 0 for rate in found.values())
+    bandwidths = timing.read_bandwidth([1 << 12, 1 << 16], repeats=2)
+    assert list(bandwidths) == [1 << 12, 1 << 16] and all(rate > 0 for rate in bandwidths.values())
     with pytest.raises(ValueError, match="3"):
         timing.read_bandwidth([3])
 
@@ -103,7 +102,7 @@ def test_cache_size_is_bytes_or_unknown():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_is_timed_by_its_own_events():
+def test_a_gpu_is_timed_with_its_events():
     a = torch.randn(512, 512, device="cuda")
     assert timing.spreads({"product": lambda: a @ a}, a.device, repeats=3)["product"].median > 0
 
@@ -111,7 +110,7 @@ def test_a_gpu_is_timed_by_its_own_events():
 # The closed forms ---------------------------------------------------------------------------------
 
 
-def test_the_worked_example_of_seventy_billion():
+def test_a_worked_example_of_seventy_billion_parameters():
     reading, computing = roofline.pass_seconds(70e9, 2, 2e12, 312e12)
     assert reading == pytest.approx(0.070) and computing == pytest.approx(0.000449, abs=1e-6)
     assert computing / reading == pytest.approx(0.0064, abs=5e-5)
@@ -119,20 +118,20 @@ def test_the_worked_example_of_seventy_billion():
 
 
 @pytest.mark.parametrize("width", [0.5, 1, 2, 4])
-def test_at_the_ridge_reading_and_computing_take_equally_long(width):
+def test_reading_and_computing_take_equally_long_at_the_ridge(width):
     ridge = roofline.ridge_tokens(width, 8e11, 2e14)
     reading, computing = roofline.pass_seconds(1e9, width, 8e11, 2e14, tokens=ridge)
     assert reading == pytest.approx(computing)
     assert roofline.arithmetic_intensity(width, tokens=ridge) == pytest.approx(2e14 / 8e11)
 
 
-def test_intensity_is_operations_per_byte_and_ignores_size():
+def test_intensity_is_operations_per_byte_for_any_size():
     for size in (1e6, 1e9):
         ratio = roofline.pass_operations(size, 5, 3) / roofline.pass_bytes(size, 2, 3)
         assert ratio == pytest.approx(roofline.arithmetic_intensity(2, 5, 3))
 
 
-def test_batch_reads_a_cache_per_sequence_and_tokens_do_not():
+def test_bytes_of_caches_grow_with_the_batch_not_with_tokens():
     assert (
         roofline.pass_bytes(1e9, 2, batch=8, cache_bytes=1e8)
         - roofline.pass_bytes(1e9, 2, batch=1, cache_bytes=1e8)
@@ -155,6 +154,6 @@ def test_batch_reads_a_cache_per_sequence_and_tokens_do_not():
         lambda: roofline.ridge_tokens(2, 1, math.nan),
     ],
 )
-def test_impossible_machines_are_refused(call):
+def test_impossible_machines_are_rejected(call):
     with pytest.raises(ValueError, match="must"):
         call()

@@ -1,17 +1,13 @@
-"""The interactives as classic scripts: every one is written, and one page holds them all."""
+"""Every interactive is written as a classic script, and all of them load on one page."""
 
 import json
 import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
+from specdec_site import assets
 from sphinx.errors import ExtensionError
 
-from specdec_lite.viz.interactive import modules
-
-sys.path.insert(0, str(ROOT / "site"))
-from specdec_site import assets  # noqa: E402
+from specdec_book.viz.interactive import modules
 
 LIST = "process.stdout.write(JSON.stringify(Object.keys(globalThis.sdlInteractives)))"
 
@@ -32,6 +28,6 @@ def test_every_interactive_is_a_script_and_all_load_on_one_page(tmp_path):
         ("const x = 1;\n", "found 0"),
     ],
 )
-def test_a_script_is_made_of_a_module_that_stands_alone(text, reason):
+def test_a_module_that_imports_or_exports_nothing_is_an_error(text, reason):
     with pytest.raises(ExtensionError, match=reason):
         assets.classic_script("x", text)

@@ -1,13 +1,11 @@
-"""The speedup explorer and the roofline explorer, driven by keyboard and mouse on a wide page and
-on a phone's.
-"""
+"""The speedup explorer and the roofline explorer, by keyboard, mouse and touch, wide and narrow."""
 
 import pytest
 from mounting import says
 
+from specdec_book.viz import Explorer
+from specdec_book.viz.roofline import Roofline
 from specdec_lite import roofline, theory
-from specdec_lite.viz import Explorer
-from specdec_lite.viz.roofline import Roofline
 
 WIDTHS = pytest.mark.parametrize("width", [1280, 390])
 
@@ -23,7 +21,7 @@ def value(page, name: str):
 
 
 def drag(page, chart: str, start: tuple[float, float], end: tuple[float, float]) -> None:
-    """With the left button held; the places are in shares of the plotted area."""
+    """Drag with the left button; positions are fractions of the plot's width and height."""
     svg = page.get_by_role("img", name=chart)
     svg.scroll_into_view_if_needed()
     box, left = svg.bounding_box(), 62 if page.locator(".sdl-roofline").count() else 40
@@ -36,17 +34,15 @@ def drag(page, chart: str, start: tuple[float, float], end: tuple[float, float])
     page.mouse.move(*at(0.5, 0.5))
 
 
-def finger(page, chart: str, *places: tuple[float, float]) -> None:
-    """A finger put down at the first place, moved to the others in order, and lifted; places in
-    pixels of the chart.
-    """
+def swipe(page, chart: str, *points: tuple[float, float]) -> None:
+    """Touch the first point, move to the others in order, and release; points in pixels."""
     svg = page.get_by_role("img", name=chart)
     svg.scroll_into_view_if_needed()
     box, touches = svg.bounding_box(), page.context.new_cdp_session(page)
-    for kind, place in zip(("touchStart", *["touchMove"] * (len(places) - 1)), places):
+    for kind, point in zip(("touchStart", *["touchMove"] * (len(points) - 1)), points):
         touches.send(
             "Input.dispatchTouchEvent",
-            {"type": kind, "touchPoints": [{"x": box["x"] + place[0], "y": box["y"] + place[1]}]},
+            {"type": kind, "touchPoints": [{"x": box["x"] + point[0], "y": box["y"] + point[1]}]},
         )
     touches.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
@@ -55,7 +51,7 @@ CHARTS = pytest.mark.parametrize(
     ("widget", "chart", "names"),
     [
         (Explorer, "Speedup by draft length", ["gamma"]),
-        (Explorer, "Where a draft can pay", ["alpha", "c"]),
+        (Explorer, "Best speedup by α and c", ["alpha", "c"]),
         (Roofline, "Time of a pass by its tokens", ["tokens"]),
         (Roofline, "The roofline", ["tokens"]),
     ],
@@ -65,18 +61,16 @@ CHARTS = pytest.mark.parametrize(
 
 @pytest.mark.browser
 @CHARTS
-def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwise(
-    mounted, widget, chart, names
-):
+def test_a_tap_or_a_sideways_swipe_sets_a_chart_and_others_scroll(mounted, widget, chart, names):
     page = mounted(widget(), 390, has_touch=True, is_mobile=True)
     values = lambda: [value(page, name) for name in names]
     first = values()
-    finger(page, chart, *[(200, y) for y in range(140, 20, -20)])
+    swipe(page, chart, *[(200, y) for y in range(140, 20, -20)])
     assert values() == first
-    finger(page, chart, (250, 120))
+    swipe(page, chart, (250, 120))
     tapped = values()
     assert tapped != first
-    finger(page, chart, *[(x, 120) for x in range(250, 80, -10)])
+    swipe(page, chart, *[(x, 120) for x in range(250, 80, -10)])
     assert all(a < b for a, b in zip(values()[-1:], tapped[-1:]))
 
 
@@ -84,10 +78,10 @@ def test_a_finger_sets_a_chart_by_a_tap_or_sideways_and_scrolls_the_page_otherwi
 @pytest.mark.parametrize(
     ("widget", "slider"), [(Explorer, "c"), (Roofline, "batch")], ids=["explorer", "roofline"]
 )
-def test_the_sliders_stay_where_they_are_when_the_task_is_answered(mounted, widget, slider):
+def test_the_sliders_do_not_move_when_the_task_is_solved(mounted, widget, slider):
     page = mounted(widget(), 390)
     control = page.locator(f"input[data-name={slider}]")
-    places = [control.bounding_box()["y"]]
+    positions = [control.bounding_box()["y"]]
     if widget is Explorer:
         press(page, "c", "ArrowRight", 10)
         press(
@@ -100,34 +94,35 @@ def test_the_sliders_stay_where_they_are_when_the_task_is_answered(mounted, widg
         press(page, "batch", "ArrowRight", 7)
         press(page, "tokens", "ArrowRight", int(roofline.ridge_tokens(2, 2e12, 312e12) / 8) - 1)
     says(page, ".sdl-task-state", "Solved")
-    places.append(control.bounding_box()["y"])
-    assert places[0] == places[1]
+    positions.append(control.bounding_box()["y"])
+    assert positions[0] == positions[1]
 
 
 @pytest.mark.browser
-def test_presets_of_equal_values_are_told_apart_and_can_be_left(mounted):
+def test_presets_with_equal_values_differ_and_can_be_left(mounted):
     page = mounted(Explorer())
     menu, numbers = page.get_by_label("Start from"), page.locator("dl")
     menu.select_option(label="EnDe, t5-small, T=1")
     assert "2.60×" in numbers.inner_text()
     menu.select_option(label="t5-small, l = 1")
-    assert "measured there" not in numbers.inner_text() and value(page, "gamma") == 7
+    assert "measured speedup" not in numbers.inner_text() and value(page, "gamma") == 7
     menu.select_option(label="EnDe, t5-small, T=1")
     menu.select_option(label="your own values")
     page.set_viewport_size({"width": 600, "height": 900})
     page.wait_for_timeout(200)
     assert (
         menu.input_value() == ""
-        and "measured there" not in numbers.inner_text()
+        and "measured speedup" not in numbers.inner_text()
         and value(page, "gamma") == 7
     )
 
 
 @pytest.mark.browser
 @WIDTHS
-def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted, width):
-    """Each slider at either end, and pairs of them: no line leaves the plot, no words the card, and
-    no roof is named that is not there.
+def test_the_roofline_stays_in_its_frame_at_the_ends_of_its_sliders(mounted, width):
+    """No line leaves the plot, no text leaves the card, and only drawn roofs have a name.
+
+    Every slider is set to both ends, alone and in pairs.
     """
     page = mounted(Roofline(), width)
     low = {"bandwidth": 1e9, "throughput": 1e10, "parameters": 1e6, "cache": 0}
@@ -174,8 +169,8 @@ def test_at_the_ends_of_its_sliders_the_roofline_draws_inside_its_frame(mounted,
             "arithmetic roof": "var(--sdl-rejected)",
         }.keys() >= set(named) and len(named) <= len(drawn), setting
         assert all(
-            colour in drawn
-            for name, colour in (
+            color in drawn
+            for name, color in (
                 ("memory roof", "var(--sdl-target)"),
                 ("arithmetic roof", "var(--sdl-rejected)"),
             )
@@ -241,7 +236,7 @@ def test_the_explorers_charts_are_dragged(mounted, width):
     says(page, ".sdl-summary", "γ 21")
     drag(page, "Speedup by draft length", (0.5, 0.5), (1.1, 0.5))
     assert value(page, "gamma") == 24
-    drag(page, "Where a draft can pay", (0.1, 0.1), (0.5, 0.6))
+    drag(page, "Best speedup by α and c", (0.1, 0.1), (0.5, 0.6))
     assert (value(page, "alpha"), value(page, "c")) == pytest.approx(
         (0.6, 0.6), abs=0.02
     ) and value(page, "gamma") == 24
@@ -259,13 +254,13 @@ def test_the_rooflines_task_is_solved_by_keyboard(mounted, width):
     page = mounted(Roofline(), width)
     says(page, ".sdl-task-state", "Set the batch to 8")
     press(page, "batch", "ArrowRight", 7)
-    says(page, ".sdl-task-state", "a longer pass would still be free")
+    says(page, ".sdl-task-state", "a longer pass would take no more time")
     press(page, "tokens", "ArrowRight", free)
-    says(page, ".sdl-task-state", "Too many: arithmetic binds")
+    says(page, ".sdl-task-state", "Too many: arithmetic limits")
     press(page, "tokens", "ArrowLeft")
     says(page, ".sdl-task-state", f"Solved: {free}.")
     press(page, "cache", "ArrowRight", 2)
-    says(page, ".sdl-task-state", "Leave the KV cache out")
+    says(page, ".sdl-task-state", "Set the KV cache to 0")
     assert (value(page, "tokens"), value(page, "batch")) == (free, 8) and value(page, "cache") > 0
     assert page.evaluate("heard") == [] and fits(page, width)
 
@@ -276,7 +271,7 @@ def test_a_preset_sets_the_roofline_and_names_its_source(mounted, width):
     page = mounted(Roofline(tokens=3), width)
     menu = page.get_by_label("Start from")
     menu.select_option(label="NVIDIA T4, fp16")
-    says(page, ".sdl-task-state", "Start from the worked example first")
+    says(page, ".sdl-task-state", "Start from the worked example")
     assert (value(page, "bandwidth"), value(page, "throughput"), value(page, "tokens")) == (
         320e9,
         65e12,

@@ -1,6 +1,4 @@
-"""A chapter in JupyterLab, in a real browser: run it, move a bar of its bench, read the value back
-from the kernel.
-"""
+"""A chapter in JupyterLab, in a browser: a moved bar of its bench changes the kernel's value."""
 
 import json
 import os
@@ -21,12 +19,12 @@ CHAPTER = ROOT / "notebooks" / "06_why_lossless.ipynb"
 READ_BACK = """
 import ipywidgets
 benches = [w for w in ipywidgets.widgets.widget._instances.values() if isinstance(w, Bench)]
-print("kernel says", [[round(x, 3) for x in w.p] for w in benches])
+print("kernel has", [[round(x, 3) for x in w.p] for w in benches])
 """
 
 
-def shortened() -> nbformat.NotebookNode:
-    """The chapter up to its bench, and a cell that asks the kernel for the bench's state."""
+def short_chapter() -> nbformat.NotebookNode:
+    """Return the chapter up to its bench, and a cell that prints the bench's state in the kernel."""
     notebook = nbformat.read(CHAPTER, as_version=4)
     last = next(
         i
@@ -42,17 +40,15 @@ def shortened() -> nbformat.NotebookNode:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[str]:
-    """JupyterLab on localhost over a folder that holds the chapter; yields its address."""
-    nbformat.write(shortened(), tmp_path / "chapter.ipynb")
+    """The address of JupyterLab on localhost, in a folder with the chapter."""
+    nbformat.write(short_chapter(), tmp_path / "chapter.ipynb")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     settings = tmp_path / "settings"
     tracker = settings / "@jupyterlab" / "notebook-extension" / "tracker.jupyterlab-settings"
     tracker.parent.mkdir(parents=True)
-    tracker.write_text(
-        json.dumps({"windowingMode": "none"})
-    )  # every output stays in the page, seen or not
+    tracker.write_text(json.dumps({"windowingMode": "none"}))  # keeps every output in the page
     options = [
         "--no-browser",
         "--allow-root",
@@ -98,11 +94,11 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
     context = chromium.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()
     page.set_default_timeout(60_000)
-    outside = []
+    outside_requests = []
     page.on(
         "request",
         lambda r: (
-            outside.append(r.url)
+            outside_requests.append(r.url)
             if not r.url.startswith((lab, lab.replace("http", "ws"), "data:", "blob:"))
             else None
         ),
@@ -116,7 +112,7 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
     page.get_by_text("Run All Cells", exact=True).click()
     page.wait_for_function(
         """() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
-        output.textContent.includes('kernel says')
+        output.textContent.includes('kernel has')
         || output.dataset.mimeType === 'application/vnd.jupyter.error')""",
         timeout=900_000,
     )
@@ -142,14 +138,14 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
         == cell_selected
     )
 
-    page.locator(".jp-CodeCell", has_text="kernel says").locator(".cm-content").click()
+    page.locator(".jp-CodeCell", has_text="kernel has").locator(".cm-content").click()
     page.keyboard.press("Control+Enter")
     page.wait_for_function(
         """value => [...document.querySelectorAll('.jp-OutputArea-output')].some(
-        (output) => output.textContent.includes('kernel says') && output.textContent.includes(value))""",
+        (output) => output.textContent.includes('kernel has') && output.textContent.includes(value))""",
         arg=f"[[{round(after, 3)},",
     )
-    said = page.locator(".jp-OutputArea-output", has_text="kernel says").inner_text()
-    assert re.search(rf"\[\[{round(after, 3)},", said)
-    assert outside == []
+    output = page.locator(".jp-OutputArea-output", has_text="kernel has").inner_text()
+    assert re.search(rf"\[\[{round(after, 3)},", output)
+    assert outside_requests == []
     context.close()

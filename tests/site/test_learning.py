@@ -1,4 +1,4 @@
-"""The learning machinery in the published page: quizzes, predictions, progress, interactives."""
+"""Quizzes, predictions, progress and interactives in the published pages."""
 
 import pytest
 from browsing import (
@@ -17,7 +17,7 @@ from specdec_lite import theory
 
 
 def solve(page) -> None:
-    """Answers every quiz of the page rightly."""
+    """Give the right answer to every quiz of a page."""
     for quiz in page.locator(".sdl-quiz").all():
         quiz.locator(".sdl-option").nth("abcde".index(quiz.get_attribute("data-answer"))).click()
 
@@ -25,9 +25,7 @@ def solve(page) -> None:
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(".sdl-quiz"))
 def test_quiz(open_page, page_name: str):
-    """Each answer explains itself, by mouse and by keyboard, and is accessible; a solved quiz is
-    remembered on this machine only.
-    """
+    """Each answer shows its explanation, by mouse and by keyboard; a solved quiz is remembered."""
     page = open_page(page_name)
     for quiz in page.locator(".sdl-quiz").all():
         right = "abcde".index(quiz.get_attribute("data-answer"))
@@ -51,7 +49,7 @@ def test_quiz(open_page, page_name: str):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(".sdl-predict"))
-def test_prediction_is_kept_until_committed(open_page, page_name: str):
+def test_an_answer_is_hidden_until_the_reader_predicts(open_page, page_name: str):
     page = open_page(page_name)
     for box in page.locator(".sdl-predict-box").all():
         details = box.locator("details").first
@@ -76,8 +74,8 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
     page.goto(server + CHAPTERS[0])
     solve(page)
     page.goto(server + START)
-    asking = len(pages_with(".sdl-quiz"))
-    assert f"1 of {asking} chapters" in summary.inner_text()
+    with_quiz = len(pages_with(".sdl-quiz"))
+    assert f"1 of {with_quiz} chapters" in summary.inner_text()
     assert "continue with" in summary.inner_text() and CHAPTERS[0] not in summary.locator(
         "a"
     ).get_attribute("href")
@@ -91,15 +89,16 @@ def test_progress_is_summed_on_the_start_page_and_can_be_forgotten(open_page, se
 @pytest.mark.browser
 @pytest.mark.parametrize("page_name", pages_with(INTERACTIVES))
 def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
-    """Every slider by arrow keys and by a click, where there is none the first switch by both; what Tab
-    reaches, sliders and buttons among it, is outlined.
+    """Every slider moves by arrow keys and by a click; without sliders, the first button reacts.
+
+    Everything that Tab reaches shows its focus.
     """
     page = open_page(page_name)
     unfold(page)
     scroll_through(page)
     for interactive in page.locator(INTERACTIVES).all():
-        if (shut := interactive.locator(".sdl-live-closed button")).count():
-            shut.click()
+        if (closed := interactive.locator(".sdl-live-closed button")).count():
+            closed.click()
             interactive.locator("textarea").wait_for()
         assert unseen_focus(page, interactive) == []
         sliders = [
@@ -136,8 +135,8 @@ def test_explorer_shows_what_the_library_computes(open_page):
     explorer = page.locator(f"{INTERACTIVES}[data-module=explorer]").first
     for alpha, gamma, c in [(0.8, 4, 0.1), (0.9, 10, 0.02), (0.5, 3, 0.6)]:
         explorer.evaluate(
-            "(place, values) => Object.entries(values).forEach(([name, value]) =>"
-            " place.sdlModel.set(name, value))",
+            "(explorer, values) => Object.entries(values).forEach(([name, value]) =>"
+            " explorer.sdlModel.set(name, value))",
             {"alpha": alpha, "gamma": gamma, "c": c},
         )
         expected = f"{theory.walltime_improvement(alpha, gamma, c):.2f}"

@@ -1,6 +1,4 @@
-"""Internal links and anchors, in the built pages. External ones have a command of their own: make
-linkcheck.
-"""
+"""Internal links and anchors of the built pages; `make linkcheck` checks external links."""
 
 import re
 from pathlib import Path
@@ -12,7 +10,7 @@ from browsing import CHAPTERS, PAGES, START, parsed
 
 @pytest.mark.parametrize("page_name", [*PAGES, "index.html"])
 def test_links_resolve(book: Path, page_name: str):
-    """Internal links and anchors lead somewhere; nothing that a page loads stands on another host."""
+    """Internal links and anchors have a target, and a page loads nothing from another host."""
     soup = parsed(book / page_name)
     loaded = [
         tag.get("src") or tag.get("href")
@@ -31,32 +29,31 @@ def test_links_resolve(book: Path, page_name: str):
 
 
 @pytest.mark.parametrize("page_name", CHAPTERS)
-def test_every_chapter_says_what_it_takes_and_opens_elsewhere(book: Path, page_name: str):
-    """Minutes and prerequisites under the title; Colab, JupyterLab, the notebook itself and a place
-    for problems in the header; its run below.
+def test_every_chapter_states_its_prerequisites_and_opens_elsewhere(book: Path, page_name: str):
+    """Minutes and prerequisites are below the title, links in the header, and the run at the end.
+
+    The links open Colab, JupyterLab, the notebook's source and the issue tracker.
     """
     soup = parsed(book / page_name)
     stem = Path(page_name).stem
-    takes = next(
+    line = next(
         line.get_text() for line in soup.select("article em") if "minutes" in line.get_text()
     )
-    assert takes.split(" minutes")[0].isdigit() and "before this" in takes
+    assert line.split(" minutes")[0].isdigit() and "before this" in line
     links = [a["href"] for a in soup.select(".article-header-buttons a[href]")]
     for part in ("colab.research.google.com/github/", "localhost:8888/lab/tree/"):
         assert any(part in url and url.endswith(f"{stem}.ipynb") for url in links), part
     assert any("/issues/new" in url for url in links)
     assert any(url.startswith("../_sources/") and url.endswith(f"{stem}.ipynb") for url in links)
-    said = soup.select_one("article .sdl-executed").get_text()
+    run = soup.select_one("article .sdl-executed").get_text()
     assert all(
-        name in said
+        name in run
         for name in ("Last executed on", "Python 3.", "specdec_lite ", "torch ", "transformers ")
     )
 
 
-def test_the_start_page_leads_everywhere(book: Path):
-    """The route map names every other page; the map of methods leads to every chapter that teaches
-    one.
-    """
+def test_the_start_page_links_to_every_page(book: Path):
+    """The route map links to every other page, and the map of methods to their chapters."""
     soup = parsed(book / START)
     on_the_map = {
         ((book / START).parent / a["href"]).resolve() for a in soup.select(".sdl-routes a")
@@ -66,11 +63,11 @@ def test_the_start_page_leads_everywhere(book: Path):
         (book / "search.html").resolve(),
     }
     routes = soup.select_one(".sdl-routes > ul").get_text(" ").split()
-    assert " ".join(routes) == "an hour a weekend the reference"
+    assert " ".join(routes) == "an hour a weekend you serve a model the reference"
     assert len(soup.select(".sdl-methods li")) >= 30 and soup.select(".sdl-methods li a")
 
 
-def test_times_of_all_chapters_in_one_table(book: Path):
+def test_one_table_has_the_times_of_all_chapters(book: Path):
     rows = parsed(book / "book" / "runs.html").select("article table tbody tr")
     assert len(rows) == len(CHAPTERS) + 1
     seconds = [float(row.select("td")[2].get_text()) for row in rows]
@@ -96,7 +93,7 @@ def test_equations_and_theorems_are_numbered(book: Path):
 
 
 def test_every_entry_of_the_bibliography_has_its_year_and_a_link(book: Path):
-    """Labels are authors and year; a printed report has a number instead of a link."""
+    """A label is authors and year; a printed report may have a number instead of a link."""
     entries = parsed(book / "book" / "bibliography.html").select(".citation-list > .citation")
     labels = [entry.select_one(".label").get_text().strip("[]") for entry in entries]
     assert len(labels) > 40 and len(set(labels)) == len(labels)
@@ -110,10 +107,8 @@ def test_every_entry_of_the_bibliography_has_its_year_and_a_link(book: Path):
     ] == []
 
 
-def test_the_glossary_has_every_kind_and_every_name_of_its_own_table(book: Path):
-    """In alphabetical order; what a verdict and a step can be called, and what stands first in each
-    row of the table of names.
-    """
+def test_the_glossary_has_every_kind_of_token_and_its_table_of_names(book: Path):
+    """Terms are in alphabetical order and include every kind of token and every name in the table."""
     soup = parsed(book / "book" / "glossary.html")
     terms = [term.find(string=True).strip() for term in soup.select("dl.glossary dt")]
     assert terms == sorted(terms, key=str.lower) and len(terms) == len(set(terms)) > 60

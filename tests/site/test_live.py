@@ -1,24 +1,17 @@
-"""The live page in Chromium. Its models load only here, and only when the button is pressed. Its
-engine: test_live_engine.py.
-"""
-
-import sys
+"""The live page in Chromium, with its models; test_live_engine.py tests the engine alone."""
 
 import pytest
 from browsing import accessibility_faults, layout_faults, show
-from conftest import ROOT
+from specdec_site import live
 from tokenizers import Tokenizer
 
 from specdec_lite import CausalLM, generate
-from specdec_lite.loading.corpus import evaluation_prompts
 from specdec_lite.loading.pairs import SHIPPED, load_model
-
-sys.path.insert(0, str(ROOT / "site"))
-from specdec_site import live  # noqa: E402
+from specdec_lite.texts.corpus import evaluation_prompts
 
 LIVE = "book/live.html"
 DONE = "document.querySelector('.sdl-live').dataset.runs === '%d'"
-PATIENCE = 240_000  # milliseconds: a busy machine is no failure
+PATIENCE = 240_000  # milliseconds: a slow machine is not a failure
 
 
 def open_live(open_page, prompt: str = "def add(a, b):\n    return", **settings):
@@ -29,7 +22,7 @@ def open_live(open_page, prompt: str = "def add(a, b):\n    return", **settings)
 
 
 def press(page, run: int = 1) -> str:
-    """Press the button, wait for the run's end, and return what the page says then."""
+    """Press the button, wait for the end of the run, and return the status line."""
     page.locator(".sdl-live-run").click()
     page.wait_for_function(
         f"({DONE % run}) || document.querySelector('.sdl-live-bad')", timeout=PATIENCE
@@ -38,6 +31,7 @@ def press(page, run: int = 1) -> str:
 
 
 def numbers(page) -> dict[str, str]:
+    """Return the names and values below the replay."""
     return dict(
         page.evaluate(
             "[...document.querySelectorAll('.sdl-live dl div')].map((d) =>"
@@ -49,12 +43,10 @@ def numbers(page) -> dict[str, str]:
 @pytest.mark.browser
 @pytest.mark.slow
 def test_the_page_decodes_and_explains(open_page):
-    """Offline but for its own origin; nothing heavy before the press; by keyboard; a second run in
-    another format.
-    """
-    asked = []
+    """The page loads no weights before the press, runs by keyboard, and again in the other format."""
+    requests = []
     page = open_page(LIVE)
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requests.append(request.url))
     page.wait_for_selector(".sdl-live")
     assert not page.evaluate(
         "performance.getEntriesByType('resource').some((entry) => /weights/.test(entry.name))"
@@ -64,12 +56,14 @@ def test_the_page_decodes_and_explains(open_page):
     button.focus()
     page.keyboard.press("Enter")
     page.wait_for_function(DONE % 1, timeout=PATIENCE)
-    assert [url.rsplit("/", 1)[1] for url in asked if "weights" in url] == ["weights.bin"]
+    assert [url.rsplit("/", 1)[1] for url in requests if "weights" in url] == ["weights.bin"]
     assert (
         page.locator(".sdl-live-status").inner_text().startswith("Done: ")
         and "identical" in numbers(page)["text"]
     )
-    assert page.evaluate("document.activeElement.matches('.sdl-live-run')"), "the focus was lost"
+    assert page.evaluate("document.activeElement.matches('.sdl-live-run')"), (
+        "the button lost the focus"
+    )
     assert "was measured" in page.locator(".sdl-live-why").inner_text()
     assert page.locator(".sdl-live svg circle").count() > 9
     whole = page.evaluate(
@@ -87,7 +81,7 @@ def test_the_page_decodes_and_explains(open_page):
     page.get_by_label("Weights in memory").select_option("int8")
     press(page, 2)
     assert "weights in int8" in numbers(page)["memory"]
-    assert sum("weights" in url for url in asked) == 1, "the weights were fetched twice"
+    assert sum("weights" in url for url in requests) == 1, "the weights were downloaded twice"
 
 
 WRITTEN = """[
@@ -102,9 +96,9 @@ WRITTEN = """[
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.parametrize("format", ["float32", "int8"])
-def test_the_page_writes_the_librarys_own_greedy_text(open_page, format):
-    """On the weights of the page: rounded to int8."""
-    target = CausalLM(live.dequantised(load_model(SHIPPED / "target", "cpu", "float32").model))
+def test_the_page_decodes_the_same_greedy_text_as_the_library(open_page, format):
+    """The library decodes with the page's weights, which are rounded to int8."""
+    target = CausalLM(live.dequantize(load_model(SHIPPED / "target", "cpu", "float32").model))
     tokenizer = Tokenizer.from_file(str(SHIPPED / "target" / "tokenizer.json"))
     prompt = evaluation_prompts()["code"][0]["text"]
     page = open_live(open_page, prompt)
@@ -114,20 +108,20 @@ def test_the_page_writes_the_librarys_own_greedy_text(open_page, format):
     result = page.evaluate("document.querySelector('.sdl-live').sdlResult")
     assert (result["options"]["temperature"], result["same"], result["cut"]) == (0, True, 0)
     ids = tokenizer.encode(prompt).ids
-    said = generate(target, ids, max_new_tokens=result["plainTokens"]).tokens.tolist()
-    assert page.evaluate(WRITTEN) == "".join(tokenizer.decode([token]) for token in said)
+    tokens = generate(target, ids, max_new_tokens=result["plainTokens"]).tokens.tolist()
+    assert page.evaluate(WRITTEN) == "".join(tokenizer.decode([token]) for token in tokens)
 
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_results_fit_a_phone_and_axe(open_page):
+def test_results_fit_a_phone_and_are_accessible(open_page):
     page = open_live(open_page, width=390)
     page.emulate_media(reduced_motion="reduce")
     page.get_by_role("slider", name="temperature").fill("1")
     press(page)
     passes = page.locator(".sdl-live .sdl-pass")
     assert passes.count() == page.locator(".sdl-live .sdl-pass:visible").count(), (
-        "with reduced motion the whole text stands at once"
+        "with reduced motion the whole text is visible immediately"
     )
     faults = layout_faults(page) + accessibility_faults(page, "light")
     show(page, "dark")
@@ -136,20 +130,20 @@ def test_results_fit_a_phone_and_axe(open_page):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_a_damaged_download_is_refused_and_can_be_repeated(open_page, book):
+def test_a_damaged_download_is_an_error_and_can_be_repeated(open_page, book):
     data = (book / "_static" / "live" / "weights.bin").read_bytes()
     page = open_live(open_page)
     sends = lambda body: (
         lambda route: route.fulfill(body=body, content_type="application/octet-stream")
     )
-    for body, says in (
+    for body, message in (
         (data[:-1000], "incomplete"),
         (data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "altered"),
         (data + b"x", "altered"),
     ):
         page.route("**/weights.bin", sends(body))
         page.evaluate("document.querySelector('.sdl-live-status').classList.remove('sdl-live-bad')")
-        assert says in press(page)
+        assert message in press(page)
         assert (
             page.locator(".sdl-live-run").inner_text() == "Try again"
             and not page.locator(".sdl-live .sdl-pass").count()
@@ -161,7 +155,7 @@ def test_a_damaged_download_is_refused_and_can_be_repeated(open_page, book):
 
 @pytest.mark.browser
 @pytest.mark.slow
-def test_an_empty_prompt_is_answered_in_words(open_page):
+def test_an_empty_prompt_is_an_error_with_a_message(open_page):
     page = open_live(open_page, prompt="")
     assert "prompt is empty" in press(page)
 
@@ -176,7 +170,7 @@ def test_without_simd_the_page_says_that_it_is_slow(open_page):
 
 
 @pytest.mark.browser
-def test_it_can_stand_shut_behind_a_button(open_page):
+def test_it_can_be_closed_behind_a_button(open_page):
     page = open_page(LIVE)
     page.wait_for_selector(".sdl-live")
     page.evaluate(
@@ -184,17 +178,17 @@ def test_it_can_stand_shut_behind_a_button(open_page):
       const el = document.createElement('div');
       document.querySelector('article, main').append(el);
       globalThis.sdlLive = undefined;
-      el.id = 'shut';
+      el.id = 'closed';
       sdlInteractives.live.render({ model: { get: (name) => name === 'closed' }, el });
     }"""
     )
     assert (
-        page.locator("#shut svg").count() == 1
-        and page.locator("#shut textarea").count() == 0
+        page.locator("#closed svg").count() == 1
+        and page.locator("#closed textarea").count() == 0
         and not page.evaluate("globalThis.sdlLive")
     )
-    page.locator("#shut button").click()
+    page.locator("#closed button").click()
     page.wait_for_selector(
-        "#shut .sdl-live-run:focus"
-    )  # a text box would call up a phone's keyboard
-    assert len(page.locator("#shut textarea").input_value()) > 100
+        "#closed .sdl-live-run:focus"
+    )  # focus on a text box would open a phone's keyboard
+    assert len(page.locator("#closed textarea").input_value()) > 100

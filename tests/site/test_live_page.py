@@ -1,32 +1,15 @@
-"""The live page's interface and its talk with the worker, in node on stubs of a browser. In a real
-browser: test_live.py.
-"""
-
-import json
-import shutil
-import subprocess
+"""The live page's interface and its messages to the worker, run in node on stubs of a browser."""
 
 import pytest
-from conftest import ROOT
+from node import run_script
 
 
 def page(job: str) -> dict | list:
-    """What was seen while tests/js/page.mjs did this job."""
-    if shutil.which("node") is None:
-        pytest.fail("node is needed: it runs the live page's own modules")
-    run = subprocess.run(
-        ["node", str(ROOT / "tests" / "js" / "page.mjs")],
-        input=json.dumps({"job": job}),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout)
+    """Return what page.mjs observes during a job."""
+    return run_script("page.mjs", {"job": job})
 
 
-def test_the_replay_of_a_new_run_starts_empty_and_plays_with_one_timer():
+def test_the_replay_of_a_new_run_starts_empty_with_one_timer():
     seen = page("replay")
     assert [
         seen[name]["shown"]
@@ -48,7 +31,7 @@ def runs() -> dict:
     return page("live")
 
 
-def test_numbers_look_old_and_are_said_to_be_until_a_run_brings_new_ones(runs):
+def test_numbers_are_marked_as_old_until_a_run_has_new_ones(runs):
     assert (
         runs["empty"]["says"].startswith("The prompt is empty")
         and runs["full"]["says"] == "out of memory"
@@ -60,31 +43,31 @@ def test_numbers_look_old_and_are_said_to_be_until_a_run_brings_new_ones(runs):
         False,
     ]
     assert all(
-        runs[name]["told"] == runs[name]["old"] for name in ("first", "empty", "full", "last")
+        runs[name]["labeled"] == runs[name]["old"] for name in ("first", "empty", "full", "last")
     )
     assert runs["empty"]["shown"] == runs["full"]["shown"] == "0 of 0"
 
 
-def test_after_an_engine_that_could_not_be_built_another_run_builds_it(runs):
+def test_a_run_builds_the_engine_if_the_run_before_failed(runs):
     assert runs["first"]["says"].startswith("Done: ") and runs["last"]["says"].startswith("Done: ")
 
 
-def test_one_status_line_speaks_and_no_sliders_number(runs):
+def test_screen_readers_announce_the_status_but_no_slider_value(runs):
     assert set(runs["outputs"]) == {"off"} and runs["statuses"] == 1
 
 
-def test_the_worker_keeps_no_piece_of_weights_that_it_has_joined():
+def test_the_worker_frees_the_pieces_of_joined_weights():
     assert page("pieces") == ["ready", "ready"]
 
 
 def test_copies_of_the_page_load_weights_one_after_another():
-    """From a folder: every script calls one global name, which is gone afterwards, whether or not
-    all of them came.
+    """From a folder, every script calls one global function, which is deleted afterwards even if a
+    script fails.
     """
     seen = page("scripts")
     assert seen["got"] == {"a": ["a0", "a1"], "b": ["b0", "b1"], "c": ["c0"], "again": ["a0", "a1"]}
     assert "could not be loaded" in seen["failed"] and not seen["left"]
 
 
-def test_the_address_of_the_workers_source_is_given_back_once_it_has_loaded():
+def test_the_address_of_the_worker_source_is_revoked_after_loading():
     assert page("source") == {"made": ["blob:0"], "before": [], "after": ["blob:0"]}

@@ -1,6 +1,4 @@
-"""No other host is asked for anything, and the downloadable book works from a folder: every page,
-the search, the live page.
-"""
+"""The book requests nothing from other hosts, and its archive works from a folder."""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +12,7 @@ ARCHIVE = "specdec-lite-book"
 
 @pytest.fixture(scope="session")
 def unpacked(book: Path, tmp_path_factory) -> Path:
-    """The downloaded archive, unpacked: a folder of its own, away from the built book."""
+    """The archive, unpacked in a folder outside the built book."""
     folder = tmp_path_factory.mktemp("download")
     with zipfile.ZipFile(book / f"{ARCHIVE}.zip") as archive:
         assert archive.testzip() is None
@@ -24,10 +22,8 @@ def unpacked(book: Path, tmp_path_factory) -> Path:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("url", ["https://example.com/", "/_static/card.png"])
-def test_an_outside_request_would_be_noticed(open_page, url: str):
-    """To another host, or to this one but outside the book's folder: on GitHub Pages the book is
-    one of many.
-    """
+def test_a_request_to_another_host_is_reported(open_page, url: str):
+    """A request outside the book's folder is reported too: on GitHub Pages a host has many books."""
     page = open_page(START)
     page.evaluate("url => fetch(url).catch(() => null)", url)
     page.wait_for_function("true")
@@ -44,10 +40,8 @@ def test_page_opens_from_the_archive(open_page, unpacked: Path, page_name: str):
 
 
 @pytest.mark.browser
-def test_the_archives_front_door_leads_to_the_start_page(new_page, unpacked: Path):
-    """From a folder only: over http the browser may ask the host for an icon, since Jupyter Book's
-    redirection names none.
-    """
+def test_index_html_of_the_archive_leads_to_the_start_page(new_page, unpacked: Path):
+    """Over http the browser may request an icon, because the redirect names none."""
     origin = f"{unpacked.as_uri()}/"
     page = new_page((origin,))
     page.goto(f"{origin}index.html")
@@ -61,7 +55,9 @@ def test_the_archives_front_door_leads_to_the_start_page(new_page, unpacked: Pat
 def test_search_works_offline(open_page, unpacked: Path, server: str, from_archive: bool):
     origin = f"{unpacked.as_uri()}/" if from_archive else server
     page = open_page("search.html?q=residual", origin=origin)
-    page.wait_for_selector("#search-results li a[href*='symbols.html']")  # they come one by one
+    page.wait_for_selector(
+        "#search-results li a[href*='symbols.html']"
+    )  # results appear one by one
 
 
 @pytest.mark.browser
@@ -74,9 +70,9 @@ def test_the_live_page_decodes_from_the_archive(open_page, unpacked: Path):
     )
 
 
-def test_the_archive_is_whole_and_does_not_hold_itself(book: Path, unpacked: Path):
-    """All pages and what they load, but not the archive; the link says how large it is, and the
-    copy says that it is one.
+def test_the_archive_is_complete_and_does_not_contain_itself(book: Path, unpacked: Path):
+    """The archive contains all pages and what they load; the link states its size, and the copy
+    states that it is a copy.
     """
     names = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     built = {str(path.relative_to(book)) for path in book.rglob("*") if path.is_file()}

@@ -1,18 +1,14 @@
 """An interactive of a page whose state is laid over a recording."""
 
 import json
-import sys
 
 import pytest
-from conftest import ROOT
 from docutils.core import publish_doctree
 from docutils.parsers.rst import directives
 from docutils.utils import SystemMessage
+from specdec_site.outputs import InteractiveDirective
 
-sys.path.insert(0, str(ROOT / "site"))
-from specdec_site.outputs import InteractiveDirective  # noqa: E402
-
-from specdec_lite.measure import results  # noqa: E402
+from specdec_book import recordings
 
 directives.register_directive("interactive", InteractiveDirective)
 
@@ -25,10 +21,10 @@ def state(options: str, body: str) -> dict:
 
 
 def test_a_page_lays_its_state_over_a_recording():
-    shown = state("   :recording: round\n", '{"plays": true, "seed": 7}')
-    data = results.load("round").data
-    assert shown["rounds"] == data["rounds"] and shown["plays"] is True and shown["seed"] == 7
-    assert state("", '{"plays": true}') == {"plays": True}
+    shown = state("   :recording: round\n", '{"autoplay": true, "seed": 7}')
+    data = recordings.load("round").data
+    assert shown["rounds"] == data["rounds"] and shown["autoplay"] is True and shown["seed"] == 7
+    assert state("", '{"autoplay": true}') == {"autoplay": True}
 
 
 def test_a_recording_that_is_not_there_stops_the_build():

@@ -1,4 +1,4 @@
-"""`make serve`: the book is built again when a source has changed, and only then."""
+"""`make serve` builds the book again exactly when a source has changed."""
 
 import importlib.util
 import os
@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 from conftest import ROOT
 
-# seconds since 1970: when all was written, and when one file was written again
+# times of the files, and of one changed file, in seconds since 1970
 PAGE = 1_000
 NEW = 2_000
 SOURCES = (
@@ -17,13 +17,13 @@ SOURCES = (
     "site/static/page.css",
     "site/live/worker.js",
     "specdec_lite/theory.py",
-    "specdec_lite/viz/panel.py",
-    "specdec_lite/viz/static/bench.js",
+    "specdec_book/viz/panel.py",
+    "specdec_book/viz/static/bench.js",
     "results/site.json",
     "_config.yml",
     "_toc.yml",
 )
-NO_SOURCES = (
+OTHER_FILES = (
     "_build/html/index.html",
     "site/specdec_site/__pycache__/live.pyc",
     "specdec_lite/__pycache__/theory.pyc",
@@ -40,13 +40,11 @@ def serve() -> ModuleType:
 
 
 def test_a_change_builds_the_book_once(serve, monkeypatch):
-    """Seen once a second: nothing new, a change, nothing new, two more changes, the reader's
-    Ctrl+C.
-    """
-    seen, builds, waits = iter([1, 1, 5, 5, 6, 7]), [], []
+    """Each second: no change, a change, no change, two more changes, the reader's Ctrl+C."""
+    times, builds, waits = iter([1, 1, 5, 5, 6, 7]), [], []
 
     def newest() -> float:
-        if (latest := next(seen, None)) is None:
+        if (latest := next(times, None)) is None:
             raise KeyboardInterrupt
         return latest
 
@@ -69,11 +67,11 @@ def test_a_change_builds_the_book_once(serve, monkeypatch):
         )
 
 
-@pytest.mark.parametrize("changed", SOURCES + NO_SOURCES)
-def test_every_source_is_watched_and_nothing_that_a_build_writes(
+@pytest.mark.parametrize("changed", SOURCES + OTHER_FILES)
+def test_only_sources_are_watched_and_not_what_a_build_writes(
     serve, monkeypatch, tmp_path, changed: str
 ):
-    for name in SOURCES + NO_SOURCES:
+    for name in SOURCES + OTHER_FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
         os.utime(tmp_path / name, times=(0, NEW if name == changed else PAGE))

@@ -1,27 +1,22 @@
-"""A figure's data as a table: what stands in its heads and cells, for every kind of trace that the
-book draws.
-"""
+"""A figure's data as a table: its headings and cells for every type of trace that the book draws."""
 
 import json
-import sys
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 from bs4 import BeautifulSoup
-from conftest import ROOT
 from plotly.subplots import make_subplots
+from specdec_site.outputs import figure_html
+from specdec_site.tables import MAX_ROWS, figure_table
 
-sys.path.insert(0, str(ROOT / "site"))
-from specdec_site.outputs import figure_html  # noqa: E402
-from specdec_site.tables import MAX_ROWS, figure_table  # noqa: E402
-
-from specdec_lite.viz import cells, figure  # noqa: E402
+from specdec_book.viz import cells, figure
 
 
 def tables(*traces, **layout) -> list[list[list[str]]]:
-    """The rows of each table, the heads first, of a figure as the book's renderer meets it:
-    plotly's JSON.
+    """Return the rows of each table of a figure, the headings first.
+
+    The figure is converted to plotly's JSON, as the book's renderer receives it.
     """
     soup = BeautifulSoup(
         figure_table(json.loads(go.Figure(traces, layout).to_json())), "html.parser"
@@ -76,7 +71,7 @@ def test_one_base_for_all_bars_and_one_as_a_typed_array():
         assert [row[2] for row in tables(spans("h", base=base))[0][1:]] == ["7", "7"]
 
 
-def test_spans_and_lines_of_one_figure_stand_in_tables_of_their_own():
+def test_spans_and_lines_of_one_figure_have_separate_tables():
     both = tables(
         spans("h"),
         go.Scatter(name="mean", x=[1], y=["target"]),
@@ -89,7 +84,7 @@ def test_spans_and_lines_of_one_figure_stand_in_tables_of_their_own():
     ]
 
 
-def test_lines_that_share_their_x_stand_side_by_side():
+def test_lines_that_share_their_x_are_columns_of_one_table():
     lines = (
         go.Scatter(name="plain", x=[1, 2], y=[1.0, 0.5]),
         go.Scatter(x=[1, 2], y=np.array([1.0, 2.0])),
@@ -102,7 +97,7 @@ def test_lines_that_share_their_x_stand_side_by_side():
     ]
 
 
-def test_series_of_one_name_are_told_apart_by_their_panel():
+def test_series_with_the_same_name_are_labeled_by_their_panel():
     fig = make_subplots(1, 2, subplot_titles=["agree", "at least"])
     for col in (1, 2):
         fig.add_bar(name="emitted", x=["tea"], y=[col / 4], row=1, col=col)
@@ -110,14 +105,14 @@ def test_series_of_one_name_are_told_apart_by_their_panel():
     assert rows[0] == ["x", "agree: emitted", "at least: emitted"]
 
 
-def test_lines_with_an_x_of_their_own_stand_below_one_another():
+def test_lines_with_different_x_follow_one_another():
     lines = go.Scatter(name="plain", x=[1, 2], y=[3, 4]), go.Scatter(name="ours", y=[5])
     assert tables(*lines, xaxis_title="k", yaxis_title="T(k)") == [
         [["series", "k", "T(k)"], ["plain", "1", "3"], ["plain", "2", "4"], ["ours", "0", "5"]]
     ]
 
 
-def test_error_bars_are_the_two_ends_in_brackets():
+def test_error_bars_are_shown_as_their_two_ends():
     points = {"name": "plain", "x": [1, 2, 3], "y": np.array([1.0, 2.5, np.nan])}
     lopsided = go.Scatter(
         **points,
@@ -141,12 +136,12 @@ def test_error_bars_are_the_two_ends_in_brackets():
     ]
 
 
-def test_categories_keep_their_words_and_no_word_is_markup():
+def test_categories_are_shown_as_text_and_not_as_markup():
     bars = [go.Bar(name=name, x=["A", "<b>&"], y=[0.25, 1]) for name in ("p", "q < p")]
     assert tables(*bars) == [[["x", "p", "q < p"], ["A", "0.25", "0.25"], ["<b>&", "1", "1"]]]
 
 
-def test_what_is_missing_is_an_empty_cell():
+def test_a_missing_value_is_an_empty_cell():
     assert tables(go.Scatter(x=[1, 2, 3], y=[None, float("nan"), 0.0]))[0][1:] == [
         ["1", ""],
         ["2", ""],
@@ -154,35 +149,35 @@ def test_what_is_missing_is_an_empty_cell():
     ]
 
 
-def test_numbers_have_four_digits_and_whole_ones_all_of_theirs():
+def test_floats_have_four_digits_and_integers_have_all():
     shown = tables(go.Bar(x=["a"] * 5, y=[0.123456, 1e-7, 123456.0, 123456, 2.0]))[0][1:]
     assert [number for _, number in shown] == ["0.1235", "1e-07", "1.235e+05", "123456", "2"]
 
 
-def test_cells_have_a_row_for_every_y_and_bold_words_stay_bold():
+def test_a_grid_has_a_row_for_every_y_and_keeps_bold_text():
     words = [["<b>a</b>", "b"], ["&", ""]]
     fig = cells([[1, 0], [0, None]], ["s", "t"], ["p", "q"], words=words)
-    fig.update_layout(xaxis_title="token", yaxis_title="law")
+    fig.update_layout(xaxis_title="token", yaxis_title="rule")
     (rows,) = tables(*fig.data, **fig.layout.to_plotly_json())
-    assert rows == [["law \\ token", "s", "t"], ["p", "a", "b"], ["q", "&", ""]]
+    assert rows == [["rule \\ token", "s", "t"], ["p", "a", "b"], ["q", "&", ""]]
     assert "<td><b>a</b></td>" in figure_table(fig.to_plotly_json())
 
 
-def test_every_grid_of_cells_has_its_own_table():
+def test_every_grid_has_its_own_table():
     fig = cells({"one": [[1, 2]], "two": [[3, None]]}, [1, 2], ["p"])
-    found = tables(*fig.data, **fig.layout.to_plotly_json())
-    assert [rows[0][0] for rows in found] == ["one: row \\ column", "two: row \\ column"]
-    assert [rows[1] for rows in found] == [["p", "1.00", "2.00"], ["p", "3.00"]]
+    grids = tables(*fig.data, **fig.layout.to_plotly_json())
+    assert [rows[0][0] for rows in grids] == ["one: row \\ column", "two: row \\ column"]
+    assert [rows[1] for rows in grids] == [["p", "1.00", "2.00"], ["p", "3.00"]]
 
 
-@pytest.mark.parametrize("strange", [go.Heatmap(z=[[1]]), go.Histogram(x=[1])])
-def test_what_the_pages_plotly_cannot_draw_is_refused(strange):
-    fig = figure(go.Figure(strange), alt="a grid")
-    with pytest.raises(ValueError, match="draws \\['bar', 'scatter'\\], not"):
+@pytest.mark.parametrize("trace", [go.Heatmap(z=[[1]]), go.Histogram(x=[1])])
+def test_a_trace_that_pages_cannot_draw_is_an_error(trace):
+    fig = figure(go.Figure(trace), alt="a grid")
+    with pytest.raises(ValueError, match="traces of type"):
         figure_html(fig.to_plotly_json())
 
 
-def test_long_tables_are_thinned_and_say_so():
+def test_a_long_table_is_thinned_and_has_a_note():
     line = go.Scatter(x=np.arange(1000), y=np.arange(1000))
     (rows,) = tables(line)
     assert len(rows) == 1 + MAX_ROWS and (rows[1], rows[-1]) == (["0", "0"], ["999", "999"])

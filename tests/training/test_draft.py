@@ -1,4 +1,4 @@
-"""A draft of one's own: the law it learns, that it learns it, that it resumes, and what is refused."""
+"""A draft of your own: what it learns, that training resumes, and what is rejected."""
 
 import argparse
 
@@ -16,48 +16,48 @@ PLAN = Plan(60, 1e-2, 8, warmup=5)
 
 
 class Letters:
-    """A tokenizer whose tokens are letters."""
+    """A tokenizer whose tokens are the code points of letters."""
 
     def encode(self, text):
         return [ord(letter) for letter in text]
 
 
-def trained(law, folder, plan=PLAN):
+def train_draft(log_probs, folder, plan=PLAN):
     model = draft.small_model(TARGET, 64)
-    draft.distil(model, law, TEXTS, 4, hybrid, plan, folder / "run.pt")
+    draft.distill(model, log_probs, TEXTS, 4, hybrid, plan, folder / "run.pt")
     return model
 
 
-def alpha(model, law):
-    return draft.apart(model, law, TEXTS, 4)["alpha"].mean().item()
+def alpha(model, log_probs):
+    return draft.compare(model, log_probs, TEXTS, 4)["alpha"].mean().item()
 
 
-def test_the_law_is_the_targets_and_what_is_measured_is_what_theory_says(tmp_path):
-    law = draft.target_law(TARGET, tmp_path)
+def test_log_probs_and_measures_equal_those_of_target_and_theory(tmp_path):
+    log_probs = draft.target_log_probs(TARGET, tmp_path)
     expected = logits_of(TARGET, TEXTS[0].tolist()).log_softmax(-1)
-    for _ in range(2):  # computed, then read
-        assert (law(TEXTS[:4])[0] - expected).abs().max() < 1e-4
+    for _ in range(2):  # computed first, then read from the file
+        assert (log_probs(TEXTS[:4])[0] - expected).abs().max() < 1e-4
     model = draft.small_model(TARGET, 64)
-    found = draft.apart(model, law, TEXTS[:2], 4, batch=1)
+    measures = draft.compare(model, log_probs, TEXTS[:2], 4, batch=1)
     q = model(TEXTS[:1, :-1])[0].softmax(-1)
     rates = [theory.acceptance_rate(expected[i].exp(), q[i].detach()) for i in range(3, 11)]
-    assert found["alpha"][0].item() == pytest.approx(sum(rates) / 8, abs=1e-4)
-    assert set(map(len, found.values())) == {2}
+    assert measures["alpha"][0].item() == pytest.approx(sum(rates) / 8, abs=1e-4)
+    assert set(map(len, measures.values())) == {2}
 
 
-def test_a_draft_learns_the_law_and_a_law_one_place_late_teaches_another(tmp_path):
-    law = draft.target_law(TARGET, tmp_path)
-    late = lambda tokens: law(tokens).roll(1, 1)
-    fresh = alpha(draft.small_model(TARGET, 64), law)
-    right = alpha(trained(law, tmp_path / "right"), law)
-    wrong = alpha(trained(late, tmp_path / "wrong"), law)
+def test_a_draft_learns_the_distribution_and_not_a_shifted_one(tmp_path):
+    log_probs = draft.target_log_probs(TARGET, tmp_path)
+    late = lambda tokens: log_probs(tokens).roll(1, 1)
+    fresh = alpha(draft.small_model(TARGET, 64), log_probs)
+    right = alpha(train_draft(log_probs, tmp_path / "right"), log_probs)
+    wrong = alpha(train_draft(late, tmp_path / "wrong"), log_probs)
     assert right > fresh + 0.2 and right > wrong + 0.1
 
 
-def test_an_interrupted_run_ends_as_a_whole_one(tmp_path, monkeypatch):
-    law = draft.target_law(TARGET, tmp_path)
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(tmp_path, monkeypatch):
+    log_probs = draft.target_log_probs(TARGET, tmp_path)
     plan = Plan(6, 1e-2, 8, warmup=2)
-    whole = trained(law, tmp_path / "whole", plan)
+    whole = train_draft(log_probs, tmp_path / "whole", plan)
     from specdec_lite.training import loop
 
     clock = iter(range(0, 10**6, 1000))  # every step is saved
@@ -67,45 +67,45 @@ def test_an_interrupted_run_ends_as_a_whole_one(tmp_path, monkeypatch):
     def interrupted(tokens):
         if next(passes) == 3:
             raise KeyboardInterrupt
-        return law(tokens)
+        return log_probs(tokens)
 
     with pytest.raises(KeyboardInterrupt):
-        trained(interrupted, tmp_path / "broken", plan)
-    resumed = trained(law, tmp_path / "broken", plan)
+        train_draft(interrupted, tmp_path / "broken", plan)
+    resumed = train_draft(log_probs, tmp_path / "broken", plan)
     for ours, theirs in zip(whole.parameters(), resumed.parameters()):
         assert torch.equal(ours, theirs)
 
 
-def test_without_a_law_the_text_is_the_law(tmp_path):
+def test_without_a_target_the_draft_learns_the_text(tmp_path):
     model = draft.small_model(TARGET, 64)
-    law = draft.target_law(TARGET, tmp_path)
-    before = draft.apart(model, law, TEXTS, 4)["nats"].mean()
-    draft.distil(model, None, TEXTS, 4, forward_kl, PLAN, tmp_path / "text.pt")
-    assert draft.apart(model, law, TEXTS, 4)["nats"].mean() < before - 0.5
+    log_probs = draft.target_log_probs(TARGET, tmp_path)
+    before = draft.compare(model, log_probs, TEXTS, 4)["nats"].mean()
+    draft.distill(model, None, TEXTS, 4, forward_kl, PLAN, tmp_path / "text.pt")
+    assert draft.compare(model, log_probs, TEXTS, 4)["nats"].mean() < before - 0.5
 
 
-def test_pieces_begin_with_a_line_and_short_texts_are_refused():
+def test_windows_start_at_lines_and_short_texts_are_rejected():
     text = "\n".join(f"{number:03d} and so on, and so on" for number in range(200))
-    rows = draft.pieces([text], Letters(), 20, 15)
+    rows = draft.text_windows([text], Letters(), 20, 15)
     assert rows.shape == (20, 15) and all(chr(row[0]).isdigit() for row in rows)
-    assert draft.pieces([text], Letters(), 20, 15).equal(rows)
+    assert draft.text_windows([text], Letters(), 20, 15).equal(rows)
     with pytest.raises(ValueError, match=r"texts: .*15 tokens"):
-        draft.pieces(["short"], Letters(), 2, 15)
+        draft.text_windows(["short"], Letters(), 2, 15)
     for width in (32, 100):
         with pytest.raises(ValueError, match=f"hidden_size={width}"):
             draft.small_model(TARGET, width)
 
 
-def test_the_command_stores_a_draft_that_loads_beside_its_target(tmp_path):
+def test_the_command_saves_a_draft_that_loads_with_its_target(tmp_path):
     parser = argparse.ArgumentParser()
     draft.add_arguments(parser)
     notes = tmp_path / "notes.txt"
     notes.write_text("def f(x):\n    return x + 1\n" * 200)
-    words = f"--text {notes} --out {tmp_path / 'draft'} --work {tmp_path / 'work'}"
-    chosen = parser.parse_args(
-        [*words.split(), *"--count 8 --new 4 --epochs 1 --hidden 64".split()]
+    arguments = f"--text {notes} --out {tmp_path / 'draft'} --work {tmp_path / 'work'}"
+    options = parser.parse_args(
+        [*arguments.split(), *"--count 8 --new 4 --epochs 1 --hidden 64".split()]
     )
-    draft.run(chosen)
+    draft.run(options)
     from specdec_lite.loading.pairs import SHIPPED
 
     pair = load_pair(SHIPPED / "target", tmp_path / "draft")

@@ -1,4 +1,4 @@
-"""Features: what the target says, stored once, and never another target's or text's."""
+"""Features: hidden states stored once, and never read for another target or text."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ from specdec_lite.training.features import Features
 WINDOWS = torch.randint(48, (3, 9), generator=torch.Generator().manual_seed(0))
 
 
-def counted(target, monkeypatch):
-    """A list that grows by one with every pass of the target."""
+def record_passes(target, monkeypatch):
+    """Return a list that gets one entry per pass of the target."""
     passes, score = [], target.score
     monkeypatch.setattr(target, "score", lambda *a, **k: passes.append(1) or score(*a, **k))
     return passes
 
 
 @pytest.mark.parametrize("target", [native(), hugging_face("Llama")])
-def test_they_are_the_hidden_states_of_each_window_alone(target, tmp_path):
+def test_features_equal_the_hidden_states_of_each_window_alone(target, tmp_path):
     layers = (0, 1, "final")
     features = Features(target, tmp_path, layers, torch.float64)
     for _ in range(2):
@@ -32,7 +32,7 @@ def test_they_are_the_hidden_states_of_each_window_alone(target, tmp_path):
                 torch.testing.assert_close(row, alone.hidden[layer][0], rtol=0, atol=1e-12)
 
 
-def test_they_are_stored_in_bfloat16_and_come_back_in_the_targets_dtype(tmp_path):
+def test_features_are_stored_in_bfloat16_and_read_in_the_targets_dtype(tmp_path):
     target = native(dtype=torch.float32)
     exact = Features(target, tmp_path, dtype=torch.float32)(WINDOWS)["final"]
     rounded = Features(target, tmp_path)(WINDOWS)["final"]
@@ -42,9 +42,9 @@ def test_they_are_stored_in_bfloat16_and_come_back_in_the_targets_dtype(tmp_path
     assert len(sizes) == 2 and sizes[1] - sizes[0] == pytest.approx(exact.numel() * 2, abs=16)
 
 
-def test_a_second_head_or_a_second_run_costs_no_pass(tmp_path, monkeypatch):
+def test_a_second_head_or_run_needs_no_pass(tmp_path, monkeypatch):
     target = native()
-    passes = counted(target, monkeypatch)
+    passes = record_passes(target, monkeypatch)
     first = Features(target, tmp_path)(WINDOWS)["final"]
     assert len(passes) == 1
     again = Features(target, tmp_path)(WINDOWS)["final"]
@@ -55,7 +55,7 @@ def test_a_second_head_or_a_second_run_costs_no_pass(tmp_path, monkeypatch):
     assert len(passes) == 4, "other tokens and other layers have files of their own"
 
 
-def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch):
+def test_an_interrupted_write_leaves_no_readable_file(tmp_path, monkeypatch):
     target = native()
     straight = Features(target, tmp_path / "straight")(WINDOWS)["final"]
 
@@ -70,7 +70,7 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch)
     assert Features(target, tmp_path / "cut")(WINDOWS)["final"].equal(straight)
 
 
-def test_a_loss_can_be_taken_on_them_and_reaches_the_head(tmp_path):
+def test_gradients_of_a_loss_on_features_reach_the_head(tmp_path):
     target = native(dtype=torch.float32)
     scale = torch.nn.Parameter(torch.ones(target.hidden_size))
     with torch.autocast("cpu", torch.bfloat16):
@@ -81,7 +81,7 @@ def test_a_loss_can_be_taken_on_them_and_reaches_the_head(tmp_path):
     torch.testing.assert_close(states, exact)
 
 
-def test_another_target_has_its_own_and_is_refused_where_files_were_mixed_up(tmp_path):
+def test_files_of_another_target_or_broken_files_are_rejected(tmp_path):
     one = Features(native(), tmp_path)
     other = Features(native(seed=1), tmp_path)
     assert not one(WINDOWS)["final"].equal(other(WINDOWS)["final"])
@@ -93,5 +93,5 @@ def test_another_target_has_its_own_and_is_refused_where_files_were_mixed_up(tmp
     in_float32 = CausalLM(native(dtype=torch.float32).model)
     assert Features(in_float32, tmp_path).path(WINDOWS) != one.path(WINDOWS)
     one.path(WINDOWS).write_bytes(b"broken")
-    with pytest.raises(ValueError, match="holds no features"):
+    with pytest.raises(ValueError, match=r"must contain the layers \('final',\)"):
         one(WINDOWS)

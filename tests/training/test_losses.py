@@ -1,6 +1,4 @@
-"""Divergences of two laws: their values by hand, their gradients by differences, and what they say
-of acceptance.
-"""
+"""Divergences: values by hand, gradients by differences, and their relation to acceptance."""
 
 import math
 
@@ -19,22 +17,22 @@ from specdec_lite.training.losses import (
 )
 
 
-def laws(rows=6, seed=0, spread=2.0):
-    """Log-probabilities of a target, and logits of a draft, [rows, 5] in float64."""
+def random_distributions(rows=6, seed=0, spread=2.0):
+    """Return log-probabilities of a target and logits of a draft, [rows, 5] in float64."""
     generator = torch.Generator().manual_seed(seed)
     p, q = spread * torch.randn(2, rows, 5, generator=generator, dtype=torch.float64)
     return p.log_softmax(-1), q
 
 
-def numeric(loss, log_p, logits, step=1e-6):
-    """The gradient by central differences of the logits."""
-    found = torch.zeros_like(logits)
-    for place in range(logits.shape[-1]):
+def numeric_gradient(loss, log_p, logits, step=1e-6):
+    """Return the gradient by central differences of the logits."""
+    result = torch.zeros_like(logits)
+    for position in range(logits.shape[-1]):
         shift = torch.zeros(logits.shape[-1], dtype=logits.dtype)
-        shift[place] = step
+        shift[position] = step
         up, down = (loss(log_p, (logits + s).log_softmax(-1)) for s in (shift, -shift))
-        found[..., place] = (up - down) / (2 * step)
-    return found
+        result[..., position] = (up - down) / (2 * step)
+    return result
 
 
 def gradient(loss, log_p, logits):
@@ -44,27 +42,27 @@ def gradient(loss, log_p, logits):
 
 
 def constant_weight(log_p, logits):
-    """The hybrid with the weight that it has at these logits, which is what its gradient is of."""
+    """Return the hybrid with its weight at these logits held constant, as its gradient does."""
     alpha = 1 - total_variation(log_p, logits.log_softmax(-1))
     weight = torch.exp(-3.0 * alpha)
     return lambda p, q: weight * forward_kl(p, q) + (1 - weight) * total_variation(p, q)
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)
-def test_gradients_equal_differences(name):
-    log_p, logits = laws()
+def test_gradients_equal_numeric_differences(name):
+    log_p, logits = random_distributions()
     loss = DIVERGENCES[name]
     differentiated = constant_weight(log_p, logits) if loss is hybrid else loss
-    expected = numeric(differentiated, log_p, logits)
-    found = gradient(loss, log_p, logits)
-    assert (found - expected).abs().max() < 1e-8 < expected.abs().max()
+    expected = numeric_gradient(differentiated, log_p, logits)
+    result = gradient(loss, log_p, logits)
+    assert (result - expected).abs().max() < 1e-8 < expected.abs().max()
     other = DIVERGENCES["reverse KL" if name == "forward KL" else "forward KL"]
-    assert (found - gradient(other, log_p, logits)).abs().max() > 1e-3
+    assert (result - gradient(other, log_p, logits)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", DIVERGENCES)
-def test_zero_for_equal_laws_and_positive_otherwise(name):
-    log_p, logits = laws()
+def test_divergences_are_zero_only_for_equal_distributions(name):
+    log_p, logits = random_distributions()
     loss = DIVERGENCES[name]
     assert loss(log_p, log_p).abs().max() < 1e-12
     assert (loss(log_p, logits.log_softmax(-1)) > 1e-3).all()
@@ -82,7 +80,7 @@ def test_values_by_hand():
 
 
 def test_one_minus_total_variation_is_the_acceptance_rate():
-    log_p, logits = laws(rows=50, seed=1)
+    log_p, logits = random_distributions(rows=50, seed=1)
     log_q = logits.log_softmax(-1)
     for a, b in zip(log_p, log_q):
         alpha = theory.acceptance_rate(a.exp(), b.exp())
@@ -90,7 +88,7 @@ def test_one_minus_total_variation_is_the_acceptance_rate():
         assert log_acceptance(a, b).exp().item() == pytest.approx(alpha, abs=1e-12)
 
 
-def test_a_target_with_zeros_gives_finite_gradients_but_for_the_reverse():
+def test_target_zeros_give_finite_gradients_except_for_reverse_kl():
     log_p = torch.tensor([[0.6, 0.4, 0.0]], dtype=torch.float64).log()
     logits = torch.tensor([[0.3, -0.2, 0.1]], dtype=torch.float64)
     assert reverse_kl(log_p, logits.log_softmax(-1)).isinf().all()
@@ -98,7 +96,7 @@ def test_a_target_with_zeros_gives_finite_gradients_but_for_the_reverse():
         assert gradient(loss, log_p, logits).isfinite().all()
 
 
-def test_far_apart_total_variation_stops_pulling_and_log_acceptance_does_not():
+def test_total_variation_has_no_gradient_for_disjoint_distributions():
     log_p = torch.tensor([[30.0, 0.0, 0.0]], dtype=torch.float64).log_softmax(-1)
     logits = torch.tensor([[-30.0, 0.0, 0.0]], dtype=torch.float64)
     assert gradient(total_variation, log_p, logits).abs().max() < 1e-10

@@ -1,4 +1,4 @@
-"""Training: resumable step for step, measured on text that was never trained on."""
+"""Training the pair: exact resumption, and measures on text that it was not trained on."""
 
 import argparse
 import math
@@ -19,11 +19,12 @@ from specdec_lite.training import (
     batches,
     distillation_loss,
     held_out_logits,
-    initialise,
+    initialize,
     loop,
     measure,
     next_token_loss,
     pair,
+    pair_evaluation,
     tokenize,
     train,
     train_tokenizer,
@@ -51,10 +52,8 @@ class Interrupted(Exception):
 
 
 def run(folder, interrupt_at=None, monkeypatch=None):
-    """Weights after the plan, or Interrupted before step `interrupt_at`, with a checkpoint written
-    after every step.
-    """
-    model = initialise(Transformer(SHAPE))
+    """Return the weights after the plan; raise Interrupted before step `interrupt_at`."""
+    model = initialize(Transformer(SHAPE))
     loss, count = next_token_loss(model), iter(range(100))
 
     def counted(rows):
@@ -80,7 +79,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     parts = run(tmp_path / "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert not torch.equal(
-        whole["embedding.weight"], initialise(Transformer(SHAPE)).state_dict()["embedding.weight"]
+        whole["embedding.weight"], initialize(Transformer(SHAPE)).state_dict()["embedding.weight"]
     )
     finished = run(tmp_path / "parts")  # nothing left to do
     assert all(torch.equal(whole[name], finished[name]) for name in whole)
@@ -115,27 +114,27 @@ def test_only_matrices_decay(optimizer):
     }
 
 
-def test_what_a_later_stage_refuses_is_refused_before_the_first(monkeypatch, tmp_path):
-    monkeypatch.setattr(pair, "prepare", lambda *_: pytest.fail("it began"))
+def test_invalid_options_of_later_stages_fail_before_the_first(monkeypatch, tmp_path):
+    monkeypatch.setattr(pair, "prepare", lambda *_: pytest.fail("training began"))
     parser = argparse.ArgumentParser()
     pair.add_arguments(parser)
-    for words, message in (
+    for arguments, message in (
         ("--distil-decay-from 1.5", "decay_from=1.5"),
         ("--seed -1", "seed=-1"),
         ("--target-steps -5", "steps=-5"),
         ("--device banana", "device='banana'"),
     ):
         with pytest.raises(ValueError, match=message):
-            pair.run(parser.parse_args([*words.split(), "--work", str(tmp_path)]))
+            pair.run(parser.parse_args([*arguments.split(), "--work", str(tmp_path)]))
 
 
-def test_the_checkpoint_of_another_run_is_refused(tmp_path):
+def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
     run(tmp_path)
     for plan, seed in (
         (Plan(steps=12, learning_rate=2e-2, batch=2, context=16, long_context=32, warmup=2), 0),
         (PLAN, 1),
     ):
-        model = initialise(Transformer(SHAPE), seed)
+        model = initialize(Transformer(SHAPE), seed)
         with pytest.raises(
             ValueError,
             match="model.pt is the checkpoint of another run .* choose another --work folder",
@@ -144,8 +143,8 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
     other = {name: stream[:-1] for name, stream in STREAMS.items()}
     with pytest.raises(ValueError, match="model.pt is the checkpoint of another run"):
         train(
-            initialise(Transformer(SHAPE)),
-            next_token_loss(initialise(Transformer(SHAPE))),
+            initialize(Transformer(SHAPE)),
+            next_token_loss(initialize(Transformer(SHAPE))),
             other,
             PLAN,
             tmp_path / "model.pt",
@@ -153,8 +152,8 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path):
 
 
 def test_training_learns(tmp_path):
-    """A text that repeats with period 4 is learnt: loss below that of guessing."""
-    model = initialise(Transformer(SHAPE))
+    """The model learns a text of period 4: its loss is below that of guessing."""
+    model = initialize(Transformer(SHAPE))
     streams = {
         name: np.tile(np.array([3, 1, 4, 1], dtype=np.uint16), 100) for name in training.MIXTURE
     }
@@ -189,7 +188,7 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_zero():
     assert plan.window(899) == (8, 512) and plan.window(900) == (4, 1024)
 
 
-def test_the_distillation_loss_is_the_rejection_rate_plus_a_little_divergence():
+def test_the_distillation_loss_is_the_rejection_rate_plus_some_kl():
     target, draft = (native(seed=s, dtype=torch.float32).model for s in (1, 2))
     rows = torch.tensor([[5, 17, 3, 41, 9]])
     p, q = (model(rows[:, :-1]).softmax(-1) for model in (target, draft))
@@ -202,7 +201,7 @@ def test_the_distillation_loss_is_the_rejection_rate_plus_a_little_divergence():
 
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="needs torch 2.9")
 def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
-    model = initialise(Transformer(SHAPE))
+    model = initialize(Transformer(SHAPE))
     adamw, muon = training.optimizers(model, Plan(10, 1e-2, optimizer="muon"))
     names = {id(w): name for name, w in model.named_parameters()}
     taken = [
@@ -226,7 +225,7 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
     assert next_token_loss(model)(torch.tensor([[3, 1, 4, 1] * 8])).item() < 2 < math.log(300)
 
 
-def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
+def test_invalid_plans_are_rejected(monkeypatch):
     with pytest.raises(ValueError, match="optimizer='sgd': must be one of adamw, muon"):
         Plan(1, 1.0, optimizer="sgd")
     for wrong, message in (
@@ -242,8 +241,8 @@ def test_an_optimiser_that_is_not_there_is_refused(monkeypatch):
         training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
 
 
-def test_frozen_weights_are_left_alone(tmp_path):
-    model = initialise(Transformer(SHAPE))
+def test_frozen_weights_do_not_change(tmp_path):
+    model = initialize(Transformer(SHAPE))
     model.blocks.requires_grad_(False)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     train(model, next_token_loss(model), STREAMS, PLAN, tmp_path / "m.pt")
@@ -253,13 +252,13 @@ def test_frozen_weights_are_left_alone(tmp_path):
     assert changed and not any(name.startswith("blocks") for name in changed)
 
 
-def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeypatch):
+def test_streams_are_cut_once_and_again_for_another_tokenizer(tmp_path, monkeypatch):
     read = []
     texts = lambda packages=False: (
         read.append(1)
         or {name: TEXTS for name in training.MIXTURE if packages or name != "packages"}
     )
-    monkeypatch.setattr(training.text, "training_text", texts)
+    monkeypatch.setattr(training.token_streams, "training_text", texts)
     _, streams = training.prepare(tmp_path)
     reads = len(read)
     _, again = training.prepare(tmp_path)
@@ -276,7 +275,9 @@ def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeyp
     assert len(read) == cut
     train_tokenizer(TEXTS, vocabulary=300).save_pretrained(tmp_path / "third" / "target")
     with monkeypatch.context() as patch, pytest.raises(Interrupted):
-        patch.setattr(training.text, "tokenize", lambda *_: (_ for _ in ()).throw(Interrupted))
+        patch.setattr(
+            training.token_streams, "tokenize", lambda *_: (_ for _ in ()).throw(Interrupted)
+        )
         training.prepare(tmp_path, start=tmp_path / "third")
     _, third = training.prepare(
         tmp_path, start=tmp_path / "third"
@@ -299,18 +300,18 @@ def test_streams_are_made_once_and_again_for_another_tokenizer(tmp_path, monkeyp
 def test_the_recorded_command_repeats_the_run(extra, printed):
     parser = argparse.ArgumentParser()
     training.pair.add_arguments(parser)
-    line = training.pair.command_line(parser.parse_args(extra.split()))
+    line = training.pair.run_command(parser.parse_args(extra.split()))
     assert line.startswith(
         "python -m specdec_lite.training pair --device cpu --target-steps 3000"
     ) and all(word in line for word in printed.split())
     assert parser.parse_args(line.split()[4:]) == parser.parse_args(extra.split())
-    assert " --start PAIR" in training.pair.command_line(
+    assert " --start PAIR" in training.pair.run_command(
         parser.parse_args([*extra.split(), "--start", "/somewhere/pair"])
     )
 
 
 @pytest.mark.parametrize("packages", [False, True])
-def test_the_card_names_all_that_was_trained_on_and_its_licence(packages, tmp_path):
+def test_the_card_names_all_training_text_and_its_license(packages, tmp_path):
     figures = dict(bits_per_byte=1.4, alpha=0.7, argmax_agreement=0.6)
     streams = {"library": 3_000_000, "tests": 7_000_000, "docs": 130_000} | (
         {"packages": 39_000_000} if packages else {}
@@ -330,7 +331,7 @@ def test_the_card_names_all_that_was_trained_on_and_its_licence(packages, tmp_pa
             note="n",
         )
     }
-    training.pair.write_card(tmp_path, report)
+    training.write_card(tmp_path, report)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "2.0 hours. n" in card and "'docs': 0.06" in card
     assert all(
@@ -344,7 +345,7 @@ def test_the_card_names_all_that_was_trained_on_and_its_licence(packages, tmp_pa
 TEXTS = ["def f(x):\n    return x\n", "It was 25 °C in Zürich – 東京 🙂"] * 20
 
 
-def test_the_tokenizer_loses_nothing():
+def test_the_tokenizer_is_lossless():
     tokenizer = train_tokenizer(TEXTS, vocabulary=280)
     for text in (*TEXTS[:2], "\r\n\t  spaces ", "never seen: ñ\x00"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -367,12 +368,12 @@ def test_held_out_documents_are_not_trained_on(trained_on):
     ]
     assert documents.isdisjoint(text for texts in held_out.values() for text in texts)
     lines = {line for text in documents for line in text.splitlines()}
-    for domain, texts in held_out.items():  # nor in pieces: most of its longer lines occur nowhere
+    for domain, texts in held_out.items():  # most of their longer lines occur nowhere either
         own = {line for text in texts for line in text.splitlines() if len(line.strip()) > 40}
         assert len(own & lines) < 0.05 * len(own), domain
 
 
-def test_tests_of_held_out_modules_are_left_out_too(trained_on):
+def test_tests_of_held_out_modules_are_left_out(trained_on):
     assert not any(
         "import graphlib\n" in text or "import fractions\n" in text and "class FractionTest" in text
         for text in trained_on["tests"]
@@ -380,7 +381,7 @@ def test_tests_of_held_out_modules_are_left_out_too(trained_on):
     assert all(len(texts) > 10 for texts in trained_on.values())
 
 
-def test_packages_bring_no_held_out_text_and_no_tests(tmp_path, monkeypatch):
+def test_packages_add_no_held_out_text_and_no_tests(tmp_path, monkeypatch):
     library, package = corpus.held_out_text()["code"], tmp_path / "borrower"
     for name, text in {
         "__init__": "",
@@ -412,7 +413,7 @@ def test_the_named_packages_are_pinned():
 # Measurement ----------------------------------------
 
 
-def test_every_held_out_token_is_scored_once_with_its_full_context_where_that_fits():
+def test_every_held_out_token_is_scored_once_with_enough_context():
     model = native(dtype=torch.float32).model
     tokens = torch.randint(48, (37,), generator=torch.Generator().manual_seed(0))
     pieces = list(held_out_logits(model, tokens, context=16))
@@ -434,7 +435,7 @@ def test_every_held_out_token_is_scored_once_with_its_full_context_where_that_fi
 def test_measure_counts_bytes_and_overlap(monkeypatch):
     tokenizer = train_tokenizer(TEXTS, vocabulary=280)
     monkeypatch.setattr(
-        training.pair,
+        pair_evaluation,
         "held_out_text",
         lambda: {domain: ["def f(x):\n    return x\n" * 3, "Zürich"] for domain in corpus.HELD_OUT},
     )
@@ -454,9 +455,9 @@ def test_measure_counts_bytes_and_overlap(monkeypatch):
     assert (
         0 < report["all"]["alpha"] < 1 and report["all"]["tokens"] == 3 * report["code"]["tokens"]
     )
-    flat = initialise(Transformer(SHAPE))
+    flat = initialize(Transformer(SHAPE))
     with torch.no_grad():
-        flat.embedding.weight.zero_()  # a uniform model: log2(300) bits a token
+        flat.embedding.weight.zero_()  # a uniform model: log2(300) bits per token
     uniform = measure(flat, tokenizer)["all"]
     assert uniform["bits_per_byte"] == pytest.approx(
         uniform["tokens"] * math.log2(300) / uniform["bytes"], rel=1e-4
@@ -465,15 +466,15 @@ def test_measure_counts_bytes_and_overlap(monkeypatch):
 
 @pytest.mark.parametrize("has_bfloat16", [True, False])
 def test_a_card_without_bfloat16_trains_in_float32(monkeypatch, has_bfloat16):
-    """There, bfloat16 would be emulated."""
+    """A card without bfloat16 would emulate it."""
     monkeypatch.setattr(loop, "has_bfloat16", lambda device: has_bfloat16)
     weight = torch.nn.Parameter(torch.ones(2, 2))
     dtypes = []
 
     def loss(rows):
-        made = rows @ weight
-        dtypes.append(made.dtype)
-        return made.float().sum()
+        output = rows @ weight
+        dtypes.append(output.dtype)
+        return output.float().sum()
 
     loop.one_step(torch.nn.ParameterList([weight]), loss, torch.ones(1, 2), [], 0.0)
     assert dtypes == [torch.bfloat16 if has_bfloat16 else torch.float32]

@@ -1,6 +1,4 @@
-"""Training the heads: the right labels, every head learns, and what is recorded is what was
-measured.
-"""
+"""Training blockwise heads: labels, learning, measures and the recording."""
 
 import argparse
 import json
@@ -13,25 +11,34 @@ import torch
 import torch.nn.functional as F
 from models_zoo import native
 
-from specdec_lite import generate, results
+from specdec_lite import generate
 from specdec_lite.drafters import BlockwiseDrafter
-from specdec_lite.drafters.heads import Heads
+from specdec_lite.drafters.parts.heads import Heads
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.corpus import HELD_OUT
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, load
-from specdec_lite.training import MIXTURE, Plan, blockwise, loop, train, train_tokenizer
+from specdec_lite.measure import stamps
+from specdec_lite.texts.corpus import HELD_OUT
+from specdec_lite.training import (
+    MIXTURE,
+    Plan,
+    blockwise,
+    blockwise_evaluation,
+    loop,
+    train,
+    train_tokenizer,
+)
 from specdec_lite.training.blockwise import (
-    asked_for,
+    add_to_recording,
     block_sizes,
-    differences,
+    evaluate_heads,
     finetuned_loss,
     frozen_loss,
-    held_out,
-    own_words,
-    record,
-    recorded,
+    own_text_streams,
+    read_recording,
+    text_differences,
     train_regime,
+    training_order,
 )
 from specdec_lite.training.features import Features
 from specdec_lite.training.losses import final_states, head_loss
@@ -57,7 +64,7 @@ def states(model):
     return partial(final_states, model.model)
 
 
-def test_head_i_is_scored_on_the_token_i_plus_two_further_on():
+def test_head_i_is_scored_on_the_token_i_plus_two_ahead():
     model, rows = target(), torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0))
     heads, hidden = some_heads(model), final_states(model.model, rows[:, :-1])
     for index in (-1, 0, 2):
@@ -72,12 +79,12 @@ def test_head_i_is_scored_on_the_token_i_plus_two_further_on():
         ).item() == pytest.approx(torch.stack(terms).mean().item(), rel=1e-5)
 
 
-def test_the_mean_loss_is_the_mean_and_the_random_one_is_one_of_them_drawn_from_the_batch():
+def test_the_random_loss_is_one_of_those_that_the_mean_loss_averages():
     model = target()
     heads, drawn = some_heads(model), set()
     for seed in range(40):
         rows = torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(seed))
-        with torch.no_grad():  # as frozen states are made; a norm with gradients rounds apart
+        with torch.no_grad():  # as for frozen states: a norm with gradients rounds differently
             hidden = final_states(model.model, rows[:, :-1])
         each = [head_loss(model.model, heads, hidden, rows, i).item() for i in range(3)]
         assert frozen_loss(model.model, heads, "mean", states(model))(rows).item() == pytest.approx(
@@ -90,7 +97,7 @@ def test_the_mean_loss_is_the_mean_and_the_random_one_is_one_of_them_drawn_from_
     assert drawn == {0, 1, 2}
 
 
-def test_a_frozen_backbone_gets_no_gradient_and_a_trained_one_also_scores_its_own_head():
+def test_only_a_finetuned_backbone_gets_gradients_and_its_own_loss():
     model, rows = target(), torch.randint(48, (2, 13), generator=torch.Generator().manual_seed(0))
     heads = some_heads(model)
     frozen_loss(model.model, heads, "mean", states(model))(rows).backward()
@@ -125,9 +132,9 @@ def test_training_lowers_the_loss_of_every_head(kind, tmp_path):
     assert all(torch.equal(w, weights[n]) for n, w in model.model.state_dict().items())
 
 
-def test_own_words_are_the_targets_greedy_continuations(tmp_path):
+def test_own_text_streams_are_greedy_continuations(tmp_path):
     model = target()
-    streams = own_words(model, STREAMS, tmp_path, pieces=8, prompt=6, new=10, batch=4)
+    streams = own_text_streams(model, STREAMS, tmp_path, pieces=8, prompt=6, new=10, batch=4)
     assert set(streams) <= set(MIXTURE) and sum(map(len, streams.values())) == 8 * 16
     for name, stream in streams.items():
         source = STREAMS[name].astype(int).tolist()
@@ -141,15 +148,15 @@ def test_own_words_are_the_targets_greedy_continuations(tmp_path):
 
 @pytest.fixture
 def small(monkeypatch):
-    """A tokenizer, a target for it, and held-out text and prompts that are short."""
+    """Return a tokenizer and a target for it; make held-out text and prompts short."""
     tokenizer = train_tokenizer(["def f(x):\n    return x\n", "It was 25 °C"] * 20, vocabulary=280)
     monkeypatch.setattr(
-        blockwise,
+        blockwise_evaluation,
         "held_out_text",
         lambda: {domain: ["def f(x):\n    return x\n" * 9, "It was"] for domain in HELD_OUT},
     )
     monkeypatch.setattr(
-        blockwise,
+        blockwise_evaluation,
         "evaluation_prompts",
         lambda: {domain: [{"text": "def f(x):"}, {"text": "It"}] for domain in HELD_OUT},
     )
@@ -159,7 +166,7 @@ def small(monkeypatch):
 def test_held_out_counts_every_label_once(small):
     tokenizer, model = small
     heads = some_heads(model, 2)
-    found = held_out(model, heads, tokenizer, window=16)
+    measures = evaluate_heads(model, heads, tokenizer, window=16)
     loss, right, count = np.zeros(3), np.zeros(3), np.zeros(3)
     for text in ["def f(x):\n    return x\n" * 9, "It was"] * len(HELD_OUT):
         tokens = torch.tensor(tokenizer.encode(text))
@@ -174,22 +181,22 @@ def test_held_out_counts_every_label_once(small):
                         right[index] += int(logits.argmax() == label)
                         count[index] += 1
     assert (
-        found["tokens"] == count[0]
-        and np.allclose(found["loss"], loss / count, rtol=1e-4)
-        and np.allclose(found["accuracy"], right / count)
+        measures["tokens"] == count[0]
+        and np.allclose(measures["loss"], loss / count, rtol=1e-4)
+        and np.allclose(measures["accuracy"], right / count)
     )
 
 
-def test_block_sizes_are_tokens_over_passes_and_identity_is_counted(small):
+def test_block_sizes_are_tokens_per_pass_and_count_identical_texts(small):
     tokenizer, model = small
-    found, texts = block_sizes(model, some_heads(model, 2), tokenizer, (1, 2, 3), new_tokens=12)
+    measures, texts = block_sizes(model, some_heads(model, 2), tokenizer, (1, 2, 3), new_tokens=12)
     assert (
-        found["k"] == [1, 2, 3]
-        and found["all"][0] == 1.0
-        and found["prompts"] == 2 * len(HELD_OUT) == len(texts)
+        measures["k"] == [1, 2, 3]
+        and measures["all"][0] == 1.0
+        and measures["prompts"] == 2 * len(HELD_OUT) == len(texts)
     )
-    assert found["identical_to_greedy"] == [found["prompts"]] * 3 and all(
-        1 <= size <= k for k, size in zip((1, 2, 3), found["all"])
+    assert measures["identical_to_greedy"] == [measures["prompts"]] * 3 and all(
+        1 <= size <= k for k, size in zip((1, 2, 3), measures["all"])
     )
     assert (
         texts[0]
@@ -197,8 +204,8 @@ def test_block_sizes_are_tokens_over_passes_and_identity_is_counted(small):
     )
 
 
-def test_differences_say_how_much_text_stayed():
-    assert differences([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 4], [5, 6, 0, 8]]) == {
+def test_text_differences_measure_the_unchanged_share():
+    assert text_differences([[1, 2, 3, 4], [5, 6, 7, 8]], [[1, 2, 3, 4], [5, 6, 0, 8]]) == {
         "texts_changed": 0.5,
         "tokens_before_the_change": 0.75,
     }
@@ -223,26 +230,26 @@ def test_differences_say_how_much_text_stayed():
         ("distilled", "random", [("frozen", "random"), ("distilled", "random")]),
     ],
 )
-def test_the_frozen_regime_comes_before_those_that_start_from_it(regime, loss, expected):
-    assert asked_for(regime, loss) == expected
+def test_the_frozen_regime_precedes_those_that_start_from_it(regime, loss, expected):
+    assert training_order(regime, loss) == expected
 
 
-def test_a_recording_replaces_its_own_entry_and_forgets_another_target(tmp_path):
+def test_a_recording_replaces_its_entry_and_drops_other_targets(tmp_path):
     path = tmp_path / "b.json"
     model = target()
     entry = lambda regime, steps: {"regime": regime, "loss_kind": "mean", "steps": steps}
     for regime, steps in (("frozen", 1), ("distilled", 2), ("frozen", 3)):
-        record(path, model, {"loss": [1.0]}, entry(regime, steps))
-    found = json.loads(path.read_text())
-    results.validate(path.name, found)
-    assert [(run["regime"], run["steps"]) for run in found["runs"]] == [
+        add_to_recording(path, model, {"loss": [1.0]}, entry(regime, steps))
+    measures = json.loads(path.read_text())
+    stamps.validate(path.name, measures)
+    assert [(run["regime"], run["steps"]) for run in measures["runs"]] == [
         ("distilled", 2),
         ("frozen", 3),
     ]
-    assert recorded(path, model)["untrained"] == {"loss": [1.0]} and recorded(
+    assert read_recording(path, model)["untrained"] == {"loss": [1.0]} and read_recording(
         path, native(seed=1)
     ) == {"untrained": None, "runs": []}
-    record(path, native(seed=1), {"loss": [1.0]}, entry("finetuned", 4))
+    add_to_recording(path, native(seed=1), {"loss": [1.0]}, entry("finetuned", 4))
     assert [run["steps"] for run in json.loads(path.read_text())["runs"]] == [4]
 
 
@@ -269,40 +276,44 @@ def test_fine_tuning_trains_a_copy(tmp_path, monkeypatch):
     assert not torch.equal(on.down, heads.down) and not any(
         w.requires_grad for w in (*heads.parameters(), *tuned.model.parameters())
     )
-    line = blockwise.command_line(chosen, "finetuned", "mean")
+    line = blockwise.entry_command(chosen, "finetuned", "mean")
     assert options.parse_args(line.split()[4:]).finetuned_steps == 2
 
 
 @pytest.fixture
 def small_run(small, tmp_path, monkeypatch):
-    """run(*words): the whole command on the small target, in `tmp_path`; returns the recorded runs."""
+    """Return run(*arguments): the command on the small target; it returns the recorded runs."""
     tokenizer, model = small
     streams = {name: np.tile(np.arange(48, dtype=np.uint16), 20) for name in MIXTURE}
     pieces = dict(pieces=4, prompt=6, new=42, batch=2)
     monkeypatch.setattr(blockwise, "load_pair", lambda **options: Pair(model, None, tokenizer))
     monkeypatch.setattr(blockwise, "prepare", lambda work, start: (tokenizer, streams))
-    monkeypatch.setattr(blockwise, "own_words", partial(blockwise.own_words, **pieces))
+    monkeypatch.setattr(
+        blockwise, "own_text_streams", partial(blockwise.own_text_streams, **pieces)
+    )
     small_plan = dict(batch=1, context=16, long_context=32)
     plan = lambda steps, rate, batch, **other: Plan(steps, rate, **small_plan, **other)
     monkeypatch.setattr(blockwise, "Plan", plan)
     parser = argparse.ArgumentParser()
     blockwise.add_arguments(parser)
     (tmp_path / "work").mkdir()
-    places = [f"--{name}={tmp_path / name}" for name in ("out", "work")]
-    places += [f"--record={tmp_path / 'blockwise.json'}"]
+    folders = [f"--{name}={tmp_path / name}" for name in ("out", "work")]
+    folders += [f"--record={tmp_path / 'blockwise.json'}"]
     steps = [f"--{regime}-steps={steps}" for regime, steps in (("frozen", 8), ("distilled", 4))]
 
-    def run(*words):
-        blockwise.run(parser.parse_args([*places, *steps, "--finetuned-steps=3", *words]))
+    def run(*arguments):
+        blockwise.run(parser.parse_args([*folders, *steps, "--finetuned-steps=3", *arguments]))
         return json.loads((tmp_path / "blockwise.json").read_text())["runs"]
 
     return run
 
 
-def test_a_whole_run_stores_records_and_is_not_made_twice(small, small_run, tmp_path, monkeypatch):
+def test_a_whole_run_stores_and_records_and_is_not_repeated(
+    small, small_run, tmp_path, monkeypatch
+):
     runs = small_run()
-    made = [("frozen", "random"), ("frozen", "mean"), ("distilled", "mean"), ("finetuned", "mean")]
-    assert [(run["regime"], run["loss_kind"]) for run in runs] == made
+    order = [("frozen", "random"), ("frozen", "mean"), ("distilled", "mean"), ("finetuned", "mean")]
+    assert [(run["regime"], run["loss_kind"]) for run in runs] == order
     assert [run["steps"] for run in runs] == [8, 8, 4, 3]
     drafter = BlockwiseDrafter.from_pretrained(small[1], tmp_path / "out", k=8)
     assert drafter.heads.count == blockwise.COUNT and drafter.heads.down.abs().max() > 0
@@ -314,7 +325,7 @@ def test_a_whole_run_stores_records_and_is_not_made_twice(small, small_run, tmp_
     assert [run["held_out"] for run in again] == [run["held_out"] for run in runs]
 
 
-def test_a_run_that_was_interrupted_ends_as_a_straight_one(small, small_run, tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, small_run, tmp_path, monkeypatch):
     small_run("--regime=frozen", "--loss=mean")
     weights = (tmp_path / "out" / FILE).read_bytes()
     (tmp_path / "work").rename(tmp_path / "straight")

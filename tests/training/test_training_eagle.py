@@ -1,5 +1,6 @@
-"""Training blocks on the target's features: what a row may see, what it is scored on, and a whole
-run on a tiny target. (That training is drafting: tests/drafters/test_eagle.py.)
+"""Training EAGLE-like heads: what a row attends to, what it is scored on, whole runs.
+
+That training computes what drafting computes is tested in tests/drafters/test_eagle.py.
 """
 
 import argparse
@@ -27,8 +28,8 @@ def features(tokens, layers=(0, 1, 2, "final")):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_row_sees_a_state_that_its_session_would_not_have(kind):
-    """A mask off by one looks excellent in training. Row i of any pass reads the states 0 … i."""
+def test_no_row_attends_to_a_state_that_its_session_lacks(kind):
+    """Row i of any pass reads states 0 … i: a mask off by one would look excellent in training."""
     head = random_head(TARGET, kind)
     embedded = TARGET.embed(TEXT)
     right = list(unroll(head, features(TEXT), embedded, 3))
@@ -47,19 +48,19 @@ def test_no_row_sees_a_state_that_its_session_would_not_have(kind):
             assert same[: moved - step - 1].all() and not same[moved - step - 1 :].any()
 
 
-def test_each_pass_is_scored_on_the_token_it_speaks_of():
+def test_each_pass_is_scored_on_the_token_it_predicts():
     head = random_head(TARGET, ids=torch.arange(2, 38))
     states = features(TEXT)
-    for name in ("feature", "law", "data"):
+    for name in ("feature", "distillation", "data"):
         recipe = Recipe(**{name: 1.0}, decay=0.5)
         expected = 0.0
         for step, output in enumerate(unroll(head, states, TARGET.embed(TEXT), 3)):
-            place = slice(step + 1, step + 1 + output.shape[1])
-            feature = states["final"][:, place]
+            predicted = slice(step + 1, step + 1 + output.shape[1])
+            feature = states["final"][:, predicted]
             q = head.logits(output, head.rows(TARGET)).log_softmax(-1)
             if name == "feature":
                 value = torch.nn.functional.smooth_l1_loss(output, feature)
-            elif name == "law":
+            elif name == "distillation":
                 p = TARGET.head(feature)[..., 2:38].softmax(-1)
                 value = -(p * q).sum(-1).mean()
             else:
@@ -72,33 +73,35 @@ def test_each_pass_is_scored_on_the_token_it_speaks_of():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_head_learns_once_and_leaves_the_target_alone(name, tmp_path):
+def test_a_head_learns_once_and_the_target_does_not_change(name, tmp_path):
     before = [weight.clone() for weight in TARGET.model.parameters()]
     samples = [eagle.Sample(row, 5) for row in TEXT] * 2
-    data = eagle.batched(samples, 2, RECIPES[name].steps + 1)
+    data = eagle.batch_by_length(samples, 2, RECIPES[name].steps + 1)
     plan = Plan(30, 1e-2, 2, warmup=1, weight_decay=0.0)
-    seen = lambda tokens: features(tokens, (0, 1, 2, "final"))
+    read_features = lambda tokens: features(tokens, (0, 1, 2, "final"))
     layers = None if name != "3" else (0, 1, 2)
 
-    def made(steps=None):
-        head = eagle.initialise(eagle.KINDS[name].beside(TARGET, layers=layers), TARGET)
-        eagle.fit(head, TARGET, data, seen, RECIPES[name], plan, tmp_path / "head.pt")
+    def train_head(steps=None):
+        head = eagle.initialize_head(eagle.KINDS[name].for_target(TARGET, layers=layers), TARGET)
+        eagle.fit(head, TARGET, data, read_features, RECIPES[name], plan, tmp_path / "head.pt")
         return head
 
     def loss(head):
         tokens, counted = data[0]
         with torch.no_grad():
-            return unrolled_loss(head, TARGET, tokens, seen(tokens), counted, RECIPES[name], 1)
+            return unrolled_loss(
+                head, TARGET, tokens, read_features(tokens), counted, RECIPES[name], 1
+            )
 
-    fresh = eagle.initialise(eagle.KINDS[name].beside(TARGET, layers=layers), TARGET)
-    head = made()
+    fresh = eagle.initialize_head(eagle.KINDS[name].for_target(TARGET, layers=layers), TARGET)
+    head = train_head()
     assert loss(head) < 0.9 * loss(fresh)
-    again = made()
+    again = train_head()
     assert all(torch.equal(a, b) for a, b in zip(head.parameters(), again.parameters()))
     assert all(map(torch.equal, before, TARGET.model.parameters()))
 
 
-def test_acceptance_by_depth_is_that_of_the_two_laws():
+def test_acceptance_by_depth_equals_that_of_the_distributions():
     head = random_head(TARGET, ids=torch.arange(30))
     rows = acceptance_by_depth(head, TARGET, TEXT, COUNTED, 2)
     p = TARGET.head(features(TEXT)["final"]).softmax(-1)
@@ -120,8 +123,10 @@ def test_a_whole_run(name, dtype, tmp_path, monkeypatch):
     monkeypatch.setattr(eagle, f"{name}_texts", lambda *args: eagle.Texts(samples, samples))
     parser = argparse.ArgumentParser()
     eagle.add_arguments(parser)
-    words = f"--target {name} --epochs 2 --batch 2 --vocabulary 30 --version 1".split()
-    eagle.run(parser.parse_args([*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path)]))
+    arguments = f"--target {name} --epochs 2 --batch 2 --vocabulary 30 --version 1".split()
+    eagle.run(
+        parser.parse_args([*arguments, "--work", str(tmp_path / "w"), "--out", str(tmp_path)])
+    )
     drafter = EagleDrafter.from_pretrained(target, 1, tmp_path)
     assert len(drafter.head.ids) == 30 and drafter.head.fuse.weight.dtype == dtype
     report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))

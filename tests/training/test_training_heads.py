@@ -1,5 +1,6 @@
-"""Heads trained behind the same anchors: what a row may see, what it is scored on, whole runs.
-(That training is drafting: tests/drafters/test_parallel.py.)
+"""Heads trained at the same anchors: what a row reads, what it is scored on, whole runs.
+
+That training computes what drafting computes is tested in tests/drafters/test_parallel.py.
 """
 
 import json
@@ -29,12 +30,12 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.feature_head import Eagle1Head
-from specdec_lite.drafters.heads import Heads
-from specdec_lite.drafters.parallel import Correction
+from specdec_lite.drafters.parts.feature_head import Eagle1Head
+from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import load, save
-from specdec_lite.training import anchored, eagle, heads, shared_text
+from specdec_lite.training import anchors, eagle, head_trainer, heads
 from specdec_lite.training.__main__ import main
 from specdec_lite.tree import TokenTree
 
@@ -49,7 +50,7 @@ def states(tokens=TEXT):
     return {layer: rows.clone() for layer, rows in hidden.items()}
 
 
-MADE = {
+HEADS = {
     "heads": lambda: random_heads(TARGET),
     "corrected": lambda: torch.nn.ModuleDict(
         {"rows": random_heads(TARGET), "correction": random_correction(TARGET)}
@@ -63,50 +64,52 @@ MADE = {
 SEQUENTIAL = {"corrected", "speculator", "corrected blocks"}
 
 
-@pytest.mark.parametrize("kind", MADE)
-def test_what_a_row_may_see(kind):
-    """The target's states before the anchor, tokens up to it, and of those behind it, where a head
-    is sequential, the ones before its own."""
-    head = MADE[kind]()
-    rows = lambda tokens, known: anchored.rows(head, TARGET, tokens, known, ANCHORS, 3)
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_row_reads_only_what_drafting_has(kind):
+    """A row reads states before the anchor and tokens up to it.
+
+    A sequential head also reads the predicted tokens before its own.
+    """
+    head = HEADS[kind]()
+    rows = lambda tokens, known: anchors.anchor_logits(head, TARGET, tokens, known, ANCHORS, 3)
     right = rows(TEXT, states())
     later = states()
     for part in later.values():
         part[:, 9:, 0] += 3
     moved = (rows(TEXT, later) - right).abs().amax((0, 2, 3)) > 1e-5
     assert moved.tolist() == [False, False, kind != "pard", kind != "pard"]
-    for place in range(8, 13):
+    for position in range(8, 13):
         other = TEXT.clone()
-        other[:, place] = (other[:, place] + 1) % 40
-        apart = (rows(other, states()) - right).abs().amax((0, 3))[1] > 1e-5
+        other[:, position] = (other[:, position] + 1) % 40
+        changed = (rows(other, states()) - right).abs().amax((0, 3))[1] > 1e-5
         seen = [False] * 3
-        if kind == "pard" and place <= 9:
+        if kind == "pard" and position <= 9:
             seen = [True] * 3
-        elif kind in ("blocks", "corrected blocks") and place == 9:
+        elif kind in ("blocks", "corrected blocks") and position == 9:
             seen = [True] * 3
         elif kind in ("speculator", "hydra"):
-            seen = [9 <= place <= 9 + depth for depth in range(3)]
+            seen = [9 <= position <= 9 + depth for depth in range(3)]
         elif kind in SEQUENTIAL:
-            seen = [place == 9 + depth for depth in range(3)]
-        assert apart.tolist() == seen
+            seen = [position == 9 + depth for depth in range(3)]
+        assert changed.tolist() == seen
 
 
-def test_a_draft_model_is_judged_by_its_rows():
+def test_a_draft_model_is_evaluated_by_its_own_logits():
     draft = native(vocab_size=41, seed=3, dtype=torch.float32)
-    made = anchored.rows(draft, TARGET, TEXT, states(), ANCHORS, 3)
+    logits = anchors.anchor_logits(draft, TARGET, TEXT, states(), ANCHORS, 3)
     alone = draft.score(TEXT[:, :12], draft.new_cache(3)).logits[:, 9:, :40]
-    assert (made[:, 1] - alone).abs().max() < 1e-5
+    assert (logits[:, 1] - alone).abs().max() < 1e-5
 
 
-def test_rows_of_an_unknown_kind_are_refused():
+def test_unknown_kinds_of_heads_are_rejected():
     with pytest.raises(TypeError, match="head is a Linear: no rows are known for it"):
-        anchored.rows(torch.nn.Linear(2, 2), TARGET, TEXT, states(), ANCHORS, 3)
+        anchors.anchor_logits(torch.nn.Linear(2, 2), TARGET, TEXT, states(), ANCHORS, 3)
 
 
-def test_the_loss_is_that_of_the_tokens_spoken_of():
-    head = MADE["corrected"]()
-    loss = anchored.anchored_loss(head, TARGET, TEXT, states(), ANCHORS, 3, 0.5)
-    logits = anchored.rows(head, TARGET, TEXT, states(), ANCHORS, 3).log_softmax(-1)
+def test_the_loss_is_that_of_the_predicted_tokens():
+    head = HEADS["corrected"]()
+    loss = anchors.anchor_loss(head, TARGET, TEXT, states(), ANCHORS, 3, 0.5)
+    logits = anchors.anchor_logits(head, TARGET, TEXT, states(), ANCHORS, 3).log_softmax(-1)
     p = TARGET.score(TEXT, TARGET.new_cache(*TEXT.shape)).logits.softmax(-1)
     total = 0.0
     for depth in range(3):
@@ -116,56 +119,56 @@ def test_the_loss_is_that_of_the_tokens_spoken_of():
 
 
 def wrapped(target, known, anchors, depths):
-    """The laws by rolling the states: behind the text's end they are those of its beginning."""
+    """Return distributions of rolled states: after the text's end they are those of its start."""
     rolled = [known["final"].roll(-depth, 1)[:, anchors] for depth in range(depths)]
     return target.head(torch.stack(rolled, 2)).softmax(-1)
 
 
-def test_nothing_is_scored_on_what_lies_behind_the_end(monkeypatch):
+def test_no_token_after_the_end_is_scored(monkeypatch):
     counted = torch.ones_like(TEXT, dtype=torch.bool)
-    assert shared_text.places(counted, 3).tolist() == list(range(1, 21))
+    assert head_trainer.usable_anchors(counted, 3).tolist() == list(range(1, 21))
     counted[:, :7] = False
-    assert shared_text.places(counted, 3).tolist() == list(range(6, 21))
+    assert head_trainer.usable_anchors(counted, 3).tolist() == list(range(6, 21))
 
     def moved(anchor):
-        """Whether another beginning moves the loss of a head that reads its own row alone."""
+        """Return whether another first state changes the loss of a head that reads its own row."""
         losses = []
         for shift in (0.0, 1.0):
             known = states()
             known["final"][:, 0] += shift
             where = torch.tensor([anchor])
-            loss = anchored.anchored_loss(MADE["heads"](), TARGET, TEXT, known, where, 3, 1.0)
+            loss = anchors.anchor_loss(HEADS["heads"](), TARGET, TEXT, known, where, 3, 1.0)
             losses.append(float(loss))
         return abs(losses[0] - losses[1]) > 1e-6
 
     assert not moved(20)
     with pytest.raises(IndexError):
         moved(22)
-    monkeypatch.setattr(anchored, "laws", wrapped)
+    monkeypatch.setattr(anchors, "target_probs", wrapped)
     assert moved(22)
 
 
 def tiny(monkeypatch):
-    """The shipped pair and its texts, replaced by tiny ones."""
+    """Replace the shipped pair and its texts by tiny ones."""
     samples = [eagle.Sample(row, 5, "text", t) for t in (0.0, 1.0) for row in TEXT]
     draft = native(vocab_size=40, seed=2, dtype=torch.float32)
     pair = Pair(TARGET, draft, None)
-    monkeypatch.setattr(shared_text, "load_pair", lambda **options: pair)
-    monkeypatch.setattr(shared_text, "pair_texts", lambda *args: eagle.Texts(samples, samples))
-    learning = lambda material, rank=0: random_blocks(TARGET, 8, rank).requires_grad_()
-    monkeypatch.setattr(heads, "blocks", learning)
+    monkeypatch.setattr(head_trainer, "load_pair", lambda **options: pair)
+    monkeypatch.setattr(head_trainer, "pair_texts", lambda *args: eagle.Texts(samples, samples))
+    trainable = lambda trainer, rank=0: random_blocks(TARGET, 8, rank).requires_grad_()
+    monkeypatch.setattr(heads, "block_head", trainable)
     monkeypatch.setattr(heads, "load", lambda *args: random_heads(TARGET, 4))
     return pair
 
 
 @pytest.mark.parametrize("kind", heads.KINDS["pair"])
-def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
+def test_a_whole_run_resumes_where_it_stopped(kind, tmp_path, monkeypatch):
     pair = tiny(monkeypatch)
-    words = ["heads", "--kind", kind, "--texts", "16", "--epochs", "4"]
+    arguments = ["heads", "--kind", kind, "--texts", "16", "--epochs", "4"]
     folder = tmp_path / "out" / "pair"
-    words += ["--out", str(folder), "--work", str(tmp_path / "work")]
+    arguments += ["--out", str(folder), "--work", str(tmp_path / "work")]
     before = [weight.clone() for weight in TARGET.model.parameters()]
-    main(words)
+    main(arguments)
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     assert report["steps"] == 4 and len(report["held_out"]["alpha"]["mean"]) >= 4
     if kind == "markov":
@@ -173,27 +176,27 @@ def test_a_whole_run_goes_on_where_it_stopped(kind, tmp_path, monkeypatch):
     else:
         names = {"mlp_speculator": MlpSpeculatorDrafter, "pard": PardDrafter, "hydra": HydraDrafter}
         drafter = names.get(kind, BlockDiffusionDrafter).from_pretrained(TARGET, folder)
-    assert drafter.shape().is_chain
+    assert drafter.limits().is_chain
     first = load_file(folder / "weights.safetensors")
-    main(words)  # from its checkpoint, with nothing left to do
+    main(arguments)  # from its checkpoint, with nothing left to do
     again = load_file(folder / "weights.safetensors")
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert all(map(torch.equal, before, pair.target.model.parameters()))
 
 
-def large(monkeypatch):
-    """SmolLM2 and its answers, of unequal lengths, replaced by tiny ones."""
+def tiny_smollm2(monkeypatch):
+    """Replace SmolLM2 and its answers by tiny ones of unequal lengths."""
     samples = [
         eagle.Sample(row[: 24 - i], 5 + i, "a", temperature)
         for temperature in (0.0, 1.0)
         for i, row in enumerate(TEXT)
     ]
     texts = eagle.Texts(samples * 3, samples)
-    monkeypatch.setattr(shared_text, "load_smollm2", lambda *options: (TARGET, None))
-    monkeypatch.setattr(shared_text, "smollm2_texts", lambda *args: texts)
-    monkeypatch.setattr(heads, "WORDS", 24)
-    made = lambda material: blocks_of(material.frequent(24))
-    monkeypatch.setitem(heads.KINDS["smollm2"], "block_diffusion", (made, 3, 1e-3))
+    monkeypatch.setattr(head_trainer, "load_smollm2", lambda *options: (TARGET, None))
+    monkeypatch.setattr(head_trainer, "smollm2_texts", lambda *args: texts)
+    monkeypatch.setattr(heads, "DRAFT_VOCABULARY", 24)
+    build = lambda trainer: blocks_of(trainer.most_frequent_tokens(24))
+    monkeypatch.setitem(heads.KINDS["smollm2"], "block_diffusion", (build, 3, 1e-3))
 
 
 def blocks_of(ids):
@@ -202,14 +205,14 @@ def blocks_of(ids):
     return head.requires_grad_(True)
 
 
-def test_whole_runs_for_smollm2_over_a_part_of_its_vocabulary(tmp_path, monkeypatch):
-    large(monkeypatch)
+def test_whole_runs_for_smollm2_with_a_draft_vocabulary(tmp_path, monkeypatch):
+    tiny_smollm2(monkeypatch)
     monkeypatch.setattr(heads, "MEDUSA", tmp_path / "medusa" / "pair")
-    words = ["heads", "--target", "smollm2", "--epochs", "2", "--work", str(tmp_path / "work")]
+    arguments = ["heads", "--target", "smollm2", "--epochs", "2", "--work", str(tmp_path / "work")]
     reports = {}
     for kind in heads.KINDS["smollm2"]:
         folder = tmp_path / kind / "smollm2"
-        main([*words, "--kind", kind, "--out", str(folder)])
+        main([*arguments, "--kind", kind, "--out", str(folder)])
         reports[kind] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         assert reports[kind]["texts"] == 18 and "--target smollm2" in reports[kind]["command"]
     rates = reports["medusa"]["held_out"]["alpha"]["mean"]
@@ -219,23 +222,23 @@ def test_whole_runs_for_smollm2_over_a_part_of_its_vocabulary(tmp_path, monkeypa
     )
     correction = load(tmp_path / "markov" / "smollm2", TARGET, Correction)
     blocks = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path / "block_diffusion" / "smollm2")
-    said = set(medusa.heads.words.ids.tolist())
+    vocabulary = set(medusa.heads.words.ids.tolist())
     plain = generate(TARGET, TEXT[0, :6].tolist(), max_new_tokens=12)
     for drafter in (medusa, MarkovDrafter(TARGET, medusa.heads, correction), blocks):
         out = generate(TARGET, TEXT[0, :6].tolist(), drafter, 12)
         assert out.tokens.tolist() == plain.tokens.tolist()
-        assert {token for step in out.steps for token in step.tree.tokens.tolist()} <= said
+        assert {token for step in out.steps for token in step.tree.tokens.tolist()} <= vocabulary
     with pytest.raises(ValueError, match="kind='pard': for smollm2 it must be one of medusa"):
-        main([*words, "--kind", "pard", "--out", str(tmp_path)])
+        main([*arguments, "--kind", "pard", "--out", str(tmp_path)])
 
 
-def test_only_own_words_of_unequal_texts_are_scored():
-    """What a prompt says, and what a text is filled up with, moves no loss."""
+def test_only_tokens_that_the_target_wrote_are_scored():
+    """Prompts and padding change no loss."""
     counted = torch.ones_like(TEXT, dtype=torch.bool)
     counted[0, :9] = counted[1, 15:] = False
-    anchors = shared_text.places(counted, 1)
-    head = MADE["heads"]()
-    loss = lambda *rows: float(anchored.anchored_loss(head, TARGET, *rows))
+    positions = head_trainer.usable_anchors(counted, 1)
+    head = HEADS["heads"]()
+    loss = lambda *rows: float(anchors.anchor_loss(head, TARGET, *rows))
     alone = [
         loss(
             TEXT[i : i + 1],
@@ -245,12 +248,12 @@ def test_only_own_words_of_unequal_texts_are_scored():
             1.0,
         )
         for i in range(3)
-        for a in anchors.tolist()
+        for a in positions.tolist()
         if counted[i, a + 1]
     ]
-    right = loss(TEXT, states(), anchors, 1, 1.0, counted)
+    right = loss(TEXT, states(), positions, 1, 1.0, counted)
     assert right == pytest.approx(sum(alone) / len(alone), rel=1e-5)
-    assert abs(right - loss(TEXT, states(), anchors, 1, 1.0)) > 1e-4
+    assert abs(right - loss(TEXT, states(), positions, 1, 1.0)) > 1e-4
 
 
 def test_a_whole_recording(tmp_path, monkeypatch):
@@ -262,19 +265,21 @@ def test_a_whole_recording(tmp_path, monkeypatch):
 
     known = {Heads: random_heads(TARGET, 4), Eagle1Head: random_head(TARGET)}
     monkeypatch.setattr(recording, "load", lambda path, target, kind: known[kind])
-    monkeypatch.setattr(recording, "where", lambda name, target: name)
+    monkeypatch.setattr(recording, "find_weights", lambda name, target: name)
     monkeypatch.setattr(recording, "tokenizer", Numbers)
     monkeypatch.setattr(recording, "evaluation_prompts", lambda: {"a": [{"text": "5 17 3"}] * 2})
-    words = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
-    recording.main([*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "heads.json")])
+    arguments = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
+    recording.main(
+        [*arguments, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "heads.json")]
+    )
     data = json.loads((tmp_path / "heads.json").read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["heads"])
     assert set(data["heads"]) == {*recording.HEADS, "the pair's draft"}
     assert set(data["gained"]) == set(recording.PAIRS.values())
 
 
-def test_weights_of_a_kind_are_saved_as_they_are_built(tmp_path):
+def test_weights_of_every_kind_can_be_saved(tmp_path):
     for kind in ("speculator", "pard", "blocks"):
-        head = MADE[kind]()
-        save(tmp_path / kind, head, TARGET, heads.described(head))
+        head = HEADS[kind]()
+        save(tmp_path / kind, head, TARGET, heads.stored_config(head))
         assert (tmp_path / kind / "weights.safetensors").is_file()

@@ -1,4 +1,4 @@
-"""Training adapters and look-ahead rows: what is trained is what drafts, place by place."""
+"""Training adapters and look-ahead rows: training computes what drafting computes."""
 
 import numpy as np
 import pytest
@@ -11,91 +11,91 @@ from specdec_lite import generate, stream
 from specdec_lite.drafters import EarlyExitDrafter, LayerSkipDrafter, PassDrafter
 from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.drafters.pass_rows import PassSession
-from specdec_lite.loading.weights import save, shipped
+from specdec_lite.loading.weights import save, shipped_folder
 from specdec_lite.training.early_exit import exit_loss, exit_states
+from specdec_lite.training.frozen_target import load_target
 from specdec_lite.training.loop import Plan, train
-from specdec_lite.training.pass_rows import chains, rows_loss
-from specdec_lite.training.self_text import load_target
-from specdec_lite.training.skipping import StoredText
+from specdec_lite.training.pass_rows import lookahead_chains, rows_loss
+from specdec_lite.training.skip_acceptance import SkipAcceptance
 
 TARGET = native(num_layers=4)
 TEXT = torch.tensor([[*PROMPT, 11, 4, 40, 22, 6, 19]])
 
 
 def first_rows(drafter, session, monkeypatch, target=TARGET):
-    """The first proposal's probabilities after TEXT but its last token."""
-    made = []
+    """Return the first proposal after TEXT without its last token."""
+    proposals = []
     propose = session.propose
 
-    def watched(self, context):
-        made.append(propose(self, context))
-        return made[-1]
+    def recorded(self, context):
+        proposals.append(propose(self, context))
+        return proposals[-1]
 
-    monkeypatch.setattr(session, "propose", watched)
+    monkeypatch.setattr(session, "propose", recorded)
     next(stream(target, TEXT[0], drafter, 8, 1.0, seed=0))
-    return made[0]
+    return proposals[0]
 
 
 def test_an_adapter_is_trained_on_what_it_drafts_from(monkeypatch):
     adapter = exit_head(TARGET, 2)
-    drafted = first_rows(
+    proposal = first_rows(
         EarlyExitDrafter(TARGET, 2, 2, adapter=adapter), EarlyExitSession, monkeypatch
     )
     state = exit_states(TARGET.model, TEXT, [2])[2]
-    law = TARGET.model.head(adapter(state))[0, -1].softmax(-1)
-    assert (drafted.probs[0] - law).abs().max() < 1e-10
+    expected = TARGET.model.head(adapter(state))[0, -1].softmax(-1)
+    assert (proposal.probs[0] - expected).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("norm", [None, "right", "next"])
-def test_an_exit_through_the_wrong_norm_is_seen_by_its_law_alone(norm, monkeypatch):
-    """The text stays the target's, whichever norm stands before the head at the exit."""
+def test_the_wrong_norm_at_an_exit_changes_its_distribution(norm, monkeypatch):
+    """The text remains the target's for every norm before the head of the exit."""
     target = native(num_layers=4)
     generator = torch.Generator().manual_seed(3)
     for part in (target.model, *target.model.blocks):
         weight = part.norm.weight if part is target.model else part.norm1.weight
         weight += 0.5 * torch.randn(weight.shape, generator=generator)
     model = target.model
-    stands = {None: nn.Identity(), "right": model.norm, "next": model.blocks[2].norm1}[norm]
+    exit_norm = {None: nn.Identity(), "right": model.norm, "next": model.blocks[2].norm1}[norm]
 
     class Exit(EarlyExitSession):
         def propose(self, context):
             with monkeypatch.context() as patch:
-                patch.setitem(model._modules, "norm", stands)
+                patch.setitem(model._modules, "norm", exit_norm)
                 return super().propose(context)
 
     drafter = EarlyExitDrafter(target, 2, 2)
-    drafter.start = lambda context: Exit(drafter)
+    drafter.start = lambda context: Exit(drafter, 2, None, True)
     plain = generate(target, TEXT[0], max_new_tokens=20).tokens
     assert torch.equal(generate(target, TEXT[0], drafter, 20).tokens, plain)
-    drafted = first_rows(drafter, Exit, monkeypatch, target)
-    law = model.head(exit_states(model, TEXT, [2])[2])[0, -1].softmax(-1)
-    off = (drafted.probs[0] - law).abs().max()
-    assert off < 1e-10 if norm == "right" else off > 0.01
+    proposal = first_rows(drafter, Exit, monkeypatch, target)
+    expected = model.head(exit_states(model, TEXT, [2])[2])[0, -1].softmax(-1)
+    error = (proposal.probs[0] - expected).abs().max()
+    assert error < 1e-10 if norm == "right" else error > 0.01
 
 
 def test_lookahead_rows_are_trained_on_what_they_draft_from(monkeypatch):
     rows = lookahead(TARGET, 3)
-    drafted = first_rows(PassDrafter(TARGET, rows), PassSession, monkeypatch)
+    proposal = first_rows(PassDrafter(TARGET, rows), PassSession, monkeypatch)
     length = TEXT.shape[1]
     anchors = torch.tensor([4, length - 1])
-    positions, mask = chains(anchors, length, 3)
+    positions, mask = lookahead_chains(anchors, length, 3)
     assert positions[length:].tolist() == [5, 6, 7, length, length + 1, length + 2]
     assert mask[length:, :length].sum(1).tolist() == [5, 5, 5, *[length] * 3]
     fed = torch.cat((TARGET.model.embedding(TEXT), rows.rows.repeat(2, 1)[None]), 1)
-    kept = {"final": None}
+    states = {"final": None}
     TARGET.model(
         torch.zeros(fed.shape[:2], dtype=torch.long),
         positions=positions,
         bias=mask,
-        keep=kept,
+        keep=states,
         states=(0, fed),
     )
-    laws = TARGET.model.head(kept["final"][0, -3:]).softmax(-1)
-    assert (drafted.probs[1:] - laws).abs().max() < 1e-10
+    expected = TARGET.model.head(states["final"][0, -3:]).softmax(-1)
+    assert (proposal.probs[1:] - expected).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("kind", ["exit", "rows"])
-def test_training_lowers_the_loss_and_leaves_the_target_alone(kind, tmp_path):
+def test_training_lowers_the_loss_and_does_not_change_the_target(kind, tmp_path):
     target = native(num_layers=2, dtype=torch.float32)
     before = [w.clone() for w in target.model.parameters()]
     text = np.tile(np.array(PROMPT, dtype=np.uint16), 40)
@@ -114,10 +114,10 @@ def test_training_lowers_the_loss_and_leaves_the_target_alone(kind, tmp_path):
     assert all(map(torch.equal, before, target.model.parameters()))
 
 
-def test_stored_text_knows_what_a_draft_would_be_accepted():
-    """The rate over all places equals that of real first tokens, whichever sublayers are left out."""
+def test_skip_acceptance_equals_that_of_real_first_tokens():
+    """The mean rate over all positions equals that of proposal tokens."""
     skip = [(1, "mlp"), (2, "attention")]
-    stored = StoredText(TARGET, TEXT, 6)
+    evaluator = SkipAcceptance(TARGET, TEXT, 6)
     rates = []
     for end in range(6, TEXT.shape[1]):
         cache = TARGET.new_cache()
@@ -126,32 +126,32 @@ def test_stored_text_knows_what_a_draft_would_be_accepted():
         q = TARGET.score(TEXT[:, end : end + 1], view).logits[0, -1].softmax(-1)
         p = TARGET.score(TEXT[:, end : end + 1], cache).logits[0, -1].softmax(-1)
         rates.append(torch.minimum(p, q).sum().item())
-    assert stored.acceptance(skip) == pytest.approx(sum(rates) / len(rates), abs=1e-10)
-    assert stored.acceptance() == pytest.approx(1.0, abs=1e-10)
+    assert evaluator.mean(skip) == pytest.approx(sum(rates) / len(rates), abs=1e-10)
+    assert evaluator.mean() == pytest.approx(1.0, abs=1e-10)
 
 
-def test_every_set_is_the_sets_one_by_one():
-    stored = StoredText(TARGET, TEXT, 6)
-    rates = stored.every_set()
+def test_all_sets_equal_the_sets_one_by_one():
+    evaluator = SkipAcceptance(TARGET, TEXT, 6)
+    rates = evaluator.all_sets()
     assert len(rates) == 256 and rates[0] == pytest.approx(1.0)
     for number, skip in {
         0b01_00_00_00: [(0, "mlp")],
         0b10_00_00_11: [(0, "attention"), (3, "attention"), (3, "mlp")],
         0b00_01_10_00: [(1, "mlp"), (2, "attention")],
     }.items():
-        assert rates[number] == pytest.approx(stored.acceptance(skip), abs=1e-10)
-    pairs = stored.every_set(2)
+        assert rates[number] == pytest.approx(evaluator.mean(skip), abs=1e-10)
+    pairs = evaluator.all_sets(2)
     skip = [(0, "mlp"), (1, "mlp"), (2, "attention"), (3, "attention")]
     assert len(pairs) == 16
-    assert pairs[0b01_10] == pytest.approx(stored.acceptance(skip), abs=1e-10)
+    assert pairs[0b01_10] == pytest.approx(evaluator.mean(skip), abs=1e-10)
 
 
-def test_the_file_of_this_target_is_found_among_those_that_ship(tmp_path):
+def test_the_shipped_file_of_a_target_is_found(tmp_path):
     other = native(seed=8)
     for name, target in (("a", other), ("b", TARGET)):
         save(tmp_path / name, rows := lookahead(target), target, rows.config)
-    assert shipped(tmp_path, TARGET) == tmp_path / "b"
+    assert shipped_folder(tmp_path, TARGET) == tmp_path / "b"
     with pytest.raises(ValueError, match="holds a, b"):
-        shipped(tmp_path, native(seed=9))
+        shipped_folder(tmp_path, native(seed=9))
     with pytest.raises(ValueError, match="name='llama'"):
         load_target("llama")

@@ -1,19 +1,19 @@
-"""The drawing of what was copied from where: its rounds, its lines, its words."""
+"""The drawing of prompt lookup's copies: its rounds, its lines and its words."""
 
 import re
 
 from letters import Letters
 
+from specdec_book.viz import arcs
+from specdec_book.viz.arcs import COLUMNS
 from specdec_lite.drafters import PromptLookupDrafter
 from specdec_lite.measure.replay import replay
-from specdec_lite.viz import arcs
-from specdec_lite.viz.arcs import COLUMNS
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
 ANSWER = [3, 4, 5, 6, 0, 0, 7, 8, 9, 1, 2, 3]
 
 
-def test_every_proposal_has_its_line_and_every_token_its_word():
+def test_every_proposal_has_a_line_and_every_token_a_word():
     drawn = arcs(Letters(), PROMPT, ANSWER, PromptLookupDrafter(3), 24)
     steps = replay(PromptLookupDrafter(3), PROMPT, ANSWER, 24)
     assert [(row[2], row[3]) for row in drawn.rounds] == [
@@ -30,13 +30,13 @@ def test_every_proposal_has_its_line_and_every_token_its_word():
 
 def test_lines_end_at_the_width_and_the_answer_begins_beside_the_request():
     drawn = arcs(Letters(), [1] * 60, [2] * 10, PromptLookupDrafter(3), 24)
-    places = drawn.places()
-    assert len({y for _, y in places[:COLUMNS]}) == 1 and places[COLUMNS][1] > places[0][1]
-    assert places[60][1] == places[0][1] and places[60][0] > max(x for x, _ in places[:60])
+    points = drawn.points()
+    assert len({y for _, y in points[:COLUMNS]}) == 1 and points[COLUMNS][1] > points[0][1]
+    assert points[60][1] == points[0][1] and points[60][0] > max(x for x, _ in points[:60])
     assert not re.search(r"[xy]=\"-", drawn._repr_html_())
 
 
-def test_what_was_copied_and_kept_is_underlined_in_both_texts():
+def test_accepted_copies_are_underlined_in_both_texts():
     drawn = arcs(Letters(), PROMPT, ANSWER, PromptLookupDrafter(3), 24)
     copied = {
         i for at, source, _, n in drawn.rounds for j in range(n) for i in (at + j, source + j)

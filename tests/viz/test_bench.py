@@ -1,6 +1,4 @@
-"""The bench's JavaScript held against the rules it draws, which are run under the enumerating rng,
-and its state.
-"""
+"""The bench's JavaScript against the library's rules, which run under the enumerating rng."""
 
 import itertools
 import json
@@ -14,11 +12,13 @@ from browsing import accessibility_faults
 from javascript import evaluate
 from mounting import says
 
+from specdec_book.viz.bench import RULES, Bench
+from specdec_book.viz.interactive import MIME
 from specdec_lite import theory
 from specdec_lite.acceptance import (
     Proposal,
     Verdict,
-    block_law,
+    block_distribution,
     lenient,
     one_hot,
     ratio,
@@ -29,8 +29,6 @@ from specdec_lite.acceptance import (
     walk,
 )
 from specdec_lite.tree import TokenTree
-from specdec_lite.viz.bench import RULES, Bench
-from specdec_lite.viz.interactive import MIME
 
 CORNERS = [[1.0, 0.0, 0.0], [0.5, 0.3, 0.2], [0.3, 0.5, 0.2], [0.0, 0.25, 0.75], [0.0, 0.0, 1.0]]
 WIDE = [
@@ -42,17 +40,17 @@ PAIRS = [*itertools.product(CORNERS, repeat=2), (WIDE[0], WIDE[1]), (WIDE[2], WI
 
 
 def top_two(q):
-    """q cut to its two likeliest tokens, the first of equals."""
+    """Return q restricted to its two likeliest tokens; among equal tokens the first counts."""
     ids = q.sort(descending=True, stable=True).indices[:2]
-    kept = torch.zeros_like(q).scatter(0, ids, q[ids])
-    return kept / kept.sum()
+    masses = torch.zeros_like(q).scatter(0, ids, q[ids])
+    return masses / masses.sum()
 
 
 def propose(token_from, row_of):
-    """One drafted token, drawn from token_from(q) and handed over with the row row_of(q)."""
+    """Return a drafter of one token, drawn from token_from(q) and proposed with row_of(q)."""
 
-    def draft(law, gamma, rng):
-        q = torch.as_tensor(law(()), dtype=torch.float64)
+    def draft(draft_distribution, gamma, rng):
+        q = torch.as_tensor(draft_distribution(()), dtype=torch.float64)
         return Proposal(TokenTree.chain([rng.draw(token_from(q))]), row_of(q)[None])
 
     return draft
@@ -69,16 +67,16 @@ def argmax_bonus(proposal, target_probs, rng):
     )
 
 
-def dropping(law, gamma, rng):
-    q = torch.as_tensor(law(()), dtype=torch.float64)
+def drop_unlikely(draft_distribution, gamma, rng):
+    q = torch.as_tensor(draft_distribution(()), dtype=torch.float64)
     token = rng.draw(q)
-    kept = [token] if q[token] >= 0.25 else []
-    return Proposal(TokenTree.chain(kept), q[None][: len(kept)])
+    tokens = [token] if q[token] >= 0.25 else []
+    return Proposal(TokenTree.chain(tokens), q[None][: len(tokens)])
 
 
 same = lambda q: q
-forgiving = lambda p, q, x: 1.0 if q[x] == 0 else ratio(p, q, x)
-DEFINED = {
+accept_zero = lambda p, q, x: 1.0 if q[x] == 0 else ratio(p, q, x)
+REFERENCES = {
     "exact": (speculative_sampling, propose(same, same)),
     "match": (sample_and_match, propose(same, same)),
     "once": (rejection_sampling, propose(same, same)),
@@ -88,75 +86,78 @@ DEFINED = {
     "bonus_argmax": (argmax_bonus, propose(same, same)),
     "soft_argmax": (speculative_sampling, propose(lambda q: one_hot(int(q.argmax()), q), same)),
     "before_temperature": (speculative_sampling, propose(lambda q: q**2 / (q**2).sum(), same)),
-    "accept_zero": (walk(forgiving, residual), propose(same, top_two)),
-    "dropped": (speculative_sampling, dropping),
+    "accept_zero": (walk(accept_zero, residual), propose(same, top_two)),
+    "dropped": (speculative_sampling, drop_unlikely),
 }
 
 
 @cache
-def defined_law(name, pair):
-    """The law of the emitted token, from the rule itself; of all emitted tokens for the rule that
-    spoils the bonus.
+def emitted_distribution(name, pair):
+    """Return the distribution of the first emitted token under the library's own rule.
+
+    For the rule with the wrong bonus token it is the distribution of all emitted tokens.
     """
-    rule, draft = DEFINED[name]
-    p, q = (torch.tensor(law, dtype=torch.float64) for law in PAIRS[pair])
-    round_law = block_law(lambda _: p, lambda _: q, rule, 1, draft)
-    law = torch.zeros_like(p)
-    for block, weight in round_law.blocks.items():
+    rule, draft = REFERENCES[name]
+    p, q = (torch.tensor(row, dtype=torch.float64) for row in PAIRS[pair])
+    outcome = block_distribution(lambda _: p, lambda _: q, rule, 1, draft)
+    masses = torch.zeros_like(p)
+    for block, weight in outcome.blocks.items():
         for token in block if name == "bonus_argmax" else block[:1]:
-            law[token] += weight
-    return (law / law.sum()).tolist()
+            masses[token] += weight
+    return (masses / masses.sum()).tolist()
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_emitted_law_equals_the_rule_itself(name):
-    given = evaluate("bench", [{"name": "emitted", "args": [name, p, q]} for p, q in PAIRS])
-    for pair, law in enumerate(given):
-        assert law == pytest.approx(defined_law(name, pair), abs=1e-12), PAIRS[pair]
+def test_the_emitted_distribution_equals_the_librarys(name):
+    rows = evaluate("bench", [{"name": "emitted", "args": [name, p, q]} for p, q in PAIRS])
+    for pair, row in enumerate(rows):
+        assert row == pytest.approx(emitted_distribution(name, pair), abs=1e-12), PAIRS[pair]
 
 
-def test_exact_rules_emit_p_and_the_others_do_not():
+def test_only_lossless_rules_emit_p():
     covering = [i for i, (p, q) in enumerate(PAIRS) if all(b > 0 for a, b in zip(p, q) if a > 0)]
     for name in RULES:
         pairs = covering if name == "once" else range(len(PAIRS))
-        worst = max(theory.total_variation(PAIRS[i][0], defined_law(name, i)) for i in pairs)
-        assert (worst < 1e-12) == (name in ("exact", "match", "once")), name
+        distances = [
+            theory.total_variation(PAIRS[i][0], emitted_distribution(name, i)) for i in pairs
+        ]
+        assert (max(distances) < 1e-12) == (name in ("exact", "match", "once")), name
 
 
-def test_published_law_of_the_soft_argmax():
-    (law,) = evaluate(
+def test_published_distribution_of_the_soft_argmax():
+    (row,) = evaluate(
         "bench", [{"name": "emitted", "args": ["soft_argmax", [0.5, 0.3, 0.2], [0.3, 0.5, 0.2]]}]
     )
-    assert law == pytest.approx([0.4, 0.6, 0.0], abs=1e-12)
+    assert row == pytest.approx([0.4, 0.6, 0.0], abs=1e-12)
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_draws_settle_on_the_emitted_law(name):
-    """A seeded run: 40 000 draws, all frequencies within Hoeffding's bound at 1 − 1e-9."""
+def test_frequencies_approach_the_emitted_distribution(name):
+    """A seeded run of 40 000 draws: all frequencies are within Hoeffding's bound at 1 − 1e-9."""
     p, q = [0.3, 0.2, 0.15, 0.35], [0.1, 0.35, 0.4, 0.15]
-    law, counts, again, other = evaluate(
+    row, counts, again, other = evaluate(
         "bench",
         [{"name": "emitted", "args": [name, p, q]}]
         + [{"name": "simulate", "args": [name, p, q, 40_000, seed]} for seed in (3, 3, 4)],
     )
     assert sum(counts) == 40_000 and counts == again != other
-    within = math.sqrt(math.log(2 * len(p) / 1e-9) / (2 * 40_000))
-    assert max(abs(n / 40_000 - v) for n, v in zip(counts, law)) < within
-    if theory.total_variation(p, law) > 2 * len(p) * within:
-        assert max(abs(n / 40_000 - v) for n, v in zip(counts, p)) > within
+    bound = math.sqrt(math.log(2 * len(p) / 1e-9) / (2 * 40_000))
+    assert max(abs(n / 40_000 - v) for n, v in zip(counts, row)) < bound
+    if theory.total_variation(p, row) > 2 * len(p) * bound:
+        assert max(abs(n / 40_000 - v) for n, v in zip(counts, p)) > bound
 
 
-def test_band_is_hoeffdings():
-    given = evaluate(
+def test_the_band_is_hoeffdings():
+    bands = evaluate(
         "bench", [{"name": "band", "args": [v, n]} for v in (3, 8) for n in (1, 100, 10_000)]
     )
-    assert given == pytest.approx(
+    assert bands == pytest.approx(
         [math.sqrt(math.log(2 * v / 0.01) / (2 * n)) for v in (3, 8) for n in (1, 100, 10_000)]
     )
 
 
-def test_dragging_a_bar_keeps_the_sum_and_the_others_ratio():
-    law, emptied, from_one = evaluate(
+def test_dragging_a_bar_keeps_the_sum_and_the_other_ratios():
+    row, emptied, from_one = evaluate(
         "bench",
         [
             {"name": "setShare", "args": args}
@@ -167,33 +168,32 @@ def test_dragging_a_bar_keeps_the_sum_and_the_others_ratio():
             )
         ],
     )
-    assert law == pytest.approx([0.2, 0.48, 0.32])
+    assert row == pytest.approx([0.2, 0.48, 0.32])
     assert emptied == pytest.approx([0.625, 0.375, 0])
     assert from_one == pytest.approx([0.4, 0.3, 0.3])
 
 
-def test_what_is_owed_shrinks_from_sibling_to_sibling_as_the_walk_has_it():
-    """The share owed is the chance that so many independent draws are all refused."""
-    given = evaluate(
-        "bench", [{"name": "owed", "args": [p, q, k]} for p, q in PAIRS[:6] for k in range(4)]
-    )
-    for place, (p, q) in enumerate(PAIRS[:6]):
-        p, q = (torch.tensor(law, dtype=torch.float64) for law in (p, q))
-        for k, found in enumerate(given[4 * place : 4 * place + 4]):
-            expected, refused = p, 1.0
-            for _ in range(k):
-                refused *= 1 - float(theory.acceptance_rate(expected, q))
-                expected = residual(expected, q)
-            assert found["share"] == pytest.approx(refused, abs=1e-9)
-            if refused > 1e-9:
-                assert found["law"] == pytest.approx(expected.tolist(), abs=1e-9)
+def test_the_residual_shrinks_from_sibling_to_sibling():
+    """Its share of p is the probability that all siblings so far, drawn from q, are rejected."""
+    counts = range(4)
+    pairs = [tuple(torch.tensor(row, dtype=torch.float64) for row in pair) for pair in PAIRS[:6]]
+    points = list(itertools.product(pairs, counts))
+    calls = [{"name": "residualAfter", "args": [p.tolist(), q.tolist(), k]} for (p, q), k in points]
+    for ((p, q), k), result in zip(points, evaluate("bench", calls), strict=True):
+        expected, share = p, 1.0
+        for _ in range(k):
+            share *= 1 - float(theory.acceptance_rate(expected, q))
+            expected = residual(expected, q)
+        assert result["share"] == pytest.approx(share, abs=1e-9)
+        if share > 1e-9:
+            assert result["distribution"] == pytest.approx(expected.tolist(), abs=1e-9)
 
 
 @pytest.mark.parametrize("rule", ["from_p", "lenient"])
-def test_the_tasks_solution_hides_what_the_rule_does_wrong(rule):
+def test_with_the_tasks_solution_the_wrong_rule_emits_p(rule):
     p, q = [0.625, 0.375, 0.0], [0.5, 0.3, 0.2]
-    (law,) = evaluate("bench", [{"name": "emitted", "args": [rule, p, q]}])
-    assert law == pytest.approx(p, abs=1e-12) and theory.total_variation(p, q) > 0.1
+    (row,) = evaluate("bench", [{"name": "emitted", "args": [rule, p, q]}])
+    assert row == pytest.approx(p, abs=1e-12) and theory.total_variation(p, q) > 0.1
 
 
 def test_state_rules_and_presets_fit_python():
@@ -210,7 +210,7 @@ def test_state_rules_and_presets_fit_python():
             "rule": "exact",
             "seed": 0,
             "siblings": False,
-            "refused": 0,
+            "rejected": 0,
         } and json.dumps(data[MIME])
 
 
@@ -221,13 +221,13 @@ def test_state_rules_and_presets_fit_python():
         ({"q": [0.5, 0.4, 0.2]}, "q"),
         ({"rule": "none"}, "rule"),
         ({"seed": -1}, "seed"),
-        ({"refused": 4}, "refused"),
+        ({"rejected": 4}, "rejected"),
         ({"p": [1.2, -0.2, 0]}, "p"),
-        ({"p": [0.25] * 4}, "vocabulary"),
+        ({"p": [0.25] * 4}, "p has 4 tokens"),
         ({"q": [0.1] * 10}, "q"),
     ],
 )
-def test_bench_refuses(bad, named):
+def test_bad_traits_are_rejected(bad, named):
     with pytest.raises(traitlets.TraitError, match=named):
         Bench(**bad)
 
@@ -248,9 +248,7 @@ bench.render({{ model, el: document.getElementById("place") }});
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 def test_bench_in_a_browser(chromium, width):
-    """The task is solved by keyboard, a bar is dragged by mouse, and the table shows the rule's own
-    law.
-    """
+    """Solve the task by keyboard, drag a bar by mouse, and compare the table with the rule."""
     state = {"p": [0.5, 0.3, 0.2], "q": [0.5, 0.3, 0.2], "rule": "exact", "seed": 0}
     page = chromium.new_page(viewport={"width": width, "height": 900})
     problems = []
@@ -270,7 +268,7 @@ def test_bench_in_a_browser(chromium, width):
         "document.querySelector('.sdl-task-state').textContent.startsWith('Solved')"
     )
     page.wait_for_function(
-        "document.querySelector('[aria-live=polite]').textContent.includes('inside the band')"
+        "document.querySelector('[aria-live=polite]').textContent.includes('is inside the band')"
     )
     assert page.evaluate("window.heard") == 1  # Enter alone
     bar = page.get_by_label("q(A)").bounding_box()
@@ -292,15 +290,15 @@ def test_bench_in_a_browser(chromium, width):
 
 
 @pytest.mark.browser
-def test_the_bench_shows_what_the_second_sibling_is_tested_against(mounted):
+def test_the_bench_shows_the_residual_for_the_second_sibling(mounted):
     page = mounted(Bench(siblings=True))
-    page.get_by_label("Sibling tested now").select_option("1")
-    says(page, ".sdl-bench [aria-live=polite]", "One sibling was refused")
-    says(page, ".sdl-bench [aria-live=polite]", "20.0 % of it")
-    assert page.get_by_label("p(A)").input_value() == "0.5", "the bars stay those of the first"
+    page.get_by_label("Sibling under test").select_option("1")
+    says(page, ".sdl-bench [aria-live=polite]", "After one rejection the bench shows the residual")
+    says(page, ".sdl-bench [aria-live=polite]", "20.0 % of the first p")
+    assert page.get_by_label("p(A)").input_value() == "0.5", "the sliders keep the first p"
     page.locator("summary").click()
     shown = [row.locator("td").first.inner_text() for row in page.locator("tbody tr").all()]
     assert shown == ["1.000", "0.000", "0.000"]
     assert accessibility_faults(page) == []
     page = mounted(Bench())
-    assert page.get_by_label("Sibling tested now").count() == 0
+    assert page.get_by_label("Sibling under test").count() == 0

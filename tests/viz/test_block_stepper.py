@@ -1,6 +1,4 @@
-"""The block stepper: the recording against the run, its counters against the engine's, and its use
-by keyboard, mouse and clock.
-"""
+"""The block stepper: its recording and its counts against the run, and its use in a browser."""
 
 import json
 
@@ -10,20 +8,20 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import bare_page, says
 
+from specdec_book.viz.block_stepper import BlockStepper, record_blocks
+from specdec_book.viz.interactive import MIME
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
-from specdec_lite.viz.block_stepper import BlockStepper, recorded_blocks
-from specdec_lite.viz.interactive import MIME
 
 PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
 
 
 class Script(Drafter, Session):
-    """A drafter that proposes what a function of the committed tokens says."""
+    """A drafter that proposes the tree that a function returns for the context."""
 
     def __init__(self, propose):
         self._propose = propose
@@ -64,10 +62,10 @@ def counts_of(rounds: list[dict]) -> list[dict]:
 
 
 def final_counts(output) -> dict:
-    return counts_of(recorded_blocks(output, Letters(), PROMPT))[-1]
+    return counts_of(record_blocks(output, Letters(), PROMPT))[-1]
 
 
-def test_blocks_are_the_run_and_the_run_is_greedy_decoding(run, recorded):
+def test_blocks_equal_the_run_and_greedy_decoding(run, recorded):
     plain = generate(TARGET, PROMPT, max_new_tokens=60)
     emitted = [
         text
@@ -97,7 +95,7 @@ def test_blocks_are_the_run_and_the_run_is_greedy_decoding(run, recorded):
     assert whole.startswith(text)
 
 
-def test_every_moment_counts_what_was_done_by_then(run, recorded):
+def test_counts_at_every_moment(run, recorded):
     moments, counts = moments_of(recorded.rounds), counts_of(recorded.rounds)
     assert [m["kind"] for m in moments] == [
         "predict",
@@ -118,9 +116,10 @@ def test_every_moment_counts_what_was_done_by_then(run, recorded):
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 6])
-def test_ideal_and_hopeless_blocks_need_the_formulas_passes(k):
-    """m tokens: m/k merged passes (and the prompt's) with an oracle, 2m/k in the two-pass form; m
-    and 2m with nothing ever right.
+def test_perfect_and_useless_drafts_need_the_formulas_passes(k):
+    """m tokens take m/k merged passes and 2m/k in the two-pass form; m and 2m if no draft is right.
+
+    The pass over the prompt is not counted.
     """
     m = 24
     oracle = generate(
@@ -144,7 +143,7 @@ def test_a_drafted_stop_token_ends_the_last_block(run):
     stopped = generate(
         TARGET, PROMPT, ModelDrafter(DRAFT, 3), max_new_tokens=60, stop_token_ids=[stop]
     )
-    rounds = recorded_blocks(stopped, Letters(), PROMPT)
+    rounds = record_blocks(stopped, Letters(), PROMPT)
     if stopped.steps[-1].kind is not None:
         pytest.fail("this run was to end inside a block: choose another stop token")
     assert rounds[-1]["token"] is None and moments_of(rounds)[-1] == {
@@ -156,17 +155,17 @@ def test_a_drafted_stop_token_ends_the_last_block(run):
 
 def test_fates_follow_the_accepted_prefix():
     block = {"drafts": ["a", "b", "c"], "accepted": 1, "token": "x"}
-    ask = lambda kind, block: evaluate(
+    call = lambda kind, block: evaluate(
         "block_stepper", [{"name": "fate", "args": [block, kind, i]} for i in range(3)]
     )
-    assert ask("verify", block) == ["drafted"] * 3
-    assert ask("accept", block) == ask("reuse", block) == ["accepted", "rejected", "unused"]
-    assert ask("accept", block | {"token": None}) == ["accepted", "unused", "unused"], (
-        "behind a stop token nothing was rejected"
+    assert call("verify", block) == ["drafted"] * 3
+    assert call("accept", block) == call("reuse", block) == ["accepted", "rejected", "unused"]
+    assert call("accept", block | {"token": None}) == ["accepted", "unused", "unused"], (
+        "nothing is rejected after a stop token"
     )
 
 
-def test_bad_recordings_are_refused(run):
+def test_bad_recordings_are_rejected(run):
     record = lambda output, ids=PROMPT, k=None: BlockStepper.record(output, Letters(), ids, k)
     with pytest.raises(TypeError, match="output is a list"):
         record(run.steps)
@@ -200,7 +199,7 @@ def test_widget_carries_its_recording(run, recorded):
         "k is read from the run when it is not given"
     )
     assert len(BlockStepper.record(run, Letters(), PROMPT * 100).prompt) < 250
-    every = recorded_blocks(run, Letters(), PROMPT)
+    every = record_blocks(run, Letters(), PROMPT)
     for blocks in (2, None):
         shown = BlockStepper.record(run, Letters(), PROMPT, blocks=blocks)
         assert shown.rounds == every[:blocks] and shown.k == 4
@@ -210,7 +209,7 @@ def test_widget_carries_its_recording(run, recorded):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
-def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):
+def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     page = mounted(recorded, width, theme)
     moments = moments_of(recorded.rounds)
     solving = next(
@@ -230,7 +229,7 @@ def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):
         page.get_by_label("Moment").input_value() == str(solving + 1)
         and page.evaluate("model.get('moment')") == solving
     )
-    assert page.locator("tr[aria-current]").inner_text().count("◆ row read") == 1
+    assert page.locator("tr[aria-current]").inner_text().count("◆ row reused") == 1
     counts = counts_of(recorded.rounds)[solving]
     shown = page.locator("svg[role=img]").get_attribute("aria-label")
     assert all(
@@ -249,11 +248,11 @@ def test_stepped_by_keyboard_and_mouse(recorded, mounted, width, theme):
 
 
 @pytest.mark.browser
-def test_fates_are_told_without_colour(mounted):
+def test_states_are_readable_without_color(mounted):
     block = {"context": 1, "root": "a", "drafts": ["b", "c", "d"], "accepted": 1, "token": "x"}
     page = mounted(BlockStepper(prompt="a", k=4, rounds=[block], moment=2))
     words = page.locator(".sdl-verdict").all_inner_texts()
-    assert words[:4] == ["certain", "✓ accepted", "✗ rejected", "– not looked at"]
+    assert words[:4] == ["committed", "✓ accepted", "✗ rejected", "– not verified"]
     lines = page.evaluate(
         """[...document.querySelectorAll('.sdl-legend .sdl-token')].map((token) => {
       const style = getComputedStyle(token);
@@ -283,7 +282,7 @@ def test_plays_and_pauses(recorded, new_page):
     assert page.evaluate(at) == stopped and page.get_by_role("button", name="Play").is_visible()
     page.get_by_role("button", name="Play").click()
     page.get_by_role("button", name="back").click()
-    assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops the clock"
+    assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops playing"
     page.evaluate(f"model.set('moment', {len(moments_of(recorded.rounds)) - 2})")
     page.get_by_role("button", name="Play").click()
     page.clock.run_for(5000)
@@ -291,7 +290,7 @@ def test_plays_and_pauses(recorded, new_page):
 
 
 @pytest.mark.browser
-def test_does_not_play_for_those_who_ask_for_less_motion(recorded, mounted):
+def test_there_is_no_play_button_with_reduced_motion(recorded, mounted):
     page = mounted(recorded, reduced_motion="reduce")
     assert (
         page.get_by_role("button", name="step").is_visible()
@@ -300,7 +299,7 @@ def test_does_not_play_for_those_who_ask_for_less_motion(recorded, mounted):
 
 
 @pytest.mark.browser
-def test_the_jump_lands_where_the_task_is_answered(recorded, mounted):
+def test_the_next_button_jumps_to_the_answer(recorded, mounted):
     page = mounted(recorded)
     whole = next(i for i, block in enumerate(recorded.rounds) if block["accepted"] == 3)
     for _ in range(whole + 1):

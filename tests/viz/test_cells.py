@@ -1,14 +1,14 @@
-"""Grids of cells: what stands in them, under the pointer and in words, in both of the page's themes."""
+"""Grids of cells: their values, labels and readings, and their contrast in both themes."""
 
 import numpy as np
 import pytest
 from test_viz import contrast
 
-from specdec_lite.viz import cells, theme
-from specdec_lite.viz.cells import TURN
+from specdec_book.viz import cells, theme
+from specdec_book.viz.cells import LIGHT_TEXT_DEPTH
 
 
-def test_a_cell_stands_at_its_row_and_column_with_its_value():
+def test_a_cell_is_at_its_row_and_column_with_its_value():
     fig = cells([[0.125, 1], [None, 0]], [1, 1000], ["p", "q"])
     (trace,) = fig.data
     assert list(trace.x) == ["1", "1000", "1000"] and fig.layout.xaxis.type == "category"
@@ -20,12 +20,12 @@ def test_a_cell_stands_at_its_row_and_column_with_its_value():
     assert low > high and list(fig.layout.yaxis.ticktext) == ["p", "q"]
 
 
-def test_words_stand_in_place_of_values():
+def test_labels_replace_values():
     fig = cells(np.eye(2), "ab", "ab", words=[["yes", "no"], ["no", "yes"]])
     assert list(fig.data[0].text) == ["yes", "no", "no", "yes"]
 
 
-def test_grids_beside_each_other_share_one_scale():
+def test_several_grids_share_one_color_scale():
     fig = cells({"one": [[0.5, 1]], "two": [[2, 3]]}, [1, 2], ["p"], middle=1, scale="×")
     assert [trace.name for trace in fig.data] == ["one", "two"]
     axis = fig.layout.coloraxis
@@ -34,13 +34,13 @@ def test_grids_beside_each_other_share_one_scale():
     assert (middle, tone) == (0.5, theme.LIGHT["grid"])
 
 
-def test_the_ends_of_the_scale_can_be_named_and_it_needs_no_bar():
+def test_the_ends_of_the_color_scale_can_be_set():
     axis = cells([[0.1, 0.2]], "ab", "p", ends=(0, 0.4)).layout.coloraxis
     assert (axis.cmin, axis.cmax, axis.showscale) == (0, 0.4, False)
     assert cells([[1, 1]], "ab", "p").data[0].textfont.color[0] == theme.LIGHT["text"]
 
 
-def test_a_row_of_another_length_is_refused():
+def test_a_row_of_another_length_is_rejected():
     with pytest.raises(ValueError):
         cells([[1, 2], [3]], "ab", "pq")
 
@@ -52,10 +52,10 @@ def mixed(low: str, high: str, share: float) -> str:
 
 @pytest.mark.parametrize("tone", theme.DEEP)
 @pytest.mark.parametrize("is_dark", [False, True])
-def test_words_are_read_on_every_depth(tone: str, is_dark: bool):
+def test_text_is_readable_at_every_depth(tone: str, is_dark: bool):
     shades = theme.DARK if is_dark else theme.LIGHT
     high = theme.dark_data()[theme.DEEP[tone].lower()] if is_dark else theme.DEEP[tone]
     assert contrast(high, shades["grid"]) >= 3
     for share in np.linspace(0, 1, 101):
-        word = shades["background" if share > TURN else "text"]
+        word = shades["background" if share > LIGHT_TEXT_DEPTH else "text"]
         assert contrast(word, mixed(shades["grid"], high, share)) >= 3.5, share

@@ -1,12 +1,12 @@
-"""The tables of a recording of engines say what it holds, and no more."""
+"""The tables of a recording of engines contain exactly what was recorded."""
 
 import copy
 
 import pytest
 
-from specdec_lite import results
-from specdec_lite.measure.results import Recording
-from specdec_lite.viz.engine_report import report
+from specdec_book import recordings
+from specdec_book.recordings import Recording
+from specdec_book.viz.engine_report import report
 
 PLAIN = {
     "tokens_per_second": {"seconds": {"1": 9.0}, "processor": {"1": 90.0, "4": 200.0}},
@@ -38,17 +38,17 @@ def recording(data):
     return Recording("engines", "what", "2026-01-31", "a command", "a machine", {"vllm": "0"}, data)
 
 
-def test_the_tables_hold_what_was_recorded():
-    speeds, switched, refused = (table.data for table in report(recording(DATA)))
+def test_the_tables_contain_the_recorded_numbers():
+    speeds, settings, refused = (table.data for table in report(recording(DATA)))
     assert (
         "| vllm | draft_model | 135 (1.50×) | refused | 2.50 | 0.75 | 0.50 | 15 of 16 |" in speeds
     )
     assert "load average up to 8" in speeds and "a command" in speeds
-    assert "| vllm | draft_model | `LLM(…)` |" in switched
+    assert "| vllm | draft_model | `LLM(…)` |" in settings
     assert "``ImportError: no``" in refused and "batch 4 | ``ValueError: one at a time``" in refused
 
 
-def test_heads_and_loads_are_shown_where_they_were_measured():
+def test_heads_and_loads_are_shown_if_measured():
     data = copy.deepcopy(DATA)
     data["engines"]["smollm2"] = {"ours": {"plain": PLAIN, "eagle": HEAD}, "vllm": {"eagle": HEAD}}
     row = {"load": 0.3, "gamma": 4, "measured": 0.01, "simulated": 0.011, "error": 0.1}
@@ -59,6 +59,6 @@ def test_heads_and_loads_are_shown_where_they_were_measured():
     assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
 
 
-@pytest.mark.parametrize("name", results.names("engines"))
-def test_the_recording_of_the_repository_is_drawn(name):
-    assert all("|" in table.data for table in report(results.load(name)))
+@pytest.mark.parametrize("name", recordings.names("engines"))
+def test_the_shipped_recordings_make_tables(name):
+    assert all("|" in table.data for table in report(recordings.load(name)))

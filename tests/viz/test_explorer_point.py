@@ -1,9 +1,9 @@
-"""A measured speedup among the explorer's presets is drawn at its γ, and said in words."""
+"""A measured speedup among the explorer's presets is drawn at its γ and stated in the summary."""
 
 import pytest
 from mounting import says
 
-from specdec_lite.viz import Explorer
+from specdec_book.viz import Explorer
 
 
 def shown(mounted, presets):
@@ -22,7 +22,7 @@ def shown(mounted, presets):
 
 
 @pytest.mark.browser
-def test_a_measured_point_stands_at_its_gamma_and_speedup(mounted):
+def test_a_measured_point_is_at_its_gamma_and_speedup(mounted):
     measured = {"label": "here", "gamma": 4, "alpha": 0.6, "c": 0.3, "measured": 0.5}
     found, you, words = shown(
         mounted, [measured, {"label": "not measured", "alpha": 0.5, "gamma": 2, "c": 0.1}]
@@ -30,17 +30,17 @@ def test_a_measured_point_stands_at_its_gamma_and_speedup(mounted):
     assert (
         len(found) == 1 and found[0][0] == pytest.approx(you[0]) and found[0][1] > you[1]
     )  # slower than the formula says: below
-    assert "Measured, here: 0.50× at γ 4." in words
+    assert "The measured speedup of here is 0.50× at γ 4." in words
 
 
 @pytest.mark.browser
 def test_without_a_measurement_nothing_is_drawn(mounted):
     found, _, words = shown(mounted, [])
-    assert found == [] and "Measured" not in words
+    assert found == [] and "measured" not in words
 
 
 @pytest.mark.browser
-def test_the_square_is_the_chosen_presets_and_goes_when_a_slider_leaves_it(mounted):
+def test_the_square_disappears_when_a_slider_moves(mounted):
     measured = {"label": "here", "gamma": 4, "alpha": 0.6, "c": 0.3, "measured": 0.5}
     page = mounted(Explorer(alpha=0.6, gamma=4, c=0.3, presets=[measured]), 1000)
     words, squares = page.locator("[aria-live=polite]"), page.locator(".sdl-measured")
@@ -52,14 +52,14 @@ def test_the_square_is_the_chosen_presets_and_goes_when_a_slider_leaves_it(mount
     page.wait_for_function("!document.querySelector('.sdl-measured')")
     says(page, "[aria-live=polite]", "c 0.")
     page.wait_for_function(
-        "!document.querySelector('[aria-live=polite]').textContent.includes('Measured')"
+        "!document.querySelector('[aria-live=polite]').textContent.includes('measured')"
     )
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("c", [0.0, 0.005, 0.01])
 def test_the_cheapest_drafts_are_drawn(mounted, c):
-    """Orange is left: no line between drafts covers them."""
+    """Some orange remains visible: the lines between drafts do not cover them."""
     page = mounted(Explorer(alpha=0.8, gamma=12, c=c), 1000)
     assert page.evaluate(
         """() => {

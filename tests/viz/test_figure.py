@@ -1,21 +1,19 @@
-"""What the figure helper adds: names at the ends of lines, rounded readings, bars that say what
-they are.
-"""
+"""The figure helper: names at the ends of lines, rounded readings, names on bars."""
 
 import itertools
 
 import plotly.graph_objects as go
 import pytest
 
-from specdec_lite.viz import PALETTE, figure
-from specdec_lite.viz.theme import BRIGHT, INKS, LIGHT, dark_data
+from specdec_book.viz import PALETTE, figure
+from specdec_book.viz.theme import BRIGHT, INKS, LIGHT, dark_data
 
-# the module, which the package names as its function
-from specdec_lite.viz.figure import END, LINE_HEIGHT, clear  # isort: skip
+# from the module: in the package, the name `figure` is the function
+from specdec_book.viz.figure import END, LINE_HEIGHT, spread_out  # isort: skip
 
 
 def lines(count: int, **layout) -> go.Figure:
-    """Lines that end close to one another."""
+    """Return a figure of lines whose last points are close together."""
     fig = go.Figure(layout=layout)
     for i in range(count):
         fig.add_scatter(x=[1, 2, 3], y=[i, 0, 5 + i / 100], name=f"line {i}")
@@ -36,16 +34,16 @@ def test_up_to_five_lines_have_their_names_at_their_ends(count, named):
         assert fig.layout.margin.r > 7 * len("line 0"), "room for the names"
 
 
-def test_names_stand_on_a_logarithmic_axis_where_their_lines_end():
+def test_names_are_at_the_ends_of_lines_on_log_axes():
     fig = lines(2)
     fig.update_xaxes(type="log").update_yaxes(type="log", range=[0, 1])
-    fig.data[1].update(x=[1, 10, 100], y=[1, 5, 1000])  # leaves the range behind its second point
+    fig.data[1].update(x=[1, 10, 100], y=[1, 5, 1000])  # leaves the range after its second point
     first, second = names(figure(fig, alt="lines"))
     assert (second.x, second.y) == pytest.approx((1, 0.69897), abs=1e-4)
     assert first.x == pytest.approx(0.4771, abs=1e-4)
 
 
-def test_no_name_lies_over_another():
+def test_names_do_not_overlap():
     fig = figure(lines(5), alt="lines")
     low, high = fig.layout.yaxis.range
     scale = (fig.layout.height - 120) / (high - low)
@@ -54,9 +52,9 @@ def test_no_name_lies_over_another():
 
 
 def test_names_move_no_further_than_they_must():
-    assert clear([(0, 10), (50, 10)]) == [0, 0]
-    assert clear([(0, 10), (4, 10)]) == [-3, 3]
-    assert clear([(4, 10), (0, 10), (100, 10)]) == [3, -3, 0]
+    assert spread_out([(0, 10), (50, 10)]) == [0, 0]
+    assert spread_out([(0, 10), (4, 10)]) == [-3, 3]
+    assert spread_out([(4, 10), (0, 10), (100, 10)]) == [3, -3, 0]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +67,11 @@ def test_names_move_no_further_than_they_must():
     ],
     ids=["no legend", "words along x", "words along y", "bars"],
 )
-def test_what_has_no_ends_keeps_what_it_has(fig):
+def test_figures_without_line_ends_stay_unchanged(fig):
     assert names(figure(fig, alt="others")) == []
 
 
-def test_every_ink_is_readable_and_known_in_the_dark():
+def test_text_colors_are_readable_in_both_themes():
     from test_viz import contrast
 
     for role, ink in INKS.items():
@@ -81,7 +79,7 @@ def test_every_ink_is_readable_and_known_in_the_dark():
         assert dark_data()[ink.lower()] == dark_data()[PALETTE[role].lower()] == BRIGHT[role]
 
 
-def test_readings_have_three_digits_and_stand_in_one_box():
+def test_readings_have_three_digits_in_one_box():
     fig = figure(lines(2), alt="lines")
     assert fig.layout.hovermode == "x unified"
     assert fig.data[1].hovertemplate == "%{y:.3~r}<extra>line 1</extra>"
@@ -91,20 +89,20 @@ def test_readings_have_three_digits_and_stand_in_one_box():
     assert figure(own, alt="a point").data[0].hovertemplate == "mine"
 
 
-def test_bars_say_what_they_are_and_have_no_hatches():
+def test_bars_show_their_names_and_have_no_hatches():
     fig = figure(go.Figure([go.Bar(name=name, x=["a"], y=[1]) for name in "pq"]), alt="bars")
     assert [trace.text for trace in fig.data] == ["p", "q"]
     assert all(trace.marker.pattern.shape is None for trace in fig.data)
     assert all(trace.showlegend is False for trace in fig.data)
 
 
-def test_a_name_is_one_that_an_address_can_have():
+def test_a_name_must_be_a_valid_anchor():
     assert figure(lines(1), alt="a line", name="one-line").layout.meta["name"] == "one-line"
     with pytest.raises(ValueError, match="name='A B'"):
         figure(lines(1), alt="a line", name="A B")
 
 
-def test_the_title_of_an_upright_axis_is_no_longer_than_its_panel():
+def test_a_vertical_axis_title_fits_its_panel():
     long = "acceptance of the first tokens of rounds, at temperature 0"
     fig = figure(lines(1, yaxis_title=long, height=380), alt="a line")
     parts = fig.layout.yaxis.title.text.split("<br>")

@@ -1,6 +1,4 @@
-"""Trees that grow under a budget, and the two timelines: their JavaScript against Python, their
-state, and what they refuse.
-"""
+"""Trees that grow up to a budget, and the two timelines: their formulas and their state."""
 
 import json
 import math
@@ -12,15 +10,15 @@ from features_zoo import random_head
 from javascript import evaluate
 from models_zoo import VOCABULARY, native
 
+from specdec_book.viz import Timelines, TreeGrowth
+from specdec_book.viz.growth import MAX_NODES, draft_trees
+from specdec_book.viz.interactive import MIME
 from specdec_lite import TokenTree, generate
 from specdec_lite.drafters import EagleDrafter
-from specdec_lite.viz import Timelines, TreeGrowth
-from specdec_lite.viz.growth import MAX_NODES, entry
-from specdec_lite.viz.interactive import MIME
 
 
 class Numbers:
-    """A tokenizer whose words are numbers."""
+    """A tokenizer that decodes ids to numbers."""
 
     def encode(self, text):
         return [int(word) for word in text.split()]
@@ -31,14 +29,14 @@ class Numbers:
 
 def nodes(seed, count=12):
     rng = random.Random(seed)
-    made = []
+    nodes = []
     for node in range(count):
         parent = rng.randrange(-1, node)
-        above = made[parent] if parent >= 0 else {"worth": 1.0, "right": True}
-        right = above["right"] and not any(n["right"] and n["parent"] == parent for n in made)
+        above = nodes[parent] if parent >= 0 else {"worth": 1.0, "right": True}
+        right = above["right"] and not any(n["right"] and n["parent"] == parent for n in nodes)
         worth = above["worth"] * rng.random()
-        made.append({"word": "x", "parent": parent, "worth": worth, "right": right})
-    return made
+        nodes.append({"word": "x", "parent": parent, "worth": worth, "right": right})
+    return nodes
 
 
 def test_formulas_equal_pythons():
@@ -50,9 +48,9 @@ def test_formulas_equal_pythons():
                 "growth",
                 [{"name": name, "args": [tree, budget]} for name in ("expected", "accepted")],
             )
-            kept = tree[:budget]
-            assert expected == pytest.approx(1 + sum(node["worth"] for node in kept))
-            path = [i for i, node in enumerate(kept) if node["right"]]
+            part = tree[:budget]
+            assert expected == pytest.approx(1 + sum(node["worth"] for node in part))
+            path = [i for i, node in enumerate(part) if node["right"]]
             assert accepted == len(path) and all(
                 p in (-1, *path) for p in map(shape.parents.__getitem__, path)
             )
@@ -64,14 +62,14 @@ def test_formulas_equal_pythons():
         assert enough == 1 + max(i for i, node in enumerate(tree) if node["right"])
 
 
-def test_an_entry_holds_the_trees_that_a_session_drafts():
+def test_draft_trees_returns_the_trees_of_a_session():
     target = native()
     drafter = EagleDrafter(target, random_head(target))
     text = "5 17 3 41 9"
-    made = entry(drafter, Numbers(), text, levels=3)
+    trees = draft_trees(drafter, Numbers(), text, levels=3)
     truth = generate(target, [5, 17, 3, 41, 9], max_new_tokens=3).tokens.tolist()
     for name in ("grown", "static"):
-        tree = made[name]
+        tree = trees[name]
         worths = [node["worth"] for node in tree]
         assert name == "static" or worths == sorted(worths, reverse=True)
         for node in tree:
@@ -79,10 +77,10 @@ def test_an_entry_holds_the_trees_that_a_session_drafts():
             assert node["worth"] <= above["worth"] and above["right"] >= node["right"]
         first = [node for node in tree if node["parent"] == -1]
         assert [node["right"] for node in first] == [int(n["word"]) == truth[0] for n in first]
-    assert len(made["grown"]) == MAX_NODES and VOCABULARY > 4
+    assert len(trees["grown"]) == MAX_NODES and VOCABULARY > 4
 
 
-def test_widgets_carry_their_state_and_refuse_what_is_none():
+def test_widgets_carry_their_state_and_reject_bad_state():
     drawn = TreeGrowth(contexts=[{"text": "a", "grown": nodes(0), "static": nodes(1)}])
     data, _ = drawn._repr_mimebundle_()
     assert data[MIME]["module"] == "growth" and set(drawn.state()) == {
@@ -99,13 +97,13 @@ def test_widgets_carry_their_state_and_refuse_what_is_none():
         Timelines(laws=[{"law": [["a", 0.9], ["b", 0.3]]}, {"law": [["a", 1.0]]}])
 
 
-def test_timelines_pair_a_feature_with_the_token_that_the_shift_brings_under_it():
+def test_timelines_pair_features_with_shifted_tokens():
     words = Timelines().words
     pairs = evaluate("timelines", [{"name": "pairs", "args": [words, s]} for s in (0, 1)])
     assert pairs == [[[i, i] for i in range(4)], [[i, i + 1] for i in range(3)]]
-    law = [["a", 0.5], ["b", 0.25], ["c", 0.25], ["d", 0.0]]
-    assert evaluate("timelines", [{"name": "entropy", "args": [law]}]) == pytest.approx(
-        [-sum(q * math.log2(q) for _, q in law if q)]
+    row = [["a", 0.5], ["b", 0.25], ["c", 0.25], ["d", 0.0]]
+    assert evaluate("timelines", [{"name": "entropy", "args": [row]}]) == pytest.approx(
+        [-sum(q * math.log2(q) for _, q in row if q)]
     )
     moves = [(-40, 50, 0), (-10, 50, 0), (40, 50, 1), (-400, 50, 0), (400, 50, 1)]
     calls = [{"name": "shiftAt", "args": list(move)} for move in moves]

@@ -1,4 +1,4 @@
-"""The Jacobi grid: its recording and its cells against the run, and its use by keyboard and mouse."""
+"""The Jacobi grid: its recording and cells against the run, and its use by keyboard and mouse."""
 
 import pytest
 from browsing import accessibility_faults
@@ -6,9 +6,9 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
+from specdec_book.viz.jacobi_grid import JacobiGrid, record_grid
 from specdec_lite import generate
 from specdec_lite.drafters import JacobiDrafter, LookaheadDrafter
-from specdec_lite.viz.jacobi_grid import JacobiGrid, recorded_grid
 
 PROMPT = Letters().encode("hello")
 TARGET = tiny(0)
@@ -21,50 +21,50 @@ OUTS = {
 
 @pytest.fixture(scope="module")
 def grid():
-    runs = [{"start": name, "rows": recorded_grid(out, Letters())} for name, out in OUTS.items()]
+    runs = [{"start": name, "rows": record_grid(out, Letters())} for name, out in OUTS.items()]
     return JacobiGrid(prompt="hello", runs=runs)
 
 
-def test_cells_are_the_run(grid):
+def test_cells_equal_the_run(grid):
     for run, out in zip(grid.runs, OUTS.values()):
         rows, count = run["rows"], len(out.steps)
-        asked = [("text", [rows, count]), ("gains", [rows]), ("total", [rows])]
-        asked += [("settled", [rows, i]) for i in range(count + 1)]
-        asked += [("cells", [rows, i, count]) for i in range(count + 1)]
-        text, gains, total, *found = evaluate(
-            "jacobi_grid", [{"name": name, "args": given} for name, given in asked]
+        calls = [("text", [rows, count]), ("gains", [rows]), ("total", [rows])]
+        calls += [("final", [rows, i]) for i in range(count + 1)]
+        calls += [("cells", [rows, i, count]) for i in range(count + 1)]
+        text, gains, total, *results = evaluate(
+            "jacobi_grid", [{"name": name, "args": arguments} for name, arguments in calls]
         )
         assert "".join(text) == Letters().decode(PLAIN) and total == 10
         assert gains == [len(step.tokens) for step in out.steps]
-        assert found[: count + 1] == [sum(gains[:i]) for i in range(count + 1)]
-        for cells, step, stood in zip(found[count + 1 :], out.steps, found):
-            fates = [cell["fate"] for cell in cells]
-            assert len(cells) == 10 and fates[:stood] == ["settled"] * stood
-            assert fates.count("accepted") == step.accepted
-            guesses = [cell["text"] for cell in cells[stood : stood + len(step.tree)]]
+        assert results[: count + 1] == [sum(gains[:i]) for i in range(count + 1)]
+        for cells, step, final in zip(results[count + 1 :], out.steps, results):
+            states = [cell["fate"] for cell in cells]
+            assert len(cells) == 10 and states[:final] == ["final"] * final
+            assert states.count("accepted") == step.accepted
+            guesses = [cell["text"] for cell in cells[final : final + len(step.tree)]]
             assert "".join(guesses) == Letters().decode(step.tree.tokens.tolist())
     assert len(OUTS["the text, one letter changed"].steps) < len(OUTS["the prompt"].steps)
 
 
 def test_only_runs_of_chains_are_recorded():
     with pytest.raises(TypeError, match="output is a list"):
-        recorded_grid([], Letters())
+        record_grid([], Letters())
     with pytest.raises(ValueError, match="drafted a tree"):
-        recorded_grid(generate(TARGET, PROMPT, LookaheadDrafter(), 20), Letters())
+        record_grid(generate(TARGET, PROMPT, LookaheadDrafter(), 20), Letters())
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
-def test_stepped_by_keyboard_and_mouse(grid, mounted, width, theme):
+def test_used_by_keyboard_and_mouse(grid, mounted, width, theme):
     page = mounted(grid, width, theme)
-    says(page, ".sdl-summary", "Nothing stands yet")
+    says(page, ".sdl-summary", "No position is final yet")
     page.get_by_label("Passes done").focus()
     page.keyboard.press("ArrowRight")
-    says(page, ".sdl-summary", "of 10 places stand")
+    says(page, ".sdl-summary", "of 10 positions are final")
     page.get_by_role("button", name="last").click()
     says(page, ".sdl-task-state", "Not yet")
     page.get_by_label("First guess").select_option(label="the text, one letter changed")
-    says(page, ".sdl-summary", "Nothing stands yet")
+    says(page, ".sdl-summary", "No position is final yet")
     page.get_by_role("button", name="last").press("Enter")
     says(page, ".sdl-task-state", "Solved")
     assert page.locator("tbody tr").last.locator(".sdl-settled").count() == 10
@@ -73,8 +73,8 @@ def test_stepped_by_keyboard_and_mouse(grid, mounted, width, theme):
 
 
 @pytest.mark.browser
-def test_a_step_moves_nothing_below_the_grid_and_shows_the_next_place(grid, mounted):
-    page = mounted(grid, 240)  # narrower than its ten places
+def test_a_step_scrolls_to_the_next_position_and_moves_nothing(grid, mounted):
+    page = mounted(grid, 240)  # narrower than its ten columns
     measured = """() => {
       const grid = document.querySelector(".sdl-scroll").getBoundingClientRect();
       const next = document.querySelector("[aria-current] .sdl-drafted")?.getBoundingClientRect();

@@ -1,4 +1,4 @@
-"""The lookup explorer: its rounds against the library's, its task, and its use by keyboard and mouse."""
+"""The lookup explorer: its rounds against the library's, and its use by keyboard and mouse."""
 
 import json
 import random
@@ -9,10 +9,10 @@ from javascript import evaluate
 from letters import Letters
 from mounting import says
 
+from specdec_book.viz.interactive import MIME
+from specdec_book.viz.lookup import Lookup
 from specdec_lite.drafters import PromptLookupDrafter
 from specdec_lite.measure.replay import replay
-from specdec_lite.viz.interactive import MIME
-from specdec_lite.viz.lookup import Lookup
 
 DRAWS = random.Random(4)
 PROMPT = [DRAWS.randrange(5) for _ in range(30)]
@@ -27,11 +27,11 @@ def explorer():
     return Lookup.of({"copy": (PROMPT, ANSWER), "none": ([1], [2, 3])}, Letters())
 
 
-def ask(name, *args):
+def call(name, *args):
     return evaluate("lookup", [{"name": name, "args": [*args]}])[0]
 
 
-def test_rounds_are_those_of_the_drafter():
+def test_rounds_equal_the_drafters():
     ids = [*PROMPT, *ANSWER]
     calls = [{"name": "rounds", "args": [ids, len(PROMPT), *setting]} for setting in SETTINGS]
     for (n, gamma, latest), rounds in zip(SETTINGS, evaluate("lookup", calls), strict=True):
@@ -47,13 +47,13 @@ def test_rounds_are_those_of_the_drafter():
             at += len(step.tokens)
 
 
-def test_counts_tell_both_averages_and_the_best_is_the_best():
+def test_counts_and_the_best_setting_equal_pythons():
     rounds = [
         {"at": 3, "source": 0, "order": 1, "drafted": 4, "accepted": 3},
         {"at": 7, "source": -1, "order": 0, "drafted": 0, "accepted": 0},
         {"at": 8, "source": 2, "order": 2, "drafted": 4, "accepted": 0},
     ]
-    assert ask("counts", rounds) == {
+    assert call("counts", rounds) == {
         "rounds": 3,
         "tokens": 6,
         "tau": 2,
@@ -69,10 +69,10 @@ def test_counts_tell_both_averages_and_the_best_is_the_best():
                 steps = replay(PromptLookupDrafter(gamma, n, latest=latest), PROMPT, ANSWER, 24)
                 wasted = sum(len(step.tree) - step.accepted for step in steps)
                 found += [len(ANSWER) / len(steps)] if wasted <= len(ANSWER) else []
-    assert ask("best", ids, len(PROMPT), 1) == pytest.approx(max(found))
+    assert call("best", ids, len(PROMPT), 1) == pytest.approx(max(found))
 
 
-def test_widget_carries_its_texts_and_refuses_empty_ones(explorer):
+def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
     state = explorer._repr_mimebundle_()[0][MIME]
     assert state["module"] == "lookup" and json.loads(json.dumps(state["state"])) == state["state"]
     text = state["state"]["texts"][0]
@@ -84,10 +84,10 @@ def test_widget_carries_its_texts_and_refuses_empty_ones(explorer):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
-def test_driven_by_keyboard_and_mouse(explorer, mounted, width, theme):
+def test_used_by_keyboard_and_mouse(explorer, mounted, width, theme):
     page = mounted(explorer, width, theme)
     says(page, ".sdl-summary", "Round 1")
-    rounds = ask("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 8, True)
+    rounds = call("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 8, True)
     drafting = sum(found["drafted"] > 0 for found in rounds)
     assert page.locator(".sdl-arc").count() == drafting
     page.get_by_label("Round", exact=True).focus()
@@ -96,10 +96,10 @@ def test_driven_by_keyboard_and_mouse(explorer, mounted, width, theme):
     page.get_by_label("γ").focus()
     page.keyboard.press("Home")
     assert page.evaluate("model.get('gamma')") == 1
-    page.get_by_label("Of several places").select_option("earliest")
+    page.get_by_label("Occurrence to copy").select_option("earliest")
     assert page.evaluate("model.get('latest')") is False
     page.locator(".sdl-lookup-text .sdl-token").last.click()
-    last = len(ask("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 1, False))
+    last = len(call("rounds", [*PROMPT, *ANSWER], len(PROMPT), 3, 1, False))
     says(page, ".sdl-summary", f"Round {last}")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
@@ -109,10 +109,10 @@ def test_driven_by_keyboard_and_mouse(explorer, mounted, width, theme):
 
 
 @pytest.mark.browser
-def test_the_task_is_solved_by_the_best_setting_and_by_no_other(explorer, mounted):
+def test_only_the_best_setting_solves_the_task(explorer, mounted):
     page = mounted(explorer)
     ids = [*PROMPT, *ANSWER]
-    best = ask("best", ids, len(PROMPT), 1)
+    best = call("best", ids, len(PROMPT), 1)
     settings = [(n, g, latest) for n in range(1, 6) for g in range(1, 17) for latest in (1, 0)]
     calls = [{"name": "rounds", "args": [ids, len(PROMPT), *setting]} for setting in settings]
     asked = [{"name": "counts", "args": [rounds]} for rounds in evaluate("lookup", calls)]

@@ -1,6 +1,4 @@
-"""The next word: its JavaScript held against `Sampling` on the same logits, its recording, its state
-and its task in a browser.
-"""
+"""The next word: its JavaScript against `Sampling`, its recording, its state and its task."""
 
 import json
 
@@ -10,13 +8,13 @@ import traitlets
 from javascript import evaluate
 from mounting import says
 
-from specdec_lite import results
+from specdec_book import recordings
+from specdec_book.viz import NextWord
+from specdec_book.viz.interactive import MIME
+from specdec_book.viz.next_word import WORDS, record_distribution
 from specdec_lite.sampling import Sampling
-from specdec_lite.viz import NextWord
-from specdec_lite.viz.interactive import MIME
-from specdec_lite.viz.next_word import WORDS, recorded
 
-CONTEXTS = results.load("next_words").data["contexts"]
+CONTEXTS = recordings.load("next_words").data["contexts"]
 SETTINGS = [
     (1.0, 0, 1.0),
     (0.0, 0, 1.0),
@@ -33,56 +31,58 @@ SETTINGS = [
 
 
 def whole(context) -> torch.Tensor:
-    """All logits of a recorded context, the tail as it was counted."""
+    """Return all logits of a recorded context, with each tail logit repeated by its count."""
     tail = [logit for logit, count in context["tail"] for _ in range(count)]
     return torch.tensor([logit for _, logit in context["words"]] + tail, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda context: context["prompt"][:12])
-def test_law_equals_the_librarys(context):
-    given = evaluate(
+def test_the_adjusted_distribution_equals_the_librarys(context):
+    results = evaluate(
         "next_word",
-        [{"name": "law", "args": [context["words"], context["tail"], *s]} for s in SETTINGS],
+        [{"name": "adjust", "args": [context["words"], context["tail"], *s]} for s in SETTINGS],
     )
-    for (temperature, top_k, top_p), law in zip(SETTINGS, given, strict=True):
+    for (temperature, top_k, top_p), result in zip(SETTINGS, results, strict=True):
         right = Sampling(temperature, top_k or None, top_p)(whole(context))
-        assert law["probs"] == pytest.approx(right[:WORDS].tolist(), abs=1e-9)
-        assert law["rest"] == pytest.approx(right[WORDS:].sum().item(), abs=1e-9)
-        assert law["kept"] == int((right > 0).sum()), (temperature, top_k, top_p)
+        assert result["probs"] == pytest.approx(right[:WORDS].tolist(), abs=1e-9)
+        assert result["rest"] == pytest.approx(right[WORDS:].sum().item(), abs=1e-9)
+        assert result["count"] == int((right > 0).sum()), (temperature, top_k, top_p)
 
 
-def test_a_nucleus_that_stops_before_its_mass_would_be_seen():
-    """The published mistake: the token that carries the mass over top_p is left out."""
+def test_top_p_includes_the_token_that_reaches_the_mass():
+    """A published mistake leaves out the token whose mass reaches top_p."""
     words, tail = [["a", 2.0], ["b", 1.0], ["c", 0.0]], []
-    (law,) = evaluate("next_word", [{"name": "law", "args": [words, tail, 1, 0, 0.7]}])
+    (result,) = evaluate("next_word", [{"name": "adjust", "args": [words, tail, 1, 0, 0.7]}])
     right = Sampling(1.0, None, 0.7)(torch.tensor([2.0, 1.0, 0.0], dtype=torch.float64))
-    assert law["kept"] == 2 and law["probs"] == pytest.approx(right.tolist())
+    assert result["count"] == 2 and result["probs"] == pytest.approx(right.tolist())
 
 
-def test_the_point_hits_the_word_whose_stretch_holds_it():
+def test_u_selects_the_word_whose_interval_contains_it():
     probs, points = [0.665, 0.0, 0.245], [0.0, 0.664, 0.666, 0.9, 0.95]
     hits = evaluate("next_word", [{"name": "hit", "args": [probs, u]} for u in points])
     assert hits == [0, 0, 2, 2, 3]
 
 
-def test_a_word_stands_clear_of_the_mark_where_its_stretch_has_room():
-    places = [(10, 100, 40, 12), (10, 100, 40, 50), (10, 100, 40, 75), (10, 60, 40, 40)]
-    calls = [{"name": "clear", "args": list(place)} for place in places]
+def test_a_label_avoids_the_mark_if_there_is_room():
+    labels = [(10, 100, 40, 12), (10, 100, 40, 50), (10, 100, 40, 75), (10, 60, 40, 40)]
+    calls = [{"name": "labelMiddle", "args": list(label)} for label in labels]
     assert evaluate("next_word", calls) == [60, 80, 42.5, 40]
 
 
-def test_a_recording_keeps_all_mass_and_says_how_many_there_are():
+def test_a_recording_keeps_all_mass_and_all_counts():
     logits = torch.randn(500, generator=torch.Generator().manual_seed(0)) * 3
 
     class Letters:
         def decode(self, ids):
             return str(ids[0])
 
-    kept = recorded("so far", logits, Letters())
-    assert len(kept["words"]) == WORDS and sum(count for _, count in kept["tail"]) == 500 - WORDS
-    steps = [logit for _, logit in kept["words"]] + [logit for logit, _ in kept["tail"]]
+    record = record_distribution("so far", logits, Letters())
+    assert (
+        len(record["words"]) == WORDS and sum(count for _, count in record["tail"]) == 500 - WORDS
+    )
+    steps = [logit for _, logit in record["words"]] + [logit for logit, _ in record["tail"]]
     assert steps == sorted(steps, reverse=True)
-    own, rounded = (Sampling()(row.double()).topk(WORDS).values for row in (logits, whole(kept)))
+    own, rounded = (Sampling()(row.double()).topk(WORDS).values for row in (logits, whole(record)))
     assert torch.allclose(own, rounded, atol=1e-3)
 
 
@@ -103,7 +103,7 @@ def test_state_and_bounds():
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_task_is_solved_by_keyboard(mounted, width):
     page = mounted(NextWord(contexts=CONTEXTS), width)
-    says(page, ".sdl-task-state", "raise it")
+    says(page, ".sdl-task-state", "raise the temperature")
     page.locator("input[data-name=temperature]").focus()
     page.keyboard.press("End")
     says(page, ".sdl-task-state", "Now lower top-p")

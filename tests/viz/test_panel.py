@@ -1,6 +1,4 @@
-"""The control panel through its widgets' own callbacks, its numbers against the engine's, and what
-a page without a kernel gets.
-"""
+"""The control panel: its callbacks, its numbers, and its display on a page without a kernel."""
 
 import math
 
@@ -8,11 +6,11 @@ import pytest
 from letters import Letters, tiny
 from scipy import stats
 
+from specdec_book.viz.panel import ControlPanel, wilson_interval
+from specdec_book.viz.trace import trace
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.viz.panel import ControlPanel, wilson_interval
-from specdec_lite.viz.trace import trace
 
 PAIR = Pair(tiny(0), tiny(0, noise=0.15), Letters())
 PROMPTS = {"greeting": "hello", "farewell": "goodbye"}
@@ -22,28 +20,28 @@ def panel(pairs=PAIR, prompts=PROMPTS, **settings) -> ControlPanel:
     return ControlPanel(pairs, prompts, **{"max_new_tokens": 24} | settings)
 
 
-def test_run_button_decodes_with_what_the_controls_say():
+def test_the_run_button_decodes_with_the_chosen_settings():
     controls = panel()
     controls.prompt.value, controls.gamma.value, controls.temperature.value = "farewell", 2, 0.7
     controls.button.click()
     ids = Letters().encode("goodbye")
     output = generate(PAIR.target, ids, ModelDrafter(PAIR.draft, 2), 24, 0.7, seed=0)
     expected = trace(output, Letters(), "goodbye")
-    assert controls.recorded.trace.passes == expected.passes and "α ≈" in controls.result.value
-    assert controls.recorded.trace._repr_html_() in controls.result.value
-    assert f"{output.stats.accepted} of {output.stats.tested} tests" in controls.recorded.rate
+    assert controls.last_run.trace.passes == expected.passes and "α ≈" in controls.result.value
+    assert controls.last_run.trace._repr_html_() in controls.result.value
+    assert f"{output.stats.accepted} of {output.stats.tested} tests" in controls.last_run.rate
     assert controls.button.disabled is False
 
 
-def test_the_speed_shown_is_tokens_over_the_rounds_seconds():
-    """The published mistake: characters a second, with the prompt's among them."""
+def test_the_speed_is_tokens_over_the_rounds_seconds():
+    """A published mistake counts characters per second, the prompt's included."""
     run = panel().run()
     assert run.trace.stats.tokens == 24 and run.speed.startswith(
         f"{24 / run.trace.stats.seconds:.1f} tokens/s"
     )
 
 
-def test_button_is_off_while_a_run_is_on():
+def test_the_button_is_disabled_during_a_run():
     seen = []
 
     def loader():
@@ -54,16 +52,16 @@ def test_button_is_off_while_a_run_is_on():
     controls.button.click()
     controls.button.click()
     assert len(seen) == 1 and seen[0][0] is True and "Running" in seen[0][1], (
-        "loaded once, while the button was off"
+        "loaded once, while the button was disabled"
     )
-    assert controls.recorded.pair == "late"
+    assert controls.last_run.pair == "late"
 
 
 def test_gamma_zero_is_plain_decoding():
     controls = panel(gamma=0)
     assert controls.run().trace.stats.target_passes == 24
     assert (
-        "plain decoding" in controls.recorded.summary and "α is unknown" in controls.recorded.rate
+        "plain decoding" in controls.last_run.summary and "α is unknown" in controls.last_run.rate
     )
 
 
@@ -79,9 +77,9 @@ def test_gamma_zero_is_plain_decoding():
         ),
     ],
 )
-def test_a_failed_run_says_why_and_the_panel_stays_alive(prompts, pairs, words):
+def test_a_failed_run_shows_its_error_and_the_panel_still_works(prompts, pairs, words):
     controls = panel(pairs, prompts)
-    assert controls.run() is None and controls.recorded is None
+    assert controls.run() is None and controls.last_run is None
     assert 'role="alert"' in controls.result.value and words in controls.result.value
     assert controls.button.disabled is False
     assert words in controls._repr_mimebundle_()["text/html"], "the page says so too"
@@ -89,13 +87,13 @@ def test_a_failed_run_says_why_and_the_panel_stays_alive(prompts, pairs, words):
 
 def test_a_page_without_a_kernel_gets_the_recorded_run():
     controls = panel()
-    assert controls.recorded is None
+    assert controls.last_run is None
     bundle = controls._repr_mimebundle_()
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == controls.view.model_id
-    first = controls.recorded
+    first = controls.last_run
     assert (
         first.trace._repr_html_() in bundle["text/html"]
-        and "Recorded run" in bundle["text/html"]
+        and "recorded run" in bundle["text/html"]
         and "<script" not in bundle["text/html"]
     )
     assert (
@@ -105,15 +103,11 @@ def test_a_page_without_a_kernel_gets_the_recorded_run():
     )
     assert (
         controls._repr_mimebundle_()["text/html"] == bundle["text/html"]
-        and controls.recorded is first
+        and controls.last_run is first
     ), "showing it again runs nothing"
 
 
 def test_site_prefers_the_recorded_run_to_a_view_without_a_kernel():
-    import sys
-    from pathlib import Path
-
-    sys.path.insert(0, str(Path(__file__).parents[2] / "site"))
     from myst_nb.core.render import base_render_priority
     from specdec_site.outputs import Outputs
 

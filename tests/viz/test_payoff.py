@@ -1,12 +1,12 @@
-"""Will it pay: the task is solved by its sliders, the drawing stays in its frame and on a screen."""
+"""Will it pay: its task is solved by its sliders, and its drawing stays in its frame."""
 
 import pytest
 import traitlets
 from javascript import evaluate
 from mounting import outside_the_frame, says
 
-from specdec_lite.viz import Payoff
-from specdec_lite.viz.interactive import MIME
+from specdec_book.viz import Payoff
+from specdec_book.viz.interactive import MIME
 
 SLIDERS = ("alpha", "gamma", "batch", "context", "fixed")
 
@@ -28,12 +28,12 @@ def test_the_task_is_solved_by_keyboard_and_menu(mounted):
         if "Solved" in page.locator(".sdl-task-state").inner_text():
             break
     says(page, ".sdl-task-state", "Solved")
-    assert page.evaluate("heard.length") == 0, "its keys do not move a notebook's cells"
+    assert page.evaluate("heard.length") == 0, "its keys must not reach the notebook"
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1000, 374])
-def test_it_stays_in_its_frame_and_fits_a_laptop(mounted, width):
+def test_it_stays_in_its_frame_and_fits_a_screen(mounted, width):
     page = mounted(Payoff(), width)
     settings = [
         {"alpha": 0.0, "gamma": 16, "fixed": 2.0},
@@ -50,12 +50,12 @@ def test_it_stays_in_its_frame_and_fits_a_laptop(mounted, width):
 @pytest.mark.browser
 def test_a_drag_over_the_batches_sets_the_batch(mounted):
     page = mounted(Payoff(), 1000)
-    box = page.get_by_role("img", name="The same by batch").bounding_box()
+    box = page.get_by_role("img", name="Speedup by batch").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 20, box["y"] + 80)
     assert page.evaluate("model.get('batch')") == 256
 
 
-def test_every_place_in_its_menus_is_a_value_of_its_traits():
+def test_menu_indices_are_the_bounds_of_the_traits():
     presets = evaluate("payoff", [{"name": "presets", "args": []}])[0]
     assert len(presets) == Payoff.pair.max + 1 + Payoff.machine.max + 1
     assert all(preset["label"] for preset in presets)

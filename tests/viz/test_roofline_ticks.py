@@ -1,17 +1,17 @@
-"""The roofline's axes count in round steps, in one unit."""
+"""The ticks of the roofline's axes have round steps and one unit."""
 
 import re
 
 import pytest
 
-from specdec_lite.viz import Roofline
+from specdec_book.viz import Roofline
 
 TICKS = """() => [...document.querySelectorAll("svg")].at(-1).querySelectorAll("text.sdl-faint")
   .values().map((text) => text.textContent).toArray()"""
 
 
 def is_even(ticks: list[str]) -> bool:
-    """Numbers of one unit from 0 on, in steps of 1, 2 or 5 times a power of ten."""
+    """Return whether ticks start at 0, have one unit and steps of 1, 2 or 5 times a power of ten."""
     numbers = [float(tick.split()[0]) for tick in ticks]
     units = {tick.split()[1] for tick in ticks[1:]}
     step = numbers[1]
@@ -23,12 +23,12 @@ def is_even(ticks: list[str]) -> bool:
 @pytest.mark.parametrize(
     "setting", [{}, {"parameters": 1e12}, {"parameters": 3e6}, {"batch": 256, "tokens": 32}]
 )
-def test_the_time_axis_is_round(mounted, setting):
+def test_the_time_axis_has_round_ticks(mounted, setting):
     page = mounted(Roofline(**setting), 1000)
     ticks = [tick for tick in page.evaluate(TICKS) if re.fullmatch(r"0|[\d.e+]+ \w+", tick)]
     assert len(ticks) >= 3 and is_even(ticks), ticks
 
 
-def test_uneven_axes_are_known():
+def test_the_check_recognizes_uneven_ticks():
     assert not is_even(["0", "28 ms", "56 ms"]) and not is_even(["0", "500 ms", "1 s"])
     assert is_even(["0", "20 ms", "40 ms"])

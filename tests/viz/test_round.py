@@ -1,5 +1,6 @@
-"""One round as a picture: the recording decided again by the library's rule, its JavaScript against
-both, and its use by keyboard, mouse and clock.
+"""One round as a picture: its recording, its formulas and its use in a browser.
+
+The library's rule and the JavaScript must both reach the recorded verdicts.
 """
 
 import json
@@ -11,67 +12,70 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import bare_page, says
 
+from specdec_book import recordings
+from specdec_book.viz import Round
+from specdec_book.viz.interactive import MIME
 from specdec_lite import Proposal, TokenTree
 from specdec_lite.acceptance import speculative_sampling
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.measure import results
 from specdec_lite.sampling import SeededRng
-from specdec_lite.viz import Round
-from specdec_lite.viz.interactive import MIME
 
-BOOK = results.load("round").data["rounds"]
+BOOK = recordings.load("round").data["rounds"]
 
 
-class Given(SeededRng):
-    """Chance from a list."""
+class ListRng(SeededRng):
+    """An rng that returns uniforms from a list."""
 
     def __init__(self, uniforms):
-        self.left = list(uniforms)
+        self.uniforms = list(uniforms)
 
     def uniform(self):
-        return self.left.pop(0)
+        return self.uniforms.pop(0)
 
 
-def decided(record: dict) -> tuple[int, str]:
-    """How many guesses stay, and the word that is added, by the library's own rule. Every place has
-    ids of its own, in the order of its words, which decides what a uniform draws.
+def library_verdict(record: dict) -> tuple[int, str]:
+    """Return the number of accepted drafts and the added word, by the library's own rule.
+
+    Every position has token ids of its own, in the order of its words, so that a uniform selects
+    the same word as in the recording.
     """
     size = max(len(row["words"]) for row in record["rows"])
 
-    def spread(place, masses):
+    def widen(position, masses):
         row = torch.zeros(size * len(record["rows"]), dtype=torch.float64)
-        row[size * place : size * place + len(masses)] = torch.tensor(masses, dtype=torch.float64)
+        start = size * position
+        row[start : start + len(masses)] = torch.tensor(masses, dtype=torch.float64)
         return row
 
-    target = torch.stack([spread(i, row["p"]) for i, row in enumerate(record["rows"])])
+    target = torch.stack([widen(i, row["p"]) for i, row in enumerate(record["rows"])])
     tokens, parents, q, uniforms, parent = [], [], [], [], -1
-    for place, row in enumerate(record["rows"]):
+    for position, row in enumerate(record["rows"]):
         first = len(tokens)
         for test in row["tests"]:
-            tokens.append(size * place + test["word"])
+            tokens.append(size * position + test["word"])
             parents.append(parent)
-            q.append(spread(place, test["q"]))
+            q.append(widen(position, test["q"]))
             uniforms += [test["u"]] * (test["u"] is not None)
-        kept = [i for i, test in enumerate(row["tests"]) if test["kept"]]
-        parent = first + kept[0] if kept else len(tokens) - 1
+        accepted = [i for i, test in enumerate(row["tests"]) if test["kept"]]
+        parent = first + accepted[0] if accepted else len(tokens) - 1
     rows = [target[0], *(target[token // size + 1] for token in tokens)]
     proposal = Proposal(TokenTree(tokens, parents), torch.stack(q))
     uniforms.append(record["token"]["u"])
-    verdict = speculative_sampling(proposal, torch.stack(rows), Given(uniforms))
-    place = len(verdict.path)
-    return place, record["rows"][place]["words"][verdict.token - size * place]
+    verdict = speculative_sampling(proposal, torch.stack(rows), ListRng(uniforms))
+    position = len(verdict.path)
+    return position, record["rows"][position]["words"][verdict.token - size * position]
 
 
-def written(record: dict) -> tuple[int, str]:
+def recorded_verdict(record: dict) -> tuple[int, str]:
     last = record["rows"][record["accepted"]]
     return record["accepted"], last["words"][record["token"]["word"]]
 
 
-def replayed(rounds: list[dict]) -> list[tuple[int, str]]:
-    verdicts = evaluate("round", [{"name": "verdict", "args": [each]} for each in rounds])
+def javascript_verdicts(rounds: list[dict]) -> list[tuple[int, str]]:
+    verdicts = evaluate("round", [{"name": "verdict", "args": [record]} for record in rounds])
     return [
-        (v["accepted"], each["rows"][v["accepted"]]["words"][v["word"]])
-        for v, each in zip(verdicts, rounds, strict=True)
+        (verdict["accepted"], record["rows"][verdict["accepted"]]["words"][verdict["word"]])
+        for verdict, record in zip(verdicts, rounds, strict=True)
     ]
 
 
@@ -88,7 +92,7 @@ def run() -> Round:
     return widget
 
 
-# A node with two drawn children: the first is struck, the second tested against what it left of p.
+# A node with two drawn children: the first is rejected, the second is tested against the residual.
 FORK = {
     "before": "so",
     "context": 1,
@@ -109,86 +113,90 @@ FORK = {
 }
 
 
-def test_the_books_rounds_are_what_the_rule_says_of_their_own_numbers():
-    assert [decided(each) for each in BOOK] == [written(each) for each in BOOK] == replayed(BOOK)
-    assert {each["accepted"] for each in BOOK} >= {0, 2, 4}
-    size = (results.FOLDER / "round.json").stat().st_size
+def test_the_books_rounds_have_the_verdicts_of_the_rule():
+    expected = [recorded_verdict(record) for record in BOOK]
+    assert [library_verdict(record) for record in BOOK] == expected
+    assert javascript_verdicts(BOOK) == expected
+    assert {record["accepted"] for record in BOOK} >= {0, 2, 4}
+    size = (recordings.FOLDER / "round.json").stat().st_size
     assert size < 60_000
 
 
-def test_a_changed_coin_is_noticed():
+def test_a_changed_uniform_changes_the_verdict():
     record = json.loads(json.dumps(BOOK[1]))
     test = record["rows"][2]["tests"][0]
     test["q"] = [float(i == test["word"]) for i in range(len(test["q"]))]
     test["u"] = 0.99999
     record["rows"][3]["tests"][0]["u"] = None  # never reached
-    assert decided(record) == replayed([record])[0] != written(record)
+    assert library_verdict(record) == javascript_verdicts([record])[0]
+    assert library_verdict(record) != recorded_verdict(record)
 
 
-def test_rounds_of_many_seeds_are_decided_alike_in_both_languages(run):
-    rounds = [each for each in run.rounds if each["rows"][0]["tests"]]
-    assert [decided(each) for each in rounds] == [written(each) for each in rounds]
-    assert replayed(rounds) == [written(each) for each in rounds]
-    assert replayed([FORK]) == [decided(FORK)] == [written(FORK)]
+def test_verdicts_of_many_rounds_agree_in_both_languages(run):
+    rounds = [record for record in run.rounds if record["rows"][0]["tests"]]
+    expected = [recorded_verdict(record) for record in rounds]
+    assert [library_verdict(record) for record in rounds] == expected
+    assert javascript_verdicts(rounds) == expected
+    assert javascript_verdicts([FORK]) == [library_verdict(FORK)] == [recorded_verdict(FORK)]
 
 
-def test_a_row_holds_all_the_chance_there_is(run):
-    for row in (row for each in (*run.rounds, *BOOK) for row in each["rows"]):
+def test_every_row_sums_to_one(run):
+    for row in (row for record in (*run.rounds, *BOOK) for row in record["rows"]):
         assert sum(row["p"]) == pytest.approx(1, abs=1e-4)
         assert all(sum(test["q"]) == pytest.approx(1, abs=1e-4) for test in row["tests"])
         assert len(set(row["words"])) == len(row["words"]), "two words that look alike"
 
 
-def test_every_round_has_a_moment_for_everything_that_happens():
-    shown = moments(BOOK)
-    for at, each in enumerate(BOOK):
-        tested = sum(test["kept"] is not None for row in each["rows"] for test in row["tests"])
-        struck = ["overhang"] * (each["token"]["kind"] == "recovered")
+def test_every_round_has_all_its_moments():
+    all_moments = moments(BOOK)
+    for at, record in enumerate(BOOK):
+        tested = sum(test["kept"] is not None for row in record["rows"] for test in row["tests"])
+        residual = ["residual"] * (record["token"]["kind"] == "recovered")
         kinds = [
-            "text",
-            *["guess"] * 4,
-            "pass",
-            *["look", "coin"] * tested,
-            *struck,
-            "token",
-            "cut",
+            *["text", *["draft"] * 4, "pass"],
+            *["test", "verdict"] * tested,
+            *residual,
+            *["token", "cut"],
         ]
-        assert [m["kind"] for m in shown if m["round"] == at] == kinds
+        assert [moment["kind"] for moment in all_moments if moment["round"] == at] == kinds
 
 
-def test_cache_lengths_are_those_of_the_rounds_before_and_behind(run):
+def test_cache_lengths_continue_from_round_to_round(run):
     for first, second in zip(run.rounds, run.rounds[1:]):
         for name in ("target", "draft"):
             assert first["caches"][name][2] == second["caches"][name][0]
-    for each in (*run.rounds, *BOOK):
-        guesses = sum(bool(row["tests"]) for row in each["rows"])
-        assert each["caches"]["target"] == [
-            each["context"] - 1,
-            each["context"] + guesses,
-            each["context"] + each["accepted"],
+    for record in (*run.rounds, *BOOK):
+        drafts = sum(bool(row["tests"]) for row in record["rows"])
+        assert record["caches"]["target"] == [
+            record["context"] - 1,
+            record["context"] + drafts,
+            record["context"] + record["accepted"],
         ]
 
 
-def test_a_greedy_round_has_no_coins_and_shows_soft_rows():
+def test_a_greedy_round_has_no_uniforms_and_shows_soft_rows():
     widget = Round.record(
         tiny(0), ModelDrafter(tiny(0, 0.15), 3), Letters(), "hello", 40, temperature=0.0
     )
-    assert widget.dice is False and replayed(widget.rounds) == [written(e) for e in widget.rounds]
-    rows = [row for each in widget.rounds for row in each["rows"]]
+    assert widget.dice is False
+    expected = [recorded_verdict(record) for record in widget.rounds]
+    assert javascript_verdicts(widget.rounds) == expected
+    rows = [row for record in widget.rounds for row in record["rows"]]
     assert all(test["u"] is None for row in rows for test in row["tests"])
     assert max(len(row["p"]) for row in rows) > 2
-    assert {m["kind"] for m in moments(widget.rounds, False)}.isdisjoint({"look", "overhang"})
+    kinds = {moment["kind"] for moment in moments(widget.rounds, False)}
+    assert kinds.isdisjoint({"test", "residual"})
 
 
-def test_too_many_words_for_the_picture_are_refused():
+def test_more_words_than_the_picture_has_room_for_are_rejected():
     with pytest.raises(ValueError, match="top_k=6: must be a whole number in 1 … 5"):
         Round.record(tiny(0), ModelDrafter(tiny(1), 2), Letters(), "hello", top_k=6)
 
 
 def test_widget_carries_its_recording():
-    bundle = Round.recorded(plays=True)._repr_mimebundle_()[0][MIME]
+    bundle = Round.load(autoplay=True)._repr_mimebundle_()[0][MIME]
     assert bundle["module"] == "round" and bundle["state"]["rounds"] == BOOK
-    assert bundle["state"]["plays"] and "SmolLM2" in bundle["state"]["about"]
+    assert bundle["state"]["autoplay"] and "SmolLM2" in bundle["state"]["about"]
 
 
 # In a browser --------------------------------------------------------------------------------------
@@ -196,18 +204,15 @@ def test_widget_carries_its_recording():
 SUMMARY = ".sdl-round .sdl-summary"
 
 
-def first_of(kind: str, **wanted) -> int:
-    return next(
-        i
-        for i, m in enumerate(moments(BOOK))
-        if m["kind"] == kind and all(m[name] == value for name, value in wanted.items())
-    )
+def first_of(kind: str, **values) -> int:
+    wanted = {"kind": kind, **values}
+    return next(i for i, moment in enumerate(moments(BOOK)) if wanted.items() <= moment.items())
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, height, theme", [(1366, 640, "light"), (390, 760, "dark")])
 def test_fits_and_keeps_its_height_at_every_moment(mounted, width, height, theme):
-    page = mounted(Round.recorded(), min(width, 790), theme)
+    page = mounted(Round.load(), min(width, 790), theme)
     sizes = []
     for at in range(len(moments(BOOK))):
         page.evaluate(f"model.set('moment', {at})")
@@ -223,82 +228,84 @@ def test_fits_and_keeps_its_height_at_every_moment(mounted, width, height, theme
 
 
 @pytest.mark.browser
-def test_the_rows_light_up_once_at_the_pass(mounted):
-    page = mounted(Round.recorded(), 790)
+def test_the_rows_light_up_at_the_pass(mounted):
+    page = mounted(Round.load(), 790)
     at = first_of("pass")
     page.evaluate(f"model.set('moment', {at})")
     assert page.locator(".sdl-lit").count() == len(BOOK[0]["rows"])
     rows = page.locator(".sdl-round-row svg").element_handles()
     page.evaluate(f"model.set('moment', {at + 1})")
     assert page.locator(".sdl-lit").count() == 0
-    assert all(row.evaluate("(row) => row.isConnected") for row in rows), "drawn once a round"
+    assert all(row.evaluate("(row) => row.isConnected") for row in rows), "drawn once per round"
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [790, 390])
 def test_stepped_and_scrubbed(mounted, width):
-    page = mounted(Round.recorded(), width)
+    page = mounted(Round.load(), width)
     at = lambda: page.evaluate("model.get('moment')")
     page.get_by_label("Moment").focus()
     page.keyboard.press("ArrowRight")
-    says(page, SUMMARY, "The draft guesses")
+    says(page, SUMMARY, "The draft proposes")
     page.keyboard.press("End")
-    says(page, SUMMARY, "from one pass of the target")
+    says(page, SUMMARY, "One target pass emitted")
     page.get_by_role("button", name="back").click()
     assert at() == len(moments(BOOK)) - 2
-    page.get_by_role("button", name="0 of 4 stay").press("Enter")
+    page.get_by_role("button", name="0 of 4 accepted").press("Enter")
     assert at() == first_of("text", round=2)
     page.get_by_role("button", name="step").click()
-    says(page, SUMMARY, "The draft guesses")
+    says(page, SUMMARY, "The draft proposes")
     assert "ArrowRight" not in page.evaluate("heard")
 
 
 @pytest.mark.browser
-def test_the_reader_decides(mounted):
-    page = mounted(Round.recorded(), 790)
-    shown = moments(BOOK)
-    asked = evaluate("round", [{"name": "question", "args": [BOOK, m]} for m in shown])
-    keep = asked.index("keep")
-    test = BOOK[shown[keep]["round"]]["rows"][shown[keep]["row"]]["tests"][shown[keep]["test"]]
-    page.evaluate(f"model.set('moment', {keep})")
-    page.get_by_role("button", name="keep", exact=True).press("Enter")
-    says(page, SUMMARY, "As you said" if test["kept"] else "You said keep")
-    page.evaluate(f"model.set('moment', {keep})")
-    page.get_by_role("button", name="strike", exact=True).click()
-    says(page, SUMMARY, "You said strike" if test["kept"] else "As you said")
-    word = asked.index("word")
-    row = BOOK[shown[word]["round"]]["rows"][shown[word]["row"]]
-    page.evaluate(f"model.set('moment', {word})")
-    drafted = row["words"][row["tests"][0]["word"]].strip()
-    page.get_by_role("button", name=drafted, exact=True).click()
-    says(page, SUMMARY, "has no overhang")
-    page.evaluate(f"model.set('moment', {word})")
-    right = BOOK[shown[word]["round"]]["token"]["word"]
+def test_the_reader_answers_questions(mounted):
+    page = mounted(Round.load(), 790)
+    all_moments = moments(BOOK)
+    calls = [{"name": "question", "args": [BOOK, moment]} for moment in all_moments]
+    questions = evaluate("round", calls)
+    at = questions.index("accept")
+    moment = all_moments[at]
+    test = BOOK[moment["round"]]["rows"][moment["row"]]["tests"][moment["test"]]
+    page.evaluate(f"model.set('moment', {at})")
+    page.get_by_role("button", name="accept", exact=True).press("Enter")
+    says(page, SUMMARY, "Correct" if test["kept"] else "You chose accept")
+    page.evaluate(f"model.set('moment', {at})")
+    page.get_by_role("button", name="reject", exact=True).click()
+    says(page, SUMMARY, "You chose reject" if test["kept"] else "Correct")
+    at = questions.index("word")
+    row = BOOK[all_moments[at]["round"]]["rows"][all_moments[at]["row"]]
+    page.evaluate(f"model.set('moment', {at})")
+    draft = row["words"][row["tests"][0]["word"]].strip()
+    page.get_by_role("button", name=draft, exact=True).click()
+    says(page, SUMMARY, "has no residual")
+    page.evaluate(f"model.set('moment', {at})")
+    right = BOOK[all_moments[at]["round"]]["token"]["word"]
     page.locator(".sdl-pick").nth(right).click()
-    says(page, SUMMARY, "As you said")
+    says(page, SUMMARY, "Correct")
 
 
 @pytest.mark.browser
-def test_plays_by_itself_and_waits_where_the_reader_decides(new_page):
+def test_playing_pauses_at_a_question(new_page):
     page = new_page(viewport={"width": 790, "height": 800})
     page.clock.install()
-    page.set_content(bare_page(Round.recorded(plays=True), "light"))
+    page.set_content(bare_page(Round.load(autoplay=True), "light"))
     page.get_by_role("button", name="Pause").wait_for()
     page.clock.run_for(120_000)
-    asked = page.locator(".sdl-round-ask strong")
-    assert asked.is_visible()
-    stopped = page.evaluate("model.get('moment')")
+    question = page.locator(".sdl-round-ask strong")
+    assert question.is_visible()
+    moment = page.evaluate("model.get('moment')")
     page.get_by_role("button", name="show me").click()
     page.clock.run_for(4000)
-    assert page.evaluate("model.get('moment')") > stopped
+    assert page.evaluate("model.get('moment')") > moment
     page.get_by_role("button", name="step").click()
-    assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops the clock"
+    assert page.get_by_role("button", name="Play").is_visible(), "stepping by hand stops playing"
 
 
 @pytest.mark.browser
-def test_without_its_parts_and_for_those_who_ask_for_less_motion(mounted):
-    options = dict(dice=False, caches=False, asks=False, numbers=False, plays=True)
-    page = mounted(Round.recorded(**options), 790, reduced_motion="reduce")
+def test_without_optional_parts_and_with_reduced_motion(mounted):
+    options = dict(dice=False, caches=False, quiz=False, numbers=False, autoplay=True)
+    page = mounted(Round.load(**options), 790, reduced_motion="reduce")
     page.evaluate("model.set('moment', 6)")
     assert page.get_by_role("button", name="Play").count() == 0
     assert page.locator(".sdl-round-cell").count() == 0
@@ -314,6 +321,6 @@ def test_a_node_with_several_children(mounted):
     for at in range(len(moments([FORK]))):
         page.evaluate(f"model.set('moment', {at})")
         words.append(page.locator(SUMMARY).inner_text())
-    told = " ".join(words)
-    assert "guesses “b” or “a”" in told and "what is left of the target's bars" in told
-    assert "“b” is struck" in told and "“a” stays" in told
+    text = " ".join(words)
+    assert "proposes “b” or “a”" in text and "is tested against the residual" in text
+    assert "“b” is rejected" in text and "“a” is accepted" in text

@@ -1,6 +1,4 @@
-"""The scoreboard's table: order, filters and the frontier, what it makes of a recording, and its use
-by keyboard and mouse.
-"""
+"""The scoreboard: its rows from a recording, its order, filters and frontier, its use in a browser."""
 
 import pytest
 import traitlets
@@ -8,11 +6,11 @@ from browsing import accessibility_faults
 from javascript import evaluate
 from mounting import outside_the_frame, says
 
-from specdec_lite.measure.results import Recording
-from specdec_lite.viz import Scoreboard
+from specdec_book.recordings import Recording
+from specdec_book.viz import Scoreboard
 
 
-def ask(name, *arguments):
+def call(name, *arguments):
     return evaluate("scoreboard", [{"name": name, "args": list(arguments)}])[0]
 
 
@@ -76,10 +74,10 @@ RECORDING = Recording("scoreboard", "all", "2026-01-31", "python", "a machine", 
 def test_a_recording_becomes_rows_and_settings():
     board = Scoreboard.of(RECORDING)
     assert [setting["name"] for setting in board.settings] == [
-        "every kind of text, greedy",
+        "all kinds of text, greedy",
         "code, greedy",
         "prose, greedy",
-        "every kind of text, temperature 1",
+        "all kinds of text, temperature 1",
         "code, temperature 1",
         "prose, temperature 1",
     ]
@@ -96,68 +94,69 @@ def test_a_recording_becomes_rows_and_settings():
     assert [row["drift"] for row in board.rows] == [0.0, 0.0, 0.0, 0.2]
 
 
-def test_what_is_no_recording_is_refused():
+def test_another_object_than_a_recording_is_rejected():
     with pytest.raises(TypeError, match="recording is a dict"):
         Scoreboard.of(DATA)
     with pytest.raises(traitlets.TraitError):
-        Scoreboard.of(RECORDING, law="all of them")
+        Scoreboard.of(RECORDING, fidelity="all of them")
 
 
-def test_order_puts_what_is_not_known_last():
+def test_rows_without_a_value_are_last():
     rows = [{"name": "a", "x": None}, {"name": "b", "x": 1}, {"name": "c", "x": 3}]
-    names = lambda key, down: "".join(row["name"] for row in ask("sorted", rows, key, down))
+    names = lambda key, down: "".join(row["name"] for row in call("sort", rows, key, down))
     assert names("x", False) == "bca" and names("x", True) == "cba"
     assert names("name", True) == "cba" and names("missing", True) == "abc"
 
 
 def test_filters():
     rows = [{"source": "text", "lossless": True}, {"source": "model", "lossless": False}]
-    assert ask("shown", rows, "all", "all") == rows
-    assert ask("shown", rows, "text", "all") == rows[:1]
-    assert ask("shown", rows, "all", "lossy") == rows[1:]
-    assert ask("shown", rows, "model", "lossless") == []
+    assert call("filter", rows, "all", "all") == rows
+    assert call("filter", rows, "text", "all") == rows[:1]
+    assert call("filter", rows, "all", "lossy") == rows[1:]
+    assert call("filter", rows, "model", "lossless") == []
 
 
-def test_the_frontier_is_what_nothing_beats():
+def test_the_frontier_holds_the_rows_that_no_other_beats():
     rows = [
         {"name": name, "bytes": size, "speedup": speed}
         for name, size, speed in [
             ("cheap", 1, 1.1),
             ("as cheap, slower", 1, 1.0),
             ("middle", 5, 1.5),
-            ("dear and slow", 9, 1.4),
-            ("dear, no faster", 9, 1.5),
+            ("large and slow", 9, 1.4),
+            ("large, no faster", 9, 1.5),
             ("fastest", 9, 2.0),
             ("unknown", None, 3.0),
         ]
     ]
-    assert ask("frontier", rows, "bytes") == ["cheap", "middle", "fastest"]
+    assert call("frontier", rows, "bytes") == ["cheap", "middle", "fastest"]
 
 
-def test_sizes_are_said_in_their_unit():
-    said = [ask("sized", value) for value in (0, 215, 4321, 262_392, 5_124_178, 25_196_593)]
-    assert said == ["0 B", "215 B", "4.3 kB", "262 kB", "5.1 MB", "25 MB"]
+def test_bytes_are_formatted_with_units():
+    sizes = (0, 215, 4321, 262_392, 5_124_178, 25_196_593)
+    texts = [call("formatBytes", value) for value in sizes]
+    assert texts == ["0 B", "215 B", "4.3 kB", "262 kB", "5.1 MB", "25 MB"]
 
 
-def test_training_is_none_or_in_minutes_or_was_not_noted():
-    said = [ask("trained", *row) for row in ((3.4, {}), (None, {"trained": True}), (None, {}))]
-    assert said == ["3 min", "not noted", "none"]
+def test_training_times_are_formatted():
+    rows = ((3.4, {}), (None, {"trained": True}), (None, {}))
+    assert [call("formatMinutes", *row) for row in rows] == ["3 min", "not recorded", "none"]
 
 
-def test_a_chapter_is_named_by_its_number():
+def test_a_chapter_link_shows_its_number():
     pages = "05_draft_then_verify", "07b_better_rule", "15_token_trees", "a2_blockwise_heads"
-    assert [ask("page", page) for page in pages] == ["5", "7b", "15", "blockwise heads"]
+    assert [call("page", page) for page in pages] == ["5", "7b", "15", "blockwise heads"]
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
-def test_sorted_filtered_and_chosen(mounted, width, theme):
+def test_sorting_filtering_and_choosing(mounted, width, theme):
     page = mounted(Scoreboard.of(RECORDING, setting=4), width, theme)
     names = lambda: page.locator("tbody th").all_text_contents()
     assert names() == ["draft × typical", "draft", "copy", "heads"]
-    page.get_by_role("button", name="holds").click()
+    page.get_by_role("button", name="memory").click()
     assert names() == ["copy", "draft", "draft × typical", "heads"]
-    page.get_by_role("button", name="holds").press("Enter")
+    page.get_by_role("button", name="memory").press("Enter")
     assert names()[0] == "heads"
     assert page.locator("thead th[aria-sort]").get_attribute("aria-sort") == "descending"
     says(page, ".sdl-task-state", "Choose a row")
@@ -169,21 +168,18 @@ def test_sorted_filtered_and_chosen(mounted, width, theme):
     says(page, ".sdl-task-state", "Another row")
     says(page, ".sdl-summary", "heads, code, temperature 1: 0.80×")
     says(page, ".sdl-summary", "measured ÷ predicted is 0.53")  # .8 against 1.5
-    says(page, ".sdl-summary", "quickest plain decoder of the machine it is 0.64×, at 80.0 tokens")
+    says(page, ".sdl-summary", "fastest plain decoder of the machine it is 0.64×, at 80.0 tokens")
     says(page, ".sdl-summary", "drafted nothing in 25 % of the rounds")
-    says(
-        page,
-        ".sdl-summary",
-        "80 %, 50 % accepted 1, … 2 and more; given the drafts before, 80 %, –",
-    )
-    says(page, ".sdl-summary", "It holds 6.0 MB, after 3 minutes of training.")
+    says(page, ".sdl-summary", "at position 1 to 2 was accepted in 80 %, 50 % of the rounds")
+    says(page, ".sdl-summary", "earlier drafts were accepted, the rates are 80 %, –.")
+    says(page, ".sdl-summary", "It needs 6.0 MB of memory after 3 minutes of training.")
     page.get_by_role("button", name="copy", exact=True).click()
     says(page, ".sdl-task-state", "Solved")
     page.get_by_label("rules").select_option("all")
-    page.get_by_label("picture").select_option("drift")
+    page.get_by_label("plot speedup against").select_option("drift")
     assert page.locator("svg .sdl-pick").count() == 4
     page.locator("svg .sdl-pick[data-name='draft × typical']").click(force=True)
-    says(page, ".sdl-summary", "moves by 0.200")
+    says(page, ".sdl-summary", "distribution of a token by 0.200")
     page.get_by_label("text", exact=True).select_option("0")
     assert names() == ["heads", "draft", "copy"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,6 +1,4 @@
-"""Two words drafted at once: the module's formulas against the rule itself, and its use by keyboard
-and mouse.
-"""
+"""Two words drafted in one pass: the formulas against the rule, and their use in a browser."""
 
 import itertools
 import math
@@ -12,9 +10,9 @@ from browsing import accessibility_faults
 from javascript import evaluate
 from mounting import says
 
+from specdec_book.viz import SecondWord
 from specdec_lite import Proposal, TokenTree, acceptance, theory
 from specdec_lite.sampling import outcomes
-from specdec_lite.viz import SecondWord
 
 FIRST = torch.tensor([0.6, 0.4], dtype=torch.float64)
 SECOND = torch.tensor([[0.9, 0.1], [0.05, 0.95]], dtype=torch.float64)
@@ -29,7 +27,7 @@ def ask(name, *calls):
 
 
 def rows(state, x):
-    """The row drawn from, and the row handed over."""
+    """Return the row from which the word is drawn, and the row that the rule is given."""
     blind = FIRST @ SECOND
     if state["sees"]:
         return SECOND[x], SECOND[x]
@@ -39,40 +37,41 @@ def rows(state, x):
     return drawn, drawn if state["honest"] else blind
 
 
-def by_the_rule(p, drawn, handed):
-    """The law of the word that is written, and how often the drafted one is kept, by running the
-    rule through all outcomes.
+def by_the_rule(p, drawn, stated):
+    """Return the distribution of the emitted word, and the probability that the draft is accepted.
+
+    Both are computed by running the rule through all outcomes.
     """
 
     def word(rng):
-        proposal = Proposal(TokenTree.chain([rng.draw(drawn)]), handed[None])
+        proposal = Proposal(TokenTree.chain([rng.draw(drawn)]), stated[None])
         verdict = acceptance.speculative_sampling(proposal, torch.stack((p, p)), rng)
         return (proposal.tree.tokens[0].item(), 1) if verdict.path else (verdict.token, 0)
 
-    law, kept = torch.zeros(2, dtype=torch.float64), 0.0
+    masses, rate = torch.zeros(2, dtype=torch.float64), 0.0
     for (token, accepted), weight in outcomes(word):
-        law[token] += weight
-        kept += weight * accepted
-    return law.tolist(), kept
+        masses[token] += weight
+        rate += weight * accepted
+    return masses.tolist(), rate
 
 
-def test_what_is_written_and_kept_is_what_the_rule_does():
+def test_emitted_and_accepted_equal_the_rules():
     calls = [(state, x) for state in STATES for x in (0, 1)]
-    found = zip(calls, ask("written", *calls), ask("accepted", *calls), ask("drawn", *calls))
-    for (state, x), written, accepted, drawn in found:
-        law, kept = by_the_rule(SECOND[x], *rows(state, x))
-        assert written == pytest.approx(law, abs=1e-9)
-        assert accepted == pytest.approx(kept, abs=1e-9)
+    names = ("emitted", "accepted", "drawn")
+    for (state, x), emitted, accepted, drawn in zip(calls, *(ask(name, *calls) for name in names)):
+        masses, rate = by_the_rule(SECOND[x], *rows(state, x))
+        assert emitted == pytest.approx(masses, abs=1e-9)
+        assert accepted == pytest.approx(rate, abs=1e-9)
         assert drawn == pytest.approx(rows(state, x)[0].tolist(), abs=1e-12)
 
 
-def test_an_honest_row_never_changes_the_text_and_the_row_before_the_bias_does():
+def test_only_a_wrong_row_changes_the_text():
     for state, distance in zip(STATES, ask("distance", *((state,) for state in STATES))):
         wrong = not state["honest"] and not state["sees"] and state["bias"] > 0
         assert distance > 0.02 if wrong else distance < 1e-12
 
 
-def test_the_best_bias_beats_none_and_every_other():
+def test_the_best_bias_beats_every_other_bias():
     (best,) = ask("best", ())
     grid = [i / 10 for i in range(51)]
     rates = [
@@ -87,7 +86,7 @@ def test_the_best_bias_beats_none_and_every_other():
     assert not math.isclose(max(rates), 1.0, abs_tol=1e-3)
 
 
-def test_bad_state_is_refused():
+def test_bad_state_is_rejected():
     for bad in ({"bias": 6.0}, {"bias": -0.1}, {"sees": 2}):
         with pytest.raises(traitlets.TraitError):
             SecondWord(**bad)
@@ -97,12 +96,12 @@ def test_bad_state_is_refused():
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SecondWord(), width, theme)
-    says(page, ".sdl-summary", "of problem")
+    says(page, ".sdl-summary", "also drafts “of problem”")
     page.get_by_role("slider").press("End")
     assert page.evaluate("model.get('bias')") == 5
     page.evaluate("model.set('bias', 2.2)")
     says(page, ".sdl-task-state", "Found")
-    page.get_by_role("button", name="hand over the row").click()
+    page.get_by_role("button", name="give the rule the row").click()
     assert page.evaluate("model.get('honest')") is False
     says(page, ".sdl-task-state", "the text is wrong")
     page.get_by_role("button", name="sees the first word").press("Enter")

@@ -8,8 +8,8 @@ from browsing import accessibility_faults
 from javascript import evaluate
 from mounting import says
 
+from specdec_book.viz.skip_switches import SkipSwitches, hundredths
 from specdec_lite import theory
-from specdec_lite.viz.skip_switches import SkipSwitches, hundredths
 
 LAYERS = 3
 SETS = 4**LAYERS
@@ -29,7 +29,7 @@ def rate(mask):
 
 
 def left_out(mask):
-    """Attentions and MLPs: every other digit in binary, the first block first."""
+    """Return the number of skipped attentions and MLPs: alternating binary digits of the mask."""
     digits = f"{mask:0{2 * LAYERS}b}"
     return digits[::2].count("1"), digits[1::2].count("1")
 
@@ -73,7 +73,7 @@ ONE = dict(layers=LAYERS, group=1, rates=RATES, costs=COSTS)
 TWO = dict(layers=2, group=6, rates=RATES[: 3 * 16], costs=COSTS)
 
 
-def test_a_page_gets_hundredths_and_none_is_one():
+def test_a_page_gets_hundredths_below_one():
     assert hundredths("999995994123004") == "9999991200"
     assert SkipSwitches({"tiny": ONE}).targets["tiny"]["rates"] == SHOWN
 
@@ -82,16 +82,16 @@ def test_a_page_gets_hundredths_and_none_is_one():
     "given, message",
     [
         (dict(layers=4), "192 digits of rates: must be .* 3 for each of 256"),
-        (dict(costs={"head": 1.0}), r"\['tiny'\] lacks \['attention', 'mlp'\]"),
+        (dict(costs={"head": 1.0}), r"\['tiny'\] has no \['attention', 'mlp'\]"),
     ],
     ids=["length", "costs"],
 )
-def test_bad_state_is_refused(given, message):
+def test_bad_state_is_rejected(given, message):
     with pytest.raises(traitlets.TraitError, match=message):
         SkipSwitches({"tiny": ONE | given})
 
 
-def test_the_first_target_is_shown_and_no_other_name():
+def test_the_first_target_is_the_default():
     assert SkipSwitches({"tiny": ONE, "two": TWO}).target == "tiny"
     with pytest.raises(traitlets.TraitError, match=r"target='x': must be one of \['tiny'\]"):
         SkipSwitches({"tiny": ONE}, target="x")
@@ -99,11 +99,11 @@ def test_the_first_target_is_shown_and_no_other_name():
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
-def test_switched_by_keyboard_and_mouse(mounted, width, theme):
+def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
-    says(page, ".sdl-task-state", "Leave out a first sublayer")
+    says(page, ".sdl-task-state", "Skip a first sublayer")
     page.get_by_role("button", name="A of block 2").click()
-    says(page, ".sdl-summary", f"accepted {rate(0b001000):.2f}")
+    says(page, ".sdl-summary", f"acceptance rate is {rate(0b001000):.2f}")
     assert page.evaluate("model.get('mask')") == 0b001000
     page.get_by_role("button", name="M of block 3").press("Enter")
     assert page.evaluate("model.get('mask')") == 0b001001
@@ -116,9 +116,9 @@ def test_switched_by_keyboard_and_mouse(mounted, width, theme):
     assert page.evaluate("model.get('mask')") == 0
     page.get_by_role("button", name="A of block 2").click()
     page.get_by_label("Target", exact=True).select_option("two")
-    says(page, ".sdl-task-state", "Leave out a first sublayer")
+    says(page, ".sdl-task-state", "Skip a first sublayer")
     page.get_by_role("button", name="M of blocks 7 to 12").click()
-    says(page, ".sdl-summary", f"accepted {rate(1):.2f}")
+    says(page, ".sdl-summary", f"acceptance rate is {rate(1):.2f}")
     assert page.evaluate("[model.get('target'), model.get('mask')]") == ["two", 1]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []

@@ -1,6 +1,4 @@
-"""The round stepper: the recording against the real run, its JavaScript against both, and its use
-by keyboard and mouse.
-"""
+"""The round stepper: its recording and its JavaScript against the run, and its use in a browser."""
 
 import json
 
@@ -10,18 +8,18 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
+from specdec_book.viz.interactive import MIME
+from specdec_book.viz.stepper import Stepper, record_rounds
 from specdec_lite import CausalLM
 from specdec_lite.decoding import stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.sampling import RecordingRng
-from specdec_lite.viz.interactive import MIME
-from specdec_lite.viz.stepper import Stepper, recorded_rounds
 
 PROMPT = "hello"
 
 
 class Spy(CausalLM):
-    """A model that notes the length of its cache after every pass and every cut."""
+    """A model that records the length of its cache after every pass and every cut."""
 
     def new_cache(self, *arguments, **options):
         cache, lengths = super().new_cache(*arguments, **options), []
@@ -45,7 +43,7 @@ def run():
     target, draft = Spy(tiny(0).model), Spy(tiny(0, noise=0.15).model)
     ids, rng = Letters().encode(PROMPT), RecordingRng(3)
     steps = list(stream(target, ids, ModelDrafter(draft, 3), 60, 1.0, rng=rng))
-    rounds = recorded_rounds(steps, rng.uniforms, len(ids), Letters())
+    rounds = record_rounds(steps, rng.uniforms, len(ids), Letters())
     assert {r["accepted"] for r in rounds} >= {0, 3}, (
         "the run must hold a rejection at once and a fully accepted round"
     )
@@ -56,7 +54,7 @@ def moments(rounds: list[dict]) -> list[dict]:
     return evaluate("stepper", [{"name": "moments", "args": [rounds]}])[0]
 
 
-def test_uniforms_decide_what_was_recorded(run):
+def test_the_recorded_uniforms_decide_the_rounds(run):
     _, _, steps, rounds, rng = run
     for step, record in zip(steps, rounds, strict=True):
         for i, draft in enumerate(record["drafts"]):
@@ -78,8 +76,8 @@ def test_uniforms_decide_what_was_recorded(run):
     assert [u for u in used if u is not None] == rng.uniforms
 
 
-def test_the_recorded_run_holds_the_answer_to_the_task():
-    rounds = Stepper.recorded().rounds
+def test_the_shipped_run_contains_the_answer_to_the_task():
+    rounds = Stepper.load().rounds
     full = [i for i, each in enumerate(rounds[:-1]) if each["accepted"] == len(each["drafts"])]
     assert full and rounds[full[0] + 1]["draft_cache"] == rounds[full[0] + 1]["context"] - 2
     assert 30 <= len(moments(rounds)) <= 50, "about forty moments"
@@ -101,7 +99,7 @@ def test_moments_show_the_caches_real_lengths(run):
     assert cuts == [length for kind, length in draft.lengths if kind == "cut"]
 
 
-def test_a_round_has_a_moment_for_everything_that_happens(run):
+def test_every_round_has_all_its_moments(run):
     rounds = run[3]
     shown = moments(rounds)
     for at, record in enumerate(rounds):
@@ -112,7 +110,7 @@ def test_a_round_has_a_moment_for_everything_that_happens(run):
         ] * tested + ["token", "cut"]
 
 
-def test_caches_differ_by_one_exactly_after_a_fully_accepted_round(run):
+def test_caches_differ_by_one_after_full_acceptance(run):
     rounds = run[3]
     drafted = [m for m in moments(rounds) if m["kind"] == "cut" and rounds[m["round"]]["drafts"]]
     for moment in drafted:
@@ -128,12 +126,12 @@ def test_greedy_run_has_no_uniforms():
     assert moments(widget.rounds)
 
 
-def test_trees_and_foreign_uniforms_are_refused(run):
+def test_trees_and_uniforms_of_another_run_are_rejected(run):
     _, _, steps, _, rng = run
-    with pytest.raises(ValueError, match="uniforms are left"):
-        recorded_rounds(steps, rng.uniforms[:5], len(PROMPT), Letters())
-    with pytest.raises(ValueError, match="uniforms holds 1 more than the steps used"):
-        recorded_rounds(steps, [0.5, *rng.uniforms], len(PROMPT), Letters())
+    with pytest.raises(ValueError, match="uniforms has"):
+        record_rounds(steps, rng.uniforms[:5], len(PROMPT), Letters())
+    with pytest.raises(ValueError, match="uniforms has 1 numbers more"):
+        record_rounds(steps, [0.5, *rng.uniforms], len(PROMPT), Letters())
 
 
 def test_widget_carries_its_recording():
@@ -150,7 +148,7 @@ def test_widget_carries_its_recording():
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_stepped_by_keyboard_and_mouse(run, mounted, width):
+def test_used_by_keyboard_and_mouse(run, mounted, width):
     rounds = run[3]
     page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds), width)
     solving = next(
@@ -178,14 +176,14 @@ def test_stepped_by_keyboard_and_mouse(run, mounted, width):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("width", "columns"), [(1280, 6), (390, 3)])
-def test_on_a_phone_the_buttons_stand_in_two_full_rows(run, mounted, width, columns):
+def test_on_a_phone_the_buttons_fill_two_rows(run, mounted, width, columns):
     page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=run[3]), width)
     lefts = "(all) => all.map((one) => Math.round(one.getBoundingClientRect().left))"
     assert len(set(page.locator(".sdl-transport button").evaluate_all(lefts))) == columns
 
 
 @pytest.mark.browser
-def test_the_jump_lands_where_the_task_is_answered(run, mounted):
+def test_the_next_button_jumps_to_the_answer(run, mounted):
     rounds = run[3]
     page = mounted(Stepper(prompt=PROMPT, gamma=3, rounds=rounds))
     whole = next(i for i, record in enumerate(rounds) if record["accepted"] == 3)

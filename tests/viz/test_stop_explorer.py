@@ -1,6 +1,4 @@
-"""The stop explorer: its replay of every policy against the loop that decodes, its bounds, and its
-use by keyboard and mouse.
-"""
+"""The stop explorer: its replay of every policy against decoding, and its use in a browser."""
 
 import pytest
 from browsing import accessibility_faults
@@ -8,10 +6,10 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
+from specdec_book.viz.stop_explorer import StopExplorer, record_positions
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.lengths import Confidence, Constant, Entropy, Heuristic
-from specdec_lite.viz.stop_explorer import StopExplorer, recorded_places
+from specdec_lite.drafters.parts.lengths import Confidence, Constant, Entropy, Heuristic
 
 PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)
@@ -27,7 +25,7 @@ POLICIES = {
 
 @pytest.fixture(scope="module")
 def recorded():
-    words, places = recorded_places(
+    words, places = record_positions(
         TARGET, Letters(), PROMPT, lambda length: ModelDrafter(DRAFT, length), COUNT
     )
     return StopExplorer(prompt="hello", words=words, places=places)
@@ -46,7 +44,7 @@ def test_the_recording_is_the_text_and_its_drafts(recorded):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_policys_rounds_are_those_of_the_loop(recorded, policy):
+def test_a_policys_rounds_equal_the_librarys(recorded, policy):
     out = generate(TARGET, PROMPT, ModelDrafter(DRAFT, POLICIES[policy]), COUNT)
     rounds = of("rounds", recorded.places, policy, SETTINGS)
     assert [(r["drafted"], r["accepted"]) for r in rounds] == [
@@ -58,7 +56,7 @@ def test_a_policys_rounds_are_those_of_the_loop(recorded, policy):
     assert speed == pytest.approx(COUNT / (passes + 0.1 * drafted))
 
 
-def test_no_policy_beats_the_oracle_and_the_best_constant_is_the_best(recorded):
+def test_the_oracle_beats_every_policy(recorded):
     for cost in (0.02, 0.1, 0.4):
         settings = SETTINGS | {"cost": cost}
         oracle = of("speed", recorded.places, "oracle", settings)
@@ -72,16 +70,16 @@ def test_no_policy_beats_the_oracle_and_the_best_constant_is_the_best(recorded):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "light"), (390, "dark")])
-def test_driven_by_keyboard_and_mouse(recorded, mounted, width, theme):
+def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
     page = mounted(recorded, width, theme)
-    says(page, ".sdl-task-state", "Pick a policy")
+    says(page, ".sdl-task-state", "Choose a policy")
     page.get_by_label("Policy").select_option("confidence")
     page.locator("input[data-name=threshold]").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate("model.get('threshold')") == pytest.approx(0.42)
     assert page.locator("input[data-name=length]").is_hidden()
     page.get_by_label("Policy").select_option("oracle")
-    says(page, ".sdl-task-state", "reads the future")
+    says(page, ".sdl-task-state", "knows the target's tokens")
     assert page.locator("svg rect").count() > COUNT
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == [] and "ArrowRight" not in page.evaluate("heard")

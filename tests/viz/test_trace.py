@@ -1,6 +1,4 @@
-"""The token trace: every drafted token shown once, with the fate that its step records, told by
-more than colour.
-"""
+"""The token trace shows every drafted token once, with its verdict, and not by color alone."""
 
 import json
 import re
@@ -11,17 +9,17 @@ import pytest
 import torch
 from letters import Letters as Alphabet, tiny
 
+from specdec_book.viz.interactive import STATIC
+from specdec_book.viz.trace import DISCARDED, KINDS, Piece, trace, verified_nodes
 from specdec_lite.decoding import Output, stream
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.sampling import RecordingRng
 from specdec_lite.speculation import Step
 from specdec_lite.tree import TokenTree
-from specdec_lite.viz.interactive import STATIC
-from specdec_lite.viz.trace import KINDS, THROWN_AWAY, Piece, nodes_of_tests, trace
 
 
 class Letters:
-    """A tokenizer of one character a token."""
+    """A tokenizer with one character per token."""
 
     def decode(self, ids):
         return "".join(map(chr, ids))
@@ -76,7 +74,7 @@ def test_pieces_of_a_bonus_a_stop_token_and_a_plain_step():
     assert kinds(rows[2]) == [("sampled", "z")]
 
 
-def test_tree_siblings_before_the_accepted_one_are_rejected_and_those_behind_unused():
+def test_earlier_siblings_are_rejected_and_later_ones_unused():
     tree = TokenTree([ord(letter) for letter in "abcde"], [-1, -1, -1, 1, 1])
     row = trace([step(tree, path=(1,), token="x", tests=(2, 2))], Letters()).passes[0]
     assert kinds(row) == [
@@ -89,8 +87,8 @@ def test_tree_siblings_before_the_accepted_one_are_rejected_and_those_behind_unu
     ]
 
 
-def test_every_tested_draft_tells_the_coin_that_decided_it():
-    """On sampled runs of chains and of trees, u < p/q is what became of a drawn token."""
+def test_every_tested_draft_shows_its_uniform():
+    """In a sampled run, a drawn token is accepted exactly if u < p/q."""
     target, draft = tiny(0), tiny(0, noise=0.15)
     rng = RecordingRng(3)
     run = list(stream(target, [1, 2, 3], ModelDrafter(draft, 3), 60, 1.0, rng=rng))
@@ -101,25 +99,25 @@ def test_every_tested_draft_tells_the_coin_that_decided_it():
     assert {piece.kind for piece in tested} == {"accepted", "rejected"}
     for piece in tested:
         assert (piece.u < piece.p / piece.q) == (piece.kind == "accepted")
-        assert f"u = {piece.u:.2g}" in piece.told(1)
+        assert f"u = {piece.u:.2g}" in piece.description(1)
     assert all(piece.u is None for piece in pieces if piece.kind not in ("accepted", "rejected"))
     greedy = list(stream(target, [1, 2, 3], ModelDrafter(draft, 3), 20))
     assert not any(each.coins for each in greedy)
 
 
-def test_a_test_of_a_tree_finds_its_node():
+def test_each_test_of_a_tree_has_its_node():
     tree = TokenTree([ord(letter) for letter in "abcde"], [-1, -1, -1, 1, 1])
     shown = replace(step(tree, path=(1,), token="x", tests=(2, 2)), coins=(0.9, 0.1, 0.8, 0.7))
-    assert nodes_of_tests(shown) == (0, 1, 3, 4)
+    assert verified_nodes(shown) == (0, 1, 3, 4)
     row = trace([shown], Letters()).passes[0]
     assert {piece.text: piece.u for piece in row if piece.u} == dict(a=0.9, b=0.1, d=0.8, e=0.7)
-    assert nodes_of_tests(replace(shown, draws=(2, 1, 1, 1, 1))) == ()
+    assert verified_nodes(replace(shown, draws=(2, 1, 1, 1, 1))) == ()
 
 
-def test_kept_pieces_spell_the_output():
+def test_pieces_that_are_not_discarded_spell_the_output():
     steps = [REJECTED_SECOND, ALL_ACCEPTED, STOPPED]
     shown = trace(Output(torch.tensor([t for s in steps for t in s.tokens]), steps), Letters())
-    kept = "".join(p.text for row in shown.passes for p in row if p.kind not in THROWN_AWAY)
+    kept = "".join(p.text for row in shown.passes for p in row if p.kind not in DISCARDED)
     assert kept == Letters().decode([t for s in steps for t in s.tokens])
     assert shown.count("accepted") == shown.stats.accepted
     assert sum(len(row) for row in shown.passes) == sum(
@@ -128,7 +126,7 @@ def test_kept_pieces_spell_the_output():
 
 
 class Reader(HTMLParser):
-    """What a screen reader is given, and whether the tags nest."""
+    """A parser that collects the text of a screen reader and checks that tags nest."""
 
     def __init__(self):
         super().__init__()
@@ -166,7 +164,7 @@ def test_screen_reader_hears_the_kind_of_every_run():
     assert "go accepted: a rejected: b unused: cd recovered: x accepted: ab bonus: y" in heard
 
 
-def test_every_kind_differs_by_more_than_colour():
+def test_every_kind_differs_by_more_than_color():
     css = (STATIC / "interactive.css").read_text()
     looks = {}
     for kind in set(KINDS) - {"sampled"}:
@@ -188,7 +186,7 @@ def test_markup_in_tokens_is_text():
     assert '<script> accepted: <& bonus: "' in read(html)
 
 
-def test_newlines_of_thrown_away_tokens_do_not_break_the_line():
+def test_newlines_of_discarded_tokens_do_not_break_the_line():
     html = trace([step(chain("\n\n"), path=(0,), token="x", tests=(1, 1))], Letters())._repr_html_()
     assert re.search(r"⏎</span>\n</span>", html) and re.search(r"⏎</span></del>", html)
 
@@ -205,18 +203,18 @@ def test_plain_decoding_has_no_switch_and_no_acceptance_counts():
     assert Piece("sampled", "z") in shown.passes[0] and 'pass 1: sampled "z"' in repr(shown)
 
 
-def test_anything_else_is_refused():
+def test_other_objects_are_rejected():
     with pytest.raises(TypeError, match="output_or_steps holds a str"):
         trace(["text"], Letters())
 
 
-def test_every_token_tells_its_pass_its_fate_and_both_probabilities():
+def test_every_token_has_a_description():
     html = trace([REJECTED_SECOND, ALL_ACCEPTED], Letters())._repr_html_()
-    told = re.findall(r'<(?:ins|del|span) class="sdl-token sdl-(\w+)" title="([^"]*)">', html)
-    assert [kind for kind, _ in told] == [
+    titles = re.findall(r'<(?:ins|del|span) class="sdl-token sdl-(\w+)" title="([^"]*)">', html)
+    assert [kind for kind, _ in titles] == [
         *("accepted", "rejected", "unused", "unused", "recovered"),
         *("accepted", "accepted", "bonus"),
     ]
-    for place, (kind, words) in enumerate(told):
-        assert words.startswith(f"pass {1 if place < 5 else 2}: {kind}, {KINDS[kind]}")
+    for i, (kind, words) in enumerate(titles):
+        assert words.startswith(f"pass {1 if i < 5 else 2}: {kind}, {KINDS[kind]}")
         assert words.endswith(", p = 0.5, q = 0.5") == (kind not in ("recovered", "bonus"))

@@ -1,19 +1,19 @@
-"""The tree-budget explorer: its JavaScript against the dynamic programme, and its use in a browser."""
+"""The tree-budget explorer: its JavaScript against the dynamic program, and its use in a browser."""
 
 import pytest
 import traitlets
 from javascript import evaluate
 from mounting import says
 
-from specdec_lite.drafters.shapes import best_shape, expected_tokens, fastest_shape
-from specdec_lite.viz import TreeBudget
+from specdec_book.viz import TreeBudget
+from specdec_lite.drafters.parts.tree_shapes import best_shape, expected_tokens, fastest_shape
 
 RATES = [[0.6, 0.15, 0.06, 0.03], [0.3, 0.3, 0.3], [0.9], [0.05, 0.0]]
 KS, TIMES = [1, 2, 5, 17, 65], [1.0, 1.1, 1.15, 1.5, 3.0]
 STATE = dict(rates=RATES[0], ks=KS, times=TIMES, draft=0.06, overhead=0.05, stretch=1.0)
 
 
-def test_the_best_tree_is_the_dynamic_programmes():
+def test_the_best_tree_equals_the_dynamic_programs():
     cases = [(rates, n, d) for rates in RATES for n in (0, 1, 5, 16) for d in (1, 3, 16)]
     found = evaluate("tree_budget", [{"name": "best", "args": case} for case in map(list, cases)])
     for (rates, nodes, depth), tree in zip(cases, found):
@@ -24,7 +24,7 @@ def test_the_best_tree_is_the_dynamic_programmes():
 
 
 @pytest.mark.parametrize("stretch", [0.0, 1.0, 3.0])
-def test_the_fastest_budget_is_the_librarys(stretch):
+def test_the_fastest_budget_equals_the_librarys(stretch):
     (found,) = evaluate(
         "tree_budget", [{"name": "fastest", "args": [STATE | {"stretch": stretch}]}]
     )
@@ -41,7 +41,7 @@ def _between(k):
     return seconds
 
 
-def test_passes_between_measured_ones_lie_on_straight_lines():
+def test_times_are_interpolated_between_measured_passes():
     calls = [{"name": "pass", "args": [KS, TIMES, k, 1]} for k in (1, 2, 3, 17, 41, 65)]
     assert evaluate("tree_budget", calls) == pytest.approx([1, 1.1, 1.1 + 0.05 / 3, 1.5, 2.25, 3.0])
 
@@ -49,22 +49,22 @@ def test_passes_between_measured_ones_lie_on_straight_lines():
 @pytest.mark.parametrize(
     "bad, named",
     [
-        ({"rates": [0.1, 0.6]}, "must fall"),
+        ({"rates": [0.1, 0.6]}, "must not increase"),
         ({"rates": [0.6, 0.5]}, "at most 1"),
         ({"ks": [2, 4], "times": [1.0, 2.0]}, "begin with 1"),
-        ({"ks": [1, 4, 5]}, "a time for every k"),
+        ({"ks": [1, 4, 5]}, "times has 2 entries"),
         ({"nodes": 65}, "nodes"),
         ({"stretch": -0.1}, "stretch"),
     ],
 )
-def test_what_makes_no_sense_is_refused(bad, named):
+def test_bad_traits_are_rejected(bad, named):
     with pytest.raises(traitlets.TraitError, match=named):
         TreeBudget(**bad)
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1000, 390])
-def test_the_task_is_solved_by_keyboard_and_the_budget_dragged(mounted, width):
+def test_the_task_is_solved_by_keyboard_and_mouse(mounted, width):
     page = mounted(TreeBudget(**STATE), width)
     says(page, ".sdl-task-state", "Set the growth")
     growth = page.get_by_label("Growth of T(k)")

@@ -1,6 +1,4 @@
-"""The tree-mask explorer: its JavaScript against `TokenTree` and against a search of every tree,
-and its use in a browser.
-"""
+"""The tree-mask explorer: its JavaScript against `TokenTree` and a search over all trees, its use."""
 
 import json
 import math
@@ -13,10 +11,10 @@ from browsing import accessibility_faults
 from javascript import evaluate
 from mounting import says
 
+from specdec_book.viz import TreeExplorer
+from specdec_book.viz.interactive import MIME
+from specdec_book.viz.tree_explorer import SAMPLE
 from specdec_lite.tree import TokenTree
-from specdec_lite.viz import TreeExplorer
-from specdec_lite.viz.interactive import MIME
-from specdec_lite.viz.tree_explorer import SAMPLE
 
 HEADS = [
     SAMPLE["accuracies"],
@@ -49,7 +47,7 @@ def of(parents: list[int]) -> TokenTree:
 
 
 def value(parents: list[int], accuracies: list[list[float]]) -> float:
-    """Expected tokens a pass, from `TokenTree`'s own paths and children."""
+    """Return the expected tokens per pass, from `TokenTree`'s own paths and children."""
     tree = of(parents)
     rank = {
         child: r for node in range(-1, len(tree)) for r, child in enumerate(tree.children(node))
@@ -84,7 +82,7 @@ def test_tree_formulas_equal_pythons():
         assert leak == [[i, j] for i in range(len(tree)) for j in range(i) if not tree.mask[i, j]]
 
 
-def test_causal_mask_opens_the_leaks_and_closes_nothing():
+def test_the_causal_mask_only_adds_leaks():
     shapes = trees()
     causal = evaluate(
         "tree_explorer", [{"name": "mask", "args": [parents, "causal"]} for parents in shapes]
@@ -94,7 +92,7 @@ def test_causal_mask_opens_the_leaks_and_closes_nothing():
         assert all(mask[i][j] for i, j in of(parents).mask.nonzero().tolist())
 
 
-def test_removing_a_node_removes_what_is_below_it_and_keeps_the_rest():
+def test_removing_a_node_removes_its_subtree():
     rng = random.Random(1)
     cases = [(parents, rng.randrange(len(parents))) for parents in trees() if parents]
     given = evaluate("tree_explorer", [{"name": "remove", "args": list(case)} for case in cases])
@@ -152,7 +150,7 @@ def every_tree(count: int) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("accuracies", HEADS)
-def test_best_tree_is_the_best_of_all(accuracies):
+def test_the_best_tree_is_the_best_of_all_trees(accuracies):
     budgets = range(1, 7)
     given = evaluate(
         "tree_explorer", [{"name": "bestTree", "args": [accuracies, budget]} for budget in budgets]
@@ -232,14 +230,14 @@ def test_bad_input_is_named(bad, named):
 
 
 @pytest.mark.browser
-def test_task_is_solved_by_keyboard_alone(mounted):
-    """From the dense tree: everything pruned, then the best tree grown, with undo on the way."""
+def test_the_task_is_solved_by_keyboard(mounted):
+    """Remove all nodes of the first tree, then build the best tree, with one undo."""
     page = mounted(TreeExplorer())
     page.get_by_role("tree").get_by_role("treeitem", selected=True).focus()
     for key in ("Home", "ArrowRight", "Delete", "ArrowRight", "Delete"):
         page.keyboard.press(key)
     assert page.evaluate("model.get('parents')") == []
-    says(page, ".sdl-task-state", "8 more may be added")
+    says(page, ".sdl-task-state", "You may add 8 more")
     page.keyboard.press("Delete")
     says(page, ".sdl-summary", "The root is")
     for key in (
@@ -254,7 +252,7 @@ def test_task_is_solved_by_keyboard_alone(mounted):
         "Enter",
     ):
         page.keyboard.press(key)
-    says(page, ".sdl-task-state", "1 more may be added")
+    says(page, ".sdl-task-state", "You may add 1 more")
     assert page.evaluate("document.activeElement.textContent").startswith("node 3")
     for key in (
         "ArrowLeft",
@@ -262,7 +260,7 @@ def test_task_is_solved_by_keyboard_alone(mounted):
         "End",
         "ArrowUp",
         "Enter",
-    ):  # the end is node 2, above it stands node 1
+    ):  # the last node is node 2, above it is node 1
         page.keyboard.press(key)
     assert page.evaluate("model.get('parents')") == [-1, -1, -1, 0, 0, 0, 3, 1]
     says(page, ".sdl-task-state", "Solved")
@@ -278,7 +276,7 @@ def test_task_is_solved_by_keyboard_alone(mounted):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_tree_grows_and_shrinks_by_mouse(mounted, width):
+def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     page = mounted(TreeExplorer(), width)
     nodes = page.get_by_role("treeitem")
     nodes.nth(2).click()
@@ -303,12 +301,12 @@ def test_tree_grows_and_shrinks_by_mouse(mounted, width):
         in page.locator("dl").inner_text()
     )
     page.get_by_role("button", name="Reset").click()
-    says(page, ".sdl-task-state", "worth more")
+    says(page, ".sdl-task-state", "gives more")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.browser
-def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
+def test_a_node_shows_its_mask_row_and_its_leaks(mounted):
     page = mounted(TreeExplorer())
     fates = lambda: [
         element.get_attribute("class").split("sdl-")[-1]
@@ -319,7 +317,7 @@ def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
     says(
         page,
         ".sdl-summary",
-        "Node 5 “girl”, position +2, may see the context, node 1 above it and itself",
+        "Node 5 “girl”, position +2, attends to the context, to node 1 above it, and to itself",
     )
     order = [
         element.inner_text().split()[0] if i else "root"
@@ -339,7 +337,7 @@ def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
     assert page.locator(".sdl-cell-leak").count() == 0
     page.get_by_role("button", name="Naive causal mask").click()
     page.get_by_role("treeitem").filter(has_text="node 5").hover()
-    says(page, ".sdl-summary", "node 5 sees node 4, its cousin")
+    says(page, ".sdl-summary", "node 5 attends to node 4, its cousin")
     assert fates() == [
         "seen",
         "leaked",
@@ -369,7 +367,7 @@ def test_a_node_shows_what_it_sees_and_a_causal_mask_what_leaks(mounted):
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):
+def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     full = [-1, -1, -1, -1, 0, 0, 0, 0, 4, 4, 4, 8, 8, 8, 1, 1]
     page = mounted(TreeExplorer(parents=full, mask_kind="causal"), width, theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -393,17 +391,15 @@ def test_readable_on_a_phone_in_the_dark_and_by_axe(mounted, width, theme):
 
 
 @pytest.mark.browser
-def test_it_fits_a_laptops_screen(mounted):
-    """In the width of a page's text."""
+def test_it_fits_a_screen(mounted):
+    """It fits at the width of a page's text."""
     page = mounted(TreeExplorer(), 776)
     assert page.locator(".sdl-trees").bounding_box()["height"] <= 700
 
 
 @pytest.mark.browser
 def test_a_deep_tree_scrolls_inside_its_own_frame(mounted):
-    """Six heads on a narrow phone: the page does not scroll sideways, and the node in focus comes
-    into view whole.
-    """
+    """With six heads on a narrow phone, only the tree scrolls, and the focused node is visible."""
     page = mounted(
         TreeExplorer(parents=[-1, 0, 1, 2, 3, 4], accuracies=[[0.6, 0.2]] * 6, budget=6), 340
     )

@@ -1,6 +1,4 @@
-"""The interactives' plumbing, the figures' theme, and the explorer's JavaScript held against
-Python.
-"""
+"""The base class of the interactives, the theme, and the explorer's JavaScript against Python."""
 
 import itertools
 import json
@@ -12,10 +10,10 @@ import pytest
 import traitlets
 from javascript import evaluate
 
+from specdec_book.viz import Explorer, Interactive, figure, theme
+from specdec_book.viz.interactive import MIME, STATIC, modules, source
+from specdec_book.viz.trace import KINDS
 from specdec_lite import theory
-from specdec_lite.viz import Explorer, Interactive, figure, theme
-from specdec_lite.viz.interactive import MIME, STATIC, modules, source
-from specdec_lite.viz.trace import KINDS
 
 ROOT = Path(__file__).parents[2]
 MODULES = modules()
@@ -90,7 +88,7 @@ def test_explorer_presets_are_the_published_figures():
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_modules_stand_alone(module):
+def test_modules_have_no_imports_and_no_foreign_names(module):
     text = source(module)
     assert not re.search(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org)", text, re.M)
     assert len(re.findall(r"^export\b", text, re.M)) == 1 and re.search(
@@ -99,13 +97,13 @@ def test_modules_stand_alone(module):
     assert not re.search(r"[\"' ]sd-", text), "sd- belongs to sphinx-design"
     assert text.count('make("output"') == text.count(
         'make("output", { for: id, "aria-live": "off" })'
-    ), "a slider says its value itself"
+    ), "a slider announces its own value"
     own = (STATIC / f"{module}.js").read_text(encoding="utf-8")
-    assert len("".join(own.split())) <= 20_000, "too long to read at one sitting"
+    assert len("".join(own.split())) <= 20_000, "too long to read in one sitting"
     assert evaluate(module, []) == [], "the kit and the module declare no name twice"
 
 
-def test_explorer_carries_its_state_in_the_books_mime():
+def test_the_explorer_carries_its_state():
     explorer = Explorer(alpha=0.7, gamma=3, presets=[{"label": "measured", "alpha": 0.7}])
     data, _ = explorer._repr_mimebundle_()
     assert data[MIME]["module"] == "explorer" and data[MIME]["label"]
@@ -123,12 +121,12 @@ def test_explorer_carries_its_state_in_the_books_mime():
 
 
 @pytest.mark.parametrize("bad", [{"alpha": 1.2}, {"gamma": 0}, {"gamma": 25}, {"c": -0.1}])
-def test_explorer_refuses_values_off_its_sliders(bad):
+def test_the_explorer_rejects_values_outside_its_sliders(bad):
     with pytest.raises(traitlets.TraitError, match=next(iter(bad))):
         Explorer(**bad)
 
 
-def test_explorer_bounds_are_the_modules_own():
+def test_the_explorers_bounds_equal_the_modules():
     text = source("explorer")
     limits = {
         "alpha": (0, 1),
@@ -148,7 +146,7 @@ def test_explorer_bounds_are_the_modules_own():
         assert (trait.min, trait.max) == (low, high)
 
 
-def test_a_module_is_read_for_every_interactive():
+def test_the_source_is_the_kit_and_the_module():
     assert Explorer.module in MODULES
     kit, own = [(STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", "explorer")]
     assert Explorer._esm == f"{kit}\n{own}"
@@ -167,7 +165,7 @@ def test_figure_sets_theme_and_text_alternative():
 
 
 def contrast(first: str, second: str) -> float:
-    """WCAG 2 contrast ratio of two #rrggbb colours."""
+    """Return the WCAG 2 contrast ratio of two #rrggbb colors."""
 
     def luminance(colour):
         channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -179,7 +177,7 @@ def contrast(first: str, second: str) -> float:
 
 
 def colours_of(css: str) -> dict[str, list[str]]:
-    """name → [light, dark] of a stylesheet's own colours."""
+    """Return a style sheet's own colors as {name: [light, dark]}."""
     return {
         name: pair
         for name, *pair in re.findall(r"--sdl-([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", css)
@@ -205,9 +203,7 @@ def test_text_is_readable_in_both_themes():
 
 
 def lines(css: str, drawn: str, by: str) -> dict[str, str]:
-    """selector → colour of the line that a property `by` draws, for the selectors that match
-    `drawn`.
-    """
+    """Return {selector: color of the line that the property `by` draws} for matching selectors."""
     rules = re.findall(
         r"^(\S[^{}]*) \{([^{}]*)\}", re.sub(r"/\*.*?\*/\n?", "", css, flags=re.S), re.M
     )
@@ -219,8 +215,8 @@ def lines(css: str, drawn: str, by: str) -> dict[str, str]:
     }
 
 
-def test_controls_and_fates_are_outlined_in_both_themes():
-    """3 to 1 for the lines by which alone a control, or a token's fate, is seen (WCAG 2.2, 1.4.11)."""
+def test_controls_and_states_have_contrast_in_both_themes():
+    """Lines that alone show a control or a token's state have a contrast of 3 (WCAG 2.2, 1.4.11)."""
     css = (STATIC / "interactive.css").read_text(encoding="utf-8") + (
         ROOT / "site" / "live" / "live.css"
     ).read_text(encoding="utf-8")
@@ -233,7 +229,7 @@ def test_controls_and_fates_are_outlined_in_both_themes():
     )
     assert (
         len(controls) > 9 and len(fates) == len(KINDS) + 1
-    )  # what was never tested is struck through, not underlined
+    )  # a token that was not tested is crossed out, not underlined
     assert value["control-line"] == [theme.LIGHT["line"], theme.DARK["line"]]
     for selector, name in (controls | fates).items():
         for mode, behind in itertools.product((0, 1), ("surface", "raised")):

@@ -1,0 +1,95 @@
+"""Serve the built book on localhost, and open it in headless Chromium.
+
+The measurements, the tests and `make serve` use this module.
+"""
+
+import functools
+import gzip
+import http.server
+import io
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    """A request handler that writes no log."""
+
+    def log_message(self, *args) -> None:
+        """Write nothing."""
+
+
+class Compressing(Handler):
+    """A request handler that compresses text, as most web hosts do."""
+
+    def send_head(self):
+        """Send the headers and return the body as a file."""
+        path = Path(self.translate_path(self.path))
+        if path.suffix not in (".html", ".css", ".js", ".svg", ".json"):
+            return super().send_head()
+        body = gzip.compress(path.read_bytes(), 6)
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(str(path)))
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        return io.BytesIO(body)
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """An HTTP server that ignores connections closed by the browser."""
+
+    def handle_error(self, request, client_address) -> None:
+        """Report an error, unless the browser closed the connection."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
+@contextmanager
+def served(folder: Path, port: int = 0, handler: type[Handler] = Handler) -> Iterator[str]:
+    """Serve a folder on localhost.
+
+    Args:
+        folder: the folder.
+        port: number of the port; 0 takes a free one.
+        handler: class that answers the requests.
+
+    Yields:
+        The address, which ends with a slash.
+    """
+    server = Server(("127.0.0.1", port), functools.partial(handler, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def chromium() -> Iterator:
+    """Yield headless Chromium as a Playwright browser that can reach only localhost.
+
+    The environment variable CHROMIUM names its executable; the default is /usr/bin/chromium.
+    """
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
+            args=["--no-sandbox", OFFLINE],
+        )
+        yield browser
+        browser.close()
+
+
+def draw_figures(page) -> None:
+    """Scroll to every figure of a page, because a figure is drawn when it comes into view."""
+    for plot in page.query_selector_all(".sdl-plot"):
+        plot.evaluate("(plot) => plot.scrollIntoView({ behavior: 'instant', block: 'center' })")
+        page.wait_for_function("(plot) => plot.dataset.drawn", arg=plot)

@@ -1,0 +1,110 @@
+"""List the files that decode, in reading order: the table "The library in an evening".
+
+`python site/reading_order.py` writes the table into README.md; the book's page shows the same rows.
+"""
+
+import ast
+import io
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = ROOT / "specdec_lite"
+FILES = """sampling tree proposal acceptance/protocol acceptance/exact acceptance/greedy contract
+speculation request decoding engine/cache engine/models engine/native engine/transformer
+drafters/parts/lengths drafters/parts/chain drafters/model checks acceptance/__init__ engine/__init__
+drafters/__init__ drafters/parts/__init__ __init__ _lazy""".split()
+"""What `generate` with a `ModelDrafter` imports; a test compares the list with a real import."""
+BEGIN, END = "<!-- reading order: begin -->", "<!-- reading order: end -->"
+SKIPPED = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One file of the table.
+
+    Attributes:
+        path: relative to the library's folder.
+        summary: the first sentence of its docstring.
+        lines: lines of code, without blank lines, comments and docstrings.
+    """
+
+    path: str
+    summary: str
+    lines: int
+
+
+def code_lines(source: str) -> int:
+    """Return the number of lines that hold code: no blank lines, comments or docstrings."""
+    docstrings = {
+        number
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    lines = {
+        number
+        for token in tokens
+        if token.type not in SKIPPED
+        for number in range(token.start[0], token.end[0] + 1)
+    }
+    return len(lines - docstrings)
+
+
+def row(path: str) -> Row:
+    """Return the row of a file.
+
+    Args:
+        path: of the file, relative to the library's folder.
+    """
+    source = (LIBRARY / path).read_text(encoding="utf-8")
+    documentation = ast.get_docstring(ast.parse(source)) or ""
+    sentence = " ".join(documentation.split("\n\n")[0].split())
+    return Row(path, sentence.split(". ")[0].rstrip("."), code_lines(source))
+
+
+def rows() -> list[Row]:
+    """Return the rows in reading order."""
+    return [row(f"{name}.py") for name in FILES]
+
+
+def markdown() -> str:
+    """Return the table as README.md shows it."""
+    table = rows()
+    lines = ["| file | what it does | lines |", "|---|---|--:|"]
+    lines += [
+        f"| [`{each.path}`](specdec_lite/{each.path}) | {each.summary} | {each.lines} |"
+        for each in table
+    ]
+    total = sum(each.lines for each in table)
+    return "\n".join([*lines, f"| **{len(table)} files** | | **{total:,}** |"])
+
+
+def updated(readme: str) -> str:
+    """Return a README's text with the current table between its two markers.
+
+    Args:
+        readme: the text.
+    """
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{markdown()}\n{END}{after}"
+
+
+def main() -> None:
+    """Write the table into README.md."""
+    path = ROOT / "README.md"
+    path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""When each chapter ran, for how long and with which versions: a line below it, and one table.
+
+The versions are those that the chapter's first cell printed; myst-nb measures the seconds.
+"""
+
+import posixpath
+import re
+from datetime import UTC, datetime
+
+from docutils import nodes
+from myst_nb.sphinx_ import NbMetadataCollector
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+from specdec_lite.measure.timing import machine_name
+
+from . import deferred
+from .docutils_tables import table
+
+KEY = "sdl_run"
+VERSIONS = re.compile(r"specdec_lite \S+ · torch \S+ · transformers \S+ · \w+")
+READING = re.compile(r"^(\d+) minutes ·")
+
+
+def reading_minutes(doctree: nodes.document) -> int | None:
+    """Return the minutes that the line below a chapter's title states; None if it has no such line.
+
+    Such a line reads *35 minutes · CPU is enough · …*.
+    """
+    for line in doctree.findall(nodes.emphasis):
+        if match := READING.match(line.astext()):
+            return int(match[1])
+    return None
+
+
+def record_run(app: Sphinx, doctree: nodes.document) -> None:
+    """Store a chapter's reading time and run, and add a line about the run at its end."""
+    page, metadata = app.env.docname, app.env.metadata[app.env.docname]
+    metadata["sdl_minutes"] = reading_minutes(doctree)
+    run = NbMetadataCollector.get_doc_data(app.env)[page].get("exec_data")
+    printed = VERSIONS.search(
+        "\n".join(block.astext() for block in doctree.findall(nodes.literal_block))
+    )
+    if not run or run["runtime"] is None or not printed:
+        return
+    python = metadata.get("language_info", {}).get("version")
+    versions = ([f"Python {python}"] if python else []) + printed[0].split(" · ")
+    day = datetime.fromtimestamp(run["mtime"], UTC).date().isoformat()
+    metadata[KEY] = {
+        "date": day,
+        "seconds": run["runtime"],
+        "versions": versions,
+        "machine": machine_name(),
+    }
+    line = nodes.paragraph(classes=["sdl-executed"])
+    line += nodes.Text(f"Last executed on {day} in {run['runtime']:.0f} s: {', '.join(versions)}.")
+    list(doctree.findall(nodes.section))[0].append(line)
+
+
+def times_table(env: BuildEnvironment, page: str, runs: dict[str, dict]) -> nodes.table:
+    """Return a table with one row for each chapter and a last row with the total.
+
+    Args:
+        env: Sphinx's environment.
+        page: name of the page that shows the table.
+        runs: chapter → what `record_run` stored.
+    """
+    rows: list[tuple] = []
+    for name, run in runs.items():
+        address = posixpath.relpath(f"{name}.html", posixpath.dirname(page))
+        link = nodes.reference("", env.titles[name].astext(), refuri=address, internal=True)
+        minutes = env.metadata[name].get("sdl_minutes")
+        rows.append((link, str(minutes or "–"), f"{run['seconds']:.1f}"))
+    total = sum(run["seconds"] for run in runs.values())
+    return table(
+        ("chapter", "minutes to read", "seconds to run"), [*rows, ("all", "", f"{total:.1f}")]
+    )
+
+
+def times(app: Sphinx, page: str) -> list[nodes.Node]:
+    """Return the content of ```{execution-times}```.
+
+    Args:
+        app: the Sphinx application.
+        page: name of the page that has the directive.
+    """
+    runs = {
+        name: app.env.metadata[name][KEY]
+        for name in sorted(app.env.found_docs)
+        if KEY in app.env.metadata[name]
+    }
+    if not runs:
+        return [nodes.paragraph(text="In this copy of the book no chapter was executed.")]
+    machines = sorted({run["machine"] for run in runs.values()})
+    versions = dict.fromkeys(version for run in runs.values() for version in run["versions"])
+    days = " and ".join(sorted({run["date"] for run in runs.values()}))
+    summary = nodes.paragraph(
+        text=f"Executed on {days} on {', '.join(machines)}, with {', '.join(versions)}."
+    )
+    return [summary, times_table(app.env, page, runs)]
+
+
+def register(app: Sphinx) -> None:
+    """Connect the record and the directive to a Sphinx application."""
+    app.connect("doctree-read", record_run, priority=700)
+    deferred.add_directive(app, "execution-times", times)

@@ -1,0 +1,124 @@
+"""Line breaks on finished pages: where names and formulas may break, and where they may not."""
+
+import re
+
+from bs4 import BeautifulSoup, NavigableString
+
+from . import terms
+
+LONG_NAME = re.compile(r"\w{3,}[_./(\[]\w{3,}")
+AFTER_MARK = re.compile(r"(?<=[_/(\[])|(?<=\.)(?=[a-z])")
+OWN_TABLES = re.compile(r"^sdl-(?!stack)")  # in figures and interactives
+VALUE = re.compile(r"(?<=\w) = (?=[\d.])|(?<=\)) / (?=\w+\()|(?<=\d) (?=(?:%|(?:GB|MB|ms|µs|s)\b))")
+COLUMNS = re.compile(r"\S {2,}\S|[│├└█]")  # in printed output
+SHORT_END = re.compile(
+    r"\b\w+-\w\b(?!-)|\b[γk] [+−] 1\b|\b\w = \.?\d[\d.]*\b"
+)  # top-k, γ + 1, α = .8
+LONG_FORMULA = 40  # characters of TeX: it may need more than one line
+TEX = re.compile(r"\\[a-zA-Z]+|\\.|.", re.S)
+RELATIONS = frozenset(
+    "= < > \\le \\ge \\leq \\geq \\ne \\approx \\to \\Rightarrow \\propto".split()
+)
+DEPTH = dict.fromkeys(("(", "[", "{", "\\{"), 1) | dict.fromkeys((")", "]", "}", "\\}"), -1)
+PUNCTUATION = re.compile(r"[.,;:!?)\]”’]+")
+
+
+def break_names(soup: BeautifulSoup) -> None:
+    """Let long names in tables break after their punctuation, so that the last column fits."""
+    names = [
+        text for code in soup.select("article td code") for text in code.find_all(string=LONG_NAME)
+    ]
+    for name in names:
+        first, *rest = (part for part in AFTER_MARK.split(str(name)) if part)
+        name.replace_with(
+            NavigableString(first),
+            *(node for part in rest for node in (soup.new_tag("wbr"), NavigableString(part))),
+        )
+
+
+def join_values(soup: BeautifulSoup) -> None:
+    """Keep a value in a table on one line with its name or unit: T = 0, 16 GB, T(4) / T(1)."""
+    for table in soup.select("article table"):
+        for text in [] if table.find_parent(class_=OWN_TABLES) else table.find_all(string=VALUE):
+            if not text.find_parent(["code", "pre", "script"]):
+                joined = VALUE.sub(lambda match: match.group().replace(" ", "\u00a0"), text)
+                text.replace_with(NavigableString(joined))
+
+
+def join_names(soup: BeautifulSoup) -> None:
+    """Keep a name that ends in one letter or digit on one line: top-k, EAGLE-3, γ + 1."""
+    for text in soup.select_one("article").find_all(string=SHORT_END) if soup.article else ():
+        if text.find_parent(["code", "dt", "pre", "script", "style", "svg", "mjx-container"]):
+            continue
+        if text.find_parent(class_=["sdl", "sdl-nobreak", "math"]):
+            continue
+        names, rest = SHORT_END.findall(text), SHORT_END.split(text)
+        pieces = [NavigableString(rest[0])]
+        for name, after in zip(names, rest[1:]):
+            pieces += [soup.new_tag("span", attrs={"class": "sdl-nobreak"}), NavigableString(after)]
+            pieces[-2].string = name
+        text.replace_with(*pieces)
+
+
+def split_at_relations(tex: str) -> list[str]:
+    """Return a formula in parts that end before a relation outside brackets.
+
+    These are the places at which TeX itself would break the line.
+
+    Args:
+        tex: the formula, without delimiters.
+    """
+    parts, depth = [""], 0
+    for symbol in TEX.findall(tex):
+        depth += DEPTH.get(symbol, 0)
+        if depth == 0 and symbol in RELATIONS and parts[-1].strip():
+            parts.append("")
+        parts[-1] += symbol
+    return parts
+
+
+def break_formulas(soup: BeautifulSoup) -> None:
+    """Split long formulas in the text, and keep punctuation on the line of its formula.
+
+    MathJax breaks no line, so a long formula becomes several shorter ones.
+    """
+    for formula in soup.select("span.math:not(.sdl-formula *, [data-plain])"):
+        whole = soup.new_tag("span", attrs={"class": "sdl-formula"})
+        end = PUNCTUATION.match(str(formula.next_sibling or ""))
+        tex = formula.get_text().removeprefix(r"\(").removesuffix(r"\)")
+        parts = split_at_relations(tex) if len(tex) > LONG_FORMULA else [tex]
+        if len(parts) == 1 and not end:
+            continue
+        formula.insert_before(whole)
+        for part in parts:
+            whole.extend(
+                [soup.new_tag("span", attrs=dict(formula.attrs), string=rf"\({part}\)"), " "]
+            )
+        whole.contents[-1].extract()
+        formula.extract()
+        if end:
+            rest, last = whole.next_sibling, whole.contents[-1]
+            nobreak = soup.new_tag("span", attrs={"class": "sdl-nobreak"})
+            last.insert_before(nobreak)
+            nobreak.extend([last.extract(), end.group()])
+            rest.replace_with(NavigableString(str(rest)[end.end() :]))
+
+
+def split_displays(soup: BeautifulSoup) -> None:
+    r"""Split a displayed formula at each \qquad, so that the parts can wrap onto several rows."""
+    for formula in soup.select("div.math:not([data-plain], :has(.eqno))"):
+        tex = formula.get_text().strip().removeprefix(r"\[").removesuffix(r"\]")
+        parts = tex.split(r"\qquad")
+        if len(parts) == 1 or r"\begin" in tex:
+            continue
+        formula["data-plain"] = terms.plain(formula.get_text())
+        formula["class"] = [*formula["class"], "sdl-rows"]
+        formula.clear()
+        formula.extend(soup.new_tag("span", string=rf"\[{part.strip()}\]") for part in parts)
+
+
+def wrap_output(soup: BeautifulSoup) -> None:
+    """Let lines of a cell's printed output wrap on a phone, unless they form columns."""
+    for output in soup.select(".cell_output pre:not(.sdl-words)"):
+        if not COLUMNS.search(output.get_text()):
+            output["class"] = [*output.get("class", []), "sdl-words"]

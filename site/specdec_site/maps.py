@@ -1,0 +1,220 @@
+"""The start page's maps and progress: routes through the chapters, methods by source and shape.
+
+The maps are drawn from book/map.yml, the table of contents and the pages' own metadata, so a new
+chapter appears without further work.
+"""
+
+import html
+import json
+from pathlib import Path
+
+import yaml
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+
+from . import deferred
+
+DATA = "book/map.yml"
+APPENDICES = "Appendices"
+HAS_QUIZ = "sdl_has_quiz"
+Route = tuple[str, set[str]]
+"""A route's name and the pages at which it stops."""
+
+
+def contents(app: Sphinx) -> dict[str, list[str]]:
+    """Return the parts of the book in order: caption → pages."""
+    toc = yaml.safe_load((Path(app.srcdir) / "_toc.yml").read_text("utf-8"))
+    return {
+        part["caption"]: [chapter["file"] for chapter in part["chapters"]] for part in toc["parts"]
+    }
+
+
+def map_data(app: Sphinx) -> dict:
+    """Return the content of book/map.yml.
+
+    Raises:
+        ExtensionError: a method's source, shape or rule is not one of those that the file defines.
+    """
+    data = yaml.safe_load((Path(app.srcdir) / DATA).read_text("utf-8"))
+    for source, shape, rule, names, _ in data["methods"]:
+        if (
+            source not in data["sources"]
+            or shape not in data["shapes"]
+            or rule not in ("exact", "lossy")
+        ):
+            raise ExtensionError(
+                f"{DATA}: {names} has source {source!r}, shape {shape!r}, rule {rule!r}; "
+                f"allowed are {list(data['sources'])}, {list(data['shapes'])}, exact or lossy"
+            )
+    return data
+
+
+def raw_html(text: str) -> list[nodes.Node]:
+    """Return HTML as a list of one docutils node."""
+    return [nodes.raw("", text, format="html")]
+
+
+def routes(app: Sphinx) -> list[Route]:
+    """Return each route with those of its pages that the book has."""
+    parts = contents(app)
+    every = {page for pages in parts.values() for page in pages}
+    chapters = every - set(parts.get(APPENDICES, []))
+    return [
+        (route["name"], chapters if route["stops"] == "chapters" else every & set(route["stops"]))
+        for route in map_data(app)["routes"]
+    ]
+
+
+def rails(order: list[str], lines: list[Route], row: float) -> str:
+    """Return the HTML of one rail for each route, beside one row of the map.
+
+    Args:
+        order: all pages of the map.
+        lines: the routes.
+        row: index of a page; half-way between two pages for the caption of a part.
+    """
+    parts = []
+    for number, (_, stops) in enumerate(lines):
+        at = [i for i, page in enumerate(order) if page in stops] or [-1]
+        marks = (
+            [f"sdl-rail-{number}"]
+            + ["sdl-above"] * (at[0] < row <= at[-1])
+            + ["sdl-below"] * (at[0] <= row < at[-1])
+        )
+        parts.append(f'<i class="{" ".join(marks)}">{"<b></b>" if row in at else ""}</i>')
+    return f'<span class="sdl-rails" aria-hidden="true">{"".join(parts)}</span>'
+
+
+def station(app: Sphinx, page: str, name: str, lines: list[Route]) -> str:
+    """Return the HTML of a page on the route map: its link, its minutes and, as text, its routes.
+
+    Args:
+        app: the Sphinx application.
+        page: the page that shows the map.
+        name: the page to name.
+        lines: the routes.
+    """
+    on = " and ".join(route for route, stops in lines if name in stops)
+    minutes = app.env.metadata[name].get("sdl_minutes")
+    note = f'<span class="visually-hidden">, on the route: {html.escape(on)}</span>' if on else ""
+    return (
+        "<span><a"
+        f' href="{app.builder.get_relative_uri(page, name)}">{html.escape(app.env.titles[name].astext())}</a>'
+        f"{f' <small>{minutes} min</small>' if minutes else ''}{note}</span>"
+    )
+
+
+def route_map(app: Sphinx, page: str) -> list[nodes.Node]:
+    """Return the content of ```{route-map}```: every page of the book beside its routes.
+
+    Args:
+        app: the Sphinx application.
+        page: the page that shows the map.
+    """
+    parts, lines = contents(app), routes(app)
+    order = [name for pages in parts.values() for name in pages]
+    legend = "".join(
+        f'<li><i class="sdl-rail-{i}" aria-hidden="true"><b></b></i> {html.escape(name)}</li>'
+        for i, (name, _) in enumerate(lines)
+    )
+    sections = []
+    for caption, pages in parts.items():
+        beside_caption = rails(order, lines, order.index(pages[0]) - 0.5)
+        stops = "".join(
+            f"<li>{rails(order, lines, order.index(name))}{station(app, page, name, lines)}</li>"
+            for name in pages
+        )
+        sections.append(
+            f'<p class="sdl-part">{beside_caption}<span>{html.escape(caption)}</span></p>'
+            f"<ol>{stops}</ol>"
+        )
+    return raw_html(
+        f'<figure class="sdl-routes" aria-label="The chapters, and {len(lines)} routes through'
+        f' them"><ul>{legend}</ul>{"".join(sections)}<figcaption>Times include the'
+        " exercises.</figcaption></figure>"
+    )
+
+
+def chips(app: Sphinx, page: str, methods: list) -> str:
+    """Return the HTML of the methods in one cell, each linked to its chapter if the book has it.
+
+    Args:
+        app: the Sphinx application.
+        page: the page that shows the map.
+        methods: rows of book/map.yml.
+    """
+    items = []
+    for _, _, rule, names, chapter in methods:
+        for name in names:
+            text = html.escape(name) + (
+                ' <span title="lossy as published">≈</span>' if rule == "lossy" else ""
+            )
+            if chapter in app.env.found_docs:
+                text = f'<a href="{app.builder.get_relative_uri(page, chapter)}">{text}</a>'
+            items.append(f'<li class="sdl-{rule}">{text}</li>')
+    return f"<ul>{''.join(items)}</ul>" if items else ""
+
+
+def method_map(app: Sphinx, page: str) -> list[nodes.Node]:
+    """Return the content of ```{method-map}```: methods by source of drafts and shape.
+
+    Args:
+        app: the Sphinx application.
+        page: the page that shows the map.
+    """
+    data = map_data(app)
+    heads = "".join(
+        f'<th scope="col">{html.escape(shape)}</th>' for shape in data["shapes"].values()
+    )
+    body = []
+    for source, label in data["sources"].items():
+        cells = []
+        for shape, name in data["shapes"].items():
+            here = [method for method in data["methods"] if method[:2] == [source, shape]]
+            cells.append(
+                f'<td data-shape="{html.escape(name, quote=True)}">{chips(app, page, here)}</td>'
+            )
+        body.append(f'<tr><th scope="row">{html.escape(label)}</th>{"".join(cells)}</tr>')
+    return raw_html(
+        '<figure class="sdl-methods"><table><caption>Drafts come from … and are verified as'
+        f" …</caption><thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        "<figcaption>A link leads to the method's chapter, or to the reason why it has none. ≈ marks"
+        " a method that was published with a lossy rule.</figcaption></figure>"
+    )
+
+
+def progress(app: Sphinx, page: str) -> list[nodes.Node]:
+    """Return the content of ```{progress}```: an empty box with the list of pages with a quiz.
+
+    learn.js fills the box from what this browser has stored.
+
+    Args:
+        app: the Sphinx application.
+        page: the page that shows the box.
+    """
+    with_quiz = [
+        f"{name}.html"
+        for pages in contents(app).values()
+        for name in pages
+        if app.env.metadata[name].get(HAS_QUIZ)
+    ]
+    return raw_html(
+        f'<div class="sdl-progress" data-pages="{html.escape(json.dumps(with_quiz), quote=True)}"'
+        " hidden></div>"
+    )
+
+
+def mark_quiz(app: Sphinx, doctree: nodes.document) -> None:
+    """Record in a page's metadata whether it has a quiz."""
+    app.env.metadata[app.env.docname][HAS_QUIZ] = any(
+        "sdl-quiz" in block.astext() for block in doctree.findall(nodes.raw)
+    )
+
+
+def register(app: Sphinx) -> None:
+    """Add the directives to a Sphinx application."""
+    app.connect("doctree-read", mark_quiz)
+    deferred.add_directive(app, "progress", progress)
+    deferred.add_directive(app, "route-map", route_map)
+    deferred.add_directive(app, "method-map", method_map)

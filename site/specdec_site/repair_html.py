@@ -1,0 +1,269 @@
+"""Repair the theme's HTML on finished pages.
+
+The repairs remove what would request another host and what breaks an accessibility rule; each of the
+latter names its rule of axe-core. Running them twice does no harm.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bs4 import BeautifulSoup
+from sphinx.application import Sphinx
+
+from . import (
+    bundle,
+    captions,
+    citations,
+    formulas,
+    icons,
+    line_breaks,
+    numbering,
+    phone_tables,
+    terms,
+)
+
+# their whitespace is text: the indentation of a trace is inside spans
+PRESERVED = {"pre", "textarea", "span", "del", "ins"}
+THEME = """{
+  const page = document.documentElement;
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  page.dataset.mode = localStorage.getItem("mode") || "auto";
+  page.dataset.theme = page.dataset.mode === "auto" ? (isDark ? "dark" : "light") : page.dataset.mode;
+}"""
+
+
+def remove_live_code(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
+    """Remove the files of Thebe, MathJax and live widgets from a page.
+
+    Published pages run without a kernel, and their formulas are typeset during the build.
+    """
+
+    def is_used(file) -> bool:
+        attributes = getattr(file, "attributes", {})
+        text = (
+            f"{getattr(file, 'filename', file)} {attributes.get('type', '')}"
+            f" {attributes.get('body', '')}"
+        )
+        return not any(word in text for word in ("thebe", "widget-state", "mathjax", "MathJax"))
+
+    for kind in ("script_files", "css_files"):
+        context[kind] = [file for file in context[kind] if is_used(file)]
+
+
+def remove_live_code_settings(soup: BeautifulSoup) -> None:
+    """Remove Thebe's settings."""
+    for script in soup.find_all("script"):
+        if script.get("type") == "text/x-thebe-config" or script.get_text().startswith(
+            "kernelName ="
+        ):
+            script.decompose()
+
+
+def name_landmarks(soup: BeautifulSoup) -> None:
+    """Give the sidebar a role and a name (rules region and landmark-unique)."""
+    for sidebar in soup.select("#pst-primary-sidebar"):
+        sidebar["role"], sidebar["aria-label"] = "region", "Book"
+
+
+def name_buttons(soup: BeautifulSoup) -> None:
+    """Let a button's name contain the text that it shows (rule label-content-name-mismatch).
+
+    Icons with a title become decoration.
+    """
+    for button in soup.select(
+        ".search-button-field[aria-label], details.hide > summary[aria-label]"
+    ):
+        del button["aria-label"]
+    for icon in soup.select(".theme-switch-button i"):
+        icon.attrs.pop("title", None)
+        icon["aria-hidden"] = "true"
+
+
+def name_sections(soup: BeautifulSoup) -> None:
+    """Number the outputs of one kind on a page (rule landmark-unique)."""
+    counts: dict[str, int] = {}
+    for section in soup.select("section[aria-label]"):
+        label = section["aria-label"]
+        counts[label] = counts.get(label, 0) + 1
+        if counts[label] > 1:
+            section["aria-label"] = f"{label} {counts[label]}"
+
+
+def replace_empty_heads(soup: BeautifulSoup) -> None:
+    """Turn an empty table heading into a plain cell (rule empty-table-header)."""
+    for head in soup.find_all("th"):
+        if not head.get_text(strip=True) and not head.find("img"):
+            head.name = "td"
+
+
+def list_citations(soup: BeautifulSoup) -> None:
+    """Give the entries of the bibliography the role of list items (rule aria-required-children)."""
+    for citation in soup.select('.citation-list [role="doc-biblioentry"]'):
+        citation["role"] = "listitem"
+
+
+def remove_repeated_ids(soup: BeautifulSoup) -> None:
+    """Remove the id that all boxes of theorems share (rule duplicate-id); no link uses it."""
+    for part in soup.select("#proof-content, section#proof"):
+        del part["id"]
+
+
+def set_theme_early(soup: BeautifulSoup) -> None:
+    """Make a page light or dark before anything is drawn.
+
+    The theme has no colors for "auto", and its own script runs last. Without scripts the page is
+    light.
+    """
+    soup.html["data-theme"] = "light"
+    for script in soup.head.find_all("script", attrs={"data-cfasync": True}):
+        script.string = THEME
+
+
+def use_one_logo(soup: BeautifulSoup) -> None:
+    """Use one picture for light and dark."""
+    for logo in soup.select(".logo__image.only-dark"):
+        logo.decompose()
+    for logo in soup.select(".logo__image.only-light"):
+        logo["class"] = ["logo__image"]
+
+
+def add_metadata(soup: BeautifulSoup, home: str) -> None:
+    """Add what search engines and shared links show: first paragraph, title and the book's card.
+
+    Args:
+        soup: the page, changed in place.
+        home: the book's address, ending with a slash.
+    """
+    first = soup.select_one("article p")
+    text = " ".join(first.get_text(" ").split()) if first else ""
+    summary = text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
+    title = soup.title.get_text(" ").strip()
+    properties = {
+        "og:type": "article",
+        "og:title": title,
+        "og:description": summary,
+        "og:image": f"{home}_static/card.png",
+    }
+    tags = [{"name": "description", "content": summary}]
+    tags += [{"property": name, "content": content} for name, content in properties.items()]
+    tags += [{"name": "twitter:card", "content": "summary_large_image"}]
+    for attributes in tags:
+        key = "name" if "name" in attributes else "property"
+        if not soup.head.find("meta", {key: attributes[key]}):
+            soup.head.append(soup.new_tag("meta", attrs=attributes))
+
+
+def name_authors(soup: BeautifulSoup) -> None:
+    """Write the footer's authors as they read within a sentence."""
+    for line in soup.select("footer .component-author"):
+        line.string = " ".join(line.get_text().split()).replace("By The ", "By the ")
+
+
+def mount_interactives(soup: BeautifulSoup) -> None:
+    """Draw each interactive before anything below it, so that the page does not move."""
+    root = soup.html.get("data-content_root", "")
+    loaded = {script["src"] for script in soup.select("article script[src]")}
+    for interactive in soup.select("article .sdl-interactive:not(:has(+ script))"):
+        source = f"{root}_static/interactives/{interactive['data-module']}.js"
+        if source not in loaded:
+            interactive.insert_before(soup.new_tag("script", src=source))
+            loaded.add(source)
+        call = "sdlMount(document.currentScript.previousElementSibling)"
+        interactive.insert_after(soup.new_tag("script", string=call))
+
+
+REPAIRS = (
+    remove_live_code_settings,
+    name_landmarks,
+    name_buttons,
+    name_sections,
+    replace_empty_heads,
+    line_breaks.break_names,
+    line_breaks.join_values,
+    line_breaks.join_names,
+    line_breaks.break_formulas,
+    line_breaks.split_displays,
+    terms.add_plain_formulas,
+    phone_tables.stack_tables,
+    line_breaks.wrap_output,
+    phone_tables.fix_widths,
+    list_citations,
+    remove_repeated_ids,
+    set_theme_early,
+    use_one_logo,
+    name_authors,
+    mount_interactives,
+    icons.draw_icons,
+)
+
+
+def repair(
+    page: str,
+    home: str,
+    glossary: Sequence[terms.Term] = (),
+    references: Sequence[citations.Reference] = (),
+    chapter: str | None = None,
+) -> BeautifulSoup:
+    """Return a page with all repairs; its formulas are still TeX.
+
+    Args:
+        page: its HTML.
+        home: the book's address, ending with a slash.
+        glossary: terms that the page links to, in ../book/glossary.html.
+        references: entries of the bibliography that its citations can refer to.
+        chapter: the page's number, if it has one.
+    """
+    soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=PRESERVED)
+    for step in REPAIRS:
+        step(soup)
+    terms.link_terms(soup, glossary, "../book/glossary.html")
+    citations.add_cards(soup, references)
+    if chapter is not None:
+        captions.number_figures(soup, chapter)
+    add_metadata(soup, home)
+    return soup
+
+
+def home_address(app: Sphinx) -> str:
+    """Return `html.baseurl` if it is set, else the repository's address on GitHub Pages."""
+    if app.config.html_baseurl:
+        return app.config.html_baseurl.rstrip("/") + "/"
+    owner, name = app.config.html_theme_options["repository_url"].rstrip("/").split("/")[-2:]
+    return f"https://{owner}.github.io/{name}/"
+
+
+def redirect_page(app: Sphinx) -> str:
+    """Return index.html: a page that redirects to the book's root page."""
+    root, title = f"{app.config.root_doc}.html", app.config.html_title
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head><meta'
+        f' charset="utf-8"><title>{title}</title>\n<meta http-equiv="refresh" content="0;'
+        f' url={root}"></head>\n<body><p><a href="{root}">{title}</a></p></body>\n</html>\n'
+    )
+
+
+def repair_pages(app: Sphinx, error: Exception | None) -> None:
+    """Repair all pages of a finished book, typeset their formulas and bundle their files."""
+    if error is not None or app.builder.format != "html":
+        return
+    home, out = home_address(app), Path(app.outdir)
+    glossary = terms.glossary(out / "book" / "glossary.html")
+    references = citations.bibliography(out / "book" / citations.BIBLIOGRAPHY)
+    pages = {}
+    for path in out.rglob("*.html"):
+        page = path.relative_to(out)
+        if "_static" not in page.parts and path.name != "index.html":
+            chapter = numbering.number(page.as_posix(), Path(app.srcdir))
+            terms_of_page = glossary if chapter is not None else ()
+            pages[path] = repair(path.read_text("utf-8"), home, terms_of_page, references, chapter)
+    formulas.draw_formulas(list(pages.values()), Path(app.srcdir) / "node_modules")
+    bundle.bundle_files(list(pages.values()), out / "_static")
+    for path, soup in pages.items():
+        path.write_text(str(soup), "utf-8")
+    (out / "index.html").write_text(redirect_page(app), "utf-8")
+
+
+def register(app: Sphinx) -> None:
+    """Connect the repairs to a Sphinx application, after the theme has written its sheets."""
+    app.connect("html-page-context", remove_live_code, priority=900)
+    app.connect("build-finished", repair_pages, priority=700)

@@ -1,0 +1,1 @@
+"""What the book's pages need: figures, interactives, exercises and recordings."""

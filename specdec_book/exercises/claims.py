@@ -1,0 +1,89 @@
+"""Checks for the exercises on claims: the largest possible speedup, the α that a claim implies, a
+verdict from an interval."""
+
+from collections.abc import Callable
+
+from scipy.optimize import brentq
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_lite import theory
+
+ROUNDS = [(4, 0.05), (8, 0.02), (1, 0.5), (5, 0.0)]
+CLAIMS = [(2.0, 4, 0.05), (1.2, 2, 0.1), (3.0, 8, 0.02), (1.01, 3, 0.2)]
+MEASURED = [(1.4, 1.6, 1.3), (1.4, 1.6, 1.5), (1.4, 1.6, 1.45), (1.4, 1.6, 2.0), (0.9, 1.2, 1.0)]
+
+
+def _implied(speedup: float, gamma: int, c: float) -> float:
+    return brentq(lambda alpha: theory.walltime_improvement(alpha, gamma, c) - speedup, 0, 1)
+
+
+def _verdict(low: float, high: float, claimed: float) -> int:
+    return (low >= claimed) - (high < claimed)
+
+
+def check_largest_speedup(fn: Callable[[int, float], float]) -> Outcome:
+    """Check fn(gamma, c) → speedup of a round in which every draft is accepted."""
+    return check(
+        fn,
+        lambda gamma, c: (gamma + 1) / (gamma * c + 1),
+        ROUNDS,
+        [
+            Mistake(
+                lambda gamma, c: gamma / (gamma * c + 1),
+                "the bonus token counts too: γ drafts accepted are γ + 1 tokens.",
+            ),
+            Mistake(
+                lambda gamma, c: gamma + 1,
+                "that is how many tokens come out; the drafts also cost time, γc passes.",
+            ),
+            Mistake(
+                lambda gamma, c: (gamma + 1) / (c + 1),
+                "the draft runs γ times in a round, not once.",
+            ),
+        ],
+    )
+
+
+def check_implied_alpha(fn: Callable[[float, int, float], float]) -> Outcome:
+    """Check fn(speedup, gamma, c) → the α at which the plain formula gives this speedup."""
+    return check(
+        fn,
+        _implied,
+        CLAIMS,
+        [
+            Mistake(
+                lambda speedup, gamma, c: _implied(speedup, gamma, 0.0),
+                "that lets the drafts cost nothing: divide the tokens by γc + 1.",
+            ),
+            Mistake(
+                lambda speedup, gamma, c: 1 - 1 / speedup,
+                "that is for drafts without end and without cost: here γ is finite.",
+            ),
+        ],
+    )
+
+
+def check_verdict(fn: Callable[[float, float, float], int]) -> Outcome:
+    """Check fn(low, high, claimed) → verdict on the claim "at least `claimed` times as fast",
+    measured as the interval from low to high: 1 if it holds, −1 if it does not, 0 if the interval
+    cannot decide."""
+    return check(
+        fn,
+        _verdict,
+        MEASURED,
+        [
+            Mistake(
+                lambda low, high, claimed: 1 if low <= claimed <= high else -1,
+                "a claim inside the interval is undecided, and one below it holds: it says 'at"
+                " least'.",
+            ),
+            Mistake(
+                lambda low, high, claimed: 1 if (low + high) / 2 >= claimed else -1,
+                "that judges by the middle and never says that it cannot be told.",
+            ),
+            Mistake(
+                lambda low, high, claimed: -_verdict(low, high, claimed),
+                "the two ends are exchanged: a claim holds where even the lower end reaches it.",
+            ),
+        ],
+    )

@@ -1,0 +1,313 @@
+"""Checks for the exercises on plain decoding and on drafting and verifying: adjusted distributions,
+counted work, one round of a chain and its caches."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+
+DISTRIBUTIONS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.25, 0.05], [0.25, 0.05, 0.3, 0.15, 0.25]]
+
+
+def _normalised(kept: np.ndarray) -> np.ndarray:
+    return kept / kept.sum()
+
+
+def _top_k(probs: Sequence[float], k: int, normalise: bool = True) -> np.ndarray:
+    probs = np.asarray(probs, dtype=float)
+    kept = np.zeros_like(probs)
+    best = np.argsort(-probs, kind="stable")[:k]
+    kept[best] = probs[best]
+    return _normalised(kept) if normalise else kept
+
+
+def check_top_k(fn: Callable[[list[float], int], Sequence[float]]) -> Outcome:
+    """Check fn(probs, k) → the distribution that keeps the k likeliest tokens."""
+    cases = [
+        (DISTRIBUTIONS[0], 2),
+        (DISTRIBUTIONS[1], 1),
+        (DISTRIBUTIONS[1], 3),
+        (DISTRIBUTIONS[0], 3),
+    ]
+    return check(
+        fn,
+        _top_k,
+        cases,
+        [
+            Mistake(
+                lambda probs, k: _top_k(probs, k, normalise=False),
+                "what is kept must sum to 1 again: divide it by its sum.",
+            ),
+            Mistake(
+                lambda probs, k: _normalised(np.where(np.arange(len(probs)) < k, probs, 0.0)),
+                "that keeps the first k tokens of the vocabulary, not the k likeliest: sort first.",
+            ),
+            Mistake(
+                lambda probs, k: _normalised(
+                    np.where(np.argsort(np.argsort(probs)) < k, probs, 0.0)
+                ),
+                "that keeps the k least likely tokens.",
+            ),
+        ],
+    )
+
+
+def _nucleus(
+    probs: Sequence[float], top_p: float, crossing: bool = True, normalise: bool = True
+) -> np.ndarray:
+    probs = np.asarray(probs, dtype=float)
+    order = np.argsort(-probs, kind="stable")
+    reached = np.cumsum(probs[order])
+    inside = reached - probs[order] < top_p - 1e-12 if crossing else reached <= top_p + 1e-12
+    kept = np.zeros_like(probs)
+    kept[order[inside]] = probs[order[inside]]
+    return kept / kept.sum() if normalise and kept.sum() else kept
+
+
+def check_nucleus(fn: Callable[[list[float], float], Sequence[float]]) -> Outcome:
+    """Check fn(probs, top_p) → the distribution over the smallest set of likeliest tokens whose
+    mass reaches top_p."""
+    cases = [
+        (DISTRIBUTIONS[0], 0.7),
+        (DISTRIBUTIONS[1], 0.5),
+        (DISTRIBUTIONS[1], 0.9),
+        (DISTRIBUTIONS[2], 0.6),
+        (DISTRIBUTIONS[0], 1.0),
+        (DISTRIBUTIONS[0], 0.5),
+    ]
+    return check(
+        fn,
+        _nucleus,
+        cases,
+        [
+            Mistake(
+                lambda probs, p: _nucleus(probs, p, crossing=False),
+                "the token that carries the mass over top_p belongs to the nucleus: without it the"
+                " mass is not reached, and a very likely first token would leave nothing at all.",
+            ),
+            Mistake(
+                lambda probs, p: _nucleus(probs, p + 1e-6),
+                "a mass of exactly top_p has reached it: stop there, without one more token.",
+            ),
+            Mistake(
+                lambda probs, p: _nucleus(probs, p, normalise=False),
+                "what is kept must sum to 1 again: divide it by its sum.",
+            ),
+            Mistake(
+                lambda probs, p: (
+                    _normalised(np.where(np.asarray(probs) >= p, probs, 0.0))
+                    if max(probs) >= p
+                    else np.zeros(len(probs))
+                ),
+                "top_p bounds the mass of the tokens together, not the probability of each.",
+            ),
+        ],
+    )
+
+
+def positions_scored(prompt: int, new: int, cached: bool) -> int:
+    """Return the number of token positions that a model computes to decode `new` tokens after a
+    prompt of `prompt` tokens.
+
+    Without a cache, pass i computes prompt + i positions. With a cache, the first pass computes the
+    prompt and every later pass one position. The last new token is never fed.
+    """
+    return prompt + new - 1 if cached else sum(prompt + i for i in range(new))
+
+
+def check_positions_scored(fn: Callable[[int, int, bool], int]) -> Outcome:
+    """Check fn(prompt, new, cached) → positions computed to decode `new` tokens, with or without a
+    cache."""
+    cases = [
+        (10, 1, True),
+        (10, 1, False),
+        (10, 5, True),
+        (10, 5, False),
+        (3, 100, False),
+        (3, 100, True),
+    ]
+    return check(
+        fn,
+        positions_scored,
+        cases,
+        [
+            Mistake(
+                lambda n, m, cached: n + m if cached else sum(n + i for i in range(m)),
+                "the last new token is never fed to the model: nothing is asked after it. That"
+                " makes prompt + new − 1.",
+            ),
+            Mistake(
+                lambda n, m, cached: n + m - 1 if cached else sum(n + i for i in range(1, m + 1)),
+                "the first pass computes the prompt alone: the sum runs from prompt to prompt + new"
+                " − 1.",
+            ),
+            Mistake(
+                lambda n, m, cached: n + m - 1 if cached else n * m,
+                "without a cache the text grows by one position with every pass.",
+            ),
+            Mistake(
+                lambda n, m, cached: m if cached else sum(n + i for i in range(m)),
+                "with a cache the prompt must still be computed once.",
+            ),
+        ],
+    )
+
+
+def _accepted(ratios: Sequence[float], uniforms: Sequence[float]) -> int:
+    passed = [u < r for r, u in zip(ratios, uniforms)]
+    return passed.index(False) if False in passed else len(passed)
+
+
+def check_accepted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
+    """Check fn(ratios, uniforms) → number of accepted drafts. ratios[i]: p/q of draft i."""
+    cases = [
+        ([2.0, 0.5, 0.9], [0.3, 0.4, 0.1]),
+        ([0.5, 2.0, 2.0], [0.6, 0.1, 0.1]),
+        ([2.0, 0.2, 3.0], [0.9, 0.5, 0.2]),
+        ([], []),
+    ]
+    return check(
+        fn,
+        _accepted,
+        cases,
+        [
+            Mistake(
+                lambda ratios, uniforms: sum(u < r for r, u in zip(ratios, uniforms)),
+                "that counts every draft that passes its own test. A draft behind a rejection"
+                " stands on text that is gone: stop at the first failure.",
+            ),
+            Mistake(
+                lambda ratios, uniforms: min(_accepted(ratios, uniforms) + 1, len(ratios)),
+                "the rejected draft itself is not accepted.",
+            ),
+            Mistake(
+                lambda ratios, uniforms: _accepted([-r for r in ratios], [-u for u in uniforms]),
+                "the comparison is the wrong way round: a draft with p/q = 1 or more must always"
+                " stay, so keep it while u < p/q.",
+            ),
+        ],
+    )
+
+
+def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outcome:
+    """Check fn(committed, gamma, accepted) → (length of the target cache, length of the draft
+    cache) after the round's rollback.
+
+    committed: tokens committed before the round. gamma: drafted tokens, ≥ 1. accepted: number of
+    them that are accepted.
+    """
+    right = lambda m, gamma, accepted: (m + accepted, min(m + gamma - 1, m + accepted))
+    return check(
+        fn,
+        right,
+        [(10, 4, 0), (10, 4, 2), (10, 4, 4), (1, 1, 1), (7, 3, 2)],
+        [
+            Mistake(
+                lambda m, gamma, accepted: (m + accepted, m + accepted),
+                "after a fully accepted block the draft's cache is one shorter: its last draft came"
+                " out of the model and was never put in.",
+            ),
+            Mistake(
+                lambda m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)),
+                "the recovered or bonus token is in neither cache yet: it is fed in the next"
+                " round.",
+            ),
+            *(
+                Mistake(
+                    formula,
+                    "the round fed the last committed token too, and it stays: both are one"
+                    " longer.",
+                )
+                for formula in (
+                    lambda m, gamma, accepted: (m + accepted - 1, m + accepted - 1),
+                    lambda *case: tuple(length - 1 for length in right(*case)),
+                )
+            ),
+            Mistake(
+                lambda m, gamma, accepted: (m + gamma, m + gamma - 1),
+                "rejected drafts must be cut away.",
+            ),
+        ],
+    )
+
+
+def _inverse(probs: Sequence[float], uniform: float) -> int:
+    return int(np.searchsorted(np.cumsum(probs), uniform, side="right"))
+
+
+def _round(tokens, p, q, uniforms, last, recover=None, bonus=True) -> list[int]:
+    recover = recover or (lambda p, q: _normalised(np.maximum(np.subtract(p, q), 0)))
+    ratios = [p[i][x] / q[i][x] for i, x in enumerate(tokens)]
+    kept = _accepted(ratios, uniforms)
+    if kept < len(tokens):
+        return [*tokens[:kept], _inverse(recover(p[kept], q[kept]), last)]
+    return [*tokens, _inverse(p[kept], last)] if bonus else list(tokens)
+
+
+def _going_on(tokens, p, q, uniforms, last, bonus) -> list[int]:
+    """Return the tokens of a broken round that tests every draft, replaces each rejected one and
+    does not stop."""
+    recover = lambda i: _normalised(np.maximum(np.subtract(p[i], q[i]), 0))
+    passed = [u < p[i][x] / q[i][x] for i, (x, u) in enumerate(zip(tokens, uniforms))]
+    out = [x if passed[i] else _inverse(recover(i), last) for i, x in enumerate(tokens)]
+    return [*out, _inverse(p[-1], last)] if bonus(passed) else out
+
+
+ROWS_P = [[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.3, 0.1]]
+ROWS_Q = [[0.3, 0.5, 0.2], [0.2, 0.6, 0.2]]
+
+
+def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
+    """Check fn(tokens, p, q, uniforms, last) → the tokens that the round emits.
+
+    tokens: γ drafts. p: γ + 1 rows. q: γ rows. uniforms: one per test. last: the uniform of the
+    recovered or bonus token, by inversion: the first token at which the cumulative probability
+    exceeds it.
+    """
+    cases = [
+        ([1, 2], ROWS_P, ROWS_Q, [0.7, 0.1], 0.9),
+        ([1, 1], ROWS_P, ROWS_Q, [0.5, 0.5], 0.15),
+        ([0, 2], ROWS_P, ROWS_Q, [0.9, 0.9], 0.95),
+        ([0, 0], ROWS_P, ROWS_Q, [0.1, 0.6], 0.5),
+        ([2, 2], ROWS_P, ROWS_Q, [0.2, 0.3], 0.2),
+    ]
+    return check(
+        fn,
+        _round,
+        cases,
+        [
+            Mistake(
+                lambda *case: _round(*case, recover=lambda p, q: p),
+                "the recovered token is drawn from the residual norm(max(0, p − q)), not from p:"
+                " p's share of the drafts is already given out.",
+            ),
+            Mistake(
+                lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
+                "the residual must sum to 1 before a token is read off it: divide max(0, p − q) by"
+                " its sum.",
+            ),
+            *(
+                Mistake(
+                    lambda *case, bonus=bonus: _going_on(*case, bonus=bonus),
+                    "the round ends with the first rejection: later drafts were conditioned on a"
+                    " token that is gone, so emit the recovered token and stop.",
+                )
+                for bonus in (lambda passed: True, all, lambda passed: False)
+            ),
+            Mistake(
+                lambda *case: _round(*case, bonus=False),
+                "when every draft is accepted the last row of p gives a bonus token.",
+            ),
+            Mistake(
+                lambda tokens, p, q, u, last: _round(tokens, p, q, u, last)[:-1],
+                "every round emits one token more: recovered or bonus.",
+            ),
+            Mistake(
+                lambda *case: _round(
+                    *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
+                ),
+                "the residual is what p has more than q, not the other way round.",
+            ),
+        ],
+    )

@@ -1,0 +1,167 @@
+"""Checks for the exercises on drafts without a model: the lookup itself, the two averages, the best
+draft length."""
+
+from collections.abc import Callable, Sequence
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+
+
+def _found(text: list[int], n: int, ends: Sequence[int]) -> int | None:
+    return next((end for end in ends if text[end - n : end] == text[-n:]), None)
+
+
+def _lookup(text: list[int], n: int, gamma: int) -> list[int]:
+    end = _found(text, n, range(len(text) - 1, n - 1, -1))
+    return [] if end is None else text[end : end + gamma]
+
+
+def _earliest(text: list[int], n: int, gamma: int) -> list[int]:
+    end = _found(text, n, range(n, len(text)))
+    return [] if end is None else text[end : end + gamma]
+
+
+def _only_whole(text: list[int], n: int, gamma: int) -> list[int]:
+    end = _found(text, n, range(len(text) - gamma, n - 1, -1))
+    return [] if end is None else text[end : end + gamma]
+
+
+def _with_run(text: list[int], n: int, gamma: int) -> list[int]:
+    end = _found(text, n, range(len(text) - 1, n - 1, -1))
+    return [] if end is None else text[end - n : end - n + gamma]
+
+
+def check_lookup(fn: Callable[[list[int], int, int], Sequence[int]]) -> Outcome:
+    """Check fn(text, n, gamma) → the tokens to propose.
+
+    These are the tokens after the latest earlier occurrence of the last n tokens: γ of them, or as
+    many as exist. [] if there is no earlier occurrence.
+    """
+    cases = [
+        ([1, 2, 3, 1, 2, 3, 1, 2], 2, 8),
+        ([7, 1, 9, 4, 7, 2, 6, 5, 7], 1, 3),
+        ([5, 6, 7, 8, 9, 5, 6], 2, 2),
+        ([4, 4, 4], 2, 5),
+        ([1, 2, 3, 4], 2, 4),
+    ]
+    return check(
+        fn,
+        _lookup,
+        cases,
+        [
+            Mistake(
+                lambda text, n, gamma: [],
+                "nothing is ever proposed: the end of the text has found itself, and nothing stands"
+                " behind it. Begin to search one place earlier.",
+            ),
+            Mistake(
+                _earliest,
+                "that is what followed the earliest occurrence; search from the end towards the"
+                " beginning.",
+            ),
+            Mistake(
+                _only_whole,
+                "that wants a whole draft of γ tokens behind the match, and throws away the near"
+                " past: a shorter draft is a draft too.",
+            ),
+            Mistake(
+                _with_run,
+                "the proposal begins with the run itself, which is written already: it begins where"
+                " the run ends.",
+            ),
+        ],
+    )
+
+
+Rounds = Sequence[tuple[int, int]]
+
+
+def _averages(rounds: Rounds) -> tuple[float, float, float]:
+    tokens = sum(accepted + 1 for _, accepted in rounds)
+    drafting = [accepted + 1 for drafted, accepted in rounds if drafted]
+    wasted = sum(drafted - accepted for drafted, accepted in rounds)
+    return tokens / len(rounds), sum(drafting) / len(drafting), wasted / tokens
+
+
+def check_averages(fn: Callable[[Rounds], Sequence[float]]) -> Outcome:
+    """Check fn(rounds) → (τ over all rounds, τ over the rounds that drafted, wasted drafted tokens
+    per emitted token). A round is (drafted, accepted)."""
+    cases = [
+        ([(8, 8), (0, 0), (8, 2), (0, 0)],),
+        ([(4, 0), (4, 4)],),
+        ([(0, 0), (0, 0), (0, 0), (3, 1)],),
+    ]
+    both = lambda rounds, i, value: tuple(
+        value if place == i else right for place, right in enumerate(_averages(rounds))
+    )
+    accepted = lambda rounds: sum(a for _, a in rounds)
+    return check(
+        fn,
+        _averages,
+        cases,
+        [
+            Mistake(
+                lambda rounds: (
+                    accepted(rounds) / len(rounds),
+                    accepted(rounds) / sum(d > 0 for d, _ in rounds),
+                    _averages(rounds)[2],
+                ),
+                "every round writes one token more than it accepts: the target's own.",
+            ),
+            Mistake(
+                lambda rounds: both(rounds, 0, _averages(rounds)[1]),
+                "the first average has left out the rounds without a draft: they are passes too.",
+            ),
+            Mistake(
+                lambda rounds: both(
+                    rounds, 2, sum(d - a for d, a in rounds) / sum(d for d, _ in rounds)
+                ),
+                "that is waste for each drafted token; divide by the tokens that were written.",
+            ),
+        ],
+    )
+
+
+def _best_gamma(lengths: Sequence[int], times: Sequence[float], free: bool = False) -> int:
+    def speed(gamma: int) -> float:
+        tokens = sum(1 + min(max(length, 0), gamma) for length in lengths)
+        passes = sum(times[0 if free and length < 0 else gamma] for length in lengths)
+        return tokens / passes
+
+    return max(range(len(times)), key=speed)
+
+
+def check_best_gamma(fn: Callable[[list[int], list[float]], int]) -> Outcome:
+    """Check fn(lengths, times) → the γ with the most tokens per second, the smaller one of equals.
+
+    lengths: for each round, how many tokens after the match would be accepted if γ were long
+    enough; −1 without a match. times[g]: seconds of a pass with g drafted tokens.
+    """
+    cases = [
+        ([12, -1, 0, 3, -1, 9, 1, -1], [1.0, 1.1, 1.1, 1.2, 1.2, 1.3, 1.3, 1.4, 1.5]),
+        ([0, 0, -1, 1], [1.0, 1.2, 1.4, 1.6]),
+        ([3, -1, -1, -1], [1.0, 1.3, 1.6, 1.9]),
+        ([5, 5, 5], [1.0] * 8),
+        ([6, -1, -1, -1, -1, -1], [1.0, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7]),
+    ]
+    right = lambda lengths, times: _best_gamma(lengths, times, free=True)
+    return check(
+        fn,
+        right,
+        cases,
+        [
+            Mistake(
+                lambda lengths, times: _best_gamma(lengths, times),
+                "a round in which nothing was found drafts nothing: its pass takes times[0],"
+                " whatever γ is.",
+            ),
+            Mistake(
+                lambda lengths, times: max(max(lengths), 0),
+                "that is the longest copy there is; each longer draft makes every drafting round"
+                " slower, so weigh tokens against seconds.",
+            ),
+            Mistake(
+                lambda lengths, times: len(times) - 1,
+                "that is the longest draft there is; a pass over it has a price.",
+            ),
+        ],
+    )

@@ -1,0 +1,261 @@
+"""Checks for the exercises of chapter 6 on exactness. The distribution that a reader's rule emits
+is computed outcome by outcome, not estimated."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from specdec_book.exercises.check import UNWRITTEN, Mistake, Outcome, check
+from specdec_book.exercises.speed import PAIRS
+from specdec_lite import theory
+from specdec_lite.sampling import Rng, outcomes
+
+SHYNESS = (1.0, 0.9, 0.5)
+TRIED = [
+    *PAIRS,
+    ([0.4, 0.35, 0.25], [0.1, 0.2, 0.7]),
+    ([0.2, 0.8, 0.0], [0.2, 0.8, 0.0]),
+    ([0.0, 1.0, 0.0], [0.5, 0.2, 0.3]),
+]
+
+
+def shy_residual(p: Sequence[float], q: Sequence[float], k: float) -> np.ndarray:
+    """Return the distribution [V] that a rule which accepts with k·min(1, p/q) must recover from:
+    norm(p − k·min(p, q)), or p if nothing remains."""
+    missing = np.subtract(p, k * np.minimum(p, q))
+    return missing / missing.sum() if missing.sum() > 1e-12 else np.asarray(p, dtype=float)
+
+
+def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[float]]) -> Outcome:
+    """Check fn(p, q, k) → the distribution to recover from if drafts are accepted with k·min(1,
+    p/q)."""
+    arrays = lambda p, q, k: fn(np.array(p), np.array(q), k)
+    return check(
+        arrays,
+        shy_residual,
+        [(*pair, k) for pair in PAIRS for k in SHYNESS],
+        [
+            Mistake(
+                lambda p, q, k: theory.residual(p, q),
+                "that is the residual for k = 1. With k below 1 every token is accepted too rarely,"
+                " so every token has something missing.",
+            ),
+            Mistake(
+                lambda p, q, k: np.asarray(p, dtype=float),
+                "p itself is right only when every token is accepted in proportion to p.",
+            ),
+            Mistake(
+                lambda p, q, k: np.subtract(p, k * np.minimum(p, q)),
+                "that is the missing mass; divide it by its sum to draw from it.",
+            ),
+            Mistake(
+                lambda p, q, k: (
+                    np.maximum(np.subtract(p, k * np.asarray(q)), 0)
+                    / np.maximum(np.subtract(p, k * np.asarray(q)), 0).sum()
+                ),
+                "the mass accepted as x is k·min(p, q), not k·q.",
+            ),
+        ],
+    )
+
+
+def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[float]]) -> Outcome:
+    """Check fn(p, q) → the distribution emitted by the broken rule that tests correctly but
+    recovers from p."""
+    law = lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p)
+    return check(
+        lambda p, q: fn(np.array(p), np.array(q)),
+        law,
+        PAIRS,
+        [
+            Mistake(
+                lambda p, q: np.asarray(p, dtype=float),
+                "that is the law of the right rule; here the rejected mass is spread by p, not by"
+                " the residual.",
+            ),
+            Mistake(
+                lambda p, q: np.minimum(p, q),
+                "that is the accepted part only: it does not sum to 1. Add the rejected mass, times"
+                " what it is drawn from.",
+            ),
+            Mistake(
+                lambda p, q: np.minimum(p, q) + theory.acceptance_rate(p, q) * np.asarray(p),
+                "a replacement is drawn when a draft is *rejected*.",
+            ),
+            Mistake(
+                lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(q),
+                "the replacement comes from p in this rule, not from q.",
+            ),
+        ],
+    )
+
+
+Judge = Callable[[torch.Tensor, torch.Tensor, int, Rng], int]
+CHOICES = 16
+
+
+class _Endless(Exception):
+    """Raised if a rule draws more random numbers than an enumeration can follow."""
+
+
+class _Bounded:
+    """An rng that stops a rule after `CHOICES` random numbers: a rule that redraws until it is
+    satisfied never ends."""
+
+    def __init__(self, rng: Rng):
+        self.rng = rng
+        self.left = CHOICES
+
+    def _chance(self, take: Callable, prob):
+        if not self.left:
+            raise _Endless
+        self.left -= 1
+        return take(prob)
+
+    def flip(self, prob: float) -> bool:
+        return self._chance(self.rng.flip, prob)
+
+    def draw(self, probs: torch.Tensor) -> int:
+        return self._chance(self.rng.draw, probs)
+
+
+def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """Return the probabilities [V, V] that x is drafted and y emitted, and whether every run ended.
+
+    Raises what the rule raises, TypeError if it returns something that is not a token,
+    NotImplementedError if it returns nothing.
+    """
+
+    def experiment(rng: Rng) -> tuple[int, int | type[_Endless]]:
+        drafted = rng.draw(q)
+        try:
+            return drafted, rule(p, q, drafted, _Bounded(rng))
+        except _Endless:
+            return drafted, _Endless
+
+    ended = True
+    joint = torch.zeros(len(p), len(p), dtype=torch.float64)
+    for (drafted, emitted), weight in outcomes(experiment):
+        if emitted is _Endless:
+            ended = False
+            continue
+        if emitted is None or emitted is ...:
+            raise NotImplementedError
+        if isinstance(emitted, bool) or not isinstance(emitted, int) or not 0 <= emitted < len(p):
+            raise TypeError(
+                f"it emits {emitted!r}: return a token, a whole number from 0 to {len(p) - 1}"
+            )
+        joint[drafted, emitted] += weight
+    return joint, ended
+
+
+KNOWN = (
+    (
+        lambda p, q, kept: kept + theory.total_variation(p, q) * p,
+        "the law of recovering from p instead of the residual.",
+    ),
+    (
+        lambda p, q, kept: kept + theory.total_variation(p, q) * q,
+        "the law of taking the replacement from q.",
+    ),
+    (lambda p, q, kept: q, "q: every draft is kept."),
+)
+
+
+def _unended(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str:
+    """Return the message for a rule that need not end, from the distribution of those runs that
+    ended."""
+    kept = torch.minimum(p, q)
+    known = (
+        (
+            kept / kept.sum(),
+            "Drawing from q again until a draft is accepted emits min(p, q) divided by its sum, so"
+            " a token that q offers too rarely stays too rare. One draft, one test: then draw from"
+            " what is still owed.",
+        ),
+        (
+            p,
+            "The runs that end have the law p: textbook rejection sampling. But it may take any"
+            " number of draws, and each of them costs a draft. One draft, one test: then draw from"
+            " what is still owed.",
+        ),
+    )
+    share = law / law.sum() if law.sum() > 0 else law
+    named = [words for right, words in known if torch.allclose(share, right, atol=1e-9)]
+    return " ".join(
+        [
+            f"for p={p.tolist()} and q={q.tolist()} your rule has not ended after {CHOICES} draws"
+            " and flips, so its outcomes cannot be listed.",
+            *named[:1],
+        ]
+    )
+
+
+def _verdict(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str | None:
+    if torch.allclose(law, p, atol=1e-9):
+        return None
+    shown = [round(x, 4) for x in law.tolist()]
+    if abs(law.sum().item() - 1) > 1e-9:
+        return (
+            f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}, which sums to"
+            f" {law.sum().item():.4g}: a row that you draw from does not sum to 1. Divide what is"
+            " owed by its sum."
+        )
+    named = [
+        words
+        for formula, words in KNOWN
+        if torch.allclose(law, formula(p, q, torch.minimum(p, q)), atol=1e-9)
+    ]
+    return f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}. " + (
+        f"That is {named[0]}" if named else "It should emit p."
+    )
+
+
+FOREIGN = (
+    "the same draws and flips do not always lead to the same token: take all chance from rng, with"
+    " rng.flip and rng.draw."
+)
+REPEATS = 40
+
+
+def _is_foreign(rule: Judge, p: torch.Tensor, q: torch.Tensor, joint: torch.Tensor) -> bool:
+    """Return whether the rule takes random numbers from elsewhere: enumerated again, it emits
+    something else."""
+    return any(not torch.equal(_joint(rule, p, q)[0], joint) for _ in range(REPEATS))
+
+
+def check_lossless(rule: Judge) -> Outcome:
+    """Check rule(p, q, x, rng) → the emitted token, where x was drawn from q. p, q: float64 tensors
+    [V].
+
+    The rule is run over every outcome of its draws and flips, on several pairs of p and q. Whatever
+    it raises is reported, not raised.
+    """
+    kept, most = [], []
+    for pair in TRIED:
+        p, q = (torch.tensor(law, dtype=torch.float64) for law in pair)
+        try:
+            joint, ended = _joint(rule, p, q)
+            law = joint.sum(0)
+            wrong = _verdict(p, q, law) if ended else _unended(p, q, law)
+            if wrong and ended and _is_foreign(rule, p, q, joint):
+                wrong = FOREIGN
+        except NotImplementedError:
+            return Outcome(False, UNWRITTEN)
+        except (
+            Exception
+        ) as error:  # whatever the reader's code raises is to be shown, not to stop the page
+            return Outcome(
+                False,
+                f"for p={pair[0]} and q={pair[1]} your rule raises {type(error).__name__}: {error}",
+            )
+        if wrong:
+            return Outcome(False, wrong)
+        kept.append(joint.trace().item())
+        most.append(theory.acceptance_rate(p, q).item())
+    share = (
+        f"it emits the drafted token {sum(kept) / len(kept):.3f} of the time; no exact rule emits"
+        f" it more often than {sum(most) / len(most):.3f}."
+    )
+    return Outcome(True, f"Exact on all {len(TRIED)} pairs: {share}")

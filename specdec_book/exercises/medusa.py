@@ -1,0 +1,194 @@
+"""Checks for the exercises on token trees: masks, the value of a tree, its best size."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_lite.tree import TokenTree
+
+PARENTS = [[-1, 0, 1], [-1, -1, 0, 0, 0, 1, 1, 1], [-1, -1, 0, 1, 2, 2, 4], [-1, 0, 0, 2, 0, 3]]
+
+
+def _mask(parents: Sequence[int]) -> np.ndarray:
+    return TokenTree([0] * len(parents), parents).mask.numpy().astype(int)
+
+
+def _without_ancestors(parents: Sequence[int]) -> np.ndarray:
+    seen = np.eye(len(parents), dtype=int)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            seen[node, parent] = 1
+    return seen
+
+
+def _aliased(parents: Sequence[int]) -> list[list[int]]:
+    """Return the rows that result if children share the list of their parent, as `mask[node] =
+    mask[parent]` does."""
+    mask = [[0] * len(parents) for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            mask[node] = mask[parent]
+        mask[node][node] = 1
+    return mask
+
+
+def _causal(parents: Sequence[int]) -> np.ndarray:
+    """Return a mask that shows every earlier node, except on the first level, whose rows start
+    empty."""
+    first = np.array(parents)[:, None] < 0
+    return np.where(first, np.eye(len(parents)), np.tril(np.ones((len(parents),) * 2)))
+
+
+def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
+    """Check fn(parents) → n rows of n entries: 1 if node i may see node j, else 0. parents[i] = −1:
+    a child of the root."""
+    size = lambda parents: len(parents)
+    return check(
+        fn,
+        _mask,
+        [(parents,) for parents in PARENTS],
+        [
+            Mistake(
+                lambda parents: np.tril(np.ones((size(parents),) * 2, dtype=int)),
+                "that is the plain causal mask: every node sees all earlier ones, those of other"
+                " branches too. Follow the parents.",
+            ),
+            Mistake(
+                _causal,
+                "that is the plain causal mask below the first level: a node sees its ancestors"
+                " only, not every earlier node.",
+            ),
+            Mistake(
+                _aliased,
+                "`mask[node] = mask[parent]` makes two names for one row, so that the parent sees"
+                " its children too. Copy the row: list(mask[parent]).",
+            ),
+            Mistake(
+                _without_ancestors,
+                "a node sees its grandparents too: go on upwards until the parent is −1.",
+            ),
+            Mistake(
+                lambda parents: _mask(parents) - np.eye(size(parents), dtype=int),
+                "a node also sees itself: its own key is part of what it attends to.",
+            ),
+            Mistake(
+                lambda parents: _mask(parents).T,
+                "rows and columns are exchanged: row i says what node i sees.",
+            ),
+        ],
+    )
+
+
+ACCURACIES = [[0.6, 0.2, 0.1], [0.5, 0.2, 0.1], [0.3, 0.2, 0.1]]
+TREES = [
+    [(0,), (0, 0), (0, 0, 0)],
+    [(0,), (1,), (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
+    [(0,), (1,), (0, 0), (2,), (0, 1), (0, 0, 0)],
+    [],
+]
+
+
+def _worth(path: Sequence[int], accuracies: Sequence[Sequence[float]]) -> float:
+    return float(np.prod([accuracies[level][rank] for level, rank in enumerate(path)]))
+
+
+def _expected(
+    paths: Sequence[Sequence[int]], accuracies: Sequence[Sequence[float]], own: float = 1.0
+) -> float:
+    return own + sum(_worth(path, accuracies) for path in paths)
+
+
+def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
+    """Check fn(paths, accuracies) → expected tokens per round. paths: the rank path of every node.
+    accuracies[level][rank]: how often that guess is right."""
+    leaves = lambda paths: [
+        p for p in paths if not any(q[: len(p)] == p and len(q) > len(p) for q in paths)
+    ]
+    return check(
+        fn,
+        _expected,
+        [(paths, ACCURACIES) for paths in TREES],
+        [
+            Mistake(
+                lambda paths, a: _expected(paths, a, 0.0),
+                "the target adds a token of its own to every round: the sum begins at 1.",
+            ),
+            Mistake(
+                lambda paths, a: _expected(leaves(paths), a),
+                "every node counts, not only the leaves: a node is one more accepted token whenever"
+                " the text goes through it.",
+            ),
+            Mistake(
+                lambda paths, a: 1 + sum(a[len(path) - 1][path[-1]] for path in paths),
+                "a node is reached only if everything above it was right: multiply along its path.",
+            ),
+            Mistake(
+                lambda paths, a: 1 + sum(len(path) * _worth(path, a) for path in paths),
+                "do not weigh a node by its depth: the nodes above it are counted by themselves"
+                " already.",
+            ),
+        ],
+    )
+
+
+WORTHS = [
+    [0.5, 0.25, 0.2, 0.1, 0.05],
+    [0.3, 0.2],
+    [0.6, 0.36, 0.2, 0.15, 0.1, 0.09, 0.05],
+    [0.5, 0.4, 0.05],
+]
+TIMES = [
+    [1.0, 1.02, 1.05, 1.1, 1.2, 1.5],
+    [1.0, 1.4, 1.6],
+    [1.0, 1.3, 1.3, 1.3, 1.5, 1.5, 1.8, 1.9],
+    [1.0, 1.3, 1.35, 1.6],
+]
+
+
+def _best_size(worths: Sequence[float], times: Sequence[float]) -> int:
+    speeds = [(1 + sum(worths[:size])) / times[size] for size in range(len(times))]
+    return int(np.argmax(np.array(speeds) > max(speeds) - 1e-12))
+
+
+def _one_too_few(worths: Sequence[float], times: Sequence[float]) -> int:
+    """Return the size that looks best if the value of m + 1 nodes is divided by the time of m."""
+    speeds = [1 / times[0], *((1 + sum(worths[: m + 1])) / times[m] for m in range(len(worths)))]
+    return max(0, int(np.argmax(speeds)) - 1)
+
+
+def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
+    """Check fn(worths, times) → the number of nodes that decodes fastest. worths: values of the
+    nodes, best first. times[m]: seconds of a round with m nodes."""
+    return check(
+        fn,
+        _best_size,
+        list(zip(WORTHS, TIMES)),
+        [
+            Mistake(
+                lambda worths, times: len(worths),
+                "more nodes always bring more tokens, but not more tokens per second: divide by the"
+                " time of the round.",
+            ),
+            Mistake(
+                lambda worths, times: max(1, _best_size(worths, times)),
+                "no tree at all is a choice too: begin with 0 nodes.",
+            ),
+            Mistake(
+                lambda worths, times: int(
+                    np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
+                ),
+                "the target's own token comes in every round: 1 + the worth of the nodes, over the"
+                " time.",
+            ),
+            Mistake(
+                _one_too_few,
+                "the tokens of m + 1 nodes stand over the time of m there: `enumerate` counts from"
+                " 0 unless told start=1. Mind the off-by-one.",
+            ),
+            Mistake(
+                lambda worths, times: min(_best_size(worths, times) + 1, len(worths)),
+                "times[m] is the time with m nodes: mind the off-by-one.",
+            ),
+        ],
+    )

@@ -1,0 +1,112 @@
+"""Checks for the exercises on drafts from the target itself: the cost of a draft of some sublayers,
+of a round with reuse, and the exit that pays most."""
+
+from collections.abc import Callable, Sequence
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_lite.theory import optimal_gamma
+
+
+def _cost(layers: int, attention: float, mlp: float, head: float, off: Sequence[str]) -> float:
+    size = {"attention": attention, "mlp": mlp}
+    return 1 - sum(size[part] for part in off) / (head + layers * (attention + mlp))
+
+
+def check_cost(fn: Callable[[int, float, float, float, list[str]], float]) -> Outcome:
+    """Check fn(layers, attention, mlp, head, off) → c by bytes: bytes read by a draft without the
+    sublayers in `off`, divided by bytes read by the target. attention, mlp: bytes of one sublayer.
+    """
+    cases = [
+        (12, 1.0, 2.0, 2.0, ["mlp"]),
+        (12, 1.0, 2.0, 2.0, ["attention", "attention", "mlp"]),
+        (30, 3.5, 10.6, 113.0, ["mlp", "mlp", "mlp"]),
+        (4, 1.0, 1.0, 0.0, []),
+    ]
+    return check(
+        fn,
+        _cost,
+        cases,
+        [
+            Mistake(
+                lambda layers, attention, mlp, head, off: _cost(layers, attention, mlp, 0, off),
+                "the head is read in every draft pass too, and it is not small: count it in the"
+                " whole.",
+            ),
+            Mistake(
+                lambda layers, attention, mlp, head, off: 1 - len(off) / (2 * layers),
+                "that counts sublayers. An MLP holds more weights than an attention: count bytes.",
+            ),
+            Mistake(
+                lambda *case: 1 - _cost(*case),
+                "that is the share that is left out; c is the share that still runs.",
+            ),
+        ],
+    )
+
+
+def _round(gamma: int, c: float, shared: float, verify: float) -> float:
+    return gamma * c + verify - shared * (verify - 1)
+
+
+def check_round(fn: Callable[[int, float, float, float], float]) -> Outcome:
+    """Check fn(gamma, c, shared, verify) → cost of a round of an early exit with reuse, in units of
+    T(1). shared: s, the first layers' share of a pass. verify: v, a whole pass over γ + 1 tokens.
+    """
+    cases = [(4, 0.4, 0.3, 1.0), (4, 0.4, 0.3, 5.0), (2, 0.5, 0.4, 1.5), (8, 0.2, 0.1, 3.0)]
+    return check(
+        fn,
+        _round,
+        cases,
+        [
+            Mistake(
+                lambda gamma, c, shared, verify: gamma * c + verify,
+                "that is the round without reuse: the first layers run twice in it.",
+            ),
+            Mistake(
+                lambda gamma, c, shared, verify: gamma * c + verify - shared * verify,
+                "the last drafted token has not been through the first layers: one row of them is"
+                " still to be paid.",
+            ),
+            Mistake(
+                lambda gamma, c, shared, verify: gamma * c + verify - gamma * shared,
+                "a row saved is not a whole pass saved: γ rows more cost v − 1, not γ, and only"
+                " that comes back.",
+            ),
+        ],
+    )
+
+
+def _exit(rates: Sequence[float], costs: Sequence[float]) -> int:
+    speeds = [optimal_gamma(a, c)[1] for a, c in zip(rates, costs)]
+    return 1 + max(range(len(speeds)), key=speeds.__getitem__)
+
+
+def check_exit(fn: Callable[[list[float], list[float]], int]) -> Outcome:
+    """Check fn(rates, costs) → the depth (from 1) of the best exit, each with its own best γ.
+    rates[i], costs[i]: α and c of the exit after layer i + 1."""
+    cases = [
+        ([0.1, 0.3, 0.7, 0.8], [0.2, 0.4, 0.6, 0.8]),
+        ([0.5, 0.6, 0.7], [0.2, 0.5, 0.8]),
+        ([0.2, 0.9, 0.95], [0.3, 0.55, 0.8]),
+        ([0.62, 0.95], [0.3, 0.5]),
+        ([0.55, 0.9], [0.05, 0.35]),
+    ]
+    return check(
+        fn,
+        _exit,
+        cases,
+        [
+            Mistake(
+                lambda rates, costs: 1 + max(range(len(rates)), key=lambda i: rates[i]),
+                "the exit that is accepted most is the deepest one; it also costs most.",
+            ),
+            Mistake(
+                lambda rates, costs: 1 + max(range(len(rates)), key=lambda i: rates[i] - costs[i]),
+                "α − c says that a draft gains, not how much: compare the speedups.",
+            ),
+            Mistake(
+                lambda rates, costs: _exit(rates, costs) - 1,
+                "the depth counts from 1: the first entry is the exit after layer 1.",
+            ),
+        ],
+    )

@@ -1,0 +1,129 @@
+"""Checks for the exercises of chapter 17: the batch minimum, γ under load, masks of an automaton."""
+
+from collections.abc import Callable, Sequence
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_lite import theory
+
+BATCHES = [(0.8, 4, 1), (0.8, 4, 2), (0.8, 4, 8), (0.6, 2, 4), (1.0, 3, 5), (0.0, 3, 2)]
+ROUNDS = [  # α, and the seconds of a round with γ = 0, 1, 2 …
+    (0.8, [1.0, 1.1, 1.2, 1.3, 1.4]),
+    (0.8, [1.0, 1.9, 2.8, 3.7]),
+    (0.3, [1.0, 1.2, 1.3, 1.4]),
+    (0.9, [2.0, 2.0, 2.0, 9.0]),
+    (0.0, [1.0, 1.1]),
+]
+MOVES = [[1, -1, -1, -1], [-1, -1, 2, 2], [-1, 3, 2, 2], [-1, -1, -1, -1]]
+"""Of the states (begin, in, digits, end) by the tokens {, }, 0, 1; −1: not allowed."""
+PATHS = [(MOVES, 0, [0, 2, 1]), (MOVES, 1, [3, 3]), (MOVES, 2, [1]), (MOVES, 0, [0, 1, 2])]
+
+
+def minimum_tokens(alpha: float, gamma: int, batch: int) -> float:
+    """Return the tokens per row and pass if all rows of a batch are cut to the shortest: a position
+    counts only if every row has accepted it."""
+    return float(theory.expected_tokens(alpha**batch, gamma))
+
+
+def chosen_gamma(alpha: float, seconds: Sequence[float]) -> int:
+    """Return the γ with the most expected tokens per second, the smaller one of equals."""
+    return max(range(len(seconds)), key=lambda gamma: tokens(alpha, gamma) / seconds[gamma])
+
+
+def tokens(alpha: float, gamma: int) -> float:
+    return sum(alpha**i for i in range(gamma + 1))
+
+
+def masks(moves: Sequence[Sequence[int]], state: int, drafted: Sequence[int]) -> list[list[float]]:
+    """Return masks [γ + 1][V], 1 where a token is allowed: the first row before the drafts, one row
+    after each draft. After a token that is not allowed, nothing is allowed."""
+    rows = []
+    for token in [*drafted, None]:
+        allowed = moves[state] if state >= 0 else [-1] * len(moves[0])
+        rows.append([float(move >= 0) for move in allowed])
+        if token is not None:
+            state = moves[state][token] if state >= 0 else -1
+    return rows
+
+
+def check_minimum_tokens(fn: Callable[[float, int, int], float]) -> Outcome:
+    """Check fn(alpha, gamma, batch) → tokens per row and pass if all rows are cut to the shortest."""
+    return check(
+        fn,
+        minimum_tokens,
+        BATCHES,
+        [
+            Mistake(
+                lambda alpha, gamma, batch: tokens(alpha, gamma),
+                "that is a row with a length of its own: here a place stands only if every row"
+                " has accepted it.",
+            ),
+            Mistake(
+                lambda alpha, gamma, batch: tokens(alpha**batch, gamma) - 1,
+                "the target's own token is missing: even where nothing is accepted a pass emits"
+                " one.",
+            ),
+            Mistake(
+                lambda alpha, gamma, batch: tokens(alpha / batch, gamma),
+                "rows accept independently: multiply their chances, do not divide.",
+            ),
+            Mistake(
+                lambda alpha, gamma, batch: tokens(alpha, gamma) / batch,
+                "each row is counted for itself; what shrinks is the chance that a place stands.",
+            ),
+        ],
+    )
+
+
+def check_chosen_gamma(fn: Callable[[float, Sequence[float]], int]) -> Outcome:
+    """Check fn(alpha, seconds) → γ. seconds[γ]: duration of a round with γ drafts."""
+    return check(
+        fn,
+        chosen_gamma,
+        ROUNDS,
+        [
+            Mistake(
+                lambda alpha, seconds: len(seconds) - 1,
+                "that is the most tokens a round; divide them by the round's seconds.",
+            ),
+            Mistake(
+                lambda alpha, seconds: 1,
+                "that has the highest accepted ÷ drafted, at any load: the rate knows no seconds.",
+            ),
+            Mistake(
+                lambda alpha, seconds: (
+                    1
+                    + max(
+                        range(len(seconds) - 1), key=lambda g: tokens(alpha, g + 1) / seconds[g + 1]
+                    )
+                ),
+                "γ = 0 is a choice too: under load it is often the right one.",
+            ),
+        ],
+    )
+
+
+def check_masks(
+    fn: Callable[[Sequence[Sequence[int]], int, Sequence[int]], Sequence[Sequence[float]]],
+) -> Outcome:
+    """Check fn(moves, state, drafted) → rows of 0 and 1, one row more than there are drafts."""
+    return check(
+        fn,
+        masks,
+        PATHS,
+        [
+            Mistake(
+                lambda moves, state, drafted: (
+                    [[float(move >= 0) for move in moves[state]]] * (len(drafted) + 1)
+                ),
+                "that is the root's mask at every place: move the automaton along the draft.",
+            ),
+            Mistake(
+                lambda moves, state, drafted: masks(moves, state, drafted)[:-1],
+                "the row behind the last draft is missing: the bonus token needs a mask too.",
+            ),
+            Mistake(
+                lambda moves, state, drafted: masks(moves, state, drafted)[1:],
+                "the first mask belongs before the first draft: look at the state, then move.",
+            ),
+        ],
+    )

@@ -1,0 +1,180 @@
+"""Checks for the exercises of chapter 7: expected tokens, speed, the best γ, acceptance rates,
+residuals, lenience."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from specdec_book.exercises.check import Mistake, Outcome, check, same
+from specdec_lite import theory
+
+ALPHAS_AND_GAMMAS = [(0.5, 1), (0.8, 4), (0.3, 7), (0.0, 3), (1.0, 5)]
+PAIRS = [
+    ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+    ([0.6, 0.3, 0.1], [0.4, 0.5, 0.1]),
+    ([0.1, 0.2, 0.7], [0.6, 0.4, 0.0]),
+]
+
+
+def check_expected_tokens(fn: Callable[[float, int], float]) -> Outcome:
+    """Check fn(alpha, gamma) → tokens that one target pass emits on average, for any alpha in [0,
+    1]."""
+    return check(
+        fn,
+        theory.expected_tokens,
+        ALPHAS_AND_GAMMAS,
+        [
+            Mistake(
+                lambda a, g: theory.expected_tokens(a, g) - 1,
+                "that counts the accepted drafts only. Every pass emits one token more: recovered"
+                " or bonus.",
+            ),
+            Mistake(
+                lambda a, g: 1 + a * g,
+                "that lets every draft be tested. A draft behind a rejection never is: position i"
+                " is reached with chance αⁱ.",
+            ),
+            Mistake(
+                lambda a, g: theory.expected_tokens(a, g - 1) if g > 1 else 1.0,
+                "one term is missing: the sum runs from α⁰ to α^γ, that is γ + 1 terms.",
+            ),
+        ],
+    )
+
+
+def check_walltime_improvement(fn: Callable[[float, int, float], float]) -> Outcome:
+    """Check fn(alpha, gamma, c) → speedup over plain decoding, in the plain model of the chapter."""
+    tokens = theory.expected_tokens
+    return check(
+        fn,
+        theory.walltime_improvement,
+        [(0.8, 4, 0.1), (0.5, 2, 0.25), (0.9, 8, 0.02), (0.2, 3, 0.5)],
+        [
+            Mistake(
+                lambda a, g, c: tokens(a, g) / (g * c),
+                "the round also pays for the target's own pass: add 1 to γc.",
+            ),
+            Mistake(
+                lambda a, g, c: tokens(a, g) / (1 + c),
+                "the draft runs γ times in a round, not once.",
+            ),
+            Mistake(
+                lambda a, g, c: (1 + g * c) / tokens(a, g),
+                "that is time per token; a speedup is its inverse.",
+            ),
+            Mistake(
+                lambda a, g, c: (tokens(a, g) - 1) / (1 + g * c),
+                "the recovered or bonus token counts as well.",
+            ),
+        ],
+    )
+
+
+def check_optimal_gamma(fn: Callable[[float, float], int]) -> Outcome:
+    """Check fn(alpha, c) → the draft length of the greatest speedup, 0 if none exceeds 1."""
+    right = lambda alpha, c: theory.optimal_gamma(alpha, c)[0]
+    at_least_one = lambda alpha, c: max(1, right(alpha, c))
+    return check(
+        fn,
+        right,
+        [(0.8, 0.1), (0.5, 0.1), (0.9, 0.02), (0.3, 0.4), (0.2, 0.2)],
+        [
+            Mistake(at_least_one, "where α ≤ c no draft length pays: answer 0, draft nothing."),
+            Mistake(
+                lambda alpha, c: at_least_one(alpha, c) - 1,
+                "off by one: is your list of γ counted from 0 or from 1?",
+            ),
+        ],
+    )
+
+
+def check_tokens_from_profile(fn: Callable[[list[float]], float]) -> Outcome:
+    """Check fn(profile) → tokens per pass if position i is accepted with probability profile[i],
+    given that it is tested."""
+    return check(
+        fn,
+        theory.tokens_from_profile,
+        [([0.9, 0.6, 0.3],), ([0.5],), ([1.0, 1.0, 0.0, 1.0],)],
+        [
+            Mistake(
+                lambda profile: 1 + sum(profile),
+                "position 2 is tested only if position 1 was accepted: multiply along the way.",
+            ),
+            Mistake(
+                lambda profile: theory.tokens_from_profile(profile) - 1,
+                "add the token that every pass emits besides the accepted drafts.",
+            ),
+            Mistake(
+                lambda profile: theory.expected_tokens(np.mean(profile), len(profile)),
+                "that replaces the profile by its mean, which is the assumption to be lifted.",
+            ),
+        ],
+    )
+
+
+def check_acceptance_rate(fn: Callable[[list[float], list[float]], float]) -> Outcome:
+    """Check fn(p, q) → probability that a token drawn from q is accepted."""
+    return check(
+        fn,
+        theory.acceptance_rate,
+        PAIRS,
+        [
+            Mistake(
+                theory.sample_and_match_acceptance_rate,
+                "Σ p·q is the rule that draws from both and compares; here it is Σ min(p, q).",
+            ),
+            Mistake(
+                lambda p, q: 1 - 2 * theory.total_variation(p, q),
+                "halve the sum of differences: each unit of mass is counted twice in Σ |p − q|.",
+            ),
+            Mistake(
+                theory.total_variation,
+                "that is the chance of a rejection; the rate of acceptance is 1 minus it.",
+            ),
+        ],
+    )
+
+
+def check_residual(fn: Callable[[list[float], list[float]], Sequence[float]]) -> Outcome:
+    """Check fn(p, q) → the distribution that a recovered token is drawn from; p itself if p == q."""
+    excess = lambda p, q: np.maximum(np.subtract(p, q), 0)
+    return check(
+        fn,
+        theory.residual,
+        [*PAIRS, ([0.2, 0.8], [0.2, 0.8])],
+        [
+            Mistake(
+                excess,
+                "what is left over has to be divided by its sum, and where nothing is left (p == q)"
+                " p is returned.",
+            ),
+            Mistake(
+                lambda p, q: theory.residual(q, p) if not same(p, q) else np.asarray(p),
+                "the other way round: what p still has and q does not.",
+            ),
+        ],
+    )
+
+
+def check_lenient_acceptance_rate(
+    fn: Callable[[list[float], list[float], float], float],
+) -> Outcome:
+    """Check fn(p, q, l) → the acceptance rate if q is multiplied by the lenience l before the
+    comparison."""
+    cases = [(*pair, l) for pair in PAIRS for l in (1.0, 0.5, 0.1)]
+    return check(
+        fn,
+        theory.lenient_acceptance_rate,
+        cases,
+        [
+            Mistake(
+                lambda p, q, l: theory.acceptance_rate(p, q) / l,
+                "a rate is at most 1: lenience divides p inside the minimum, token by token.",
+            ),
+            Mistake(
+                lambda p, q, l: np.minimum(p, l * np.asarray(q)).sum(),
+                "a token of q is accepted with p/(l·q), so its mass is q · min(1, p/(l·q)) ="
+                " min(p/l, q).",
+            ),
+        ],
+    )

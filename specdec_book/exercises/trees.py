@@ -1,0 +1,125 @@
+"""Checks for the exercises on several draws at one node and on trees of a budget: acceptance of
+siblings, the best possible acceptance, the budget that pays."""
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from specdec_book.exercises.check import Mistake, Outcome, check
+from specdec_lite import theory
+from specdec_lite.drafters.parts.tree_shapes import best_shape, expected_tokens
+
+PAIRS = [
+    ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2]),
+    ([0.6, 0.3, 0.1], [0.2, 0.2, 0.6]),
+    ([0.1, 0.2, 0.3, 0.4], [0.4, 0.1, 0.1, 0.4]),
+]
+CASES = [(p, q, k) for p, q in PAIRS for k in (1, 2, 3)]
+
+
+def _siblings(p: Sequence[float], q: Sequence[float], k: int, owed: Callable) -> float:
+    p, q = np.array(p), np.array(q)
+    left = 1.0
+    for _ in range(k):
+        left *= 1 - np.minimum(p, q).sum()
+        p = owed(p, q)
+    return float(1 - left)
+
+
+def _unscaled(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return np.maximum(p - q, 0)
+
+
+def check_sibling_acceptance(fn: Callable[[list, list, int], float]) -> Outcome:
+    """Check fn(p, q, k) → probability that the walk accepts one of k independent draws from q."""
+    return check(
+        fn,
+        lambda p, q, k: _siblings(p, q, k, theory.residual),
+        CASES,
+        [
+            Mistake(
+                lambda p, q, k: _siblings(p, q, k, lambda p, q: p),
+                "that tests every draw against the untouched p: after a rejection p becomes what is"
+                " still owed, norm(max(0, p − q)).",
+            ),
+            Mistake(
+                lambda p, q, k: _siblings(p, q, k, _unscaled),
+                "what is owed must be a distribution again: divide it by its sum.",
+            ),
+            Mistake(
+                lambda p, q, k: _siblings(p, q, 1, theory.residual) ** k,
+                "that is the chance that all k are accepted; one of them is enough.",
+            ),
+        ],
+    )
+
+
+def _cut(p: Sequence[float], q: Sequence[float], k: int, inside: Callable) -> float:
+    subsets = (h for size in range(len(p) + 1) for h in combinations(range(len(p)), size))
+    return min(sum(p[x] for x in h) + 1 - inside([q[x] for x in h], k) for h in subsets)
+
+
+def check_best_acceptance(fn: Callable[[list, list, int], float]) -> Outcome:
+    """Check fn(p, q, k) → the highest acceptance that any lossless rule reaches with k independent
+    draws."""
+    return check(
+        fn,
+        lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside) ** k),
+        CASES,
+        [
+            Mistake(
+                lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside)),
+                "all k draws must lie in H for a rule to be without another token: q(H) to the k.",
+            ),
+            Mistake(
+                lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(x**k for x in inside)),
+                "the draws may be different tokens of H: it is (Σ q)^k, not Σ q^k.",
+            ),
+            Mistake(
+                lambda p, q, k: min(1.0, sum(min(a, k * b) for a, b in zip(p, q))),
+                "Σ min(p, k·q) is a bound, and a good one, but not reached: two draws may be one"
+                " token.",
+            ),
+        ],
+    )
+
+
+RATES = [[0.6, 0.15, 0.06], [0.4, 0.3, 0.1], [0.8], [0.2, 0.1]]
+TIMES = [
+    [1.0, 1.1, 1.15, 1.2, 1.3, 1.6, 2.2],
+    [1.0, 1.3, 1.35, 1.4, 1.45, 1.5, 1.55],
+    [1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2],
+    [1.0, 1.4, 1.8, 2.2, 2.6, 3.0, 3.4],
+]
+
+
+def _tokens(rates: Sequence[float], nodes: int) -> float:
+    return expected_tokens(best_shape(rates, nodes), rates)
+
+
+def _budget(rates: Sequence[float], times: Sequence[float], worth: Callable) -> int:
+    return int(np.argmax([worth(_tokens(rates, m), times, m) for m in range(len(times))]))
+
+
+def check_best_budget(fn: Callable[[list, list], int]) -> Outcome:
+    """Check fn(rates, times) → the number of drafted nodes with the most tokens per second.
+    times[m]: duration of a round with m nodes."""
+    return check(
+        fn,
+        lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens / times[m]),
+        list(zip(RATES, TIMES)),
+        [
+            Mistake(
+                lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens),
+                "that is the budget of the most tokens a *pass*: divide by the round's time.",
+            ),
+            Mistake(
+                lambda rates, times: _budget(
+                    rates, times, lambda tokens, times, m: (tokens - 1) / times[m]
+                ),
+                "the target adds a token of its own to every round, drafted or not: tokens begin at"
+                " 1.",
+            ),
+        ],
+    )

@@ -1,0 +1,118 @@
+"""The recorded measurements that a page quotes without having just made them.
+
+A recording is a file `results/*.json`, written by `specdec_lite.measure.stamps`, which states what
+was measured, when, on which machine, with which versions and by which command. `published.json` is
+the other kind: figures of papers, each entry with its source and whether it was read there
+(primary) or in a copy that quotes it (secondary).
+"""
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdec_lite.measure.stamps import STAMP, validate
+
+_PACKAGE = Path(__file__).parents[1]
+FOLDER = next(
+    (folder for folder in (_PACKAGE / "recorded", _PACKAGE.parent / "results") if folder.is_dir()),
+    _PACKAGE / "recorded",
+)
+"""The folder of the recordings: inside an installed package, or at the root of a checkout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A validated file of results/. data: everything in it beside the five fields that every
+    recording has.
+    """
+
+    name: str
+    what: str
+    date: str
+    command: str
+    machine: str
+    versions: dict[str, str]
+    data: dict
+
+    @property
+    def source(self) -> str:
+        """One line for a caption: what was run where, when, and with which versions."""
+        versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
+        return f"recorded {self.date} on {self.machine} ({versions}) by `{self.command}`"
+
+
+def names(kind: str = "") -> list[str]:
+    """The recordings there are whose name begins with `kind`, such as "memory" or "speed"."""
+    return sorted(path.stem for path in FOLDER.glob(f"{kind}*.json") if path.stem != "published")
+
+
+def load(name: str) -> Recording:
+    """The recording results/<name>.json. ValueError where there is none, or where it does not say
+    where it comes from.
+    """
+    path = FOLDER / f"{name}.json"
+    if name == "published" or not path.is_file():
+        raise ValueError(
+            f"name={name!r}: no such recording; there are {', '.join(names()) or 'none'}"
+        )
+    found = json.loads(path.read_text(encoding="utf-8"))
+    validate(path.name, found)
+    return Recording(name, *(found.pop(field) for field in STAMP), data=found)
+
+
+def drafters(row: dict) -> dict[str, dict]:
+    """Every drafter of a setting in a recording of speed, the leading one first; the names are
+    those of `benchmarks.speed`, such as "speculative γ=2".
+    """
+    return {row["drafter"]: row} | row["drafters"]
+
+
+def spread(estimate: dict | None) -> str:
+    """A figure with its 95 % interval, as in 1.52 [1.42, 1.61]; a dash where there is none."""
+    if estimate is None or estimate["value"] is None:
+        return "–"
+    return "{:.2f} [{:.2f}, {:.2f}]".format(estimate["value"], *estimate["interval"])
+
+
+def plain_cost(row: dict) -> float:
+    """What a plainly decoded token costs in a setting, in units of T(1), with what plain decoding
+    does beside its pass. A ceiling is this times τ ÷ v; the median over the setting's drafters, as
+    a disturbed one is off.
+    """
+    return statistics.median(
+        entry["ceiling"]["value"] * entry["prediction"]["verify"] / entry["tau"]["value"]
+        for entry in drafters(row).values()
+    )
+
+
+def believed(entry: dict, figure: str = "speedup") -> str:
+    """A drafter's figure with its interval or, where the recording flags it, the reasons in its
+    place. A speedup above its ceiling by less than its interval has the ceiling beside it.
+    """
+    if entry["flags"]:
+        return "flagged: " + "; ".join(entry["flags"])
+    said = spread(entry[figure])
+    ceiling = entry["ceiling"]["value"]
+    if figure == "speedup" and entry[figure]["value"] > ceiling:
+        said += f", above its ceiling of {ceiling:.2f} within the noise"
+    return said
+
+
+def speeds() -> list[Recording]:
+    """The recordings of speed whose rows say what is not to be believed, and over which γ."""
+    recordings = map(load, names("speed"))
+    return [found for found in recordings if "gammas" in found.data]
+
+
+def published(key: str) -> dict:
+    """Figures of a paper by their key in results/published.json: {"status": "primary" or
+    "secondary", "source", ...}.
+    """
+    found = json.loads((FOLDER / "published.json").read_text(encoding="utf-8"))
+    if not isinstance(found.get(key), dict):
+        raise ValueError(
+            f"key={key!r}: must be one of"
+            f" {', '.join(k for k, v in found.items() if isinstance(v, dict))}"
+        )
+    return found[key]

@@ -1,0 +1,243 @@
+"""Speedups that others measured on GPUs, beside what the book's formula makes of each source's own
+figures (`gpu_speedups` and `medusa2024_table1` in results/published.json).
+
+The formula is speedup = τ ÷ cost, where cost is what one round takes in units of a plainly decoded
+token. (In the symbols of chapter 7 this is (1 + o₀)·τ ÷ (v + γc + o) with all costs in one number.)
+A source that prints τ and a speedup for several texts gives the cost once, from its first text; the
+cost of a round does not depend on the text, so the others are real forecasts.
+"""
+
+import statistics
+from dataclasses import dataclass
+
+from scipy.optimize import brentq
+
+from specdec_book import recordings
+from specdec_lite import theory
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """One measured speedup and its forecast.
+
+    source: key of the entry in results/published.json.
+    setting: model or method. workload: the text. batch: requests at a time; None if not stated.
+    tau: tokens per target pass, bonus included.
+    cost: time of a round ÷ time of a plainly decoded token.
+    measured: speedup that the source printed, or the quotient of its two throughputs.
+    """
+
+    source: str
+    setting: str
+    workload: str
+    batch: int | None
+    tau: float
+    cost: float
+    measured: float
+
+    @property
+    def predicted(self) -> float:
+        return self.tau / self.cost
+
+    @property
+    def error(self) -> float:
+        """Forecast ÷ measured − 1."""
+        return self.predicted / self.measured - 1
+
+
+def entry(name: str) -> dict:
+    """Return one source of `gpu_speedups`.
+
+    Args:
+        name: its key.
+
+    Raises:
+        ValueError: if no source has this name.
+    """
+    entries = recordings.published("gpu_speedups")["entries"]
+    if name not in entries:
+        raise ValueError(f"name={name!r}: must be one of {', '.join(entries)}")
+    return entries[name]
+
+
+def records(name: str) -> list[dict]:
+    """Return the rows of a source as dictionaries; each has a "speedup" where the row tells it.
+
+    Args:
+        name: key of the source.
+    """
+    found = entry(name)
+    rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
+    for row in rows:
+        if "plain tokens/s" in row:
+            row["speedup"] = row["tokens/s"] / row["plain tokens/s"]
+    return rows
+
+
+# Forecasts ----------------------------------------------------------------------------------------
+
+
+def stated_costs() -> list[Forecast]:
+    """Return Medusa's table 1: it prints τ and the cost of a round, and measured the speedup."""
+    name = "medusa2024_table1"
+    return [
+        Forecast(name, model, "MT-bench", 1, tau, cost, measured)
+        for model, tau, cost, measured in recordings.published(name)["rows"]
+    ]
+
+
+def transferred_costs(name: str) -> list[Forecast]:
+    """Take the cost of a round from a source's first text, and forecast its other texts.
+
+    Args:
+        name: key of a source whose rows have setting, batch, workload, tau and a speedup.
+
+    Returns:
+        One forecast per row, except the first row of each pair of setting and batch.
+    """
+    costs: dict[tuple[str, int], float] = {}
+    forecasts = []
+    for row in records(name):
+        key = (row["setting"], row["batch"])
+        if key not in costs:
+            costs[key] = row["tau"] / row["speedup"]
+            continue
+        forecasts.append(
+            Forecast(
+                name,
+                row["setting"],
+                row["workload"],
+                row["batch"],
+                row["tau"],
+                costs[key],
+                row["speedup"],
+            )
+        )
+    return forecasts
+
+
+def ceilings(name: str) -> list[Forecast]:
+    """Forecast with a cost of 1, that is, with free drafts and free verification.
+
+    Args:
+        name: key of a source whose rows have batch, tau and speedup.
+
+    Returns:
+        One forecast per row; no round is cheaper, so a measurement above it contradicts its τ.
+    """
+    found = entry(name)
+    return [
+        Forecast(
+            name, found["model"], found["method"], row["batch"], row["tau"], 1.0, row["speedup"]
+        )
+        for row in records(name)
+    ]
+
+
+def from_acceptance(name: str = "deepseek_v3_mtp") -> list[Forecast]:
+    """Forecast from the acceptance rates of a source that prints no cost: ceilings, as above.
+
+    Args:
+        name: key of a source with alpha (lowest and highest), gamma and speedup.
+    """
+    found = entry(name)
+    return [
+        Forecast(
+            name,
+            found["model"],
+            f"α = {alpha:g}",
+            None,
+            theory.expected_tokens(alpha, found["gamma"]),
+            1.0,
+            found["speedup"],
+        )
+        for alpha in found["alpha"]
+    ]
+
+
+# What a source that prints no τ still implies -----------------------------------------------------
+
+
+def implied_tokens(speedup: float, gamma: int, c: float, verify: float = 1.0) -> float:
+    """Return the τ that a speedup needs, speedup · (verify + γc).
+
+    Args:
+        speedup: over plain decoding.
+        gamma: drafted tokens per round.
+        c: time of a draft pass, in target passes.
+        verify: time of the verifying pass, in target passes.
+    """
+    return speedup * (verify + gamma * c)
+
+
+def implied_alpha(tau: float, gamma: int) -> float:
+    """Return the α whose expected tokens are τ.
+
+    Args:
+        tau: tokens per target pass, in [1, γ + 1].
+        gamma: drafted tokens per round.
+
+    Raises:
+        ValueError: if no α gives this τ.
+    """
+    if not 1 <= tau <= gamma + 1:
+        raise ValueError(f"tau={tau}: must be in [1, {gamma + 1}] at gamma={gamma}")
+    return float(brentq(lambda alpha: theory.expected_tokens(alpha, gamma) - tau, 0.0, 1.0))
+
+
+def draft_cost(drafting: float, verifying: float, gamma: int) -> float:
+    """Return c from the shares of a run's time, if the verifying pass takes as long as a plain one.
+
+    Args:
+        drafting: share of the time spent in draft passes.
+        verifying: share of the time spent in verifying passes.
+        gamma: drafted tokens per round.
+    """
+    return drafting / verifying / gamma
+
+
+# All measurements ---------------------------------------------------------------------------------
+
+
+def all_forecasts() -> list[Forecast]:
+    """Return every forecast with a cost of its own; ceilings are not among them."""
+    named = ("eagle3_table2", "angelslim_qwen3", "angelspec_hy3")
+    return stated_costs() + [each for name in named for each in transferred_costs(name)]
+
+
+def measured_speedups() -> list[tuple[str, int | None, float]]:
+    """Return (source, batch, speedup) of every measurement, those without a forecast included."""
+    medusa = [(each.source, each.batch, each.measured) for each in stated_costs()]
+    found = []
+    for name, source in recordings.published("gpu_speedups")["entries"].items():
+        rows = records(name) if "columns" in source else [source]
+        found += [(name, row["batch"], row["speedup"]) for row in rows if "speedup" in row]
+    return medusa + found
+
+
+def within(forecasts: list[Forecast], error: float) -> int:
+    """Return how many forecasts miss by at most this much.
+
+    Args:
+        forecasts: as above.
+        error: largest deviation, as a share of the measured speedup.
+    """
+    return sum(abs(forecast.error) <= error for forecast in forecasts)
+
+
+def worst(forecasts: list[Forecast]) -> Forecast:
+    """Return the forecast with the largest relative error.
+
+    Args:
+        forecasts: as above.
+    """
+    return max(forecasts, key=lambda forecast: abs(forecast.error))
+
+
+def median_error(forecasts: list[Forecast]) -> float:
+    """Return the median of the relative errors without their signs.
+
+    Args:
+        forecasts: as above.
+    """
+    return statistics.median(abs(forecast.error) for forecast in forecasts)

@@ -1,0 +1,59 @@
+"""The rejection-sampling bench: two distributions, a rule, and the distribution it emits."""
+
+import traitlets
+
+from specdec_book.viz.interactive import Interactive
+
+RULES = (
+    "exact",
+    "match",
+    "once",
+    "lenient",
+    "from_q",
+    "from_p",
+    "bonus_argmax",
+    "soft_argmax",
+    "before_temperature",
+    "accept_zero",
+    "dropped",
+)
+
+
+class Bench(Interactive):
+    """Bars of p and q over 3–8 tokens, and the distribution that an acceptance rule emits.
+
+    Attributes:
+        p: Target's probabilities over 3 to 8 tokens, summing to 1.
+        q: Draft's probabilities over the same tokens, summing to 1.
+        rule: One of RULES: three lossless ones, one lossy on purpose, seven published mistakes.
+        seed: Seed of the draws, at least 0.
+        siblings: Whether several tokens are drawn from q at one position and verified in turn.
+        rejected: Number of siblings rejected so far, 0 … 3; p then becomes the residual.
+    """
+
+    module = "bench"
+    label = "Rejection-sampling bench: what an acceptance rule emits for any p and q"
+
+    p = traitlets.List(traitlets.Float(min=0, max=1), [0.5, 0.3, 0.2], minlen=3, maxlen=8).tag(
+        sync=True
+    )
+    q = traitlets.List(traitlets.Float(min=0, max=1), [0.3, 0.5, 0.2], minlen=3, maxlen=8).tag(
+        sync=True
+    )
+    rule = traitlets.Enum(RULES, "exact").tag(sync=True)
+    seed = traitlets.Int(0, min=0).tag(sync=True)
+    siblings = traitlets.Bool(False).tag(sync=True)
+    rejected = traitlets.Int(0, min=0, max=3).tag(sync=True)
+
+    def __init__(self, **traits):
+        super().__init__(**traits)
+        if len(self.p) != len(self.q):
+            raise traitlets.TraitError(
+                f"p has {len(self.p)} tokens and q has {len(self.q)}: must have the same number"
+            )
+
+    @traitlets.validate("p", "q")
+    def _sums_to_one(self, proposal):
+        if abs(sum(proposal.value) - 1) > 1e-6:
+            raise traitlets.TraitError(f"{proposal.trait.name}={proposal.value}: must sum to 1")
+        return proposal.value

@@ -1,0 +1,134 @@
+"""Tables of a recording of real engines, made by `benchmarks.engines`."""
+
+from IPython.display import Markdown
+
+from specdec_book.recordings import Recording
+from specdec_book.viz.tables import table
+
+NAMES = {"ours": "this library"}
+
+
+def report(recording: Recording) -> list[Markdown]:
+    """Return the tables of a recording; parts that were not measured are left out.
+
+    They show speeds and acceptance, settings, what the engines refused, SmolLM2's head by position
+    and the simulator beside vLLM.
+
+    Args:
+        recording: A recording of `benchmarks.engines`.
+    """
+    data = recording.data
+    tables = [speeds(recording), switches(data), refusals(data)]
+    if "smollm2" in data["engines"]:
+        tables.append(positions(data["engines"]["smollm2"]))
+    if "load" in data:
+        tables.append(load(data["load"]))
+    return tables
+
+
+def speeds(recording: Recording) -> Markdown:
+    """Return the speeds of the shipped pair, one row for each method of each engine."""
+    data = recording.data
+    batches = [str(batch) for batch in data["batches"]]
+    rows = []
+    for engine, methods in data["engines"]["pair"].items():
+        order = sorted(methods, key=lambda method: (method != "plain", method))
+        for method in order:
+            row = methods[method]
+            speed = row["tokens_per_second"]["processor"]
+            cells = [cell(speed, row.get("speedup", {}), batch) for batch in batches]
+            rates = [number(row.get(name)) for name in ("tau", "alpha", "drafted_acceptance")]
+            same = f"{row['texts'] - len(row['differences'])} of {row['texts']}"
+            rows.append([NAMES.get(engine, engine), method, *cells, *rates, same])
+    heads = ["engine", "method", *(f"batch {batch}" for batch in batches), "τ", "α"]
+    heads += ["accepted ÷ drafted", "texts equal to this library's"]
+    states = [state for part in data["state"].values() for state in part.values()]
+    busiest = max(state["load_average"][0] for state in states)
+    cores = len(states[0]["pins"])
+    noun = "core" if cores == 1 else "cores"
+    caption = (
+        "The shipped pair, greedy, float32, one thread: tokens per second of processor time, and in"
+        " brackets the speedup over plain decoding in the same engine, as the median of"
+        f" {data['turns']} paired runs. The machine was shared (load average up to {busiest:.0f} on"
+        f" {cores} {noun}). {recording.source}"
+    )
+    return table(heads, rows, caption)
+
+
+def cell(speed: dict, speedup: dict, batch: str) -> str:
+    """Return the speed and the speedup at one batch size, as text.
+
+    Args:
+        speed: Tokens per second, by batch size.
+        speedup: Speedup over plain decoding, by batch size.
+        batch: The batch size.
+    """
+    if batch not in speed:
+        return "refused"
+    gain = f" ({speedup[batch]['value']:.2f}×)" if batch in speedup else ""
+    return f"{speed[batch]:.0f}{gain}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with two decimals, or a dash for None."""
+    return "–" if value is None else f"{value:.2f}"
+
+
+def switches(data: dict) -> Markdown:
+    """Return the settings with which each engine ran."""
+    rows = [
+        [NAMES.get(engine, engine), method, f"`{text}`"]
+        for engine, methods in data["switches"].items()
+        for method, text in methods.items()
+    ]
+    return table(["engine", "method", "settings"], rows)
+
+
+def refusals(data: dict) -> Markdown:
+    """Return what the engines refused to do, and their messages."""
+    rows = [[name, message] for name, message in data["refused"].items()]
+    for engine, methods in data["engines"]["pair"].items():
+        for method, row in methods.items():
+            for batch, message in row["refused"].items():
+                rows.append([f"{engine} pair {method}, batch {batch}", message])
+    rows = [[name, f"``{' '.join(message.split())}``"] for name, message in rows]
+    return table(["refused", "message"], rows)
+
+
+def positions(engines: dict) -> Markdown:
+    """Return the acceptance rate of the exported heads at each position, over all drafts."""
+    rows = [
+        [NAMES.get(engine, engine), method, *map(number, row["rates"]), number(row["tau"])]
+        for engine, methods in engines.items()
+        for method, row in methods.items()
+        if row.get("rates")
+    ]
+    count = len(rows[0]) - 3
+    caption = "Acceptance rates of SmolLM2's exported heads, on the same greedy prompts"
+    heads = ["engine", "head", *(f"position {i}" for i in range(1, count + 1)), "τ"]
+    return table(heads, rows, caption)
+
+
+def load(data: dict) -> Markdown:
+    """Return the latency per token, measured and simulated."""
+    rows = [
+        [
+            f"{row['load']:.0%}",
+            row["gamma"],
+            f"{1e3 * row['measured']:.1f}",
+            f"{1e3 * row['simulated']:.1f}",
+            f"{row['error']:+.0%}",
+            f"{row['error_apart']:+.0%}",
+        ]
+        for row in data["rows"]
+    ]
+    heads = ["load, % of plain capacity", "γ", "vLLM, ms per token", "simulated", "error"]
+    heads += ["error if prompts had steps of their own"]
+    alphas = data["alphas"]
+    caption = (
+        f"Latency of {data['requests']} requests that arrive at random, waiting included; medians"
+        f" of {data['turns']} runs. The simulator is given the time of vLLM's rounds at batch 1,"
+        " 2, 4 and 8, the time that a prompt adds to a round, and the α of each prompt"
+        f" ({min(alphas):.2f} … {max(alphas):.2f})"
+    )
+    return table(heads, rows, caption)

@@ -1,0 +1,31 @@
+"""The α–γ–c explorer: the predicted speedup of speculative decoding."""
+
+import traitlets
+
+from specdec_book.viz.interactive import Interactive
+
+
+class Explorer(Interactive):
+    """Sliders for α, γ and c over the speedup curve, its optimum and its break-even region.
+
+    Attributes:
+        alpha: Acceptance rate, [0, 1].
+        gamma: Draft length, 1 … 24.
+        c: Time of one draft pass over one target pass, [0, 1.2].
+        c_hat: Operations of one draft pass over one target pass, [0, 1.2].
+        step_cost: Extra time per verified token: T(k)/T(1) = 1 + step_cost·(k − 1), [0, 0.2].
+        overhead: Time of everything else in a round over T(1), [0, 0.5].
+        presets: {"label", "group", any of the numbers above} each, listed in the menu after the
+            paper's own. A preset with "measured" (a speedup) is drawn as a square at its gamma.
+    """
+
+    module = "explorer"
+    label = "Explorer: speedup by draft length, for any acceptance rate α and draft cost c"
+
+    alpha = traitlets.Float(0.8, min=0, max=1).tag(sync=True)
+    gamma = traitlets.Int(4, min=1, max=24).tag(sync=True)
+    c = traitlets.Float(0.1, min=0, max=1.2).tag(sync=True)
+    c_hat = traitlets.Float(0.1, min=0, max=1.2).tag(sync=True)
+    step_cost = traitlets.Float(0.0, min=0, max=0.2).tag(sync=True)
+    overhead = traitlets.Float(0.0, min=0, max=0.5).tag(sync=True)
+    presets = traitlets.List(traitlets.Dict()).tag(sync=True)

@@ -1,0 +1,265 @@
+"""The helper that finishes every plotly figure of the book.
+
+It adds the text alternative, dashes and symbols, names at the ends of lines and rounded readings
+under the pointer. Color is never the only difference between two traces.
+"""
+
+# plotly defines its attributes at run time
+# pyright: reportAttributeAccessIssue=false
+
+import itertools
+import math
+import re
+import textwrap
+from types import NoneType
+
+import numpy as np
+import plotly.graph_objects as go
+
+from specdec_book.viz.theme import COLORWAY, INKS, LIGHT, PALETTE
+
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = (
+    *("circle", "square", "diamond", "triangle-up", "x", "cross"),
+    *("star", "pentagon", "triangle-down", "bowtie", "hourglass", "hexagon"),
+)
+MAX_NAMED_LINES = 5  # a figure with more lines has a legend
+END = "end"  # name of the annotations that name lines; a phone shows a legend instead
+NAME_WIDTH = 24  # characters
+LINE_HEIGHT = 17  # px
+CHARACTER_WIDTH = 7.5  # px, in a title
+LEGEND_ABOVE_TITLES = 1.13  # height of a legend above panels that have titles
+PANEL_MARGIN = 120  # px of a figure's height outside its panel
+
+
+def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
+    """Put a figure into the book's theme: lines named at their ends, rounded readings.
+
+    Args:
+        fig: The figure, changed in place; its title states the finding in a sentence.
+        alt: One or two sentences that say what the figure shows. They are the caption and the text
+            alternative, kept in `layout.meta`.
+        name: Anchor of the figure: a page links to it by `<a href="#fig-name">`.
+
+    Returns:
+        The same figure.
+
+    Raises:
+        ValueError: `alt` is empty, or `name` has a character other than a-z, 0-9 and "-".
+    """
+    if not isinstance(alt, str) or not alt.strip():
+        raise ValueError(f"alt={alt!r}: must say in words what the figure shows")
+    if not re.fullmatch(r"[a-z0-9-]*", name):
+        raise ValueError(f"name={name!r}: must consist of the characters a-z, 0-9 and '-'")
+    fig.update_layout(
+        template="specdec",
+        meta={"alt": " ".join(alt.split()), "name": name},
+        height=fig.layout.height or 380,
+    )
+    if fig.layout.showlegend is False:
+        fig.update_traces(showlegend=False)
+    set_dashes_and_symbols(fig)
+    wrap_axis_titles(fig)
+    round_readings(fig)
+    if any(note.yref == "paper" and note.y >= 1 for note in fig.layout.annotations):
+        fig.layout.legend.y = LEGEND_ABOVE_TITLES
+    if can_name_ends(fig):
+        name_ends(fig)
+    return fig
+
+
+def set_dashes_and_symbols(fig: go.Figure) -> None:
+    """Give every line of the legend its own dash, every marker its own symbol, every bar its name.
+
+    A dash or symbol that a trace already has stays.
+    """
+    traces = [trace for trace in fig.data if trace.showlegend is not False]
+    free = {"dash": list(DASHES), "symbol": list(SYMBOLS)}
+    styles = [style for trace in traces for style in line_styles(trace)]
+    for part, key in styles:
+        if part[key] in free[key]:
+            free[key].remove(part[key])
+    for part, key in styles:
+        if part[key] is None and free[key]:
+            part[key] = free[key].pop(0)
+    bars = [trace for trace in traces if trace.type == "bar" and trace.name]
+    for trace in bars if len(bars) > 1 else []:
+        if trace.text is None and trace.width is None:
+            trace.update(text=trace.name, textangle=0, showlegend=False)
+
+
+def line_styles(trace) -> list[tuple]:
+    """Return (part of the trace, attribute) for each style besides color that identifies it."""
+    if trace.type != "scatter":
+        return []
+    mode = trace.mode or "lines+markers"
+    lines = [(trace.line, "dash")] if "lines" in mode else []
+    return lines + ([(trace.marker, "symbol")] if "markers" in mode else [])
+
+
+def wrap_axis_titles(fig: go.Figure) -> None:
+    """Wrap the title of each vertical axis so that no line is longer than the panel is high."""
+    room = int((fig.layout.height - PANEL_MARGIN) / CHARACTER_WIDTH)
+    for axis in fig.select_yaxes():
+        if axis.title.text:
+            axis.title.text = "<br>".join(textwrap.wrap(axis.title.text, max(room, 10)))
+
+
+def round_readings(fig: go.Figure) -> None:
+    """Show values under the pointer with three digits and the trace's name in one box.
+
+    Several lines are read together, at one x.
+    """
+    lines = [trace for trace in fig.data if trace.type == "scatter" and trace.name]
+    are_lines = len(lines) > 1 and all(trace.type == "scatter" for trace in fig.data)
+    if are_lines and fig.layout.hovermode is None:
+        fig.update_layout(hovermode="x unified")
+    for trace in fig.data:
+        if trace.hovertemplate is not None or trace.type not in ("scatter", "bar"):
+            continue
+        values, positions = ("x", "y") if trace.orientation == "h" else ("y", "x")
+        reading = f"%{{{values}{number_format(trace[values])}}}"
+        if are_lines:
+            trace.hovertemplate = f"{reading}<extra>{trace.name or ''}</extra>"
+        else:
+            name = f"<b>{trace.name}</b><br>" if trace.name else ""
+            position = f"%{{{positions}{number_format(trace[positions])}}}"
+            trace.hovertemplate = f"{name}{position}: {reading}<extra></extra>"
+
+
+def number_format(values) -> str:
+    """Return plotly's format of three digits if a value is a fraction, else an empty string."""
+    is_fraction = lambda value: isinstance(value, (float, np.floating)) and value % 1
+    return ":.3~r" if values is not None and any(map(is_fraction, values)) else ""
+
+
+def can_name_ends(fig: go.Figure) -> bool:
+    """Return whether the legend holds two to five lines of one panel and nothing else."""
+    traces = legend_traces(fig)
+    if any(trace.type != "scatter" for trace in traces):
+        return False
+    if not all(are_numbers(trace.x) and are_numbers(trace.y) for trace in traces):
+        return False
+    single = all(trace.xaxis in (None, "x") and trace.yaxis in (None, "y") for trace in fig.data)
+    has_lines = any("lines" in (trace.mode or "lines") for trace in traces)
+    return single and has_lines and 2 <= len(traces) <= MAX_NAMED_LINES
+
+
+def legend_traces(fig: go.Figure) -> list:
+    """Return the traces that the legend lists."""
+    return [trace for trace in fig.data if trace.name and trace.showlegend is not False]
+
+
+def are_numbers(values) -> bool:
+    """Return whether there are values and each of them is a number or None."""
+    kinds = (int, float, np.number, NoneType)
+    return values is not None and all(isinstance(value, kinds) for value in values)
+
+
+def name_ends(fig: go.Figure) -> None:
+    """Write each line's name after its last point, in its color, without overlap; no legend."""
+    traces = legend_traces(fig)
+    fix_range(fig.layout.xaxis, [x for trace in fig.data for x in trace.x])
+    fix_range(fig.layout.yaxis, [y for trace in fig.data for y in values_with_errors(trace)])
+    ends = [last_point(fig, trace) for trace in traces]
+    names = [textwrap.wrap(trace.name, NAME_WIDTH) for trace in traces]
+    default = {id(trace): color for trace, color in zip(fig.data, itertools.cycle(COLORWAY))}
+    ink = dict(zip(map(str.lower, PALETTE.values()), INKS.values()))
+    boxes = [(height(fig, y), LINE_HEIGHT * len(lines)) for (_, y), lines in zip(ends, names)]
+    edge = max(x for x, _ in ends)
+    at_edge = [i for i, (x, _) in enumerate(ends) if x >= edge - 0.15 * abs(edge)]
+    shift = dict(zip(at_edge, spread_out([boxes[i] for i in at_edge])))
+    for i, (trace, (x, y), lines) in enumerate(zip(traces, ends, names)):
+        color = trace.line.color or trace.marker.color or default[id(trace)]
+        fig.add_annotation(
+            name=END,
+            text="<br>".join(lines),
+            x=x,
+            y=y,
+            yshift=shift.get(i, 0),
+            xanchor="left",
+            xshift=8,
+            align="left",
+            showarrow=False,
+            bgcolor=None if i in shift else LIGHT["background"],  # hides the lines under the name
+            font={"size": 13, "color": ink.get(str(color).lower(), LIGHT["text"])},
+        )
+    longest = max(len(line) for i in at_edge for line in names[i])
+    fig.update_layout(showlegend=False, margin_r=24 + round(7.2 * longest))
+
+
+def last_point(fig: go.Figure, trace) -> tuple[float, float]:
+    """Return the last point of a trace inside the range of y, in the units of an annotation."""
+    xaxis, yaxis = fig.layout.xaxis, fig.layout.yaxis
+    points = [
+        (axis_value(xaxis, x), axis_value(yaxis, y))
+        for x, y in sorted(zip(trace.x, trace.y), key=lambda point: point[0])
+    ]
+    low, high = yaxis.range
+    return [(x, y) for x, y in points if x is not None and y is not None and low <= y <= high][-1]
+
+
+def axis_value(axis, value: float | None) -> float | None:
+    """Return a value in the units of its axis (log10 on a log axis); None if it has no position."""
+    if value is None or value != value:
+        return None
+    if axis.type != "log":
+        return float(value)
+    return math.log10(value) if value > 0 else None
+
+
+def height(fig: go.Figure, y: float) -> float:
+    """Return the approximate distance from the bottom of the panel to y, in px."""
+    low, high = fig.layout.yaxis.range
+    return (y - low) / ((high - low) or 1) * (fig.layout.height - PANEL_MARGIN)
+
+
+def fix_range(axis, values: list[float]) -> None:
+    """Set the range that plotly would choose for these values, so that names do not widen it."""
+    if axis.range is None:
+        known = [number for value in values if (number := axis_value(axis, value)) is not None]
+        low, high = min(known), max(known)
+        axis.range = (
+            min(low, 0) if axis.rangemode == "tozero" else low - 0.05 * (high - low),
+            high + 0.05 * (high - low),
+        )
+
+
+def values_with_errors(trace) -> list[float]:
+    """Return both ends of the error bar of each of a trace's values."""
+    bars = trace.error_y
+    up = bars.array if bars.array is not None and bars.visible is not False else [0] * len(trace.y)
+    down = up if bars.arrayminus is None else bars.arrayminus
+    return [
+        end
+        for y, above, below in zip(trace.y, up, down)
+        if y is not None
+        for end in (y - below, y + above)
+    ]
+
+
+def spread_out(boxes: list[tuple[float, float]]) -> list[float]:
+    """Return how far to move each box so that no two overlap.
+
+    Boxes that would overlap form a group, which stays centered on the mean of its middles.
+
+    Args:
+        boxes: (middle, height) of each box, in px.
+    """
+    groups: list[list[int]] = []
+    size = lambda group: sum(boxes[i][1] for i in group)
+    middle = lambda group: sum(boxes[i][0] for i in group) / len(group)
+    for box in sorted(range(len(boxes)), key=lambda i: boxes[i][0]):
+        groups.append([box])
+        while len(groups) > 1:
+            below, above = groups[-2:]
+            if middle(above) - middle(below) >= (size(above) + size(below)) / 2:
+                break
+            groups[-2:] = [below + above]
+    moves = [0.0] * len(boxes)
+    for group in groups:
+        bottom = middle(group) - size(group) / 2
+        for i in group:
+            moves[i] = bottom + boxes[i][1] / 2 - boxes[i][0]
+            bottom += boxes[i][1]
+    return moves

@@ -1,0 +1,133 @@
+"""Two trees of one size: one expanded by the draft's confidence, one with a fixed shape."""
+
+from collections.abc import Sequence
+
+import torch
+import traitlets
+
+from specdec_book.viz.interactive import Interactive
+from specdec_book.viz.sketch import visible
+from specdec_lite.decoding import generate
+from specdec_lite.drafters.eagle import EagleDrafter
+from specdec_lite.drafters.parts.expansion import ConfidenceTree
+from specdec_lite.drafters.parts.feature_session import FeatureSession
+from specdec_lite.sampling import Sampling, SeededRng
+from specdec_lite.speculation import Context
+from specdec_lite.tree import TokenTree
+
+MAX_NODES = 24
+STATIC_TREE = TokenTree.best([[0.6, 0.15, 0.08, 0.05]] * 5, MAX_NODES)
+
+
+class TreeGrowth(Interactive):
+    """Trees that grow node by node up to a budget, the likeliest node first.
+
+    Attributes:
+        contexts: {"text", "grown", "static"} each. A tree is a list of at most 24 nodes {"word",
+            "parent", "worth", "right"}, parents before children. "worth": product of q along the
+            node's path. "right": whether the target's greedy text runs through the node.
+        budget: Number of nodes on display, 1 … 24.
+        context: Number of the text on display, from 0.
+    """
+
+    module = "growth"
+    label = "A tree that grows with the draft's confidence, beside a tree with a fixed shape"
+
+    contexts = traitlets.List(traitlets.Dict(), minlen=1).tag(sync=True)
+    budget = traitlets.Int(8, min=1, max=MAX_NODES).tag(sync=True)
+    context = traitlets.Int(0, min=0).tag(sync=True)
+
+    @traitlets.validate("contexts")
+    def _are_trees(self, proposal):
+        for number, entry in enumerate(proposal.value):
+            for name in ("grown", "static"):
+                nodes = entry.get(name, ())
+                parents = [node.get("parent", i) for i, node in enumerate(nodes)]
+                ordered = all(-1 <= parent < i for i, parent in enumerate(parents))
+                if not 1 <= len(nodes) <= MAX_NODES or not ordered:
+                    raise traitlets.TraitError(
+                        f"contexts[{number}][{name!r}] has {len(nodes)} nodes with parents"
+                        f" {parents}: must have 1 … {MAX_NODES}, each after its parent"
+                    )
+        return proposal.value
+
+    @classmethod
+    def of(cls, drafter: EagleDrafter, tokenizer, texts: Sequence[str], **traits) -> "TreeGrowth":
+        """Return both trees that a drafter proposes greedily after each text.
+
+        Args:
+            drafter: An EAGLE drafter.
+            tokenizer: Anything with `encode(text)` and `decode(ids)`.
+            texts: Texts after which to draft.
+            traits: Other traits.
+        """
+        return cls(contexts=[draft_trees(drafter, tokenizer, text) for text in texts], **traits)
+
+
+class RecordingSession(FeatureSession):
+    """A session that records the logits of every expanded node."""
+
+    def _draft(self, context, first):
+        self.rows = {-1: first[0]}
+        return super()._draft(context, first)
+
+    def _score_nodes(self, tree, nodes):
+        logits = super()._score_nodes(tree, nodes)
+        self.rows.update(zip(nodes, logits))
+        return logits
+
+
+@torch.inference_mode()
+def draft_trees(drafter: EagleDrafter, tokenizer, text: str, levels: int = 5) -> dict:
+    """Return one context of `TreeGrowth` as JSON types.
+
+    Args:
+        drafter: An EAGLE drafter.
+        tokenizer: Anything with `encode(text)` and `decode(ids)`.
+        text: Text after which to draft.
+        levels: Depth of both trees.
+    """
+    target = drafter.target
+    ids = torch.tensor(tokenizer.encode(text), device=target.device)
+    truth = generate(target, ids, max_new_tokens=levels).tokens.tolist()
+    scores = target.score(ids[:-1], target.new_cache(), hidden_layers=drafter.hidden_layers)
+    context = Context(ids, scores, Sampling(0.0), SeededRng(0), levels + 1, target.vocab_size, None)
+    pool = ConfidenceTree(4, levels, 4 + 16 * levels)
+    trees = {"text": tokenizer.decode(ids[-16:])}
+    for name, draft in (("grown", pool), ("static", STATIC_TREE)):
+        session = RecordingSession(target, drafter.head, drafter.body, draft, context)
+        tree = session.propose(context).tree
+        trees[name] = nodes_of(tree, session.rows, truth, tokenizer, name == "grown")
+    return trees
+
+
+def nodes_of(
+    tree: TokenTree, rows: dict, truth: list[int], tokenizer, by_worth: bool
+) -> list[dict]:
+    """Return the first 24 nodes of a tree as JSON types.
+
+    Args:
+        tree: The drafted tree.
+        rows: Logits [V] of the draft by node; -1 is the root.
+        truth: Target's greedy tokens after the text.
+        tokenizer: Anything with `decode(ids)`.
+        by_worth: Whether to sort nodes by worth; else they keep the tree's order.
+    """
+    tokens = tree.tokens.tolist()
+    worth: list[float] = []
+    for token, parent in zip(tokens, tree.parents):
+        above = worth[parent] if parent >= 0 else 1.0
+        worth.append(above * float(rows[parent].softmax(-1)[token]))
+    nodes = range(len(tree))
+    order = sorted(nodes, key=lambda node: -worth[node]) if by_worth else list(nodes)
+    order = order[:MAX_NODES]
+    rank = {-1: -1} | {node: number for number, node in enumerate(order)}
+    return [
+        {
+            "word": visible(tokenizer.decode([tokens[node]])),
+            "parent": rank[tree.parents[node]],
+            "worth": round(worth[node], 4),
+            "right": [tokens[n] for n in tree.path(node)] == truth[: len(tree.path(node))],
+        }
+        for node in order
+    ]

@@ -1,0 +1,65 @@
+"""The base class of the book's interactives.
+
+An interactive is one ES module (`static/<module>.js`, after the shared `static/kit.js`). This
+class carries the module to JupyterLab, to Colab and to a static page.
+"""
+
+from pathlib import Path
+from typing import ClassVar
+
+import anywidget
+
+STATIC = Path(__file__).parent / "static"
+MIME = "application/vnd.specdec-lite.interactive+json"
+
+
+def modules() -> list[str]:
+    """Return the names of all interactives' modules, sorted."""
+    return sorted(path.stem for path in STATIC.glob("*.js") if path.stem != "kit")
+
+
+def source(module: str) -> str:
+    """Return the ES module of an interactive, without imports: `kit.js`, then its own text.
+
+    Args:
+        module: Stem of the module's file in `static`.
+    """
+    return "\n".join(
+        (STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", module)
+    )
+
+
+class Interactive(anywidget.AnyWidget):
+    """A widget drawn by `static/<module>.js`.
+
+    Traits tagged `sync=True` are the state that the module reads and writes. The display holds the
+    kernel's widget and, under the type MIME, the module's name and the state: a page without a
+    kernel needs nothing else.
+
+    Attributes:
+        module: Stem of the module's file; each subclass sets it.
+        label: One line that says what the interactive shows, also for screen readers.
+    """
+
+    module: ClassVar[str]
+    label: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs):
+        # skip the nameless subclass that traitlets creates for every instance
+        if "module" in cls.__dict__:
+            cls._esm = source(cls.module)
+            cls._css = (STATIC / "interactive.css").read_text(encoding="utf-8")
+        super().__init_subclass__(**kwargs)
+
+    def state(self) -> dict:
+        """Return the public traits that the module shares with the kernel, as JSON types."""
+        own = set(self.trait_names(sync=True)) - set(anywidget.AnyWidget.class_trait_names())
+        return {name: getattr(self, name) for name in sorted(own) if not name.startswith("_")}
+
+    def _repr_mimebundle_(self, **kwargs):
+        data, metadata = super()._repr_mimebundle_(**kwargs)  # pyright: ignore[reportGeneralTypeIssues]
+        data[MIME] = {"module": self.module, "state": self.state(), "label": self.label}
+        data["text/plain"] = (
+            f"{self.label} (an interactive drawing: run the notebook, or open the book's page)"
+        )
+        return data, metadata

@@ -1,0 +1,281 @@
+"""One round as a picture: drafts, one target pass, the tests with their uniforms, both caches.
+
+`static/round.js` derives the moments of a round from the recorded numbers; `benchmarks/round.py`
+records the rounds that the book shows.
+"""
+
+from collections.abc import Sequence
+
+import traitlets
+from torch import Tensor
+
+from specdec_book import recordings
+from specdec_book.viz.interactive import Interactive
+from specdec_book.viz.trace import shorten_prompt
+from specdec_lite import checks
+from specdec_lite.decoding import default_rule, stream
+from specdec_lite.engine.cache import Cache, Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.sampling import RecordingRng, Sampling
+from specdec_lite.speculation import Context, Drafter, RuleVerifier, Session
+
+WORDS = 10
+"""Largest number of words that the picture can show at one position."""
+
+
+class Round(Interactive):
+    """Recorded rounds, played or stepped: drafts, one target pass, tests, the added token, caches.
+
+    Attributes:
+        rounds: One dict per round, as `record_rounds` returns them.
+        about: One line that names the models.
+        dice: False for greedy rounds, which draw no uniforms.
+        caches: Whether to show both caches.
+        quiz: Whether to pause and ask the reader for a decision.
+        numbers: Whether the sentences state p, q and u.
+        autoplay: Whether to start playing once the picture is in view.
+        moment: Number of the moment on display, from 0, over all rounds.
+    """
+
+    module = "round"
+    label = "One round of speculative decoding: drafts, one target pass, tests, accepted tokens"
+
+    rounds = traitlets.List(traitlets.Dict()).tag(sync=True)
+    about = traitlets.Unicode().tag(sync=True)
+    dice = traitlets.Bool(True).tag(sync=True)
+    caches = traitlets.Bool(True).tag(sync=True)
+    quiz = traitlets.Bool(True).tag(sync=True)
+    numbers = traitlets.Bool(True).tag(sync=True)
+    autoplay = traitlets.Bool(False).tag(sync=True)
+    moment = traitlets.Int(0, min=0).tag(sync=True)
+
+    @classmethod
+    def load(cls, name: str = "round", **options) -> "Round":
+        """Return the rounds of the recording results/<name>.json.
+
+        Args:
+            name: Name of the recording.
+            options: Other traits.
+
+        Raises:
+            ValueError: There is no recording of this name.
+        """
+        data = recordings.load(name).data
+        return cls(rounds=data["rounds"], about=data["about"], **options)
+
+    @classmethod
+    def record(
+        cls,
+        target: CausalLM,
+        drafter: Drafter,
+        tokenizer,
+        prompt: str,
+        max_new_tokens: int = 16,
+        temperature: float = 1.0,
+        top_k: int = 4,
+        seed: int = 0,
+        **options,
+    ) -> "Round":
+        """Decode after `prompt` with a drafter of chains and record every round.
+
+        Args:
+            target: The model whose text is decoded.
+            drafter: A drafter that proposes chains.
+            tokenizer: Anything with `encode(text)` and `decode(ids)`.
+            prompt: Text to continue.
+            max_new_tokens: Length of the text.
+            temperature: Temperature of both models; 0 is greedy.
+            top_k: Number of tokens with a probability in each row, 1 … 5; at temperature 0 the
+                number on display.
+            seed: Seed of the run.
+            options: Other traits.
+        """
+        sampling = Sampling(temperature, checks.whole("top_k", top_k, 1, WORDS // 2))
+        ids = tokenizer.encode(prompt)
+        rounds = record_rounds(target, drafter, tokenizer, ids, max_new_tokens, sampling, seed)
+        return cls(rounds=rounds, dice=not sampling.greedy, **options)
+
+
+def record_rounds(
+    target: CausalLM,
+    drafter: Drafter,
+    tokenizer,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    sampling: Sampling,
+    seed: int = 0,
+) -> list[dict]:
+    """Decode with a drafter of chains and return its rounds as JSON types.
+
+    The rows of both models are recorded over the few words that have a probability.
+
+    Args:
+        target: The model whose text is decoded.
+        drafter: A drafter that proposes chains.
+        tokenizer: Anything with `decode(ids)`.
+        prompt_ids: Token ids of the prompt.
+        max_new_tokens: Length of the text.
+        sampling: Temperature and top-k of both models.
+        seed: Seed of the run.
+
+    Returns:
+        For each round {"before": end of the text before it, "context": number of tokens before it,
+        "rows", "accepted", "token": {"word", "kind", "u"}, "caches": {"target", "draft"}}. Each of
+        the γ + 1 rows is {"words" in the order of their ids, "p", "tests"}. A test is {"word":
+        index of the drafted word, "q": the row it was drawn from, None if chosen, "u": its uniform,
+        None if none was drawn, "kept": whether it was accepted, None if not tested}. The caches are
+        lengths before the round, at their longest and after the cut; "draft" is None if the session
+        has no cache of its own.
+
+    Raises:
+        ValueError: The drafter proposed a tree, or a row has more than WORDS words.
+    """
+    recorder = RecordingDrafter(drafter, tokenizer, sampling)
+    steps = stream(
+        target,
+        prompt_ids,
+        recorder,
+        max_new_tokens,
+        sampling.temperature,
+        sampling.top_k,
+        rule=recorder.verifier,
+        rng=RecordingRng(seed),
+    )
+    for _ in steps:
+        recorder.close()
+    return recorder.rounds
+
+
+class RecordingDrafter(Drafter):
+    """A drafter that records every round it takes part in.
+
+    Its `verifier` must be the rule of the same generation; call `close` after every step.
+
+    Args:
+        drafter: The drafter that proposes.
+        tokenizer: Anything with `decode(ids)`.
+        sampling: Settings of the generation.
+    """
+
+    def __init__(self, drafter: Drafter, tokenizer, sampling: Sampling):
+        self.drafter = drafter
+        self.tokenizer = tokenizer
+        self.sampling = Sampling(1.0, sampling.top_k) if sampling.greedy else sampling
+        self.hidden_layers = drafter.hidden_layers
+        self.verifier = RecordingVerifier(self, default_rule(sampling))
+        self.rounds: list[dict] = []
+
+    def start(self, context: Context) -> Session:
+        self.cache = context.cache
+        self.session = self.drafter.start(context)
+        self.lengths = self.cache_lengths()
+        return self.session
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        self.drafter.check(target, positions)
+
+    def cache_lengths(self) -> dict[str, int | None]:
+        """Return the length of both caches; None for a session without a cache of its own."""
+        cache = getattr(self.session, "cache", None)
+        assert self.cache is not None
+        draft = cache.length if isinstance(cache, Cache) and cache is not self.cache else None
+        return {"target": self.cache.length, "draft": draft}
+
+    def close(self) -> None:
+        """Record the lengths of the caches after the round; the next round starts from them."""
+        self.lengths = self.cache_lengths()
+        caches = self.rounds[-1]["caches"]
+        for name, length in self.lengths.items():
+            caches[name] = None if length is None else [*caches[name], length]
+
+
+class RecordingVerifier(RuleVerifier):
+    """A rule that records what decided each of its verdicts.
+
+    Args:
+        recorder: The drafter that keeps the rounds.
+        rule: The rule that decides.
+    """
+
+    def __init__(self, recorder: RecordingDrafter, rule):
+        super().__init__(rule)
+        self.recorder = recorder
+        self.name = rule.name
+        self.lossless = rule.lossless
+
+    def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
+        if not proposal.tree.is_chain:
+            raise ValueError("drafter proposed a tree: must propose chains")
+        uniforms = context.rng.uniforms  # pyright: ignore[reportAttributeAccessIssue]
+        count = len(uniforms)
+        verdict = super().verify(proposal, scores, context)
+        recorder = self.recorder
+        rows = recorder.sampling(scores.logits[0])
+        text = context.tokens.tolist()
+        lengths = recorder.cache_lengths()
+        before = recorder.lengths
+        record = {
+            "before": shorten_prompt(recorder.tokenizer.decode(text), 150),
+            "context": len(text),
+            **_decisions(rows, proposal, verdict, uniforms[count:], recorder.tokenizer),
+            "caches": {name: [before[name], lengths[name]] for name in lengths},
+        }
+        recorder.rounds.append(record)
+        return verdict
+
+
+def _decisions(
+    rows: Tensor, proposal: Proposal, verdict: Verdict, uniforms: list[float], tokenizer
+) -> dict:
+    """Return what decided a round: its rows, the number of accepted drafts and the added token.
+
+    Args:
+        rows: Target's probabilities [γ + 1, V].
+        proposal: The chain that was drafted.
+        verdict: The rule's verdict.
+        uniforms: Uniforms of the round: one per test, then the added token's; empty if greedy.
+        tokenizer: Anything with `decode(ids)`.
+    """
+    drafts = proposal.tree.tokens.tolist()
+    accepted, tested = len(verdict.path), sum(verdict.tests)
+    records = []
+    word = 0
+    for i, p in enumerate(rows):
+        draft = drafts[i] if i < len(drafts) else None
+        is_chosen = draft is None or proposal.probs is None or not uniforms
+        q = None if is_chosen else proposal.probs[i]  # pyright: ignore[reportOptionalSubscript]
+        added = [verdict.token] if i == accepted else []
+        ids, record = _row(p, q, draft, added, tokenizer)
+        if i == accepted:
+            word = ids.index(verdict.token)
+        for test in record["tests"]:
+            test["u"] = round(uniforms[i], 5) if i < min(tested, len(uniforms)) else None
+            test["kept"] = i < accepted if i < tested else None
+        records.append(record)
+    last = round(uniforms[-1], 5) if uniforms else None
+    token = {"word": word, "kind": verdict.kind, "u": last}
+    return {"rows": records, "accepted": accepted, "token": token}
+
+
+def _row(p, q, draft: int | None, more: Sequence[int], tokenizer) -> tuple[list[int], dict]:
+    """Return the token ids of one position, ascending, and its record.
+
+    Args:
+        p: Target's probabilities [V].
+        q: Draft's probabilities [V]; None if the draft was chosen or there is none.
+        draft: The drafted token; None if there is none.
+        more: Other tokens that must be among the ids.
+        tokenizer: Anything with `decode(ids)`.
+    """
+    masses = p if q is None else p + q
+    tokens = [*more] if draft is None else [*more, draft]
+    ids = sorted({*masses.nonzero()[:, 0].tolist(), *tokens})
+    if len(ids) > WORDS:
+        raise ValueError(f"a row has {len(ids)} words: must be at most {WORDS}; set top_k")
+    select = lambda row: [round(float(row[token]), 5) for token in ids]
+    tests = []
+    if draft is not None:
+        tests = [{"word": ids.index(draft), "q": None if q is None else select(q)}]
+    words = [tokenizer.decode([token]) for token in ids]
+    return ids, {"words": words, "p": select(p), "tests": tests}

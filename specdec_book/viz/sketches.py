@@ -1,0 +1,346 @@
+"""The sketches of the chapters, each drawn from numbers that the caller computes."""
+
+from collections.abc import Sequence
+
+from specdec_book.viz.sketch import WIDTH, Sketch, SketchRow, visible
+from specdec_lite.tree import TokenTree
+
+BLOCKS = 8
+BAR_START, BAR_LENGTH = 66, 198  # left edge of a token's bar, and length of the longest bar
+SELF_DRAFTS = {
+    "early exit": "runs only the first blocks, then the head",
+    "skipped sublayers": "leaves out some attentions and some MLPs",
+    "fewer bits": "runs the whole model with weights of 8 or 4 bits",
+    "look-ahead rows": "runs the whole model on several future positions in one pass",
+    "sparse cache": "runs the whole model but reads only some of the keys and values",
+}
+SKIPPED = {(2, 0), (3, 1), (5, 0), (5, 1), (6, 0)}
+
+
+def round_bar(
+    gamma: int, c: float, verify: float, other: float, tokens: float, plain: float = 1.0
+) -> Sketch:
+    """Draw the cost of a speculative round as a bar above plain decoding of the same tokens.
+
+    Args:
+        gamma: Draft length.
+        c: Cost of a draft pass, in target passes over one token.
+        verify: Cost of the verification, in target passes over one token.
+        other: Cost of everything else in a round, in target passes over one token.
+        tokens: Number of tokens that a round emits.
+        plain: Cost of a token in plain decoding, in target passes over one token.
+    """
+    cost = gamma * c + verify + other
+    total = tokens * plain
+    unit = (WIDTH - 8) / max(cost, total)
+    drawing = Sketch(
+        158,
+        f"A round has {gamma} drafts at {c:.2f} target passes each, a verification of {verify:.2f}"
+        f" and other work of {other:.2f}. It takes {cost:.2f} target passes. Plain decoding of the"
+        f" same tokens takes {total:.2f}.",
+        f"{tokens:.2f} tokens take {cost:.2f} target passes instead of {total:.2f}, which is"
+        f" {total / cost:.2f} times as fast.",
+    )
+    drawing.words(4, 14, "speculative: one round", "start", bold=True)
+    for i in range(gamma):
+        drawing.box(4 + i * c * unit, 22, c * unit, 28, "draft")
+    drawing.box(4 + gamma * c * unit, 22, verify * unit, 28, "target", f"verify {verify:.2f}")
+    drawing.box(4 + (gamma * c + verify) * unit, 22, other * unit, 28, "neutral")
+    drawing.words(4, 64, f"draft: {gamma} × {c:.2f}", "start")
+    drawing.words(max(4 + cost * unit, 170), 64, f"other {other:.2f}", "end")
+    drawing.words(4, 96, f"plain: {tokens:.2f} tokens, {total:.2f} passes", "start", bold=True)
+    for i in range(int(tokens)):
+        drawing.box(4 + i * plain * unit, 104, plain * unit, 28, "target", f"{plain:.2f}")
+    rest = tokens - int(tokens)
+    if rest > 0:
+        drawing.box(4 + int(tokens) * plain * unit, 104, rest * plain * unit, 28, "target")
+    return drawing.words(4, 148, "one box: one token of plain decoding", "start", faint=True)
+
+
+def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
+    """Draw the bars of p and q on top of each other, with their overlap and the excess of either.
+
+    Args:
+        p: Target's probabilities, summing to 1.
+        q: Draft's probabilities of the same tokens, summing to 1.
+        names: Names of the tokens.
+    """
+    shared = [min(a, b) for a, b in zip(p, q)]
+    parts = ", ".join(f"{name} {s:.2f}" for name, s in zip(names, shared))
+    drawing = Sketch(
+        6 + 38 * len(p),
+        f"Bars of p and q on top of each other. Their overlap is {parts}, and {sum(shared):.2f} in"
+        " total. The draft's excess and the target's residual have the same sum.",
+        f"Solid: the overlap of both bars, β = {sum(shared):.2f} in total. Dashed: the draft's"
+        " excess on some tokens equals the target's residual on the others.",
+    )
+    left, scale = BAR_START, BAR_LENGTH / max(*p, *q)
+    for row, (name, a, b, s) in enumerate(zip(names, p, q, shared)):
+        y, extra = 6 + 38 * row, abs(a - b)
+        drawing.words(left - 8, y + 18, name, "end")
+        drawing.box(left, y, scale * s, 26, "accepted", f"{s:.2f}", fill=100)
+        if extra > 1e-9:
+            kind, part = ("recovered", "residual") if a > b else ("rejected", "excess")
+            drawing.box(left + scale * s, y, scale * extra, 26, kind, dashed=True)
+            drawing.words(left + scale * (s + extra) + 6, y + 18, f"{part} {extra:.2f}", "start")
+    return drawing
+
+
+def emitted_mass(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
+    """Draw the drafted and the emitted probability of each token, at the scale of `overlap`.
+
+    Args:
+        p: Target's probabilities, summing to 1.
+        q: Draft's probabilities of the same tokens, summing to 1.
+        names: Names of the tokens.
+    """
+    pairs = "; ".join(f"{name} {b:.2f} and {a:.2f}" for name, a, b in zip(names, p, q))
+    drawing = Sketch(
+        4 + 58 * len(p),
+        f"Two bars per token, its drafted and its emitted probability: {pairs}. The rejected mass of"
+        " some tokens is recovered as other tokens.",
+        "The rejected mass of some tokens returns as other tokens, so each lower bar is as long as"
+        " p.",
+    )
+    left, scale = BAR_START, BAR_LENGTH / max(*p, *q)
+    for row, (name, a, b) in enumerate(zip(names, p, q)):
+        accepted = scale * min(a, b)
+        for y, line, whole, kind in (
+            (4 + 58 * row, "drafted", b, "rejected"),
+            (28 + 58 * row, "emitted", a, "recovered"),
+        ):
+            drawing.words(left - 8, y + 15, f"{name} {line}", "end")
+            drawing.box(left, y, accepted, 22, "accepted", f"{min(a, b):.2f}", fill=100)
+            rest = scale * whole - accepted
+            if rest > 1e-9:
+                end = left + accepted + rest
+                drawing.box(left + accepted, y, rest, 22, kind, dashed=True)
+                drawing.words(end + 6, y + 15, f"{kind} {rest / scale:.2f}", "start")
+    return drawing
+
+
+def verify_pass(gamma: int = 4) -> Sketch:
+    """Draw the tokens fed to one target pass, its rows, and the draft that each row verifies.
+
+    Args:
+        gamma: Draft length.
+    """
+    step, left = (WIDTH - 4) / (gamma + 2), 2
+    middle = lambda i: left + step * i + step / 2
+    drawing = Sketch(
+        150,
+        f"One pass reads the last token and {gamma} drafts and returns {gamma + 1} rows. Row 0"
+        f" verifies the first draft, row 1 the second, and row {gamma} gives a bonus token.",
+        f"The pass reads the last token and {gamma} drafts and returns {gamma + 1} rows. The row of"
+        " a token predicts the next token, so it verifies the draft at the next position.",
+    )
+    drawing.box(left, 52, step * (gamma + 1), 24, "target", "one pass of the target")
+    for i in range(gamma + 1):
+        fed = ("target", "last") if i == 0 else ("draft", f"x{i}")
+        drawing.box(middle(i) - step / 2 + 4, 16, step - 8, 24, *fed)
+        drawing.line((middle(i), 40), (middle(i), 52)).line((middle(i), 76), (middle(i), 90))
+        drawing.box(middle(i) - step / 2 + 4, 90, step - 8, 22, "target", f"row {i}")
+        drawing.line((middle(i) + 6, 112), (middle(i + 1) - 6, 131), arrow=True)
+        name = f"tests x{i + 1}" if i < gamma else "bonus"
+        drawing.words(middle(i + 1), 144, name, bold=i == gamma)
+    return drawing
+
+
+def tested_strip(gamma: int, accepted: int) -> Sketch:
+    """Draw the drafts of a round in a row: accepted, rejected and not tested.
+
+    Args:
+        gamma: Draft length.
+        accepted: Number of accepted drafts, less than `gamma`.
+    """
+    tested = accepted + 1
+    drawing = Sketch(
+        92,
+        f"{gamma} drafts: {accepted} accepted, the next one rejected, the rest not tested.",
+        f"{accepted} of {tested} tested drafts were accepted, but {accepted} of {gamma} drafted"
+        " ones.",
+    )
+    size = (WIDTH - 16) / gamma
+    results = [("accepted", "✓ accepted")] * accepted + [("rejected", "✗ rejected")]
+    results += [("empty", "not tested")] * (gamma - tested)
+    for i, (kind, words) in enumerate(results):
+        drawing.box(8 + i * size + 2, 8, size - 4, 30, kind, words)
+    drawing.line((8, 50), (8 + tested * size - 2, 50), kind="accepted")
+    drawing.words(8, 66, f"tested: {tested}", "start")
+    drawing.line((8, 74), (WIDTH - 8, 74))
+    return drawing.words(8, 88, f"drafted: {gamma}", "start")
+
+
+def token_tree(
+    tree: TokenTree, words: Sequence[str], root: str, accepted: Sequence[int] = ()
+) -> Sketch:
+    """Draw a token tree downwards from the last committed token.
+
+    Args:
+        tree: The tree, drawn by its parents and depths.
+        words: Text of each node.
+        root: Text of the last committed token.
+        accepted: Nodes to mark as accepted.
+    """
+    parents, depth = list(tree.parents), tree.depth.tolist()
+    leaves = [i for i in range(len(parents)) if i not in parents]
+    x = {leaf: (rank + 0.5) * WIDTH / len(leaves) for rank, leaf in enumerate(_leaves(parents))}
+    for node in reversed(range(len(parents))):
+        if node not in x:
+            children = [i for i, parent in enumerate(parents) if parent == node]
+            x[node] = sum(x[child] for child in children) / len(children)
+    width = min(56, WIDTH / len(leaves) - 4)
+    y = lambda node: 8 + 54 * (depth[node] + 1)
+    drawing = Sketch(
+        8 + 54 * (max(depth) + 2) - 22,
+        f"Token tree after {root}: "
+        + "; ".join(
+            f"{words[i]} follows {words[parent] if parent >= 0 else root}"
+            for i, parent in enumerate(parents)
+        )
+        + ".",
+    )
+    for node, parent in enumerate(parents):
+        top = (WIDTH / 2, 36) if parent < 0 else (x[parent], y(parent) + 28)
+        is_accepted = node in accepted and (parent < 0 or parent in accepted)
+        drawing.line(top, (x[node], y(node)), kind="accepted" if is_accepted else "neutral")
+    drawing.box(WIDTH / 2 - 34, 8, 68, 28, "target", root)
+    for node, word in enumerate(words):
+        kind = "accepted" if node in accepted else "draft"
+        drawing.box(x[node] - width / 2, y(node), width, 28, kind, word)
+    return drawing
+
+
+def _leaves(parents: Sequence[int], node: int = -1) -> list[int]:
+    """Return the leaves below a node from left to right, siblings in their order."""
+    children = [i for i, parent in enumerate(parents) if parent == node]
+    if not children:
+        return [node]
+    return [leaf for child in children for leaf in _leaves(parents, child)]
+
+
+def heads(count: int, words: Sequence[str]) -> Sketch:
+    """Draw heads on one backbone: the state that they read and the token that each predicts.
+
+    Args:
+        count: Number of heads.
+        words: Last three committed tokens, then the prediction of every head.
+    """
+    drawing = Sketch(
+        206,
+        f"The target reads the text up to {words[1]}. Its own head predicts {words[2]} from the last"
+        f" state, and {count} more heads predict the {count} tokens after it from the same state.",
+        "All heads read the same state: the target's own head predicts the next token, head k the"
+        " k-th token after it.",
+    )
+    step = WIDTH / (3 + count)
+    at = lambda i: (i + 0.5) * step
+    for i in (0, 1):
+        drawing.box(at(i) - step / 2 + 3, 172, step - 6, 26, "target", words[i])
+        drawing.line((at(i), 172), (at(i), 142), arrow=True)
+    drawing.box(4, 112, 2 * step - 8, 30, "target", "target")
+    drawing.box(at(1) - 22, 64, 44, 24, "neutral", "state h")
+    drawing.line((at(1), 112), (at(1), 88), arrow=True)
+    for i in range(2, 3 + count):
+        name = "own head" if i == 2 else f"head {i - 2}"
+        kind = "target" if i == 2 else "draft"
+        drawing.line((at(1) + 22, 76), (at(i), 76), (at(i), 64), arrow=True)
+        drawing.words(at(i), 58, name)
+        drawing.box(at(i) - step / 2 + 3, 18, step - 6, 26, kind, visible(words[i]))
+    drawing.words(at(2) + step / 2 - 8, 12, "committed", "end", faint=True)
+    return drawing.words(at(3) - step / 2 + 3, 12, "drafted, not yet verified", "start", faint=True)
+
+
+def launches(operations: int, launch: float, work: float) -> Sketch:
+    """Draw a pass whose operations are launched one by one, and the same pass as one graph.
+
+    Args:
+        operations: Number of operations in the pass.
+        launch: Time that a launch takes on the host, in µs.
+        work: Time that an operation takes on the device, in µs.
+    """
+    slow, fast = operations * max(launch, work) + work, operations * work + launch
+    unit = (WIDTH - 8) / slow
+    drawing = Sketch(
+        150,
+        f"{operations} operations. Launched one by one, the device waits for the host between them,"
+        f" and the pass takes {slow:g} µs. In one graph they follow without gaps: {fast:g} µs.",
+        f"The same arithmetic takes {slow:g} µs launched one by one, and {fast:g} µs as one graph.",
+    )
+    for y, title, gap in ((0, "launched one by one", launch), (76, "one graph", 0)):
+        drawing.words(4, y + 14, title, "start", bold=True)
+        drawing.words(WIDTH - 4, y + 14, "host above, device below", "end", faint=True)
+        for i in range(operations):
+            start = (i + 1) * launch if gap else launch + i * work
+            if gap or i == 0:
+                drawing.box(4 + i * launch * unit, y + 22, launch * unit, 18, "neutral")
+            drawing.box(4 + start * unit, y + 44, work * unit, 18, "target")
+    return drawing
+
+
+def account(ratios: Sequence[float]) -> Sketch:
+    """Draw the probability that a draft is accepted so far, token by token and as a block.
+
+    Args:
+        ratios: p/q of each drafted token.
+    """
+    step = WIDTH / (len(ratios) + 1)
+    width = step - 34
+    single, block = [1.0], [1.0]
+    for ratio in ratios:
+        single.append(single[-1] * min(1.0, ratio))
+        block.append(min(1.0, block[-1] * ratio))
+    drawing = Sketch(
+        150,
+        f"The ratios p/q are {', '.join(f'{r:g}' for r in ratios)}. The probability that all tokens"
+        f" so far are accepted is {', '.join(f'{x:g}' for x in single[1:])} token by token, and"
+        f" {', '.join(f'{x:g}' for x in block[1:])} as a block.",
+        "Token by token, a ratio above 1 gains nothing. Block verification lets it make up for an"
+        " earlier ratio below 1.",
+    )
+    for y, name, probabilities in ((8, "token by token", single), (84, "as a block", block)):
+        drawing.words(4, y + 8, name, "start", bold=True)
+        for i, probability in enumerate(probabilities):
+            x = 4 + i * step
+            drawing.box(x, y + 18, width, 34, "empty")
+            drawing.box(x, y + 18 + 34 * (1 - probability), width, 34 * probability, "accepted")
+            drawing.words(x + width / 2, y + 64, f"{probability:g}")
+            if i < len(ratios):
+                drawing.line((x + width + 3, y + 35), (x + step - 3, y + 35), arrow=True)
+                drawing.words(x + width + 17, y + 28, f"×{ratios[i]:g}")
+    return drawing
+
+
+def self_drafts() -> SketchRow:
+    """Draw which parts of the target five methods of self-drafting use.
+
+    From bottom to top: the tokens fed, blocks of one attention and one MLP, the head. The cache is
+    at the side.
+    """
+    return SketchRow(map(_tower, SELF_DRAFTS))
+
+
+def _tower(method: str) -> Sketch:
+    words = f"{method}: {SELF_DRAFTS[method]}"
+    drawing = Sketch(192, words, words, 120)
+    part = lambda x, y, width, height, runs=True: drawing.box(
+        x, y, width, height, "target" if runs else "empty", dashed=not runs
+    )
+    thin = 10 if method == "fewer bits" else 0
+    part(14 + thin / 2, 6, 64 - thin, 14)
+    for block in range(BLOCKS):
+        y = 154 - 16 * block
+        for side in (0, 1):
+            is_beyond_exit = method == "early exit" and block > 2
+            is_skipped = method == "skipped sublayers" and (block, side) in SKIPPED
+            runs = not (is_beyond_exit or is_skipped)
+            part(14 + 33 * side + thin / 4, y, 31 - thin / 2, 12, runs)
+        is_read = method != "sparse cache" or block in (0, BLOCKS - 2, BLOCKS - 1)
+        part(92, y, 14, 12, is_read)
+    if method == "early exit":
+        drawing.line((46, 118), (46, 21), arrow=True)
+    count = 4 if method == "look-ahead rows" else 1
+    for position in range(count):
+        x = 41 - 9 * (count - 1) + 18 * position
+        drawing.box(x, 176, 10, 10, "empty" if position else "neutral", fill=100)
+    return drawing

@@ -1,0 +1,621 @@
+// The rejection-sampling bench. Every rule has a few small parts; its exact distribution and its draws are both computed
+// from them. A test compares the distribution with specdec_lite/acceptance on a grid.
+
+const NAMES = "ABCDEFGH";
+const MAX_DRAWS = 1e6;
+const CERTAINTY = 0.99;
+const FLOOR = 0.25; // confidence below which the rule "dropped" drops a token
+
+const sum = (xs) => xs.reduce((total, x) => total + x, 0);
+const norm = (xs, otherwise) => (sum(xs) > 0 ? xs.map((x) => x / sum(xs)) : otherwise);
+const oneHot = (xs) => xs.map((_, i) => (i === xs.indexOf(Math.max(...xs)) ? 1 : 0));
+const residual = (p, q) =>
+  norm(
+    p.map((v, i) => Math.max(0, v - q[i])),
+    p,
+  );
+const topTwo = (q) => {
+  const top = q
+    .map((_, i) => i)
+    .sort((i, j) => q[j] - q[i] || i - j)
+    .slice(0, 2);
+  return norm(q.map((v, i) => (top.includes(i) ? v : 0)));
+};
+
+// drawn: the distribution from which the draft draws. tested: the row that the test divides by. isTested: whether a
+// token is tested at all. accept: probability of acceptance. recovered: the distribution after a rejection.
+const SPECULATIVE_SAMPLING = {
+  drawn: (p, q) => q,
+  tested: (p, q) => q,
+  isTested: () => true,
+  accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / t[i]) : 0),
+  recovered: residual,
+  bonus: null,
+};
+const rule = (id, group, label, parts = {}) => ({ ...SPECULATIVE_SAMPLING, id, group, label, ...parts });
+const RULES = [
+  rule("exact", "Lossless", "Speculative sampling"),
+  rule("match", "Lossless", "Sample and match", {
+    accept: (p, t, i) => p[i],
+    recovered: (p, t) =>
+      norm(
+        p.map((v, i) => v * (1 - t[i])),
+        p,
+      ),
+  }),
+  rule("once", "Lossless if q covers p", "Rejection sampling with one try", {
+    accept: (p, t, i) =>
+      t[i] > 0 && p[i] > 0 ? p[i] / t[i] / Math.max(...p.map((v, j) => (t[j] > 0 ? v / t[j] : 0))) : 0,
+    recovered: (p) => p,
+  }),
+  rule("lenient", "Lossy on purpose", "Lenience l = 0.5", {
+    accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / (0.5 * t[i])) : 0),
+  }),
+  rule("from_q", "Broken", "Recovered from q instead of the residual", { recovered: (p, t) => t }),
+  rule("from_p", "Broken", "Recovered from p", { recovered: (p) => p }),
+  rule("bonus_argmax", "Broken", "Bonus by argmax (includes bonus tokens)", { bonus: oneHot }),
+  rule("soft_argmax", "Broken", "Drafted argmax, tested with q", { drawn: (p, q) => oneHot(q) }),
+  rule("before_temperature", "Broken", "q before temperature (drawn at T = 0.5)", {
+    drawn: (p, q) => norm(q.map((v) => v * v)),
+  }),
+  rule("accept_zero", "Broken", "Accepted when q = 0 (row cut to its top 2)", {
+    tested: (p, q) => topTwo(q),
+    accept: (p, t, i) => (t[i] > 0 ? Math.min(1, p[i] / t[i]) : 1),
+  }),
+  rule("dropped", "Broken", `Dropped when q is below ${FLOOR}`, { isTested: (q, i) => q[i] >= FLOOR }),
+];
+const ruleOf = (id) => RULES.find((r) => r.id === id) ?? RULES[0];
+
+const presets = [
+  { label: "the first example", p: [0.5, 0.3, 0.2], q: [0.3, 0.5, 0.2] },
+  { label: "the second example", p: [0.6, 0.3, 0.1], q: [0.4, 0.5, 0.1] },
+  { label: "draft = target", p: [0.5, 0.3, 0.2], q: [0.5, 0.3, 0.2] },
+  { label: "a draft that lacks a token", p: [0.3, 0.25, 0.25, 0.2], q: [0.5, 0.3, 0.2, 0] },
+  { label: "little overlap", p: [0.5, 0.4, 0.1, 0], q: [0, 0.1, 0.4, 0.5] },
+  {
+    label: "eight tokens",
+    p: [0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04],
+    q: [0.1, 0.35, 0.05, 0.2, 0.1, 0.1, 0.02, 0.08],
+  },
+];
+
+function mulberry32(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+const formulas = {
+  rules: () => RULES.map(({ id }) => id),
+  totalVariation: (p, q) => sum(p.map((v, i) => Math.abs(v - q[i]))) / 2,
+  // Half the width of a band that contains all frequencies of n draws from p with probability CERTAINTY or more
+  // (Hoeffding).
+  band: (tokens, n) => Math.sqrt(Math.log((2 * tokens) / (1 - CERTAINTY)) / (2 * n)),
+  noise: (p, n) => sum(p.map((v) => Math.sqrt((v * (1 - v)) / n))) / 2,
+  // The distribution with one probability changed; the others keep their ratios.
+  setShare(row, i, value) {
+    const rest = 1 - row[i];
+    return row.map((v, j) =>
+      j === i ? value : rest > 1e-12 ? (v / rest) * (1 - value) : (1 - value) / (row.length - 1),
+    );
+  },
+  // Everything that a rule does with p and q, as masses per token.
+  evaluate(id, p, q) {
+    const r = ruleOf(id);
+    const drawn = r.drawn(p, q);
+    const tested = r.tested(p, q);
+    const recovered = r.recovered(p, tested);
+    const verified = drawn.map((d, i) => (r.isTested(tested, i) ? d : 0));
+    const accept = drawn.map((_, i) => r.accept(p, tested, i));
+    const accepted = verified.map((d, i) => d * accept[i]);
+    const acceptance = sum(accepted);
+    const rejected = verified.map((d, i) => d * (1 - accept[i]));
+    const dropped = 1 - sum(verified);
+    const scale = r.bonus ? 1 / (1 + acceptance) : 1;
+    const parts = {
+      accepted: accepted.map((v) => v * scale),
+      recovered: recovered.map((v) => v * sum(rejected) * scale),
+      sampled: p.map((v) => v * dropped * scale),
+      bonus: r.bonus ? r.bonus(p).map((v) => v * acceptance * scale) : p.map(() => 0),
+    };
+    const emitted = p.map((_, i) => sum(Object.values(parts).map((part) => part[i])));
+    return { drawn, tested, recovered, verified, accept, accepted, rejected, acceptance, parts, emitted };
+  },
+  emitted: (id, p, q) => formulas.evaluate(id, p, q).emitted,
+  // The residual after a number of rejected siblings, each drawn from q: its distribution, and its share of p.
+  residualAfter(p, q, count) {
+    let [distribution, share] = [p, 1];
+    for (let k = 0; k < count; k++) {
+      share *= sum(distribution.map((v, i) => Math.max(0, v - q[i])));
+      distribution = residual(distribution, q);
+    }
+    return { distribution, share };
+  },
+  // Returns a function that emits one token by running the rule: draw, test, replace.
+  sampler(id, p, q, seed) {
+    const { drawn, tested, recovered, accept } = formulas.evaluate(id, p, q);
+    const { isTested, bonus } = ruleOf(id);
+    const random = mulberry32(seed);
+    const draw = (row) => {
+      let u = random() * sum(row);
+      const i = row.findIndex((v) => v > 0 && (u -= v) < 0);
+      return i < 0 ? row.findLastIndex((v) => v > 0) : i;
+    };
+    let hasBonus = false;
+    return () => {
+      if (hasBonus) {
+        hasBonus = false;
+        return draw(bonus(p));
+      }
+      const token = draw(drawn);
+      if (!isTested(tested, token)) return draw(p);
+      const isAccepted = random() < accept[token];
+      hasBonus = isAccepted && bonus !== null;
+      return isAccepted ? token : draw(recovered);
+    };
+  },
+  simulate(id, p, q, n, seed) {
+    const next = formulas.sampler(id, p, q, seed);
+    const counts = p.map(() => 0);
+    for (let k = 0; k < n; k++) counts[next()] += 1;
+    return counts;
+  },
+};
+
+// The task: a pair with which a wrong rule emits p ------------------------------------------------
+
+const EXPLANATIONS = {
+  from_p: "Here q is nearly a multiple of p, plus mass on tokens that have almost no probability under p.",
+  lenient:
+    "All excess of q is on tokens that have almost no probability under p, so lenience changes nothing.",
+};
+
+function taskState(s, r, goal) {
+  const distance = formulas.totalVariation(s.p, s.q);
+  const off = formulas.totalVariation(s.p, r.emitted);
+  if (s.rule !== goal) return `Set the rule to “${ruleOf(goal).label}” first.`;
+  if (distance < 0.1)
+    return `p and q differ by only ${distance.toFixed(3)} in total variation: make them differ by at least 0.1.`;
+  if (off > 0.005)
+    return `Not yet: with this pair the rule emits a distribution that differs from p by ${off.toFixed(3)}. Which tokens should have the excess of q?`;
+  return `Solved: p and q differ by ${distance.toFixed(2)}, and the rule emits p within 0.005. ${EXPLANATIONS[goal]} One pair is not a test of a rule.`;
+}
+
+function summary(s, r, run) {
+  const off = formulas.totalVariation(s.p, r.emitted);
+  const emitted =
+    off < 5e-4
+      ? "The rule emits p."
+      : `The rule emits a distribution that differs from p by ${off.toFixed(3)} in total variation.`;
+  const before = s.rejected
+    ? `After ${s.rejected === 1 ? "one rejection" : `${s.rejected} rejections`} the bench shows the residual as p; it holds ${(100 * s.share).toFixed(1)} % of the first p. `
+    : "";
+  const start = `${before}${ruleOf(s.rule).label}: ${(100 * r.acceptance).toFixed(1)} % of drafts are accepted. ${emitted} `;
+  if (run.n === 0) return `${start}No token has been drawn yet.`;
+  const worst = Math.max(...s.p.map((v, i) => Math.abs(run.counts[i] / run.n - v)));
+  const band = formulas.band(s.p.length, run.n);
+  return (
+    `${start}After ${run.n.toLocaleString("en")} ${run.n === 1 ? "draw" : "draws"} the largest difference between a token's frequency and p is ${worst.toFixed(3)}. ` +
+    (worst <= band
+      ? `It is inside the band of ± ${Math.min(1, band).toFixed(3)}.`
+      : `It is outside the band of ± ${band.toFixed(3)}; for a rule that emits p this has a probability of at most 1 %.`)
+  );
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+const ROW = 40;
+const color = (name) => `var(--sdl-${name})`;
+const PART_COLORS = { accepted: "accepted", recovered: "recovered", sampled: "line", bonus: "bonus" };
+
+function frame(svg, width, s, top) {
+  const box = { left: 22, right: width - 50, bottom: s.p.length * ROW + 4 };
+  const x = (v) => box.left + (v / top) * (box.right - box.left);
+  svg.setAttribute("height", box.bottom + 22);
+  for (let k = 0; k <= 4; k++) {
+    svg.append(
+      make("line", { class: "sdl-grid", x1: x((k * top) / 4), x2: x((k * top) / 4), y1: 0, y2: box.bottom }),
+      make(
+        "text",
+        { class: "sdl-faint", x: x((k * top) / 4), y: box.bottom + 16, "text-anchor": "middle" },
+        ((k * top) / 4).toFixed(2),
+      ),
+    );
+  }
+  s.p.forEach((_, i) => svg.append(make("text", { x: 2, y: i * ROW + 26, "font-weight": 600 }, NAMES[i])));
+  return {
+    box,
+    x,
+    tick: (i) =>
+      svg.append(
+        make("line", {
+          x1: x(s.p[i]),
+          x2: x(s.p[i]),
+          y1: i * ROW + 3,
+          y2: i * ROW + 39,
+          stroke: color("target"),
+          "stroke-width": 3,
+        }),
+      ),
+  };
+}
+
+function drawRound(svg, width, s, r, top) {
+  const { box, x, tick } = frame(svg, width, s, top);
+  const bar = (from, length, y, fill, more = {}) =>
+    svg.append(
+      make("rect", {
+        x: x(from),
+        y,
+        width: Math.max(0, x(length) - x(0)),
+        height: 15,
+        fill,
+        stroke: color("surface"),
+        ...more,
+      }),
+    );
+  s.p.forEach((_, i) => {
+    const y = i * ROW + 5;
+    bar(0, r.accepted[i], y, color("accepted"));
+    bar(r.accepted[i], r.rejected[i], y, color("rejected"), {
+      stroke: color("rejected"),
+      "fill-opacity": 0.25,
+    });
+    bar(r.verified[i], r.drawn[i] - r.verified[i], y, color("line"));
+    let from = 0;
+    for (const [part, name] of Object.entries(PART_COLORS)) {
+      bar(from, r.parts[part][i], y + 17, color(name));
+      from += r.parts[part][i];
+    }
+    tick(i);
+    svg.append(make("text", { x: box.right + 46, y: y + 30, "text-anchor": "end" }, r.emitted[i].toFixed(3)));
+  });
+}
+
+function drawCounts(svg, width, s, run, top) {
+  const { box, x, tick } = frame(svg, width, s, top);
+  const half = formulas.band(s.p.length, run.n);
+  s.p.forEach((v, i) => {
+    tick(i);
+    if (!run.n) return;
+    const [low, high] = [Math.max(0, v - half), Math.min(top, v + half)];
+    svg.append(
+      make("rect", {
+        x: x(low),
+        y: i * ROW + 9,
+        width: x(high) - x(low),
+        height: 24,
+        fill: color("target"),
+        opacity: 0.25,
+      }),
+    );
+    const share = run.counts[i] / run.n;
+    const isOut = Math.abs(share - v) > half;
+    svg.append(
+      make("circle", {
+        cx: x(Math.min(share, top)),
+        cy: i * ROW + 21,
+        r: 6,
+        fill: color(isOut ? "rejected" : "accepted"),
+        stroke: color("ink"),
+        "stroke-width": 1.5,
+      }),
+      make(
+        "text",
+        { x: box.right + 46, y: i * ROW + 26, "text-anchor": "end", "font-weight": isOut ? 700 : 400 },
+        share.toFixed(3) + (isOut ? " ✗" : ""),
+      ),
+    );
+  });
+}
+
+function drawTrace(svg, width, s, r, run) {
+  const box = { left: 44, right: width - 14, top: 24, bottom: 190 };
+  const x = (n) => box.left + (Math.log10(n) / 6) * (box.right - box.left);
+  const y = (d) => box.top - (Math.log10(Math.min(1, Math.max(1e-3, d))) / 3) * (box.bottom - box.top);
+  svg.setAttribute("height", box.bottom + 40);
+  for (const d of [1, 0.1, 0.01, 0.001]) {
+    svg.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(d), y2: y(d) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(d) + 4, "text-anchor": "end" }, String(d)),
+    );
+  }
+  ["1", "10", "100", "1k", "10k", "", "1M"].forEach(
+    (word, k) =>
+      (width > 480 || k % 2 === 0) &&
+      svg.append(
+        make(
+          "text",
+          {
+            class: "sdl-faint",
+            x: x(10 ** k),
+            y: box.bottom + 17,
+            "text-anchor": k === 6 ? "end" : "middle",
+          },
+          word,
+        ),
+      ),
+  );
+  svg.append(
+    make(
+      "text",
+      { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" },
+      "tokens drawn",
+    ),
+    make("path", {
+      d: `M${x(1)} ${y(formulas.noise(s.p, 1))}L${x(MAX_DRAWS)} ${y(formulas.noise(s.p, MAX_DRAWS))}`,
+      fill: "none",
+      stroke: color("muted"),
+      "stroke-dasharray": "2 4",
+    }),
+  );
+  const off = formulas.totalVariation(s.p, r.emitted);
+  if (off > 1e-3)
+    svg.append(
+      make("line", {
+        x1: box.left,
+        x2: box.right,
+        y1: y(off),
+        y2: y(off),
+        stroke: color("rejected"),
+        "stroke-width": 2,
+        "stroke-dasharray": "7 4",
+      }),
+      make(
+        "text",
+        { class: "sdl-halo", x: box.right, y: y(off) - 7, "text-anchor": "end" },
+        `emitted distribution: ${off.toFixed(3)}`,
+      ),
+    );
+  svg.append(
+    make("path", {
+      d: pathOf(run.trace.map(([n, d]) => [x(n), y(d)])),
+      fill: "none",
+      stroke: color("accent"),
+      "stroke-width": 2.5,
+    }),
+  );
+  const last = run.trace.at(-1);
+  if (last) svg.append(make("circle", { cx: x(last[0]), cy: y(last[1]), r: 5, fill: color("accent") }));
+}
+
+function numbersTable(s, r, run) {
+  const head = [
+    ...["token", "p", "q", "probability of acceptance", "probability after a rejection"],
+    ...["emitted probability", "frequency in the draws"],
+  ];
+  const rows = s.p.map((v, i) => [
+    NAMES[i],
+    v.toFixed(3),
+    s.q[i].toFixed(3),
+    r.drawn[i] > 0 ? r.accept[i].toFixed(3) : "never drawn",
+    r.recovered[i].toFixed(3),
+    r.emitted[i].toFixed(3),
+    run.n ? (run.counts[i] / run.n).toFixed(4) : "–",
+  ]);
+  return [
+    columns(head),
+    make(
+      "tbody",
+      {},
+      ...rows.map(([name, ...cells]) =>
+        make("tr", {}, make("th", { scope: "row" }, name), ...cells.map((cell) => make("td", {}, cell))),
+      ),
+    ),
+  ];
+}
+
+// Putting it together -----------------------------------------------------------------------------
+
+function barSlider(name, i, id, onInput) {
+  const look = {
+    min: 0,
+    max: 1,
+    step: 0.01,
+    "data-row": name,
+    "data-unshared": "", // it moves the other sliders of its distribution
+    "data-token": i,
+    style: `--sdl-bar: ${color(name === "p" ? "target" : "draft")}`,
+  };
+  const { input, output } = slider(id, look, (value) => onInput(name, i, value));
+  const show = (v) => {
+    input.value = v;
+    input.style.setProperty("--sdl-share", v);
+    output.textContent = v.toFixed(3);
+  };
+  return {
+    node: make(
+      "div",
+      { class: "sdl-bar" },
+      make("label", { for: id }, `${name}(${NAMES[i]})`),
+      input,
+      output,
+    ),
+    show,
+  };
+}
+
+function render({ model, el }) {
+  const id = newId("bench");
+  const rows = () => stateOf(model, { p: presets[0].p, q: presets[0].q });
+  const state = () => {
+    const { p, q } = rows();
+    const settings = stateOf(model, { rejected: 0, rule: "exact", seed: 0 });
+    const { distribution, share } = formulas.residualAfter(p, q, settings.rejected);
+    return { ...settings, p: distribution, q, share };
+  };
+  const change = (values) => assign(model, values);
+  let [run, sliders] = [null, []];
+  const restart = () => {
+    if (rows().p.length !== rows().q.length) return; // the other one is about to change
+    const s = state();
+    run = { n: 0, counts: s.p.map(() => 0), trace: [], next: formulas.sampler(s.rule, s.p, s.q, s.seed) };
+    draw();
+  };
+  const drawTokens = (count) => {
+    const { p } = state();
+    for (let k = 0; k < count && run.n < MAX_DRAWS; k++) {
+      run.counts[run.next()] += 1;
+      run.n += 1;
+      if (k === count - 1 || run.n >= 1.12 * (run.trace.at(-1)?.[0] ?? 0))
+        run.trace.push([
+          run.n,
+          formulas.totalVariation(
+            p,
+            run.counts.map((c) => c / run.n),
+          ),
+        ]);
+    }
+    draw();
+  };
+  const choices = [
+    { value: "", label: "your own p and q" },
+    ...presets.map(({ label }, i) => ({ value: i, label })),
+  ];
+  const preset = menu(
+    `${id}-preset`,
+    choices,
+    (value) => value !== "" && change({ p: [...presets[value].p], q: [...presets[value].q] }),
+  );
+  const rules = RULES.map(({ id: value, label, group }) => ({ value, label, group }));
+  const ruleMenu = menu(`${id}-rule`, rules, (value) => change({ rule: value }));
+  const resize = (row, count) =>
+    norm(
+      Array.from({ length: count }, (_, i) => row[i] ?? 0.1),
+      Array(count).fill(1 / count),
+    );
+  const size = menu(
+    `${id}-size`,
+    [3, 4, 5, 6, 7, 8].map((n) => ({ value: n, label: `${n} tokens` })),
+    (value) => {
+      const { p, q } = rows();
+      change({ p: resize(p, Number(value)), q: resize(q, Number(value)) });
+    },
+  );
+  const siblings = indexMenu(
+    `${id}-rejected`,
+    ["the first", "the second", "the third", "the fourth"].map((label) => ({ label })),
+    (value) => change({ rejected: value }),
+  );
+  const draws = [1, 100, 10000].map((n) => button(`Draw ${n.toLocaleString("en")}`, () => drawTokens(n)));
+  const again = button("Restart with a new seed", () => change({ seed: state().seed + 1 }));
+  const plot = (title, caption, size) =>
+    chart(title, caption, size, {
+      height: 160,
+      "aria-label": `${title}. The table below has the numbers.`,
+    });
+  const charts = {
+    round: plot(
+      "Drafted and emitted probability of each token",
+      "Upper bar: drafted, then accepted (solid) or rejected (pale, framed). Lower bar: emitted, that is accepted plus recovered. Gray: dropped without a test and drawn from p instead. Light blue: bonus. Blue line: p.",
+      "sdl-half",
+    ),
+    counts: plot(
+      "Frequencies of the drawn tokens",
+      `Dots: frequencies. Band: contains all dots of a lossless rule with a probability of at least ${100 * CERTAINTY} %. Blue line: p.`,
+      "sdl-half",
+    ),
+    trace: plot(
+      "Distance of the draws from p (total variation)",
+      "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
+      "",
+    ),
+  };
+  const bars = make("div", { class: "sdl-bars" });
+  const goal = model.get("rule") === "lenient" ? "lenient" : "from_p";
+  const words =
+    `set the rule to “${ruleOf(goal).label}”. Find p and q that differ by at least 0.1 in total variation but with which ` +
+    "this rule emits exactly p. (Hint: begin with draft = target.)";
+  const longestState = taskState({ p: [1, 0], q: [0, 1], rule: goal }, { emitted: [1, 0] }, goal);
+  const { task, spoken, announce, silence } = narration(words, longestState, 150);
+  const table = make("table", { class: "sdl-numbers" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-bench", "aria-label": "Rejection-sampling bench" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-preset`, "Start from", preset),
+      field(`${id}-rule`, "Rule", ruleMenu),
+      field(`${id}-size`, "Vocabulary", size),
+      ...(model.get("siblings") ? [field(`${id}-rejected`, "Sibling under test", siblings)] : []),
+    ),
+    make("div", { class: "sdl-frame" }, bars),
+    make("div", { class: "sdl-row" }, ...draws, again),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node)),
+    ),
+    spoken,
+    make(
+      "details",
+      {},
+      make("summary", {}, "All numbers as a table"),
+      scroll("All numbers as a table", table),
+    ),
+  );
+
+  root.sdlState = {
+    key: "pq",
+    get: () => [rows().p, rows().q].map((row) => row.map((v) => +v.toFixed(4)).join("_")).join("~"),
+    set(text) {
+      const values = text.split("~").map((row) => row.split("_").map(Number));
+      const [p, q] = values;
+      const isDistribution = (row) => row.every((v) => v >= 0 && v <= 1) && sum(row) > 0;
+      if (values.length !== 2 || p.length !== q.length || p.length < 3 || p.length > 8) return;
+      if (values.every(isDistribution)) change({ p: norm(p), q: norm(q) });
+    },
+  };
+
+  function build(count) {
+    const onInput = (name, i, value) => change({ [name]: formulas.setShare(rows()[name], i, value) });
+    sliders = Array.from({ length: count }, (_, i) =>
+      ["p", "q"].map((name) => barSlider(name, i, `${id}-${name}-${i}`, onInput)),
+    );
+    bars.replaceChildren(...sliders.flat().map(({ node }) => node));
+  }
+  function draw() {
+    const [s, own] = [state(), rows()];
+    const r = formulas.evaluate(s.rule, s.p, s.q);
+    if (sliders.length !== s.p.length) build(s.p.length);
+    sliders.forEach(([p, q], i) => {
+      p.show(own.p[i]);
+      q.show(s.q[i]);
+    });
+    const same = (a, b) => a.length === b.length && a.every((v, i) => Math.abs(v - b[i]) < 1e-9);
+    preset.value = String(presets.findIndex((pair) => same(pair.p, own.p) && same(pair.q, own.q))).replace(
+      "-1",
+      "",
+    );
+    ruleMenu.value = s.rule;
+    size.value = s.p.length;
+    siblings.value = s.rejected;
+    draws.forEach((node) => {
+      node.disabled = run.n >= MAX_DRAWS;
+    });
+    const top =
+      [0.4, 0.6, 0.8, 1].find((limit) => limit >= Math.max(...s.p, ...r.drawn, ...r.emitted) - 1e-9) ?? 1;
+    drawRound(...blank(charts.round, 240, 560), s, r, top);
+    drawCounts(...blank(charts.counts, 240, 560), s, run, top);
+    drawTrace(...blank(charts.trace, 240, 560), s, r, run);
+    table.replaceChildren(...numbersTable(s, r, run));
+    announce(() => [summary(s, r, run), taskState(s, r, goal)]);
+  }
+  const listeners = Object.fromEntries(
+    ["p", "q", "rule", "seed", "rejected"].map((name) => [`change:${name}`, restart]),
+  );
+  const detach = attach({ model, el }, root, listeners, draw);
+  restart();
+  return () => {
+    detach();
+    silence();
+  };
+}
+
+export default { render, formulas, presets };

@@ -1,0 +1,233 @@
+// The block stepper: a recorded run of blockwise parallel decoding. Every moment and counter is computed from the
+// recorded blocks.
+
+const VERDICTS = { accepted: "✓ accepted", rejected: "✗ rejected", unused: "– not verified" };
+const PACE = 1400; // milliseconds per moment while playing
+const TITLES = { predict: "predict", verify: "verify", accept: "accept", reuse: "next prediction reused" };
+
+const formulas = {
+  // The first prediction; then for each block the pass, the accepted prefix and the next prediction (there is none
+  // after a drafted stop token).
+  moments: (rounds) =>
+    rounds.length === 0
+      ? []
+      : [
+          { round: 0, kind: "predict" },
+          ...rounds.flatMap(({ token }, round) =>
+            ["verify", "accept", ...(token === null ? [] : ["reuse"])].map((kind) => ({ round, kind })),
+          ),
+        ],
+
+  // Target passes up to a moment in three forms, without the pass over the prompt. Plain decoding needs one per token.
+  counts(rounds, at) {
+    const past = formulas.moments(rounds).slice(0, at + 1);
+    const total = (kind, count) =>
+      past.filter((moment) => moment.kind === kind).reduce((sum, { round }) => sum + count(rounds[round]), 0);
+    const [verified, predicted] = [total("verify", () => 1), total("reuse", () => 1)];
+    return {
+      twoPass: verified + predicted,
+      merged: verified,
+      plain: total("accept", ({ accepted }) => accepted) + predicted,
+    };
+  },
+
+  // The state of draft i at a moment of its block.
+  fate(round, kind, i) {
+    if (kind === "predict" || kind === "verify") return "drafted";
+    if (i < round.accepted) return "accepted";
+    return i === round.accepted && round.token !== null ? "rejected" : "unused";
+  },
+};
+
+const quotedList = (texts) => texts.map(quoted).join(", ");
+
+function sentence(rounds, { round: at, kind }) {
+  const { root, drafts, accepted, token } = rounds[at];
+  const next = rounds[at + 1]?.drafts ?? [];
+  if (kind === "predict") {
+    return drafts.length === 0
+      ? "Nothing is predicted ahead: with a block of one token, every pass is a pass of plain decoding."
+      : `Predict. The pass over the prompt computed a hidden state. From this state the extra heads propose ${plural(drafts.length, "token")} after ${quoted(root)}: ${quotedList(drafts)}. The heads do not see one another's tokens.`;
+  }
+  if (kind === "verify") {
+    return drafts.length === 0
+      ? `One target pass reads ${quoted(root)} alone and predicts the next token.`
+      : `Verify. One target pass reads the whole block, which is ${quoted(root)} and the ${plural(drafts.length, "proposal")}. After each token it predicts the next one.`;
+  }
+  const last = accepted > 0 ? drafts[accepted - 1] : root;
+  if (kind === "accept") {
+    if (token === null) return `Accept. The proposals agree up to ${quoted(last)}, which ends the text.`;
+    if (drafts.length === 0) return "Accept. There was no proposal to compare.";
+    if (accepted === drafts.length)
+      return `Accept. All ${plural(drafts.length, "proposal")} agree with the target, so the whole block is accepted.`;
+    const prefix =
+      accepted === 0
+        ? "No proposal agrees with the target"
+        : `The longest prefix that agrees has ${plural(accepted, "proposal")}`;
+    const rest =
+      drafts.length > accepted + 1
+        ? " Everything after it was computed from a wrong token and is discarded."
+        : "";
+    return `Accept. ${prefix}: ${quoted(drafts[accepted])} was proposed, but the target predicts ${quoted(token)}.${rest}`;
+  }
+  const ahead = next.length
+    ? `The extra heads propose ${quotedList(next)}.`
+    : at + 1 < rounds.length
+      ? "The extra heads propose nothing after it."
+      : "The recording ends here.";
+  return `Next prediction reused. The same pass has already computed the row of ${quoted(last)}, the last accepted token. The target's own head predicts ${quoted(token)}, the first token of the next block. ${ahead} The two-pass form needs one more target pass for this; the merged form does not. The block emitted ${plural(accepted + 1, "token")}.`;
+}
+
+function taskState(rounds, { round, kind }) {
+  const most = Math.max(...rounds.map(({ accepted }) => accepted));
+  if (most === 0) return "No proposal was ever accepted in this recording.";
+  if (kind !== "reuse")
+    return `Go to a moment where the next prediction is reused. This is block ${round + 1}.`;
+  const { accepted } = rounds[round];
+  const result = `block ${round + 1} emitted ${plural(accepted + 1, "token")} with one pass`;
+  return accepted === most
+    ? `Solved: ${result}, and no block emitted more. With two passes per block this would be ${((accepted + 1) / 2).toFixed(1)} tokens per pass.`
+    : `Not yet: ${result}, but another block emitted more.`;
+}
+
+// A token in a table cell: spaces are visible if it has nothing else.
+const flat = (kind, text) => tokenNode(kind, text.trim() === "" ? text.replaceAll(" ", "␣") : text, true);
+
+function drawText(box, prompt, rounds, { round: at, kind }) {
+  const now = rounds[at];
+  const emitted = (round) => [
+    ...round.drafts.slice(0, round.accepted).map((text) => tokenNode("accepted", text)),
+    ...(round.token === null ? [] : [tokenNode("own", round.token)]),
+  ];
+  const current =
+    kind === "reuse"
+      ? [...emitted(now), ...(rounds[at + 1]?.drafts ?? []).map((text) => tokenNode("drafted", text))]
+      : now.drafts.map((text, i) => tokenNode(formulas.fate(now, kind, i), text));
+  showText(box, prompt, at, () => rounds.slice(0, at).flatMap(emitted), current);
+}
+
+// One row per position: the proposal, the target's prediction, the verdict, and the block that the same pass proposes
+// next.
+function drawTable(body, rounds, { round: at, kind }) {
+  const now = rounds[at];
+  const next = now.token === null ? [] : [now.token, ...(rounds[at + 1]?.drafts ?? [])];
+  const first = now.context - 1;
+  const count = Math.max(now.drafts.length + 2, now.accepted + 1 + next.length);
+  const predicted = (i) =>
+    kind === "predict" || i < 0
+      ? null
+      : i < now.accepted
+        ? now.drafts[i]
+        : i === now.accepted
+          ? now.token
+          : null;
+  const isRead = (i) => kind === "reuse" && i === now.accepted - 1;
+  const rows = Array.from({ length: count }, (_, row) => {
+    const i = row - 1; // -1 is the root, the first token that the pass reads
+    const fate = i < 0 ? (at === 0 ? "prompt" : "own") : i < now.drafts.length && formulas.fate(now, kind, i);
+    const isVerified = i >= 0 && fate && (kind === "accept" || kind === "reuse");
+    const verdict = [i < 0 ? "committed" : isVerified ? VERDICTS[fate] : "", isRead(i) ? "◆ row reused" : ""];
+    const ahead = kind === "reuse" ? next[i - now.accepted] : undefined;
+    const own = (other) => (i === now.accepted ? "own" : other);
+    const build = () =>
+      make(
+        "tr",
+        isRead(i) ? { "aria-current": "step" } : {},
+        make("th", { scope: "row" }, String(first + row)),
+        make("td", {}, fate ? flat(fate, i < 0 ? now.root : now.drafts[i]) : ""),
+        make("td", {}, predicted(i) === null ? "" : flat(own("sampled"), predicted(i))),
+        make(
+          "td",
+          { class: "sdl-verdict" },
+          ...verdict.filter(Boolean).map((words) => make("span", {}, words)),
+        ),
+        make("td", {}, ahead === undefined ? "" : flat(own("drafted"), ahead)),
+      );
+    return [[at, fate, verdict, predicted(i), ahead], build];
+  });
+  showRows(body, rows);
+}
+
+function drawCounts(svg, counts, total) {
+  const width = Math.max(240, widthOf(svg) || 520);
+  const room = width - 44;
+  const bars = [
+    ["plain decoding: one pass per token", counts.plain, "var(--sdl-muted)"],
+    ["two passes per block: verify, then predict", counts.twoPass, "var(--sdl-draft)"],
+    ["merged: one pass verifies and predicts", counts.merged, "var(--sdl-target)"],
+  ];
+  svg.replaceChildren(
+    ...bars.flatMap(([name, value, color], i) => [
+      make("text", { x: 0, y: 14 + i * 42 }, name),
+      make("rect", {
+        x: 0,
+        y: 20 + i * 42,
+        width: room,
+        height: 14,
+        rx: 2,
+        fill: "var(--sdl-raised)",
+        stroke: "var(--sdl-line)",
+      }),
+      make("rect", { x: 0, y: 20 + i * 42, width: (room * value) / total, height: 14, rx: 2, fill: color }),
+      make("text", { x: width, y: 32 + i * 42, "text-anchor": "end", "font-weight": 600 }, String(value)),
+    ]),
+  );
+  svg.setAttribute(
+    "aria-label",
+    `Target passes so far. ${bars.map(([name, value]) => `${name}: ${value}`).join(". ")}.`,
+  );
+}
+
+const LEGEND = [
+  ["drafted", "proposed"],
+  ["accepted", "accepted"],
+  ["rejected", "rejected"],
+  ["unused", "not verified"],
+  ["own", "from the target's own head"],
+];
+
+function render({ model, el }) {
+  const rounds = model.get("rounds") ?? [];
+  const moments = formulas.moments(rounds);
+  if (moments.length === 0) return showNothing(el);
+  const title = make("p", { class: "sdl-heading" });
+  const body = make("tbody");
+  const passes = chart(
+    "Target passes so far",
+    "No count includes the pass over the prompt. With it, m tokens in full blocks of k take m/k + 1 merged passes.",
+    "",
+    { height: 122 },
+  );
+  const legend = LEGEND.map(([kind, words]) => make("li", {}, tokenNode(kind, words)));
+  const heads = columns(["position", "block", "target predicts", "verdict", "next block"]);
+  const total = Math.max(...Object.values(formulas.counts(rounds, moments.length - 1)));
+  return stepper({ model, el }, moments, {
+    name: "blocks",
+    event: "block",
+    isEvent: ({ kind }) => kind === "reuse",
+    task: `the block size is ${model.get("k")}. Find the block that emitted the most tokens with its one pass.`,
+    taskState: (moment) => taskState(rounds, moment),
+    sentence: (moment) => sentence(rounds, moment),
+    describe: ({ round, kind }) => `block ${round + 1}, ${TITLES[kind]}`,
+    pace: PACE,
+    layout: ({ task, slider, bar, spoken, box }) =>
+      make(
+        "section",
+        { class: "sdl sdl-fates sdl-stepper sdl-blocks", "aria-label": "Block stepper" },
+        ...[task, slider, bar.node, spoken, box],
+        make("ul", { class: "sdl-legend" }, ...legend),
+        title,
+        scroll("The block by position", make("table", {}, heads, body)),
+        passes.node,
+      ),
+    draw(at, { text }) {
+      const moment = moments[at];
+      title.textContent = `Block ${moment.round + 1} of ${rounds.length}: ${TITLES[moment.kind]}`;
+      drawText(text, model.get("prompt") ?? "", rounds, moment);
+      drawTable(body, rounds, moment);
+      drawCounts(passes.svg, formulas.counts(rounds, at), total);
+    },
+  });
+}
+
+export default { render, formulas };

@@ -1,0 +1,678 @@
+// The α–γ–c explorer. The formulas are those of specdec_lite/theory.py; a test compares them on a grid.
+
+const MAX_GAMMA = 24;
+const MAX_C = 1.2;
+
+const formulas = {
+  expectedTokens,
+  correctedImprovement: (tokens, gamma, c, verify = 1, overhead = 0) =>
+    tokens / (verify + gamma * c + overhead),
+  walltimeImprovement: (alpha, gamma, c) => expectedTokens(alpha, gamma) / (1 + gamma * c),
+  guaranteedImprovement: (alpha, c) => (alpha > c ? (1 + alpha) / (1 + c) : 1),
+  operationsFactor: (alpha, gamma, cHat) => (gamma * cHat + gamma + 1) / expectedTokens(alpha, gamma),
+  draftedAcceptance: (alpha, gamma) => (expectedTokens(alpha, gamma) - 1) / gamma,
+  draftingShare: (gamma, c, verify = 1, overhead = 0) => (gamma * c) / (verify + gamma * c + overhead),
+  optimalGamma(alpha, c, maxGamma = 64) {
+    let best = [0, 1];
+    for (let gamma = 1; alpha > c && gamma <= maxGamma; gamma++) {
+      const improvement = formulas.walltimeImprovement(alpha, gamma, c);
+      if (best[0] === 0 || improvement > best[1]) best = [gamma, improvement];
+    }
+    return best;
+  },
+};
+
+const T5 = "T5-XXL, published (Leviathan et al. 2023, table 2)";
+const LENIENT = "Lenience l, T5-XXL EnDe T=1 (from a secondary source)";
+const t5 = (task, draft, temperature, gamma, alpha, c, measured) => ({
+  group: T5,
+  label: `${task}, ${draft}, T=${temperature}`,
+  alpha,
+  gamma,
+  c,
+  measured,
+});
+const lenient = (l, alpha) => ({
+  group: LENIENT,
+  label: `t5-small, l = ${l}`,
+  alpha,
+  gamma: 7,
+  c: 0.02,
+});
+const presets = [
+  t5("EnDe", "t5-small", 0, 7, 0.75, 0.02, 3.4),
+  t5("EnDe", "t5-base", 0, 7, 0.8, 0.04, 2.8),
+  t5("EnDe", "t5-large", 0, 7, 0.82, 0.11, 1.7),
+  t5("EnDe", "t5-small", 1, 7, 0.62, 0.02, 2.6),
+  t5("EnDe", "t5-base", 1, 5, 0.68, 0.04, 2.4),
+  t5("EnDe", "t5-large", 1, 3, 0.71, 0.11, 1.4),
+  t5("CNNDM", "t5-small", 0, 5, 0.65, 0.02, 3.1),
+  t5("CNNDM", "t5-base", 0, 5, 0.73, 0.04, 3.0),
+  t5("CNNDM", "t5-large", 0, 3, 0.74, 0.11, 2.2),
+  t5("CNNDM", "t5-small", 1, 5, 0.53, 0.02, 2.3),
+  t5("CNNDM", "t5-base", 1, 3, 0.55, 0.04, 2.2),
+  t5("CNNDM", "t5-large", 1, 3, 0.56, 0.11, 1.7),
+  lenient(1, 0.62),
+  lenient(0.5, 0.71),
+  lenient(0.3, 0.76),
+  lenient(0.1, 0.84),
+];
+
+const SLIDERS = [
+  {
+    name: "alpha",
+    symbol: "α",
+    note: "acceptance rate",
+    min: 0,
+    max: 1,
+    step: 0.01,
+    start: 0.8,
+    digits: 2,
+  },
+  {
+    name: "gamma",
+    symbol: "γ",
+    note: "draft length",
+    min: 1,
+    max: MAX_GAMMA,
+    step: 1,
+    start: 4,
+    digits: 0,
+  },
+  {
+    name: "c",
+    symbol: "c",
+    note: "draft pass ÷ target pass",
+    min: 0,
+    max: MAX_C,
+    step: 0.01,
+    start: 0.1,
+    digits: 2,
+  },
+];
+const CORRECTIONS = [
+  {
+    name: "step_cost",
+    symbol: "t",
+    note: "extra time per verified token, ÷ T(1)",
+    min: 0,
+    max: 0.2,
+    step: 0.005,
+    start: 0,
+    digits: 3,
+  },
+  {
+    name: "overhead",
+    symbol: "o",
+    note: "verification and bookkeeping, ÷ T(1)",
+    min: 0,
+    max: 0.5,
+    step: 0.01,
+    start: 0,
+    digits: 2,
+  },
+  {
+    name: "c_hat",
+    symbol: "ĉ",
+    note: "operations of draft ÷ target",
+    min: 0,
+    max: MAX_C,
+    step: 0.01,
+    start: 0.1,
+    digits: 2,
+  },
+];
+const TASK = { c: 0.2, speedup: 2 };
+const HEIGHT = 190; // of the two large charts
+const STRIP = 90; // of the two small charts
+const solved = (alpha, gamma) =>
+  `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;
+
+// Results -----------------------------------------------------------------------------------------
+
+function consequences(s) {
+  const tokens = expectedTokens(s.alpha, s.gamma);
+  const verify = (gamma) => 1 + s.step_cost * gamma;
+  const corrected = (gamma) =>
+    formulas.correctedImprovement(expectedTokens(s.alpha, gamma), gamma, s.c, verify(gamma), s.overhead);
+  const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
+  const [bestGamma, best] = formulas.optimalGamma(s.alpha, s.c, MAX_GAMMA);
+  return {
+    tokens,
+    bestGamma,
+    best,
+    correctedGamma: gammas.reduce((winner, gamma) => (corrected(gamma) > corrected(winner) ? gamma : winner)),
+    isCorrected: s.step_cost > 0 || s.overhead > 0,
+    plain: gammas.map((gamma) => formulas.walltimeImprovement(s.alpha, gamma, s.c)),
+    corrected: gammas.map(corrected),
+    verify: verify(s.gamma),
+    drafting: formulas.draftingShare(s.gamma, s.c, verify(s.gamma), s.overhead),
+    operations: formulas.operationsFactor(s.alpha, s.gamma, s.c_hat),
+    drafted: formulas.draftedAcceptance(s.alpha, s.gamma),
+    least: formulas.guaranteedImprovement(s.alpha, s.c),
+  };
+}
+
+function summary(s, r) {
+  const start = `At α ${s.alpha.toFixed(2)}, γ ${s.gamma} and c ${s.c.toFixed(2)} a target pass emits ${r.tokens.toFixed(2)} tokens on average, `;
+  const now = `and the speedup is ${times(r.plain[s.gamma - 1])}`;
+  const corrected = r.isCorrected
+    ? `, or ${times(r.corrected[s.gamma - 1])} with the measured costs. `
+    : ". ";
+  const best =
+    r.bestGamma === 0
+      ? "α is not above c, so no draft length pays."
+      : `The best draft length is ${r.bestGamma}, for ${times(r.best)}.`;
+  const measured = s.measured
+    ? ` The measured speedup of ${s.measured.label} is ${times(s.measured.measured)} at γ ${s.measured.gamma}.`
+    : "";
+  return start + now + corrected + best + measured;
+}
+
+function taskState(s, r) {
+  if (Math.abs(s.c - TASK.c) > 1e-9) return `Set c to ${TASK.c.toFixed(2)} first.`;
+  if (r.best < TASK.speedup)
+    return `Not yet: at this α the best draft length, ${r.bestGamma}, gives ${times(r.best)}.`;
+  const [, below] = formulas.optimalGamma(s.alpha - 0.01, s.c, MAX_GAMMA);
+  if (below >= TASK.speedup)
+    return `${times(r.best)} is enough, but a smaller α still reaches ${TASK.speedup}×.`;
+  return solved(s.alpha, r.bestGamma);
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+function axes(parent, box, x, y, xTicks, yTicks, xTitle, yTitle, yText = String) {
+  for (const v of yTicks) {
+    parent.append(
+      make("line", {
+        class: "sdl-grid",
+        x1: box.left,
+        x2: box.right,
+        y1: y(v),
+        y2: y(v),
+      }),
+      make(
+        "text",
+        {
+          class: "sdl-faint",
+          x: box.left - 6,
+          y: y(v) + 4,
+          "text-anchor": "end",
+        },
+        yText(v),
+      ),
+    );
+  }
+  for (const v of xTicks)
+    parent.append(
+      make(
+        "text",
+        {
+          class: "sdl-faint",
+          x: x(v),
+          y: box.bottom + 17,
+          "text-anchor": "middle",
+        },
+        String(v),
+      ),
+    );
+  parent.append(
+    make("line", {
+      class: "sdl-axis",
+      x1: box.left,
+      x2: box.right,
+      y1: box.bottom,
+      y2: box.bottom,
+    }),
+    make(
+      "text",
+      {
+        x: (box.left + box.right) / 2,
+        y: box.bottom + 35,
+        "text-anchor": "middle",
+      },
+      xTitle,
+    ),
+    make("text", { x: box.left - 34, y: box.top - 10 }, yTitle),
+  );
+}
+
+function drawCurve(svg, width, s, r) {
+  const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const top = Math.max(2, Math.ceil(Math.max(...r.plain, ...r.corrected, s.measured?.measured ?? 0) + 0.25));
+  const x = (gamma) => box.left + ((gamma - 0.5) / MAX_GAMMA) * (box.right - box.left);
+  const y = (speedup) => box.bottom - (speedup / top) * (box.bottom - box.top);
+  const yStep = Math.ceil(top / 6);
+  axes(
+    svg,
+    box,
+    x,
+    y,
+    [1, 4, 8, 12, 16, 20, 24],
+    Array.from({ length: Math.floor(top / yStep) + 1 }, (_, i) => i * yStep),
+    "draft length γ",
+    "speedup",
+    (v) => `${v}×`,
+  );
+  svg.append(
+    make("rect", {
+      x: box.left,
+      width: box.right - box.left,
+      y: y(1),
+      height: y(0) - y(1),
+      fill: "var(--sdl-rejected)",
+      opacity: 0.1,
+    }),
+    make("line", {
+      x1: box.left,
+      x2: box.right,
+      y1: y(1),
+      y2: y(1),
+      stroke: "var(--sdl-rejected)",
+      "stroke-dasharray": "2 3",
+    }),
+    ...(y(0) - y(1) < 18
+      ? []
+      : [
+          make(
+            "text",
+            {
+              class: "sdl-faint",
+              x: s.gamma > MAX_GAMMA / 2 ? box.left + 4 : box.right - 4,
+              y: y(0) - 8,
+              "text-anchor": s.gamma > MAX_GAMMA / 2 ? "start" : "end",
+            },
+            "slower than plain decoding",
+          ),
+        ]),
+  );
+  const line = (values, color, dash) =>
+    svg.append(
+      make("path", {
+        d: pathOf(values.map((v, i) => [x(i + 1), y(v)])),
+        fill: "none",
+        stroke: color,
+        "stroke-width": 2.5,
+        "stroke-dasharray": dash,
+      }),
+    );
+  line(r.plain, "var(--sdl-target)", "none");
+  r.plain.forEach((v, i) =>
+    svg.append(
+      make("circle", {
+        cx: x(i + 1),
+        cy: y(v),
+        r: 2.5,
+        fill: "var(--sdl-target)",
+      }),
+    ),
+  );
+  if (r.isCorrected) line(r.corrected, "var(--sdl-recovered)", "6 4");
+  if (r.isCorrected) spot(svg, x(s.gamma), y(r.corrected[s.gamma - 1]));
+  if (s.measured) square(svg, x(s.measured.gamma), y(s.measured.measured));
+  marks(svg, x, y, s, r);
+  return (px) => ({
+    gamma: Math.min(
+      MAX_GAMMA,
+      Math.max(1, Math.round(((px - box.left) / (box.right - box.left)) * MAX_GAMMA + 0.5)),
+    ),
+  });
+}
+
+const square = (svg, px, py, size = 6) =>
+  svg.append(
+    make("rect", {
+      class: svg.getAttribute("aria-hidden") ? "" : "sdl-measured", // only in the plot, not in its key
+      x: px - size,
+      y: py - size,
+      width: 2 * size,
+      height: 2 * size,
+      fill: "var(--sdl-surface)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 2.5,
+    }),
+  );
+const diamond = (svg, px, py, size = 10) =>
+  svg.append(
+    make("path", {
+      d: `M${px} ${py - size}l${size} ${size}l${-size} ${size}l${-size} ${-size}Z`,
+      fill: "none",
+      stroke: "var(--sdl-accepted)",
+      "stroke-width": 2.5,
+    }),
+  );
+const dot = (svg, px, py, size = 6.5) =>
+  svg.append(
+    make("circle", {
+      cx: px,
+      cy: py,
+      r: size,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+  );
+const spot = (svg, px, py, size = 5) =>
+  svg.append(make("circle", { cx: px, cy: py, r: size, fill: "var(--sdl-recovered)" }));
+
+function marks(svg, x, y, s, r) {
+  if (r.bestGamma > 0) diamond(svg, x(r.bestGamma), y(r.best));
+  dot(svg, x(s.gamma), y(r.plain[s.gamma - 1]));
+}
+
+// The key of the plot: a small mark and its text for each mark. It is outside the plot, so no text covers a mark.
+function keys(s, r) {
+  const key = (draw, size, words) => {
+    const svg = make("svg", { width: 16, height: 16, "aria-hidden": "true" });
+    draw(svg, 8, 8, size);
+    return make("li", {}, svg, words);
+  };
+  const now = times(r.plain[s.gamma - 1]);
+  return [
+    key(dot, 5, `chosen, γ = ${s.gamma}: ${now}`),
+    ...(r.bestGamma > 0 ? [key(diamond, 6, `best, γ = ${r.bestGamma}: ${times(r.best)}`)] : []),
+    ...(r.isCorrected ? [key(spot, 5, `chosen, with t and o: ${times(r.corrected[s.gamma - 1])}`)] : []),
+    ...(s.measured
+      ? [key(square, 5, `measured, γ = ${s.measured.gamma}: ${times(s.measured.measured)}`)]
+      : []),
+  ];
+}
+
+function contour(level) {
+  const points = [];
+  for (let c = 0; c <= 1; c += 0.02) {
+    if (formulas.optimalGamma(1, c, MAX_GAMMA)[1] < level) break;
+    let [low, high] = [c, 1];
+    for (let i = 0; i < 20; i++) {
+      const middle = (low + high) / 2;
+      if (formulas.optimalGamma(middle, c, MAX_GAMMA)[1] < level) low = middle;
+      else high = middle;
+    }
+    points.push([c, high]);
+  }
+  return points;
+}
+const CONTOURS = [1.5, 2, 3, 5].map((level) => ({
+  level,
+  points: contour(level),
+}));
+
+function drawPlane(svg, width, s) {
+  const box = { left: 40, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const x = (c) => box.left + (c / MAX_C) * (box.right - box.left);
+  const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
+  axes(svg, box, x, y, [0, 0.2, 0.4, 0.6, 0.8, 1], [0, 0.25, 0.5, 0.75, 1], "c, cost of a draft pass", "α");
+  svg.append(
+    make("path", {
+      d:
+        pathOf([
+          [x(0), y(0)],
+          [x(1), y(1)],
+          [x(MAX_C), y(1)],
+          [x(MAX_C), y(0)],
+        ]) + "Z",
+      fill: "var(--sdl-rejected)",
+      "fill-opacity": 0.14,
+    }),
+    breakEven(x, y),
+    make("text", { class: "sdl-halo", x: x(0.35) + 8, y: y(0.35) + 6 }, "α = c"),
+    make("text", { class: "sdl-halo", x: x(0.8), y: y(0.1), "text-anchor": "middle" }, "α ≤ c: never pays"),
+  );
+  for (const { level, points } of CONTOURS) {
+    svg.append(
+      make("path", {
+        d: pathOf(points.map(([c, alpha]) => [x(c), y(alpha)])),
+        fill: "none",
+        stroke: "var(--sdl-target)",
+        "stroke-width": 1.5,
+      }),
+    );
+    svg.append(
+      make(
+        "text",
+        {
+          class: "sdl-faint",
+          x: x(points.at(-1)[0]),
+          y: y(1) - 6,
+          "text-anchor": "middle",
+        },
+        `${level}×`,
+      ),
+    );
+  }
+  dot(svg, x(s.c), y(s.alpha));
+  const clamp = (v, max) => Math.round(Math.min(max, Math.max(0, v)) * 100) / 100;
+  return (px, py) => ({
+    c: clamp(((px - box.left) / (box.right - box.left)) * MAX_C, MAX_C),
+    alpha: clamp((box.bottom - py) / (box.bottom - box.top), 1),
+  });
+}
+
+function drawRound(svg, width, s, r) {
+  const drafting = s.gamma * s.c;
+  const cost = drafting + r.verify + s.overhead;
+  const unit = (width - 4) / Math.max(cost, r.tokens);
+  const bar = (start, length, color, row, least = 0) =>
+    svg.append(
+      make("rect", {
+        x: 2 + start * unit,
+        y: row,
+        width: Math.max(least, length * unit),
+        height: 22,
+        fill: color,
+      }),
+    );
+  const gaps = (count, step, row) => {
+    if (step * unit < 4) return; // closer lines would cover the bars
+    for (let i = 1; i <= count; i++)
+      svg.append(
+        make("line", {
+          x1: 2 + i * step * unit,
+          x2: 2 + i * step * unit,
+          y1: row,
+          y2: row + 22,
+          stroke: "var(--sdl-surface)",
+          "stroke-width": 1.5,
+        }),
+      );
+  };
+  svg.append(make("text", { x: 2, y: 13 }, `speculative: ${plural(s.gamma, "draft")}, one verification`));
+  bar(drafting, r.verify, "var(--sdl-target)", 18);
+  bar(drafting + r.verify, s.overhead, "var(--sdl-muted)", 18);
+  bar(0, drafting, "var(--sdl-draft)", 18, 2);
+  gaps(s.gamma, s.c, 18);
+  svg.append(make("text", { x: 2, y: 60 }, `plain: ${r.tokens.toFixed(2)} passes for the same tokens`));
+  bar(0, r.tokens, "var(--sdl-target)", 65);
+  gaps(Math.ceil(r.tokens) - 1, 1, 65);
+}
+
+function drawTokens(svg, width, s) {
+  const step = (width - 4) / (s.gamma + 1);
+  for (let i = 0; i <= s.gamma; i++) {
+    const probability = s.alpha ** i;
+    svg.append(
+      make("rect", {
+        x: 2 + i * step + 1,
+        y: 4,
+        width: step - 2,
+        height: 68,
+        fill: "none",
+        stroke: "var(--sdl-line)",
+      }),
+      make("rect", {
+        x: 2 + i * step + 1,
+        y: 72 - 68 * probability,
+        width: step - 2,
+        height: 68 * probability,
+        fill: "var(--sdl-accepted)",
+      }),
+    );
+    if (step > 36)
+      svg.append(
+        make(
+          "text",
+          {
+            class: "sdl-halo",
+            x: 2 + (i + 0.5) * step,
+            y: 66,
+            "text-anchor": "middle",
+          },
+          probability.toFixed(2),
+        ),
+      );
+    if (step > 16 || i % 4 === 0)
+      svg.append(
+        make(
+          "text",
+          {
+            class: "sdl-faint",
+            x: 2 + (i + 0.5) * step,
+            y: 88,
+            "text-anchor": "middle",
+          },
+          String(i + 1),
+        ),
+      );
+  }
+}
+
+// Putting it together -----------------------------------------------------------------------------
+
+function quantity(spec, id, onInput) {
+  const { name, symbol, note, digits, min, max, step } = spec;
+  const { input, output } = slider(id, { min, max, step, "data-name": name }, (value) =>
+    onInput({ [name]: value }),
+  );
+  const show = (value) => {
+    input.value = value;
+    output.textContent = value.toFixed(digits);
+  };
+  return {
+    node: field(id, [`${symbol} `, make("small", {}, note)], output, input),
+    show,
+  };
+}
+
+function readouts(s, r, preset) {
+  const numbers = [
+    ["tokens per pass", r.tokens.toFixed(2)],
+    ["speedup", times(r.plain[s.gamma - 1])],
+    r.isCorrected
+      ? ["best γ with t and o", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]
+      : ["speedup at γ = 1", r.bestGamma === 0 ? "none" : times(r.least)],
+    ["time spent drafting", `${(100 * r.drafting).toFixed(0)} %`],
+    ["accepted ÷ drafted", r.drafted.toFixed(3)],
+    ["operations over plain", times(r.operations)],
+  ];
+  if (preset?.measured) numbers.push(["measured speedup", times(preset.measured)]);
+  return numbers;
+}
+
+function render({ model, el }) {
+  const id = newId("explorer");
+  const specs = [...SLIDERS, ...CORRECTIONS];
+  const choices = [...presets, ...(model.get("presets") ?? [])];
+  const values = () =>
+    Object.fromEntries(specs.map((spec) => [spec.name, model.get(spec.name) ?? spec.start]));
+  const matches = (choice) =>
+    Object.entries(values()).every(([name, value]) => !(name in choice) || choice[name] === value);
+  let preset = (model.get("presets") ?? []).find((choice) => choice.measured && matches(choice)) ?? null;
+  const state = () => ({
+    measured: preset?.measured && preset.gamma ? preset : null,
+    ...values(),
+  });
+  const change = (changes, from = null) => {
+    preset = from;
+    assign(model, changes);
+  };
+  const sliders = Object.fromEntries(
+    specs.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
+  );
+  const options = choices.map(({ label, group = "Measured" }, i) => ({
+    value: i,
+    label,
+    group,
+  }));
+  const start = menu(`${id}-preset`, [{ value: "", label: "your own values" }, ...options], (value) => {
+    const picked = choices[value] ?? null;
+    change(
+      picked === null
+        ? {}
+        : {
+            step_cost: 0,
+            overhead: 0,
+            ...Object.fromEntries(
+              specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]]),
+            ),
+          },
+      picked,
+    );
+    draw(); // the model reports no change between two presets with the same values
+  });
+  const charts = {
+    curve: chart("Speedup by draft length", "", "sdl-wide", { height: HEIGHT }),
+    plane: chart("Best speedup by α and c", "Lines: speedup at the best γ. Drag the dot.", "sdl-narrow", {
+      height: HEIGHT,
+    }),
+    tokens: chart("Probability that the i-th token of a pass is emitted", "", "sdl-half", {
+      height: STRIP,
+    }),
+    round: chart("Cost of the same tokens, speculative and plain", "", "sdl-half", { height: STRIP }),
+  };
+  const key = make("ul", { class: "sdl-keys" });
+  charts.curve.svg.before(key);
+  const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the smallest α at which some draft length still doubles the speed?`;
+  const { task, spoken, announce, silence } = narration(words, solved(0, 24), 150);
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    {
+      class: "sdl sdl-low sdl-explorer",
+      "aria-label": "Explorer of the speedup by α, γ and c",
+    },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-preset`, "Start from", start),
+      ...SLIDERS.map(({ name }) => sliders[name].node),
+    ),
+    make(
+      "details",
+      {},
+      make("summary", {}, "Measured costs and operations: t, o, ĉ"),
+      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node)),
+    ),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node)),
+    ),
+    numbers,
+    spoken,
+  );
+  const picks = {};
+  const draw = () => {
+    const s = state();
+    const r = consequences(s);
+    for (const spec of specs) sliders[spec.name].show(s[spec.name]);
+    start.value = preset ? String(choices.indexOf(preset)) : "";
+    const paint = (name, drawChart, ...rest) => {
+      picks[name] = drawChart(...blank(charts[name], 240, 560), ...rest);
+    };
+    paint("curve", drawCurve, s, r);
+    paint("plane", drawPlane, s);
+    paint("round", drawRound, s, r);
+    paint("tokens", drawTokens, s);
+    key.replaceChildren(...keys(s, r));
+    charts.curve.node.querySelector("figcaption").textContent =
+      `${r.isCorrected ? "Dashed: with t and o. " : ""}Drag to set γ.`;
+    define(numbers, readouts(s, r, preset));
+    announce(() => [summary(s, r), taskState(s, r)]);
+  };
+  for (const name of ["curve", "plane"]) follow(charts[name].svg, (px, py) => change(picks[name](px, py)));
+  const names = specs.map(({ name }) => name);
+  return live({ model, el }, root, names, draw, silence);
+}
+
+export default { render, formulas, presets };

@@ -1,0 +1,493 @@
+// Shared by all interactives: this text is placed before a module's own text, so that both are one module.
+
+const SVG_TAGS = new Set(["svg", "g", "path", "line", "rect", "circle", "text", "title"]);
+const KEPT_KEYS = /^(Arrow(Left|Right|Up|Down)|Home|End|Page(Up|Down))$/;
+
+let instances = 0;
+const newId = (name) => `sdl-${name}-${++instances}`;
+
+function make(tag, attributes = {}, ...children) {
+  const space = SVG_TAGS.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
+  const node = document.createElementNS(space, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...children);
+  return node;
+}
+
+// Controls. Each function returns its nodes; `field` puts them under a label.
+
+function field(id, label, ...nodes) {
+  return make("div", { class: "sdl-control" }, make("label", { for: id }, ...[label].flat()), ...nodes);
+}
+
+function slider(id, attributes, onInput) {
+  const input = make("input", { type: "range", id, ...attributes });
+  const output = make("output", { for: id, "aria-live": "off" });
+  input.addEventListener("input", () => onInput(Number(input.value)));
+  return { input, output };
+}
+
+function button(words, onClick) {
+  const node = make("button", { type: "button", class: "sdl-button" }, words);
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+// options: [{ value, label, group }]; options of one group are listed under its name.
+function menu(id, options, onPick) {
+  const select = make("select", { id });
+  for (const group of new Set(options.map((option) => option.group))) {
+    const members = options
+      .filter((option) => option.group === group)
+      .map(({ value, label }) => make("option", { value }, label));
+    select.append(...(group ? [make("optgroup", { label: group }, ...members)] : members));
+  }
+  select.addEventListener("change", () => onPick(select.value));
+  return select;
+}
+
+// A menu of { label }s whose values are their indices.
+function indexMenu(id, options, onPick) {
+  return menu(
+    id,
+    options.map(({ label }, value) => ({ value, label })),
+    (value) => onPick(Number(value)),
+  );
+}
+
+// Calls onMove(x, y) for every point of the drawing where a pointer is pressed or dragged to.
+function follow(svg, onMove) {
+  let touch = null; // where a finger was just put down: for a tap, a drag, or scrolling the page
+  const send = (event) => {
+    const frame = svg.getBoundingClientRect();
+    onMove(event.clientX - frame.left, event.clientY - frame.top);
+  };
+  const moved = (event) => [Math.abs(event.clientX - touch.clientX), Math.abs(event.clientY - touch.clientY)];
+  const steps = {
+    pointerdown(event) {
+      svg.setPointerCapture(event.pointerId);
+      if (event.pointerType === "touch") touch = event;
+      else send(event);
+    },
+    pointermove(event) {
+      if (touch && moved(event)[0] > 6 + moved(event)[1]) touch = null;
+      if (event.buttons & 1 && !touch) send(event);
+    },
+    pointerup(event) {
+      if (touch && Math.max(...moved(event)) < 10) send(event);
+      touch = null;
+    },
+    pointercancel() {
+      touch = null;
+    },
+  };
+  svg.classList.add("sdl-drag");
+  for (const [name, step] of Object.entries(steps)) svg.addEventListener(name, step);
+}
+
+// Parts of the page.
+
+const hidden = (words) => make("span", { class: "sdl-hidden" }, words);
+const columns = (heads) =>
+  make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head))));
+const scroll = (label, ...nodes) =>
+  make("div", { class: "sdl-scroll", tabindex: 0, role: "region", "aria-label": label }, ...nodes);
+const figure = (title, size, ...nodes) =>
+  make("figure", { class: `sdl-chart ${size}` }, make("p", { class: "sdl-heading" }, title), ...nodes);
+
+function chart(title, caption, size, attributes) {
+  const svg = make("svg", { role: "img", "aria-label": title, ...attributes });
+  return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
+}
+
+// The width of a drawing, 0 while it is hidden. It is measured again only after the interactive's width has changed,
+// because measuring while drawing makes the browser compute the page's layout.
+let widths = new WeakMap();
+function widthOf(svg) {
+  if (!widths.get(svg)) widths.set(svg, svg.clientWidth);
+  return widths.get(svg);
+}
+
+// An empty drawing and its width, at least `least`.
+function blank({ svg }, least = 240, usual = 520) {
+  svg.replaceChildren();
+  return [svg, Math.max(least, widthOf(svg) || usual)];
+}
+
+// Shows rows of [content, function that builds the row]; a row with the same content as before is not rebuilt.
+function showRows(body, rows) {
+  rows.forEach(([content, build], i) => {
+    const key = JSON.stringify(content);
+    const old = body.children[i];
+    if (old?.sdlContent === key) return;
+    const row = Object.assign(build(), { sdlContent: key });
+    if (old) old.replaceWith(row);
+    else body.append(row);
+  });
+  while (body.children.length > rows.length) body.lastElementChild.remove();
+}
+
+// Shows pairs of a name and its value.
+function define(list, pairs) {
+  const build = ([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, String(value)));
+  showRows(
+    list,
+    pairs.map((pair) => [pair, () => build(pair)]),
+  );
+}
+
+// The text of a stepper, scrolled to its end: [the box, the element that holds the text].
+function endOfText() {
+  const inner = make("div");
+  const about = { tabindex: 0, role: "region", "aria-label": "Text so far" };
+  return [make("div", { class: "sdl-text sdl-stepper-text", ...about }, inner), inner];
+}
+
+const pathOf = (points) =>
+  points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+
+// The dashed line α = c of a plane with scales x(c) and y(α); below it no draft length gives a speedup.
+function breakEven(x, y) {
+  const ends = [
+    [x(0), y(0)],
+    [x(1), y(1)],
+  ];
+  return make("path", {
+    d: pathOf(ends),
+    stroke: "var(--sdl-rejected)",
+    "stroke-width": 2,
+    "stroke-dasharray": "6 4",
+  });
+}
+
+// The task and the spoken sentence. announce(() => [sentence, state of the task]) sets both after a pause of `delay`
+// ms. longestState, longestSentence: the page reserves the height of these texts.
+function narration(words, longestState, delay, longestSentence = "") {
+  const state = make("span", { class: "sdl-task-state", "data-room": longestState });
+  const task = make("p", { class: "sdl-task" }, make("strong", {}, "Your task: "), words, state);
+  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  if (longestSentence) spoken.dataset.room = longestSentence;
+  let timer = 0;
+  const silence = () => clearTimeout(timer);
+  const announce = (say) => {
+    silence();
+    timer = setTimeout(() => {
+      [spoken.textContent, state.textContent] = say();
+    }, delay);
+  };
+  return { task, spoken, announce, silence };
+}
+
+// The state in the address: the values of an interactive's controls, as #explorer:alpha=0.8,gamma=4. An address sets
+// a control as a reader would, so it can ask only for values that a reader could choose. State without a control, or
+// with controls that move one another (data-unshared), is in root.sdlState, { key, get, set }. Only a published page
+// has an address to share. Several interactives of one module on a page are numbered.
+function share(el, root) {
+  const place = el.closest(".sdl-interactive");
+  if (!place) return;
+  const { module } = place.dataset;
+  const twins = [...document.querySelectorAll(`[data-module="${module}"]`)].indexOf(place);
+  const name = twins > 0 ? `${module}-${twins + 1}` : module;
+
+  function keyOf(node, i) {
+    const id = node.id.replace("sdl-", "").replace(module.replaceAll("_", "-"), "");
+    return node.dataset.name ?? (id.replace(/[^a-z]+/g, "") || (node.type === "range" ? "at" : `c${i}`));
+  }
+  function accessOf(node) {
+    if (node.matches("button")) return [() => node.ariaPressed, () => node.click()];
+    const event = node.matches("select") ? "change" : "input";
+    const put = (value) => {
+      node.value = value;
+      node.dispatchEvent(new Event(event, { bubbles: true }));
+    };
+    return [() => node.value, put];
+  }
+  // key → [function that returns its value, function that sets it]
+  function controls() {
+    const nodes = root.querySelectorAll(
+      "input:is([type=range], [type=number]):not([data-unshared]), select, button[aria-pressed]",
+    );
+    const all = [...nodes].map((node, i) => [keyOf(node, i), accessOf(node)]);
+    const { sdlState: own } = root;
+    return new Map(own ? [[own.key, [own.get, own.set]], ...all] : all);
+  }
+  const values = () => new Map([...controls()].map(([key, [get]]) => [key, get()]));
+  let start;
+
+  function restore() {
+    const [of, settings] = location.hash.slice(1).split(/:(.*)/s);
+    if (of !== name || !settings) return;
+    const all = [...new URLSearchParams(settings.replaceAll(",", "&"))];
+    const isPress = ([, value]) => value === "true"; // pressed first: this releases the others of its group
+    for (const [key, value] of all.sort((a, b) => isPress(b) - isPress(a))) {
+      const [get, put] = controls().get(key) ?? [];
+      if (get && get() !== value) put(value);
+    }
+    root.scrollIntoView({ block: "nearest" });
+  }
+
+  const link = button("copy link", async () => {
+    const changed = [...values()].filter(([key, value]) => value !== "" && start.get(key) !== value);
+    const settings = changed.map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+    history.replaceState(null, "", `#${name}:${settings.join(",")}`);
+    try {
+      await navigator.clipboard.writeText(location.href);
+      link.textContent = "copied";
+    } catch {
+      link.textContent = "the link is in the address bar"; // a page opened from a folder has no clipboard
+    }
+    setTimeout(() => {
+      link.textContent = "copy link";
+    }, 2000);
+  });
+  link.className = "sdl-share";
+  link.title = "Copy a link to this interactive with its current settings";
+  el.append(link);
+  addEventListener("hashchange", restore);
+  queueMicrotask(() => {
+    start = values(); // after the first drawing
+    restore();
+  });
+}
+
+// Shows an interactive. `draw` is called when its width changes, the listeners are called by the model's events.
+// Returns a function that removes them. Keys pressed in it do not move a notebook's cells.
+function attach({ model, el }, root, listeners, draw) {
+  let shown;
+  const watcher = new ResizeObserver(([{ contentRect }]) => {
+    if (contentRect.width === shown) return;
+    shown = contentRect.width;
+    widths = new WeakMap();
+    draw();
+  });
+  root.addEventListener("keydown", (event) => {
+    if (KEPT_KEYS.test(event.key)) event.stopPropagation();
+  });
+  for (const [event, listener] of Object.entries(listeners)) model.on(event, listener);
+  el.append(root);
+  share(el, root);
+  watcher.observe(root);
+  return () => {
+    watcher.disconnect();
+    for (const [event, listener] of Object.entries(listeners)) model.off(event, listener);
+  };
+}
+
+// Draws an interactive now and at every change of the model's `names`; returns a function that removes it.
+function live(context, root, names, draw, silence) {
+  const detach = attach(
+    context,
+    root,
+    Object.fromEntries(names.map((name) => [`change:${name}`, draw])),
+    draw,
+  );
+  draw();
+  return () => {
+    detach();
+    silence();
+  };
+}
+
+// Gives the model several values in one change.
+function assign(model, values) {
+  for (const [name, value] of Object.entries(values)) model.set(name, value);
+  model.save_changes();
+}
+
+// The model's values by name; a name that it lacks has its default.
+const stateOf = (model, defaults) =>
+  Object.fromEntries(Object.entries(defaults).map(([name, value]) => [name, model.get(name) ?? value]));
+
+// Shown in place of an interactive that was given no recording.
+function showNothing(el) {
+  el.append(make("p", { class: "sdl" }, "Nothing was recorded."));
+  return () => {};
+}
+
+// A labelled slider of one number: spec { name, text, note, min, max, step, digits, values }, where `values` lists
+// the numbers at the slider's positions. Returns [its nodes, show(value)].
+function numberField(id, { name, text, note, min, max, step, digits, values }, change) {
+  const range = values ? { min: 0, max: values.length - 1, step: 1 } : { min, max, step };
+  const { input, output } = slider(id, { "data-name": name, ...range }, (position) =>
+    change({ [name]: values ? values[position] : position }),
+  );
+  const show = (value) => {
+    input.value = values ? values.findLastIndex((each) => each <= value) : value;
+    output.textContent = value.toFixed(digits);
+    input.setAttribute("aria-valuetext", output.textContent);
+  };
+  return [field(id, [`${text} `, make("small", {}, note)], output, input), show];
+}
+
+// Labelled sliders of several numbers: [their nodes, show(values by name)].
+function numberFields(id, specs, change) {
+  const fields = specs.map((spec) => numberField(`${id}-${spec.name}`, spec, change));
+  const show = (values) => fields.forEach(([, each], i) => each(values[specs[i].name]));
+  return [fields.map(([node]) => node), show];
+}
+
+// Formulas of several interactives; tests compare them with specdec_lite.
+
+// Tokens that a round of γ drafts emits on average.
+function expectedTokens(alpha, gamma) {
+  let tokens = 0;
+  for (let i = 0, probability = 1; i <= gamma; i++, probability *= alpha) tokens += probability;
+  return tokens;
+}
+
+// Least seconds of a pass. network, machine: fields as in specdec_lite/simulation/estimate.py.
+function passSeconds(network, machine, batch, tokens, context) {
+  const { parameters, bytes_per_weight: bytes, cache_bytes: cache, experts, chosen } = network;
+  const distinct = experts * (1 - (1 - chosen / experts) ** (batch * tokens));
+  const read = (parameters + distinct * network.expert_parameters) * bytes + batch * context * cache;
+  const operations = 2 * (parameters + chosen * network.expert_parameters) * batch * tokens;
+  return Math.max(read / machine.bandwidth, operations / machine.throughput) + machine.fixed;
+}
+
+// Bytes of all weights.
+const weightBytes = ({ parameters, bytes_per_weight: bytes, experts, expert_parameters: expert }) =>
+  (parameters + experts * expert) * bytes;
+
+// Steppers.
+
+// The bar of a stepper: first, back, play, step, the next event and last. now() and set(moment) are the model's,
+// last() is its last moment; next(moment) is the moment of the next `event`. Playing stops when the reader moves, at
+// the end and in a hidden tab; readers who ask for less motion have no play button. onPlay(isPlaying) is called when
+// playing starts and stops. Returns { node, go, stop, show }; call show() at every change.
+function transport({ last, now, set, event, next, onPlay, pace = 1100 }) {
+  let timer = 0;
+  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  function play(isPlaying) {
+    clearInterval(timer);
+    timer = isPlaying ? setInterval(tick, pace) : 0;
+    playing.textContent = isPlaying ? "Pause" : "Play";
+    onPlay(isPlaying);
+  }
+  const stop = () => play(false);
+  function tick() {
+    if (now() >= last() || document.hidden) stop();
+    else set(now() + 1);
+  }
+  const go = (moment) => {
+    stop();
+    set(Math.min(last(), Math.max(0, moment)));
+  };
+  const sign = (mark) => make("span", { "aria-hidden": "true" }, mark);
+  const move = (where, ...words) => {
+    const node = button("", () => go(where()));
+    node.append(...words);
+    return node;
+  };
+  const playing = button("Play", () => {
+    if (timer) return stop();
+    if (now() >= last()) set(0);
+    return play(true);
+  });
+  const back = [move(() => 0, sign("◀◀ "), "first"), move(() => now() - 1, sign("◀ "), "back")];
+  const ahead = [
+    move(() => now() + 1, "step", sign(" ▶")),
+    move(() => next(now()) ?? last(), `next ${event}`, sign(" ▶▶")),
+    move(last, "last", sign(" ▶▶")),
+  ];
+  const row = make(
+    "div",
+    { class: "sdl-row sdl-transport" },
+    ...back,
+    ...(isCalm ? [] : [playing]),
+    ...ahead,
+  );
+  const node = make("div", { class: "sdl-frame" }, row);
+  const dim = (nodes, isDim) => nodes.forEach((each) => each.setAttribute("aria-disabled", String(isDim)));
+  const show = () => {
+    dim(back, now() === 0);
+    dim(ahead, now() >= last());
+  };
+  return { node, go, stop, show };
+}
+
+// A stepper through a recorded list of moments. It has a slider, the bar, the task, the spoken sentence and the text.
+// event and isEvent(moment): what the button for the next event looks for. task: its words. taskState(moment) and
+// sentence(moment): the two texts of narration. describe(moment): the slider's text for screen readers. layout(parts)
+// returns the root; draw(at, parts) draws a moment. Returns a function that removes the stepper.
+function stepper({ model, el }, moments, { name, event, isEvent, task, taskState, sentence, ...more }) {
+  const id = newId(name);
+  const last = moments.length - 1;
+  const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
+  const { announce, silence, ...texts } = narration(
+    task,
+    longest(moments.map(taskState)),
+    100,
+    longest(moments.map(sentence)),
+  );
+  const events = moments.flatMap((moment, i) => (isEvent(moment) ? [i] : []));
+  const bar = transport({
+    last: () => last,
+    now,
+    set: (moment) => assign(model, { moment }),
+    event,
+    next: (at) => events.find((each) => each > at),
+    onPlay: (isPlaying) => {
+      texts.spoken.ariaLive = isPlaying ? "off" : "polite";
+    },
+    pace: more.pace,
+  });
+  const { input, output } = slider(id, { min: 1, max: moments.length, step: 1 }, (value) =>
+    bar.go(value - 1),
+  );
+  const [box, text] = endOfText();
+  const parts = { ...texts, bar, box, text, slider: field(id, "Moment", output, input) };
+  const root = more.layout(parts);
+  const draw = () => {
+    const at = now();
+    const position = `${at + 1} of ${moments.length}`;
+    input.value = at + 1;
+    output.textContent = position;
+    input.setAttribute("aria-valuetext", `${position}, ${more.describe(moments[at])}`);
+    more.draw(at, parts);
+    bar.show();
+    announce(() => [sentence(moments[at]), taskState(moments[at])]);
+  };
+  const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
+  draw();
+  return () => {
+    bar.stop();
+    detach();
+    silence();
+  };
+}
+
+// Draws the text of a stepper: the prompt, the tokens of earlier rounds (rebuilt only in a new round), then `current`.
+function showText(box, prompt, round, before, current) {
+  if (box.dataset.round !== String(round)) {
+    box.replaceChildren(make("span", { class: "sdl-prompt" }, prompt), ...before(), make("span"));
+    box.dataset.round = round;
+  }
+  box.lastChild.replaceWith(make("span", { class: "sdl-pass" }, ...current));
+}
+
+const DELETED = ["rejected", "unused"];
+const INSERTED = ["recovered", "bonus", "own"];
+
+// A token marked by its kind; a flat one has no line breaks.
+function tokenNode(kind, text, isFlat = false) {
+  const isDeleted = DELETED.includes(kind);
+  const tag = isDeleted ? "del" : INSERTED.includes(kind) ? "ins" : "span";
+  const node = make(tag, { class: `sdl-token sdl-${kind}` });
+  text.split("\n").forEach((line, i) => {
+    if (i > 0)
+      node.append(
+        make("span", { class: "sdl-newline", "aria-hidden": "true" }, "⏎"),
+        isFlat || isDeleted || kind === "drafted" ? "" : "\n",
+      );
+    node.append(line);
+  });
+  return node;
+}
+
+// Words.
+
+const times = (value) => `${value.toFixed(2)}×`;
+const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
+const visible = (text) => text.replaceAll("\n", "⏎").trim() || "␣"; // a token without its spaces
+const quoted = (text) => `“${text.replaceAll("\n", "⏎")}”`;
+const longest = (texts) => texts.reduce((most, text) => (text.length > most.length ? text : most));

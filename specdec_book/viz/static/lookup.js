@@ -1,0 +1,264 @@
+// The lookup explorer: prompt lookup replayed on a text that a target wrote, with an arc from every proposal to its
+// source. Everything is computed from the text and the settings.
+
+const MAX_N = 5;
+const MAX_GAMMA = 16;
+const MAX_WASTE = 1; // wasted tokens per emitted token that the task allows
+
+const formulas = {
+  // The result of a lookup at every position of the answer: order (number of matching tokens) and source (where its
+  // copy begins; -1 if nothing matches). An n-gram enters the index once its next token is known.
+  lookups(ids, start, n, latest) {
+    const index = new Map();
+    const ngram = (end, order) => ids.slice(end - order, end).join(" ");
+    const lookup = (at) => {
+      for (let order = Math.min(n, at); order > 0; order--) {
+        const source = index.get(ngram(at, order));
+        if (source !== undefined) return { order, source };
+      }
+      return { order: 0, source: -1 };
+    };
+    const results = [];
+    for (let end = 1; end < ids.length; end++) {
+      if (end >= start) results[end] = lookup(end);
+      for (let order = 1; order <= Math.min(n, end); order++) {
+        const key = ngram(end, order);
+        if (latest || !index.has(key)) index.set(key, end);
+      }
+    }
+    return results;
+  },
+
+  // The rounds with drafts by lookup: at (position of the first new token), source, order, drafted, accepted.
+  rounds(ids, start, n, gamma, latest, lookups = formulas.lookups(ids, start, n, latest)) {
+    const rounds = [];
+    for (let at = start; at < ids.length;) {
+      const { order, source } = lookups[at];
+      const drafted = source < 0 ? 0 : Math.min(gamma, at - source, ids.length - at - 1);
+      let accepted = 0;
+      while (accepted < drafted && ids[source + accepted] === ids[at + accepted]) accepted++;
+      rounds.push({ at, source, order, drafted, accepted });
+      at += accepted + 1;
+    }
+    return rounds;
+  },
+
+  // τ over all rounds and over rounds with a draft, number of wasted drafts, number of rounds without a draft.
+  counts(rounds) {
+    const sum = (list, count) => list.reduce((total, round) => total + count(round), 0);
+    const emitted = (round) => round.accepted + 1;
+    const drafting = rounds.filter((round) => round.drafted > 0);
+    return {
+      rounds: rounds.length,
+      tokens: sum(rounds, emitted),
+      tau: sum(rounds, emitted) / rounds.length,
+      tauDrafting: drafting.length ? sum(drafting, emitted) / drafting.length : null,
+      wasted: sum(rounds, ({ drafted, accepted }) => drafted - accepted),
+      empty: rounds.length - drafting.length,
+    };
+  },
+
+  // The largest τ of all settings that waste at most `waste` drafts per emitted token.
+  best(ids, start, waste) {
+    let best = 0;
+    for (let n = 1; n <= MAX_N; n++)
+      for (const latest of [true, false]) {
+        const lookups = formulas.lookups(ids, start, n, latest);
+        for (let gamma = 1; gamma <= MAX_GAMMA; gamma++) {
+          const { wasted, tokens, tau } = formulas.counts(
+            formulas.rounds(ids, start, n, gamma, latest, lookups),
+          );
+          if (wasted <= waste * tokens) best = Math.max(best, tau);
+        }
+      }
+    return best;
+  },
+};
+
+const joined = (tokens, from, to) => quoted(tokens.slice(from, to).join(""));
+
+function sentence({ tokens }, rounds, number) {
+  const { at, source, order, drafted, accepted } = rounds[number];
+  const added = `The target adds ${joined(tokens, at + accepted, at + accepted + 1)}`;
+  const start = `Round ${number + 1}: `;
+  if (source < 0) return `${start}the end of the text does not occur earlier. ${added} without a draft.`;
+  const end = `the text ends in ${joined(tokens, at - order, at)}`;
+  if (drafted === 0) return `${start}${end}. Only one token remains, so nothing is drafted. ${added}.`;
+  const wasted = drafted - accepted;
+  const verdict =
+    wasted === 0
+      ? `All ${plural(accepted, "token")} are accepted`
+      : `${accepted} of ${plural(drafted, "token")} are accepted and ${wasted} wasted`;
+  return `${start}${end}, which also occurs ${at - source} tokens earlier. The draft copies what followed it: ${joined(tokens, source, source + drafted)}. ${verdict}. ${added} next.`;
+}
+
+function taskState(text, counts, best) {
+  const waste = counts.wasted / counts.tokens;
+  if (waste > MAX_WASTE) return `Not yet: ${waste.toFixed(2)} drafts are wasted per emitted token.`;
+  if (counts.tau < best - 1e-9)
+    return `Allowed, but another setting has a larger τ than ${counts.tau.toFixed(2)}.`;
+  return `Solved: τ = ${counts.tau.toFixed(2)} with ${waste.toFixed(2)} wasted drafts per emitted token.`;
+}
+
+// The text as spans.
+function write(box, tokens) {
+  const spans = tokens.map((text) => make("span", {}, text));
+  box.replaceChildren(...spans);
+  return spans;
+}
+
+// Marks the prompt, accepted copies and the target's own tokens, and for the chosen round its tokens, its source and
+// the end of the text that matched.
+function mark(spans, start, rounds, { at, source, order, drafted, accepted }) {
+  const names = spans.map((_, i) => (i < start ? "sdl-prompt" : "sdl-token sdl-accepted"));
+  for (const round of rounds) names[round.at + round.accepted] = "sdl-token sdl-own";
+  spans.forEach((span, i) => {
+    let name = names[i];
+    if (i >= at && i <= at + accepted) name += " sdl-here";
+    if (drafted > 0 && i >= source && i < source + drafted) name += " sdl-source";
+    if (order > 0 && i >= at - order && i < at) name += " sdl-end";
+    if (span.className !== name) span.className = name;
+  });
+}
+
+// Draws the arcs of all rounds with a draft over the text; returns them by round.
+function drawArcs(box, spans, rounds) {
+  box.querySelector(".sdl-arcs")?.remove();
+  const frame = box.getBoundingClientRect();
+  const middle = (span) => {
+    const [rect] = span.getClientRects();
+    return [rect.left - frame.left + box.scrollLeft + 4, rect.top - frame.top + box.scrollTop + 4];
+  };
+  const arc = ({ at, source }) => {
+    const [[x1, y1], [x2, y2]] = [middle(spans[at]), middle(spans[source])];
+    const lift = 14 + Math.min(60, Math.abs(x2 - x1) / 5);
+    const bend =
+      Math.abs(y2 - y1) < 8 ? [(x1 + x2) / 2, y1 - lift] : [Math.min(x1, x2) - lift / 2, (y1 + y2) / 2];
+    return make("path", { d: `M${x1} ${y1}Q${bend[0]} ${bend[1]} ${x2} ${y2}` });
+  };
+  const arcs = rounds.map((round) => (round.drafted > 0 ? arc(round) : null));
+  const svg = make("svg", { class: "sdl-arcs", "aria-hidden": "true" });
+  svg.style.height = `${box.scrollHeight}px`;
+  svg.append(...arcs.filter(Boolean));
+  box.append(svg);
+  return arcs;
+}
+
+// Draws the chosen arc thick and above the others.
+function choose(arcs, rounds, chosen) {
+  rounds.forEach(({ drafted, accepted }, i) => {
+    if (!arcs[i]) return;
+    const kind = `sdl-arc ${accepted ? "sdl-arc-used" : "sdl-arc-wasted"}`;
+    const isChosen = i === chosen;
+    arcs[i].setAttribute("class", isChosen ? `${kind} sdl-arc-chosen` : kind);
+    arcs[i].setAttribute("stroke-width", isChosen ? 3 : 1 + (1.5 * accepted) / drafted);
+  });
+  arcs[chosen]?.parentNode.append(arcs[chosen]);
+}
+
+function render({ model, el }) {
+  const texts = model.get("texts") ?? [];
+  if (texts.length === 0) return showNothing(el);
+  const ids = ["text", "n", "gamma", "which", "round"].map((name) => newId(`lookup-${name}`));
+  const set = (name, value) => assign(model, { [name]: value });
+  const bests = new Map();
+  const bestOf = (text) => {
+    if (!bests.has(text)) bests.set(text, formulas.best(text.ids, text.start, MAX_WASTE));
+    return bests.get(text);
+  };
+  const words =
+    "find n, γ and the occurrence to copy that give the largest τ while at most one draft is wasted per emitted token.";
+  const { announce, silence, ...narrated } = narration(
+    words,
+    "Solved: τ = 10.00 with 0.00 wasted drafts per emitted token.",
+    150,
+  );
+  const labels = texts.map(({ name }) => ({ label: name }));
+  const pickText = indexMenu(ids[0], labels, (value) => set("text", value));
+  const order = slider(ids[1], { min: 1, max: MAX_N, step: 1 }, (value) => set("n", value));
+  const gamma = slider(ids[2], { min: 1, max: MAX_GAMMA, step: 1 }, (value) => set("gamma", value));
+  const which = menu(
+    ids[3],
+    [
+      { value: "latest", label: "the latest" },
+      { value: "earliest", label: "the earliest" },
+    ],
+    (value) => set("latest", value === "latest"),
+  );
+  const round = slider(ids[4], { min: 1, step: 1 }, (value) => set("round", value - 1));
+  const box = make("div", {
+    class: "sdl-text sdl-lookup-text",
+    tabindex: 0,
+    role: "region",
+    "aria-label": "The text and the source of each copy",
+  });
+  box.addEventListener("click", ({ target }) => {
+    const i = spans.indexOf(target);
+    const picked = rounds.findIndex(({ at, accepted }) => i >= at && i <= at + accepted);
+    if (picked >= 0) set("round", picked);
+  });
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const legend = [
+    ["accepted", "copied and accepted"],
+    ["own", "added by the target"],
+  ];
+  const root = make(
+    "section",
+    { class: "sdl sdl-fates sdl-lookup", "aria-label": "Lookup explorer" },
+    narrated.task,
+    make(
+      "div",
+      { class: "sdl-lookup-controls" },
+      field(ids[0], "Text", pickText),
+      field(ids[1], "largest n", order.output, order.input),
+      field(ids[2], "γ", gamma.output, gamma.input),
+      field(ids[3], "Occurrence to copy", which),
+    ),
+    numbers,
+    field(ids[4], "Round", round.output, round.input),
+    narrated.spoken,
+    box,
+    make(
+      "ul",
+      { class: "sdl-legend" },
+      ...legend.map(([kind, label]) =>
+        make("li", {}, make("span", { class: `sdl-token sdl-${kind}` }, "word"), ` ${label}`),
+      ),
+      make("li", {}, "line: from a proposal to its source; dashed: no token accepted"),
+    ),
+  );
+  let [rounds, spans, arcs] = [[], [], []];
+  const last = {}; // the last drawing: its text, its layout, its round
+  const draw = () => {
+    const text = texts[Math.min(model.get("text") ?? 0, texts.length - 1)];
+    const settings = [model.get("n"), model.get("gamma"), model.get("latest")];
+    rounds = formulas.rounds(text.ids, text.start, ...settings);
+    const counts = formulas.counts(rounds);
+    const number = Math.min(model.get("round") ?? 0, rounds.length - 1);
+    pickText.value = String(texts.indexOf(text));
+    which.value = settings[2] ? "latest" : "earliest";
+    [order.input.value, order.output.textContent] = [settings[0], String(settings[0])];
+    [gamma.input.value, gamma.output.textContent] = [settings[1], String(settings[1])];
+    round.input.max = rounds.length;
+    [round.input.value, round.output.textContent] = [number + 1, `${number + 1} of ${rounds.length}`];
+    const tau = (value) => (value === null ? "–" : value.toFixed(2));
+    define(numbers, [
+      ["τ, all rounds", tau(counts.tau)],
+      ["τ, rounds with a draft", tau(counts.tauDrafting)],
+      ["rounds without a draft", `${counts.empty} of ${counts.rounds}`],
+      ["wasted drafts", `${counts.wasted}, with ${plural(counts.tokens, "emitted token")}`],
+    ]);
+    if (last.text !== text) spans = write(box, text.tokens);
+    mark(spans, text.start, rounds, rounds[number]);
+    const layout = JSON.stringify([text.name, settings, widthOf(box)]);
+    if (last.layout !== layout) arcs = drawArcs(box, spans, rounds);
+    choose(arcs, rounds, number);
+    if (last.text !== text || last.round !== number)
+      box.scrollTop = spans[rounds[number].at].offsetTop - box.clientHeight / 2;
+    Object.assign(last, { text, layout, round: number });
+    announce(() => [sentence(text, rounds, number), taskState(text, counts, bestOf(text))]);
+  };
+  return live({ model, el }, root, ["text", "n", "gamma", "latest", "round"], draw, silence);
+}
+
+export default { render, formulas };

@@ -1,0 +1,248 @@
+// The next word: temperature, top-k and top-p on the distribution of a real model's next token, drawn on a line of
+// length 1. A test compares the adjusted distribution with specdec_lite.sampling.
+
+const DEFAULTS = { context: 0, temperature: 1, top_k: 0, top_p: 1, u: 0.42 };
+const OFF_K = 51; // position of the slider that switches top-k off
+const BARS = 7;
+const ROW = 21;
+const REST = "all other tokens";
+
+const formulas = {
+  // words: [[text, logit], …] and tail: [[logit, count], …], both descending; the tail is the rest of the vocabulary
+  // in steps. topK 0 and topP 1 keep all tokens. Returns the words' probabilities, the mass of the rest and the number
+  // of tokens that remain.
+  adjust(words, tail, temperature, topK = 0, topP = 1) {
+    const entries = [...words.map(([, logit]) => [logit, 1]), ...tail];
+    const top = entries[0][0];
+    let left = temperature === 0 ? 1 : topK || Infinity;
+    const rest = entries.map(([logit, count]) => {
+      const some = Math.min(count, left);
+      left -= some;
+      return { weight: temperature === 0 ? 1 : Math.exp((logit - top) / temperature), count: some };
+    });
+    const mass = (all) => all.reduce((sum, { weight, count }) => sum + weight * count, 0);
+    const whole = mass(rest);
+    let before = 0;
+    for (const entry of rest) {
+      const each = entry.weight / whole;
+      const needed = each > 0 ? Math.ceil((topP - before) / each - 1e-9) : 0;
+      before += each * entry.count;
+      entry.count = topP < 1 ? Math.max(0, Math.min(entry.count, needed)) : entry.count;
+    }
+    const sum = mass(rest);
+    const share = ({ weight, count }) => (weight * count) / sum;
+    return {
+      probs: rest.slice(0, words.length).map(share),
+      rest: rest.slice(words.length).reduce((total, entry) => total + share(entry), 0),
+      count: rest.reduce((total, { count }) => total + count, 0),
+    };
+  },
+
+  // Index of the word whose interval contains u; the number of words if u is among the other tokens.
+  hit(probs, u) {
+    let end = 0;
+    const at = probs.findIndex((p) => p > 0 && u < (end += p));
+    return at < 0 ? probs.length : at;
+  },
+
+  // The middle of a label `room` wide in an interval, clear of a mark at `at` if there is room beside the mark.
+  labelMiddle(from, long, room, at) {
+    const middle = from + long / 2;
+    if (Math.abs(at - middle) > room / 2) return middle;
+    const [before, after] = [at - from, from + long - at];
+    if (Math.max(before, after) < room) return middle;
+    return before > after ? from + before / 2 : at + after / 2;
+  },
+};
+
+const number = (p) => (p === 0 ? "0" : p < 0.001 ? "<.001" : p.toFixed(3).replace(/^0/, ""));
+
+function nameAt(words, at) {
+  return at < words.length ? `“${visible(words[at][0])}”` : "one of the other tokens";
+}
+
+const solved = (before, after, tokens) =>
+  `Solved: the probability rises from ${before} to ${after}. Top-p keeps ${tokens} and rescales their probabilities.`;
+
+function taskState(s, raw, now) {
+  if (s.temperature === 0 || raw.probs[0] >= 0.5)
+    return `Before any cut the likeliest word has probability ${number(raw.probs[0])}: raise the temperature.`;
+  if (s.top_k > 0) return "Good. Now switch top-k off and use top-p alone.";
+  if (now.probs[0] < 0.5)
+    return `Good: before any cut the likeliest word has probability ${number(raw.probs[0])}. Now lower top-p.`;
+  return solved(number(raw.probs[0]), number(now.probs[0]), plural(now.count, "token"));
+}
+
+function summary(s, words, now) {
+  const at = formulas.hit(now.probs, s.u);
+  const left = now.count > 1 ? `${now.count.toLocaleString("en")} tokens can be drawn` : "One token remains";
+  return `u = ${s.u.toFixed(2)} falls on ${nameAt(words, at)}. ${left}.`;
+}
+
+function drawLine(svg, words, now, u) {
+  const width = Math.max(240, widthOf(svg) || 600);
+  const [top, high] = [30, 30];
+  const x = (p) => 1 + p * (width - 2);
+  const at = Math.min(width - 2, Math.max(2, x(u)));
+  let end = 0;
+  const parts = [...now.probs, now.rest].flatMap((p, i) => {
+    const [from, long] = [x(end), p * (width - 2)];
+    end += p;
+    if (long < 0.2) return [];
+    const isRest = i === words.length;
+    const box = make("rect", {
+      x: from,
+      y: top,
+      width: long,
+      height: high,
+      fill: isRest
+        ? "var(--sdl-raised)"
+        : `color-mix(in srgb, var(--sdl-target) ${i % 2 ? 14 : 34}%, transparent)`,
+      stroke: "var(--sdl-line)",
+      "stroke-width": 0.5,
+    });
+    const label = isRest ? "others" : visible(words[i][0]);
+    const room = 9 * label.length + 6;
+    if (long < room) return [box];
+    const middle = formulas.labelMiddle(from, long, room, at);
+    return [box, make("text", { x: middle, y: top + 20, "text-anchor": "middle" }, label)];
+  });
+  const side = u > 0.5 ? "end" : "start";
+  svg.replaceChildren(
+    ...parts,
+    make("rect", {
+      x: 1,
+      y: top,
+      width: width - 2,
+      height: high,
+      fill: "none",
+      stroke: "var(--sdl-control-line)",
+    }),
+    make("path", { d: `M${at} 12V${top + high + 4}`, stroke: "var(--sdl-draft-line)", "stroke-width": 2.5 }),
+    make(
+      "text",
+      { x: at + (u > 0.5 ? -6 : 6), y: 20, "text-anchor": side, "font-weight": 600 },
+      `u = ${u.toFixed(2)}`,
+    ),
+    make("text", { class: "sdl-faint", x: 0, y: top + high + 16 }, "0"),
+    make("text", { class: "sdl-faint", x: width, y: top + high + 16, "text-anchor": "end" }, "1"),
+  );
+  return (px) => Math.round(100 * Math.min(0.999, Math.max(0, (px - 1) / (width - 2)))) / 100;
+}
+
+function drawBars(svg, words, raw, now, at) {
+  const width = Math.max(240, widthOf(svg) || 600);
+  const [left, row] = [Math.min(120, width / 3), ROW];
+  const room = width - left - 52;
+  const rows = [
+    ...words.slice(0, BARS).map(([text], i) => [visible(text), raw.probs[i], now.probs[i], i === at]),
+  ];
+  const [was, is] = [raw, now].map(({ probs, rest }) => probs.slice(BARS).reduce((sum, p) => sum + p, rest));
+  rows.push([REST, was, is, at >= BARS]);
+  svg.replaceChildren(
+    ...rows.flatMap(([name, before, after, isHit], i) => [
+      make(
+        "text",
+        { x: left - 8, y: row * i + 16, "text-anchor": "end", "font-weight": isHit ? 700 : 400 },
+        isHit ? `▶ ${name}` : name,
+      ),
+      make("rect", {
+        x: left,
+        y: row * i + 4,
+        width: Math.max(0.5, room * after),
+        height: row - 8,
+        fill: name === REST ? "var(--sdl-muted)" : "var(--sdl-target)",
+      }),
+      make("rect", {
+        x: left,
+        y: row * i + 2,
+        width: Math.max(0.5, room * before),
+        height: row - 4,
+        fill: "none",
+        stroke: "var(--sdl-draft-line)",
+        "stroke-dasharray": "3 2",
+      }),
+      make("text", { x: width, y: row * i + 16, "text-anchor": "end" }, number(after)),
+    ]),
+  );
+  svg.setAttribute(
+    "aria-label",
+    `Probabilities of the next token. ${rows.map(([name, , after]) => `${name}: ${number(after)}`).join(". ")}.`,
+  );
+}
+
+function render({ model, el }) {
+  const id = newId("next-word");
+  const contexts = model.get("contexts") ?? [];
+  if (contexts.length === 0) {
+    return showNothing(el);
+  }
+  const state = () => stateOf(model, DEFAULTS);
+  const change = (values) => assign(model, values);
+  const sliders = [
+    ["temperature", "temperature T", { min: 0, max: 2, step: 0.05 }, (v) => v, (v) => v.toFixed(2)],
+    ["top_k", "top-k", { min: 1, max: OFF_K, step: 1 }, (v) => (v === OFF_K ? 0 : v), (v) => v || "off"],
+    ["top_p", "top-p", { min: 0.05, max: 1, step: 0.05 }, (v) => v, (v) => (v === 1 ? "off" : v.toFixed(2))],
+    ["u", "uniform u", { min: 0, max: 0.99, step: 0.01 }, (v) => v, (v) => v.toFixed(2)],
+  ].map(([name, label, range, read, show]) => {
+    const parts = slider(`${id}-${name}`, { "data-name": name, ...range }, (v) =>
+      change({ [name]: read(v) }),
+    );
+    const set = (value) => {
+      parts.input.value = name === "top_k" && value === 0 ? OFF_K : value;
+      parts.output.textContent = show(value);
+      parts.input.setAttribute("aria-valuetext", String(show(value)));
+    };
+    return { name, set, node: field(`${id}-${name}`, label, parts.output, parts.input) };
+  });
+  const options = contexts.map(({ prompt }) => ({ label: `${prompt} …` }));
+  const pick = indexMenu(`${id}-context`, options, (value) => change({ context: value }));
+  const { announce, silence, task, spoken } = narration(
+    "raise the temperature until the likeliest word covers less than half of the line. Then use top-p alone to give it more than half again.",
+    solved(".499", ".999", "10 tokens"),
+    100,
+  );
+  const line = make("svg", {
+    role: "img",
+    height: 78,
+    "aria-label": "The line of length 1 with the point u",
+  });
+  const bars = make("svg", { role: "img", height: ROW * (BARS + 1) });
+  const key = "filled: after temperature, top-k and top-p · dashed: at T = 1 without cuts";
+  const root = make(
+    "section",
+    { class: "sdl sdl-next-word", "aria-label": "The next word" },
+    task,
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make(
+        "div",
+        { class: "sdl-controls" },
+        field(`${id}-context`, "the text so far", pick),
+        ...sliders.map(({ node }) => node),
+        button("Draw a new u", () => change({ u: Math.floor(100 * Math.random()) / 100 })),
+      ),
+    ),
+    figure("The line of length 1", "", line),
+    figure("Probabilities of the next token", "", bars, make("figcaption", {}, key)),
+    spoken,
+  );
+  let uAt = () => 0;
+  const draw = () => {
+    const s = state();
+    const { words, tail } = contexts[s.context];
+    const now = formulas.adjust(words, tail, s.temperature, s.top_k, s.top_p);
+    const own = formulas.adjust(words, tail, 1);
+    const raw = formulas.adjust(words, tail, s.temperature);
+    pick.value = s.context;
+    for (const { name, set } of sliders) set(s[name]);
+    uAt = drawLine(line, words, now, s.u);
+    drawBars(bars, words, own, now, formulas.hit(now.probs, s.u));
+    announce(() => [summary(s, words, now), taskState(s, raw, now)]);
+  };
+  follow(line, (px) => change({ u: Math.min(0.99, uAt(px)) }));
+  return live({ model, el }, root, Object.keys(DEFAULTS), draw, silence);
+}
+
+export default { render, formulas };

@@ -1,0 +1,528 @@
+// The roofline explorer. The formulas are those of specdec_lite/roofline.py; a test compares them on a grid.
+
+const MAX_TOKENS = 32;
+const MAX_BATCH = 256;
+const HEIGHT = 190; // of the charts
+
+const formulas = {
+  passBytes: (parameters, bytesPerWeight, batch = 1, cacheBytes = 0) =>
+    parameters * bytesPerWeight + batch * cacheBytes,
+  passOperations: (parameters, tokens = 1, batch = 1) => 2 * parameters * tokens * batch,
+  arithmeticIntensity: (bytesPerWeight, tokens = 1, batch = 1) => (2 * tokens * batch) / bytesPerWeight,
+  passSeconds: (parameters, bytesPerWeight, bandwidth, throughput, tokens = 1, batch = 1, cacheBytes = 0) => [
+    formulas.passBytes(parameters, bytesPerWeight, batch, cacheBytes) / bandwidth,
+    formulas.passOperations(parameters, tokens, batch) / throughput,
+  ],
+  ridgeTokens: (bytesPerWeight, bandwidth, throughput) => ((throughput / bandwidth) * bytesPerWeight) / 2,
+};
+
+const EXAMPLE = { bytes_per_weight: 2, bandwidth: 2e12, throughput: 312e12 };
+const DATASHEET = "Datasheet figures, bf16 (the manufacturer's peak, not measured)";
+const QUOTED = "Datasheet figures from secondary sources, dense (peak, not measured)";
+const presets = [
+  {
+    group: "The chapter's worked example",
+    label: "example, 70B",
+    parameters: 70e9,
+    batch: 1,
+    tokens: 1,
+    cache: 0,
+    ...EXAMPLE,
+  },
+  {
+    group: DATASHEET,
+    label: "Google TPU v5e, one chip",
+    bandwidth: 819e9,
+    throughput: 197e12,
+    bytes_per_weight: 2,
+    source: "cloud.google.com/tpu/docs/v5e",
+  },
+  {
+    group: DATASHEET,
+    label: "Google TPU v4, one chip",
+    bandwidth: 1200e9,
+    throughput: 275e12,
+    bytes_per_weight: 2,
+    source: "cloud.google.com/tpu/docs/v4",
+  },
+  {
+    group: QUOTED,
+    label: "NVIDIA T4, fp16",
+    bandwidth: 320e9,
+    throughput: 65e12,
+    bytes_per_weight: 2,
+    source: "hmc-tech.com/gpu/nvidia-l4-vs-nvidia-t4 and topcpu.net/en/gpu-c/tesla-t4-vs-geforce-rtx-4090",
+  },
+  {
+    group: QUOTED,
+    label: "NVIDIA A100 80 GB SXM, bf16",
+    bandwidth: 2039e9,
+    throughput: 312e12,
+    bytes_per_weight: 2,
+    source: "glennklockwood.com/garden/processors/A100",
+  },
+  {
+    group: QUOTED,
+    label: "NVIDIA H100 SXM, bf16",
+    bandwidth: 3350e9,
+    throughput: 989e12,
+    bytes_per_weight: 2,
+    source: "glennklockwood.com/garden/processors/h100",
+  },
+];
+
+const UNITS = [
+  [1e15, "P"],
+  [1e12, "T"],
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+  [1, ""],
+];
+function si(x, unit) {
+  const [size, prefix] = UNITS.find(([unit]) => x >= unit * 0.9995) ?? UNITS.at(-1);
+  return `${Number((x / size).toPrecision(3))} ${prefix}${unit}`;
+}
+const TIME_UNITS = [
+  [86400, "d"],
+  [3600, "h"],
+  [1, "s"],
+  [1e-3, "ms"],
+  [1e-6, "µs"],
+  [1e-9, "ns"],
+];
+function seconds(t) {
+  const [size, unit] = TIME_UNITS.find(([size]) => t >= size) ?? TIME_UNITS.at(-1);
+  return `${Number((t / size).toPrecision(3))} ${unit}`;
+}
+// Round ticks from 0 to at most `top` seconds, all in one unit: [value, text].
+function timeTicks(top) {
+  const [size, unit] = TIME_UNITS.find(([size]) => top >= size) ?? TIME_UNITS.at(-1);
+  const rough = top / size / 5;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((digit) => digit * power >= rough);
+  return Array.from({ length: Math.floor(top / size / step + 1e-9) + 1 }, (_, i) => [
+    i * step * size,
+    i ? `${Number((i * step).toPrecision(6))} ${unit}` : "0",
+  ]);
+}
+const weights = (x) =>
+  x >= 1e9 ? `${Number((x / 1e9).toPrecision(3))} billion` : `${Number((x / 1e6).toPrecision(3))} million`;
+const percent = (x) => `${(100 * x).toFixed(x > 0.99 && x < 1 ? 2 : 1)} %`;
+
+// A slider on a logarithmic scale moves in hundredths of a power of ten; with `zero` its left end means 0.
+const SLIDERS = [
+  { name: "parameters", text: "model size", note: "weights", low: 6, high: 12, start: 70e9, show: weights },
+  {
+    name: "tokens",
+    text: "tokens per pass",
+    note: "of one sequence",
+    min: 1,
+    max: MAX_TOKENS,
+    start: 1,
+    show: String,
+  },
+  { name: "batch", text: "batch", note: "sequences", min: 1, max: MAX_BATCH, start: 1, show: String },
+  {
+    name: "bandwidth",
+    text: "bandwidth",
+    note: "bytes read per second",
+    low: 9,
+    high: 13,
+    start: 2e12,
+    show: (x) => si(x, "B/s"),
+  },
+  {
+    name: "throughput",
+    text: "throughput",
+    note: "operations per second",
+    low: 10,
+    high: 16,
+    start: 312e12,
+    show: (x) => si(x, "FLOP/s"),
+  },
+  {
+    name: "cache",
+    text: "KV cache",
+    note: "bytes per sequence",
+    low: 4.99,
+    high: 11,
+    zero: true,
+    start: 0,
+    show: (x) => (x ? si(x, "B") : "ignored"),
+  },
+];
+const WIDTHS = [
+  [4, "4 bytes: float32"],
+  [2, "2 bytes: bf16, fp16"],
+  [1, "1 byte: int8, fp8"],
+  [0.5, "½ byte: int4"],
+];
+const NAMES = [...SLIDERS.map(({ name }) => name), "bytes_per_weight"];
+const FREE = new Set(["tokens", "batch", "cache"]);
+const TASK_BATCH = 8;
+
+// Results -----------------------------------------------------------------------------------------
+
+function consequences(s) {
+  const times = (tokens, batch = s.batch) =>
+    formulas.passSeconds(s.parameters, s.bytes_per_weight, s.bandwidth, s.throughput, tokens, batch, s.cache);
+  const [reading, computing] = times(s.tokens);
+  const time = Math.max(reading, computing);
+  const operations = formulas.passOperations(s.parameters, s.tokens, s.batch);
+  return {
+    reading,
+    computing,
+    time,
+    times,
+    size: s.parameters * s.bytes_per_weight,
+    intensity: operations / formulas.passBytes(s.parameters, s.bytes_per_weight, s.batch, s.cache),
+    reached: operations / time,
+    isReading: reading >= computing,
+    free: Math.floor((reading * s.throughput) / formulas.passOperations(s.parameters, 1, s.batch) + 1e-9),
+    growth: time / Math.max(...times(1)),
+  };
+}
+
+function summary(s, r) {
+  const pass = `A pass over ${plural(s.tokens, "token")}${s.batch > 1 ? ` of each of ${s.batch} sequences` : ""} `;
+  const parts = `takes at least ${seconds(r.time)}: reading takes ${seconds(r.reading)} and arithmetic ${seconds(r.computing)}. `;
+  const roof = r.isReading
+    ? `Memory limits the pass, and the arithmetic units idle ${percent(1 - r.computing / r.time)} of the time. `
+    : `Arithmetic limits the pass, and the memory idles ${percent(1 - r.reading / r.time)} of the time. `;
+  const count = r.free < 1e6 ? r.free : weights(r.free);
+  const free =
+    r.free < 1
+      ? "At this batch size, arithmetic limits even a pass over one token."
+      : r.free === 1
+        ? "A pass over two tokens takes longer than a pass over one."
+        : `A pass over up to ${count} tokens takes no longer than a pass over one.`;
+  return pass + parts + roof + free;
+}
+
+function taskState(s, r) {
+  if (Object.entries(EXAMPLE).some(([name, value]) => s[name] !== value))
+    return "Start from the worked example.";
+  if (s.cache > 0) return "Set the KV cache to 0 for this task.";
+  if (s.batch !== TASK_BATCH) return `Set the batch to ${TASK_BATCH}.`;
+  if (!r.isReading) return "Too many: arithmetic limits the pass.";
+  if (r.free > s.tokens) return "Memory limits the pass; a longer pass would take no more time.";
+  return `Solved: ${s.tokens}. For a single sequence it is ${Math.floor(formulas.ridgeTokens(2, 2e12, 312e12))}: a batch uses the idle arithmetic units that speculation needs.`;
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+function frame(svg, box, xTitle, yTitle) {
+  svg.append(
+    make("line", { class: "sdl-axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom }),
+    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle" }, xTitle),
+    make("text", { x: 0, y: box.top - 12 }, yTitle),
+  );
+}
+
+function tick(svg, box, x, y, text) {
+  if (y !== null) svg.append(make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y, y2: y }));
+  svg.append(
+    make(
+      "text",
+      {
+        class: "sdl-faint",
+        x: y === null ? x : box.left - 6,
+        y: y === null ? box.bottom + 17 : y + 4,
+        "text-anchor": y === null ? "middle" : "end",
+      },
+      text,
+    ),
+  );
+}
+
+function drawRoofs(svg, width, s, r) {
+  const box = { left: 62, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const [x0, x1] = [-1, 4];
+  const top = Math.ceil(Math.log10(s.throughput) + 0.15);
+  const bottom = Math.floor(Math.min(Math.log10(s.bandwidth) + x0 + 0.5, top - 2));
+  const x = (intensity) => box.left + ((Math.log10(intensity) - x0) / (x1 - x0)) * (box.right - box.left);
+  const y = (rate) => box.bottom - ((Math.log10(rate) - bottom) / (top - bottom)) * (box.bottom - box.top);
+  for (let e = bottom; e <= top; e++) tick(svg, box, 0, y(10 ** e), si(10 ** e, ""));
+  for (let e = x0; e <= x1; e++) tick(svg, box, x(10 ** e), null, e < 3 ? String(10 ** e) : si(10 ** e, ""));
+  frame(svg, box, "operations per byte read", "operations per second");
+  const ridge = s.throughput / s.bandwidth;
+  const low = Math.max(10 ** x0, 10 ** bottom / s.bandwidth);
+  const line = (points, color) =>
+    svg.append(
+      make("path", {
+        d: pathOf(points.map(([a, b]) => [x(a), y(b)])),
+        fill: "none",
+        stroke: color,
+        "stroke-width": 3,
+      }),
+    );
+  // start of the flat roof and end of the slanted one
+  const [left, right] = [Math.max(ridge, 10 ** x0), Math.min(ridge, 10 ** x1)];
+  if (right > low)
+    line(
+      [
+        [low, low * s.bandwidth],
+        [right, right * s.bandwidth],
+      ],
+      "var(--sdl-target)",
+    );
+  if (left < 10 ** x1)
+    line(
+      [
+        [left, s.throughput],
+        [10 ** x1, s.throughput],
+      ],
+      "var(--sdl-rejected)",
+    );
+  const clampX = (px) => Math.min(box.right, Math.max(box.left, px));
+  const first =
+    formulas.passOperations(s.parameters) / formulas.passBytes(s.parameters, s.bytes_per_weight, 1, s.cache);
+  const from = [clampX(x(first)), y(Math.min(first * s.bandwidth, s.throughput))];
+  const now = [clampX(x(r.intensity)), y(r.reached)];
+  svg.append(
+    make("line", {
+      x1: now[0],
+      x2: now[0],
+      y1: Math.min(now[1], box.bottom),
+      y2: box.bottom,
+      stroke: "var(--sdl-muted)",
+      "stroke-dasharray": "3 3",
+    }),
+    make("circle", {
+      cx: from[0],
+      cy: Math.min(from[1], box.bottom),
+      r: 5,
+      fill: "var(--sdl-surface)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    make("circle", {
+      cx: now[0],
+      cy: Math.min(now[1], box.bottom),
+      r: 7,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    make(
+      "text",
+      {
+        class: "sdl-halo",
+        x: Math.min(now[0] + 12, box.right - 56),
+        y: Math.min(now[1] + 22, box.bottom - 6),
+        "font-weight": 600,
+      },
+      "chosen",
+    ),
+  );
+  if (left < 10 ** x1)
+    svg.append(
+      make(
+        "text",
+        { class: "sdl-halo", x: box.right, y: y(s.throughput) - 8, "text-anchor": "end" },
+        "arithmetic roof",
+      ),
+    );
+  const sign = [x(right / 12), y((right / 12) * s.bandwidth)];
+  if (right / 12 > low)
+    svg.append(
+      make(
+        "text",
+        {
+          class: "sdl-halo",
+          x: sign[0] - 10,
+          y: sign[1],
+          "text-anchor": sign[0] > box.left + 100 ? "end" : "start",
+        },
+        "memory roof",
+      ),
+    );
+  return (px) => {
+    const intensity = 10 ** (x0 + ((px - box.left) / (box.right - box.left)) * (x1 - x0));
+    return { tokens: clampTokens((intensity / r.intensity) * s.tokens) };
+  };
+}
+
+const clampTokens = (tokens) => Math.min(MAX_TOKENS, Math.max(1, Math.round(tokens)));
+
+function drawTimes(svg, width, s, r) {
+  const box = { left: 62, right: width - 12, top: 30, bottom: HEIGHT - 40 };
+  const ks = Array.from({ length: MAX_TOKENS }, (_, i) => i + 1);
+  const top = 1.06 * Math.max(...r.times(MAX_TOKENS), 1.6 * r.reading);
+  const x = (k) => box.left + ((k - 0.5) / MAX_TOKENS) * (box.right - box.left);
+  const y = (t) => box.bottom - (t / top) * (box.bottom - box.top);
+  for (const [value, words] of timeTicks(top)) tick(svg, box, 0, y(value), words);
+  for (const k of [1, 8, 16, 24, 32]) tick(svg, box, x(k), null, String(k));
+  frame(svg, box, "tokens per pass", "least time of a pass");
+  const line = (value, color, thick, dash) =>
+    svg.append(
+      make("path", {
+        d: pathOf(ks.map((k) => [x(k), y(value(k))])),
+        fill: "none",
+        stroke: color,
+        "stroke-width": thick,
+        "stroke-dasharray": dash,
+      }),
+    );
+  line((k) => r.times(k)[0], "var(--sdl-target)", 2, "6 4");
+  line((k) => r.times(k)[1], "var(--sdl-rejected)", 2, "2 4");
+  line((k) => Math.max(...r.times(k)), "var(--sdl-ink)", 2.5, "none");
+  svg.append(
+    make("circle", {
+      cx: x(s.tokens),
+      cy: y(r.time),
+      r: 7,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    make(
+      "text",
+      {
+        class: "sdl-halo",
+        // right of its point; left of it at the right edge
+        x: x(s.tokens) + (x(s.tokens) < box.right - 75 ? 11 : -11),
+        y: y(r.time) - 9,
+        "text-anchor": x(s.tokens) < box.right - 75 ? "start" : "end",
+        "font-weight": 600,
+      },
+      seconds(r.time),
+    ),
+  );
+  return (px) => ({ tokens: clampTokens(((px - box.left) / (box.right - box.left)) * MAX_TOKENS + 0.5) });
+}
+
+// Putting it together -----------------------------------------------------------------------------
+
+function quantity(spec, id, onInput) {
+  const isLog = "low" in spec;
+  const range = isLog
+    ? { min: spec.low, max: spec.high, step: 0.01 }
+    : { min: spec.min, max: spec.max, step: 1 };
+  const { input, output } = slider(id, { "data-name": spec.name, ...range }, (position) =>
+    onInput({ [spec.name]: valueOf(position) }),
+  );
+  const valueOf = (position) => {
+    if (!isLog) return position;
+    return spec.zero && position <= spec.low ? 0 : Number((10 ** position).toPrecision(3));
+  };
+  const show = (value) => {
+    input.value = isLog ? (value > 0 ? Math.log10(value) : spec.low) : value;
+    output.textContent = spec.show(value);
+    input.setAttribute("aria-valuetext", output.textContent);
+  };
+  return { node: field(id, [`${spec.text} `, make("small", {}, spec.note)], output, input), show };
+}
+
+function readouts(s, r) {
+  return [
+    ["least time of a pass", seconds(r.time)],
+    ["limited by", r.isReading ? "memory" : "arithmetic"],
+    ["arithmetic units idle", percent(1 - r.computing / r.time)],
+    ["time over one token's", times(r.growth)],
+    ["tokens in the time of one", r.free < 1 ? "none" : r.free < 1e6 ? String(r.free) : weights(r.free)],
+    ["weights", si(r.size, "B")],
+    ["operations per byte", Number(r.intensity.toPrecision(3))],
+    ["passes per second, at most", Number((1 / r.time).toPrecision(3))],
+  ];
+}
+
+function render({ model, el }) {
+  const id = newId("roofline");
+  const measured = (model.get("machines") ?? []).map((machine) => ({
+    group: "Measured when this page was built",
+    ...machine,
+  }));
+  const choices = [{ label: "your own values" }, ...presets, ...measured];
+  const defaults = {
+    ...Object.fromEntries(SLIDERS.map(({ name, start }) => [name, start])),
+    bytes_per_weight: 2,
+  };
+  const state = () => stateOf(model, defaults);
+  const matches = (choice) => NAMES.every((name) => !(name in choice) || choice[name] === state()[name]);
+  let preset = choices.find((choice) => choice.group && matches(choice)) ?? null;
+  const change = (values, from = null) => {
+    const keepsMachine = Object.keys(values).every((name) => FREE.has(name));
+    preset = from ?? (keepsMachine ? preset : null);
+    assign(model, values);
+  };
+  const sliders = Object.fromEntries(
+    SLIDERS.map((spec) => [spec.name, quantity(spec, `${id}-${spec.name}`, change)]),
+  );
+  const start = menu(
+    `${id}-preset`,
+    choices.map(({ label, group }, i) => ({ value: i, label, group })),
+    (value) => {
+      const picked = choices[value];
+      preset = null;
+      const given = NAMES.filter((name) => name in picked).map((name) => [name, picked[name]]);
+      if (picked.group) change({ cache: 0, ...Object.fromEntries(given) }, picked);
+      draw(); // the model reports no change between two presets with the same values
+    },
+  );
+  const widthLabels = WIDTHS.map(([, label]) => ({ label }));
+  const width = indexMenu(`${id}-width`, widthLabels, (value) =>
+    change({ bytes_per_weight: WIDTHS[value][0] }),
+  );
+  const charts = {
+    roofs: chart(
+      "The roofline",
+      "Open circle: one token, batch 1. Drag to set tokens per pass.",
+      "sdl-half",
+      { height: HEIGHT },
+    ),
+    times: chart(
+      "Time of a pass by its tokens",
+      "Dashed: reading. Dotted: arithmetic. Solid: the longer of both.",
+      "sdl-half",
+      { height: HEIGHT },
+    ),
+  };
+  const words = `decode a batch of ${TASK_BATCH} sequences in the worked example. How many tokens of each sequence can one pass verify before arithmetic limits it?`;
+  const longestState = taskState(
+    { ...EXAMPLE, tokens: 10, cache: 0, batch: TASK_BATCH },
+    { isReading: true, free: 0 },
+  );
+  const { task, spoken, announce, silence } = narration(words, longestState, 150);
+  const source = make("p", { class: "sdl-summary" });
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-low sdl-roofline", "aria-label": "Roofline explorer of one pass" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-preset`, "Start from", start),
+      field(`${id}-width`, "bytes per weight", width),
+      ...SLIDERS.map(({ name }) => sliders[name].node),
+    ),
+    source,
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, charts.roofs.node, charts.times.node),
+    ),
+    numbers,
+    spoken,
+  );
+  const picks = {};
+  const draw = () => {
+    const s = state();
+    const r = consequences(s);
+    for (const { name } of SLIDERS) sliders[name].show(s[name]);
+    start.value = String(Math.max(0, choices.indexOf(preset)));
+    width.value = String(WIDTHS.findIndex(([value]) => value === s.bytes_per_weight));
+    picks.roofs = drawRoofs(...blank(charts.roofs, 240, 560), s, r);
+    picks.times = drawTimes(...blank(charts.times, 240, 560), s, r);
+    source.hidden = !preset?.source;
+    source.textContent = preset?.source ? `Figures from ${preset.source}.` : "";
+    define(numbers, readouts(s, r));
+    announce(() => [summary(s, r), taskState(s, r)]);
+  };
+  for (const name of Object.keys(charts)) follow(charts[name].svg, (px) => change(picks[name](px)));
+  return live({ model, el }, root, NAMES, draw, silence);
+}
+
+export default { render, formulas, presets };

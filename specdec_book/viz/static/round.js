@@ -1,0 +1,576 @@
+// One round as a picture. Every moment and verdict is computed from the recorded rows p and q and the uniforms u.
+
+const PACE = 1700; // milliseconds per moment while playing
+
+const formulas = {
+  // The probability that a draft is accepted; a chosen word has q = 1.
+  acceptance: (p, q) => Math.min(1, p / q),
+
+  // The positive part of p − q, normalized; p itself if there is none.
+  residual(p, q) {
+    const excess = p.map((mass, i) => Math.max(0, mass - q[i]));
+    const sum = excess.reduce((total, mass) => total + mass, 0);
+    return sum > 0 ? excess.map((mass) => mass / sum) : p;
+  },
+
+  // The draft's row of a test; for a chosen word it is one-hot.
+  rowOf: ({ word, q }, p) => q ?? p.map((_, i) => Number(i === word)),
+
+  // The target's row before the first test and after each rejection.
+  residuals: ({ p, tests }) =>
+    tests.reduce((rows, test) => [...rows, formulas.residual(rows.at(-1), formulas.rowOf(test, p))], [p]),
+
+  // The word at which the row's cumulative sum first exceeds u.
+  drawn(row, u) {
+    const sum = row.reduce((total, mass) => total + mass, 0);
+    let below = 0;
+    const word = row.findIndex((mass) => (below += mass) > u * sum);
+    return word < 0 ? row.findLastIndex((mass) => mass > 0) : word;
+  },
+
+  argmax: (row) => row.indexOf(Math.max(...row)),
+
+  // The verdict of a round: number of accepted drafts, and the added word.
+  verdict({ rows, token }) {
+    for (const [level, row] of rows.entries()) {
+      const residuals = formulas.residuals(row);
+      const isGreedy = token.u === null;
+      const accepted = row.tests.findIndex(({ word, u, q }, i) =>
+        isGreedy
+          ? word === formulas.argmax(row.p)
+          : u < formulas.acceptance(residuals[i][word], formulas.rowOf({ word, q }, row.p)[word]),
+      );
+      if (accepted < 0)
+        return {
+          accepted: level,
+          word: isGreedy ? formulas.argmax(row.p) : formulas.drawn(residuals.at(-1), token.u),
+        };
+    }
+  },
+
+  // Every moment of all rounds.
+  moments(rounds, dice = true) {
+    return rounds.flatMap((round, at) => {
+      const moment = (kind, row = 0, test = 0) => ({ round: at, kind, row, test });
+      const drafts = round.rows.filter(({ tests }) => tests.length);
+      const tests = round.rows.slice(0, round.accepted + 1).flatMap(({ tests }, row) =>
+        tests
+          .map((test, i) => [test, i])
+          .filter(([{ kept }]) => kept !== null)
+          .flatMap(([, i]) => [...(dice ? [moment("test", row, i)] : []), moment("verdict", row, i)]),
+      );
+      const isRejected = round.token.kind === "recovered";
+      return [
+        moment("text"),
+        ...drafts.map((_, i) => moment("draft", i)),
+        moment("pass"),
+        ...tests,
+        ...(dice && isRejected ? [moment("residual", round.accepted)] : []),
+        moment("token", round.accepted),
+        moment("cut", round.accepted),
+      ];
+    });
+  },
+
+  // The question at a moment: "accept" at a round's first uncertain test and at every rejection, "word" at a recovered
+  // word, else null.
+  question(rounds, { round: at, kind, row, test }) {
+    if (kind === "residual") return "word";
+    if (kind !== "test") return null;
+    const uncertain = rounds[at].rows.flatMap((each, level) => {
+      const residuals = formulas.residuals(each);
+      return each.tests.flatMap(({ word, q, kept }, i) => {
+        const probability = formulas.acceptance(residuals[i][word], q ? q[word] : 1);
+        return kept !== null && probability > 0 && probability < 1 ? [{ level, i, kept }] : [];
+      });
+    });
+    const own = uncertain.find(({ level, i }) => level === row && i === test);
+    return own && (own === uncertain[0] || !own.kept) ? "accept" : null;
+  },
+
+  // Lengths of both caches; null for a draft without a cache.
+  lengths({ caches, rows }, { kind, row }) {
+    const drafts = rows.filter(({ tests }) => tests.length).length;
+    const stage = { text: 0, draft: 0, cut: 2 }[kind] ?? 1;
+    const { target, draft } = caches;
+    const length = draft && (kind === "draft" ? draft[1] - (drafts - 1 - row) : draft[stage]);
+    return { target: target[stage], draft: draft ? length : null };
+  },
+};
+
+// Words -------------------------------------------------------------------------------------------
+
+const digits = (x) => (x > 0 && x < 0.005 ? "<.01" : x.toFixed(2).replace(/^0/, ""));
+const named = (text) => `“${visible(text)}”`;
+const wordsOf = ({ words, tests }) => tests.map(({ word }) => words[word]);
+
+function sentence(rounds, moment, { numbers, dice }) {
+  const { round: at, kind, row: level, test: i } = moment;
+  const round = rounds[at];
+  const row = round.rows[level];
+  const test = row.tests[i];
+  const drafts = round.rows.filter(({ tests }) => tests.length).length;
+  const added = round.rows[round.accepted].words[round.token.word];
+  const residual = formulas.residuals(row)[i];
+  const [p, q] = test ? [residual[test.word], test.q?.[test.word] ?? 1] : [];
+  if (kind === "text")
+    return at === 0
+      ? "A large model, the target, writes this text. A small model, the draft, proposes the next words."
+      : "The text is longer now, and the next round begins.";
+  if (kind === "draft") {
+    const drawn = numbers && test.q ? ` It was drawn with q = ${digits(q)}.` : "";
+    return `The draft proposes ${wordsOf(row).map(named).join(" or ")}. It takes one draft pass.${drawn}`;
+  }
+  if (kind === "pass")
+    return `One pass of the target reads the last word and ${drafts === 1 ? "the draft" : `all ${drafts} drafts`}. It computes ${plural(drafts + 1, "row")}: the target's distribution at the position of every draft, and at one more.`;
+  const word = test && named(row.words[test.word]);
+  if (kind === "test") return testSentence(word, i, p, q, test.u, numbers);
+  if (kind === "verdict" && !dice)
+    return test.kept
+      ? `The target's likeliest word here is also ${word}: it is accepted.`
+      : `The target's likeliest word here is ${named(row.words[formulas.argmax(row.p)])}, not ${word}. The draft is rejected, and all drafts after it are discarded.`;
+  if (kind === "verdict") {
+    const odds = `p/q = ${digits(formulas.acceptance(p, q))}`;
+    const comparison = numbers ? ` (${digits(test.u)} ${test.kept ? "<" : "≥"} ${odds})` : "";
+    if (test.kept) return `The point u is inside the part that p covers${comparison}: ${word} is accepted.`;
+    const rest = drafts > level + 1 ? " The drafts after it followed a wrong word and are discarded." : "";
+    return `The point u is outside the part that p covers${comparison}: ${word} is rejected.${rest}`;
+  }
+  if (kind === "residual")
+    return "The target must choose another word. It is drawn from the residual: the parts of the target's bars that are longer than the draft's.";
+  if (kind === "token") return tokenSentence(round.token.kind, named(added), dice);
+  const emitted = `One target pass emitted ${plural(round.accepted + 1, "token")}.`;
+  return round.accepted === drafts
+    ? `${emitted} Nothing is cut.`
+    : `${emitted} Both caches are cut back to the accepted text.`;
+}
+
+function testSentence(word, sibling, p, q, u, numbers) {
+  const rest = sibling > 0 ? " against the residual" : "";
+  const values = numbers ? ` p = ${digits(p)}, q = ${digits(q)}, u = ${digits(u)}.` : "";
+  const rule =
+    p >= q
+      ? "p is at least q, so the word is always accepted."
+      : p === 0
+        ? "p is 0, so the word is always rejected."
+        : "The line is the draft's bar scaled to length 1, with a random point u. The word is accepted if u is in the part that the target's bar covers.";
+  return `${word} is tested${rest}. ${rule}${values}`;
+}
+
+function tokenSentence(kind, word, dice) {
+  const free = kind === "bonus" ? " This bonus token needs no pass of its own." : "";
+  if (!dice) return `The target adds its own likeliest word, ${word}.${free}`;
+  return kind === "recovered"
+    ? `The parts of the residual, scaled to length 1, form the line. The point u selects ${word}.`
+    : `All drafts were accepted, and one row remains. A random point on the target's bars selects ${word}.${free}`;
+}
+
+function reply(rounds, moment, answer) {
+  if (answer === undefined) return "";
+  const round = rounds[moment.round];
+  if (moment.kind === "verdict") {
+    const { kept } = round.rows[moment.row].tests[moment.test];
+    return answer === kept ? "✓ Correct. " : `✗ You chose ${answer ? "accept" : "reject"}. `;
+  }
+  const residual = formulas.residuals(round.rows[moment.row]).at(-1);
+  const word = named(round.rows[moment.row].words[answer]);
+  if (answer === round.token.word) return "✓ Correct. ";
+  return residual[answer] > 0
+    ? `${word} was possible. `
+    : `✗ ${word} has no residual, so it cannot be chosen. `;
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+const rank = (kind) => ["text", "draft", "pass", "test", "verdict", "residual", "token", "cut"].indexOf(kind);
+
+// The state of a draft at a moment.
+function fate(round, { kind, row, test }, level, i = 0) {
+  if (kind === "text" || (kind === "draft" && level > row)) return "none";
+  if (kind === "draft" || kind === "pass") return "drafted";
+  const isPast =
+    rank(kind) > rank("verdict") ||
+    level < row ||
+    (level === row && (i < test || (i === test && kind === "verdict")));
+  const { kept } = round.rows[level].tests[i];
+  if (isPast) return kept === null ? "unused" : kept ? "accepted" : "rejected";
+  const isDiscarded = kind === "verdict" && round.rows[row].tests.at(-1).kept === false && level > row;
+  return isDiscarded && test === round.rows[row].tests.length - 1 ? "unused" : "drafted";
+}
+
+const isDeleted = (kind) => DELETED.includes(kind);
+const token = (kind, text, isWhole = false) =>
+  tokenNode(kind, isWhole ? text.replaceAll("\n", "⏎") : visible(text), true);
+
+function drawText(box, round, moment) {
+  const { kind, row } = moment;
+  const isAdded = kind === "token" || kind === "cut";
+  const drafts = round.rows
+    .flatMap((each, level) =>
+      each.tests.map(({ word }, i) => [fate(round, moment, level, i), each.words[word]]),
+    )
+    .filter(([state]) => state !== "none" && !(kind === "cut" && isDeleted(state)));
+  const nodes = (list) => list.map(([state, text]) => token(state, text, true));
+  const { token: added } = round;
+  box.replaceChildren(
+    make("span", { class: "sdl-prompt" }, round.before.replaceAll("\n", " ⏎ ")),
+    ...nodes(drafts.filter(([state]) => !isDeleted(state))),
+    ...(isAdded ? [token(added.kind, round.rows[row].words[added.word], true)] : []),
+    ...nodes(drafts.filter(([state]) => isDeleted(state))),
+  );
+}
+
+// A small picture of p; flat before the pass.
+function miniature(row, isLit) {
+  const svg = make("svg", { viewBox: "0 0 60 20", preserveAspectRatio: "none" });
+  const width = 60 / row.p.length;
+  const top = Math.max(...row.p);
+  row.p.forEach((p, i) => {
+    const high = isLit ? (18 * p) / top + 1 : 1;
+    svg.append(rect(i * width + 1, 20 - high, width - 2, high, TARGET));
+  });
+  return svg;
+}
+
+// The table of the round: a column per position, with its draft, the target's row and both caches' cells.
+function drawGrid(grid, round, moment, options, before) {
+  const { kind, row: now } = moment;
+  const isLit = rank(kind) >= rank("pass");
+  const root = visible(round.before.split(/(?=\s\S)/).at(-1) ?? "");
+  const cells = (name, ...nodes) => [make("span", { class: "sdl-round-name" }, name), ...nodes];
+  const cell = (attributes, ...nodes) => make("span", attributes, ...nodes);
+  const drafts = round.rows.map((row, level) => {
+    const isHere = level === now && !["text", "pass", "cut"].includes(kind);
+    const isAdded = level === round.accepted && (kind === "token" || kind === "cut");
+    const words = row.tests
+      .map(({ word }, i) => [fate(round, moment, level, i), row.words[word]])
+      .filter(([state]) => state !== "none")
+      .map(([state, text]) => token(state, text));
+    if (isAdded) words.unshift(token(round.token.kind, row.words[round.token.word]));
+    return cell(
+      { class: `sdl-round-guess${isHere ? " sdl-here" : ""}${kind === "draft" ? " sdl-new" : ""}` },
+      ...words,
+    );
+  });
+  const lit = moment.round * 2 + isLit;
+  if (grid.lit !== lit)
+    grid.rows = round.rows.map((row) => cell({ class: "sdl-round-row" }, miniature(row, isLit)));
+  grid.lit = lit;
+  const { rows } = grid;
+  rows.forEach((row, level) => {
+    row.classList.toggle("sdl-void", level > round.accepted && rank(kind) > rank("verdict"));
+    row.firstChild.classList.toggle("sdl-lit", kind === "pass");
+  });
+  const lengths = formulas.lengths(round, moment);
+  const strip = (name) =>
+    cells(
+      `${name}'s cache`,
+      ...Array.from({ length: round.rows.length + 1 }, (_, column) => {
+        const position = round.context - 1 + column;
+        const isCached = position < lengths[name];
+        const isCut = !isCached && position < (before?.[name] ?? 0);
+        return cell({
+          class: `sdl-round-cell sdl-of-${name}${isCached ? " sdl-held" : ""}${isCut ? " sdl-cut" : ""}`,
+        });
+      }),
+    );
+  grid.style.setProperty("--sdl-places", round.rows.length + 1);
+  grid.replaceChildren(
+    ...cells("words", cell({ class: "sdl-round-guess sdl-prompt" }, root), ...drafts),
+    ...cells("target's p", cell({ class: "sdl-round-row" }), ...rows),
+    ...(options.caches ? strip("target") : []),
+    ...(options.caches && lengths.draft !== null ? strip("draft") : []),
+  );
+  const states = round.rows.flatMap((row, i) =>
+    wordsOf(row).map((word, j) => `${named(word)} ${fate(round, moment, i, j)}`),
+  );
+  const own = lengths.draft === null ? "" : `, in the draft's cache: ${lengths.draft}`;
+  grid.setAttribute(
+    "aria-label",
+    `${states.join(", ")}. Tokens in the target's cache: ${lengths.target}${own}.`,
+  );
+}
+
+const rect = (x, y, width, height, fill, more = {}) =>
+  make("rect", { x, y, width: Math.max(0, width), height, fill, ...more });
+const write = (x, y, anchor, words, more = {}) =>
+  make("text", { x, y, "text-anchor": anchor, ...more }, words);
+const FAINT = { class: "sdl-faint" };
+const [TARGET, DRAFT_LINE, RESIDUAL] = ["target", "draft-line", "recovered"].map(
+  (name) => `var(--sdl-${name})`,
+);
+const PALE = "color-mix(in srgb, var(--sdl-draft) 35%, var(--sdl-surface))";
+
+// Two bars per word; below them the line.
+function drawBars(svg, round, moment, options, wordCount, choose) {
+  const { kind, row: level, test: i } = moment;
+  const { words, tests, p: first } = round.rows[level];
+  const residuals = formulas.residuals(round.rows[level]);
+  const isKnown = rank(kind) >= rank("pass");
+  const isResidual = options.dice && round.token.kind === "recovered" && rank(kind) >= rank("residual");
+  const last = tests.length - 1;
+  const test = tests[isResidual ? last : i];
+  const p = isResidual ? residuals[last] : (residuals[i] ?? first);
+  const q = test && options.dice ? formulas.rowOf(test, first) : null;
+  const width = Math.max(250, widthOf(svg) || 420);
+  const high = width < 400 ? 20 : 24; // px per word
+  const [left, right, top] = [Math.min(110, width * 0.28), options.numbers ? 74 : 10, 22];
+  const longest = Math.max(...p, ...(q ?? []));
+  const x = (mass) => left + ((width - left - right) * mass) / longest;
+  const y = (word) => top + word * high;
+  const height = y(wordCount) + (options.dice ? 62 : 4);
+  svg.setAttribute("height", height);
+  svg.replaceChildren();
+  const isEmpty = kind === "text";
+  const name = (words, letter) => (options.numbers ? `${words} ${letter}` : words);
+  if (isKnown || isEmpty)
+    svg.append(rect(left, 4, 12, 9, TARGET), write(left + 17, 13, "start", name("target", "p")));
+  if (q)
+    svg.append(
+      rect(left + 92, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
+      write(left + 108, 13, "start", name("draft", "q")),
+    );
+  words.forEach((text, word) => {
+    if (isEmpty)
+      return svg.append(rect(left, y(word) + 1, width - left - right, high - 7, "var(--sdl-raised)"));
+    const excess = Math.max(0, p[word] - (q ? q[word] : 0));
+    const label = visible(text);
+    const group = make(
+      "g",
+      { opacity: isResidual && excess === 0 ? 0.35 : 1 },
+      write(left - 8, y(word) + 15, "end", label.length > 12 ? `${label.slice(0, 11)}…` : label, {
+        "font-weight": test?.word === word ? 700 : 400,
+      }),
+    );
+    const bar = (from, to, down, thick, fill, more) =>
+      group.append(rect(x(from), y(word) + down, Math.max(1, x(to) - x(from)), thick, fill, more));
+    if (isKnown) bar(0, p[word], 1, 9, TARGET);
+    if (q) bar(0, q[word], 11, 7, PALE, { stroke: DRAFT_LINE });
+    if (isResidual && excess > 0)
+      bar(q[word], p[word], 0, 12, RESIDUAL, { stroke: "var(--sdl-ink)", "stroke-dasharray": "3 2" });
+    if (options.numbers && isKnown) {
+      const both = [p[word], ...(q ? [q[word]] : [])].map(digits).join(" | ");
+      group.append(write(width, y(word) + 15, "end", both, FAINT));
+    }
+    if (kind === "residual" && options.quiz) {
+      const area = rect(0, y(word), width, high, "transparent", { class: "sdl-pick" });
+      area.addEventListener("click", () => choose(word));
+      group.append(area);
+    }
+    svg.append(group);
+  });
+  const line = { x0: left, span: width - right - left, y: y(words.length) + 28 };
+  if (isEmpty) return svg.setAttribute("aria-label", "Nothing is drafted yet.");
+  const source = isResidual ? residuals.at(-1) : p;
+  if (options.dice) svg.append(...lineOf(line, round, moment, { p, q, source, test, x, y }));
+  const shares = words.map((text, word) => {
+    const both = [
+      ...(isKnown ? [`target ${digits(p[word])}`] : []),
+      ...(q ? [`draft ${digits(q[word])}`] : []),
+    ];
+    return `${visible(text)}: ${both.join(", ")}`;
+  });
+  svg.setAttribute("aria-label", `Bars by word. ${shares.join("; ")}.`);
+}
+
+// The line of length 1 and the point u: the drafted word's bar, or the added token's distribution.
+function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, source, test, x, y }) {
+  const { words } = round.rows[level];
+  const lineX = (u) => x0 + span * u;
+  const bar = (from, share, fill) =>
+    rect(lineX(from), at, span * share, 14, fill, { stroke: "var(--sdl-control-line)" });
+  const ink = "var(--sdl-ink)";
+  const point = (u, isNew) =>
+    make(
+      "g",
+      { class: isNew ? "sdl-falls" : "" },
+      rect(lineX(u) - 1.2, at - 3, 2.5, 20, ink),
+      make("circle", { cx: lineX(u), cy: at - 9, r: 6.5, fill: ink }),
+    );
+  const title = (words) => write(x0 - 8, at + 12, "end", words, FAINT);
+  const under = (u, words, isBold) =>
+    write(Math.min(lineX(1) - 30, lineX(u)), at + 28, "middle", words, { "font-weight": isBold ? 700 : 400 });
+  const ends = [0, 1].map((end) => write(lineX(end), at + 28, "middle", end, FAINT));
+  if (kind === "test" || kind === "verdict") {
+    const share = formulas.acceptance(p[test.word], q[test.word]);
+    const verdict = test.kept
+      ? under(share / 2, "✓ accepted", true)
+      : under((1 + share) / 2, "✗ rejected", true);
+    return [
+      title(`${visible(words[test.word]).slice(0, 10)}?`),
+      bar(0, 1, PALE),
+      ...ends,
+      ...(kind === "verdict" ? [bar(0, share, "var(--sdl-accepted)"), verdict] : []),
+      point(test.u, kind === "test"),
+    ];
+  }
+  if (kind !== "token") return [];
+  const isResidual = round.token.kind === "recovered";
+  let below = 0;
+  const pieces = source.flatMap((share, word) => {
+    const from = below;
+    below += share;
+    if (share < 0.002) return [];
+    const piece = make("g", { class: "sdl-slides" }, bar(from, share, isResidual ? RESIDUAL : TARGET));
+    piece.style.setProperty("--dx", `${x(isResidual ? q[word] : 0) - lineX(from)}px`);
+    piece.style.setProperty("--dy", `${y(word) - at}px`);
+    const label = visible(words[word]);
+    const isWide = span * share > 9 * label.length;
+    return [piece, ...(isWide ? [under(from + share / 2, label, word === round.token.word)] : [])];
+  });
+  return [title("point u"), ...ends, ...pieces, point(round.token.u, true)];
+}
+
+// Putting it together -----------------------------------------------------------------------------
+
+function questionOf(kind, round, moment, choose, pass) {
+  const { words } = round.rows[moment.row];
+  const answers =
+    kind === "accept"
+      ? [
+          ["accept", true],
+          ["reject", false],
+        ]
+      : words.map((text, word) => [visible(text), word]);
+  return [
+    make(
+      "strong",
+      {},
+      kind === "accept" ? "Is it accepted or rejected?" : "Which word does the target choose?",
+    ),
+    ...answers.map(([text, answer]) => button(text, () => choose(answer))),
+    button("show me", pass),
+  ];
+}
+
+function render({ model, el }) {
+  const rounds = model.get("rounds") ?? [];
+  const options = Object.fromEntries(
+    ["dice", "caches", "quiz", "numbers"].map((name) => [name, model.get(name) ?? true]),
+  );
+  const moments = formulas.moments(rounds, options.dice);
+  if (moments.length === 0) return showNothing(el);
+  const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const id = newId("round");
+  const last = moments.length - 1;
+  const answers = new Map();
+  let timer = 0;
+  let isPlaying = false;
+  const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
+  const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });
+  const questionAt = (at) => (options.quiz ? formulas.question(rounds, moments[at]) : null);
+  const show = () => {
+    play.textContent = isPlaying ? "Pause" : "Play";
+    spoken.ariaLive = isPlaying ? "off" : "polite";
+  };
+  const stop = () => {
+    clearTimeout(timer);
+    isPlaying = false;
+    show();
+  };
+  const schedule = () => {
+    clearTimeout(timer);
+    if (!isPlaying) return;
+    if (now() === last) return stop();
+    if (!questionAt(now()))
+      timer = setTimeout(() => (document.hidden ? stop() : (set(now() + 1), schedule())), PACE);
+  };
+  const begin = () => {
+    isPlaying = true;
+    if (now() === last) set(0);
+    show();
+    schedule();
+  };
+  const go = (at) => {
+    stop();
+    set(at);
+  };
+  const pass = () => {
+    set(now() + 1);
+    schedule();
+    if (!isPlaying) step.focus();
+  };
+  const choose = (answer) => {
+    answers.set(now(), answer);
+    pass();
+  };
+  const { input, output } = slider(
+    id,
+    { min: 1, max: moments.length, step: 1, "aria-label": "Moment" },
+    (value) => go(value - 1),
+  );
+  const play = button("Play", () => (isPlaying ? stop() : begin()));
+  const step = button("step ▶", () => go(now() + 1));
+  const tabs = rounds.map((round, at) => {
+    const drafts = round.rows.filter(({ tests }) => tests.length).length;
+    const name = round.accepted < drafts ? `${round.accepted} of ${drafts} accepted` : "all accepted";
+    return button(name, () => go(moments.findIndex((moment) => moment.round === at)));
+  });
+  const text = make("span");
+  const grid = make("div", { class: "sdl-round-grid", role: "img" });
+  const bars = make("svg", { role: "img" });
+  const spoken = make("p", { class: "sdl-summary", "aria-live": "polite" });
+  const ask = make("div", { class: "sdl-round-ask" });
+  const about = model.get("about");
+  const root = make(
+    "section",
+    { class: "sdl sdl-fates sdl-round", "aria-label": "One round of speculative decoding" },
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make(
+        "div",
+        { class: "sdl-row sdl-round-moves" },
+        button("◀ back", () => go(now() - 1)),
+        ...(isCalm ? [] : [play]),
+        step,
+        input,
+        output,
+      ),
+      make("p", { class: "sdl-round-text" }, text),
+      grid,
+      make("div", { class: "sdl-round-main" }, bars, make("div", { class: "sdl-round-side" }, spoken, ask)),
+      make("div", { class: "sdl-row sdl-round-tabs" }, ...tabs, ...(about ? [make("small", {}, about)] : [])),
+    ),
+  );
+  const wordCount = Math.max(...rounds.flatMap(({ rows }) => rows.map(({ words }) => words.length)));
+  const draw = () => {
+    const at = now();
+    const moment = moments[at];
+    const round = rounds[moment.round];
+    const question = questionAt(at);
+    const isSame = at > 0 && moments[at - 1].round === moment.round;
+    input.value = at + 1;
+    output.textContent = `${at + 1} / ${moments.length}`;
+    input.ariaValueText = `${at + 1} of ${moments.length}, round ${moment.round + 1}`;
+    tabs.forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === moment.round)));
+    drawText(text, round, moment);
+    drawGrid(grid, round, moment, options, isSame ? formulas.lengths(round, moments[at - 1]) : null);
+    drawBars(bars, round, moment, options, wordCount, choose);
+    const words = reply(rounds, moment, answers.get(at - 1)) + sentence(rounds, moment, options);
+    if (spoken.textContent !== words) spoken.textContent = words;
+    if (ask.at !== at)
+      ask.replaceChildren(...(question ? questionOf(question, round, moment, choose, pass) : []));
+    ask.at = at;
+  };
+  const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
+  const watcher = new IntersectionObserver(
+    ([entry]) => {
+      if (!entry.isIntersecting) return;
+      watcher.disconnect();
+      if (!isPlaying && now() === 0) begin();
+    },
+    { threshold: 0.6 },
+  );
+  if (model.get("autoplay") && !isCalm) watcher.observe(root);
+  if (model.get("autoplay") && isCalm && now() === 0)
+    set(moments.findLastIndex((moment) => moment.round === 0));
+  draw();
+  return () => {
+    stop();
+    watcher.disconnect();
+    detach();
+  };
+}
+
+export default { render, formulas };

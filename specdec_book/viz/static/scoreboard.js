@@ -1,0 +1,348 @@
+// The scoreboard: recorded methods as a table that sorts and filters, and a plot of their speedup against their memory
+// or drift. Every number was recorded; only the order and the frontier are computed here.
+
+const NONE = "–";
+const fixed = (digits) => (value) => (value === null ? NONE : value.toFixed(digits));
+const UNITS = [
+  [1e6, "MB"],
+  [1e3, "kB"],
+  [1, "B"],
+];
+
+const formatBytes = (value) => {
+  const [unit, name] = UNITS.find(([size]) => value >= size) ?? [1, "B"];
+  const number = value / unit;
+  return `${number.toFixed(number < 10 && unit > 1 ? 1 : 0)} ${name}`;
+};
+
+// Minutes of training; null if nothing was trained or the time was not recorded.
+const formatMinutes = (value, row) =>
+  value !== null ? `${value.toFixed(0)} min` : row.trained ? "not recorded" : "none";
+
+const formulas = {
+  formatBytes,
+  formatMinutes,
+  // The text of a chapter's link: its number, or an appendix's name.
+  page: (name) => /^0?([1-9]\d*b?)_/.exec(name)?.[1] ?? name.replace(/^a\d_/, "").replaceAll("_", " "),
+  // Rows that pass the filters.
+  filter: (rows, source, fidelity) =>
+    rows.filter(
+      (row) =>
+        (source === "all" || row.source === source) &&
+        (fidelity === "all" || row.lossless === (fidelity === "lossless")),
+    ),
+  // Rows sorted by a column; rows without a value are last, equal rows keep their order.
+  sort(rows, key, down) {
+    const rank = (row) => row[key] ?? null;
+    return [...rows].sort((first, second) => {
+      const [a, b] = [rank(first), rank(second)];
+      if (a === null || b === null) return (a === null) - (b === null);
+      const order = typeof a === "string" ? a.localeCompare(b) : Number(a) - Number(b);
+      return down ? -order : order;
+    });
+  },
+  // Names of the rows that no other row beats. A row beats another if it is at least as good in cost and speedup, and
+  // better in one of them.
+  frontier(rows, cost) {
+    const known = rows.filter((row) => row[cost] !== null && row.speedup !== null);
+    const beats = (a, b) =>
+      a[cost] <= b[cost] && a.speedup >= b.speedup && (a[cost] < b[cost] || a.speedup > b.speedup);
+    return known.filter((row) => !known.some((other) => beats(other, row))).map((row) => row.name);
+  },
+};
+
+const COLUMNS = [
+  { key: "name", head: "method", text: String },
+  { key: "source", head: "drafts from", text: String },
+  { key: "lossless", head: "distribution", text: (value) => (value ? "the target's" : "changed") },
+  { key: "speedup", head: "× plain", text: fixed(2), down: true },
+  { key: "over_best", head: "× best plain", text: fixed(2), down: true },
+  { key: "tau", head: "τ", text: fixed(2), down: true },
+  { key: "alpha", head: "accepted ÷ tested", text: fixed(2), down: true },
+  { key: "used", head: "emitted ÷ verified", text: fixed(2), down: true },
+  { key: "c", head: "c", text: fixed(2) },
+  { key: "formula", head: "predicted ×", text: fixed(2), down: true },
+  { key: "held", head: "measured ÷ predicted", text: fixed(2), down: true },
+  {
+    key: "same",
+    head: "same text",
+    text: (value) => (value === null ? NONE : `${Math.round(100 * value)} %`),
+    down: true,
+  },
+  { key: "bytes", head: "memory", text: formatBytes },
+  { key: "minutes", head: "training", text: formatMinutes },
+];
+const COSTS = {
+  bytes: { label: "memory beside the target, bytes", log: true, text: formatBytes },
+  drift: { label: "drift from the target's distribution", log: false, text: fixed(2) },
+};
+
+const ratio = (value) => (value === null ? NONE : times(value));
+const isAbove = ({ speedup, ceiling }) => speedup !== null && ceiling !== null && speedup > ceiling;
+const spread = ({ speedup, interval }) =>
+  interval ? `${ratio(speedup)} (${interval.map((end) => end.toFixed(2)).join(" to ")})` : ratio(speedup);
+
+function summary(row, where) {
+  if (!row) return "Choose a row for its details.";
+  const distribution = row.lossless
+    ? "The method is lossless."
+    : row.drift === null
+      ? "The method changes the distribution of the text; the drift was not measured."
+      : `The method changes the distribution of a token by ${row.drift.toFixed(3)} on average.`;
+  const above = isAbove(row) ? ` τ allows at most ${ratio(row.ceiling)}; the excess is timing noise.` : "";
+  const predicted = row.formula
+    ? ` The formula predicts ${ratio(row.formula)}; measured ÷ predicted is ${fixed(2)(row.held)}.`
+    : "";
+  const training =
+    row.minutes === null
+      ? row.trained
+        ? " after training of unrecorded length"
+        : ""
+      : ` after ${row.minutes.toFixed(0)} minutes of training`;
+  const best = ` Against the fastest plain decoder of the machine it is ${ratio(row.over_best)}, at ${row.tokens_per_second.toFixed(1)} tokens per second.`;
+  const costs = ` Its target pass costs ${row.verify.toFixed(2)} plain passes, and everything but draft and target pass costs ${row.overhead.toFixed(2)}.`;
+  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above}${best}${predicted}${costs} ${distribution}${byPosition(row)} It needs ${formatBytes(row.bytes)} of memory${training}.`;
+}
+
+const shares = (values) => values.map((share) => (share === null ? NONE : `${Math.round(100 * share)} %`));
+
+function byPosition({ positions, conditional, empty }) {
+  const idle = empty ? ` It drafted nothing in ${shares([empty])[0]} of the rounds.` : "";
+  if (!positions?.length) return idle;
+  const given =
+    conditional.length > 1
+      ? ` Given that the earlier drafts were accepted, the rates are ${shares(conditional).join(", ")}.`
+      : "";
+  const range = positions.length > 1 ? `1 to ${positions.length}` : "1";
+  return `${idle} In rounds with drafts, the draft at position ${range} was accepted in ${shares(positions).join(", ")} of the rounds.${given}`;
+}
+
+function taskState(chosen, best, fastest) {
+  if (!chosen) return "Choose a row in the table or in the plot.";
+  if (chosen.name === fastest?.name)
+    return "This row is the fastest. Which row would you choose with less memory?";
+  if (!best.includes(chosen.name)) return "Another row needs no more memory and is faster.";
+  return solved(chosen.name);
+}
+
+const solved = (name) => `Solved: every row that is faster than ${name} needs more memory.`;
+const withMargins = (low, high) => [low - 0.06 * (high - low || 1), high + 0.1 * (high - low || 1)];
+
+function drawPlane(svg, width, rows, cost, best, chosen, pick) {
+  const { label, log, text: format } = COSTS[cost];
+  const known = rows.filter((row) => row[cost] !== null && row.speedup !== null);
+  svg.replaceChildren();
+  if (!known.length) return;
+  const box = { left: 40, right: width - 16, top: 24, bottom: 292 };
+  const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
+  const xs = known.map((row) => scale(row[cost]));
+  const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
+  const high = Math.max(1.2, ...known.map((row) => row.speedup)) * 1.08;
+  const x = (value) => box.left + ((scale(value) - left) / (right - left)) * (box.right - box.left);
+  const y = (value) => box.bottom - (value / high) * (box.bottom - box.top);
+  const words = (at, text, attributes = {}) => make("text", { x: at[0], y: at[1], ...attributes }, text);
+  const step = high > 4 ? 1 : 0.5;
+  for (let value = 0; value <= high; value += step)
+    svg.append(
+      make("line", {
+        class: value === 1 ? "sdl-axis" : "sdl-grid",
+        x1: box.left,
+        x2: box.right,
+        y1: y(value),
+        y2: y(value),
+      }),
+      words([box.left - 6, y(value) + 4], String(value), { class: "sdl-faint", "text-anchor": "end" }),
+    );
+  const ticks = log
+    ? (width < 500 ? [1e2, 1e4, 1e6, 1e8] : [1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8]).filter(
+        (value) => scale(value) > left && scale(value) < right,
+      )
+    : [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8].filter((value) => value >= left && value <= right);
+  for (const value of ticks)
+    svg.append(
+      words([x(value), box.bottom + 17], log ? formatBytes(value) : String(value), {
+        class: "sdl-faint",
+        "text-anchor": "middle",
+      }),
+    );
+  svg.append(
+    words([0, 12], "× plain decoding"),
+    words([box.right, box.bottom + 35], label, { "text-anchor": "end" }),
+  );
+  const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
+  if (edge.length > 1)
+    svg.append(
+      make("path", {
+        d: edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row.speedup)}`).join(""),
+        fill: "none",
+        stroke: "var(--sdl-accepted)",
+        "stroke-width": 2,
+        "stroke-dasharray": "5 4",
+      }),
+    );
+  for (const row of known) {
+    const [px, py] = [x(row[cost]), y(row.speedup)];
+    const isChosen = row.name === chosen?.name;
+    const mark = row.lossless
+      ? make("circle", { cx: px, cy: py, r: isChosen ? 8 : 5.5, fill: "var(--sdl-target)" })
+      : make("rect", {
+          x: px - 5,
+          y: py - 5,
+          width: 10,
+          height: 10,
+          fill: "var(--sdl-rejected)",
+          transform: `rotate(45 ${px} ${py})`,
+        });
+    mark.setAttribute("stroke", isChosen ? "var(--sdl-ink)" : "var(--sdl-surface)");
+    mark.setAttribute("stroke-width", isChosen ? 2.5 : 1);
+    mark.setAttribute("class", "sdl-pick");
+    mark.dataset.name = row.name;
+    mark.append(make("title", {}, `${row.name}: ${ratio(row.speedup)}, ${format(row[cost])}`));
+    mark.addEventListener("click", () => pick(row.name));
+    svg.append(mark);
+  }
+  if (chosen && known.includes(chosen)) {
+    const px = x(chosen[cost]);
+    const isRight = px > (box.left + box.right) / 2;
+    svg.append(
+      words([px + (isRight ? -12 : 12), y(chosen.speedup) - 10], chosen.name, {
+        class: "sdl-halo",
+        "text-anchor": isRight ? "end" : "start",
+        "font-weight": 600,
+      }),
+    );
+  }
+}
+
+// A link on a page of the book; plain text in a notebook.
+function chapterLink(chapter) {
+  const name = chapter.replace(/^notebooks\//, "");
+  const label = formulas.page(name);
+  const isPage = globalThis.location?.pathname.endsWith(".html");
+  return isPage ? make("a", { href: `${name}.html` }, label) : make("span", {}, label);
+}
+
+function render({ model, el }) {
+  const get = (name) => model.get(name);
+  const set = (changes) => assign(model, changes);
+  const settings = get("settings");
+  const whose = get("target") ? ` of ${get("target")}` : "";
+  const ids = Object.fromEntries(
+    ["setting", "source", "fidelity", "cost"].map((name) => [name, newId(name)]),
+  );
+  const sources = [...new Set(get("rows").map((row) => row.source))].sort();
+  const menus = {
+    setting: indexMenu(
+      ids.setting,
+      settings.map(({ name }) => ({ label: name })),
+      (value) => set({ setting: value }),
+    ),
+    source: menu(
+      ids.source,
+      [{ value: "all", label: "all sources" }, ...sources.map((value) => ({ value, label: value }))],
+      (value) => set({ source: value }),
+    ),
+    fidelity: menu(
+      ids.fidelity,
+      [
+        { value: "all", label: "all rules" },
+        { value: "lossless", label: "lossless" },
+        { value: "lossy", label: "lossy" },
+      ],
+      (value) => set({ fidelity: value }),
+    ),
+    cost: menu(
+      ids.cost,
+      [
+        { value: "bytes", label: "memory" },
+        ...(get("rows").some((row) => row.drift) ? [{ value: "drift", label: "drift" }] : []),
+      ],
+      (value) => set({ cost: value }),
+    ),
+  };
+  const plane = chart("Speedup and its cost", "", "sdl-plane", { height: 332 });
+  const caption = plane.node.querySelector("figcaption");
+  const body = make("tbody");
+  const heads = COLUMNS.map(({ key, head, down }) => {
+    const node = make("th", { scope: "col" });
+    node.append(
+      button(head, () =>
+        set(get("sort") === key ? { down: !get("down") } : { sort: key, down: Boolean(down) }),
+      ),
+    );
+    return node;
+  });
+  const table = make(
+    "table",
+    { class: "sdl-numbers" },
+    make("thead", {}, make("tr", {}, ...heads, make("th", { scope: "col" }, "chapter"))),
+    body,
+  );
+  const words =
+    "choose a row that is not the fastest and that no other row beats in both memory and speedup.";
+  const longestState = solved("a method with a rather long name × rule");
+  const { task, spoken, announce, silence } = narration(words, longestState, 150);
+  const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot speedup against" };
+  const root = make(
+    "section",
+    { class: "sdl sdl-scoreboard", "aria-label": `The scoreboard${whose}` },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      ...Object.entries(menus).map(([name, node]) => field(ids[name], labels[name], node)),
+    ),
+    make("div", { class: "sdl-frame" }, plane.node),
+    spoken,
+    scroll(`The table of methods${whose}`, table),
+    make("p", { class: "sdl-note" }, "* above the largest speedup that τ allows, because of timing noise."),
+  );
+  const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
+  const draw = () => {
+    const setting = get("setting");
+    const cells = (row) => ({ ...row, ...(row.cells[setting] ?? {}) });
+    const measured = get("rows").filter((row) => row.cells[setting]);
+    const rows = formulas.filter(measured.map(cells), get("source"), get("fidelity"));
+    const chosen = rows.find((row) => row.name === get("chosen"));
+    const cost = get("cost");
+    for (const [name, node] of Object.entries(menus)) node.value = String(get(name));
+    COLUMNS.forEach(({ key }, i) => {
+      const order = get("down") ? "descending" : "ascending";
+      if (key === get("sort")) heads[i].setAttribute("aria-sort", order);
+      else heads[i].removeAttribute("aria-sort");
+    });
+    body.replaceChildren(
+      ...formulas.sort(rows, get("sort"), get("down")).map((row) => {
+        const line = make("tr", {});
+        if (row === chosen) line.setAttribute("aria-current", "true");
+        const name = button(row.name, () => pick(row.name));
+        name.setAttribute("aria-pressed", String(row === chosen));
+        line.append(
+          make("th", { scope: "row" }, name),
+          ...COLUMNS.slice(1).map(({ key, text }) =>
+            make("td", {}, text(row[key] ?? null, row) + (key === "speedup" && isAbove(row) ? " *" : "")),
+          ),
+          make("td", {}, chapterLink(row.chapter)),
+        );
+        if (row.speedup !== null && row.speedup < 1) line.classList.add("sdl-loses");
+        return line;
+      }),
+    );
+    const best = formulas.frontier(rows, cost);
+    caption.textContent =
+      cost === "bytes"
+        ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the fastest row for each amount of memory."
+        : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the fastest row for each amount of drift.";
+    drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, best, chosen, pick);
+    const fastest = formulas.sort(rows, "speedup", true)[0];
+    const hint = chosen || !fastest ? "" : "Choose a row for its details. The fastest row is ";
+    announce(() => [
+      hint + summary(chosen ?? fastest, settings[setting].name),
+      taskState(chosen, formulas.frontier(rows, "bytes"), fastest),
+    ]);
+  };
+  const names = ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"];
+  return live({ model, el }, root, names, draw, silence);
+}
+
+export default { render, formulas };

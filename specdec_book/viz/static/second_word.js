@@ -1,0 +1,187 @@
+// Two words drafted in one pass: “of course”, “no problem”. The reader chooses what the second head knows and which
+// row the rule is given. TARGET holds the target's distributions; everything else is computed from them.
+
+const DEFAULTS = { sees: false, bias: 0, honest: true };
+const FIRST = ["of", "no"];
+const SECOND = ["course", "problem"];
+const TARGET = {
+  first: [0.6, 0.4],
+  second: [
+    [0.9, 0.1],
+    [0.05, 0.95],
+  ],
+};
+const [MAX_BIAS, STEP, NEAR] = [5, 0.1, 0.002];
+const [ROW, BAR, HEAD] = [40, 12, 26];
+
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+const normal = (values) => values.map((value) => value / sum(values));
+
+const formulas = {
+  // The row of a head that does not know which first word was drawn: the mean over both first words.
+  blind: () => SECOND.map((_, y) => sum(TARGET.first.map((p, x) => p * TARGET.second[x][y]))),
+  // The row from which the second word is drawn after first word x. The bias favors the word that fits x.
+  drawn: (s, x) =>
+    s.sees
+      ? TARGET.second[x]
+      : normal(formulas.blind().map((q, y) => q * Math.exp(x === y ? Number(s.bias) : 0))),
+  // The row that the rule is given.
+  stated: (s, x) => (s.sees || s.honest ? formulas.drawn(s, x) : formulas.blind()),
+  acceptedMass: (s, x) => {
+    const [p, stated] = [TARGET.second[x], formulas.stated(s, x)];
+    return formulas.drawn(s, x).map((q, y) => q * Math.min(1, p[y] / stated[y]));
+  },
+  accepted: (s, x) => sum(formulas.acceptedMass(s, x)),
+  // The distribution of the emitted second word: accepted mass plus recovered mass.
+  emitted(s, x) {
+    const accepted = formulas.acceptedMass(s, x);
+    const missing = TARGET.second[x].map((p, y) => Math.max(0, p - formulas.stated(s, x)[y]));
+    const residual = sum(missing) > 0 ? normal(missing) : TARGET.second[x];
+    return accepted.map((mass, y) => mass + (1 - sum(accepted)) * residual[y]);
+  },
+  alpha: (s) => sum(TARGET.first.map((p, x) => p * formulas.accepted(s, x))),
+  // Total variation between the emitted distribution of both words and the target's.
+  distance: (s) =>
+    sum(
+      TARGET.first.map(
+        (p, x) => p * sum(formulas.emitted(s, x).map((mass, y) => Math.abs(mass - TARGET.second[x][y]))),
+      ),
+    ) / 2,
+  best() {
+    const biases = Array.from({ length: Math.round(MAX_BIAS / STEP) + 1 }, (_, i) => i * STEP);
+    return Math.max(...biases.map((bias) => formulas.alpha({ sees: false, bias, honest: true })));
+  },
+};
+
+const percent = (x) => `${Math.round(100 * x)} %`;
+
+function draw(svg, s) {
+  const width = widthOf(svg) || 320;
+  const left = 92;
+  const room = width - left - 92;
+  svg.setAttribute("height", HEAD + 4 * ROW);
+  svg.replaceChildren();
+  const bar = (y, share, color, dashed) =>
+    make("rect", {
+      x: left,
+      y,
+      width: Math.max(1, share * room),
+      height: BAR,
+      rx: 2,
+      fill: `color-mix(in srgb, ${color} ${dashed ? 35 : 75}%, var(--sdl-surface))`,
+      stroke: color,
+      "stroke-width": 1.5,
+      ...(dashed ? { "stroke-dasharray": "4 3" } : {}),
+    });
+  svg.append(make("text", { x: 0, y: 14, class: "sdl-faint" }, "solid: target; dashed: head 2"));
+  FIRST.forEach((first, x) =>
+    SECOND.forEach((second, y) => {
+      const top = HEAD + (2 * x + y) * ROW;
+      const [p, q, emitted] = [TARGET.second[x][y], formulas.drawn(s, x)[y], formulas.emitted(s, x)[y]];
+      svg.append(
+        make("text", { x: left - 8, y: top + 18, "text-anchor": "end" }, `${first} ${second}`),
+        bar(top, p, "var(--sdl-target)", false),
+        bar(top + BAR + 3, q, "var(--sdl-draft-line)", true),
+      );
+      if (Math.abs(emitted - p) > NEAR)
+        svg.append(
+          make("line", {
+            x1: left + emitted * room,
+            x2: left + emitted * room,
+            y1: top - 3,
+            y2: top + BAR + 3,
+            stroke: "var(--sdl-rejected)",
+            "stroke-width": 3,
+          }),
+          make("text", { x: width, y: top + 18, "text-anchor": "end" }, `emitted ${percent(emitted)}`),
+        );
+    }),
+  );
+}
+
+function sentence(s) {
+  if (s.sees)
+    return "Head 2 is given the first word. It predicts “course” after “of” and “problem” after “no”.";
+  if (!Number(s.bias))
+    return "Head 2 sees only the state. Its distribution is the same after “of” and after “no”, so it also drafts “of problem”.";
+  return `After “of”, the bias raises the probability of “course” from ${percent(formulas.blind()[0])} to ${percent(formulas.drawn(s, 0)[0])}.`;
+}
+
+function taskState(s) {
+  const alpha = formulas.alpha(s);
+  const off = formulas.distance(s);
+  if (off > NEAR)
+    return `${percent(alpha)} are accepted, but the text is wrong: its distribution differs from the target's by ${percent(off)}.`;
+  if (s.sees) return "The second word is always accepted, but head 2 must now wait for the first word.";
+  const best = formulas.best();
+  if (alpha > best - NEAR)
+    return `Found: ${percent(alpha)} are accepted. Now give the rule the row without the bias, and look at the text.`;
+  return `${percent(alpha)} of the second words are accepted; with the best bias it is ${percent(best)}.`;
+}
+
+function render({ model, el }) {
+  const id = newId("second-word");
+  const state = () => stateOf(model, DEFAULTS);
+  const set = (name, value) => assign(model, { [name]: value });
+  const { announce, silence, task, spoken } = narration(
+    "find the bias at which the second word is accepted most often.",
+    "100 % are accepted, but the text is wrong: its distribution differs from the target's by 100 %, and so on.",
+    100,
+  );
+  const sees = button("head 2 sees the first word", () => set("sees", !state().sees));
+  const honest = button("give the rule the row with the bias", () => set("honest", !state().honest));
+  const bias = slider(`${id}-bias`, { min: 0, max: MAX_BIAS, step: STEP }, (value) => set("bias", value));
+  const svg = make("svg", { role: "img" });
+  const readouts = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-second-word", "aria-label": "How much the second head knows of the first word" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      make("div", { class: "sdl-row" }, sees, honest),
+      field(
+        `${id}-bias`,
+        ["Markov bias ", make("small", {}, "of the word that fits")],
+        bias.output,
+        bias.input,
+      ),
+    ),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, figure("The second word", "", svg)),
+    ),
+    spoken,
+    readouts,
+  );
+  const paint = () => {
+    const s = state();
+    sees.setAttribute("aria-pressed", String(s.sees));
+    honest.setAttribute("aria-pressed", String(s.honest));
+    bias.input.value = s.bias;
+    bias.input.disabled = honest.disabled = s.sees;
+    bias.output.textContent = Number(s.bias).toFixed(1);
+    draw(svg, s);
+    svg.setAttribute(
+      "aria-label",
+      FIRST.flatMap((first, x) =>
+        SECOND.map(
+          (second, y) =>
+            `${first} ${second}: target ${percent(TARGET.second[x][y])}, head ${percent(formulas.drawn(s, x)[y])}`,
+        ),
+      ).join("; "),
+    );
+    define(readouts, [
+      ["accepted after “of”", percent(formulas.accepted(s, 0))],
+      ["accepted after “no”", percent(formulas.accepted(s, 1))],
+      ["tokens per round", (2 + formulas.alpha(s)).toFixed(2)],
+      ["total variation between text and target", percent(formulas.distance(s))],
+    ]);
+    announce(() => [sentence(s), taskState(s)]);
+  };
+  return live({ model, el }, root, Object.keys(DEFAULTS), paint, silence);
+}
+
+export default { render, formulas };

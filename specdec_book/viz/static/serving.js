@@ -1,0 +1,335 @@
+// A server under load. The formulas are those of specdec_lite/simulation/goodput.py and estimate.py; a test compares
+// them on a grid.
+
+const SLOTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+const CONTEXTS = [512, 2048, 8192, 32768, 131072];
+
+const formulas = {
+  estimate({ target, draft }, machine, context) {
+    const tokens = Array.from({ length: 9 }, (_, i) => i + 1);
+    const pass = (network, batch, k) => passSeconds(network, machine, batch, k, context);
+    return {
+      batches: SLOTS,
+      tokens,
+      seconds: SLOTS.map((batch) => tokens.map((k) => pass(target, batch, k))),
+      drafting: SLOTS.map((batch) => (draft.parameters ? pass(draft, batch, 1) : 0)),
+    };
+  },
+  // Largest number of sequences whose caches fit beside the weights.
+  capacity({ target, draft }, { memory }, context) {
+    const left = memory - weightBytes(target) - weightBytes(draft);
+    return Math.max(0, Math.floor(left / context / (target.cache_bytes + draft.cache_bytes)));
+  },
+  // The interval of ascending points that holds a value: its index, and where in the interval the value is.
+  locate(value, points) {
+    let i = 0;
+    while (i < points.length - 2 && points[i + 1] <= value) i++;
+    const width = points.length > 1 ? points[i + 1] - points[i] : 1;
+    return [i, (value - points[i]) / width];
+  },
+  interpolate: (values, i, share) => (share ? values[i] + share * (values[i + 1] - values[i]) : values[i]),
+  passTime(table, batch, tokens) {
+    const [column, part] = formulas.locate(tokens, table.tokens);
+    const row = table.seconds.map((seconds) => formulas.interpolate(seconds, column, part));
+    return formulas.interpolate(row, ...formulas.locate(batch, table.batches));
+  },
+  roundTime(table, batch, gamma) {
+    const draftPass = formulas.interpolate(table.drafting, ...formulas.locate(batch, table.batches));
+    return gamma * draftPass + formulas.passTime(table, batch, gamma + 1);
+  },
+  goodput: (table, alpha, batch, gamma) =>
+    (batch * expectedTokens(alpha, gamma)) / formulas.roundTime(table, batch, gamma),
+  steady(table, load, alpha, gamma, slots) {
+    const tau = expectedTokens(alpha, gamma);
+    const rate = (batch) => formulas.goodput(table, alpha, batch, gamma);
+    const points = [...table.batches.filter((batch) => batch < slots), slots];
+    let batch = slots;
+    const i = points.findIndex((point) => rate(point) >= load);
+    if (rate(1) >= load) batch = 1;
+    else if (i > 0) {
+      const [low, high] = [points[i - 1], points[i]];
+      const [begin, end] = [low, high].map((b) => formulas.roundTime(table, b, gamma));
+      const slope = (end - begin) / (high - low);
+      batch = (load * (begin - slope * low)) / (tau - load * slope);
+    }
+    const latency = formulas.roundTime(table, batch, gamma) / tau;
+    return { batch, latency, capacity: rate(slots), overloaded: rate(slots) < load };
+  },
+  bestUnderLoad(table, load, alpha, slots) {
+    let best = null;
+    for (let gamma = 0; gamma < table.tokens.at(-1); gamma++) {
+      const s = formulas.steady(table, load, alpha, gamma, slots);
+      const cost = [Number(s.overloaded), s.overloaded ? -s.capacity : s.latency];
+      if (!best || cost[0] < best.cost[0] || (cost[0] === best.cost[0] && cost[1] < best.cost[1]))
+        best = { gamma, cost };
+    }
+    return best.gamma;
+  },
+};
+
+const SLIDERS = [
+  { name: "load", text: "load", note: "over plain capacity", min: 0.05, max: 2, step: 0.05, digits: 2 },
+  { name: "alpha", text: "α", note: "acceptance rate", min: 0, max: 1, step: 0.01, digits: 2 },
+  { name: "gamma", text: "γ", note: "draft length", min: 0, max: 8, step: 1, digits: 0 },
+  { name: "slots", text: "slots", note: "largest batch", digits: 0, values: SLOTS },
+  { name: "context", text: "context", note: "tokens each", digits: 0, values: CONTEXTS },
+  {
+    name: "experts",
+    text: "experts",
+    note: "per token, mixtures only",
+    digits: 0,
+    values: [1, 2, 4, 8, 16, 32],
+  },
+];
+const NAMES = ["pair", "machine", ...SLIDERS.map(({ name }) => name)];
+const LOADS = Array.from({ length: 40 }, (_, i) => (i + 1) / 20);
+const TASK = { pair: 0, machine: 0, context: 512, gamma: 4, slots: 256 };
+const solved = (load, gamma) =>
+  `Solved: from a load of ${load.toFixed(2)} on, every token takes longer with γ = 4 than with plain decoding. The best choice there is γ = ${gamma}.`;
+
+const ms = (seconds) => `${(1e3 * seconds).toPrecision(3)} ms`;
+
+// Results -----------------------------------------------------------------------------------------
+
+// The chosen table, and the number of sequences that fit into memory.
+function chosen(s) {
+  if (s.pair >= s.pairs.length) return { table: s.tables[s.pair - s.pairs.length], room: Infinity };
+  const { target, draft } = s.pairs[s.pair];
+  const machine = s.machines[s.machine];
+  const pair = { target: target.experts > 1 ? { ...target, chosen: s.experts } : target, draft };
+  return {
+    table: formulas.estimate(pair, machine, s.context),
+    room: formulas.capacity(pair, machine, s.context),
+  };
+}
+
+function consequences(s, share = s.load) {
+  const { table, room } = s;
+  const slots = Math.max(1, Math.min(s.slots, table.batches.at(-1), room));
+  const load = share * formulas.steady(table, 0.001, 0, 0, slots).capacity;
+  const at = (gamma) => formulas.steady(table, load, s.alpha, gamma, slots);
+  const best = formulas.bestUnderLoad(table, load, s.alpha, slots);
+  const [plain, drafted] = [at(0), at(Math.min(s.gamma, table.tokens.at(-1) - 1))];
+  return { table, room, slots, plain, drafted, best, chosen: at(best) };
+}
+
+const hurts = ({ plain, drafted }) =>
+  drafted.overloaded
+    ? !plain.overloaded || drafted.capacity < plain.capacity
+    : drafted.latency > plain.latency;
+
+function verdict({ plain, drafted, room }) {
+  if (room < 1) return "does not fit into memory";
+  if (plain.overloaded && drafted.overloaded) return "queue grows with and without drafts";
+  if (drafted.overloaded) return "hurts: queue grows with drafts";
+  if (plain.overloaded) return "pays: queue grows without drafts";
+  const gain = plain.latency / drafted.latency;
+  return `${gain > 1.005 ? "pays" : gain < 0.995 ? "hurts" : "even"}, ${times(gain)}`;
+}
+
+const summary = (s, r) =>
+  `At a load of ${s.load.toFixed(2)} of the plain capacity, the result for γ = ${s.gamma} is: ${verdict(r)}. A token takes ${ms(r.plain.latency)} with plain decoding (${r.plain.batch.toFixed(0)} sequences running) and ${ms(r.drafted.latency)} with drafts (${r.drafted.batch.toFixed(0)} running). The best draft length is γ = ${r.best}.`;
+
+function taskState(s, r) {
+  if (Object.entries(TASK).some(([name, value]) => s[name] !== value) || s.alpha.toFixed(2) !== "0.70")
+    return "Choose the first pair and machine, α = 0.70, γ = 4, 256 slots and a context of 512 tokens.";
+  if (!hurts(r)) return "Not yet: at this load drafting still helps.";
+  if (s.load > 0.051 && hurts(consequences(s, s.load - 0.05)))
+    return "Drafting hurts here, but it also hurts at a smaller load.";
+  return solved(s.load, r.best);
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+// Ticks from 0 to at most `most` seconds, in steps of 1, 2 or 5 times a power of ten.
+function roundTicks(most) {
+  const unit = 10 ** Math.floor(Math.log10(most / 4));
+  const step = unit * [1, 2, 5, 10].find((factor) => factor * unit >= most / 4);
+  return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, i) => i * step);
+}
+
+function drawLatency(svg, width, s, r) {
+  const box = { left: 48, right: width - 62, top: 24, bottom: 176 };
+  const points = LOADS.map((load) => [load, consequences(s, load)]);
+  const curves = [
+    ["plain", "plain", "var(--sdl-target)", ""],
+    ["drafted", `γ = ${s.gamma}`, "var(--sdl-draft)", ""],
+    ["chosen", "best γ", "var(--sdl-accepted)", "5 4"],
+  ].map(([name, ...rest]) => [
+    points.filter(([, c]) => !c[name].overloaded).map(([l, c]) => [l, c[name].latency]),
+    ...rest,
+  ]);
+  const top = 1.08 * Math.max(...curves.flatMap(([line]) => line.map(([, v]) => v)), r.plain.latency);
+  const x = (load) => box.left + (load / 2) * (box.right - box.left);
+  const y = (v) => box.bottom - (Math.min(v, top) / top) * (box.bottom - box.top);
+  for (const v of roundTicks(top))
+    svg.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      make(
+        "text",
+        { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" },
+        String(Number((1e3 * v).toPrecision(6))),
+      ),
+    );
+  for (const load of [0.5, 1, 1.5, 2])
+    svg.append(
+      make(
+        "text",
+        { class: "sdl-faint", x: x(load), y: box.bottom + 17, "text-anchor": "middle" },
+        String(load),
+      ),
+    );
+  svg.append(
+    make("text", { x: 4, y: 14 }, "ms per token"),
+    make(
+      "text",
+      { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" },
+      "load over plain capacity",
+    ),
+    make("line", {
+      x1: x(s.load),
+      x2: x(s.load),
+      y1: box.top,
+      y2: box.bottom,
+      stroke: "var(--sdl-ink)",
+      "stroke-dasharray": "3 3",
+    }),
+  );
+  let last = -99;
+  const ends = curves.map(([line, label, stroke, dash]) => {
+    if (line.length)
+      svg.append(
+        make("path", {
+          d: pathOf(line.map(([l, v]) => [x(l), y(v)])),
+          fill: "none",
+          stroke,
+          "stroke-width": 2.5,
+          "stroke-dasharray": dash,
+        }),
+      );
+    return line.length ? [x(line.at(-1)[0]), y(line.at(-1)[1]), label] : null;
+  });
+  for (const [px, py, label] of ends.filter(Boolean).sort((a, b) => a[1] - b[1])) {
+    last = Math.max(py + 4, last + 15);
+    svg.append(make("text", { class: "sdl-halo", x: px + 5, y: last }, label));
+  }
+  return (px) => ({
+    load: LOADS[Math.min(39, Math.max(0, Math.round((40 * (px - box.left)) / (box.right - box.left)) - 1))],
+  });
+}
+
+function drawGains(svg, width, s, r) {
+  const box = { left: 34, right: width - 8, top: 24, bottom: 176 };
+  const batch = Math.max(1, Math.round(r.drafted.batch));
+  const gammas = Array.from({ length: r.table.tokens.at(-1) }, (_, i) => i);
+  const plain = formulas.goodput(r.table, s.alpha, batch, 0);
+  const gains = gammas.map((gamma) => formulas.goodput(r.table, s.alpha, batch, gamma) / plain);
+  const top = Math.max(1.5, 1.1 * Math.max(...gains));
+  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  const step = (box.right - box.left) / gammas.length;
+  for (let v = 0; v <= top; v++)
+    svg.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, `${v}×`),
+    );
+  const best = gains.indexOf(Math.max(...gains));
+  gammas.forEach((gamma) => {
+    const left = box.left + gamma * step;
+    svg.append(
+      make("rect", {
+        x: left + 2,
+        y: y(gains[gamma]),
+        width: step - 4,
+        height: box.bottom - y(gains[gamma]),
+        fill:
+          gamma === best
+            ? "var(--sdl-accepted)"
+            : gamma === s.gamma
+              ? "var(--sdl-draft)"
+              : "var(--sdl-target)",
+      }),
+      make(
+        "text",
+        { class: "sdl-faint", x: left + step / 2, y: box.bottom + 17, "text-anchor": "middle" },
+        String(gamma),
+      ),
+    );
+  });
+  svg.append(
+    make("text", { x: 4, y: 14 }, `${plural(batch, "sequence")} running`),
+    make("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "γ"),
+  );
+}
+
+function render({ model, el }) {
+  const id = newId("serving");
+  const menus = ["pairs", "machines", "tables"];
+  const state = () => {
+    const s = Object.fromEntries([...menus, ...NAMES].map((name) => [name, model.get(name)]));
+    return { ...s, ...chosen(s) };
+  };
+  const change = (values) => assign(model, values);
+  const [controls, show] = numberFields(id, SLIDERS, change);
+  const choose = (name, options) => indexMenu(`${id}-${name}`, options, (value) => change({ [name]: value }));
+  const pairs = choose("pair", [...model.get("pairs"), ...model.get("tables")]);
+  const machines = choose("machine", model.get("machines"));
+  const charts = {
+    latency: chart(
+      "Time per token, by load",
+      "A line ends where its queue begins to grow. Drag to set the load.",
+      "sdl-wide",
+      { height: 216 },
+    ),
+    gains: chart("Goodput by γ, over plain decoding", "Green: the most tokens per second.", "sdl-narrow", {
+      height: 216,
+    }),
+  };
+  const words =
+    "choose the first pair and machine, α = 0.70, γ = 4 and 256 slots. Find the smallest load at which drafting makes every token slower.";
+  const { task, spoken, announce, silence } = narration(words, solved(0, 0), 150);
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const grid = "grid-template-columns: repeat(auto-fit, minmax(min(8.5rem, 100%), 1fr))";
+  const root = make(
+    "section",
+    { class: "sdl sdl-low sdl-serving", "aria-label": "A server under load" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(`${id}-pair`, "Pair", pairs),
+      field(`${id}-machine`, "Machine", machines),
+    ),
+    make("div", { class: "sdl-controls", style: grid }, ...controls),
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-charts" }, charts.latency.node, charts.gains.node),
+    ),
+    numbers,
+    spoken,
+  );
+  let pick = () => ({});
+  const draw = () => {
+    const s = state();
+    const r = consequences(s);
+    show(s);
+    pairs.value = String(s.pair);
+    machines.value = String(s.machine);
+    pick = drawLatency(...blank(charts.latency, 220, 420), s, r);
+    drawGains(...blank(charts.gains, 220, 420), s, r);
+    const both = (name, format) => `${format(r.plain[name])} → ${format(r.drafted[name])}`;
+    define(numbers, [
+      ["result", verdict(r)],
+      ["ms per token", both("latency", (v) => (1e3 * v).toPrecision(3))],
+      ["sequences running", both("batch", (v) => v.toFixed(1))],
+      ["capacity, tokens/s", both("capacity", (v) => Number(v.toPrecision(3)).toLocaleString("en"))],
+      ["sequences that fit", r.room === Infinity ? "–" : Math.min(r.room, r.table.batches.at(-1))],
+      ["best γ at this load", r.best],
+    ]);
+    announce(() => [summary(s, r), taskState(s, r)]);
+  };
+  follow(charts.latency.svg, (px) => change(pick(px)));
+  return live({ model, el }, root, NAMES, draw, silence);
+}
+
+export default { render, formulas };

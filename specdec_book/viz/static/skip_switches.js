@@ -1,0 +1,234 @@
+// Self-drafts without some sublayers. Every set's acceptance rate was recorded, with two digits; cost and predicted
+// speedup use the formulas of specdec_lite/theory.py, and a test compares them. `layers` counts pairs of switches,
+// each of `group` neighboring blocks.
+
+const PARTS = ["attention", "mlp"];
+const MAX_GAMMA = 16;
+const NEAR = 0.005;
+
+const formulas = {
+  // If nothing is skipped, the draft is the target.
+  rate: (rates, mask) => (mask ? Number(rates.slice(2 * mask, 2 * mask + 2)) / 100 : 1),
+  // The first block's attention is the highest bit, its MLP the next one.
+  bit: (layers, block, part) => 1 << (2 * (layers - 1 - block) + (part === "attention" ? 1 : 0)),
+  // Number of skipped parts: [attentions, MLPs].
+  counts(layers, mask) {
+    const skips = [0, 0];
+    for (let bit = 0; bit < 2 * layers; bit++) if ((mask >> bit) & 1) skips[1 - (bit % 2)]++;
+    return skips;
+  },
+  cost(costs, layers, [attentions, mlps]) {
+    const whole = costs.head + layers * (costs.attention + costs.mlp);
+    return 1 - (attentions * costs.attention + mlps * costs.mlp) / whole;
+  },
+  speedup: (alpha, gamma, c) =>
+    (alpha === 1 ? gamma + 1 : (1 - alpha ** (gamma + 1)) / (1 - alpha)) / (gamma * c + 1),
+  best(alpha, c) {
+    let best = [1, formulas.speedup(alpha, 1, c)];
+    for (let gamma = 2; gamma <= MAX_GAMMA; gamma++) {
+      const speed = formulas.speedup(alpha, gamma, c);
+      if (speed > best[1] + 1e-12) best = [gamma, speed];
+    }
+    return best;
+  },
+  // For each pair of counts, the set with the highest acceptance rate.
+  frontier(rates, costs, layers) {
+    const sets = new Map();
+    for (let mask = 1; mask < 4 ** layers; mask++) {
+      const skips = formulas.counts(layers, mask);
+      const alpha = formulas.rate(rates, mask);
+      const key = skips.join();
+      if (!(sets.get(key)?.alpha >= alpha)) sets.set(key, { mask, alpha, skips });
+    }
+    return [...sets.values()].map(({ mask, alpha, skips }) => {
+      const c = formulas.cost(costs, layers, skips);
+      return { mask, alpha, c, speed: formulas.best(alpha, c)[1] };
+    });
+  },
+};
+
+function consequences(s) {
+  const skips = formulas.counts(s.layers, s.mask);
+  const alpha = formulas.rate(s.rates, s.mask);
+  const c = formulas.cost(s.costs, s.layers, skips);
+  const [gamma, speed] = formulas.best(alpha, c);
+  return { skips, alpha, c, gamma, speed };
+}
+
+function summary(s, r) {
+  if (!s.mask)
+    return "No sublayer is skipped: the draft is the target, so it is always accepted and saves nothing.";
+  const verdict =
+    r.alpha > r.c
+      ? `The predicted speedup is ${times(r.speed)} with ${plural(r.gamma, "draft")} per round.`
+      : "The acceptance rate is below the cost, so no draft length gives a speedup.";
+  return `${r.skips[0]} attention and ${r.skips[1]} MLP sublayers are skipped. The acceptance rate is ${r.alpha.toFixed(2)} and a draft pass costs ${r.c.toFixed(2)} target passes. ${verdict}`;
+}
+
+const countSets = (s) => (4 ** s.layers).toLocaleString("en");
+
+function taskState(s, r, best) {
+  if (!s.mask) return "Skip a first sublayer.";
+  if (r.speed >= best - NEAR)
+    return `Solved: ${times(r.speed)}. The best of all ${countSets(s)} sets has ${times(best)}.`;
+  return `${times(r.speed)} so far. The best of all ${countSets(s)} sets has ${times(best)}.`;
+}
+
+function drawPlane(svg, width, s, r, frontier) {
+  const box = { left: 40, right: width - 14, top: 26, bottom: 232 };
+  const x = (c) => box.left + c * (box.right - box.left);
+  const y = (alpha) => box.bottom - alpha * (box.bottom - box.top);
+  const text = (at, words, attributes = {}) => make("text", { x: at[0], y: at[1], ...attributes }, words);
+  for (const value of [0, 0.5, 1]) {
+    svg.append(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(value), y2: y(value) }),
+      text([box.left - 6, y(value) + 4], String(value), { class: "sdl-faint", "text-anchor": "end" }),
+      text([x(value), box.bottom + 17], String(value), { class: "sdl-faint", "text-anchor": "middle" }),
+    );
+  }
+  svg.append(
+    breakEven(x, y),
+    text([box.right, y(0) - 8], "below the line no speedup: α < c", { "text-anchor": "end" }),
+    text([0, box.top - 10], "acceptance rate α"),
+    text([box.right, box.bottom + 34], "cost c of a draft pass", { "text-anchor": "end" }),
+  );
+  for (const { alpha, c } of frontier)
+    svg.append(
+      make("circle", {
+        cx: x(c),
+        cy: y(alpha),
+        r: 3,
+        fill: "none",
+        stroke: "var(--sdl-accepted)",
+        "stroke-width": 1.5,
+      }),
+    );
+  svg.append(
+    make("circle", {
+      cx: x(r.c),
+      cy: y(r.alpha),
+      r: 7,
+      fill: "var(--sdl-draft)",
+      stroke: "var(--sdl-ink)",
+      "stroke-width": 1.5,
+    }),
+    text([x(r.c) - 12, y(r.alpha) + 4], "you", {
+      class: "sdl-halo",
+      "text-anchor": "end",
+      "font-weight": 600,
+    }),
+  );
+}
+
+function render({ model, el }) {
+  const targets = model.get("targets");
+  const state = () => ({ mask: model.get("mask"), ...targets[model.get("target")] });
+  const show = (mask) => assign(model, { mask });
+  const frontiers = {};
+  const frontierOf = (name) => {
+    if (!frontiers[name]) {
+      const { layers, rates, costs } = targets[name];
+      const frontier = formulas.frontier(rates, costs, layers);
+      frontiers[name] = { frontier, best: Math.max(...frontier.map(({ speed }) => speed)) };
+    }
+    return frontiers[name];
+  };
+  let switches = [];
+  const column = ({ layers, group }, pair) => {
+    const [first, last] = [group * pair + 1, group * (pair + 1)];
+    const nodes = PARTS.map((part) => {
+      const bit = formulas.bit(layers, pair, part);
+      const node = button("", () => show(state().mask ^ bit));
+      node.classList.add("sdl-part");
+      const where = group === 1 ? `block ${first}` : `blocks ${first} to ${last}`;
+      node.append(part === "attention" ? "A" : "M", hidden(` of ${where}`));
+      switches.push({ node, bit });
+      return node;
+    });
+    const words = group === 1 ? String(first) : `${first}–${last}`;
+    return make("div", {}, ...nodes, make("small", { "aria-hidden": "true" }, words));
+  };
+  const blocks = make("div", { class: "sdl-blocks-row", role: "group", "aria-label": "Sublayers" });
+  const rebuild = () => {
+    switches = [];
+    const s = state();
+    blocks.replaceChildren(...Array.from({ length: s.layers }, (_, pair) => column(s, pair)));
+  };
+  const names = Object.keys(targets);
+  const id = newId("switches");
+  const options = names.map((value) => ({ value, label: value }));
+  const select = menu(id, options, (target) => assign(model, { mask: 0, target }));
+  const choice = names.length > 1 ? [field(id, "Target", select)] : [];
+  const plane = chart(
+    "Acceptance rate and cost of each set",
+    "Rings: the set with the highest acceptance rate for each number of skipped sublayers. Dashed: α = c.",
+    "sdl-half",
+    { height: 272 },
+  );
+  const words = "switch sublayers off until you find the set with the highest predicted speedup.";
+  const layers = Math.max(...Object.values(targets).map((each) => each.layers));
+  const longestState = `0.00× so far. The best of all ${countSets({ layers })} sets has 0.00×, and so on.`;
+  const { task, spoken, announce, silence } = narration(words, longestState, 150);
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-switches", "aria-label": "Skip switches" },
+    task,
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make(
+        "div",
+        { class: "sdl-charts" },
+        figure(
+          "Sublayers of the target",
+          "sdl-half",
+          ...choice,
+          blocks,
+          make("figcaption", {}, "A: attention. M: MLP. Dashed and crossed out: skipped by the draft."),
+          make(
+            "div",
+            { class: "sdl-row" },
+            button("all on", () => show(0)),
+          ),
+          numbers,
+        ),
+        plane.node,
+      ),
+    ),
+    spoken,
+  );
+  const draw = () => {
+    const s = state();
+    const r = consequences(s);
+    const { frontier, best } = frontierOf(model.get("target"));
+    select.value = model.get("target");
+    for (const { node, bit } of switches) {
+      const runs = !(s.mask & bit);
+      node.setAttribute("aria-pressed", String(runs));
+      node.classList.toggle("sdl-off", !runs);
+    }
+    plane.svg.replaceChildren();
+    drawPlane(plane.svg, Math.max(240, widthOf(plane.svg) || 480), s, r, frontier);
+    define(numbers, [
+      ["acceptance rate α", r.alpha.toFixed(2)],
+      ["cost c, from bytes read", r.c.toFixed(2)],
+      ["best draft length γ", r.alpha > r.c ? r.gamma : "none"],
+      ["predicted speedup", times(r.speed)],
+    ]);
+    announce(() => [summary(s, r), taskState(s, r, best)]);
+  };
+  rebuild();
+  const changeTarget = () => {
+    rebuild();
+    draw();
+  };
+  const detach = attach({ model, el }, root, { "change:mask": draw, "change:target": changeTarget }, draw);
+  draw();
+  return () => {
+    detach();
+    silence();
+  };
+}
+
+export default { render, formulas };

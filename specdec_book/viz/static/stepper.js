@@ -1,0 +1,367 @@
+// The round stepper: a recorded run, one moment at a time. Every moment is computed from the recorded numbers.
+
+const MARKS = { accepted: "✓", rejected: "✗", unused: "–", recovered: "↻", bonus: "+", sampled: "+" };
+const BEFORE = 3; // number of committed tokens before the root in the drawing of the caches
+
+const formulas = {
+  acceptance: (p, q) => Math.min(1, p / q),
+
+  // Every moment of the run with the lengths of both caches: draft passes, the target pass, tests, the added token,
+  // the cut.
+  moments(rounds) {
+    return rounds.flatMap((round, at) => {
+      const { context, accepted } = round;
+      const gamma = round.drafts.length;
+      const drafted = gamma > 0 ? context + gamma - 1 : round.draft_cache;
+      const tests = Math.min(gamma, accepted + 1);
+      const moment = (kind, index, target, draft) => ({ round: at, kind, index, target, draft });
+      return [
+        ...round.drafts.map((_, i) => moment("draft", i, context - 1, context + i)),
+        moment("verify", 0, context + gamma, drafted),
+        ...Array.from({ length: tests }, (_, i) => moment("test", i, context + gamma, drafted)),
+        moment("token", 0, context + gamma, drafted),
+        moment("cut", 0, context + accepted, Math.min(drafted, context + accepted)),
+      ];
+    });
+  },
+
+  // The state of draft i at a moment of its round.
+  fate(round, moment, i) {
+    const { kind, index } = moment;
+    if (kind === "draft") return i <= index ? "drafted" : "none";
+    if (kind === "verify" || (kind === "test" && i > index)) return "drafted";
+    if (i < round.accepted) return "accepted";
+    return i === round.accepted ? "rejected" : "unused";
+  },
+};
+
+const digits = (x) => (x < 0.0005 ? "<.001" : x.toFixed(x < 0.0095 ? 3 : 2).replace(/^0/, ""));
+const isFullyAccepted = (round) => round.drafts.length > 0 && round.accepted === round.drafts.length;
+
+// Words -------------------------------------------------------------------------------------------
+
+function sentence(round, moment) {
+  const { kind, index, target, draft } = moment;
+  const caches = `Tokens in the caches: target ${target}, draft ${draft}.`;
+  if (kind === "draft") {
+    const fed = round.context - round.draft_cache;
+    const first =
+      index === 0
+        ? ` This pass reads ${fed === 1 ? "the last committed token" : `${fed} tokens, because the draft's cache lacked one of them`}.`
+        : "";
+    const { text, q, drawn } = round.drafts[index];
+    const how =
+      drawn === null
+        ? "It is the draft's likeliest token"
+        : `It was drawn with the uniform ${digits(drawn)} and has q = ${digits(q)}`;
+    return `Draft pass ${index + 1} proposes ${quoted(text)}. ${how}.${first} ${caches}`;
+  }
+  if (kind === "verify") {
+    const rows = round.drafts.length + 1;
+    return `One target pass reads the last committed token and ${plural(rows - 1, "draft")}. It returns ${plural(rows, "distribution")}: p for every draft, and one more. ${caches}`;
+  }
+  if (kind === "test") return `${testSentence(round, index)} ${caches}`;
+  const { text, kind: added, drawn } = round.token;
+  const source = {
+    recovered: "It comes from the residual of p − q and replaces the rejected draft.",
+    bonus: "It comes from the target's distribution after the last draft.",
+    sampled: "It comes from p, because nothing was drafted.",
+  }[added];
+  const uniform = drawn === null ? "" : ` The uniform is ${digits(drawn)}.`;
+  if (kind === "token")
+    return `The target adds the ${added} token ${quoted(text)}. ${source}${uniform} ${caches}`;
+  const emitted = `The round emits ${plural(round.accepted + 1, "token")}.`;
+  const cut = isFullyAccepted(round)
+    ? "Every draft was accepted, so nothing is cut."
+    : "Both caches are cut back to the accepted text.";
+  return `${emitted} ${round.drafts.length ? cut : "Nothing was drafted."} ${caches}`;
+}
+
+function testSentence(round, i) {
+  const { text, q, p, tested } = round.drafts[i];
+  const isAccepted = i < round.accepted;
+  const verdict = isAccepted ? "accepted" : "rejected";
+  if (tested === null)
+    return `Draft ${i + 1}, ${quoted(text)}, is ${isAccepted ? "" : "not "}the target's likeliest token, so it is ${verdict}.`;
+  const probability = formulas.acceptance(p, q);
+  const odds =
+    probability === 1
+      ? "p is at least q, so it is always accepted"
+      : `p/q = ${digits(p)}/${digits(q)}, so it is accepted with probability ${digits(probability)}`;
+  return `Draft ${i + 1}, ${quoted(text)}: ${odds}. The uniform is ${digits(tested)}, so the draft is ${verdict}.`;
+}
+
+function taskState(rounds, moment) {
+  if (!rounds.some(isFullyAccepted)) return "This recording has no such round; record one with another seed.";
+  if (moment.kind !== "cut")
+    return `Here the target's cache holds ${moment.target} tokens and the draft's cache ${moment.draft}.`;
+  if (!isFullyAccepted(rounds[moment.round]))
+    return `A draft was rejected in this round, so both caches hold ${moment.target} tokens.`;
+  return `Solved: target ${moment.target}, draft ${moment.draft}. The last draft was accepted, but no draft pass has read it. The first draft pass of the next round therefore reads two tokens.`;
+}
+
+// Drawing -----------------------------------------------------------------------------------------
+
+const hasToken = ({ kind }) => kind === "token" || kind === "cut";
+
+function drawText(box, prompt, rounds, moment) {
+  const now = rounds[moment.round];
+  const drafts = now.drafts
+    .map((draft, i) => [formulas.fate(now, moment, i), draft.text])
+    .filter(([fate]) => fate !== "none" && !(moment.kind === "cut" && DELETED.includes(fate)))
+    .map(([fate, text]) => tokenNode(fate, text));
+  const added = hasToken(moment) ? [tokenNode(now.token.kind, now.token.text)] : [];
+  const emitted = (round) => [
+    ...round.drafts.slice(0, round.accepted).map((draft) => tokenNode("accepted", draft.text)),
+    tokenNode(round.token.kind, round.token.text),
+  ];
+  const before = () => rounds.slice(0, moment.round).flatMap(emitted);
+  showText(box, prompt, moment.round, before, [...drafts, ...added]);
+}
+
+function gauge({ p, q, tested }, isKnown, isTested) {
+  const svg = make(
+    "svg",
+    {
+      class: "sdl-gauge",
+      viewBox: "0 0 100 22",
+      preserveAspectRatio: "none",
+      height: 22,
+      "aria-hidden": "true",
+    },
+    make("rect", {
+      x: 0,
+      y: 5,
+      width: 100,
+      height: 12,
+      fill: "var(--sdl-raised)",
+      stroke: "var(--sdl-line)",
+      "vector-effect": "non-scaling-stroke",
+    }),
+  );
+  if (isKnown)
+    svg.append(
+      make("rect", {
+        x: 0,
+        y: 5,
+        width: 100 * formulas.acceptance(p, q),
+        height: 12,
+        fill: "var(--sdl-accepted)",
+        opacity: 0.55,
+      }),
+    );
+  if (isTested && tested !== null)
+    svg.append(
+      make("line", {
+        x1: 100 * tested,
+        x2: 100 * tested,
+        y1: 0,
+        y2: 22,
+        stroke: "var(--sdl-ink)",
+        "stroke-width": 3,
+        "vector-effect": "non-scaling-stroke",
+      }),
+    );
+  return svg;
+}
+
+function draftRow(round, moment, i, isNow) {
+  const draft = round.drafts[i];
+  const fate = formulas.fate(round, moment, i);
+  const isKnown = moment.kind !== "draft";
+  const isTested = fate === "accepted" || fate === "rejected";
+  const odds =
+    isTested && draft.tested !== null
+      ? `: u ${digits(draft.tested)} ${fate === "accepted" ? "<" : "≥"} ${digits(formulas.acceptance(draft.p, draft.q))}`
+      : "";
+  return make(
+    "tr",
+    isNow ? { "aria-current": "step" } : {},
+    make("th", { scope: "row" }, String(i + 1)),
+    make("td", {}, fate === "none" ? "" : tokenNode(fate, draft.text, true)),
+    make("td", {}, fate === "none" ? "" : digits(draft.q)),
+    make("td", {}, isKnown ? digits(draft.p) : ""),
+    make(
+      "td",
+      { class: "sdl-wide-cell" },
+      gauge(draft, isKnown, isTested),
+      make("small", {}, fate in MARKS ? `${MARKS[fate]} ${fate}${odds}` : "\u00a0"),
+    ),
+  );
+}
+
+function drawTable(body, round, moment) {
+  const isAdded = hasToken(moment);
+  const { text, kind, drawn } = round.token;
+  const how = `from the target: ${MARKS[kind]} ${kind}${drawn === null ? "" : `, drawn with u ${digits(drawn)}`}`;
+  const last = () =>
+    make(
+      "tr",
+      moment.kind === "token" ? { "aria-current": "step" } : {},
+      make("th", { scope: "row" }, "+1"),
+      make("td", {}, isAdded ? tokenNode(kind, text, true) : ""),
+      make("td", {}),
+      make("td", {}),
+      make("td", { class: "sdl-wide-cell" }, make("small", {}, isAdded ? how : "the target's token")),
+    );
+  const rowOf = (_, i) => {
+    const isNow = (moment.kind === "draft" || moment.kind === "test") && moment.index === i;
+    const content = [moment.round, formulas.fate(round, moment, i), moment.kind !== "draft", isNow];
+    return [content, () => draftRow(round, moment, i, isNow)];
+  };
+  showRows(body, [...round.drafts.map(rowOf), [[moment.round, isAdded, moment.kind], last]]);
+}
+
+function drawCaches(svg, width, texts, round, moment, previous) {
+  const [left, right, top, high] = [58, 50, 24, 26];
+  const first = Math.max(0, round.context - 1 - BEFORE);
+  const count = round.context + round.drafts.length + 1 - first;
+  const cell = (width - left - right) / count;
+  const x = (position) => left + (position - first) * cell;
+  const label = (position) => {
+    const text = texts[position] ?? "";
+    const room = Math.max(1, Math.floor(cell / 9.5));
+    const word = text && visible(text);
+    return word.length > room ? `${word.slice(0, Math.max(1, room - 1))}…` : word;
+  };
+  svg.replaceChildren();
+  for (let position = first; position < first + count; position++) {
+    svg.append(
+      make(
+        "text",
+        {
+          x: x(position) + cell / 2,
+          y: 14,
+          "text-anchor": "middle",
+          class: position < round.context ? "" : "sdl-faint",
+        },
+        label(position),
+      ),
+    );
+  }
+  [
+    ["target", "var(--sdl-target)"],
+    ["draft", "var(--sdl-draft)"],
+  ].forEach(([name, color], row) => {
+    const y = top + row * (high + 8);
+    svg.append(make("text", { x: 0, y: y + 18 }, name));
+    for (let position = first; position < first + count; position++) {
+      const isCached = position < moment[name];
+      const isNew = isCached && position >= previous[name];
+      const isCut = !isCached && position < previous[name];
+      svg.append(
+        make("rect", {
+          x: x(position) + 1.5,
+          y,
+          width: Math.max(2, cell - 3),
+          height: high,
+          rx: 3,
+          fill: isCached ? color : "none",
+          "fill-opacity": isNew ? 0.9 : 0.45,
+          stroke: isCached ? color : "var(--sdl-line)",
+          "stroke-width": isNew ? 2.5 : 1,
+          "stroke-dasharray": isCached ? "none" : "3 3",
+        }),
+      );
+      if (isCut)
+        svg.append(
+          make("path", {
+            d: `M${x(position) + 4} ${y + 4}L${x(position) + cell - 4} ${y + high - 4}M${x(position) + cell - 4} ${y + 4}L${x(position) + 4} ${y + high - 4}`,
+            stroke: "var(--sdl-rejected)",
+            "stroke-width": 2,
+          }),
+        );
+    }
+    svg.append(
+      make("text", { x: width, y: y + 18, "text-anchor": "end", "font-weight": 600 }, String(moment[name])),
+    );
+  });
+  const edge = x(round.context);
+  svg.append(
+    make("line", {
+      x1: edge,
+      x2: edge,
+      y1: 2,
+      y2: top + 2 * high + 12,
+      stroke: "var(--sdl-ink)",
+      "stroke-dasharray": "2 3",
+    }),
+  );
+  svg.setAttribute(
+    "aria-label",
+    `Caches by position. Target: ${moment.target} tokens. Draft: ${moment.draft} tokens. Committed before this round: ${round.context}.`,
+  );
+}
+
+// Texts by position for the drawing of the caches: committed tokens of earlier rounds, then this round's drafts.
+function textsAround(rounds, at, moment) {
+  const texts = {};
+  for (const round of rounds.slice(Math.max(0, at - BEFORE - 1), at)) {
+    round.drafts.slice(0, round.accepted).forEach((draft, i) => {
+      texts[round.context + i] = draft.text;
+    });
+    texts[round.context + round.accepted] = round.token.text;
+  }
+  const now = rounds[at];
+  now.drafts.forEach((draft, i) => {
+    if (formulas.fate(now, moment, i) !== "none") texts[now.context + i] = draft.text;
+  });
+  if (hasToken(moment)) texts[now.context + now.accepted] = now.token.text;
+  if (moment.kind === "cut")
+    now.drafts.forEach((_, i) => {
+      if (i > now.accepted) delete texts[now.context + i];
+    });
+  return texts;
+}
+
+// Putting it together -----------------------------------------------------------------------------
+
+function render({ model, el }) {
+  const rounds = model.get("rounds") ?? [];
+  const moments = formulas.moments(rounds);
+  if (moments.length === 0) return showNothing(el);
+  const body = make("tbody");
+  const heads = columns([hidden("number"), "token", "q", "p", "accepted if u < p/q"]);
+  const title = make("p", { class: "sdl-heading" });
+  const caches = chart(
+    "Contents of the caches",
+    "Left of the dotted line: committed text. Filled: in the cache. Thick: just added. Crossed out: just cut. Right: length.",
+    "",
+    { height: 92 },
+  );
+  return stepper({ model, el }, moments, {
+    name: "stepper",
+    event: "round",
+    isEvent: ({ kind }) => kind === "cut",
+    task: "find the moment just after the cut of a round in which every draft was accepted. By how much do the lengths of the two caches differ, and why?",
+    taskState: (moment) => taskState(rounds, moment),
+    sentence: (moment) => sentence(rounds[moment.round], moment),
+    describe: ({ round }) => `round ${round + 1}`,
+    layout: ({ task, slider, bar, spoken, box }) =>
+      make(
+        "section",
+        { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
+        ...[task, slider, bar.node, spoken, box, title],
+        scroll("Drafts of this round", make("table", {}, heads, body)),
+        caches.node,
+      ),
+    draw(at, { text }) {
+      const moment = moments[at];
+      const round = rounds[moment.round];
+      title.textContent = `Round ${moment.round + 1} of ${rounds.length}`;
+      drawText(text, model.get("prompt") ?? "", rounds, moment);
+      drawTable(body, round, moment);
+      const start = { target: round.context - 1, draft: round.draft_cache };
+      drawCaches(
+        caches.svg,
+        Math.max(260, widthOf(caches.svg) || 560),
+        textsAround(rounds, moment.round, moment),
+        round,
+        moment,
+        at > 0 && moments[at - 1].round === moment.round ? moments[at - 1] : start,
+      );
+    },
+  });
+}
+
+export default { render, formulas };

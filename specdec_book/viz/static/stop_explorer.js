@@ -1,0 +1,267 @@
+// The stop explorer: a recorded text, the drafts at each of its positions, and a policy that ends them.
+
+const NAMES = {
+  constant: "constant length",
+  heuristic: "two more after success, else one less",
+  confidence: "stop at low confidence",
+  entropy: "stop at high entropy",
+  oracle: "oracle",
+};
+const PLAIN = 1; // speed of plain decoding, in tokens per target pass
+
+const formulas = {
+  // Number of tokens drafted at a position, at most `limit`.
+  drafted({ q, h, right }, policy, settings, limit) {
+    const upTo = (stops) => {
+      const at = stops.findIndex(Boolean);
+      return Math.min(limit, at < 0 ? stops.length : at + 1);
+    };
+    if (policy === "oracle") return Math.min(limit, right);
+    if (policy === "confidence") return upTo(q.map((value) => value < settings.threshold));
+    if (policy === "entropy") return upTo(h.map((value) => value > settings.nats));
+    return Math.min(limit, settings.length);
+  },
+
+  // The rounds of the whole text: { place, drafted, accepted }, where place is the position of the round's first token.
+  rounds(places, policy, settings) {
+    const longestDraft = Math.max(...places.map(({ q }) => q.length));
+    const rounds = [];
+    let place = 0;
+    let length = Math.min(settings.length, longestDraft);
+    while (place < places.length) {
+      const limit = Math.min(places[place].q.length, places.length - place - 1);
+      const drafted = formulas.drafted(places[place], policy, { ...settings, length }, limit);
+      const accepted = Math.min(places[place].right, drafted);
+      rounds.push({ place, drafted, accepted });
+      if (policy === "heuristic" && drafted > 0)
+        length = accepted === drafted ? Math.min(longestDraft, length + 2) : Math.max(1, length - 1);
+      place += accepted + 1;
+    }
+    return rounds;
+  },
+
+  // Tokens per unit of time: a target pass takes 1, a drafted token `cost`.
+  speed(places, policy, settings) {
+    const rounds = formulas.rounds(places, policy, settings);
+    const drafted = rounds.reduce((sum, round) => sum + round.drafted, 0);
+    return places.length / (rounds.length + settings.cost * drafted);
+  },
+
+  // The best constant length and its speed.
+  bestConstant(places, cost) {
+    const longestDraft = Math.max(...places.map(({ q }) => q.length));
+    const all = Array.from({ length: longestDraft }, (_, i) => ({
+      length: i + 1,
+      speed: formulas.speed(places, "constant", { length: i + 1, cost }),
+    }));
+    return all.reduce((best, next) => (next.speed > best.speed ? next : best));
+  },
+};
+
+// One bar per position: the draft's probability of its first token there. Below: the extent of each round's draft.
+// Returns a function that shows rounds; it does not rebuild the bars.
+function newStrip(svg, words, places) {
+  const [left, top, height] = [4, 6, 74];
+  const foot = top + height;
+  const bars = places.map(({ q, right }, place) => {
+    const confidence = q[0] ?? 0;
+    const tall = Math.max(1, height * confidence);
+    const fate = right > 0 ? "accepted" : "rejected";
+    const color = `var(--sdl-${fate})`;
+    const title = make("title", {}, `${quoted(words[place])}: ${confidence.toFixed(2)}, ${fate}`);
+    const fill = right > 0 ? color : "var(--sdl-surface)";
+    return make("rect", { y: foot - tall, height: tall, fill, stroke: color }, title);
+  });
+  const axis = make("line", { class: "sdl-axis", x1: left, y1: foot + 0.5, y2: foot + 0.5 });
+  const used = make("path", { stroke: "var(--sdl-accepted)", "stroke-width": 4 });
+  const dashes = { "stroke-width": 3, "stroke-dasharray": "3 2" };
+  const wasted = make("path", { stroke: "var(--sdl-rejected)", ...dashes });
+  const dots = { "stroke-width": 5, "stroke-linecap": "round" };
+  const own = make("path", { stroke: "var(--sdl-target)", ...dots });
+  svg.append(axis, ...bars, used, wasted, own);
+  let drawn = 0;
+  return (rounds) => {
+    const width = Math.max(280, widthOf(svg) || 640);
+    const step = (width - 2 * left) / places.length;
+    const x = (place) => left + place * step;
+    if (drawn !== width) {
+      axis.setAttribute("x2", width - left);
+      bars.forEach((bar, place) => {
+        bar.setAttribute("x", x(place) + 0.5);
+        bar.setAttribute("width", Math.max(1, step - 1.5));
+      });
+    }
+    drawn = width;
+    const row = (i) => foot + 10 + 8 * (i % 3);
+    const line = (from, to, i) =>
+      from < to ? `M${x(from) + 1} ${row(i)}H${Math.min(width, x(to)) - 1}` : "";
+    const show = (path, part) => path.setAttribute("d", rounds.map(part).join(""));
+    show(used, ({ place, accepted }, i) => line(place, place + accepted, i));
+    show(wasted, ({ place, accepted, drafted }, i) => line(place + accepted, place + drafted, i));
+    show(own, ({ place, accepted }, i) => `M${x(place + accepted) + step / 2} ${row(i)}h0`);
+  };
+}
+
+// The text, with the number of wasted drafts before each token. Returns a function that shows rounds.
+function newText(box, words) {
+  const tokens = words.map((text) => make("span", {}, text));
+  const wastes = words.map(() => make("small", { class: "sdl-waste" }));
+  box.append(...words.flatMap((_, place) => [wastes[place], tokens[place]]));
+  const marks = [];
+  const mark = (place, kind, waste) => {
+    const now = `${kind} ${waste}`;
+    if (marks[place] === now) return;
+    marks[place] = now;
+    tokens[place].className = `sdl-token sdl-${kind}`;
+    wastes[place].replaceChildren(
+      ...(waste ? [`✗${waste}`, hidden(` ${plural(waste, "wasted draft")} `)] : []),
+    );
+  };
+  return (rounds) => {
+    for (const { place, drafted, accepted } of rounds) {
+      const waste = drafted - accepted;
+      for (let i = 0; i < accepted; i++) mark(place + i, "accepted", 0);
+      mark(place + accepted, drafted === 0 ? "sampled" : waste ? "recovered" : "bonus", waste);
+    }
+  };
+}
+
+// One bar for each of the colors. Returns a function that shows entries [name, speed].
+function newSpeeds(svg, colors) {
+  const bars = colors.map((fill, i) => {
+    const name = make("text", { x: 0, y: 14 + i * 40 });
+    const bar = make("rect", { x: 0, y: 19 + i * 40, height: 13, rx: 2, fill });
+    const speed = make("text", { y: 31 + i * 40, "text-anchor": "end", "font-weight": 600 });
+    svg.append(name, bar, speed);
+    return { name, bar, speed };
+  });
+  return (entries) => {
+    const width = Math.max(260, widthOf(svg) || 520);
+    const top = Math.max(...entries.map(([, value]) => value)) * 1.02;
+    entries.forEach(([name, value], i) => {
+      bars[i].name.textContent = name;
+      bars[i].bar.setAttribute("width", ((width - 56) * value) / top);
+      bars[i].speed.setAttribute("x", width);
+      bars[i].speed.textContent = times(value);
+    });
+    svg.setAttribute("aria-label", entries.map(([name, value]) => `${name}: ${times(value)}`).join(". "));
+  };
+}
+
+const solved = (speed, best, share) =>
+  `Solved: ${speed} against ${best} for the best constant length. That is ${share} % of the oracle's gain.`;
+
+function taskState(policy, speed, best, oracle) {
+  if (policy === "oracle") return "The oracle knows the target's tokens; a real policy cannot.";
+  const share = oracle > best ? Math.round((100 * (speed - best)) / (oracle - best)) : 0;
+  if (policy === "constant" || policy === "heuristic")
+    return "Choose a policy that looks at the draft, and change its threshold.";
+  return speed > best + 1e-9
+    ? solved(times(speed), times(best), share)
+    : `Not yet: ${times(speed)} is not more than the best constant length's ${times(best)}.`;
+}
+
+function render({ model, el }) {
+  const words = model.get("words");
+  const places = model.get("places");
+  const id = newId("stop");
+  const get = (name) => model.get(name);
+  const settings = () =>
+    Object.fromEntries(["length", "threshold", "nats", "cost"].map((name) => [name, get(name)]));
+  const set = (name) => (value) => assign(model, { [name]: value });
+  const task = "find a policy and a threshold that beat the best constant length on this text.";
+  const { announce, silence, ...narrated } = narration(task, solved("0.00×", "0.00×", 100), 200);
+  const options = Object.entries(NAMES).map(([value, label]) => ({ value, label }));
+  const pick = menu(`${id}-policy`, options, set("policy"));
+  const max = Math.max(...places.map(({ q }) => q.length));
+  const controls = {
+    length: slider(`${id}-length`, { min: 1, max, step: 1, "data-name": "length" }, set("length")),
+    threshold: slider(
+      `${id}-threshold`,
+      { min: 0, max: 1, step: 0.02, "data-name": "threshold" },
+      set("threshold"),
+    ),
+    nats: slider(`${id}-nats`, { min: 0, max: 4, step: 0.05, "data-name": "nats" }, set("nats")),
+    cost: slider(`${id}-cost`, { min: 0.02, max: 0.6, step: 0.02, "data-name": "cost" }, set("cost")),
+  };
+  const uses = { constant: "length", heuristic: "length", confidence: "threshold", entropy: "nats" };
+  const labels = {
+    length: "Draft length at the start",
+    threshold: "Stop below this probability",
+    nats: "Stop above this entropy, in nats",
+    cost: "Cost of a drafted token, in target passes",
+  };
+  const fields = Object.fromEntries(
+    Object.entries(controls).map(([name, { input, output }]) => [
+      name,
+      field(`${id}-${name}`, labels[name], output, input),
+    ]),
+  );
+  const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
+  const strip = chart(
+    "The draft's confidence at each position, and the draft of each round",
+    "Bars: the draft's probability of its own token; filled if the target accepts the token, hollow if it rejects it. Lines: accepted drafts (solid) and wasted drafts (dashed). Dots: tokens added by the target.",
+    "",
+    { height: 116 },
+  );
+  const speeds = chart("Speed, in tokens per time of a target pass", "Plain decoding has speed 1.", "", {
+    height: 160,
+  });
+  const readouts = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-fates sdl-stop", "aria-label": "Stop explorer" },
+    narrated.task,
+    make("div", { class: "sdl-controls" }, field(`${id}-policy`, "Policy", pick), ...Object.values(fields)),
+    strip.node,
+    text,
+    readouts,
+    speeds.node,
+    narrated.spoken,
+  );
+  const showStrip = newStrip(strip.svg, words, places);
+  const showText = newText(text, words);
+  const colors = ["muted", "draft", "target", "accepted"].map((name) => `var(--sdl-${name})`);
+  const showSpeeds = newSpeeds(speeds.svg, colors);
+  let limits = {};
+  const draw = () => {
+    const policy = get("policy");
+    const now = settings();
+    pick.value = policy;
+    for (const [name, { input, output }] of Object.entries(controls)) {
+      input.value = now[name];
+      output.textContent = name === "length" ? String(now[name]) : now[name].toFixed(2);
+      fields[name].hidden = name !== "cost" && uses[policy] !== name;
+    }
+    const rounds = formulas.rounds(places, policy, now);
+    const drafted = rounds.reduce((sum, round) => sum + round.drafted, 0);
+    const accepted = rounds.reduce((sum, round) => sum + round.accepted, 0);
+    const speed = formulas.speed(places, policy, now);
+    if (limits.cost !== now.cost) {
+      const best = formulas.bestConstant(places, now.cost);
+      limits = { cost: now.cost, best, oracle: formulas.speed(places, "oracle", now) };
+    }
+    const { best, oracle } = limits;
+    showStrip(rounds);
+    showText(rounds);
+    define(readouts, [
+      ["target passes", rounds.length],
+      ["drafts", drafted],
+      ["wasted drafts", drafted - accepted],
+      ["tokens per round", (places.length / rounds.length).toFixed(2)],
+    ]);
+    showSpeeds([
+      ["plain decoding", PLAIN],
+      [NAMES[policy], speed],
+      [`best constant length: ${best.length}`, best.speed],
+      ["oracle: drafts only tokens that will be accepted", oracle],
+    ]);
+    announce(() => [
+      `The policy “${NAMES[policy]}” reaches ${times(speed)}, the best constant length (${best.length}) ${times(best.speed)}, and the oracle ${times(oracle)}.`,
+      taskState(policy, speed, best.speed, oracle),
+    ]);
+  };
+  return live({ model, el }, root, ["policy", "length", "threshold", "nats", "cost"], draw, silence);
+}
+
+export default { render, formulas };

@@ -1,0 +1,152 @@
+// Two timelines: the target's features by position, and the tokens. Dragging the tokens by one position pairs each
+// feature with the token that was drawn from it.
+
+const DEFAULTS = { words: [], laws: [], shift: 0 };
+const [TOP, GAP, BOX] = [20, 86, 30];
+
+const formulas = {
+  // The pairs that the draft reads: index of a feature, index of a token. The last word is not known yet.
+  pairs: (words, shift) => Array.from({ length: words.length - 1 - shift }, (_, i) => [i, i + shift]),
+  entropy: (distribution) => distribution.reduce((sum, [, q]) => sum - (q > 0 ? q * Math.log2(q) : 0), 0),
+  // The shift after a drag by `distance` pixels, rounded to columns of width `step`.
+  shiftAt: (distance, step, from) => Math.min(1, Math.max(0, Math.round(from - distance / step))),
+};
+
+function draw(svg, s) {
+  const width = widthOf(svg) || 320;
+  const known = s.words.slice(0, -1);
+  const step = width / (known.length + 1);
+  const wide = Math.min(92, step - 8);
+  const x = (position) => (position + 1.5) * step - wide / 2;
+  svg.setAttribute("height", TOP + GAP + BOX + 14);
+  svg.replaceChildren(
+    make("text", { class: "sdl-faint", x: 0, y: TOP - 6 }, "features"),
+    make("text", { class: "sdl-faint", x: 0, y: TOP + GAP - 6 }, "tokens"),
+  );
+  const box = (position, y, words, color, dashed) =>
+    svg.append(
+      make("rect", {
+        x: x(position),
+        y,
+        width: wide,
+        height: BOX,
+        rx: 6,
+        fill: `color-mix(in srgb, ${color} 14%, var(--sdl-surface))`,
+        stroke: color,
+        "stroke-width": 2,
+        ...(dashed ? { "stroke-dasharray": "4 4" } : {}),
+      }),
+      make("text", { x: x(position) + wide / 2, y: y + 20, "text-anchor": "middle" }, words),
+    );
+  formulas.pairs(s.words, s.shift).forEach(([feature, token]) =>
+    svg.append(
+      make("path", {
+        class: "sdl-edge sdl-edge-seen",
+        d: `M${x(feature) + wide / 2} ${TOP + BOX}V${TOP + GAP}`,
+        "data-token": token,
+      }),
+    ),
+  );
+  const letters = Math.max(3, Math.floor(wide / 8));
+  known.forEach((word, i) => {
+    const short = word.replaceAll("\n", "⏎").slice(0, letters);
+    if (i < known.length - s.shift) box(i, TOP, `f${i}`, "var(--sdl-target)", false);
+    box(i - s.shift, TOP + GAP, short, "var(--sdl-draft-line)", i < s.shift);
+  });
+}
+
+function bars(s) {
+  const right = s.words.at(-1);
+  return s.laws[s.shift].law.map(([word, q]) =>
+    make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, `${word === right ? "✓ " : ""}${quoted(word)}`),
+      make(
+        "td",
+        {},
+        make(
+          "svg",
+          { width: 180, height: 14, "aria-hidden": "true" },
+          make("rect", {
+            width: Math.max(1, 180 * q),
+            height: 14,
+            rx: 2,
+            fill: word === right ? "var(--sdl-accepted)" : "var(--sdl-draft)",
+          }),
+        ),
+      ),
+      make("td", {}, q.toFixed(3)),
+    ),
+  );
+}
+
+function sentence(s) {
+  const [feature, token] = formulas.pairs(s.words, s.shift).at(-1);
+  return `The newest pair is feature f${feature} with ${quoted(s.words[token])}. The draft's likeliest next token is ${quoted(s.laws[s.shift].law[0][0])}.`;
+}
+
+const taskState = (s) =>
+  s.shift === 1
+    ? `Now each feature is paired with the token that was drawn from it. The draft agrees with the target at ${s.laws[1].agrees.toFixed(2)} of all positions; without the shift it was ${s.laws[0].agrees.toFixed(2)}.`
+    : "Each feature is paired with its own token, which the feature already contains. The token drawn next is unknown to the draft.";
+
+function render({ model, el }) {
+  const id = newId("timelines");
+  const state = () => stateOf(model, DEFAULTS);
+  const set = (shift) => shift !== state().shift && assign(model, { shift });
+  const start = state();
+  const { announce, silence, task, spoken } = narration(
+    "drag the row of tokens one position to the left and watch q.",
+    longest([0, 1].map((shift) => taskState({ ...start, shift }))),
+    100,
+    longest([0, 1].map((shift) => sentence({ ...start, shift }))),
+  );
+  const svg = make("svg", { role: "img" });
+  const shift = slider(`${id}-shift`, { min: 0, max: 1, step: 1 }, set);
+  const body = make("tbody");
+  const readouts = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl sdl-timelines", "aria-label": "Features and tokens on two timelines" },
+    task,
+    svg,
+    field(`${id}-shift`, "shift of the tokens, in positions", shift.output, shift.input),
+    spoken,
+    readouts,
+    scroll(
+      "The draft's q for the next token",
+      make("table", { class: "sdl-numbers" }, columns(["token", "q", hidden("q as a number")]), body),
+    ),
+  );
+  let from = null;
+  svg.addEventListener("pointerdown", (event) => (from = { x: event.clientX, shift: state().shift }));
+  svg.addEventListener("pointerup", () => (from = null));
+  follow(svg, (px) => {
+    if (!from) return;
+    const distance = px + svg.getBoundingClientRect().left - from.x;
+    const step = (svg.clientWidth || 320) / start.words.length;
+    set(formulas.shiftAt(distance, step, from.shift));
+  });
+  const paint = () => {
+    const s = state();
+    draw(svg, s);
+    const pairs = formulas.pairs(s.words, s.shift);
+    const [feature, token] = pairs.at(-1);
+    svg.setAttribute(
+      "aria-label",
+      `${pairs.length} pairs. The last one is feature ${feature} with token ${quoted(s.words[token])}.`,
+    );
+    shift.input.value = s.shift;
+    shift.output.textContent = s.shift;
+    body.replaceChildren(...bars(s));
+    define(readouts, [
+      ["entropy over these tokens, bits", formulas.entropy(s.laws[s.shift].law).toFixed(2)],
+      ["agreement with the target, all positions", s.laws[s.shift].agrees.toFixed(3)],
+    ]);
+    announce(() => [sentence(s), taskState(s)]);
+  };
+  return live({ model, el }, root, ["shift"], paint, silence);
+}
+
+export default { render, formulas };

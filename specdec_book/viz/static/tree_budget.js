@@ -1,0 +1,325 @@
+// The tree-budget explorer. The best tree is expanded greedily, which is optimal if rates do not increase with the
+// rank; a test compares it with the dynamic program of specdec_lite/drafters/parts/tree_shapes.py.
+
+const MAX_NODES = 64;
+const DEPTH = 16;
+const COLORS = {
+  accepted: "var(--sdl-accepted)",
+  target: "var(--sdl-target)",
+  draft: "var(--sdl-draft-line)",
+};
+
+const formulas = {
+  // Nodes { parent, level, rank, worth } of the best tree, the likeliest first: its first n nodes are the best tree of
+  // n nodes. worth: probability that the node's path is accepted.
+  best(rates, nodes, depth = DEPTH) {
+    const tree = [];
+    const waiting = [];
+    const offer = (parent, level, rank, above) => {
+      if (level < depth && rank < rates.length && above * rates[rank] > 0)
+        waiting.push({ parent, level, rank, worth: above * rates[rank], above });
+    };
+    offer(-1, 0, 0, 1);
+    while (tree.length < nodes && waiting.length) {
+      const next = waiting.reduce((best, node, i) => (node.worth > waiting[best].worth ? i : best), 0);
+      const [node] = waiting.splice(next, 1);
+      tree.push(node);
+      offer(node.parent, node.level, node.rank + 1, node.above);
+      offer(tree.length - 1, node.level + 1, 0, node.worth);
+    }
+    return tree;
+  },
+  expected: (tree) => 1 + tree.reduce((sum, { worth }) => sum + worth, 0),
+  levels: (tree) => tree.reduce((most, { level }) => Math.max(most, level + 1), 0),
+  chain: (rate, nodes) => Array.from({ length: nodes + 1 }, (_, i) => rate ** i).reduce((a, b) => a + b, 0),
+  // T(k)/T(1), interpolated linearly between the measured k and extrapolated from the last interval.
+  pass(ks, times, k, stretch = 1) {
+    const i = Math.max(
+      1,
+      ks.findIndex((known) => known >= k) < 0 ? ks.length - 1 : ks.findIndex((known) => known >= k),
+    );
+    const [a, b] = [i - 1, i].map((j) => Math.min(j, ks.length - 1));
+    const slope = b > a ? (times[b] - times[a]) / (ks[b] - ks[a]) : 0;
+    const measured = times[a] + slope * (k - ks[a]);
+    return 1 + stretch * (measured - 1);
+  },
+  // The speedup of a number of nodes with the best number of levels: expected tokens of a round over its time in T(1).
+  speedup(s, nodes) {
+    let best = { speed: 0 };
+    for (let depth = nodes ? 1 : 0; depth <= Math.min(DEPTH, nodes); depth++) {
+      const tree = formulas.best(s.rates, nodes, depth);
+      const time =
+        formulas.pass(s.ks, s.times, 1 + nodes, s.stretch) + s.draft * formulas.levels(tree) + s.overhead;
+      const speed = formulas.expected(tree) / time;
+      if (speed > best.speed + 1e-12) best = { speed, tree, time };
+    }
+    return best;
+  },
+  fastest(s) {
+    const all = Array.from({ length: MAX_NODES + 1 }, (_, nodes) => formulas.speedup(s, nodes).speed);
+    const nodes = all.reduce((best, speed, n) => (speed > all[best] + 1e-12 ? n : best), 0);
+    return { nodes, all };
+  },
+};
+
+// Drawing -----------------------------------------------------------------------------------------
+
+function drawTree(svg, width, tree) {
+  const levels = Math.max(1, formulas.levels(tree));
+  const row = Math.min(56, 250 / levels);
+  svg.setAttribute("height", 300);
+  const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
+  const leaves = (node) =>
+    Math.max(
+      1,
+      children(node).reduce((sum, child) => sum + leaves(child), 0),
+    );
+  const places = new Map();
+  const put = (node, left, right, level) => {
+    places.set(node, [(left + right) / 2, 26 + level * row]);
+    let at = left;
+    const share = (right - left) / leaves(node);
+    for (const child of children(node)) {
+      const own = leaves(child) * share;
+      put(child, at, at + own, level + 1);
+      at += own;
+    }
+  };
+  put(-1, 8, width - 8, 0);
+  const radius = (worth) => 2.5 + 7 * Math.sqrt(worth);
+  const edges = tree.map((node, i) => {
+    const [from, to] = [places.get(node.parent), places.get(i)];
+    return make("line", {
+      x1: from[0],
+      y1: from[1],
+      x2: to[0],
+      y2: to[1],
+      stroke: "var(--sdl-control-line)",
+      "stroke-width": 1 + 3 * node.worth,
+    });
+  });
+  const dots = tree.map((node, i) => {
+    const newest = i === tree.length - 1;
+    const dot = make(
+      "circle",
+      {
+        cx: places.get(i)[0],
+        cy: places.get(i)[1],
+        r: radius(node.worth),
+        fill: newest ? COLORS.draft : COLORS.accepted,
+        stroke: "var(--sdl-surface)",
+        "stroke-width": 1.5,
+      },
+      make(
+        "title",
+        {},
+        `sibling ${node.rank + 1} on level ${node.level + 1}, accepted with probability ${node.worth.toFixed(3)}`,
+      ),
+    );
+    return dot;
+  });
+  const [x, y] = places.get(-1);
+  svg.replaceChildren(
+    ...edges,
+    make("circle", {
+      cx: x,
+      cy: y,
+      r: 9.5,
+      fill: COLORS.target,
+      stroke: "var(--sdl-surface)",
+      "stroke-width": 1.5,
+    }),
+    ...dots,
+    make("text", { x: x + 14, y: y + 4, class: "sdl-halo" }, "last token"),
+  );
+}
+
+function drawCurves(svg, width, s, { peak, tokens, chain }) {
+  const box = { left: 36, right: width - 74, top: 22, bottom: 236 };
+  const top = Math.max(...tokens, ...peak.all) * 1.08;
+  const x = (n) => box.left + (n / MAX_NODES) * (box.right - box.left);
+  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  svg.setAttribute("height", 282);
+  const nodes = [];
+  for (let v = 0; v <= top; v++)
+    nodes.push(
+      make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      make("text", { class: "sdl-faint", x: box.left - 6, y: y(v) + 4, "text-anchor": "end" }, String(v)),
+    );
+  for (const n of [0, 16, 32, 48, 64])
+    nodes.push(
+      make("text", { class: "sdl-faint", x: x(n), y: box.bottom + 18, "text-anchor": "middle" }, String(n)),
+    );
+  nodes.push(
+    make(
+      "text",
+      { x: (box.left + box.right) / 2, y: box.bottom + 38, "text-anchor": "middle" },
+      "drafted nodes",
+    ),
+    make("line", {
+      x1: x(s.nodes),
+      x2: x(s.nodes),
+      y1: box.top,
+      y2: box.bottom,
+      stroke: "var(--sdl-ink)",
+      "stroke-dasharray": "2 3",
+    }),
+  );
+  const ends = [
+    [tokens, COLORS.accepted, "none", "tokens, tree"],
+    [chain, COLORS.draft, "6 4", "tokens, chain"],
+    [peak.all, COLORS.target, "2 3", "speedup, tree"],
+  ].map(([values, color, dash, words]) => ({ values, color, dash, words, at: y(values[MAX_NODES]) + 4 }));
+  ends.sort((a, b) => a.at - b.at);
+  ends.forEach((end, i) => {
+    if (i) end.at = Math.max(end.at, ends[i - 1].at + 26);
+  });
+  for (const { values, color, dash, words, at } of ends) {
+    const [first, second] = words.split(", ");
+    nodes.push(
+      make("path", {
+        d: pathOf(values.map((v, n) => [x(n), y(v)])),
+        fill: "none",
+        stroke: color,
+        "stroke-width": 2.5,
+        "stroke-dasharray": dash,
+      }),
+      make("text", { class: "sdl-small", x: box.right + 6, y: at }, `${first},`),
+      make("text", { class: "sdl-small", x: box.right + 6, y: at + 12 }, second),
+    );
+  }
+  nodes.push(
+    make("circle", {
+      cx: x(s.nodes),
+      cy: y(tokens[s.nodes]),
+      r: 6,
+      fill: COLORS.accepted,
+      stroke: "var(--sdl-ink)",
+    }),
+    make("circle", {
+      cx: x(s.nodes),
+      cy: y(peak.all[s.nodes]),
+      r: 6,
+      fill: COLORS.target,
+      stroke: "var(--sdl-ink)",
+    }),
+  );
+  svg.replaceChildren(...nodes);
+  return (px) =>
+    Math.min(MAX_NODES, Math.max(0, Math.round(((px - box.left) / (box.right - box.left)) * MAX_NODES)));
+}
+
+// The task: the fastest budget when T(k) grows twice as fast as measured ---------------------------
+
+const solved = (nodes, speed) =>
+  `Solved: ${nodes} nodes give a speedup of ${times(speed)}. A larger tree still emits more tokens per pass, but they cost more time than they save.`;
+
+function taskState(s, peak) {
+  if (s.stretch < 1.95) return "Set the growth of T(k) to 2× first.";
+  const loss = 1 - peak.all[s.nodes] / peak.all[peak.nodes];
+  if (loss > 0.002)
+    return `Not yet: ${s.nodes} nodes are ${(100 * loss).toFixed(1)} % slower than the best budget. Find the highest point of the dotted curve.`;
+  return peak.nodes === 0 ? "Solved: here no draft pays." : solved(s.nodes, peak.all[s.nodes]);
+}
+
+const NAMES = ["rates", "ks", "times", "draft", "overhead", "nodes", "stretch"];
+
+function render({ model, el }) {
+  const id = newId("budget");
+  const state = () => Object.fromEntries(NAMES.map((name) => [name, model.get(name)]));
+  const change = (name, value) => assign(model, { [name]: value });
+  const parts = {
+    nodes: slider(`${id}-nodes`, { min: 0, max: MAX_NODES, step: 1 }, (v) => change("nodes", v)),
+    draft: slider(`${id}-draft`, { min: 0, max: 1, step: 0.01 }, (v) => change("draft", v)),
+    stretch: slider(`${id}-stretch`, { min: 0, max: 4, step: 0.1 }, (v) => change("stretch", v)),
+  };
+  const tree = chart(
+    "The best tree of this budget",
+    "A larger node is accepted more often. Orange: the newest node.",
+    "sdl-half",
+    {},
+  );
+  const curves = chart(
+    "Tokens per pass, and speedup over plain decoding",
+    "Press or drag to set the budget.",
+    "sdl-half",
+    {},
+  );
+  const { task, spoken, announce, silence } = narration(
+    "set the growth of T(k) to twice the measured growth, then find the fastest budget.",
+    solved(64, 1.11),
+    150,
+  );
+  const numbers = make("dl", { class: "sdl-readouts" });
+  const root = make(
+    "section",
+    { class: "sdl", "aria-label": "Tree-budget explorer" },
+    task,
+    make(
+      "div",
+      { class: "sdl-controls" },
+      field(
+        `${id}-nodes`,
+        ["Budget ", make("small", {}, "drafted nodes")],
+        parts.nodes.output,
+        parts.nodes.input,
+      ),
+      field(
+        `${id}-draft`,
+        ["Cost of drafting a level ", make("small", {}, "in T(1)")],
+        parts.draft.output,
+        parts.draft.input,
+      ),
+      field(
+        `${id}-stretch`,
+        ["Growth of T(k) ", make("small", {}, "1×: as measured")],
+        parts.stretch.output,
+        parts.stretch.input,
+      ),
+    ),
+    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, tree.node, curves.node)),
+    numbers,
+    spoken,
+  );
+  let nodesAt = () => null;
+  let curve = {}; // does not depend on the budget
+  const curveOf = ({ nodes, ...rest }) => {
+    const key = JSON.stringify(rest);
+    if (curve.key === key) return curve;
+    const tokens = Array.from({ length: MAX_NODES + 1 }, (_, n) =>
+      formulas.expected(formulas.best(rest.rates, n)),
+    );
+    const chain = tokens.map((_, n) => formulas.chain(rest.rates[0], n));
+    curve = { key, tokens, chain, peak: formulas.fastest(rest) };
+    return curve;
+  };
+  const draw = () => {
+    const s = state();
+    const { peak } = curveOf(s);
+    const here = formulas.speedup(s, s.nodes);
+    const shown = formulas.best(s.rates, s.nodes);
+    for (const [name, { input, output }] of Object.entries(parts)) {
+      input.value = s[name];
+      output.textContent =
+        name === "nodes" ? String(s.nodes) : `${s[name].toFixed(2)}${name === "stretch" ? "×" : ""}`;
+    }
+    drawTree(tree.svg, widthOf(tree.svg) || 320, shown);
+    tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
+    nodesAt = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, curve);
+    define(numbers, [
+      ["tokens per pass", formulas.expected(shown).toFixed(2)],
+      ["tokens per pass, chain of this size", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
+      ["time of the pass, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
+      ["speedup at the best depth", times(here.speed)],
+      ["best depth, in levels", formulas.levels(here.tree)],
+    ]);
+    announce(() => [
+      `A tree of ${s.nodes} nodes emits ${formulas.expected(shown).toFixed(2)} tokens per pass on average, which is ${here.speed.toFixed(2)} times as fast as plain decoding.`,
+      taskState(s, peak),
+    ]);
+  };
+  follow(curves.svg, (px) => change("nodes", nodesAt(px)));
+  return live({ model, el }, root, NAMES, draw, silence);
+}
+
+export default { render, formulas };

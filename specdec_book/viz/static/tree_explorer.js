@@ -1,0 +1,614 @@
+// The tree-mask explorer. A tree is a list of parents, as in specdec_lite/tree.py; a test compares them.
+
+const MAX_NODES = 16;
+const [ROW, PILL] = [39, 33];
+const DEFAULTS = { parents: [], accuracies: [[]], budget: 8, mask_kind: "tree", guesses: [], context: "" };
+
+const formulas = {
+  depth: (parents) => parents.map((_, i) => formulas.path(parents, i).length - 1),
+  mask: (parents, kind = "tree") =>
+    parents.map((_, i) =>
+      parents.map((__, j) => (kind === "causal" ? j <= i : formulas.path(parents, i).includes(j))),
+    ),
+  children: (parents, node) => parents.flatMap((parent, i) => (parent === node ? [i] : [])),
+  path: (parents, node) => (node < 0 ? [] : [...formulas.path(parents, parents[node]), node]),
+  paths: (parents) => parents.flatMap((_, i) => (parents.includes(i) ? [] : [formulas.path(parents, i)])),
+  rank: (parents, node) => formulas.children(parents, parents[node]).indexOf(node),
+  // Nodes in depth-first order, in which the tree is read.
+  order: (parents, node = -1) =>
+    formulas.children(parents, node).flatMap((child) => [child, ...formulas.order(parents, child)]),
+  // The heads' accuracies along a node's path; their product is the probability that the node is accepted.
+  factors: (parents, node, accuracies) =>
+    formulas.path(parents, node).map((above, depth) => accuracies[depth][formulas.rank(parents, above)]),
+  probability: (parents, node, accuracies) =>
+    formulas.factors(parents, node, accuracies).reduce((product, factor) => product * factor, 1),
+  expectedTokens: (parents, accuracies) =>
+    parents.reduce((sum, _, node) => sum + formulas.probability(parents, node, accuracies), 1),
+  hasRoom: (parents, node, accuracies) =>
+    formulas.children(parents, node).length < (accuracies[formulas.path(parents, node).length]?.length ?? 0),
+  // A child is at most as likely as its parent and as an earlier sibling, so adding the likeliest node is optimal.
+  bestTree(accuracies, budget) {
+    let parents = [];
+    while (parents.length < budget) {
+      const options = [-1, ...parents.keys()].filter((node) => formulas.hasRoom(parents, node, accuracies));
+      if (options.length === 0) break;
+      const worth = (node) => formulas.probability([...parents, node], parents.length, accuracies);
+      parents = [...parents, options.reduce((best, node) => (worth(node) > worth(best) ? node : best))];
+    }
+    return parents;
+  },
+  remove(parents, node) {
+    const rest = [...parents.keys()].filter((i) => !formulas.path(parents, i).includes(node));
+    return rest.map((i) => rest.indexOf(parents[i]));
+  },
+  relation(parents, node, other) {
+    const isAbove = (high, low) => formulas.path(parents, low).includes(high);
+    if (node === other) return "itself";
+    if (isAbove(other, node)) return parents[node] === other ? "its parent" : "its ancestor";
+    if (isAbove(node, other)) return "its descendant";
+    if (parents[node] === parents[other]) return "its sibling";
+    return formulas.path(parents, node).length === formulas.path(parents, other).length
+      ? "its cousin"
+      : "a node of another branch";
+  },
+  leaks: (parents) =>
+    parents.flatMap((_, i) =>
+      parents.flatMap((__, j) => (j < i && !formulas.path(parents, i).includes(j) ? [[i, j]] : [])),
+    ),
+};
+
+const digits = (x) => (x > 0 && x < 5e-4 ? "<.001" : x.toFixed(x < 0.0995 ? 3 : 2).replace(/^0/, ""));
+const named = (node) => (node < 0 ? "the root" : `node ${node}`);
+const joinNodes = (nodes) =>
+  nodes.length < 2 ? nodes.join("") : `${nodes.slice(0, -1).join(", ")} and ${nodes.at(-1)}`;
+const wordOf = ({ parents, guesses }, node) =>
+  node < 0 ? "" : (guesses[formulas.depth(parents)[node]]?.[formulas.rank(parents, node)] ?? "");
+
+function rowSentence(s, node) {
+  if (node < 0)
+    return "The root is the last committed token. It attends to the context and to no drafted token.";
+  const above = formulas.path(s.parents, node).slice(0, -1);
+  const ancestors = above.length ? `node${above.length > 1 ? "s" : ""} ${joinNodes(above)}` : "";
+  const factors = formulas.factors(s.parents, node, s.accuracies);
+  const product = factors.length > 1 ? `${factors.map(digits).join(" × ")} = ` : "";
+  const word = wordOf(s, node) && ` “${wordOf(s, node)}”`;
+  return (
+    `Node ${node}${word}, position +${above.length + 1}, attends to the context${ancestors ? `, to ${ancestors} above it,` : ""} and to itself. ` +
+    `It is accepted with probability ${product}${digits(formulas.probability(s.parents, node, s.accuracies))}.`
+  );
+}
+
+function leakSentence(s, node) {
+  if (s.mask_kind !== "causal") return "";
+  const leaks = formulas.leaks(s.parents);
+  if (leaks.length === 0) return "Nothing leaks: in a chain, the causal mask equals the tree mask.";
+  const [i, j] = leaks.findLast(([row]) => row === node) ?? leaks[0];
+  return `The causal mask opens ${plural(leaks.length, "cell")} too many: node ${i} attends to node ${j}, ${formulas.relation(s.parents, i, j)}, which is not on its path.`;
+}
+
+function taskState(s, hasSeenBest) {
+  const [score, best] = [s.parents, formulas.bestTree(s.accuracies, s.budget)].map((parents) =>
+    formulas.expectedTokens(parents, s.accuracies),
+  );
+  const [count, over] = [s.parents.length, s.parents.length - s.budget];
+  const value = `${plural(count, "node")} ${count === 1 ? "gives" : "give"} ${score.toFixed(3)} tokens per pass`;
+  if (over > 0) return `Your ${value}, but that is ${over} over the budget: remove ${over}.`;
+  if (score >= best - 1e-9)
+    return hasSeenBest
+      ? `These ${value}: the best tree of ${s.budget}, which you asked to see.`
+      : `Solved: your ${value}, and no tree of ${s.budget} gives more.`;
+  return over < 0
+    ? `Your ${value}. You may add ${-over} more.`
+    : `Your ${value}. Another tree of ${s.budget} gives more.`;
+}
+
+// Columns and rows of the nodes: columns by depth, a first child beside its parent. -1 is the root.
+function placement(parents) {
+  const places = new Map();
+  let row = 0;
+  const put = (node, column) => {
+    places.set(node, { column, row });
+    formulas.children(parents, node).forEach((child, i) => {
+      row += i > 0;
+      put(child, column + 1);
+    });
+  };
+  put(-1, 0);
+  return {
+    places,
+    rows: row + 1,
+    columns: 1 + Math.max(...[...places.values()].map(({ column }) => column)),
+  };
+}
+
+function fateOf(s, shown, node) {
+  if (node === shown) return "shown";
+  if (node < 0 || formulas.path(s.parents, shown).includes(node)) return "seen";
+  return s.mask_kind === "causal" && node < shown ? "leaked" : "hidden-from";
+}
+
+// Draws the tree. If the selected node can have another child, that child is drawn as a ghost; a click adds it.
+function drawTree(view, s, selected, shown) {
+  const ghost = s.parents.length;
+  const hasGhost = ghost < MAX_NODES && formulas.hasRoom(s.parents, selected, s.accuracies);
+  const larger = { ...s, parents: hasGhost ? [...s.parents, selected] : s.parents };
+  const { places, rows, columns } = placement(larger.parents);
+  const width = widthOf(view.canvas) || 320;
+  const step = Math.max(52, Math.min(132, width / columns));
+  const pill = Math.min(112, step - 12);
+  const at = (node) => ({ x: places.get(node).column * step, y: places.get(node).row * ROW + 4 });
+  const place = (element, node) =>
+    Object.assign(element.style, {
+      left: `${at(node).x}px`,
+      top: `${at(node).y}px`,
+      width: `${pill}px`,
+      height: `${PILL}px`,
+    });
+  const onPath = formulas.path(s.parents, shown);
+  const links = larger.parents.map((parent, node) =>
+    make("path", {
+      class: `sdl-edge sdl-edge-${node === ghost ? "ghost" : onPath.includes(node) ? "seen" : "quiet"}`,
+      d: `M${at(parent).x + pill} ${at(parent).y + PILL / 2}H${at(node).x - 7}V${at(node).y + PILL / 2}H${at(node).x}`,
+    }),
+  );
+  Object.assign(view.canvas.style, {
+    height: `${rows * ROW + 4}px`,
+    overflowX: step * columns > width + 12 ? "auto" : "visible",
+  });
+  view.edges.replaceChildren(
+    ...links.filter((_, node) => !onPath.includes(node)),
+    ...onPath.map((node) => links[node]),
+  );
+  for (const [node, element] of view.items) {
+    place(element, node);
+    element.className = `sdl-node sdl-${fateOf(s, shown, node)}`;
+    element.tabIndex = node === selected ? 0 : -1;
+    element.setAttribute("aria-selected", String(node === selected));
+  }
+  view.ghost.hidden = !hasGhost;
+  if (!hasGhost) return;
+  place(view.ghost, ghost);
+  view.ghost.replaceChildren(
+    make("span", {}, make("b", {}, "+"), ` ${wordOf(larger, ghost)}`),
+    make("small", {}, digits(formulas.probability(larger.parents, ghost, s.accuracies))),
+  );
+}
+
+function cell(kind, x, y, size) {
+  const middle = size / 2;
+  const box = (extra) =>
+    make("rect", { x: x + 1, y: y + 1, width: size - 2, height: size - 2, rx: 2, ...extra });
+  if (kind === "no") return [box({ fill: "none", stroke: "var(--sdl-grid)" })];
+  if (kind === "leak")
+    return [
+      box({ fill: "none", stroke: "var(--sdl-rejected)", "stroke-width": 2, "stroke-dasharray": "3 2" }),
+      make("text", { x: x + middle, y: y + middle + 5, "text-anchor": "middle", "font-weight": 700 }, "!"),
+    ];
+  return [
+    box({ fill: kind === "context" ? "var(--sdl-muted)" : "var(--sdl-target)" }),
+    ...(kind === "self"
+      ? [make("circle", { cx: x + middle, cy: y + middle, r: size / 5, fill: "var(--sdl-surface)" })]
+      : []),
+  ];
+}
+
+// Draws the mask; it is rebuilt only for another tree. The selected row is framed.
+function drawMask(svg, s, shown) {
+  const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
+  const size = Math.min(24, ((widthOf(svg) || 320) - left - 2) / (count + 1));
+  const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
+  const words = (text, x, y, extra = {}) =>
+    make(
+      "text",
+      { x, y, "text-anchor": "middle", class: `sdl-small${size < 20 ? " sdl-smaller" : ""}`, ...extra },
+      text,
+    );
+  const rowAt = (y) => (y >= top && y < top + size * count ? Math.floor((y - top) / size) : null);
+  const frameRow = () => {
+    svg.querySelectorAll(".sdl-mask-row").forEach((label, i) => {
+      label.setAttribute("font-weight", i === shown ? 700 : 400);
+    });
+    svg.lastChild.setAttribute("y", top + size * shown - 1);
+    svg.lastChild.setAttribute("visibility", shown >= 0 ? "visible" : "hidden");
+    return rowAt;
+  };
+  const content = JSON.stringify([s.parents, s.mask_kind, size]);
+  if (svg.sdlContent === content) return frameRow();
+  svg.sdlContent = content;
+  svg.setAttribute("height", top + size * count + 6);
+  svg.replaceChildren(
+    words("ctx", left + size / 2 - 2, 13),
+    ...s.parents.map((_, j) => words(String(j), left + size * (j + 1.5), 13)),
+  );
+  s.parents.forEach((_, i) => {
+    const y = top + size * i;
+    svg.append(
+      make("g", { class: "sdl-mask-row" }, words(String(i), 12, y + size / 2 + 4)),
+      words(`+${depth[i] + 1}`, 34, y + size / 2 + 4),
+      ...cell("context", left, y, size),
+    );
+    s.parents.forEach((__, j) => {
+      const kind = i === j ? "self" : allowed[i][j] ? "yes" : rule[i][j] ? "leak" : "no";
+      svg.append(
+        make(
+          "g",
+          { class: `sdl-cell-${kind}` },
+          make(
+            "title",
+            {},
+            `node ${i} ${{ leak: "wrongly attends to", no: "does not attend to" }[kind] ?? "attends to"} node ${j}, ${formulas.relation(s.parents, i, j)}`,
+          ),
+          ...cell(kind, left + size * (j + 1), y, size),
+        ),
+      );
+    });
+  });
+  const frame = { x: 1, width: left + size * (count + 1), height: size + 2, rx: 3 };
+  svg.append(make("rect", { ...frame, fill: "none", stroke: "var(--sdl-ink)", "stroke-width": 2 }));
+  svg.setAttribute(
+    "aria-label",
+    `${s.mask_kind === "tree" ? "Tree" : "Naive causal"} mask of ${count} nodes. The table below lists every row.`,
+  );
+  return frameRow();
+}
+
+function drawNumbers({ list, body }, s) {
+  const mask = formulas.mask(s.parents, s.mask_kind);
+  list.textContent = `parents = [${s.parents.join(", ")}]; paths: ${
+    formulas
+      .paths(s.parents)
+      .map((path) => path.join("→"))
+      .join(", ") || "none"
+  }.`;
+  showRows(
+    body,
+    s.parents.map((parent, node) => {
+      const texts = [
+        wordOf(s, node),
+        String(parent),
+        `+${formulas.path(s.parents, node).length}`,
+        digits(formulas.probability(s.parents, node, s.accuracies)),
+        `ctx ${mask[node].flatMap((sees, j) => (sees ? [j] : [])).join(" ")}`,
+      ];
+      const cells = () => texts.map((text) => make("td", {}, text));
+      return [texts, () => make("tr", {}, make("th", { scope: "row" }, String(node)), ...cells())];
+    }),
+  );
+}
+
+function readouts({ parents, accuracies, budget, mask_kind: kind }, bestShown) {
+  const best = formulas.expectedTokens(formulas.bestTree(accuracies, budget), accuracies);
+  return [
+    ["nodes used", `${parents.length} of ${budget}`],
+    ["tokens per pass", formulas.expectedTokens(parents, accuracies).toFixed(3)],
+    [`best with ${budget} nodes`, bestShown ? best.toFixed(3) : "?"],
+    ["paths, root to leaf", formulas.paths(parents).length],
+    ["open cells", `${formulas.mask(parents, kind).flat().filter(Boolean).length} of ${parents.length ** 2}`],
+  ];
+}
+
+const table = (caption, heads, body) =>
+  scroll(caption, make("table", { class: "sdl-numbers" }, columns(heads), body));
+
+function accuracyTable({ accuracies, guesses }) {
+  const ranks = Math.max(...accuracies.map((row) => row.length));
+  const body = make(
+    "tbody",
+    {},
+    ...accuracies.map((row, head) =>
+      make(
+        "tr",
+        {},
+        make("th", { scope: "row" }, `head ${head + 1}`),
+        ...Array.from({ length: ranks }, (_, r) =>
+          make("td", {}, r < row.length ? digits(row[r]) : "", make("small", {}, guesses[head]?.[r] ?? "")),
+        ),
+      ),
+    ),
+  );
+  return table(
+    "Accuracy of each head by rank",
+    [hidden("head"), ...Array.from({ length: ranks }, (_, r) => `guess ${r + 1}`)],
+    body,
+  );
+}
+
+const legend = () =>
+  make(
+    "ul",
+    { class: "sdl-legend" },
+    ...[
+      ["yes", "ancestor"],
+      ["self", "itself"],
+      ["context", "context"],
+      ["leak", "leak: not on the path"],
+      ["no", "masked"],
+    ].map(([kind, text]) =>
+      make(
+        "li",
+        {},
+        make("svg", { width: 18, height: 18, "aria-hidden": "true" }, ...cell(kind, 0, 0, 18)),
+        text,
+      ),
+    ),
+  );
+
+function treeView(instructions) {
+  const edges = make("svg", { "aria-hidden": "true" });
+  const tree = make("div", { role: "tree", "aria-label": "Token tree", "aria-describedby": instructions });
+  const ghost = make("div", { class: "sdl-node sdl-ghost", "aria-hidden": "true", title: "Add this child" });
+  return {
+    edges,
+    tree,
+    ghost,
+    items: new Map(),
+    canvas: make("div", { class: "sdl-canvas" }, edges, tree, ghost),
+  };
+}
+
+function rebuildItems(view, s, onFocus, onHover) {
+  const depth = formulas.depth(s.parents);
+  const itemOf = (node) => {
+    const siblings = node < 0 ? [-1] : formulas.children(s.parents, s.parents[node]);
+    const words =
+      node < 0
+        ? [make("b", {}, "root")]
+        : [hidden("node "), make("b", {}, String(node)), ` ${wordOf(s, node)}`];
+    const below =
+      node < 0
+        ? [s.context.split(/\s+/).at(-1), hidden(", the last committed token")]
+        : [
+            hidden(", accepted with probability "),
+            digits(formulas.probability(s.parents, node, s.accuracies)),
+            hidden(`, child of ${named(s.parents[node])}, position +${depth[node] + 1}`),
+          ];
+    const item = make(
+      "div",
+      {
+        role: "treeitem",
+        "aria-level": node < 0 ? 1 : depth[node] + 2,
+        "aria-setsize": siblings.length,
+        "aria-posinset": siblings.indexOf(node) + 1,
+      },
+      make("span", {}, ...words),
+      make("small", {}, ...below),
+    );
+    item.addEventListener("focus", () => onFocus(node));
+    item.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && onHover(node));
+    item.addEventListener("pointerleave", () => onHover(null));
+    return item;
+  };
+  view.items = new Map([-1, ...formulas.order(s.parents)].map((node) => [node, itemOf(node)]));
+  view.tree.replaceChildren(...view.items.values());
+}
+
+const neighbours = (parents, node, order) => ({
+  Home: -1,
+  End: order.at(-1),
+  ArrowUp: order[Math.max(0, order.indexOf(node) - 1)],
+  ArrowDown: order[order.indexOf(node) + 1] ?? node,
+  ArrowLeft: parents[node] ?? -1,
+  ArrowRight: formulas.children(parents, node)[0] ?? node,
+});
+
+function toolbar(id, actions) {
+  const masks = {
+    tree: button("Tree mask", () => actions.flip("tree")),
+    causal: button("Naive causal mask", () => actions.flip("causal")),
+  };
+  const { input, output } = slider(id, { step: 1 }, actions.select);
+  const best = button("Show the best tree", actions.best);
+  return {
+    masks,
+    input,
+    output,
+    edit: make(
+      "div",
+      { class: "sdl-row" },
+      button("Add child", actions.grow),
+      button("Remove", actions.prune),
+      button("Undo", actions.undo),
+      button("Reset", actions.reset),
+      best,
+    ),
+    flip: make("div", { class: "sdl-row", role: "group", "aria-label": "Mask" }, ...Object.values(masks)),
+    slider: field(id, "Selected row", output, input),
+  };
+}
+
+function layout(s, id, view, parts, tools) {
+  return make(
+    "section",
+    { class: "sdl sdl-low sdl-trees", "aria-label": "Tree-mask explorer" },
+    make(
+      "div",
+      { class: "sdl-frame" },
+      make("div", { class: "sdl-split" }, parts.task, accuracyTable(s)),
+      make(
+        "div",
+        { class: "sdl-charts" },
+        figure(
+          "The tree",
+          "sdl-wide",
+          tools.edit,
+          make(
+            "p",
+            { id: `${id}-keys`, class: "sdl-note" },
+            "Keys: arrows move, Enter adds, Delete removes. Below each number: its probability.",
+          ),
+          view.canvas,
+        ),
+        figure(
+          "The mask",
+          "sdl-narrow",
+          tools.flip,
+          make("p", { class: "sdl-note" }, "Row: node, position. Column: what it sees."),
+          parts.svg,
+          legend(),
+        ),
+      ),
+    ),
+    tools.slider,
+    parts.spoken,
+    parts.numbers,
+    make(
+      "details",
+      {},
+      make("summary", {}, "The tree as numbers"),
+      parts.list,
+      table("Nodes", ["node", "word", "parent", "position", "probability", "attends to"], parts.body),
+    ),
+  );
+}
+
+// The reader's actions. own: state of the view; repaint: called after actions that do not change the tree.
+function actionsOn(model, own, state, repaint) {
+  const start = state().parents;
+  const say = (note, changes = {}) => {
+    Object.assign(own, { note }, changes);
+    repaint();
+  };
+  const commit = (parents, note, changes = {}) => {
+    Object.assign(own, { note, past: [...own.past, state().parents], hovered: null }, changes);
+    model.set("parents", parents);
+    model.save_changes();
+  };
+  return {
+    select: (node) => say("", { selected: node, hovered: null }),
+    hover: (node) => node !== own.hovered && say(own.note, { hovered: node }),
+    grow() {
+      const { parents, accuracies } = state();
+      if (parents.length >= MAX_NODES)
+        return say(`Nothing added: the tree already has ${MAX_NODES} nodes, the maximum.`);
+      if (!formulas.hasRoom(parents, own.selected, accuracies))
+        return say(`Nothing added: the heads have no further guess under ${named(own.selected)}.`);
+      return commit([...parents, own.selected], `Added under ${named(own.selected)}.`, {
+        hovered: parents.length,
+      });
+    },
+    prune() {
+      const { parents } = state();
+      if (own.selected < 0) return say("Nothing removed: the root is committed text. Select a drafted node.");
+      const rest = formulas.remove(parents, own.selected);
+      const below = parents.length - rest.length - 1;
+      return commit(
+        rest,
+        `Removed node ${own.selected}${below ? ` and ${plural(below, "node")} below it` : ""}; later nodes have new numbers.`,
+        { selected: parents[own.selected] },
+      );
+    },
+    undo: () =>
+      own.past.length
+        ? commit(own.past.at(-1), "Undone.", { past: own.past.slice(0, -1) })
+        : say("Nothing to undo."),
+    reset: () => commit(start, "The first tree is back."),
+    // Shows a tree given by its parents, as far as the heads have guesses for its nodes.
+    show(parents) {
+      const tree = [];
+      for (const node of parents.slice(0, MAX_NODES))
+        if ([-1, ...tree.keys()].includes(node) && formulas.hasRoom(tree, node, state().accuracies))
+          tree.push(node);
+      commit(tree, "This is the tree of the link.");
+    },
+    best: () =>
+      commit(
+        formulas.bestTree(state().accuracies, state().budget),
+        `This is a best tree of ${state().budget} nodes, numbered from the likeliest node to the least likely.`,
+        { hasSeenBest: true },
+      ),
+    flip(kind) {
+      own.note = "";
+      model.set("mask_kind", kind);
+      model.save_changes();
+    },
+  };
+}
+
+function listen(view, parts, own, state, actions) {
+  const keys = {
+    Enter: actions.grow,
+    "+": actions.grow,
+    Delete: actions.prune,
+    Backspace: actions.prune,
+    "-": actions.prune,
+  };
+  view.tree.addEventListener("keydown", (event) => {
+    const next = neighbours(state().parents, own.selected, [...view.items.keys()])[event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || !(keys[event.key] || next !== undefined)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (keys[event.key]) keys[event.key]();
+    else view.items.get(next).focus();
+  });
+  view.ghost.addEventListener("mousedown", (event) => event.preventDefault());
+  view.ghost.addEventListener("click", actions.grow);
+  const rowUnder = (event) => own.rowAt(event.clientY - parts.svg.getBoundingClientRect().top);
+  parts.svg.addEventListener("pointermove", (event) => actions.hover(rowUnder(event)));
+  parts.svg.addEventListener("pointerleave", () => actions.hover(null));
+  parts.svg.addEventListener("click", (event) => rowUnder(event) !== null && actions.select(rowUnder(event)));
+}
+
+function render({ model, el }) {
+  const id = newId("tree");
+  const state = () => stateOf(model, DEFAULTS);
+  const s = state();
+  const own = {
+    selected: s.parents.findIndex((_, i) => i > 0 && formulas.relation(s.parents, i, i - 1) === "its cousin"),
+    hovered: null,
+    past: [],
+    hasSeenBest: false,
+    note: "",
+  };
+  const view = treeView(`${id}-keys`);
+  const words = `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads of these accuracies:`;
+  const longestState =
+    "These 16 nodes give 0.000 tokens per pass: the best tree of 16, which you asked to see.";
+  const { announce, silence, ...texts } = narration(words, longestState, 100);
+  const parts = {
+    ...texts,
+    svg: make("svg", { role: "img" }),
+    body: make("tbody"),
+    numbers: make("dl", { class: "sdl-readouts" }),
+    list: make("p", {}),
+  };
+  const actions = actionsOn(model, own, state, () => paint());
+  const tools = toolbar(`${id}-row`, actions);
+  const root = layout(s, id, view, parts, tools);
+  const paint = () => {
+    const now = state();
+    const shown = Math.min(own.hovered ?? own.selected, now.parents.length - 1);
+    drawTree(view, now, own.selected, shown);
+    own.rowAt = drawMask(parts.svg, now, shown);
+    drawNumbers(parts, now);
+    define(parts.numbers, readouts(now, own.hasSeenBest));
+    for (const [kind, button] of Object.entries(tools.masks))
+      button.setAttribute("aria-pressed", String(kind === now.mask_kind));
+    Object.assign(tools.input, { min: -1, max: now.parents.length - 1, value: own.selected });
+    tools.input.ariaValueText = tools.output.textContent = named(own.selected);
+    announce(() => [
+      [own.note, rowSentence(now, shown), leakSentence(now, shown)].filter(Boolean).join(" "),
+      taskState(now, own.hasSeenBest),
+    ]);
+  };
+  const rebuild = () => {
+    const hadFocus = view.tree.contains(el.getRootNode().activeElement);
+    own.selected = Math.min(own.selected, state().parents.length - 1);
+    rebuildItems(view, state(), (node) => node !== own.selected && actions.select(node), actions.hover);
+    paint();
+    if (hadFocus) view.items.get(own.selected).focus();
+  };
+  listen(view, parts, own, state, actions);
+  root.sdlState = {
+    key: "tree",
+    get: () => state().parents.join("."),
+    set: (text) => actions.show(text.split(".").map(Number)),
+  };
+  const detach = attach({ model, el }, root, { "change:parents": rebuild, "change:mask_kind": paint }, paint);
+  rebuild();
+  return () => {
+    detach();
+    silence();
+  };
+}
+
+export default { render, formulas };

@@ -1,0 +1,98 @@
+"""When to stop: one recorded text, and the draft of every length policy at each of its positions.
+
+`static/stop_explorer.js` replays the policies; a test compares it with `drafters.parts.lengths`.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+import traitlets
+from torch import Tensor
+
+from specdec_book.viz.interactive import Interactive
+from specdec_lite.decoding import generate, stream
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.speculation import Drafter
+
+POLICIES = ("constant", "heuristic", "confidence", "entropy", "oracle")
+
+
+class StopExplorer(Interactive):
+    """A text whose drafts end where a policy stops, beside the best constant length and an oracle.
+
+    Attributes:
+        prompt: Text before the recorded one.
+        words: Texts of the recorded tokens.
+        places: For each token {"q": draft's probability of each token it would draft from there,
+            "h": entropies of the draft's rows in nats, "right": number of drafts that the target
+            accepts}.
+        policy: One of POLICIES.
+        length: Draft length of the constant policy, and the first one of the heuristic policy.
+        threshold: Threshold of the confidence policy, 0 … 1.
+        nats: Threshold of the entropy policy, in nats.
+        cost: Cost of a drafted token, in target passes.
+    """
+
+    module = "stop_explorer"
+    label = "Stop explorer: one recorded text, and where each policy ends its drafts"
+
+    prompt = traitlets.Unicode().tag(sync=True)
+    words = traitlets.List(traitlets.Unicode(), minlen=1).tag(sync=True)
+    places = traitlets.List(traitlets.Dict(), minlen=1).tag(sync=True)
+    policy = traitlets.Enum(POLICIES, "constant").tag(sync=True)
+    length = traitlets.Int(4, min=1).tag(sync=True)
+    threshold = traitlets.Float(0.4, min=0, max=1).tag(sync=True)
+    nats = traitlets.Float(1.0, min=0).tag(sync=True)
+    cost = traitlets.Float(0.1, min=0, max=1).tag(sync=True)
+
+
+class RecordingLength(Length):
+    """A length policy that never stops and records (q, entropy) of every drafted token."""
+
+    looks = True
+
+    def __init__(self, gamma: int):
+        super().__init__(gamma)
+        self.records: list[tuple[float, float]] = []
+
+    def go_on(self, row: Tensor, token: int) -> bool:
+        self.records.append((row[token].item(), torch.special.entr(row).sum().item()))
+        return True
+
+
+def record_positions(
+    target: CausalLM,
+    tokenizer,
+    prompt_ids: Sequence[int],
+    drafter: Callable[[Length], Drafter],
+    count: int,
+    gamma: int = 8,
+) -> tuple[list[str], list[dict]]:
+    """Return the words of a greedy text, and what would be drafted at each of its positions.
+
+    Args:
+        target: The model that writes the text.
+        tokenizer: Anything with `decode(ids)`.
+        prompt_ids: Token ids of the prompt, at least one.
+        drafter: Function that returns a drafter of chains for a length policy.
+        count: Length of the text in tokens.
+        gamma: Largest number of tokens drafted at a position.
+
+    Returns:
+        The words [count], and for each position {"q", "h", "right"} as in `StopExplorer.places`.
+    """
+    ids = [int(token) for token in prompt_ids]
+    text = generate(target, ids, max_new_tokens=count).tokens.tolist()
+    positions = []
+    for position in range(count):
+        policy = RecordingLength(gamma)
+        step = next(stream(target, [*ids, *text[:position]], drafter(policy), gamma + 1))
+        positions.append(
+            {
+                "q": [round(q, 4) for q, _ in policy.records],
+                "h": [round(h, 4) for _, h in policy.records],
+                "right": step.accepted,
+            }
+        )
+    return [tokenizer.decode([token]) for token in text], positions

@@ -1,0 +1,117 @@
+"""The look of the book's figures: one palette and one plotly template.
+
+The palette is Okabe and Ito's, which readers with any kind of color vision can tell apart.
+"""
+
+import plotly.graph_objects as go
+import plotly.io as pio
+
+PALETTE = {
+    "target": "#0072B2",
+    "draft": "#E69F00",
+    "accepted": "#009E73",
+    "rejected": "#D55E00",
+    "recovered": "#CC79A7",
+    "bonus": "#56B4E9",
+    "neutral": "#767676",
+}
+COLORWAY = [
+    PALETTE[name]
+    for name in ("target", "draft", "accepted", "rejected", "recovered", "bonus", "neutral")
+]
+
+# Text in the color of a line, dark enough to be read on white.
+INKS = {
+    "target": "#0072B2",
+    "draft": "#8A5A00",
+    "accepted": "#00704F",
+    "rejected": "#B34700",
+    "recovered": "#A1457A",
+    "bonus": "#1F6F9F",
+    "neutral": "#6B6B6B",
+}
+# Color of each role's marks and text on a dark background.
+BRIGHT = {
+    "target": "#4AA8E0",
+    "draft": "#F0B429",
+    "accepted": "#2FC79B",
+    "rejected": "#F08A4B",
+    "recovered": "#DD95BD",
+    "bonus": "#7CC7F2",
+    "neutral": "#A6AFBA",
+}
+
+# Last colors of a color scale. They are deep on a light background and bright on a dark one, so
+# that text changes between dark and light at the same part of the scale in both themes.
+DEEP = {"blue": "#005C94", "orange": "#A84300"}
+DEEP_IN_THE_DARK = {"blue": "#3F93C9", "orange": "#D97A3D"}
+
+# Colors that a page exchanges when the reader changes the theme.
+LIGHT = {"background": "#ffffff", "text": "#24292f", "grid": "#e3e6ea", "line": "#767c85"}
+DARK = {"background": "#14181e", "text": "#e6e8eb", "grid": "#343b45", "line": "#8f98a3"}
+
+
+def dark_data() -> dict[str, str]:
+    """Return the dark theme's color for each color of marks, text and scales (lower-case keys)."""
+    pairs = [(shades[role].lower(), BRIGHT[role]) for shades in (PALETTE, INKS) for role in BRIGHT]
+    ends = {DEEP[tone].lower(): DEEP_IN_THE_DARK[tone] for tone in DEEP}
+    return dict(pairs) | ends | {"#000000": "#F0F0F0"}
+
+
+def layout(colors: dict) -> dict:
+    """Return a plotly layout in one theme's colors, which a page applies when its theme changes.
+
+    Args:
+        colors: LIGHT or DARK.
+    """
+    axis = {
+        "gridcolor": colors["grid"],
+        "zerolinecolor": colors["line"],
+        "linecolor": colors["line"],
+        "automargin": True,
+        "title": {"standoff": 8},
+    }
+    return {
+        "paper_bgcolor": colors["background"],
+        "plot_bgcolor": colors["background"],
+        "font": {
+            "color": colors["text"],
+            "size": 14,
+            "family": "Source Sans, system-ui, -apple-system, Segoe UI, sans-serif",
+        },
+        "xaxis": axis | {"hoverformat": ".4~r"},
+        "yaxis": axis,
+        "hoverlabel": {
+            "bgcolor": colors["background"],
+            "font": {"color": colors["text"]},
+            "namelength": -1,
+        },
+        "legend": {
+            "orientation": "h",
+            "yanchor": "bottom",
+            "y": 1.02,
+            "x": 0,
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+    }
+
+
+TEMPLATE = go.layout.Template(
+    layout={
+        **layout(LIGHT),
+        "colorway": COLORWAY,
+        "margin": {"l": 56, "r": 16, "t": 72, "b": 48},
+        "title": {
+            "font": {"size": 16},
+            "x": 0,
+            "y": 0.98,
+            "yanchor": "top",
+            "xanchor": "left",
+            "xref": "container",
+            "pad": {"l": 8},
+        },
+        "dragmode": False,
+        "hovermode": "closest",
+    }
+)
+pio.templates["specdec"] = TEMPLATE

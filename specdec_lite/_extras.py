@@ -1,0 +1,22 @@
+"""Packages that only some functions need, installed by the extra `book`."""
+
+import importlib
+from types import ModuleType
+
+
+def load(module: str) -> ModuleType:
+    """Import a module of an optional package.
+
+    Args:
+        module: full name, such as "scipy.optimize".
+
+    Raises:
+        ImportError: the package is not installed; the message says how to install it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        raise ImportError(
+            f'{package} is needed here: pip install "specdec-lite[book]", or {package} alone'
+        ) from error

@@ -1,0 +1,203 @@
+"""Exact distributions of what acceptance rules emit, in float64.
+
+The rule that decodes is run under an enumerating rng, outcome by outcome, without a second formula.
+So what is proved here is proved of the code that runs. The work grows as V to the power of the
+number of draws: use vocabularies up to about five and γ up to three.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.checks import whole
+from specdec_lite.proposal import Proposal, one_hot
+from specdec_lite.sampling import Rng, outcomes
+from specdec_lite.tree import TokenTree
+
+Model = Callable[[tuple[int, ...]], Tensor]
+"""A function from a prefix (a tuple of tokens) to the probabilities [V] of the next token."""
+Siblings = Callable[[Tensor, int, Rng], list[tuple[int, Tensor | None]]]
+"""(row [V], count, rng) → one (token, row of its draw, or None if it was chosen) per sibling."""
+Draft = Callable[[Model, int, Rng], Proposal]
+"""(draft model, γ, rng) → a proposal."""
+
+
+def _distribution(name: str, probs) -> Tensor:
+    """Return probs as a float64 row, after checking that it is a distribution."""
+    probs = torch.as_tensor(probs, dtype=torch.float64)
+    if probs.dim() != 1 or not bool((probs >= 0).all()) or abs(probs.sum().item() - 1) > 1e-6:
+        raise ValueError(
+            f"{name} must be one row of probabilities ≥ 0 that sum to 1; got {probs.tolist()}"
+        )
+    return probs
+
+
+def output_distribution(p, q, rule: RuleFunction) -> Tensor:
+    """Return the exact distribution of the first emitted token if one token is drafted from q.
+
+    Args:
+        p: the target's probabilities [V].
+        q: the drafter's probabilities [V].
+        rule: an acceptance rule; it is run over every outcome of every draw and flip.
+
+    Returns:
+        float64 [V].
+
+    Raises:
+        ValueError: p or q is not a distribution, or they have different lengths.
+    """
+    p, q = _distribution("p", p), _distribution("q", q)
+    if len(p) != len(q):
+        raise ValueError(
+            f"p has {len(p)} tokens and q has {len(q)}: both must be over one vocabulary"
+        )
+
+    def experiment(rng: Rng) -> int:
+        token = rng.draw(q)
+        verdict = rule(Proposal(TokenTree.chain([token]), q[None]), torch.stack([p, p]), rng)
+        return token if verdict.path else verdict.token
+
+    probs = torch.zeros_like(p)
+    for token, weight in outcomes(experiment):
+        probs[token] += weight
+    return probs
+
+
+def draw_chain(drafter: Model, gamma: int, rng: Rng) -> Proposal:
+    """Return a chain of γ tokens, drawn one after another.
+
+    Args:
+        drafter: the draft model.
+        gamma: number of tokens, ≥ 1.
+        rng: where chance comes from.
+    """
+    tokens: list[int] = []
+    rows = []
+    for _ in range(gamma):
+        rows.append(_distribution("drafter", drafter(tuple(tokens))))
+        tokens.append(rng.draw(rows[-1]))
+    return Proposal(TokenTree.chain(tokens), torch.stack(rows))
+
+
+def draw_tree(siblings: Siblings, count: int) -> Draft:
+    """Return a way to draft for `block_distribution`: a tree of γ levels with siblings at each node.
+
+    Equal siblings share a node, and every draw keeps its row.
+
+    Args:
+        siblings: as those of `drafters.parts.expansion`.
+        count: number of siblings per node.
+    """
+
+    def propose(drafter: Model, gamma: int, rng: Rng) -> Proposal:
+        tokens: list[int] = []
+        parents: list[int] = []
+        nodes: list[int] = []
+        rows: list[Tensor] = []
+        level: list[tuple[int, tuple[int, ...]]] = [(-1, ())]
+        for _ in range(gamma):
+            below = []
+            for parent, text in level:
+                q = _distribution("drafter", drafter(text))
+                node_of: dict[int, int] = {}
+                for token, row in siblings(q, count, rng):
+                    if token not in node_of:
+                        node_of[token] = len(tokens)
+                        below.append((len(tokens), (*text, token)))
+                        tokens.append(token)
+                        parents.append(parent)
+                    nodes.append(node_of[token])
+                    rows.append(one_hot(token, q) if row is None else row)
+            level = below
+        return Proposal(TokenTree(tokens, parents), torch.stack(rows), nodes)
+
+    return propose
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDistribution:
+    """The exact distribution of what one round emits.
+
+    Attributes:
+        blocks: {tokens: probability}; blocks have different lengths.
+    """
+
+    blocks: dict[tuple[int, ...], float]
+
+    @property
+    def mean_length(self) -> float:
+        """Return the expected tokens per round, including the recovered or bonus token."""
+        return sum(len(block) * weight for block, weight in self.blocks.items())
+
+    def completed(self, target: Model, length: int) -> Tensor:
+        """Return the distribution of the first tokens if the target continues every shorter block.
+
+        Args:
+            target: the target model.
+            length: number of tokens.
+
+        Returns:
+            float64, `length` axes of size V.
+        """
+        probs = torch.zeros([len(target(()))] * length, dtype=torch.float64)
+        for block, weight in self.blocks.items():
+            _add_continuations(probs, block[:length], weight, target)
+        return probs
+
+
+def _add_continuations(probs: Tensor, block: tuple[int, ...], weight: float, target: Model) -> None:
+    """Add a block's weight to probs, spread over the target's continuations to full length."""
+    if len(block) == probs.dim():
+        probs[block] += weight
+    else:
+        for token, prob in enumerate(target(block).tolist()):
+            _add_continuations(probs, (*block, token), weight * prob, target)
+
+
+def joint_distribution(target: Model, length: int) -> Tensor:
+    """Return the target's distribution of the next tokens, which a lossless rule must reproduce.
+
+    Args:
+        target: the target model.
+        length: number of tokens.
+
+    Returns:
+        float64, `length` axes of size V.
+    """
+    probs = torch.zeros([len(target(()))] * length, dtype=torch.float64)
+    _add_continuations(probs, (), 1.0, target)
+    return probs
+
+
+def block_distribution(
+    target: Model, drafter: Model, rule: RuleFunction, gamma: int, propose: Draft = draw_chain
+) -> BlockDistribution:
+    """Return the exact distribution of the block that one round emits, by running the rule.
+
+    Args:
+        target: the target model.
+        drafter: the draft model.
+        rule: an acceptance rule; it is run over every outcome of every draw and flip.
+        gamma: draft length ≥ 1.
+        propose: how the draft is made; `draw_chain` by default, `draw_tree` makes trees.
+
+    Raises:
+        ValueError: gamma is not a whole number ≥ 1, or a row is not a distribution.
+    """
+    whole("gamma", gamma, 1)
+
+    def experiment(rng: Rng) -> tuple[int, ...]:
+        proposal = propose(drafter, gamma, rng)
+        tree, tokens = proposal.tree, proposal.tree.tokens.tolist()
+        texts = [tuple(tokens[i] for i in tree.path(node)) for node in range(-1, len(tree))]
+        rows = torch.stack([_distribution("target", target(text)) for text in texts])
+        verdict = rule(proposal, rows, rng)
+        return (*(tokens[i] for i in verdict.path), verdict.token)
+
+    blocks: dict[tuple[int, ...], float] = {}
+    for block, weight in outcomes(experiment):
+        blocks[block] = blocks.get(block, 0.0) + weight
+    return BlockDistribution(blocks)

@@ -1,0 +1,122 @@
+"""What rules share: the mark, the ratio p/q of a drawn token, the residual, and the walk down a tree.
+
+An *accepted* token was drafted and is kept. A *recovered* token replaces the first rejected one. A
+*bonus* token follows a draft that was accepted to its end. `target_probs` [n+1, V] contains the
+target's adjusted distributions: row 0 follows the root (the last committed token), row i+1 follows
+node i.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from specdec_lite.proposal import Draws, Proposal, Verdict, one_hot
+from specdec_lite.sampling import Rng
+
+RuleFunction = Callable[[Proposal, Tensor, Rng], Verdict]
+Visit = Callable[[int, Draws], tuple[int | None, int]]
+"""(node, its draws) → (index of the accepted draw, unused) or (None, the token to emit)."""
+
+
+def rule(lossless: bool, name: str | None = None) -> Callable[[RuleFunction], RuleFunction]:
+    """Return a decorator that marks (proposal, target_probs, rng) → Verdict as a rule.
+
+    The function gets two attributes, `lossless` and `name`, and is otherwise unchanged.
+
+    Args:
+        lossless: whether the emitted text has the target's distribution for every proposal.
+        name: in tables; None for the function's own name.
+    """
+
+    def mark(function: RuleFunction) -> RuleFunction:
+        setattr(function, "lossless", lossless)  # noqa: B010
+        setattr(function, "name", name or function.__name__)  # noqa: B010
+        return function
+
+    return mark
+
+
+def ratio(p: Tensor, q: Tensor, token: int) -> float:
+    """Return p(x)/q(x) for a token x that was drawn from q.
+
+    Args:
+        p: the target's distribution [V].
+        q: the drafter's distribution [V].
+        token: x.
+
+    Raises:
+        ValueError: q(x) = 0. Such a token cannot have been drawn from this row.
+    """
+    p_token, q_token = torch.stack((p[token].double(), q[token].double())).tolist()
+    if not q_token > 0:
+        raise ValueError(
+            f"token {token} has draft probability {q_token}: it cannot have been drawn from this"
+            " row of probs"
+        )
+    return p_token / q_token
+
+
+def residual(p: Tensor, q: Tensor) -> Tensor:
+    """Return what q leaves of p, norm(max(0, p − q)); p itself if nothing is left.
+
+    The arguments are not checked; `theory.residual` computes the same and checks them. Source:
+    Leviathan et al. 2023, section 2.3.
+
+    Args:
+        p: distributions [..., V].
+        q: distributions [..., V].
+    """
+    excess = (p - q).clamp(min=0)
+    mass = excess.sum(-1, keepdim=True)
+    return torch.where(mass > 0, excess / mass, p)
+
+
+def drawn_from(proposal: Proposal, row: int | None, token: int, like: Tensor) -> Tensor:
+    """Return the distribution [V] that a draw was made from; one-hot if the token was chosen.
+
+    Args:
+        proposal: with the rows of all draws.
+        row: of `proposal.probs`; None for a chosen token.
+        token: the id that was drawn or chosen.
+        like: [V], whose dtype and device a one-hot row has.
+    """
+    if row is None or proposal.probs is None:
+        return one_hot(token, like)
+    return proposal.probs[row]
+
+
+def kind_of(path: tuple[int, ...] | list[int], rejected: bool) -> str:
+    """Return what the token after a path is: "recovered", "bonus" or "sampled".
+
+    Args:
+        path: the accepted nodes.
+        rejected: whether a draw after them was rejected.
+
+    Returns:
+        "recovered" after a rejection, else "bonus" after accepted tokens, else "sampled".
+    """
+    return "recovered" if rejected else "bonus" if path else "sampled"
+
+
+def walk_tree(proposal: Proposal, visit: Visit) -> Verdict:
+    """Walk down from the root, one accepted draw per level, and return the verdict.
+
+    Args:
+        proposal: the drafted tree.
+        visit: tests the draws of one node. It returns the index of the accepted draw (and any
+            number), or None and the token that ends the round.
+    """
+    path: list[int] = []
+    tests: list[int] = []
+    node = -1
+    while True:
+        draws = proposal.draws.get(node, ())
+        accepted, token = visit(node, draws)
+        if draws:
+            tests.append(len(draws) if accepted is None else accepted + 1)
+        if accepted is None:
+            kind = kind_of(path, rejected=bool(draws))
+            return Verdict(tuple(path), token, kind, tuple(tests))
+        node = draws[accepted][0]
+        path.append(node)

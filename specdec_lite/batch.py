@@ -1,0 +1,188 @@
+"""Many prompts together: rows of different lengths share one target pass per round.
+
+Every row has its own drafter session, chance and cache, so it emits what it would emit alone. The
+rows share the pass and wait for the slowest of them. Source: Qian et al. 2024, arXiv 2404.15778
+(BASS), without its kernels.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+import torch
+
+from specdec_lite import checks
+from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.contract import Context, Drafter, Session
+from specdec_lite.decoding import Output
+from specdec_lite.engine.cache import Cache
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
+from specdec_lite.proposal import Proposal, Step
+from specdec_lite.request import Request, prepare
+from specdec_lite.sampling import SeededRng
+from specdec_lite.speculation import Verifier, check_cache, commit, propose, verify
+
+
+@dataclass(slots=True)
+class Row:
+    """One prompt in a batch, with all that `generate` would store for it.
+
+    Attributes:
+        number: of its prompt.
+        context: of its next round.
+        session: of its drafter.
+        cache: its row of the target's cache.
+        steps: its rounds so far.
+        stopped: whether it has emitted a stop token.
+    """
+
+    number: int
+    context: Context
+    session: Session
+    cache: Cache
+    steps: list[Step] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether no token remains to be emitted."""
+        return self.stopped or self.context.wanted < 1
+
+
+def generate_batch(
+    target: CausalLM,
+    prompts: Sequence,
+    drafter: Drafter | None = None,
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rule: RuleFunction | Verifier | None = None,
+    stop_token_ids: int | Collection[int] | None = (),
+    seeds: Sequence[int | None] | None = None,
+) -> list[Output]:
+    """Decode every prompt as `generate` would, all of them together.
+
+    A row that is done leaves the batch, and later passes have fewer rows. A step's `verifying` is
+    the time of the whole pass, which all rows wait for; its `drafting` and `other` are its own. Rows
+    equal their single runs up to rounding, since a batch multiplies matrices of another shape: in
+    half precision a greedy text may differ after a near-tie.
+
+    Args:
+        target: a native `CausalLM`.
+        prompts: at least one row of ids; rows may have different lengths.
+        drafter: drafts for each row by itself; None for plain decoding.
+        max_new_tokens: as in `generate`, for every row.
+        temperature: as in `generate`, for every row.
+        top_k: as in `generate`, for every row.
+        top_p: as in `generate`, for every row.
+        rule: as in `generate`, for every row.
+        stop_token_ids: as in `generate`, for every row.
+        seeds: one per prompt; None to seed all from the operating system.
+
+    Returns:
+        One output per prompt, in order.
+
+    Raises:
+        TypeError: as `generate` does, before any model runs.
+        ValueError: likewise; also if prompts is empty or seeds has another length.
+    """
+    checks.native("target", target)
+    prompts = list(prompts)
+    if not prompts:
+        raise ValueError("prompts is empty: must hold at least one row of token ids")
+    seeds = [None] * len(prompts) if seeds is None else list(seeds)
+    if len(seeds) != len(prompts):
+        raise ValueError(f"seeds has {len(seeds)} entries: must be one for each of {len(prompts)}")
+    options = (max_new_tokens, temperature, top_k, top_p, rule, stop_token_ids)
+    requests = [prepare(target, prompt, drafter, *options) for prompt in prompts]
+    rows, storage = start_rows(requests, [SeededRng(seed) for seed in seeds])
+    return decode_rows(requests[0], storage, rows)
+
+
+def start_rows(
+    requests: Sequence[Request], rngs: Sequence[SeededRng]
+) -> tuple[list[Row], BatchStorage]:
+    """Run the prefill of every prompt, and start the drafter for it.
+
+    Args:
+        requests: one per prompt, equal but for the prompt.
+        rngs: one per prompt.
+
+    Returns:
+        The rows, and the storage that their caches share.
+    """
+    capacity = max(request.capacity for request in requests)
+    storage, caches = row_caches(requests[0].target, len(requests), capacity)
+    rows = []
+    for number, (request, cache, rng) in enumerate(zip(requests, caches, rngs)):
+        context, session = request.begin(cache, rng)
+        rows.append(Row(number, context, session, cache))
+    return rows, storage
+
+
+def decode_rows(request: Request, storage: BatchStorage, rows: list[Row]) -> list[Output]:
+    """Run rounds until every row is done.
+
+    Args:
+        request: of any row; its prompt is not used.
+        storage: that the rows' caches share.
+        rows: as `start_rows` returns them.
+
+    Returns:
+        The outputs in the order of the prompts.
+    """
+    done: dict[int, Output] = {}
+    while rows:
+        run_round(request, storage, rows)
+        done |= {row.number: Output.of(row.steps) for row in rows if row.is_done}
+        remaining = [index for index, row in enumerate(rows) if not row.is_done]
+        if 0 < len(remaining) < len(rows):
+            storage.keep_rows(remaining)
+        rows = [rows[index] for index in remaining]
+    return [done[number] for number in sorted(done)]
+
+
+def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> None:
+    """Let every row draft, score all drafts in one pass, then verify and commit each row.
+
+    Args:
+        request: of any row; its prompt is not used.
+        storage: that the rows' caches share.
+        rows: those that are not done.
+    """
+    target = request.target
+    proposals: list[Proposal] = []
+    drafting = []
+    passes = [row.session.passes for row in rows]
+    for row in rows:
+        began = perf_counter()
+        # A pass over several rows cannot begin after a block with the states of one row.
+        proposals.append(replace(propose(row.session, row.context), states=None))
+        check_cache(row.session, row.context)
+        drafting.append(perf_counter() - began)
+    began = perf_counter()
+    fed = [
+        torch.cat((row.context.tokens[-1:], proposal.tree.tokens.to(target.device)))
+        for row, proposal in zip(rows, proposals)
+    ]
+    caches = [row.cache for row in rows]
+    trees = [proposal.tree for proposal in proposals]
+    all_scores = score_rows(target, storage, fed, caches, trees, request.hidden_layers)
+    verifying = perf_counter() - began
+    for index, (row, proposal, scores) in enumerate(zip(rows, proposals, all_scores)):
+        began = perf_counter()
+        verdict = verify(request.rule, proposal, scores, row.context)
+        row.cache.keep((0, *(node + 1 for node in verdict.path)))
+        row.session.observe(verdict, scores)
+        step, row.context = commit(row.context, proposal, verdict, scores, request.stops)
+        row.stopped = step.tokens[-1] in request.stops
+        timed = replace(
+            step,
+            draft_passes=row.session.passes - passes[index],
+            drafting=drafting[index],
+            verifying=verifying,
+            other=perf_counter() - began,
+        )
+        row.steps.append(timed)

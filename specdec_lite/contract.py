@@ -1,0 +1,168 @@
+"""The contract of every drafter: what it may look at, and what it must implement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specdec_lite.engine.cache import Cache, Layer, Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.sampling import Rng, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a drafter may look at.
+
+    Attributes:
+        tokens: the committed ids [m]; no model has been fed the last of them.
+        scores: the target's scores of the last round's root and accepted path (at `start`: of all
+            prompt tokens but the last), with the hidden layers that the drafter declared; None
+            if the prompt is a single token.
+        sampling: how tokens are drawn.
+        rng: where all chance comes from.
+        wanted: number of tokens that may still be emitted, ≥ 1; levels beyond `wanted - 1` are cut.
+        vocab_size: the target's V, the width that every row of `Proposal.probs` must have.
+        cache: the target's, which drafters read through `view` and `select` only. It contains every
+            committed token but the last.
+    """
+
+    tokens: Tensor
+    scores: Scores | None
+    sampling: Sampling
+    rng: Rng
+    wanted: int
+    vocab_size: int
+    cache: Cache | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest tree that a drafter proposes in one round.
+
+    Attributes:
+        levels: of the tree.
+        nodes: of the tree.
+    """
+
+    levels: int
+    nodes: int
+
+    @classmethod
+    def chain(cls, levels: int) -> "Limits":
+        """Return the limits of a chain.
+
+        Args:
+            levels: length of the chain.
+        """
+        return cls(levels, levels)
+
+    @property
+    def is_chain(self) -> bool:
+        """Return whether there is at most one node per level."""
+        return self.nodes == self.levels
+
+
+class Session:
+    """One generation's drafting.
+
+    All state of a generation is stored here, so that generations can interleave.
+
+    Attributes:
+        passes: forward passes of the drafter so far; 0 for drafters without a model.
+    """
+
+    passes: int = 0
+
+    def propose(self, context: Context) -> Proposal:
+        """Draft a tree. The engine cuts off levels that cannot be used.
+
+        A drawn token may not be discarded after its value was looked at: stop *after* it.
+
+        Args:
+            context: what the drafter may look at.
+        """
+        raise NotImplementedError
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        """Receive what became of the last proposal.
+
+        Args:
+            verdict: the rule's decision.
+            scores: of [root] + tree.tokens, rejected rows included. These are inference tensors, so
+                a loss on them raises: learn from `scores.detached()`.
+        """
+
+    def cut(self, length: int) -> None:
+        """Forget the text beyond a length, because an outer round rejected it.
+
+        Called on sessions inside a session (cascades), before the next `propose`.
+
+        Args:
+            length: number of tokens that remain.
+        """
+
+
+class Drafter:
+    """A source of proposals. Subclasses implement `start`.
+
+    Attributes:
+        hidden_layers: the target's hidden states that it wants to see in `Context.scores`.
+    """
+
+    hidden_layers: tuple[Layer, ...] = ()
+
+    def start(self, context: Context) -> Session:
+        """Begin one generation, after the target's prefill.
+
+        Args:
+            context: with the scores of all prompt tokens but the last.
+        """
+        raise NotImplementedError
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        """Raise ValueError, before any model runs, if it cannot draft for a target.
+
+        A drafter that wraps other drafters calls their `check`.
+
+        Args:
+            target: the model to draft for.
+            positions: length of the text, prompt included.
+        """
+
+    def check_rule(self, rule: object) -> None:
+        """Raise ValueError if this drafter would change the distribution under a lossless rule.
+
+        Args:
+            rule: the acceptance rule or verifier of the generation.
+        """
+
+    def learn(self, tokens: Sequence[int] | Tensor) -> None:
+        """Add a text to a memory that outlives the generation; by default, do nothing.
+
+        Only the user calls it, between generations.
+
+        Args:
+            tokens: ids [n].
+        """
+
+    def limits(self) -> Limits | None:
+        """Return the largest tree that it proposes in a round; None if that is not known."""
+        return None
+
+    def draft_model(self) -> CausalLM | None:
+        """Return the model whose pass is the numerator of c; None if there is no such model."""
+        return None
+
+
+class NoDraft(Session):
+    """Propose nothing: plain autoregressive decoding, one token per round."""
+
+    def propose(self, context: Context) -> Proposal:
+        """Return the empty proposal.
+
+        Args:
+            context: not used.
+        """
+        return NOTHING

@@ -1,0 +1,316 @@
+"""What a diagnosis measures: acceptance without decoding, a short loop, and single passes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec_lite.batch import generate_batch
+from specdec_lite.decoding import generate
+from specdec_lite.diagnosis.faults import Evidence, Opening
+from specdec_lite.diagnosis.offline import Offline, offline
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.measure import timing
+from specdec_lite.speculation import Drafter, Step
+
+KS = (1, 2, 3, 5, 9, 17)
+BATCHES = (1, 4, 16)
+TURNS = 2
+PROMPT = 96
+"""The most tokens of a text that the loop continues."""
+LEAST = 16
+"""The fewest tokens of a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The runs of the loop, plain and speculative.
+
+    Attributes:
+        plain: seconds per token of the plain runs, [texts, turns].
+        seconds: seconds per token of the speculative runs, [texts, turns].
+        count: tokens of the speculative runs, [texts, turns].
+        rounds: target passes of the speculative runs, [texts, turns].
+        accepted: accepted draws of the speculative runs, [texts, turns].
+        tested: tested draws of the speculative runs, [texts, turns].
+        steps: rounds of the speculative runs.
+        plain_steps: rounds of the plain runs.
+        texts: (prompt and text, its rounds) of the first turn.
+        same: share of greedy texts that equal plain decoding; None above temperature 0.
+    """
+
+    plain: np.ndarray
+    seconds: np.ndarray
+    count: np.ndarray
+    rounds: np.ndarray
+    accepted: np.ndarray
+    tested: np.ndarray
+    steps: list[Step]
+    plain_steps: list[Step]
+    texts: list[tuple[Tensor, list[Step]]]
+    same: float | None
+
+    @property
+    def nodes(self) -> int:
+        """Number of tokens in the largest draft."""
+        return max((len(step.tree) for step in self.steps), default=0)
+
+    @property
+    def levels(self) -> int:
+        """Number of levels in the deepest draft."""
+        depths = (int(step.tree.depth.max()) + 1 for step in self.steps if len(step.tree))
+        return max(depths, default=0)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every draft was a chain."""
+        return all(step.tree.is_chain for step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All measurements of a diagnosis.
+
+    Attributes:
+        loop: the runs of the loop.
+        evidence: the measurements for the questions about faults.
+        acceptance: {domain: acceptance without decoding, of every text}; empty if no model drafts.
+        alone: {k or "draft": seconds of a pass}.
+        batches: {B: T(B, nodes + 1) ÷ T(B, 1)}.
+    """
+
+    loop: Loop
+    evidence: Evidence
+    acceptance: dict[str, list[Offline]]
+    alone: dict
+    batches: dict[int, float]
+
+
+def text_model(drafter: Drafter) -> CausalLM | None:
+    """Return the model that drafts from the text alone.
+
+    None if there is no such model, or if it also reads the target's states, which a text lacks.
+
+    Args:
+        drafter: any drafter.
+    """
+    return None if drafter.hidden_layers else drafter.draft_model()
+
+
+def without_decoding(
+    target: CausalLM, drafter: Drafter, domains: dict[str, list[Tensor]]
+) -> tuple[dict, dict]:
+    """Return ({domain: acceptance of every text}, {control: acceptance}).
+
+    Both are empty if no model drafts from the text alone.
+
+    Args:
+        target: the model that verifies.
+        drafter: any drafter.
+        domains: {domain: rows of ids}.
+    """
+    draft = text_model(drafter)
+    if draft is None:
+        return {}, {}
+    acceptance = {
+        name: [offline(target, draft, row) for row in rows] for name, rows in domains.items()
+    }
+    row = max((row for rows in domains.values() for row in rows), key=len)
+    mixed = row[torch.randperm(len(row), generator=torch.Generator().manual_seed(0)).to(row.device)]
+    controls = {
+        "target shifted by one": offline(target, draft, row, shift=1),
+        "draft reads the tokens in another order": offline(target, draft, row, draft_tokens=mixed),
+    }
+    return acceptance, {name: float(each.drawn.mean()) for name, each in controls.items()}
+
+
+def decode(
+    target: CausalLM,
+    drafter: Drafter,
+    domains: dict[str, list[Tensor]],
+    new_tokens: int,
+    temperature: float,
+    seed: int,
+) -> Loop:
+    """Decode every text plainly and speculatively, in random order.
+
+    Args:
+        target: the model that decodes.
+        drafter: any drafter.
+        domains: {domain: rows of ids}.
+        new_tokens: of every run.
+        temperature: of every run.
+        seed: of the order and of the draws.
+    """
+    order = np.random.default_rng(seed)
+    prompts = [
+        row[: max(LEAST // 2, min(PROMPT, len(row)))] for rows in domains.values() for row in rows
+    ]
+    generate(target, prompts[0], drafter, LEAST, temperature, seed=seed)  # warms up
+    table = np.zeros((6, len(prompts), TURNS))
+    steps: list[Step] = []
+    plain_steps: list[Step] = []
+    texts: list[tuple[Tensor, list[Step]]] = []
+    same: list[bool] = []
+    for turn in range(TURNS):
+        for number in order.permutation(len(prompts)):
+            prompt = prompts[number]
+            runs = {}
+            for kind in order.permutation(["plain", "drafted"]):
+                by = drafter if kind == "drafted" else None
+                runs[kind] = generate(target, prompt, by, new_tokens, temperature, seed=seed + turn)
+            plain, drafted = runs["plain"], runs["drafted"]
+            stats = drafted.stats
+            table[:, number, turn] = (
+                plain.stats.seconds / plain.stats.tokens,
+                stats.seconds / stats.tokens,
+                stats.tokens,
+                stats.target_passes,
+                stats.accepted,
+                stats.tested,
+            )
+            steps += drafted.steps
+            plain_steps += plain.steps
+            if turn == 0:
+                texts.append((torch.cat((prompt, drafted.tokens.to(prompt.device))), drafted.steps))
+            same.append(plain.tokens.equal(drafted.tokens))
+    seconds_plain, seconds, count, rounds, accepted, tested = table
+    return Loop(
+        plain=seconds_plain,
+        seconds=seconds,
+        count=count,
+        rounds=rounds,
+        accepted=accepted,
+        tested=tested,
+        steps=steps,
+        plain_steps=plain_steps,
+        texts=texts,
+        same=None if temperature else float(np.mean(same)),
+    )
+
+
+def examine(
+    target: CausalLM,
+    drafter: Drafter,
+    loop: Loop,
+    acceptance: dict,
+    controls: dict[str, float],
+    temperature: float,
+    seed: int,
+) -> Evidence:
+    """Return the measurements for the questions about faults.
+
+    Args:
+        target: the model that verifies.
+        drafter: any drafter.
+        loop: the runs of the loop.
+        acceptance: {domain: acceptance of every text}.
+        controls: {control: acceptance}.
+        temperature: of the loop.
+        seed: of the draws.
+    """
+    prompt = loop.texts[0][0][:LEAST]
+    itself = ModelDrafter(target, max(1, min(loop.levels, 4)))
+    draft = text_model(drafter)
+    openings: list[Opening] = []
+    sampled: list[Opening] = []
+    is_chosen = False
+    if draft is not None:
+        for text, steps in loop.texts:
+            openings += first_tokens(target, draft, text, steps, temperature)
+        run = generate(target, prompt, drafter, 4 * LEAST, 1.0, seed=seed)
+        text = torch.cat((prompt, run.tokens.to(prompt.device)))
+        sampled = first_tokens(target, draft, text, run.steps, 1.0)
+        drawn = [q for step in run.steps for q in step.q]
+        is_chosen = bool(drawn) and all(q == 1 for q in drawn)
+    rows = {name: [each.drawn for each in texts] for name, texts in acceptance.items()}
+    return Evidence(
+        temperature,
+        generate(target, prompt, itself, 2 * LEAST).stats.acceptance_rate,
+        in_a_batch(target, itself, loop),
+        openings,
+        sampled,
+        is_chosen,
+        loop.steps,
+        rows,
+        controls,
+    )
+
+
+def in_a_batch(target: CausalLM, itself: Drafter, loop: Loop) -> float:
+    """Return the acceptance of the target's own drafts in rows of different lengths.
+
+    NaN for models whose rows cannot share a pass.
+
+    Args:
+        target: the model that verifies.
+        itself: a drafter that drafts with the target.
+        loop: gives the prompts.
+    """
+    if not target.native:
+        return float("nan")
+    prompts = [loop.texts[0][0][:length] for length in (LEAST // 2, LEAST, 3 * LEAST)]
+    outs = generate_batch(target, prompts, itself, 2 * LEAST)
+    stats = [out.stats for out in outs]
+    return sum(each.accepted for each in stats) / sum(each.tested for each in stats)
+
+
+def first_tokens(
+    target: CausalLM, draft: CausalLM, text: Tensor, steps: Sequence[Step], temperature: float
+) -> list[Opening]:
+    """Return the first drafted token of each round that wrote the end of a text.
+
+    Args:
+        target: the model that verifies.
+        draft: the model that drafts.
+        text: ids [n] of the prompt and the new tokens.
+        steps: the rounds that wrote the new tokens.
+        temperature: at which they were written.
+    """
+    rows = offline(target, draft, text, temperature or 1.0)
+    expected = rows.at(temperature)
+    chosen = rows.chosen if temperature else rows.greedy
+    position = len(text) - sum(len(step.tokens) for step in steps)
+    openings = []
+    for step in steps:
+        if step.tests and step.tests[0]:
+            values = (
+                float(step.accepted > 0),
+                float(expected[position - 1]),
+                float(chosen[position - 1]),
+            )
+            openings.append(Opening(*values))
+        position += len(step.tokens)
+    return openings
+
+
+def time_passes(
+    target: CausalLM, drafter: Drafter, domains: dict[str, list[Tensor]], nodes: int
+) -> tuple[dict, dict[int, float]]:
+    """Return ({k or "draft": seconds of a pass}, {B: T(B, nodes + 1) ÷ T(B, 1)}).
+
+    Args:
+        target: the model that verifies.
+        drafter: any drafter.
+        domains: {domain: rows of ids}; the longest row is the context.
+        nodes: drafted tokens per round.
+    """
+    row = max((row for rows in domains.values() for row in rows), key=len)[:PROMPT]
+    jobs: dict[int | str, Callable] = {
+        k: timing.pass_job(target, row, k) for k in sorted({*KS, nodes + 1})
+    }
+    draft = drafter.draft_model()
+    if draft is not None:
+        known = row.clamp(max=draft.vocab_size - 1).to(draft.device)
+        jobs["draft"] = timing.pass_job(draft, known, 1)
+    alone = timing.interleaved(jobs, target.device, repeats=7, warmup=1)
+    wide = {
+        (batch, k): timing.pass_job(target, row, k, batch)
+        for batch in BATCHES
+        for k in (1, nodes + 1)
+    }
+    spreads = timing.interleaved(wide, target.device, repeats=3, warmup=1)
+    return alone, {batch: spreads[batch, nodes + 1] / spreads[batch, 1] for batch in BATCHES}

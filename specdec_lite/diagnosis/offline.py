@@ -1,0 +1,101 @@
+"""Acceptance without decoding: both models read one text, and their rows are compared.
+
+The acceptance of the first node of each round of a real loop must agree with this one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec_lite.drafters.parts.chain import fit
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.sampling import Sampling
+
+CHUNK = 64
+"""Rows that are scored at a time; each holds V numbers, for both models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """Acceptance probabilities at every position of a text, each [n − 1].
+
+    Attributes:
+        drawn: Σ min(p, q), the probability that a token drawn from q is accepted.
+        chosen: p of q's likeliest token, the probability that a chosen token is accepted.
+        greedy: 1 if both argmaxes agree, else 0.
+        kept: min(1, q/p) of the text's next token, the probability that this token is an accepted
+            draft.
+    """
+
+    drawn: Tensor
+    chosen: Tensor
+    greedy: Tensor
+    kept: Tensor
+
+    def at(self, temperature: float) -> Tensor:
+        """Return the acceptance [n − 1] that a loop at a temperature has.
+
+        Args:
+            temperature: 0 is greedy.
+        """
+        return self.drawn if temperature else self.greedy
+
+
+def rows(model: CausalLM, tokens: Tensor) -> Iterator[Tensor]:
+    """Yield the logits after every token of a text but the last, [≤ CHUNK, V'] at a time.
+
+    Args:
+        model: reads the text.
+        tokens: ids [n].
+    """
+    cache = model.new_cache(capacity=len(tokens))
+    for part in tokens[:-1].split(CHUNK):
+        yield model.score(part.clamp(max=model.vocab_size - 1), cache).logits[0]
+
+
+@torch.inference_mode()
+def offline(
+    target: CausalLM,
+    draft: CausalLM,
+    tokens: Tensor,
+    temperature: float = 1.0,
+    draft_tokens: Tensor | None = None,
+    shift: int = 0,
+) -> Offline:
+    """Compare the two models on a text.
+
+    Args:
+        target: the model that verifies.
+        draft: a model of the same vocabulary, padded or not.
+        tokens: ids [n], n ≥ 2.
+        temperature: of `drawn` and `chosen`, above 0.
+        draft_tokens: ids [n] that the draft reads instead (a control, whose acceptance must be
+            low); None: the text itself.
+        shift: number of positions by which the target's row is later than the draft's (another
+            control).
+
+    Returns:
+        The acceptance at every position.
+    """
+    adjusted = Sampling(temperature)
+    read = tokens if draft_tokens is None else draft_tokens
+    parts: dict[str, list[Tensor]] = {"drawn": [], "chosen": [], "greedy": [], "kept": []}
+    for p_logits, q_logits, following in zip(
+        rows(target, tokens), rows(draft, read), tokens[1:].split(CHUNK)
+    ):
+        q_logits = fit(q_logits.to(p_logits.device), target.vocab_size)
+        p_logits = p_logits[shift:]
+        q_logits = q_logits[: len(p_logits)]
+        p = adjusted(p_logits)
+        q = adjusted(q_logits)
+        guess = q_logits.argmax(-1)
+        following = following[shift:, None].to(p.device)
+        parts["drawn"].append(torch.minimum(p, q).sum(-1).cpu())
+        parts["chosen"].append(p.gather(-1, guess[:, None])[:, 0].cpu())
+        parts["greedy"].append((guess == p_logits.argmax(-1)).double().cpu())
+        parts["kept"].append(
+            (q.gather(-1, following) / p.gather(-1, following)).clamp(max=1)[:, 0].cpu()
+        )
+    return Offline(**{name: torch.cat(values).double() for name, values in parts.items()})

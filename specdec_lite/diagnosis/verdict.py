@@ -1,0 +1,270 @@
+"""What follows from the measurements of a diagnosis: the verdict, its reason, what would change it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import numpy as np
+import torch
+
+from specdec_lite import _extras, theory
+from specdec_lite.diagnosis import report
+from specdec_lite.diagnosis.faults import Fault, faults
+from specdec_lite.diagnosis.measuring import Measured
+from specdec_lite.diagnosis.offline import Offline
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.measure import timing
+from specdec_lite.measure.intervals import ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The measurements of a draft and what follows from them.
+
+    Attributes:
+        verdict: "pays", "even" or "hurts".
+        reason: one sentence that names the deciding term.
+        speedup: {"value", "interval"} over plain decoding of the same target in the same session.
+        predicted: speedup by the formula, from the costs of the same rounds.
+        tau: tokens per target pass, {"value", "interval"}.
+        alpha: accepted ÷ tested, {"value", "interval"}; None for trees.
+        break_even: the τ at which a round costs as much as its tokens cost plainly.
+        parts: costs of a round in units of T(1): {"draft", "verify", "other"}.
+        passes: {k: T(k) ÷ T(1)} of the target.
+        batches: {B: T(B, γ+1) ÷ T(B, 1)} of the target.
+        full: the smallest of these batches whose verification alone costs more than τ, or None.
+        one: T(1) in seconds.
+        c: a draft pass alone ÷ T(1); None if no model drafts.
+        c_in_loop: drafting per level in the loop ÷ T(1).
+        best_gamma: the γ that the formula prefers with these costs; 0 if no γ pays.
+        best_speedup: the formula's speedup at that γ; 1 if no γ pays.
+        needed: {"alpha", "c"} at which the verdict would change; None if that one alone cannot.
+        offline: {domain: {"drawn", "chosen", "greedy"}}, acceptance without decoding; empty if no
+            model drafts.
+        controls: {control: acceptance}, which must be low.
+        same_text: share of greedy texts that equal plain decoding; None above temperature 0.
+        faults: what is wrong, the most fundamental first.
+        setting: levels, nodes, temperature, dtype, device, texts, tokens.
+    """
+
+    verdict: str
+    reason: str
+    speedup: dict
+    predicted: float
+    tau: dict
+    alpha: dict | None
+    break_even: float
+    parts: dict[str, float]
+    passes: dict[int, float]
+    batches: dict[int, float]
+    full: int | None
+    one: float
+    c: float | None
+    c_in_loop: float
+    best_gamma: int
+    best_speedup: float
+    needed: dict[str, float | None]
+    offline: dict[str, dict[str, float]]
+    controls: dict[str, float]
+    same_text: float | None
+    faults: tuple[Fault, ...]
+    setting: dict
+
+    def to_dict(self) -> dict:
+        """Return the fields as a dict that is ready for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return report.plain(self)
+
+    def _repr_html_(self) -> str:
+        return report.html(self)
+
+
+def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> Diagnosis:
+    """Return the diagnosis that follows from the measurements.
+
+    Args:
+        measured: all measurements.
+        target: the model that verifies.
+        texts: {domain: number of texts}.
+    """
+    loop, alone = measured.loop, measured.alone
+    one = median(step.verifying for step in loop.plain_steps)
+    costs = timing.round_costs(loop.steps, one)
+    plain_round = timing.round_costs(loop.plain_steps, one).total
+    speedup = ratio(loop.plain, loop.seconds)
+    tau = ratio(loop.count, loop.rounds)
+    alpha = ratio(loop.accepted, loop.tested) if loop.is_chain and loop.tested.any() else None
+    curve = Curve(
+        passes={k: alone[k] / alone[1] for k in alone if isinstance(k, int)},
+        scale=costs.verify / (alone[loop.nodes + 1] / alone[1]),
+        c=costs.draft / max(1, loop.levels),
+        other=costs.other,
+        plain=plain_round,
+    )
+    best, gain = curve.best(alpha["value"]) if alpha else (loop.nodes, speedup["value"])
+    verdict = sign(*speedup["interval"])
+    return Diagnosis(
+        verdict=verdict,
+        reason=reason(verdict, tau["value"], costs),
+        speedup=speedup,
+        predicted=tau["value"] * plain_round / costs.total,
+        tau=tau,
+        alpha=alpha,
+        break_even=costs.total / plain_round,
+        parts={"draft": costs.draft, "verify": costs.verify, "other": costs.other},
+        passes=curve.passes,
+        batches=measured.batches,
+        full=full_batch(tau["value"], measured.batches),
+        one=one,
+        c=alone["draft"] / alone[1] if "draft" in alone else None,
+        c_in_loop=curve.c,
+        best_gamma=best,
+        best_speedup=gain,
+        needed=curve.needed(alpha["value"], loop.levels) if alpha and loop.levels else {},
+        offline={name: mean_rates(rows) for name, rows in measured.acceptance.items()},
+        controls=measured.evidence.controls,
+        same_text=loop.same,
+        faults=faults(measured.evidence),
+        setting=setting(measured, target, texts),
+    )
+
+
+def sign(low: float, high: float) -> str:
+    """Return the verdict of a speedup's interval."""
+    return "pays" if low > 1 else "hurts" if high < 1 else "even"
+
+
+def full_batch(tau: float, batches: Mapping[int, float]) -> int | None:
+    """Return the smallest batch at which verification alone costs more than a round emits.
+
+    From there on the machine has no idle arithmetic, and even a free draft cannot pay.
+
+    Args:
+        tau: tokens per round.
+        batches: {B: T(B, γ+1) ÷ T(B, 1)}.
+    """
+    return next((batch for batch, cost in sorted(batches.items()) if cost > tau), None)
+
+
+def mean_rates(rows: Sequence[Offline]) -> dict[str, float]:
+    """Return the mean acceptance over all positions of several texts.
+
+    Args:
+        rows: acceptance of each text.
+    """
+    kinds = ("drawn", "chosen", "greedy")
+    return {kind: float(torch.cat([getattr(row, kind) for row in rows]).mean()) for kind in kinds}
+
+
+def setting(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> dict:
+    """Return the conditions of the measurements.
+
+    Args:
+        measured: all measurements.
+        target: the model that verifies.
+        texts: {domain: number of texts}.
+    """
+    return {
+        "levels": measured.loop.levels,
+        "nodes": measured.loop.nodes,
+        "temperature": measured.evidence.temperature,
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "device": str(target.device),
+        "texts": dict(texts),
+        "tokens": int(measured.loop.count.sum()),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The cost of a round as a function of γ, in units of T(1).
+
+    Attributes:
+        passes: {k: T(k) ÷ T(1)}, measured alone.
+        scale: cost of a pass in the loop ÷ its cost alone.
+        c: cost per drafted token.
+        other: cost of everything else in a round.
+        plain: cost of a plain round.
+    """
+
+    passes: dict[int, float]
+    scale: float
+    c: float
+    other: float
+    plain: float
+
+    def total(self, gamma: int, c: float | None = None) -> float:
+        """Return the cost of a round.
+
+        Args:
+            gamma: drafted tokens.
+            c: cost per drafted token; None: the measured one.
+        """
+        ks = sorted(self.passes)
+        verify = float(np.interp(gamma + 1, ks, [self.passes[k] for k in ks]))
+        return self.scale * verify + gamma * (self.c if c is None else c) + self.other
+
+    def speedup(self, alpha: float, gamma: int, c: float | None = None) -> float:
+        """Return the formula's speedup over plain decoding.
+
+        Args:
+            alpha: acceptance rate, [0, 1].
+            gamma: drafted tokens.
+            c: cost per drafted token; None: the measured one.
+        """
+        tokens = float(theory.expected_tokens(alpha, gamma))
+        return tokens * self.plain / self.total(gamma, c)
+
+    def best(self, alpha: float) -> tuple[int, float]:
+        """Return the γ of the greatest speedup and that speedup; (0, 1) if none exceeds 1.
+
+        Args:
+            alpha: acceptance rate, [0, 1].
+        """
+        gammas = range(1, max(self.passes))
+        gamma = max(gammas, key=lambda each: self.speedup(alpha, each))
+        gain = self.speedup(alpha, gamma)
+        return (gamma, gain) if gain > 1 else (0, 1.0)
+
+    def needed(self, alpha: float, gamma: int) -> dict[str, float | None]:
+        """Return the α, and the c, at which this γ breaks even if nothing else changes.
+
+        Args:
+            alpha: acceptance rate, [0, 1].
+            gamma: drafted tokens.
+        """
+        needed: dict[str, float | None] = {"alpha": None, "c": None}
+        solve = _extras.load("scipy.optimize").brentq
+        if self.speedup(1.0, gamma) > 1 > self.speedup(0.0, gamma):
+            needed["alpha"] = float(solve(lambda each: self.speedup(each, gamma) - 1, 0.0, 1.0))
+        if self.speedup(alpha, gamma, 0.0) > 1:
+            most = float(theory.expected_tokens(alpha, gamma)) * self.plain
+            needed["c"] = (most - self.total(gamma, 0.0)) / gamma
+        return needed
+
+
+def reason(verdict: str, tau: float, costs: timing.RoundCosts) -> str:
+    """Return a sentence that names the deciding term.
+
+    Args:
+        verdict: "pays", "even" or "hurts".
+        tau: tokens per round.
+        costs: of a round, in units of T(1).
+    """
+    terms = {
+        "drafting": costs.draft,
+        "verifying several tokens rather than one": max(0.0, costs.verify - 1),
+        "everything except drafting and verification": costs.other,
+    }
+    largest = max(terms, key=lambda term: terms[term])
+    price = f"{largest} costs {terms[largest]:.2f} plain passes per round"
+    if verdict == "pays":
+        return f"a round emits {tau:.2f} tokens at the cost of {costs.total:.2f} passes; {price}"
+    if tau <= costs.verify + costs.other:
+        return (
+            f"acceptance: a round emits {tau:.2f} tokens, and verifying them alone costs"
+            f" {costs.verify + costs.other:.2f} plain passes; a free draft would not pay either"
+        )
+    return f"{price}; a round emits {tau:.2f} tokens at the cost of {costs.total:.2f} passes"

@@ -1,0 +1,78 @@
+"""A tree of the same shape in every round, drafted by a model level by level."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from specdec_lite.checks import instance
+from specdec_lite.drafters.parts.expansion import Child, TreeBuilder, likeliest, without_replacement
+from specdec_lite.drafters.parts.tree_session import ModelTreeDrafter, ModelTreeSession
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import Rng
+from specdec_lite.speculation import Context, Limits
+from specdec_lite.tree import TokenTree
+
+Siblings = Callable[[Tensor, int, Rng], list[Child]]
+
+
+class FixedTreeDrafter(ModelTreeDrafter):
+    """Draft a tree of a given shape with a model of the same vocabulary.
+
+    At temperature 0 siblings are the draft's likeliest tokens, chosen, because a one-hot row has
+    only one token to draw. If a row (top-k, top-p) runs out of tokens, a node has fewer children,
+    and the subtrees of the missing ones are not drafted. If two draws give the same token, their
+    node has the children of both.
+
+    Args:
+        draft: a `CausalLM`.
+        tree: the shape; only its parents are used (`drafters.parts.tree_shapes` builds some).
+        siblings: siblings(row [V], count, rng) draws the children of a node: `without_replacement`,
+            `with_replacement` or `drawn_then_chosen` of `drafters.parts.expansion`.
+    """
+
+    def __init__(self, draft: CausalLM, tree: TokenTree, siblings: Siblings = without_replacement):
+        super().__init__(draft)
+        self.tree = instance("tree", tree, TokenTree, "a TokenTree, the shape")
+        self.siblings = siblings
+
+    def start(self, context: Context) -> "FixedTreeSession":
+        return FixedTreeSession(self, context)
+
+    def limits(self) -> Limits:
+        return Limits(self.tree.levels, len(self.tree))
+
+
+class FixedTreeSession(ModelTreeSession):
+    """The drafting of one generation."""
+
+    def __init__(self, drafter: FixedTreeDrafter, context: Context):
+        super().__init__(drafter.model, len(drafter.tree) + 1, context)
+        self.drafter = drafter
+
+    def propose(self, context: Context) -> Proposal:
+        shape = self.drafter.tree
+        self.root = len(context.tokens)
+        self.fed = {}
+        builder = TreeBuilder()
+        queue = [(-1, shape.children(-1))]  # (node, the nodes of the shape to draft below it)
+        for level in range(min(shape.levels, context.wanted - 1)):
+            if not any(below for _, below in queue):
+                break
+            nodes = [node for node, _ in queue]
+            rows = self.rows(context, builder.tree, nodes) if level else [self.begin(context)]
+            self.fed |= {node: node for node in nodes if level}
+            children: dict[int, tuple[int, ...]] = {}
+            for (node, below), row in zip(queue, rows):
+                for entry, child in zip(below, self._siblings(context, row, len(below))):
+                    number = builder.add(node, *child)
+                    children[number] = children.get(number, ()) + shape.children(entry)
+            queue = list(children.items())
+        return builder.proposal()
+
+    def _siblings(self, context: Context, row: Tensor, count: int) -> list[Child]:
+        if not count:
+            return []
+        if context.sampling.greedy:
+            return likeliest(row, min(count, len(row)))
+        return self.drafter.siblings(context.sampling(row), count, context.rng)

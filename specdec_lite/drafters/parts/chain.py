@@ -1,0 +1,110 @@
+"""Draft a chain: one token after another, or all tokens from rows that exist already."""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdec_lite.checks import is_number
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.engine.cache import Scores
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.sampling import Sampling
+from specdec_lite.speculation import Context, Session
+from specdec_lite.tree import TokenTree
+
+
+class ChainSession(Session):
+    """A session with its own γ policy, which observes every verdict.
+
+    Args:
+        gamma: draft length ≥ 1, or a policy.
+    """
+
+    def __init__(self, gamma: int | Length):
+        self.length = Length.of(gamma).start()
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        self.length.observe(verdict)
+
+
+def draft_chain(
+    context: Context, follow: Callable[[int | None], Tensor], length: int | Length
+) -> Proposal:
+    """Draft tokens one after another: the argmax if greedy, else drawn from the adjusted q.
+
+    Args:
+        context: context of this round.
+        follow: follow(token) returns the logits [V'] after that drafted token, and follow(None)
+            those after the committed text. Rows of another width are fitted to the target's V.
+        length: number of tokens, or the session's γ policy.
+    """
+    length = Length.of(length)
+    most = min(length.most(context), context.wanted - 1)
+    token = None
+    tokens: list[int] = []
+    rows: list[Tensor] = []
+    while len(tokens) < most:
+        logits = fit(follow(token), context.vocab_size)
+        if context.sampling.greedy:
+            token = int(logits.argmax())
+        else:
+            rows.append(context.sampling(logits))
+            token = context.rng.draw(rows[-1])
+        tokens.append(token)
+        if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), token):
+            break
+    if not tokens:
+        return NOTHING
+    return Proposal(TokenTree.chain(tokens), torch.stack(rows) if rows else None)
+
+
+def draft_rows(context: Context, logits: Tensor, sampling: Sampling) -> Proposal:
+    """Draft one token from each row, independently: the argmax if greedy, else drawn.
+
+    Args:
+        context: context of this round.
+        logits: logits [d, V].
+        sampling: how the tokens are drawn.
+    """
+    if sampling.greedy:
+        return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
+    probs = sampling(logits)
+    return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
+
+
+def draft_sampling(draft_temperature: float | None) -> Sampling | None:
+    """Return how a draft is sampled at its own temperature; None for the generation's sampling.
+
+    Args:
+        draft_temperature: temperature ≥ 0, or None.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if draft_temperature is None:
+        return None
+    if not (is_number(draft_temperature) and 0 <= draft_temperature < math.inf):
+        raise ValueError(
+            f"draft_temperature={draft_temperature!r}: must be None or a number ≥ 0 (0 chooses the"
+            " argmax)"
+        )
+    return Sampling(draft_temperature)
+
+
+def fit(logits: Tensor, vocab_size: int) -> Tensor:
+    """Fit logits to the target's vocabulary: cut padded entries off, or fill with −∞.
+
+    Some model families pad their embedding to different sizes (151 936 and 152 064) for the same
+    tokenizer. This happens before any temperature.
+
+    Args:
+        logits: logits [..., V'].
+        vocab_size: the target's V.
+    """
+    missing = vocab_size - logits.shape[-1]
+    if missing <= 0:
+        return logits[..., :vocab_size]
+    return F.pad(logits, (0, missing), value=float("-inf"))

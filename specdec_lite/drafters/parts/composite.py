@@ -1,0 +1,55 @@
+"""Drafters that contain other drafters."""
+
+from collections.abc import Iterator
+
+from specdec_lite.speculation import Drafter
+
+
+class CompositeDrafter(Drafter):
+    """A drafter with others in its attribute `inner`, `drafters` or `legs`."""
+
+    def check_rule(self, rule: object) -> None:
+        """Require `same_noise` where a `CoupledDrafter` meets a tree, a merge or a cascade.
+
+        There the noise of a position decides about several tokens. After a rejection, other rules
+        would draw again with noise whose outcome they have already seen.
+
+        Args:
+            rule: the rule that verifies the drafts.
+
+        Raises:
+            ValueError: if the rule is another one.
+        """
+        name = getattr(rule, "name", rule)
+        parts = list(members(self))
+        branching = [part for part in parts if branches(part)]
+        coupled = any(getattr(part, "shares_noise", False) for part in parts)
+        if coupled and branching and name != "same_noise":
+            raise ValueError(
+                f"rule={name!s}: a CoupledDrafter with a {type(branching[0]).__name__} is lossless"
+                " only under same_noise"
+            )
+
+
+def members(drafter: Drafter) -> Iterator[Drafter]:
+    """Yield a drafter and all drafters inside it.
+
+    Args:
+        drafter: any drafter.
+    """
+    yield drafter
+    for name in ("inner", "drafters", "legs"):
+        inner = getattr(drafter, name, ())
+        for each in inner if isinstance(inner, (tuple, list)) else (inner,):
+            yield from members(each[0] if isinstance(each, tuple) else each)
+
+
+def branches(drafter: Drafter) -> bool:
+    """Return whether a drafter may draw several tokens for one position in one round.
+
+    Args:
+        drafter: any drafter.
+    """
+    limits = drafter.limits()
+    chain = limits is not None and limits.is_chain
+    return not chain or getattr(drafter, "nested_rounds", False)

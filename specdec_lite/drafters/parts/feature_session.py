@@ -1,0 +1,121 @@
+"""The session that EAGLE and multi-token prediction share: draft with a block on target features."""
+
+import torch
+from torch import Tensor
+
+from specdec_lite.drafters.parts.chain import ChainSession, draft_chain
+from specdec_lite.drafters.parts.expansion import (
+    ConfidenceTree,
+    expand_confidence_tree,
+    expand_ranked_tree,
+)
+from specdec_lite.drafters.parts.feature_head import FeatureHead
+from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.speculation import Context
+from specdec_lite.tree import TokenTree
+
+
+class FeatureSession(ChainSession):
+    """Draft a chain or a tree, starting from the target's newest hidden state.
+
+    Between rounds the cache holds one entry for every pair of committed tokens, each made with the
+    target's own state. Entries added while drafting are removed before the round is verified.
+
+    Args:
+        target: the model whose embeddings are read.
+        head: the block that drafts.
+        body: the same block as a language model of one layer.
+        draft: γ policy, a tree of ranks, or a `ConfidenceTree`.
+        context: context at the start of the generation.
+    """
+
+    def __init__(
+        self,
+        target: CausalLM,
+        head: FeatureHead,
+        body: CausalLM,
+        draft: Length | TokenTree | ConfidenceTree,
+        context: Context,
+    ):
+        super().__init__(draft if isinstance(draft, Length) else 1)
+        self.target = target
+        self.head = head
+        self.body = body
+        self.draft = draft
+        self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
+        self.states: dict[int, Tensor] = {}
+        self.fed: list[int] = []
+
+    def _score(
+        self, tokens: Tensor, states: Tensor, tree: TokenTree | None = None, cached: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Feed pairs of a token and the state before it.
+
+        Args:
+            tokens: token ids [n].
+            states: states [n, d].
+            tree: tree that the pairs form with those fed earlier; None for a chain.
+            cached: number of nodes of the tree that are in the cache already.
+
+        Returns:
+            Logits [n, V] (of a chain only the last row), and the states [n, d] of the next pairs.
+        """
+        rows = self.head.enter(self.target.embed(tokens), states)[None]
+        self.passes += 1
+        scores = self.body.score(
+            tokens, self.cache, tree, (1,), tree is None, cached=cached, states=(0, rows)
+        )
+        logits = self.head.spread(scores.logits[0], self.target.vocab_size)
+        return logits, self.head.leave(scores.hidden[1][0])
+
+    @torch.inference_mode()
+    def propose(self, context: Context) -> Proposal:
+        # After a prompt of one token no token has been scored yet, so there is no state to read.
+        if context.scores is None:
+            return NOTHING
+        fresh = len(context.tokens) - 1 - self.cache.length
+        features = [context.scores.hidden[layer][0, -fresh:] for layer in self.head.layers]
+        first, states = self._score(context.tokens[-fresh:], self.head.begin(features))
+        committed = self.cache.length
+        self.states = {-1: states[-1]}
+        self.fed = []
+        proposal = self._draft(context, first)
+        self.cache.crop(committed)
+        return proposal
+
+    def _draft(self, context: Context, first: Tensor) -> Proposal:
+        """Draft from the logits `first` [1, V] of the first drafted token."""
+
+        def follow(token: int | None) -> Tensor:
+            if token is None:
+                return first[0]
+            logits, states = self._score(context.tokens.new_tensor([token]), self.states[-1][None])
+            self.states[-1] = states[0]
+            return logits[0]
+
+        def score(tree: TokenTree, nodes: list[int]) -> Tensor:
+            return first if nodes == [-1] else self._score_nodes(tree, nodes)
+
+        if isinstance(self.draft, ConfidenceTree):
+            return expand_confidence_tree(context, score, self.draft)[0]
+        if isinstance(self.draft, TokenTree):
+            return expand_ranked_tree(context, score, self.draft)
+        return draft_chain(context, follow, self.length)
+
+    def _score_nodes(self, tree: TokenTree, nodes: list[int]) -> Tensor:
+        """Feed these nodes and return the logits [len(nodes), V] after them."""
+        before = len(self.fed)
+        self.fed += nodes
+        numbers = {node: number for number, node in enumerate(self.fed)}
+        parents = [numbers.get(tree.parents[node], -1) for node in self.fed]
+        part = TokenTree(tree.tokens[self.fed], parents)
+        states = torch.stack([self.states[tree.parents[node]] for node in nodes])
+        tokens = tree.tokens[nodes].to(states.device)
+        logits, states = self._score(tokens, states, part, before)
+        self.states.update(zip(nodes, states))
+        return logits
+
+    def cut(self, length: int) -> None:
+        self.cache.crop(min(self.cache.length, length - 1))

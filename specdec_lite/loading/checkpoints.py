@@ -1,0 +1,323 @@
+"""Fetch, load and save one model: a folder with config.json, safetensors and a tokenizer.
+
+Weights are read from safetensors only, and code that comes with a model is never run.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
+from specdec_lite.engine.linear import pack
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.loading.memory import Size, hugging_face_size, native_size
+from specdec_lite.loading.model_config import (
+    config_to_hf,
+    native_config,
+    read_config,
+    resolve_dtype,
+    stored_dtype,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+DESCRIPTION = ["*.json", "*.txt", "*.model"]
+"""Files of a hub repository that describe a model and its tokenizer."""
+INDEX = "model.safetensors.index.json"
+SHARD_BYTES = 15_000_000
+"""Largest size of a file that `save_model` writes."""
+
+
+def fetch_folder(argument: str, source: str | Path, patterns: list[str]) -> Path:
+    """Return a local folder as it is, or download files of a hub repository.
+
+    Args:
+        argument: name of the caller's argument, for error messages.
+        source: a local folder or a hub id.
+        patterns: files to download from the repository's root, such as "*.json".
+
+    Raises:
+        TypeError: the source is neither a string nor a path.
+        ValueError: the source is a local path that does not contain config.json.
+    """
+    allowed = "must be a hub id or a folder that holds config.json and *.safetensors"
+    if not isinstance(source, (str, Path)):
+        raise TypeError(f"{argument}={source!r}: {allowed}")
+    path = Path(source)
+    if (path / "config.json").is_file():
+        return path
+    if path.exists() or path.is_absolute():
+        raise ValueError(f"{argument}={str(source)!r}: {allowed}")
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(str(source), allow_patterns=patterns, ignore_patterns=["*/*"]))
+
+
+def weight_patterns(folder: Path) -> list[str]:
+    """Return the names of the weight files to download.
+
+    Some repositories contain the weights a second time; the index names the files that count.
+
+    Args:
+        folder: a model's folder, which may lack weights but must contain the index if there is one.
+    """
+    return _indexed_files(folder) or ["*.safetensors"]
+
+
+def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
+    """Load the Hugging Face tokenizer of a model's folder.
+
+    Args:
+        folder: a model's folder.
+
+    Raises:
+        ValueError: config.json cannot be read, or the tokenizer needs code of its own.
+    """
+    from transformers import AutoTokenizer
+
+    native_config(folder)  # raises if config.json is malformed
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+
+
+# Sizes ----------------------------------------------------------------------------------------------
+
+
+def model_size(folder: str | Path) -> Size:
+    """Return the size of the model that a folder's config.json describes; read no weights.
+
+    Args:
+        folder: a model's folder. If its weights are quantized, their size comes from the index or
+            from the weight files, and is 0 if there is neither.
+
+    Raises:
+        ValueError: config.json cannot be read, or the model needs code of its own.
+    """
+    folder = Path(folder)
+    config = native_config(folder)
+    size = hugging_face_size(folder) if config is None else native_size(config)
+    if not read_config(folder).get("quantization_config"):
+        return size
+    return replace(size, quantized_bytes=_stored_bytes(folder))
+
+
+def _stored_bytes(folder: Path) -> int:
+    """Return the bytes of the stored weights: as the index states them before the download, else
+    the sum over the files; 0 if there are no files yet.
+    """
+    index = folder / INDEX
+    if index.exists():
+        total = json.loads(index.read_text()).get("metadata", {}).get("total_size")
+        if total:
+            return total
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+# Loading --------------------------------------------------------------------------------------------
+
+
+def load_model(
+    folder: str | Path, device: str = "cpu", dtype: str = "auto", **placement: Any
+) -> CausalLM:
+    """Load one model from a folder of config.json and safetensors.
+
+    Models of the Llama family become native transformers, all others run in transformers.
+
+    Args:
+        folder: the model's folder.
+        device: anything `torch.device` takes.
+        dtype: "auto" (the stored dtype), "float32", "bfloat16", "float16" or "float64".
+        **placement: `device_map` or `tp_plan` for transformers, which then runs every model.
+
+    Raises:
+        ValueError: the folder has no safetensors, or its files are damaged or do not match.
+    """
+    folder = Path(folder)
+    config, files = native_config(folder), _weight_files(folder)
+    if not files:
+        raise ValueError(
+            f"{folder}: holds no *.safetensors file; other weight formats are not loaded, because"
+            " they can run code"
+        )
+    kind = resolve_dtype(dtype, stored_dtype(folder), device)
+    if config is None or placement:
+        return load_transformers(folder, device, kind, **placement)
+    return load_native(folder, config, files, device, kind)
+
+
+def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement: Any) -> CausalLM:
+    """Load a model that runs in transformers.
+
+    Args:
+        folder: the model's folder.
+        device: device for the model; ignored if there is a placement.
+        dtype: of the weights.
+        **placement: `device_map` or `tp_plan`, as `from_pretrained` takes them.
+
+    Raises:
+        ValueError: a file is damaged, or weights are missing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **placement,
+        )
+    except SafetensorError as error:
+        raise ValueError(
+            f"{folder}: holds a file that is not whole safetensors ({error}): download or copy it"
+            " again"
+        ) from None
+    missing = sorted(report["missing_keys"])
+    if missing and not read_config(folder).get("quantization_config"):
+        raise ValueError(
+            f"{folder}: its weights do not fit its config.json: it lacks {missing[0]} and"
+            f" {len(missing) - 1} more"
+        )
+    return CausalLM(model if placement else model.to(device))
+
+
+def load_native(
+    folder: Path, config: TransformerConfig, files: list[Path], device: str, dtype: torch.dtype
+) -> CausalLM:
+    """Load a native transformer.
+
+    The weights move to the device file by file, so that neither the machine nor the GPU ever holds
+    a second copy of them.
+
+    Args:
+        folder: the model's folder, for messages.
+        config: the native configuration.
+        files: the weight files.
+        device: device for the model.
+        dtype: of the weights.
+
+    Raises:
+        ValueError: a file is damaged, or the weights do not match the configuration.
+    """
+    is_small = sum(file.stat().st_size for file in files) < 1e9
+    state: dict[str, Tensor] = {}
+    for file in tqdm(files, desc=f"reading {folder.name}", disable=is_small):
+        state |= {name: weight.to(device, dtype) for name, weight in _read(file).items()}
+    with torch.device("meta"):
+        model = Transformer(config)
+    try:
+        model.load_state_dict(from_hf_state(state, config), assign=True)
+    except (KeyError, RuntimeError) as error:
+        raise ValueError(f"{folder}: its weights do not fit its config.json: {error}") from None
+    if unused := [name for name in state if not _is_redundant(name, config)]:
+        raise ValueError(
+            f"{folder}: its weights do not fit its config.json: it holds {unused[0]} and"
+            f" {len(unused) - 1} more that the model does not have"
+        )
+    if config.tied:
+        model.head.weight = model.embedding.weight
+    return CausalLM(pack(model.to(device, dtype).requires_grad_(False)))
+
+
+def _is_redundant(name: str, config: TransformerConfig) -> bool:
+    """Return whether a stored weight that the model does not read may be ignored."""
+    return name.endswith("rotary_emb.inv_freq") or config.tied and name == "lm_head.weight"
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Return the weight files that the index names, or all of them if there is no index."""
+    files = [folder / name for name in _indexed_files(folder)]
+    for file in files:
+        if not file.exists():
+            raise ValueError(f"{file}: named by {INDEX} and not there: download or copy it again")
+    return files or sorted(folder.glob("*.safetensors"))
+
+
+def _indexed_files(folder: Path) -> list[str]:
+    """Return the names of the files in the index; none if there is no index."""
+    index = folder / INDEX
+    if not index.exists():
+        return []
+    try:
+        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{index}: names no weights: download or copy it again") from None
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, on the CPU."""
+    try:
+        return load_file(file, device="cpu")
+    except SafetensorError as error:
+        raise ValueError(
+            f"{file}: not a whole safetensors file ({error}): download or copy it again"
+        ) from None
+
+
+# Saving ---------------------------------------------------------------------------------------------
+
+
+def save_model(
+    folder: Path, model: Transformer, tokenizer: "PreTrainedTokenizerBase", limit: int = SHARD_BYTES
+) -> None:
+    """Write a model and its tokenizer so that plain transformers loads them as a Llama.
+
+    Args:
+        folder: folder to write to; created if necessary.
+        model: a native transformer without window, query/key norm and bias.
+        tokenizer: its Hugging Face tokenizer.
+        limit: bytes of one file at most; larger models are split. Weights are stored in bfloat16.
+
+    Raises:
+        ValueError: a Llama's config.json cannot express the model.
+    """
+    config = model.config
+    for name, absent in (("window", None), ("qk_norm", False)):
+        if getattr(config, name) != absent:
+            raise ValueError(
+                f"model has {name}={getattr(config, name)}: must be {absent}, because a Llama's"
+                " config.json cannot express it"
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = config_to_hf(
+        config, "LlamaForCausalLM", mlp_bias=False, bos_token_id=0, eos_token_id=0, dtype="bfloat16"
+    )
+    (folder / "config.json").write_text(json.dumps(entries, indent=1) + "\n")
+    _write_shards(folder, _shards(model, limit))
+    tokenizer.save_pretrained(folder)
+
+
+def _shards(model: Transformer, limit: int) -> list[dict[str, Tensor]]:
+    """Return the weights in bfloat16, in groups of at most `limit` bytes."""
+    shards: list[dict[str, Tensor]] = [{}]
+    for name, weight in to_hf_state(model).items():
+        weight = weight.detach().cpu().to(torch.bfloat16).contiguous()
+        if sum(other.nbytes for other in shards[-1].values()) + weight.nbytes > limit:
+            shards.append({})
+        shards[-1][name] = weight
+    return shards
+
+
+def _write_shards(folder: Path, shards: list[dict[str, Tensor]]) -> None:
+    """Write each shard to a file of its own, with an index if there are several."""
+    if len(shards) == 1:
+        save_file(shards[0], folder / "model.safetensors", {"format": "pt"})
+        return
+    count = len(shards)
+    names = [f"model-{i:05d}-of-{count:05d}.safetensors" for i in range(1, count + 1)]
+    for name, shard in zip(names, shards):
+        save_file(shard, folder / name, {"format": "pt"})
+    index = {
+        "metadata": {"total_size": sum(w.nbytes for shard in shards for w in shard.values())},
+        "weight_map": {key: name for name, shard in zip(names, shards) for key in shard},
+    }
+    (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n")

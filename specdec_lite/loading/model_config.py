@@ -1,0 +1,186 @@
+"""Read and write a model's config.json, and choose the dtype to load the model in."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from specdec_lite.engine.rope import read_scaling
+from specdec_lite.engine.transformer import TransformerConfig
+from specdec_lite.loading.memory import has_bfloat16
+
+FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
+"""Values of `model_type` for which a native transformer exists."""
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+def read_config(folder: Path) -> dict:
+    """Return the contents of a folder's config.json.
+
+    Args:
+        folder: a model's folder.
+
+    Raises:
+        ValueError: the file cannot be read or does not contain a JSON object.
+    """
+    path = Path(folder) / "config.json"
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: must describe a model, and holds a {type(config).__name__}")
+    return config
+
+
+def native_config(folder: Path) -> TransformerConfig | None:
+    """Return the native configuration of the model in a folder, or None if only transformers
+    can run the model.
+
+    Args:
+        folder: a model's folder.
+
+    Raises:
+        ValueError: config.json cannot be read or lacks an entry.
+    """
+    try:
+        return config_from_hf(read_config(folder))
+    except KeyError as error:
+        raise ValueError(f"{folder / 'config.json'}: lacks {error}") from None
+
+
+def config_from_hf(config: dict) -> TransformerConfig | None:
+    """Translate a Hugging Face config.json of the Llama family.
+
+    Models with quantized weights are left to transformers: the native loader would ignore the
+    scales and produce noise.
+
+    Args:
+        config: contents of the config.json.
+
+    Returns:
+        The native configuration, or None if only transformers can run the model.
+
+    Raises:
+        KeyError: a required entry is missing.
+    """
+    if config.get("quantization_config"):
+        return None
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    family = config.get("model_type")
+    kinds = _layer_types(config) if family in ("qwen2", "qwen3") else set()
+    windowed = (
+        family == "mistral" or config.get("use_sliding_window") and kinds == {"sliding_attention"}
+    )
+    scaling = read_scaling(config, rope)
+    plain = (
+        (scaling or rope.get("rope_type", rope.get("type", "default")) == "default")
+        and rope.get("partial_rotary_factor") in (None, 1)
+        and config.get("hidden_act", "silu") == "silu"
+        and not config.get("mlp_bias")
+        and not (family in ("llama", "qwen3") and config.get("attention_bias"))
+    )
+    if family not in FAMILIES or not plain or len(kinds) > 1:
+        return None
+    heads = config["num_attention_heads"]
+    return TransformerConfig(
+        vocab_size=config["vocab_size"],
+        hidden_size=config["hidden_size"],
+        intermediate_size=config["intermediate_size"],
+        num_layers=config["num_hidden_layers"],
+        num_heads=heads,
+        num_kv_heads=config.get("num_key_value_heads") or heads,
+        head_size=config.get("head_dim") or config["hidden_size"] // heads,
+        norm_eps=config.get("rms_norm_eps", 1e-6),
+        rope_theta=rope.get("rope_theta") or config.get("rope_theta") or 10000.0,
+        max_positions=config.get("max_position_embeddings", 2048),
+        qkv_bias=family == "qwen2",
+        qk_norm=family == "qwen3",
+        tied=config.get("tie_word_embeddings", False),
+        window=config.get("sliding_window", 4096) if windowed else None,
+        rope_scaling=scaling,
+    )
+
+
+def _layer_types(config: dict) -> set[str]:
+    """Return the kinds of attention in a Qwen config.
+
+    Older configs have no list of layer types; they state the first layer with a window.
+    """
+    if config.get("layer_types") or not config.get("use_sliding_window"):
+        return set(config.get("layer_types") or ())
+    first = config.get("max_window_layers", 28)
+    return {
+        "sliding_attention" if layer >= first else "full_attention"
+        for layer in range(config["num_hidden_layers"])
+    }
+
+
+def config_to_hf(config: TransformerConfig, architecture: str, **entries) -> dict:
+    """Return the contents of a Hugging Face config.json of the Llama family.
+
+    Args:
+        config: the native configuration.
+        architecture: name of the model class, such as "LlamaForCausalLM".
+        **entries: additional entries; they replace entries of the same name.
+    """
+    return {
+        "architectures": [architecture],
+        "model_type": "llama",
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_size,
+        "rms_norm_eps": config.norm_eps,
+        "hidden_act": "silu",
+        "rope_theta": config.rope_theta,
+        "rope_parameters": (config.rope_scaling or {"rope_type": "default"})
+        | {"rope_theta": config.rope_theta},
+        "max_position_embeddings": config.max_positions,
+        "tie_word_embeddings": config.tied,
+        "attention_bias": False,
+    } | entries
+
+
+def stored_dtype(folder: Path) -> str:
+    """Return the name of the dtype in which the weights in a folder are stored.
+
+    Args:
+        folder: a model's folder.
+    """
+    config = read_config(folder)
+    return config.get("dtype") or config.get("torch_dtype") or "float32"
+
+
+def resolve_dtype(dtype: str, stored: str, device: str = "cpu") -> torch.dtype:
+    """Return the dtype in which to load a model.
+
+    Args:
+        dtype: "auto" or a name in DTYPES. "auto" means the stored dtype, but float16 instead of
+            bfloat16 on a GPU that cannot compute in bfloat16.
+        stored: name of the dtype in which the weights are stored.
+        device: device that will hold the model.
+
+    Raises:
+        ValueError: the name is unknown, or the device cannot compute in bfloat16.
+    """
+    name = str(stored if dtype == "auto" else dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        origin = f", where the model is stored in {stored}" if dtype == "auto" else ""
+        raise ValueError(f"dtype={dtype!r}{origin}: must be 'auto' or one of {', '.join(DTYPES)}")
+    if name == "bfloat16" and not has_bfloat16(device):
+        if dtype != "auto":
+            raise ValueError(
+                f"dtype={dtype!r}: device {device!r} cannot compute in bfloat16; use dtype='auto'"
+                " or dtype='float16'"
+            )
+        name = "float16"
+    return DTYPES[name]

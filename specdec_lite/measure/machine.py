@@ -1,0 +1,154 @@
+"""Describe this machine: bandwidth, throughput, clocks, load and versions."""
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from specdec_lite.loading.memory import has_bfloat16, resolve_device
+from specdec_lite.measure.clocks import interleaved
+from specdec_lite.measure.stamps import gpu_versions, machine_name, query_gpu
+
+GPU_STATE = (
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "power.draw",
+    "power.limit",
+    "temperature.gpu",
+    "clocks_throttle_reasons.active",
+)
+"""Fields to query from nvidia-smi: MHz, watts, degrees Celsius, and a bit mask."""
+
+
+def cache_bytes() -> int | None:
+    """Return the bytes of the processor's largest cache, or None if the system does not state it."""
+    sizes = [
+        path.read_text().strip()
+        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
+    units = {"K": 1 << 10, "M": 1 << 20}
+    return max(
+        (int(size[:-1]) * units[size[-1]] for size in sizes if size[-1:] in units), default=None
+    )
+
+
+def read_bandwidth(
+    sizes: Iterable[int], device: str | torch.device = "cpu", repeats: int = 7
+) -> dict[int, float]:
+    """Measure the bytes read per second while an array is summed repeatedly.
+
+    An array that fits into a cache is read from the cache; only sizes far above the largest cache
+    measure the memory.
+
+    Args:
+        sizes: bytes of the arrays, each ≥ 4; they are measured one after the other.
+        device: anything `torch.device` takes.
+        repeats: timed runs for each size.
+
+    Returns:
+        {size: bytes per second}.
+
+    Raises:
+        ValueError: a size is less than 4 bytes.
+    """
+    device = torch.device(device)
+    bandwidths = {}
+    for size in sizes:
+        if size < 4:
+            raise ValueError(f"sizes contains {size}: each must be at least 4 bytes")
+        data = torch.ones(size // 4, device=device)
+        rounds = max(1, (16 << 20) // size)
+
+        def read(data=data, rounds=rounds) -> None:
+            for _ in range(rounds):
+                data.sum()
+
+        seconds = interleaved({"read": read}, device, repeats)["read"]
+        bandwidths[size] = rounds * data.nbytes / seconds
+    return bandwidths
+
+
+def _bandwidth(device: torch.device) -> float:
+    """Measure the memory's bandwidth in bytes per second.
+
+    The array has four times the size of the largest known cache, and at least 256 MiB.
+    """
+    size = 4 << 30
+    if device.type != "cuda":
+        size = min(max(256 << 20, 4 * (cache_bytes() or 0)), 2 << 30)
+    return read_bandwidth([size], device)[size]
+
+
+def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    """Measure the operations per second of a product of two square matrices."""
+    a = torch.randn(size, size, device=device).to(dtype)
+    return 2 * size**3 / interleaved({"product": lambda: a @ a}, device, repeats=5)["product"]
+
+
+def gpu_state(device: str | torch.device) -> dict[str, str] | None:
+    """Return clocks, power and temperature of a GPU at this moment.
+
+    Args:
+        device: anything `torch.device` takes.
+
+    Returns:
+        {field of GPU_STATE: nvidia-smi's answer}, or None for other devices or without an answer.
+    """
+    return None if torch.device(device).type != "cuda" else query_gpu(device, GPU_STATE)
+
+
+def machine_state(device: str | torch.device = "cpu") -> dict:
+    """Return what may disturb a measurement at this moment.
+
+    Args:
+        device: anything `torch.device` takes.
+
+    Returns:
+        {"load_average" of 1, 5 and 15 minutes, "threads" of PyTorch, "pins": the cores that this
+        process may use}, and for a GPU "gpu" (see `gpu_state`). An entry is None if the system does
+        not report it.
+    """
+    gpu = {"gpu": gpu_state(device)} if torch.device(device).type == "cuda" else {}
+    return gpu | {
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "threads": torch.get_num_threads(),
+        "pins": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+    }
+
+
+def machine_profile(device: str = "auto") -> dict:
+    """Measure this machine.
+
+    Args:
+        device: "auto" (a GPU if there is one), or anything `torch.device` takes.
+
+    Returns:
+        {"device": its name, "threads", "cores", "bandwidth" in bytes per second, "throughput":
+        {dtype: operations per second}, "versions"}.
+
+    Raises:
+        ValueError: this machine does not have the device.
+    """
+    resolved = resolve_device(device)
+    size = 8192 if resolved.type == "cuda" else 1024
+    half = torch.bfloat16 if has_bfloat16(resolved) else torch.float16
+    throughput = {
+        str(dtype).removeprefix("torch."): _throughput(resolved, dtype, size)
+        for dtype in (torch.float32, half)
+    }
+    return {
+        "device": machine_name(resolved),
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "bandwidth": _bandwidth(resolved),
+        "throughput": throughput,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "transformers")},
+            **gpu_versions(resolved),
+        },
+    }

@@ -1,0 +1,170 @@
+"""Write recordings with a stamp that states their origin.
+
+A recording is a file `results/*.json`. Its stamp states what was measured, when, on which machine,
+with which versions and by which command; a file without a stamp is rejected.
+`specdec_book.recordings` reads the files.
+"""
+
+import json
+import platform
+import re
+import subprocess
+from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": dict}
+"""The five fields of the stamp, with which every recording begins, and their types."""
+
+
+def machine_name(device: str | torch.device = "cpu") -> str:
+    """Return the name of a GPU, or of this machine's processor.
+
+    Args:
+        device: anything `torch.device` takes.
+    """
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with open("/proc/cpuinfo") as lines:
+            return next(
+                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+            )
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def query_gpu(device: str | torch.device, fields: Sequence[str]) -> dict[str, str] | None:
+    """Query nvidia-smi.
+
+    Args:
+        device: a GPU.
+        fields: names of fields, as nvidia-smi takes them.
+
+    Returns:
+        {field: value with its unit}, or None if nvidia-smi is absent or does not answer.
+    """
+    card = str(torch.cuda.get_device_properties(device).uuid)
+    command = ["nvidia-smi", f"--id=GPU-{card.removeprefix('GPU-')}", "--format=csv,noheader"]
+    try:
+        output = subprocess.run(
+            [*command, f"--query-gpu={','.join(fields)}"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    answers = [answer.strip() for answer in output.strip().split(",")]
+    return dict(zip(fields, answers)) if len(answers) == len(fields) else None
+
+
+def gpu_versions(device: str | torch.device) -> dict[str, str]:
+    """Return the versions of CUDA, cuDNN and the GPU's driver; nothing for other devices.
+
+    Args:
+        device: anything `torch.device` takes.
+    """
+    if torch.device(device).type != "cuda":
+        return {}
+    driver = query_gpu(device, ("driver_version",))
+    return {
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),
+        "driver": driver["driver_version"] if driver else "unknown",
+    }
+
+
+def stamp(
+    what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
+) -> dict:
+    """Return the stamp of a recording that is made now.
+
+    Args:
+        what: what was measured, in one phrase.
+        command: the command that measured it.
+        device: device of the measurement.
+        versions: {software: version}; None for Python, torch and transformers, and on a GPU also
+            CUDA, cuDNN and the driver.
+    """
+    default = {"python": platform.python_version()} | {
+        name: version(name) for name in ("torch", "transformers")
+    }
+    default |= gpu_versions(device)
+    return {
+        "what": what,
+        "date": date.today().isoformat(),
+        "command": command,
+        "machine": machine_name(device),
+        "versions": versions or default,
+    }
+
+
+def slug(text: str) -> str:
+    """Return a name in lower case with hyphens, for a file name.
+
+    Args:
+        text: any text, such as a machine's name.
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def save(path: str | Path, stamped: dict, data: dict) -> Path:
+    """Write a recording.
+
+    Args:
+        path: file to write; its folder is created if necessary.
+        stamped: the stamp, from `stamp`.
+        data: the measurements, as JSON can store them.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the recording is not valid; nothing is written.
+    """
+    path, clash = Path(path), stamped.keys() & data.keys()
+    if clash:
+        raise ValueError(f"data contains {sorted(clash)}: these names belong to the stamp")
+    validate(path.name, stamped | data)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        json.dumps(stamped | data, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def validate(name: str, recording: object) -> None:
+    """Check the stamp of a recording.
+
+    Args:
+        name: the file's name, for the message.
+        recording: the file's content.
+
+    Raises:
+        ValueError: a field is missing or malformed; the message names it.
+    """
+    if not isinstance(recording, dict):
+        raise ValueError(f"{name}: must contain one JSON object")
+    for field, kind in STAMP.items():
+        if not isinstance(recording.get(field), kind) or not recording[field]:
+            raise ValueError(
+                f"{name}: {field!r} must be a non-empty {kind.__name__}, is {recording.get(field)!r}"
+            )
+    try:
+        date.fromisoformat(recording["date"])
+    except ValueError:
+        raise ValueError(
+            f"{name}: date={recording['date']!r} must be a date such as 2026-01-31"
+        ) from None
+    if not all(isinstance(v, str) and v for v in recording["versions"].values()):
+        raise ValueError(
+            f"{name}: versions={recording['versions']!r} must map names to version strings"
+        )
+    if not recording.keys() - STAMP.keys():
+        raise ValueError(f"{name}: contains no data beside its stamp")

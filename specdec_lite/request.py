@@ -1,0 +1,258 @@
+"""A checked request: every argument of `generate` is checked here, before any model runs."""
+
+import inspect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec_lite.acceptance import exact_match, speculative_sampling
+from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.checks import model, whole
+from specdec_lite.engine.cache import Cache, Layer
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.sampling import Rng, Sampling, SeededRng
+from specdec_lite.speculation import Context, Drafter, NoDraft, Session, Verifier
+from specdec_lite.tree import is_whole_dtype
+
+SPARE_ENTRIES = 64
+"""Cache entries beyond the text, for the drafted tokens of the last round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked request. `prepare` makes it; no model has run yet.
+
+    Attributes:
+        target: the model that decodes.
+        tokens: the prompt's ids, LongTensor [n] on the target's device.
+        drafter: None for plain decoding.
+        max_new_tokens: the largest number of tokens to emit.
+        sampling: how tokens are drawn.
+        rule: the acceptance rule, or a verifier.
+        stops: ids that end the text.
+    """
+
+    target: CausalLM
+    tokens: Tensor
+    drafter: Drafter | None
+    max_new_tokens: int
+    sampling: Sampling
+    rule: RuleFunction | Verifier
+    stops: frozenset[int]
+
+    @property
+    def hidden_layers(self) -> tuple[Layer, ...]:
+        """Return the target's hidden layers that the drafter wants to see."""
+        return () if self.drafter is None else tuple(self.drafter.hidden_layers)
+
+    @property
+    def capacity(self) -> int:
+        """Return the number of cache entries that the whole text needs."""
+        return len(self.tokens) + self.max_new_tokens + SPARE_ENTRIES
+
+    def begin(self, cache: Cache, rng: Rng) -> tuple[Context, Session]:
+        """Run the prefill and start the drafter.
+
+        Args:
+            cache: an empty cache of the target, with at least `capacity` entries.
+            rng: where all chance comes from.
+
+        Returns:
+            The context of the first round, and the drafter's session.
+        """
+        scores = None
+        if len(self.tokens) > 1:
+            scores = self.target.score(
+                self.tokens[:-1], cache, hidden_layers=self.hidden_layers, last=True
+            )
+        context = Context(
+            tokens=self.tokens,
+            scores=scores,
+            sampling=self.sampling,
+            rng=rng,
+            wanted=self.max_new_tokens,
+            vocab_size=self.target.vocab_size,
+            cache=cache,
+        )
+        return context, NoDraft() if self.drafter is None else self.drafter.start(context)
+
+
+def prepare(
+    target: CausalLM,
+    prompt_ids,
+    drafter: Drafter | None = None,
+    max_new_tokens: int = 64,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    rule: RuleFunction | Verifier | None = None,
+    stop_token_ids: int | Collection[int] | None = (),
+) -> Request:
+    """Check the arguments of `generate` and return them as a request; run no model.
+
+    Args:
+        target: a `CausalLM`.
+        prompt_ids: ids [n] or [1, n], a tensor or a list, n ≥ 1; or a tokenizer's encoding.
+        drafter: None for plain decoding.
+        max_new_tokens: ≥ 1; with the prompt at most the target's context length.
+        temperature: ≥ 0; 0 is greedy.
+        top_k: as in `Sampling`.
+        top_p: as in `Sampling`.
+        rule: None for `default_rule`.
+        stop_token_ids: ids that end the text: a row, one id, or None for none.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: an argument has a value that is not allowed.
+    """
+    tokens = _prompt(target, prompt_ids, max_new_tokens)
+    stops = _stops(stop_token_ids, target.vocab_size)
+    if drafter is not None:
+        _check_drafter(drafter, target, len(tokens) + max_new_tokens)
+    sampling = Sampling(temperature, top_k, top_p)
+    rule = default_rule(sampling) if rule is None else rule
+    _check_rule(rule, sampling)
+    if drafter is not None and not sampling.greedy:
+        drafter.check_rule(rule)
+    return Request(target, tokens, drafter, max_new_tokens, sampling, rule, stops)
+
+
+def default_rule(sampling: Sampling) -> RuleFunction:
+    """Return the lossless rule that is used if none is given.
+
+    Args:
+        sampling: `exact_match` if it is greedy, else `speculative_sampling`.
+    """
+    return exact_match if sampling.greedy else speculative_sampling
+
+
+def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
+    """Return the prompt as a LongTensor [n] on the target's device, after checking it."""
+    model("target", target)
+    tokens = _ids("prompt_ids", _row_of_encoding(prompt_ids))
+    if tokens.dim() == 2 and tokens.shape[0] == 1:
+        tokens = tokens[0]
+    if tokens.dim() != 1 or tokens.numel() == 0:
+        raise ValueError(
+            f"prompt_ids has shape {tuple(tokens.shape)}: must be one row of at least one token id"
+        )
+    if not is_whole_dtype(tokens.dtype):
+        raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
+    whole("max_new_tokens", max_new_tokens, 1)
+    tokens = tokens.long()
+    _check_range("prompt_ids", tokens, target.vocab_size)
+    if len(tokens) + max_new_tokens > target.max_positions:
+        raise ValueError(
+            f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
+            f"together they exceed the target's context length of {target.max_positions}"
+        )
+    return tokens.to(target.device)
+
+
+def _row_of_encoding(prompt_ids):
+    """Return the `input_ids` of a tokenizer's encoding; anything else as it is."""
+    if not isinstance(prompt_ids, Mapping):
+        return prompt_ids
+    if "input_ids" not in prompt_ids:
+        raise TypeError(
+            f"prompt_ids has the keys {sorted(prompt_ids)}: must be a row of token ids, or a"
+            " tokenizer's encoding with input_ids"
+        )
+    mask = prompt_ids.get("attention_mask")
+    if mask is not None and not bool(torch.as_tensor(mask).all()):
+        raise ValueError("prompt_ids has an attention_mask with 0: give one prompt without padding")
+    return prompt_ids["input_ids"]
+
+
+def _ids(name: str, ids) -> Tensor:
+    """Return ids as a tensor; raise TypeError if they are not numbers."""
+    try:
+        return torch.as_tensor(ids)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{name} is a {type(ids).__name__}: must be one row of token ids ({error})"
+        ) from None
+
+
+def _stops(stop_token_ids: int | Collection[int] | None, vocab_size: int) -> frozenset[int]:
+    """Return the stop tokens as a set, after checking them."""
+    if stop_token_ids is None:
+        return frozenset()
+    is_set = isinstance(stop_token_ids, (set, frozenset))
+    ids = _ids("stop_token_ids", list(stop_token_ids) if is_set else stop_token_ids)
+    ids = ids[None] if ids.dim() == 0 else ids
+    if ids.dim() != 1 or ids.numel() and not is_whole_dtype(ids.dtype):
+        raise TypeError(
+            f"stop_token_ids={stop_token_ids!r}: must be None, a token id or a row of token ids"
+        )
+    _check_range("stop_token_ids", ids.long(), vocab_size)
+    return frozenset(ids.tolist())
+
+
+def _check_range(name: str, ids: Tensor, vocab_size: int) -> None:
+    outside = ids[(ids < 0) | (ids >= vocab_size)].tolist()
+    if outside:
+        raise ValueError(f"{name} contains {outside[0]}: token ids must be in 0 … {vocab_size - 1}")
+
+
+def _check_drafter(drafter: Drafter, target: CausalLM, positions: int) -> None:
+    """Raise if the object is not a drafter or cannot draft for the target up to `positions`."""
+    if not isinstance(drafter, Drafter):
+        raise TypeError(
+            f"drafter is a {type(drafter).__name__}: must be None or a drafter, such as"
+            " ModelDrafter(model, gamma=4), an instance of a subclass of"
+            " specdec_lite.drafters.Drafter"
+        )
+    target.check_layers(drafter.hidden_layers)
+    limits = drafter.limits()
+    if limits is not None and limits.nodes >= target.longest_pass:
+        raise ValueError(
+            f"drafter's tree has {limits.nodes} nodes: with the last committed token that exceeds"
+            f" target's longest pass, {target.longest_pass}; give StaticLM larger sizes"
+        )
+    drafter.check(target, positions)
+
+
+def _check_rule(rule: RuleFunction | Verifier, sampling: Sampling) -> None:
+    """Raise if the rule cannot be called, or would replace sampling by argmax."""
+    if isinstance(rule, Verifier):
+        return
+    try:
+        inspect.signature(rule).bind("proposal", "target_probs", "rng")
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"rule={rule!r}: must be None or a rule of specdec_lite.acceptance, which takes"
+            " (proposal, target_probs, rng); call a rule that has settings, as in"
+            " typical(epsilon=0.09)"
+        ) from None
+    if rule is exact_match and not sampling.greedy:
+        raise ValueError(
+            f"rule=exact_match needs temperature=0, got temperature={sampling.temperature}: it"
+            " would replace sampling by argmax. Use speculative_sampling, block_verification or"
+            " sample_and_match."
+        )
+
+
+def source_of_chance(seed: int | None, rng: Rng | None) -> Rng:
+    """Return the rng of a generation.
+
+    Args:
+        seed: of a new `SeededRng`; None to seed it from the operating system.
+        rng: a source of chance to use instead; None for a new one.
+
+    Raises:
+        TypeError: the rng cannot flip or draw, or the seed is not a whole number.
+        ValueError: both are given.
+    """
+    if rng is None:
+        return SeededRng(seed)
+    if seed is not None:
+        raise ValueError(f"seed={seed!r} and an rng: give one source of chance, not two")
+    if not (hasattr(rng, "flip") and hasattr(rng, "draw")):
+        raise TypeError(
+            f"rng is a {type(rng).__name__}: must have `flip` and `draw`, such as"
+            " specdec_lite.sampling.SeededRng(0)"
+        )
+    return rng

@@ -1,0 +1,260 @@
+"""Simulate a server whose requests arrive at random and share a batch.
+
+The clock is virtual: the seconds of a round come from a table (`goodput.PassTimes`). Each round
+admits waiting requests while slots are free, and reads their prompts. Admitted requests emit their
+first token in this round, without a draft. For all other requests the accepted drafts are drawn at
+random. `batch` decodes real models.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from specdec_lite import checks
+from specdec_lite.simulation.goodput import PassTimes, best_gamma
+
+Policy = Callable[[Sequence[float]], int]
+"""Function of the estimated α of each running sequence that returns γ of the next round."""
+
+
+def fixed(gamma: int) -> Policy:
+    """Return a policy that always chooses the same γ.
+
+    Args:
+        gamma: draft length, ≥ 0.
+    """
+    return lambda alphas: gamma
+
+
+def by_goodput(times: PassTimes, largest: int | None = None) -> Policy:
+    """Return a policy that chooses the γ with the highest expected tokens per second.
+
+    Args:
+        times: costs of passes and drafting.
+        largest: largest γ to consider; None for the table's largest.
+    """
+    return lambda alphas: best_gamma(alphas, times, largest)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to the server.
+
+    Attributes:
+        arrival: seconds since the start.
+        tokens: number of tokens to decode, ≥ 1.
+        alpha: probability that a drafted token is accepted.
+    """
+
+    arrival: float
+    tokens: int
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A finished request.
+
+    Attributes:
+        request: the request.
+        admitted: time of its admission to the batch, in seconds since the start.
+        done: time of its last token, in seconds since the start.
+    """
+
+    request: Request
+    admitted: float
+    done: float
+
+    @property
+    def wait(self) -> float:
+        """Seconds from arrival to admission."""
+        return self.admitted - self.request.arrival
+
+    @property
+    def latency(self) -> float:
+        """Seconds from arrival to the last token."""
+        return self.done - self.request.arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of the server.
+
+    Attributes:
+        begin: start of the round, in seconds since the start.
+        end: end of the round, in seconds since the start.
+        batch: number of sequences.
+        gamma: largest number of drafted tokens of a sequence.
+        emitted: emitted tokens of all sequences together.
+        accepted: accepted drafts of all sequences together.
+        tested: tested drafts of all sequences together.
+    """
+
+    begin: float
+    end: float
+    batch: int
+    gamma: int
+    emitted: int
+    accepted: int
+    tested: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A simulation.
+
+    Attributes:
+        served: requests, in the order in which they finished.
+        rounds: all rounds, in order.
+    """
+
+    served: list[Served]
+    rounds: list[Round]
+
+    @property
+    def throughput(self) -> float:
+        """Tokens per second from the first arrival to the last token."""
+        first = min(each.request.arrival for each in self.served)
+        return sum(each.emitted for each in self.rounds) / (self.rounds[-1].end - first)
+
+    @property
+    def latency_per_token(self) -> float:
+        """Mean over requests of the seconds from arrival to the last token, per token."""
+        return float(np.mean([each.latency / each.request.tokens for each in self.served]))
+
+    @property
+    def mean_batch(self) -> float:
+        """Mean number of sequences in a round, weighted by the duration of the round."""
+        busy = sum(each.end - each.begin for each in self.rounds)
+        return sum(each.batch * (each.end - each.begin) for each in self.rounds) / busy
+
+    @property
+    def mean_gamma(self) -> float:
+        """Mean γ of a round."""
+        return float(np.mean([each.gamma for each in self.rounds]))
+
+
+def poisson(
+    rate: float, count: int, tokens: int, alphas: Sequence[float], rng: np.random.Generator
+) -> list[Request]:
+    """Draw requests with independent arrivals.
+
+    Args:
+        rate: mean requests per second, above 0.
+        count: number of requests, ≥ 1.
+        tokens: tokens per request, ≥ 1.
+        alphas: acceptance rates, each in [0, 1]; each request draws one of them.
+        rng: source of arrivals and acceptance rates.
+    """
+    if checks.number("rate", rate) == 0:
+        raise ValueError("rate=0: must be above 0")
+    checks.whole("count", count, 1)
+    checks.whole("tokens", tokens, 1)
+    if not len(alphas) or not all(0 <= alpha <= 1 for alpha in alphas):
+        raise ValueError(f"alphas={alphas!r}: must contain at least one rate, each in [0, 1]")
+    arrivals = np.cumsum(rng.exponential(1 / rate, count))
+    rates = rng.choice(np.asarray(alphas, dtype=float), count)
+    return [Request(float(at), tokens, float(alpha)) for at, alpha in zip(arrivals, rates)]
+
+
+@dataclass(slots=True)
+class Running:
+    """A request in the batch.
+
+    Attributes:
+        request: the request.
+        admitted: time of its admission, in seconds since the start.
+        left: number of tokens still to decode.
+        accepted: accepted drafts so far.
+        tested: tested drafts so far.
+    """
+
+    request: Request
+    admitted: float
+    left: int = field(init=False)
+    accepted: float = 0.0
+    tested: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.left = self.request.tokens
+
+    def alpha(self, prior: float, weight: float) -> float:
+        """Estimate the acceptance rate.
+
+        Args:
+            prior: rate to assume before any test.
+            weight: number of tests that the prior counts as.
+        """
+        return (self.accepted + weight * prior) / (self.tested + weight)
+
+    def advance(self, gamma: int, rng: np.random.Generator) -> tuple[int, int, int]:
+        """Decode one round, without drafting beyond the request's end.
+
+        Args:
+            gamma: drafted tokens at most.
+            rng: source of the verdicts.
+
+        Returns:
+            (emitted, accepted, tested) tokens.
+        """
+        drafted = min(gamma, self.left - 1)
+        verdicts = rng.random(drafted) < self.request.alpha
+        accepted = drafted if verdicts.all() else int(verdicts.argmin())
+        tested = min(accepted + 1, drafted)
+        self.accepted += accepted
+        self.tested += tested
+        self.left -= accepted + 1
+        return accepted + 1, accepted, tested
+
+
+def simulate(
+    requests: Sequence[Request],
+    times: PassTimes,
+    policy: Policy,
+    slots: int,
+    rng: np.random.Generator,
+    prefill: float = 0.0,
+    prior: float = 0.7,
+    weight: float = 4.0,
+) -> Run:
+    """Serve all requests, first come first served.
+
+    Args:
+        requests: at least one, in any order.
+        times: costs of passes and drafting.
+        policy: chooses γ before every round.
+        slots: largest number of sequences in the batch, 1 … the table's largest batch.
+        rng: source of the verdicts.
+        prefill: seconds that each prompt adds to its first round, ≥ 0.
+        prior: estimate of a request's α before its first test, in (0, 1].
+        weight: number of tests that the prior counts as, above 0.
+    """
+    if not requests:
+        raise ValueError("requests is empty: must contain at least one")
+    checks.whole("slots", slots, 1, times.batches[-1])
+    checks.number("prefill", prefill)
+    checks.unit("prior", prior)
+    if checks.number("weight", weight) == 0:
+        raise ValueError("weight=0: must be above 0")
+    waiting = deque(sorted(requests, key=lambda request: request.arrival))
+    running: list[Running] = []
+    served: list[Served] = []
+    rounds: list[Round] = []
+    now = 0.0
+    while waiting or running:
+        if not running:
+            now = max(now, waiting[0].arrival)
+        begin = now
+        while waiting and waiting[0].arrival <= begin and len(running) < slots:
+            running.append(Running(waiting.popleft(), begin))
+            now += prefill
+        gamma = policy([each.alpha(prior, weight) for each in running])
+        widest = min(gamma, max(each.left for each in running) - 1)
+        now += times.of_round(len(running), widest)
+        counts = [each.advance(0 if each.admitted == begin else gamma, rng) for each in running]
+        rounds.append(Round(begin, now, len(running), widest, *map(sum, zip(*counts))))
+        served += [Served(each.request, each.admitted, now) for each in running if each.left == 0]
+        running = [each for each in running if each.left]
+    return Run(served, rounds)

@@ -1,0 +1,1 @@
+"""Corpora, prompts and tasks. `corpus` needs no download; the task files contain only texts."""

@@ -1,0 +1,148 @@
+"""Time and arithmetic: what accepted tokens are worth against plain decoding."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from specdec_lite.theory.arrays import array, draft_length, number, plain, rate, within
+from specdec_lite.theory.tokens import expected_tokens
+
+
+def walltime_improvement(alpha: ArrayLike, gamma: ArrayLike, c: ArrayLike) -> float | np.ndarray:
+    """Return the speedup over plain decoding: (1 − α^(γ+1)) / ((1 − α)(γc + 1)).
+
+    The formula assumes that verifying γ + 1 positions costs one target pass;
+    `corrected_improvement` does not. Source: theorem 3.8.
+
+    Args:
+        alpha: acceptance rate in [0, 1].
+        gamma: draft length, a whole number ≥ 1.
+        c: time of a draft pass over time of a target pass, ≥ 0.
+    """
+    return corrected_improvement(expected_tokens(alpha, gamma), gamma, c)
+
+
+def corrected_improvement(
+    tokens: ArrayLike,
+    gamma: ArrayLike,
+    c: ArrayLike,
+    verify: ArrayLike = 1.0,
+    overhead: ArrayLike = 0.0,
+) -> float | np.ndarray:
+    """Return the speedup with measured costs: tokens / (verify + γc + overhead).
+
+    Every cost is in units of T(1), the time of a target pass over one token.
+
+    Args:
+        tokens: emitted per pass, from `expected_tokens` or `tokens_from_profile`; 1 … γ + 1.
+        gamma: draft length, a whole number ≥ 1.
+        c: cost of a draft pass *inside the loop*, ≥ 0.
+        verify: T(γ+1)/T(1), above 0.
+        overhead: everything else in a round, ≥ 0.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
+    tokens, gamma = within("tokens", tokens, 1, np.inf), draft_length(gamma)
+    c = within("c", c, 0, np.inf)
+    overhead = within("overhead", overhead, 0, np.inf)
+    verify = array("verify", verify)
+    if not np.all(verify > 0):
+        raise ValueError(f"verify must be above 0, got {verify}")
+    if np.any(tokens > (gamma + 1) * (1 + 1e-12)):
+        raise ValueError(
+            f"tokens must be at most gamma + 1, got tokens={tokens} with gamma={gamma}"
+        )
+    return plain(tokens / (verify + gamma * c + overhead))
+
+
+def reuse_improvement(
+    tokens: ArrayLike,
+    gamma: ArrayLike,
+    c: ArrayLike,
+    shared: ArrayLike,
+    verify: ArrayLike = 1.0,
+    overhead: ArrayLike = 0.0,
+) -> float | np.ndarray:
+    """Return the speedup of a draft that is the target's first layers and passes its states on.
+
+    The formula is tokens / (v + γc − s(v − 1) + overhead), in units of T(1), with v = verify and
+    s = shared. Verification runs the first layers for one row, that of the last drafted token,
+    instead of γ + 1 rows; it runs the other layers for all rows. If γ + 1 rows cost as much as one
+    (v = 1) nothing is saved; if each row costs as much as the first (v = γ + 1), γs of γc is saved.
+
+    Args:
+        tokens: as for `corrected_improvement`.
+        gamma: as for `corrected_improvement`.
+        c: as for `corrected_improvement`.
+        shared: the first layers' share of a pass, without the head, in [0, 1].
+        verify: as for `corrected_improvement`, of a whole pass.
+        overhead: as for `corrected_improvement`.
+    """
+    shared = within("shared", shared, 0, 1)
+    saved = shared * (array("verify", verify) - 1)
+    return corrected_improvement(tokens, gamma, c, verify - saved, overhead)
+
+
+def guaranteed_improvement(alpha: ArrayLike, c: ArrayLike) -> float | np.ndarray:
+    """Return the speedup that the best γ reaches at least: (1 + α)/(1 + c) if α > c, else 1.
+
+    It is the speedup at γ = 1; without a draft it is 1. Source: corollary 3.9.
+
+    Args:
+        alpha: acceptance rate in [0, 1].
+        c: time of a draft pass over time of a target pass, ≥ 0.
+    """
+    alpha, c = rate(alpha), within("c", c, 0, np.inf)
+    return plain(np.where(alpha > c, (1 + alpha) / (1 + c), 1.0))
+
+
+def optimal_gamma(alpha: ArrayLike, c: ArrayLike, max_gamma: int = 64) -> tuple:
+    """Return the draft length with the greatest speedup, and that speedup.
+
+    Source: section 3.5.
+
+    Args:
+        alpha: acceptance rate in [0, 1].
+        c: time of a draft pass over time of a target pass, ≥ 0.
+        max_gamma: the largest draft length to consider, a whole number ≥ 1.
+
+    Returns:
+        (gamma, improvement), the smallest such gamma if several tie; (0, 1.0) if alpha ≤ c, since
+        drafting cannot pay then. Arrays give an int64 and a float64 array.
+    """
+    alpha, c = rate(alpha), within("c", c, 0, np.inf)
+    gammas = np.arange(1, int(draft_length(number("max_gamma", max_gamma), "max_gamma")) + 1)
+    curve = np.asarray(walltime_improvement(alpha[..., None], gammas, c[..., None]))
+    pays = alpha > c
+    best = np.where(pays, gammas[curve.argmax(-1)], 0)
+    improvement = np.where(pays, curve.max(-1), 1.0)
+    return (int(best), float(improvement)) if best.ndim == 0 else (best, improvement)
+
+
+def operations_factor(alpha: ArrayLike, gamma: ArrayLike, c_hat: ArrayLike) -> float | np.ndarray:
+    """Return the arithmetic per emitted token over that of plain decoding, at least 1.
+
+    The formula is (1 − α)(γĉ + γ + 1) / (1 − α^(γ+1)). Source: theorem 3.11.
+
+    Args:
+        alpha: acceptance rate in [0, 1].
+        gamma: draft length, a whole number ≥ 1.
+        c_hat: draft arithmetic per token over target arithmetic per token, ≥ 0.
+    """
+    gamma, c_hat = draft_length(gamma), within("c_hat", c_hat, 0, np.inf)
+    return plain((gamma * c_hat + gamma + 1) / expected_tokens(alpha, gamma))
+
+
+def drafting_share(
+    gamma: ArrayLike, c: ArrayLike, verify: ArrayLike = 1.0, overhead: ArrayLike = 0.0
+) -> float | np.ndarray:
+    """Return drafting's share of a round's time: γc / (verify + γc + overhead), in [0, 1).
+
+    Args:
+        gamma: as for `corrected_improvement`.
+        c: as for `corrected_improvement`.
+        verify: as for `corrected_improvement`.
+        overhead: as for `corrected_improvement`.
+    """
+    gamma, c = draft_length(gamma), within("c", c, 0, np.inf)
+    return plain(gamma * c * corrected_improvement(1.0, gamma, c, verify, overhead))

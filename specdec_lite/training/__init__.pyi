@@ -1,0 +1,22 @@
+from specdec_lite.training.loop import (
+    Plan as Plan,
+    batches as batches,
+    initialize as initialize,
+    next_token_loss as next_token_loss,
+    optimizers as optimizers,
+    train as train,
+)
+from specdec_lite.training.pair import distillation_loss as distillation_loss
+from specdec_lite.training.pair_card import write_card as write_card
+from specdec_lite.training.pair_evaluation import (
+    held_out_logits as held_out_logits,
+    measure as measure,
+)
+from specdec_lite.training.pair_models import DRAFT as DRAFT, TARGET as TARGET
+from specdec_lite.training.token_streams import (
+    MIXTURE as MIXTURE,
+    VOCABULARY as VOCABULARY,
+    prepare as prepare,
+    tokenize as tokenize,
+    train_tokenizer as train_tokenizer,
+)

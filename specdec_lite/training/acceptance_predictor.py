@@ -1,0 +1,86 @@
+"""A predictor of acceptance: how likely the target keeps a drafted token, given the draft's row.
+
+The policy that stops drafting by these weights is `drafters.parts.lengths.Predicted`.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specdec_lite.checks import whole
+from specdec_lite.drafters.parts.chain import fit as fit_vocabulary
+from specdec_lite.drafters.parts.lengths import CLUES, clues
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.sampling import Sampling, SeededRng
+
+
+@torch.no_grad()
+def examples(
+    target: CausalLM,
+    draft: CausalLM,
+    texts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Draft one token at every position of every text and return the training examples.
+
+    Args:
+        target: verifies the drafted tokens.
+        draft: its row is what the features are computed from.
+        texts: rows of ids, best written by the target itself.
+        sampling: temperature and cuts of both models. Greedy sampling drafts the argmax, which
+            the target accepts or rejects.
+        seed: seed of the drafted tokens.
+
+    Returns:
+        Features [n, clues] of the drafted tokens and their probabilities of acceptance
+        min(1, p/q) [n], both float64.
+    """
+    rng = SeededRng(seed)
+    features, acceptance = [], []
+    for text in texts:
+        rows = [
+            model.score(text, model.new_cache()).logits[0].double() for model in (target, draft)
+        ]
+        for p_logits, q_logits in zip(*rows):
+            p = sampling(p_logits)
+            logits = fit_vocabulary(q_logits, len(p))
+            q = logits.softmax(-1) if sampling.greedy else sampling(logits)
+            token = int(q.argmax()) if sampling.greedy else rng.draw(q)
+            ratio = p[token] if sampling.greedy else p[token] / q[token]
+            features.append(clues(q, token))
+            acceptance.append(min(1.0, ratio.item()))
+    return (
+        torch.tensor(features, dtype=torch.float64),
+        torch.tensor(acceptance, dtype=torch.float64),
+    )
+
+
+def fit(
+    features: Tensor, acceptance: Tensor, rejection_weight: float = 1.0, steps: int = 200
+) -> list[float]:
+    """Return the weights of a logistic regression of the acceptance on the features.
+
+    Args:
+        features: [n, clues], from `examples`.
+        acceptance: [n] probabilities.
+        rejection_weight: weight of a rejected token relative to an accepted one; above 1 the
+            policy stops drafting earlier.
+        steps: number of L-BFGS iterations, at most.
+    """
+    whole("steps", steps, 1)
+    weights = torch.zeros(CLUES, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+    example_weights = acceptance + rejection_weight * (1 - acceptance)
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        value = F.binary_cross_entropy_with_logits(features @ weights, acceptance, reduction="none")
+        value = (example_weights * value).mean() + 1e-6 * weights.square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return weights.tolist()

@@ -1,0 +1,263 @@
+"""One loss and one measure for all kinds of heads: what they predict after the same anchors.
+
+An *anchor* is the position a of the last committed token. A head may read the target's states up to
+a − 1 and the tokens up to a, and predicts tokens a + 1 … a + K. A sequential head also reads the
+predicted tokens before its own. Shapes: B texts, n tokens, A anchors, K depths, d hidden size, V
+vocabulary.
+"""
+
+from functools import singledispatch
+
+import torch
+from torch import Tensor, nn
+
+from specdec_lite.drafters.parts.block_head import BlockHead
+from specdec_lite.drafters.parts.feature_head import FeatureHead
+from specdec_lite.drafters.parts.heads import Heads, HydraHeads
+from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parts.vocabulary import DraftVocabulary, OutputHead, output_head
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.training.pass_rows import lookahead_chains
+from specdec_lite.training.unroll import unroll
+
+
+@singledispatch
+def anchor_logits(
+    head: nn.Module | CausalLM,
+    target: CausalLM | OutputHead,
+    tokens: Tensor,
+    states: dict,
+    anchors: Tensor,
+    depths: int,
+) -> Tensor:
+    """Return the logits [B, A, K, V] of a head after anchors.
+
+    Args:
+        head: a head of a known kind; a module dict is a parallel head ("rows") with its
+            correction ("correction"), a transformer is a PARD draft.
+        target: the head's target, or its `OutputHead` over the head's draft vocabulary, which the
+            logits then cover.
+        tokens: [B, n].
+        states: the target's hidden states [B, n, d] by layer.
+        anchors: [A] positions, each ≥ 1.
+        depths: number of tokens to predict.
+
+    Raises:
+        TypeError: the head is of another kind.
+    """
+    raise TypeError(f"head is a {type(head).__name__}: no rows are known for it")
+
+
+@anchor_logits.register
+def _(head: CausalLM, target, tokens, states, anchors, depths):
+    """Evaluate an ordinary draft model: no gradient flows through it."""
+    logits = head.score(tokens, head.new_cache(*tokens.shape)).logits
+    return logits[:, anchors[:, None] + torch.arange(depths), : target.vocab_size]
+
+
+@anchor_logits.register
+def _(head: Heads, target, tokens, states, anchors, depths):
+    return target.head(head(states["final"][:, anchors - 1], slice(depths)))
+
+
+@anchor_logits.register
+def _(head: nn.ModuleDict, target, tokens, states, anchors, depths):
+    """Add the correction to a parallel head, as `drafters.markov` does."""
+    logits = anchor_logits(head["rows"], target, tokens, states, anchors, depths)
+    vocabulary = draft_vocabulary(head)
+    return logits + head["correction"](correction_inputs(tokens, anchors, depths, vocabulary))
+
+
+@anchor_logits.register
+def _(head: MlpSpeculator, target, tokens, states, anchors, depths):
+    previous = previous_tokens(tokens, anchors, depths)
+    state = head.begin(states["final"][:, anchors - 1])
+    logits = []
+    for depth in range(depths):
+        state = head(head.again(state) if depth else state, previous[..., depth])
+        logits.append(head.head(state))
+    return torch.stack(logits, 2)
+
+
+@anchor_logits.register
+def _(head: HydraHeads, target, tokens, states, anchors, depths):
+    state = states["final"][:, anchors - 1]
+    embedded = target.embed(previous_tokens(tokens, anchors, depths))
+    outputs = [head(i, state, embedded[:, :, : i + 1]) for i in range(depths)]
+    return target.head(torch.stack(outputs, 2))
+
+
+@anchor_logits.register
+def _(head: FeatureHead, target, tokens, states, anchors, depths):
+    outputs = unroll(head, states, target.embed(tokens), depths)
+    rows = head.rows(target)
+    logits = [head.logits(output[:, anchors - 1], rows) for output in outputs]
+    return head.spread(torch.stack(logits, 2), target.vocab_size)
+
+
+@anchor_logits.register
+def _(head: Transformer, target, tokens, states, anchors, depths):
+    """Run PARD's draft: a chain of masks follows every anchor and attends to the text up to it."""
+    count = tokens.shape[1]
+    positions, mask = lookahead_chains(anchors, count, depths - 1)
+    masks = tokens.new_full((len(tokens), len(positions) - count), head.config.vocab_size - 1)
+    own_states: dict = {"final": None}
+    inputs = torch.cat((tokens, masks), 1)
+    head(inputs, positions=positions, bias=mask, keep=own_states, head=False)
+    first = own_states["final"][:, anchors, None]
+    others = own_states["final"][:, count:].unflatten(1, (len(anchors), depths - 1))
+    return head.head(torch.cat((first, others), 2))[..., : target.vocab_size]
+
+
+@anchor_logits.register
+def _(head: BlockHead, target, tokens, states, anchors, depths):
+    """Fill one block per anchor: it attends to the text before the anchor and to itself."""
+    count = tokens.shape[1]
+    size = head.size
+    positions = (anchors[:, None] + torch.arange(size)).flatten()
+    mask = torch.zeros(len(positions), count + len(positions), dtype=torch.bool)
+    mask[:, :count] = torch.arange(count) < anchors.repeat_interleave(size)[:, None]
+    owner = torch.arange(len(anchors)).repeat_interleave(size)
+    mask[:, count:] = owner[:, None] == owner
+    example = states[head.layers[0]]
+    cos, sin = head.rotary(example.device, example.dtype)
+    shape = (len(tokens), head.config.num_kv_heads, mask.shape[1], head.config.head_size)
+    past = [(example.new_zeros(shape), example.new_zeros(shape)) for _ in head.blocks]
+    head.inject([states[layer] for layer in head.layers], past, cos[:count], sin[:count], 0)
+    roots = target.embed(tokens[:, anchors])
+    filled = head.fill(roots, past, cos[positions], sin[positions], count, mask)[:, :, :depths]
+    logits = target.head(filled)
+    if head.correction is None:
+        return logits
+    return logits + head.correction(correction_inputs(tokens, anchors, depths, head.words))
+
+
+def draft_vocabulary(head: nn.Module | CausalLM) -> DraftVocabulary | None:
+    """Return the tokens that a head drafts, or None if it drafts all tokens.
+
+    Args:
+        head: a head of a known kind.
+    """
+    return getattr(head["rows"] if isinstance(head, nn.ModuleDict) else head, "words", None)
+
+
+def correction_inputs(
+    tokens: Tensor, anchors: Tensor, depths: int, vocabulary: DraftVocabulary | None
+) -> Tensor:
+    """Return the inputs [B, A, K] of a correction: the tokens before the predicted ones.
+
+    Args:
+        tokens: [B, n].
+        anchors: [A].
+        depths: K.
+        vocabulary: draft vocabulary whose numbers replace the ids; None keeps the ids.
+    """
+    previous = previous_tokens(tokens, anchors, depths)
+    return previous if vocabulary is None else vocabulary.number(previous)
+
+
+def previous_tokens(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
+    """Return the tokens [B, A, K] just before the predicted ones.
+
+    Args:
+        tokens: [B, n].
+        anchors: [A].
+        depths: K.
+    """
+    return tokens[:, anchors[:, None] + torch.arange(depths)]
+
+
+def target_probs(
+    target: CausalLM | OutputHead, states: dict, anchors: Tensor, depths: int
+) -> Tensor:
+    """Return the target's distributions [B, A, K, V] of tokens a + 1 … a + K at temperature 1.
+
+    Args:
+        target: the target, or its `OutputHead` over a draft vocabulary.
+        states: hidden states [B, n, d] by layer, "final" among them.
+        anchors: [A].
+        depths: K.
+    """
+    final = states["final"][:, anchors[:, None] + torch.arange(depths)]
+    return target.head(final).float().softmax(-1)
+
+
+def anchor_loss(
+    head: nn.Module,
+    target: CausalLM,
+    tokens: Tensor,
+    states: dict,
+    anchors: Tensor,
+    depths: int,
+    decay: float,
+    counted: Tensor | None = None,
+) -> Tensor:
+    """Return the mean cross-entropy to the target's distributions, in nats.
+
+    Both distributions are over the head's draft vocabulary.
+
+    Args:
+        head: what is trained.
+        target: the head's target.
+        tokens: [B, n].
+        states: the target's hidden states [B, n, d] by layer.
+        anchors: [A] positions, each ≥ 1.
+        depths: number of predicted tokens.
+        decay: depth k has weight decay^k.
+        counted: [B, n] bool, the tokens whose prediction counts; None counts all.
+    """
+    output = output_head(target, draft_vocabulary(head))
+    p = target_probs(output, states, anchors, depths)
+    logits = anchor_logits(head, output, tokens, states, anchors, depths).float()
+    losses = -(p * logits.log_softmax(-1)).sum(-1)
+    weights = (decay ** torch.arange(depths)).expand_as(losses)
+    if counted is not None:
+        weights = weights * counted_predictions(counted, anchors, depths)
+    return (weights * losses).sum() / weights.sum()
+
+
+def counted_predictions(counted: Tensor, anchors: Tensor, depths: int) -> Tensor:
+    """Return which of the predicted tokens a + 1 … a + K count, [B, A, K].
+
+    Args:
+        counted: [B, n] bool.
+        anchors: [A].
+        depths: K.
+    """
+    return counted[:, anchors[:, None] + torch.arange(1, depths + 1)]
+
+
+@torch.inference_mode()
+def anchor_acceptance(
+    head: nn.Module | CausalLM,
+    target: CausalLM,
+    tokens: Tensor,
+    states: dict,
+    anchors: Tensor,
+    depths: int,
+) -> dict[str, Tensor]:
+    """Return how well a head agrees with its target at every anchor and depth.
+
+    Args:
+        head: a head of a known kind.
+        target: the head's target.
+        tokens: [B, n].
+        states: the target's hidden states [B, n, d] by layer.
+        anchors: [A] positions, each ≥ 1.
+        depths: number of predicted tokens.
+
+    Returns:
+        Tensors [B, A, K]: "alpha" is Σ min(p, q) at temperature 1, given the text before the token;
+        "agrees" is 1 if p and q have the same likeliest token.
+    """
+    vocabulary = draft_vocabulary(head)
+    output = output_head(target, vocabulary)
+    p = target_probs(target, states, anchors, depths)
+    q = anchor_logits(head, output, tokens, states, anchors, depths).float().softmax(-1)
+    best = q.argmax(-1)
+    reduced = p
+    if vocabulary is not None:
+        best = vocabulary.ids[best]
+        reduced = p[..., vocabulary.ids]
+    return {"alpha": torch.minimum(reduced, q).sum(-1), "agrees": (p.argmax(-1) == best).float()}

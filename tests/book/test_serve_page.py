@@ -1,0 +1,224 @@
+"""The page book/serve.md: its command lines are valid, and its numbers equal the library's."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specdec_book import recordings
+from specdec_book.recordings import forecasts
+from specdec_lite.diagnosis.metrics import explain
+
+PAGE = (Path(__file__).parents[2] / "book" / "serve.md").read_text("utf-8")
+TEXT = " ".join(PAGE.split())
+MARK = re.compile(r"\*\*[\w.-]+ (?:build )?[\d.rc]+, (parsed|from documentation)\.\*\*$")
+LINES = PAGE.split("## 3. Paste a line")[1].split("## 4.")[0]
+BLOCKS = re.findall(r"([^\n]+)\n\n```(bash|yaml)\n(.*?)```", LINES, re.S)
+REMOVED = {"--draft-max", "--draft-min", "--draft", "--spec-ngram-size-n", "--spec-ngram-size-m"}
+
+
+def split_command(body: str) -> list[str]:
+    """Split a command as a shell does, which drops a backslash at the end of a line."""
+    return shlex.split(body.replace("\\\n", ""))
+
+
+def commands(name: str) -> list[list[str]]:
+    """Return the arguments of every command on the page that begins with `name`."""
+    split = [split_command(body) for _, kind, body in BLOCKS if kind == "bash"]
+    return [words for words in split if " ".join(words).startswith(name)]
+
+
+def option(words: list[str], name: str) -> str | None:
+    """Return the value of a command's option; None if the command does not have it."""
+    return words[words.index(name) + 1] if name in words else None
+
+
+def schedule_fault(entries: list[list[int]], gamma: int) -> str:
+    """Return why a batch schedule of vLLM contradicts the page; "" if it does not."""
+    if entries[0][0] != 1:
+        return "does not begin at 1"
+    if any(later[0] != sooner[1] + 1 for sooner, later in zip(entries, entries[1:])):
+        return "has a gap or an overlap"
+    lengths = [length for *_, length in entries]
+    if lengths != sorted(lengths, reverse=True) or lengths[0] != gamma or lengths[-1] != 0:
+        return "does not fall from γ to 0"
+    return ""
+
+
+# The command lines ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[body.split("\n")[0][:30] for *_, body in BLOCKS])
+def test_every_line_states_its_version_and_whether_it_was_parsed(block):
+    before, kind, _ = block
+    mark = MARK.search(before)
+    assert mark, before
+    assert mark[1] == ("from documentation" if kind == "yaml" else "parsed")
+
+
+def test_every_engine_has_a_line():
+    assert LINES.count("```") == 2 * len(BLOCKS)
+    counts = [len(commands(name)) for name in ("vllm serve", "python -m sglang", "llama-server")]
+    assert counts == [3, 2, 2] and sum(kind == "yaml" for _, kind, _ in BLOCKS) == 1
+
+
+def test_the_schedules_of_vllm_fall_to_zero():
+    configs = [json.loads(option(words, "--speculative-config")) for words in commands("vllm")]
+    assert all({"method", "num_speculative_tokens"} <= config.keys() for config in configs)
+    schedules = [
+        (config["num_speculative_tokens_per_batch_size"], config["num_speculative_tokens"])
+        for config in configs
+        if "num_speculative_tokens_per_batch_size" in config
+    ]
+    assert len(schedules) == 1
+    for entries, gamma in schedules:
+        assert schedule_fault(entries, gamma) == ""
+        assert (
+            entries[0][1] == 16 and entries[1][1] == 64
+        )  # as the sentence before the command states
+
+
+@pytest.mark.parametrize(
+    "entries, fault",
+    [
+        ([[2, 16, 4], [17, 64, 0]], "begin at 1"),
+        ([[1, 16, 4], [18, 64, 0]], "gap"),
+        ([[1, 16, 4], [17, 64, 2]], "fall"),
+        ([[1, 16, 3], [17, 64, 0]], "fall"),
+    ],
+)
+def test_a_wrong_schedule_is_reported(entries, fault):
+    assert fault in schedule_fault(entries, 4)
+
+
+def test_draft_tokens_of_sglang_include_the_root():
+    for words in commands("python -m sglang"):
+        steps = int(option(words, "--speculative-num-steps"))
+        assert option(words, "--speculative-eagle-topk") == "1"
+        assert int(option(words, "--speculative-num-draft-tokens")) == steps + 1
+        has_path = option(words, "--speculative-draft-model-path") is not None
+        assert has_path == (option(words, "--speculative-algorithm") == "EAGLE3")
+    assert "so 4 means γ = 3" in TEXT
+
+
+def test_tensorrt_llm_schedules_upper_limits():
+    config = next(yaml.safe_load(body) for _, kind, body in BLOCKS if kind == "yaml")
+    draft = config["speculative_config"]
+    lengths = list(draft["draft_len_schedule"].values())
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] == draft["max_draft_len"]
+    assert "max_concurrency" not in draft
+    phrases = [f"{length} up to {limit}" for limit, length in draft["draft_len_schedule"].items()]
+    assert phrases[1] in TEXT and phrases[2] in TEXT
+
+
+def test_llama_server_has_no_removed_flag():
+    assert not any(REMOVED & set(words) for words in commands("llama-server"))
+
+
+def test_explain_prints_what_the_page_shows():
+    body = re.search(r"```bash\n(python -m specdec_lite explain .*?)```", PAGE, re.S)[1]
+    reading = explain(split_command(body)[4])
+    assert f"τ = {reading.tau}, γ = {reading.gamma:.0f} and α = " in TEXT
+    assert "α = " + f"{reading.alpha:.3f}".removeprefix("0") in TEXT
+    assert f"{reading.drafted_acceptance:.1%}".replace("%", " %") in TEXT
+    assert f"the cost is 1.6, you gain {reading.tau / 1.6:.2f}×" in TEXT and reading.tau < 2.5
+
+
+# The numbers --------------------------------------------------------------------------------------
+
+
+def row(name: str) -> tuple[float, str]:
+    """Return (measured, forecast) of the table row that begins with `name`."""
+    matches = re.findall(rf"^\| {re.escape(name)}[^|]*\| ([\d.]+) \| (.+?) \|$", PAGE, re.M)
+    assert len(matches) == 1, (name, matches)
+    return float(matches[0][0]), matches[0][1]
+
+
+@pytest.mark.parametrize(
+    "name, source, setting, workload, batch",
+    [
+        ("Medusa-2, Vicuna-7B", "medusa2024_table1", "Vicuna-7B", "MT-bench", 1),
+        ("Medusa-2, Vicuna-33B", "medusa2024_table1", "Vicuna-33B", "MT-bench", 1),
+        ("EAGLE-3, Llama-3.1-8B", "eagle3_table2", "EAGLE-3", "GSM8K", 1),
+        ("EAGLE-3, Qwen3-8B", "angelslim_qwen3", "Qwen3-8B", "HumanEval", 1),
+        ("EAGLE-3, Qwen3-32B", "angelslim_qwen3", "Qwen3-32B", "MT-bench", 1),
+        ("EAGLE-3, Qwen3-30B-A3B", "angelslim_qwen3", "Qwen3-30B-A3B", "MT-bench", 1),
+        ("MTP, Hy3-295B-A21B, 4 requests", "angelspec_hy3", "MTP-3", "MT-bench", 4),
+        ("MTP, Hy3-295B-A21B, 64 requests", "angelspec_hy3", "MTP-3", "LiveCodeBench", 64),
+    ],
+)
+def test_a_row_of_the_table_equals_its_forecast(name, source, setting, workload, batch):
+    key = (source, setting, workload, batch)
+    each = next(
+        each
+        for each in forecasts.all_forecasts()
+        if (each.source, each.setting, each.workload, each.batch) == key
+    )
+    assert row(name) == (round(each.measured, 2), f"{each.predicted:.2f}")
+
+
+def test_the_table_marks_the_worst_forecasts():
+    for source, name in (("angelslim_qwen3", "Qwen3-8B"), ("angelspec_hy3", "LiveCodeBench")):
+        group = forecasts.transferred_costs(source)
+        each = forecasts.worst(group)
+        assert name in (each.setting, each.workload)
+        assert f"{each.workload} (worst of {len(group)})" in TEXT
+
+
+def test_ceilings():
+    low, high = forecasts.from_acceptance()
+    ceiling = (low.measured, f"≤ {low.predicted:.2f}–{high.predicted:.2f}")
+    assert row("MTP, DeepSeek-V3") == ceiling
+    each = forecasts.ceilings("trtllm_ngram")[0]
+    assert row("n-gram, Llama-4-Scout") == (round(each.measured, 2), f"≤ {each.predicted:.2f}")
+
+
+def test_the_stated_errors_of_the_forecasts():
+    every = forecasts.all_forecasts()
+    error = 100 * forecasts.median_error(every)
+    assert f"All {len(every)} forecasts miss by {error:.1f} % at the median" in TEXT
+    assert f"{forecasts.within(every, 0.1)} lie within 10 %" in TEXT
+    plain = [r["plain tokens/s"] for r in forecasts.records("angelspec_hy3") if r["batch"] == 64]
+    assert f"differs by {max(plain) / min(plain) - 1:.0%}".replace("%", " %") in TEXT
+
+
+def test_costs_of_a_round():
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    for each in forecasts.records("angelslim_qwen3"):
+        costs[each["setting"].endswith("A3B")].append(each["tau"] / each["speedup"])
+    dense, mixture = (f"{min(group):.2f} to {max(group):.2f}" for group in reversed(costs.values()))
+    assert f"{dense} plain passes" in TEXT and f"{mixture} for Qwen3-30B-A3B" in TEXT
+
+
+def test_speedups_without_a_length():
+    sglang = [f"{each['speedup']:.2f}×" for each in forecasts.records("sglang_eagle")]
+    assert " and ".join(sglang) in TEXT
+    source, (draft,) = forecasts.entry("gptfast_70b"), forecasts.records("gptfast_70b")
+    c = draft["plain tokens/s"] / source["draft tokens/s"]
+    tau = forecasts.implied_tokens(draft["speedup"], source["gamma"], c)
+    alpha = forecasts.implied_alpha(tau, source["gamma"])
+    sentence = (
+        f"{draft['speedup']:.2f}×, which needs τ = {tau:.2f} at its c of {c:.3f} (α = {alpha:.2f})"
+    )
+    assert sentence.replace(" 0.", " .") in TEXT
+    best, least = (each["speedup"] for each in forecasts.records("specdecode_bench_ends"))
+    assert f"from {best}× at batch 1 to {least}× at batch 128" in TEXT
+    assert f"8 B200, {forecasts.entry('trtllm_deepseek_r1_mtp')['speedup']}×" in TEXT
+    low, high = forecasts.entry("redhat_gpt_oss")["range"]
+    assert f"{low:.2f}× to {high:.2f}×" in TEXT
+
+
+def test_the_limits_count_sources_without_card_and_engine():
+    sources = recordings.published("gpu_speedups")["entries"].values()
+    silent = [s for s in sources if s["card"][:3] == s["engine"][:3] == "not"]
+    assert len(silent) == 2 and "two state neither" in TEXT
+
+
+def test_tables_fit_a_phone():
+    heads = re.findall(r"^(\|.+\|)\n\|[-|]+\|$", PAGE, re.M)
+    assert len(heads) == 5 and all(head.count("|") <= 4 for head in heads)
+    code = re.findall(r"```\w+\n(.*?)```", PAGE, re.S)
+    assert max(len(line) for body in code for line in body.splitlines()) <= 66

@@ -1,0 +1,223 @@
+"""A diagnosis: every fault on purpose is named, a sound pair has none, and bad input is refused."""
+
+import json
+import math
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+import torch
+from broken_drafts import (
+    ArgmaxDrafter,
+    LostBehindTheFirst,
+    NearSightedDraft,
+    OnePlaceForAllRows,
+    ShiftedTarget,
+    StaleDrafter,
+    TemplateBlindDraft,
+)
+from models_zoo import native
+
+from specdec_lite import __main__ as command, diagnose, load_pair, theory, timing
+from specdec_lite.diagnosis import verdict
+from specdec_lite.diagnosis.faults import Evidence, faults
+from specdec_lite.drafters import EagleDrafter, ModelDrafter
+
+PAIR = load_pair(device="cpu", dtype="float32")
+encode = PAIR.tokenizer.encode
+"""The shipped pair: what is broken below is broken about it."""
+
+
+def texts(count=2, **more):
+    from specdec_lite.texts.corpus import evaluation_prompts
+
+    domains = {
+        name: [encode(row["text"])[:120] for row in rows[:count]]
+        for name, rows in evaluation_prompts().items()
+    }
+    return {**domains, **more}
+
+
+def named(found):
+    return [fault.name for fault in found.faults]
+
+
+@pytest.fixture(scope="module")
+def concluded():
+    """What was measured of a sound pair, and its diagnosis."""
+    measured = []
+
+    def conclude(found, *rest):
+        measured.append(found)
+        return verdict.conclude(found, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("specdec_lite.diagnosis.diagnose"), "conclude", conclude)
+        made = diagnose(PAIR.target, ModelDrafter(PAIR.draft), texts(), max_new_tokens=32)
+    return measured[0], made
+
+
+@pytest.fixture(scope="module")
+def sound(concluded):
+    return concluded[1]
+
+
+def test_a_sound_pair_has_no_fault(sound):
+    assert not named(sound) and sound.same_text == 1
+    assert sound.verdict in ("pays", "even", "hurts") and sound.setting["levels"] == 4
+    low, high = sound.speedup["interval"]
+    assert low <= sound.speedup["value"] <= high
+    assert (sound.verdict == "pays") == (low > 1) and (sound.verdict == "hurts") == (high < 1)
+
+
+def test_what_is_said_follows_from_the_parts(concluded):
+    measured, sound = concluded
+    total = sum(sound.parts.values())
+    assert sound.c_in_loop == pytest.approx(sound.parts["draft"] / 4)
+    ratio = sound.tau["value"] / sound.break_even
+    assert ratio == pytest.approx(sound.predicted), "break-even is where the prediction is 1"
+    plain_round = timing.round_costs(measured.loop.plain_steps, sound.one).total
+    assert sound.break_even == pytest.approx(total / plain_round) and sound.break_even <= total
+    curve = verdict.Curve({1: 1.0, 5: 1.2, 9: 1.6}, 1.0, 0.1, 0.1, 1.0)
+    alpha = curve.needed(0.3, 4)["alpha"]
+    assert curve.speedup(alpha, 4) == pytest.approx(1)
+    assert curve.needed(0.01, 4)["c"] is None, "no draft is so cheap that this one pays"
+    assert curve.speedup(0.8, 4, curve.needed(0.8, 4)["c"]) == pytest.approx(1)
+    assert curve.best(0.0) == (0, 1.0)
+    best, gain = curve.best(0.8)
+    assert gain == max(curve.speedup(0.8, gamma) for gamma in range(1, 9)) and best > 1
+    free = verdict.Curve({1: 1.0, 17: 1.0}, 1.0, 0.0, 0.0, 1.0)
+    assert free.speedup(0.8, 4) == pytest.approx(theory.expected_tokens(0.8, 4))
+
+
+def test_without_decoding_it_agrees_with_the_loop(sound):
+    assert set(sound.offline) == {"code", "data", "prose"}
+    for rates in sound.offline.values():
+        assert rates["chosen"] <= 1 and rates["drawn"] > 0.3
+    assert max(sound.controls.values()) < 0.5 * max(r["drawn"] for r in sound.offline.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "drafter", "temperature"),
+    [
+        ("stale", lambda: StaleDrafter(PAIR.draft), 0.0),
+        ("depth", lambda: LostBehindTheFirst(PAIR.draft), 0.0),
+        ("chosen", lambda: ArgmaxDrafter(PAIR.draft), 0.0),
+    ],
+)
+def test_a_broken_drafter_is_named_by_its_fault(name, drafter, temperature):
+    found = diagnose(PAIR.target, drafter(), texts(), 32, temperature)
+    assert name in named(found)
+    assert named(found)[0] == name, "the fault itself, before what follows from it"
+    assert found.same_text == 1, "verification hides it: the text stays the target's"
+
+
+def test_a_draft_that_does_not_know_the_template_is_named():
+    marker = encode("<|user|> ")
+    chat = [
+        (marker + encode(text))[:120] for text in ("def add(a, b):\n    return a + b\n" * 8,) * 2
+    ]
+    draft = TemplateBlindDraft(PAIR.draft, marker)
+    found = diagnose(PAIR.target, ModelDrafter(draft), texts(chat=chat), 16)
+    assert (
+        "domain" in named(found)
+        and "'chat'" in found.faults[named(found).index("domain")].description
+    )
+    plain = diagnose(PAIR.target, ModelDrafter(PAIR.draft), texts(chat=chat), 16)
+    assert "domain" not in named(plain)
+
+
+def test_a_draft_that_loses_the_thread_is_named():
+    from specdec_lite.texts.corpus import evaluation_prompts
+
+    long = [
+        sum((encode(row["text"]) for row in rows), [])[:400]
+        for rows in evaluation_prompts().values()
+    ]
+    draft = NearSightedDraft(PAIR.draft, 200)
+    assert "context" in named(diagnose(PAIR.target, ModelDrafter(draft), long, 16))
+    assert "context" not in named(diagnose(PAIR.target, ModelDrafter(PAIR.draft), long, 16))
+
+
+def test_a_target_that_does_not_accept_its_own_drafts_is_named_first():
+    target = ShiftedTarget(PAIR.target)
+    found = diagnose(target, ModelDrafter(PAIR.draft), texts(1), 16)
+    assert named(found)[0] == "target"
+
+
+def test_a_target_whose_rows_share_their_positions_is_named():
+    target = OnePlaceForAllRows(PAIR.target)
+    found = diagnose(target, ModelDrafter(PAIR.draft), texts(1), 16)
+    assert named(found)[0] == "batch" and "17_serving" in found.faults[0].page
+    assert found.same_text == 1, "alone nothing shows"
+
+
+def test_where_a_machine_is_full_no_draft_pays():
+    assert verdict.full_batch(3.0, {16: 4.5, 1: 1.1, 4: 3.2}) == 4, "the least batch, in any order"
+    assert verdict.full_batch(3.0, {1: 1.1, 16: 2.9}) is None
+
+
+def test_controls_that_do_not_fail_are_a_finding():
+    rows = torch.full((40,), 0.8)
+    seen = Evidence(0.0, 1.0, 1.0, offline={"text": [rows]}, controls={"shifted": 0.75})
+    assert [fault.name for fault in faults(seen)] == ["comparison"]
+    assert not faults(replace(seen, controls={"shifted": 0.2}))
+
+
+def test_a_drafter_without_a_model_is_measured_in_the_loop_alone():
+    from registry import contributed_drafter
+
+    found = diagnose(PAIR.target, contributed_drafter()(3), texts(1), 16)
+    assert found.offline == {} and found.controls == {} and found.c is None
+    assert found.c_in_loop > 0 and found.verdict
+
+
+def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
+    drafter = EagleDrafter.from_pretrained(PAIR.target, 1)
+    found = diagnose(PAIR.target, drafter, texts(1), 16)
+    assert found.offline == {} and found.controls == {} and not named(found)
+    assert found.c > 0 and found.tau["value"] > 1
+
+
+def test_the_report_is_text_a_page_and_json(sound):
+    text = str(sound)
+    assert text.startswith(sound.verdict) and "break-even" in text and "faults: none found" in text
+    assert "sdl-diagnosis" in sound._repr_html_()
+    stored = json.loads(json.dumps(sound.to_dict(), allow_nan=False))
+    assert stored["verdict"] == sound.verdict and math.isfinite(stored["predicted"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": []}, "texts="),
+        ({"texts": "def f"}, "texts="),
+        ({"texts": {"code": ["def f(x): return x"]}}, "tokenizer"),
+        ({"texts": [[1, 2, 3]]}, "at least 16"),
+        ({"texts": [[999_999] * 20]}, "ids are 0"),
+        ({"max_new_tokens": 2}, "max_new_tokens"),
+        ({"temperature": -1.0}, "temperature"),
+    ],
+)
+def test_bad_input_is_refused_before_a_model_runs(arguments, message, monkeypatch):
+    target = native()
+    monkeypatch.setattr(type(target), "score", lambda *_, **__: pytest.fail("a model ran"))
+    with pytest.raises((ValueError, TypeError), match=message):
+        diagnose(target, ModelDrafter(target), **arguments)
+
+
+def test_the_command_line(capsys, tmp_path):
+    command.main(["explain", "accept len: 2.50, gen", "--gamma", "4", "--json"])
+    assert json.loads(capsys.readouterr().out)["tau"] == 2.5
+    for arguments, message in [
+        (["explain", "nothing"], "SpecDecoding metrics"),
+        (["diagnose", "shipped", "elsewhere"], "give it for both"),
+        (["diagnose", "shipped", "shipped", "--text", str(tmp_path / "none.txt")], "UTF-8 text"),
+    ]:
+        with pytest.raises(SystemExit):
+            command.main(arguments)
+        assert message in capsys.readouterr().err
+    file = tmp_path / "mine.py"
+    file.write_text("def mean(values):\n    return sum(values) / len(values)\n" * 4)
+    command.main(["diagnose", "shipped", "shipped", "--text", str(file), "--new-tokens", "16"])
+    assert "α, accepted ÷ tested" in capsys.readouterr().out

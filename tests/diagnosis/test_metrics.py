@@ -1,0 +1,263 @@
+"""What engines print, read in the book's terms: lines and counters with their worked answers."""
+
+import json
+
+import pytest
+
+from specdec_lite import theory
+from specdec_lite.diagnosis.metrics import explain
+
+VLLM = (
+    "INFO [metrics.py:101] SpecDecoding metrics: Mean acceptance length: {tau}, Accepted throughput:"
+    " 8.90 tokens/s, Drafted throughput: 97.50 tokens/s, Accepted: {accepted} tokens, Drafted:"
+    " {drafted} tokens, Per-position acceptance rate: {rates}, Avg Draft acceptance rate: {share}%"
+)
+LLAMA = (
+    "slot print_timing: id  1 | task 0 | draft acceptance = 0.64479 (  167 accepted /   259"
+    " generated), mean acceptance length =  2.92, acceptance rate per position = (0.805, 0.632,"
+    " 0.483)\nstatistics     draft-eagle3: #calls(b,g,a) =    1     87     87, #gen drafts ="
+    "     87, #acc drafts =    70, #gen tokens =    259, #acc tokens =   167"
+)
+COUNTERS = """# TYPE vllm:spec_decode_num_drafts counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 200.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="m"} 800.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 390.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 160.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 110.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="2"} 70.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="3"} 50.0
+"""
+
+
+def near(values, wanted, digits=2):
+    assert [round(value, digits) for value in values] == list(wanted)
+
+
+@pytest.mark.parametrize(
+    ("rates", "tau", "profile"),
+    [
+        ("0.821, 0.609, 0.437", 2.87, (0.82, 0.74, 0.72)),
+        ("0.58, 0.34, 0.22, 0.15, 0.11", 2.40, (0.58, 0.59, 0.65, 0.68, 0.73)),
+        (
+            "0.762, 0.616, 0.512, 0.425, 0.366, 0.311, 0.273, 0.237",
+            4.50,
+            (0.76, 0.81, 0.83, 0.83, 0.86, 0.85, 0.88, 0.87),
+        ),
+    ],
+)
+def test_a_line_of_vllm_holds_unconditional_rates(rates, tau, profile):
+    gamma = rates.count(",") + 1
+    line = VLLM.format(
+        tau=tau, accepted=187, drafted=100 * gamma, rates=rates, share=100 * (tau - 1) / gamma
+    )
+    reading = explain(line)
+    assert reading.tau == tau and reading.gamma == gamma and not reading.alpha_is_fitted
+    near(reading.profile, profile)
+    assert reading.drafted_acceptance < reading.alpha, "drafts behind a rejection are counted"
+    assert theory.tokens_from_profile(reading.profile) == pytest.approx(tau, abs=0.01)
+    assert not any("1 + Σ" in note for note in reading.notes)
+
+
+def test_a_length_that_its_own_rates_contradict_is_told():
+    line = VLLM.format(tau=3.9, accepted=62, drafted=100, rates="0.6, 0.3, 0.1", share=33)
+    assert any("1 + Σ rates by position = 2.00" in note for note in explain(line).notes)
+
+
+def test_the_last_of_several_lines_counts():
+    first = VLLM.format(tau=1.5, accepted=5, drafted=10, rates="0.5", share=50)
+    last = VLLM.format(tau=1.8, accepted=8, drafted=10, rates="0.8", share=80)
+    assert explain(first + "\n" + last).tau == 1.8
+
+
+def test_counters_are_summed_over_labels():
+    reading = explain(COUNTERS)
+    assert reading.tau == pytest.approx(1 + 390 / 200) and reading.gamma == 4
+    assert reading.rates == (0.8, 0.55, 0.35, 0.25)
+    assert reading.drafted_acceptance == pytest.approx(390 / 800)
+    twice = COUNTERS + COUNTERS.replace('engine="0"', 'engine="1"')
+    assert explain(twice).tau == reading.tau and explain(twice).rates == reading.rates
+
+
+def test_the_server_of_llama():
+    reading = explain(LLAMA)
+    assert reading.tau == 2.92 and reading.gamma == 3
+    assert reading.drafted_acceptance == pytest.approx(167 / 259)
+    assert 1 + 167 / 87 == pytest.approx(2.92, abs=0.005), "the bonus token is in it"
+    near(reading.profile, (0.81, 0.79, 0.76))
+
+
+def test_an_older_server_leaves_out_the_rounds():
+    reading = explain("draft acceptance rate = 0.57576 (  171 accepted /   297 generated)")
+    assert reading.tau is None and reading.alpha is None
+    assert reading.drafted_acceptance == pytest.approx(171 / 297)
+    assert "number of drafts" in reading.missing[0]
+    newer = "draft acceptance = 0.57576 (171 accepted / 297 generated), mean len = 2.71"
+    assert explain(newer).tau == 2.71
+
+
+def test_cumulative_statistics_of_llama_are_not_mixed_with_a_request():
+    """A request's accepted tokens, divided by the drafts of all requests, gave 2.75 for 3.12."""
+    request = "draft acceptance = 0.70667 (  106 accepted /   150 generated)"
+    statistics = (
+        "statistics {}: #calls(b,g,a) = 2 137 137, #gen drafts = {}, #acc drafts = 9,"
+        " #gen tokens = {}, #acc tokens = {}"
+    )
+    text = "\n".join(
+        (request, statistics.format("draft", 100, 300, 200), statistics.format("ngram", 20, 40, 10))
+    )
+    reading = explain(text)
+    assert reading.engine == "llama.cpp, server statistics"
+    assert reading.tau == pytest.approx(1 + 210 / 120)
+    assert reading.drafted_acceptance == pytest.approx(210 / 340)
+
+
+def test_timings_of_llama_tell_the_passes():
+    timings = {"timings": {"predicted_n": 200, "draft_n": 347, "draft_n_accepted": 65}}
+    reading = explain("curl prints " + json.dumps(timings))
+    assert reading.tau == pytest.approx(200 / 135)
+    assert reading.drafted_acceptance == pytest.approx(65 / 347)
+    example = "n_drafted = 347\nn_predict = 200\nn_accept = 65"
+    assert explain(example).tau == pytest.approx(reading.tau)
+
+
+def test_sglang_prints_a_length_and_the_rest_is_solved():
+    line = "Decode batch. #running-req: 32, #token: 7352, accept len: 2.54, gen throughput: 39.33"
+    reading = explain(line)
+    assert reading.tau == 2.54 and reading.gamma is None and reading.alpha is None
+    assert any("give gamma=" in text for text in reading.missing)
+    solved = explain(line, gamma=4)
+    assert solved.alpha_is_fitted
+    assert theory.expected_tokens(solved.alpha, 4) == pytest.approx(2.54)
+
+
+@pytest.mark.parametrize(
+    ("rate", "meaning"), [(1.7 / 4, "accepted ÷ drafted"), (2.7 / 5, "(accepted + 1)")]
+)
+def test_a_rate_of_sglang_is_read_by_the_release_that_printed_it(rate, meaning):
+    reading = explain(f"accept len: 2.70, accept rate: {rate:.3f}, gen throughput: 39.33")
+    assert reading.gamma == 4 and any(meaning in note for note in reading.notes)
+    assert reading.drafted_acceptance == pytest.approx(1.7 / 4)
+
+
+def test_a_rate_of_sglang_that_fits_both_meanings_is_not_used():
+    reading = explain("accept len: 2.54, accept rate: 0.51, gen throughput: 39.33")
+    assert reading.gamma is None and any("give gamma=" in note for note in reading.notes)
+    assert explain("accept len: 4.00, accept rate: 1.00").gamma == 3, "both meanings agree here"
+
+
+@pytest.mark.parametrize("gamma", [3, 5])
+def test_other_pages_of_sglang(gamma):
+    page = (
+        'sglang:spec_accept_length{model_name="m"} 2.6\n'
+        f'sglang:spec_accept_rate{{model_name="m"}} {1.6 / gamma:.4f}\n'
+    )
+    reading = explain(page)
+    assert reading.engine == "SGLang, metrics page" and reading.tau == 2.6
+    assert reading.gamma == gamma
+    meta = {"spec_verify_ct": 40, "completion_tokens": 100, "spec_accept_length": None}
+    reading = explain(json.dumps({"meta_info": meta}), gamma)
+    assert reading.tau == 2.5 and reading.engine == "SGLang, meta_info"
+    bench = "Concurrency:        1.00\nAccept length:                           2.61      \n"
+    assert explain(bench, gamma).tau == 2.61
+
+
+def test_the_older_log_line_of_vllm():
+    line = (
+        "INFO metrics.py:455] Speculative metrics: Draft acceptance rate: 0.650, System efficiency:"
+        " 0.580, Number of speculative tokens: 4, Number of accepted tokens: 260, Number of draft"
+        " tokens: 400, Number of emitted tokens: 290."
+    )
+    reading = explain(line)
+    assert reading.gamma == 4 and reading.tau == pytest.approx(2.9)
+    assert reading.drafted_acceptance == pytest.approx(0.65)
+    assert theory.expected_tokens(reading.alpha, 4) == pytest.approx(2.9)
+
+
+def test_the_benchmark_and_the_example_of_vllm():
+    bench = """---------------Speculative Decoding---------------
+Acceptance rate (%):                     50.00
+Acceptance length:                       2.00
+Drafts:                                  1000
+Draft tokens:                            2000
+Accepted tokens:                         1000
+Per-position acceptance (%):
+  Position 0:                            60.00
+  Position 1:                            40.00
+=================================================="""
+    reading = explain(bench)
+    assert reading.tau == 2 and reading.gamma == 2 and reading.rates == (0.6, 0.4)
+    assert reading.drafted_acceptance == 0.5 and not reading.alpha_is_fitted
+    example = (
+        "total_num_output_tokens: 2000\nnum_drafts: 1000\nnum_draft_tokens: 2000\n"
+        "num_accepted_tokens: 1000\nmean acceptance length: 2.00\n"
+        "acceptance at token 0: 0.60\nacceptance at token 1: 0.40\n"
+    )
+    other = explain(example)
+    assert (other.tau, other.gamma, other.rates) == (reading.tau, reading.gamma, reading.rates)
+
+
+def test_counters_with_an_exponent():
+    page = COUNTERS.replace(" 200.0", " 1.5e+06").replace(" 800.0", " 6e+06")
+    reading = explain(page.replace(" 390.0", " 2.805e+06"))
+    assert reading.tau == pytest.approx(2.87) and reading.gamma == 4
+
+
+def test_the_benchmark_of_tensorrt():
+    reading = explain("[AR] MINIMUM: 1.00\n[AR] MAXIMUM: 4.00\n[AR] AVERAGE: 2.41\n", gamma=3)
+    assert reading.tau == 2.41 and reading.drafted_acceptance == pytest.approx(0.47)
+
+
+def test_tensorrt_and_a_request_of_vllm():
+    stats = {
+        "numDraftTokens": 30,
+        "numAcceptedTokens": 18,
+        "numRequestsWithDraftTokens": 10,
+        "acceptanceLength": 2.8,
+    }
+    reading = explain(json.dumps({"iter": 7, "specDecodingStats": stats}))
+    assert reading.tau == 2.8 and reading.gamma == 3 and reading.alpha_is_fitted
+    request = {"mean_acceptance_length": 2.1, "acceptance_histogram": [3, 4, 2, 1]}
+    reading = explain(json.dumps({"metrics": {"speculative_decoding": request}}))
+    near(reading.rates, (0.7, 0.3, 0.1), 9)
+    near(reading.profile, (0.7, 0.43, 0.33))
+
+
+def test_a_full_acceptance_is_alpha_one():
+    assert explain("accept len: 5.00", gamma=4).alpha == 1.0
+
+
+@pytest.mark.parametrize("text", ["", "  ", "tokens per second: 33", "{'a': 1}", None])
+def test_what_cannot_be_read_names_what_can(text):
+    with pytest.raises(ValueError, match="SpecDecoding metrics"):
+        explain(text)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"timings": {"predicted_n": 20, "draft_n": None, "draft_n_accepted": 6}},
+        {"specDecodingStats": {"numDraftTokens": 30, "numAcceptedTokens": None}},
+    ],
+)
+def test_null_values_are_missing_values(content):
+    assert explain(json.dumps(content)).drafted_acceptance is None
+
+
+def test_values_that_are_no_numbers_and_deep_objects_are_refused():
+    with pytest.raises(ValueError, match="drafted is 'many'"):
+        explain('{"timings": {"predicted_n": 20, "draft_n": "many", "draft_n_accepted": 6}}')
+    with pytest.raises(ValueError, match="text="):
+        explain('{"a":' * 100_000)
+
+
+def test_numbers_that_cannot_be_true_are_refused():
+    with pytest.raises(ValueError, match="must be in"):
+        explain("accept len: 2.5, accept rate: 1.31")
+    with pytest.raises(ValueError, match="it is ≥ 1"):
+        explain("accept len: 0.8", gamma=4)
+
+
+def test_the_report_says_which_number_is_which():
+    text = str(explain(LLAMA))
+    assert "accepted ÷ tested" in text and "accepted ÷ drafted" in text and "2.92" in text
+    assert explain(LLAMA).to_dict()["engine"] == "llama.cpp, server"

@@ -1,0 +1,36 @@
+"""Run the live page's own JavaScript modules in node, without a browser."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).parent / "js"
+
+
+def run_script(name: str, request: dict) -> dict | list:
+    """Return the answer of a script in tests/js.
+
+    Args:
+        name: file name of the script, which reads JSON from stdin and writes JSON to stdout.
+        request: what it reads.
+    """
+    if shutil.which("node") is None:
+        pytest.fail("node is needed: it runs the live page's own modules")
+    process = subprocess.run(
+        ["node", str(SCRIPTS / name)],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+def live_module(job: str, **request) -> dict | list:
+    """Return what the live page's engine answers to a job of live.mjs."""
+    return run_script("live.mjs", {"job": job, **request})

@@ -1,0 +1,311 @@
+"""Recordings state their origin and contain the fields that their readers use; pages quote them."""
+
+import copy
+import json
+import statistics
+from pathlib import Path
+
+import jsonschema
+import nbformat
+import pytest
+from schemas import SCHEMAS
+
+from specdec_book import recordings
+from specdec_lite.loading.pairs import SHIPPED
+from specdec_lite.measure import stamps
+
+STAMPED = {
+    "what": "a thing",
+    "date": "2026-01-31",
+    "command": "python -m benchmarks",
+    "machine": "a machine",
+    "versions": {"torch": "2"},
+}
+
+
+def schema(name):
+    """Return the schema of a recording's kind."""
+    return next(
+        schema for kind, schema in SCHEMAS.items() if name == kind or name.startswith(f"{kind}-")
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", recordings.names())
+def test_every_recording_in_the_repository_is_valid(name):
+    recording = recordings.load(name)
+    assert (
+        recording.data
+        and recording.machine in recording.source
+        and recording.command in recording.source
+    )
+
+
+@pytest.mark.parametrize("name", sorted(set(recordings.names()) - set(recordings.names("gpu"))))
+def test_every_recording_contains_the_fields_of_its_schema(name):
+    data, contract = recordings.load(name).data, schema(name)
+    jsonschema.validate(data, contract)
+    for field in contract["required"]:
+        less = copy.copy(data)
+        del less[field]
+        with pytest.raises(jsonschema.ValidationError, match=f"'{field}' is a required property"):
+            jsonschema.validate(less, contract)
+    table = next(
+        (
+            field
+            for field in ("rows", "runs", "models", "pages")
+            if "items" in contract["properties"].get(field, {})
+        ),
+        None,
+    )
+    if table:
+        damaged = copy.deepcopy(data)
+        damaged[table][-1].pop(contract["properties"][table]["items"]["required"][-1])
+        with pytest.raises(jsonschema.ValidationError, match="is a required property"):
+            jsonschema.validate(damaged, contract)
+
+
+@pytest.mark.parametrize("name", recordings.names("live"))
+def test_live_recordings_cover_every_format_and_temperature(name):
+    combinations = {
+        (row["format"], row["domain"], row["temperature"])
+        for row in recordings.load(name).data["rows"]
+    }
+    assert combinations == {
+        (form, domain, t)
+        for form in ("float32", "int8")
+        for domain in ("code", "data", "prose")
+        for t in (0.0, 1.0)
+    }
+
+
+def test_a_saved_recording_loads_unchanged(folder):
+    stamps.save(folder / "speed.json", STAMPED, {"rows": [1, 2]})
+    recording = recordings.load("speed")
+    assert recording.data == {"rows": [1, 2]} and recording.versions == {"torch": "2"}
+    assert recordings.names() == ["speed"] and recordings.names("live") == []
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"what": ""}, "'what' must be a non-empty str"),
+        ({"machine": {"device": "x"}}, "'machine' must be a non-empty str"),
+        ({"versions": {}}, "'versions' must be a non-empty dict"),
+        ({"versions": {"torch": 2}}, "versions="),
+        ({"date": "yesterday"}, "must be a date"),
+        ({"date": None}, "'date'"),
+        ({"command": None}, "'command'"),
+    ],
+)
+def test_a_recording_with_a_malformed_stamp_is_rejected(folder, change, message):
+    with pytest.raises(ValueError, match=message):
+        stamps.save(folder / "speed.json", STAMPED | change, {"rows": []})
+    assert not list(folder.iterdir())
+    (folder / "speed.json").write_text(json.dumps(STAMPED | change | {"rows": []}))
+    with pytest.raises(ValueError, match=message):
+        recordings.load("speed")
+
+
+def test_missing_data_and_clashing_names_are_rejected(folder):
+    with pytest.raises(ValueError, match="no data"):
+        stamps.save(folder / "speed.json", STAMPED, {})
+    with pytest.raises(ValueError, match=r"\['date'\]"):
+        stamps.save(folder / "speed.json", STAMPED, {"date": "2026-01-31"})
+    with pytest.raises(ValueError, match="not JSON compliant|Out of range"):
+        stamps.save(folder / "speed.json", STAMPED, {"x": float("nan")})
+
+
+def test_an_unknown_name_is_rejected_with_the_known_names(folder):
+    stamps.save(folder / "speed.json", STAMPED, {"rows": [1]})
+    for name in ("sped", "published", "../speed"):
+        with pytest.raises(ValueError, match="no such recording; there are speed"):
+            recordings.load(name)
+
+
+def test_a_new_stamp_is_valid():
+    stamps.validate("now", stamps.stamp("a thing", "python -m benchmarks") | {"rows": [1]})
+
+
+def test_published_numbers_name_their_source():
+    published = json.loads((recordings.FOLDER / "published.json").read_text(encoding="utf-8"))
+    for key in published.keys() - {"about"}:
+        assert (
+            recordings.published(key)["status"] in ("primary", "secondary")
+            and recordings.published(key)["source"]
+        )
+    with pytest.raises(ValueError, match="key='table'.*leviathan2023_table1"):
+        recordings.published("table")
+
+
+def entry(speedup, ceiling, *flags):
+    """Return a row of a speed recording."""
+    spread = lambda x: {"value": x, "interval": [x - 0.1, x + 0.1]}
+    return {
+        "speedup": spread(speedup),
+        "ceiling": spread(ceiling),
+        "tau": spread(2.0),
+        "prediction": {"verify": 1.25},
+        "flags": list(flags),
+    }
+
+
+def test_a_flagged_number_is_not_printed():
+    assert recordings.believed(entry(1.5, 2.0)) == "1.50 [1.40, 1.60]"
+    flagged = recordings.believed(entry(1.5, 2.0, "T(1) moved by 25 %"))
+    assert flagged == "flagged: T(1) moved by 25 %" and "1.5" not in flagged
+
+
+def test_a_speedup_above_its_ceiling_is_printed_with_the_ceiling():
+    text = recordings.believed(entry(1.5, 1.45))
+    assert text == "1.50 [1.40, 1.60], above its ceiling of 1.45 within the noise"
+    assert "ceiling" not in recordings.believed(entry(1.5, 1.45), "tau")
+
+
+def test_plain_cost_is_a_median_over_drafters():
+    others = {"b": entry(1.0, 1.70), "disturbed": entry(1.0, 9.0)}
+    row = entry(1.0, 1.76) | {"drafter": "a", "drafters": others}
+    assert recordings.plain_cost(row) == pytest.approx(1.76 * 1.25 / 2.0)
+
+
+def test_speed_recordings_contain_flags_and_ceilings():
+    for recording in recordings.speeds():
+        for row in recording.data["rows"]:
+            assert (
+                recordings.drafters(row)[row["drafter"]] is row and recordings.plain_cost(row) > 1
+            )
+            for each in recordings.drafters(row).values():
+                assert isinstance(each["flags"], list) and each["ceiling"]["value"] > 0
+    assert recordings.speeds()
+
+
+# Numbers in prose ------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+
+
+def short(value, digits):
+    """Format a number like the prose does: .785 for 0.785."""
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def known_limits():
+    """Return the paragraph of the changelog on known limits."""
+    return " ".join(
+        (ROOT / "CHANGELOG.md")
+        .read_text("utf-8")
+        .split("Known limits:")[1]
+        .split("\n\n")[0]
+        .split()
+    )
+
+
+def test_the_changelog_quotes_the_shipped_pairs_recorded_speeds():
+    held_out = json.loads((SHIPPED / "report.json").read_text())["all"]
+    quoted = [
+        f"{held_out['bits_per_byte']:.2f} bits per byte",
+        f"α = {short(held_out['alpha'], 3)}",
+    ]
+    for recording in map(recordings.load, recordings.names("speed")):
+        rows = [row for row in recording.data["rows"] if not row.get("flags")]
+        among = lambda value, dtype, *temperatures: [
+            row[value]["value"]
+            for row in rows
+            if row["dtype"] == dtype and row["temperature"] in temperatures
+        ]
+        spans = [
+            among("speedup", "bfloat16", 0.0),
+            among("speedup", "bfloat16", 1.0),
+            among("speedup", "float32", 0.0, 1.0),
+            among("over_hf_assisted", "float32", 0.0, 1.0),
+            [row["speedup"]["value"] / row["prediction"]["corrected"] for row in rows],
+            [
+                other["speedup"]["value"] / row["speedup"]["value"]
+                for row in rows
+                for name, other in row["drafters"].items()
+                if name == "block_verification" and not other.get("flags")
+            ],
+        ]
+        quoted += [
+            f"{short(min(values), 2)} to {short(max(values), 2)}" for values in spans if values
+        ] + [recording.machine.split("(")[0]]
+        passes = [
+            1000 * row["prediction"]["target_seconds"] for row in rows if row["dtype"] == "float32"
+        ]
+        quoted.append(f"{min(passes):.1f} to {max(passes):.1f} ms")
+    for live in (recordings.load(name).data["rows"] for name in recordings.names("live")):
+        best = lambda domains, t: max(
+            row["speedup"]
+            for row in live
+            if row["format"] == "float32" and row["domain"] in domains and row["temperature"] == t
+        )
+        quoted.append(
+            f"{best(['code'], 0.0):.2f} (greedy code), {best(['prose'], 0.0):.2f} (greedy prose)"
+            f" and {best(['code', 'data', 'prose'], 1.0):.2f} (temperature 1)"
+        )
+    assert [words for words in quoted if words not in known_limits()] == []
+
+
+def test_the_changelog_quotes_the_recorded_gain_of_packing():
+    seconds = {
+        row["packed"]: row["seconds"]["4"][1]
+        for row in recordings.load("memory-amd-epyc").data["models"]
+        if (row["model"], row["dtype"]) == ("shipped target", "float32")
+    }
+    assert (
+        f"over four tokens takes {1000 * seconds[True]:.1f} ms in place of"
+        f" {1000 * seconds[False]:.1f}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    )
+
+
+def test_the_live_page_quotes_its_recordings():
+    text = " ".join((ROOT / "book" / "live.md").read_text("utf-8").split())
+    recorded = [recordings.load(name).data["rows"] for name in recordings.names("live")]
+    below = [
+        100
+        - 100
+        * statistics.median(
+            row["speedup"] / row["predicted"] for row in rows if row["format"] == form
+        )
+        for rows in recorded
+        for form in ("float32", "int8")
+    ]
+    assert f"{min(below):.0f} to {max(below):.0f} % in the median" in text
+    steepness = lambda rows, form: statistics.median(
+        row["target_ms"][4] / row["target_ms"][0] for row in rows if row["format"] == form
+    )
+    assert "On both recorded machines float32 has the flatter one" in text and len(recorded) == 2
+    assert all(steepness(rows, "float32") < steepness(rows, "int8") for rows in recorded)
+    assert (
+        "on one of the recorded machines a pass over four tokens takes less time than one over"
+        " three" in text
+    )
+    assert (
+        sum(all(row["target_ms"][3] < row["target_ms"][2] for row in rows) for rows in recorded)
+        == 1
+    )
+
+
+def test_chapter_7_quotes_the_pairs_recorded_training():
+    limits = next(
+        cell.source
+        for cell in nbformat.read(ROOT / "notebooks" / "07_how_fast.ipynb", 4).cells
+        if "**Limits.**" in cell.source
+    )
+    history = recordings.load("trained_on").data
+    quoted = [
+        short(history[run]["held_out"]["all"]["alpha"], digits)
+        for run, digits in (
+            ("before", 2),
+            ("longer", 2),
+            ("less_distilled", 2),
+            ("distilled_on", 3),
+        )
+    ]
+    quoted.append(short(json.loads((SHIPPED / "report.json").read_text())["all"]["alpha"], 3))
+    assert [number for number in quoted if number not in limits] == []

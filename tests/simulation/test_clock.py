@@ -1,0 +1,124 @@
+"""Schedules on the virtual clock compared with examples worked out by hand and with bounds."""
+
+import numpy as np
+import pytest
+import torch
+
+from specdec_lite import theory
+from specdec_lite.acceptance import output_distribution, residual
+from specdec_lite.proposal import Verdict
+from specdec_lite.simulation.clock import Clock, Record, amusd, one_after_another, pearl, saguaro
+
+FLAT = lambda tokens: 1.0
+
+
+def record(ranks, c=0.1, verify=FLAT):
+    return Record(ranks, c, verify)
+
+
+def random_ranks(alpha, count=4000, seed=0, others=9):
+    """Return ranks of a text whose positions are accepted with probability alpha."""
+    rng = np.random.default_rng(seed)
+    rejected = rng.integers(1, others, count)
+    return np.where(rng.random(count) < alpha, 0, rejected).tolist()
+
+
+def test_lanes_run_in_parallel_and_jobs_wait_for_their_lane():
+    clock = Clock()
+    assert clock.now == 0 and clock.run("a", 2.0) == 2.0 and clock.run("b", 1.0, after=0.5) == 1.5
+    assert clock.run("b", 1.0) == 2.5 and clock.run("a", 1.0, after=5.0) == 6.0
+    assert clock.now == 6.0 and clock.idle("a") == 3.0 and clock.idle("b") == 4.0
+
+
+def test_one_after_another_follows_the_speedup_formula():
+    ranks = random_ranks(0.8)
+    replay = one_after_another(record(ranks), 6)
+    assert replay.clock.now == pytest.approx(replay.rounds * 1.6)
+    tokens = theory.expected_tokens(0.8, 6)
+    assert replay.tokens / replay.rounds == pytest.approx(tokens, rel=0.1)
+    assert replay.speed == pytest.approx(theory.walltime_improvement(0.8, 6, 0.1), rel=0.1)
+
+
+@pytest.mark.parametrize("fan, hits", [(0, 0.0), (100, 1.0)])
+def test_saguaro_drafts_in_parallel_on_a_hit_and_again_on_a_miss(fan, hits):
+    ranks = random_ranks(0.8)
+    replay = saguaro(record(ranks), 6, fan)
+    rounds = replay.rounds
+    assert replay.clock.now == pytest.approx(
+        rounds + 0.6 * (1 if hits else rounds) - 0.0 * hits, rel=0.01
+    )
+    plain = one_after_another(record(ranks), 6)
+    assert replay.tokens == plain.tokens and replay.rounds == rounds
+    assert plain.speed <= replay.speed * 1.0001 <= plain.speed * 1.6 * 1.0002
+
+
+def test_saguaro_hits_by_hand():
+    """γ = 2. One draft is accepted, then a token of rank 2 follows; then a whole block is accepted
+    and the bonus has rank 0; then a token of rank 5 follows, which was not predicted.
+    """
+    replay = saguaro(record([0, 2, 0, 0, 0, 5, 0]), 2, fan=3)
+    prepared = [span.use for span in replay.clock.spans if span.label == "prepare"]
+    assert prepared[:3] == [1.0, 1.0, 0.0]
+    drafts = [span for span in replay.clock.spans if span.label == "draft"]
+    assert len(drafts) == 2 and drafts[1].start == 3.2
+
+
+def test_pearl_by_hand():
+    """γ = 2; a drafted token takes half a pass. The first block is rejected. Then the first token is
+    accepted and its block is verified while the next one is drafted. The second block contains a
+    rejection.
+    """
+    replay = pearl(record([1, 0, 0, 0, 3, 0, 0], c=0.5), 2)
+    labels = [span.label for span in replay.clock.spans if span.lane == "target"]
+    assert labels == ["verify the first", "verify the first", "verify", "verify", *labels[4:]]
+    assert replay.clock.now == replay.rounds and replay.tokens >= 7
+    assert labels[4] == "verify the first"
+    all_rejected = pearl(record([1] * 5, c=0.5), 2)
+    assert all_rejected.tokens == all_rejected.rounds == 5
+
+
+def test_amusd_by_hand():
+    """A drafted token takes half a pass. The target verifies one token, then two tokens per pass; a
+    rejection restarts both lanes.
+    """
+    replay = amusd(record([0, 0, 0, 0, 2, 0, 0], c=0.5))
+    ends = [(span.start, span.end) for span in replay.clock.spans if span.lane == "target"]
+    assert ends[:3] == [(0.5, 1.5), (1.5, 2.5), (2.5, 3.5)]
+    assert ends[3][0] == 4.0
+
+
+@pytest.mark.parametrize("schedule", [pearl, saguaro, lambda text, gamma: amusd(text)])
+def test_no_schedule_is_faster_than_a_free_perfect_draft(schedule):
+    perfect = schedule(record([0] * 400, c=0.25), 4)
+    assert perfect.speed <= 5 and perfect.clock.idle("target") >= 0
+    assert schedule(record([1] * 50, c=0.25), 4).speed <= 1.0
+
+
+def test_a_free_draft_and_an_empty_block_are_rejected():
+    with pytest.raises(ValueError, match="draft=0"):
+        record([0], c=0)
+    with pytest.raises(ValueError, match="gamma=0"):
+        pearl(record([0]), 0)
+
+
+def verified_twice(fresh):
+    """Return a rule that tests a token twice: with the same uniform number, or with a fresh one."""
+
+    def rule(proposal, target_probs, rng):
+        token = int(proposal.tree.tokens[0])
+        p, q = target_probs[0], proposal.probs[0]
+        probability = min(1.0, (p[token] / q[token]).item())
+        accepted = rng.flip(probability) and (not fresh or rng.flip(probability))
+        if accepted:
+            return Verdict((0,), rng.draw(target_probs[1]), "bonus", (1,))
+        return Verdict((), rng.draw(residual(p, q)), "recovered", (1,))
+
+    return rule
+
+
+def test_testing_a_token_twice_is_lossless_only_with_one_uniform():
+    p, q = torch.tensor([[0.5, 0.3, 0.2], [0.3, 0.5, 0.2]], dtype=torch.float64)
+    distance = lambda fresh: (
+        (output_distribution(p, q, verified_twice(fresh)) - p).abs().sum().item() / 2
+    )
+    assert distance(False) < 1e-12 and distance(True) == pytest.approx(0.12, abs=1e-9)

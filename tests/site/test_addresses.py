@@ -1,0 +1,74 @@
+"""A page's address holds an interactive's state or a search, and restores it."""
+
+import pytest
+
+
+@pytest.mark.browser
+def test_search_results_contain_no_tex(open_page):
+    page = open_page("search.html?q=residual")
+    quotes = page.locator("#search-results .context")
+    quotes.first.wait_for()
+    texts = quotes.all_inner_texts()
+    assert all("\\" not in text and "the code" not in text for text in texts)
+    assert not any(text.startswith("...") for text in texts), "an excerpt begins within a word"
+
+
+@pytest.mark.browser
+def test_search_results_appear_while_a_reader_types(open_page):
+    page = open_page("search.html")
+    field = page.locator("main form.bd-search input")
+    field.press_sequentially("lenience", delay=30)
+    page.locator("#search-results li").first.wait_for()
+    page.wait_for_function("location.search === '?q=lenience'")
+    field.fill("xyzzy")
+    page.wait_for_function("!document.querySelector('#search-results li')")
+    assert page.locator("#search-results h2").count() == 1
+
+
+@pytest.mark.browser
+def test_a_link_restores_the_state_of_an_interactive(open_page):
+    page = open_page("notebooks/07_how_fast.html")
+    gamma = page.locator("[data-module=explorer] input[data-name=gamma]").first
+    gamma.fill("7")
+    page.locator("[data-module=explorer] .sdl-share").first.click()
+    page.wait_for_function("location.hash.includes('gamma=7')")
+    address = page.evaluate("location.hash")
+    assert address.startswith("#explorer:")
+    other = open_page(f"notebooks/07_how_fast.html{address}")
+    explorer = other.locator("[data-module=explorer]").first
+    assert explorer.evaluate("(explorer) => explorer.sdlModel.get('gamma')") == 7
+    other.evaluate("location.hash = '#explorer:gamma=99999,nothing=1,alpha=x'")
+    other.wait_for_function("location.hash.includes('99999')")
+    most = explorer.locator("input[data-name=gamma]").get_attribute("max")
+    assert explorer.evaluate("(explorer) => explorer.sdlModel.get('gamma')") <= int(most), (
+        "the slider's end"
+    )
+
+
+@pytest.mark.browser
+def test_a_link_restores_every_bar_of_the_bench(open_page):
+    page = open_page("notebooks/06_why_lossless.html")
+    page.get_by_label("p(C)").press("Home")
+    page.get_by_label("q(A)").press("ArrowRight")
+    page.locator("[data-module=bench] .sdl-share").click()
+    page.wait_for_function("location.hash.includes('pq=')")
+    bars = (
+        "() => ['p', 'q'].map((x) => document.querySelector('[data-module=bench]').sdlModel.get(x))"
+    )
+    other = open_page(f"notebooks/06_why_lossless.html{page.evaluate('location.hash')}")
+    for dragged, shown in zip(page.evaluate(bars), other.evaluate(bars)):
+        assert shown == pytest.approx(dragged, abs=1e-3)
+    now = other.evaluate(bars)
+    for bad in ("0.5_0.5~1_0", "1_x_0~1_0_0", "9_-1_0~1_0_0", "1_0_0"):
+        other.evaluate("bad => { location.hash = `#bench:pq=${bad}`; }", bad)
+        assert other.evaluate(bars) == now
+
+
+@pytest.mark.browser
+def test_a_link_restores_the_settings_of_the_live_page(open_page):
+    page = open_page("book/live.html#live:gamma=5,seed=7,preset=4")
+    page.wait_for_function("document.querySelector('.sdl-live [id$=-gamma]')?.value === '5'")
+    assert page.locator(".sdl-live [id$=-seed]").input_value() == "7"
+    page.locator(".sdl-live [id$=-gamma]").fill("3")
+    page.locator(".sdl-share").click()
+    page.wait_for_function("location.hash === '#live:preset=4,gamma=3,seed=7'")

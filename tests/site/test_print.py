@@ -1,0 +1,68 @@
+"""Printed pages: light, unfolded, and as wide as the paper."""
+
+import pytest
+from browsing import CHAPTERS, FIRST_CHAPTER
+
+
+@pytest.mark.browser
+def test_print_shows_only_the_article(open_page):
+    page = open_page(FIRST_CHAPTER, scheme="dark")
+    page.emulate_media(media="print")
+    assert not page.locator(".bd-sidebar-primary").is_visible()
+    assert page.locator("article").is_visible()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert (
+        page.locator("article details:not([open], .sdl-data)").count() == 0
+        and page.locator("article .sdl-data:visible").count() == 0
+    )
+    page.wait_for_function(
+        """[...document.querySelectorAll('.sdl-plot')].every((place) =>
+        place.dataset.drawn === 'light'
+        && place.querySelector('.main-svg').getBoundingClientRect().width <= 640)"""
+    )
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("article details[open]:not(.sdl-side)").count() == 0
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+@pytest.mark.browser
+def test_unfolded_parts_are_opaque_on_paper(open_page):
+    page = open_page(FIRST_CHAPTER)
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    translucent = (
+        "[...document.querySelectorAll('article details.hide :is(.cell_input, .highlight,"
+        " pre)')].filter((part) => getComputedStyle(part).opacity !== '1').length"
+    )
+    assert page.locator("article details.hide").count() > 0 and page.evaluate(translucent) == 0
+
+
+@pytest.mark.browser
+def test_on_paper_drawings_can_shrink_and_code_has_no_switch(open_page):
+    page = open_page(next(name for name in CHAPTERS if "/05_" in name))
+    bare = ".sdl svg:not([viewBox], .sdl-canvas *, .sdl-arcs)"
+    drawings = page.locator(bare).count()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert drawings > 0 and page.locator(f"{bare}:visible").count() == 0
+    page.emulate_media(media="print")
+    assert page.locator("details.hide > summary:visible, .sdl details:visible").count() == 0
+    page.emulate_media(media="screen")
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(bare).count() == drawings
+
+
+@pytest.mark.browser
+def test_on_paper_the_scoreboard_names_its_methods(open_page):
+    """They are buttons on a screen. Side notes are open on paper too."""
+    page = open_page(next(name for name in CHAPTERS if "/a3_" in name))
+    page.emulate_media(media="print")
+    board = page.locator(".sdl-scoreboard").first
+    assert board.locator("tbody th :visible").count() > 20
+    assert (
+        board.evaluate("(e) => getComputedStyle(e.querySelector('.sdl-scroll')).maxHeight")
+        == "none"
+    )
+    page = open_page(FIRST_CHAPTER, width=800)
+    page.emulate_media(media="print")
+    page.wait_for_selector("details.sdl-side[open]")

@@ -1,0 +1,104 @@
+"""The library without the extra `book`: a wheel, in an environment that has nothing else."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def needed(names: Iterable[str]) -> dict[str, Distribution]:
+    """Return the installed distributions of these requirements and of what they require in turn."""
+    reached: dict[str, Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        name = canonicalize_name(requirement.name)
+        if name in reached or requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        reached[name] = distribution(name)
+        waiting += reached[name].requires or ()
+    return reached
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The distribution, built from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--wheel-dir", str(folder), str(ROOT)], check=True, cwd=folder)
+    return next(folder.glob("specdec_lite-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory) -> Path:
+    """The interpreter of an environment with the wheel and its core dependencies only.
+
+    The dependencies are links to those of the running environment.
+    """
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    site = next(folder.glob("lib/python*/site-packages"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for found in needed(project["dependencies"]).values():
+        for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+            source = Path(str(found.locate_file(name)))
+            if source.exists() and not (site / name).exists():
+                (site / name).symlink_to(source)
+    return folder / "bin" / "python"
+
+
+def run(python: Path, code: str, folder: Path) -> str:
+    """Return what a script prints, run where the checkout is not on Python's path."""
+    done = subprocess.run([python, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_both_packages_and_the_recordings(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {
+        "specdec_lite/__init__.pyi",
+        "specdec_lite/py.typed",
+        "specdec_book/viz/__init__.py",
+        "specdec_book/recorded/models.json",
+    } <= names
+    assert not any(name.startswith(("tests/", "benchmarks/", "site/")) for name in names)
+
+
+@pytest.mark.slow
+def test_the_readmes_example_runs_without_the_extra(python: Path, tmp_path: Path):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = next(
+        code
+        for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        if "load_pair()" in code
+    )
+    *_, tau = run(python, example, tmp_path).split()
+    assert 1 < float(tau) <= 5
+    where = run(python, "import specdec_lite; print(specdec_lite.__file__)", tmp_path)
+    assert not where.startswith(str(ROOT))
+
+
+def test_what_needs_the_extra_says_so(python: Path, tmp_path: Path):
+    code = """
+from specdec_lite.diagnosis.metrics import explain
+try:
+    explain("SpecDecoding metrics: Mean acceptance length: 2.87, Accepted throughput: 1 tokens/s", 4)
+except ImportError as error:
+    print(error)
+"""
+    assert "specdec-lite[book]" in run(python, code, tmp_path)

@@ -1,0 +1,258 @@
+"""What is checked on the virtual GPU: suites of checks, each suite in one process.
+
+    python tests/virtual_gpu.py virtual_checks methods found.json   # {check: what was found}
+
+A check that raises is recorded with its error, so that one failure hides no other. The library is
+imported here alone: `test_virtual_gpu` reads the recorded files.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+import virtual_card
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from models_zoo import PROMPT, hugging_face, native
+
+from benchmarks import gpu
+from benchmarks.methods import METHODS
+from specdec_lite import CausalLM, generate, load_pair, stream
+from specdec_lite.batch import generate_batch
+from specdec_lite.diagnosis.diagnose import diagnose
+from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
+from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.gpu.on_device import DeviceDrafter, on_device
+from specdec_lite.gpu.whole_draft import CapturedDrafter
+from specdec_lite.loading.memory import has_bfloat16
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.training import eagle
+
+TESTS = Path(__file__).resolve().parent
+TEMPERATURES = (0.0, 1.0)
+CPU_ALONE = "the target in 8 bits"
+"""The method that a GPU refuses: its product is written for a CPU."""
+GAMMA, NEW_TOKENS = 4, 8
+TEXT = "def add(a, b):\n    return a + b\n\ndef add_three(a, b, c):\n    return a"
+FAMILIES = ("Llama", "GPT2")
+
+Check = tuple[str, Callable[[], dict | None]]
+
+
+# Methods --------------------------------------------------------------------------------------------
+
+
+def decoded(pair: Pair, make: Callable, rule, temperature: float) -> tuple[list[int], int]:
+    """Return the tokens that a method decodes, and the number of rounds whose waits are counted:
+    all but the first, which reads the prompt.
+    """
+    prompt = torch.tensor(pair.tokenizer.encode(TEXT))
+    steps = []
+    for step in stream(pair.target, prompt, make(pair), NEW_TOKENS, temperature, rule=rule, seed=3):
+        if not steps:
+            virtual_card.CARD.reset()
+        steps.append(step)
+    return [int(token) for step in steps for token in step.tokens], len(steps) - 1
+
+
+def waits_of(on_cpu: Pair, on_card: Pair, make: Callable, rule, temperature: float) -> dict:
+    """Decode on the CPU and on the card: the texts must agree.
+
+    Returns:
+        "reads" and "uploads": waits per round after the first; 0 if there is only one round.
+    """
+    text, _ = decoded(on_cpu, make, rule, temperature)
+    again, rounds = decoded(on_card, make, rule, temperature)
+    counts, sites = virtual_card.CARD.counts, virtual_card.CARD.sites
+    assert again == text, f"the card's text {again} is not the CPU's {text}"
+    return {
+        "reads": counts["read"] / max(1, rounds),
+        "uploads": counts["upload"] / max(1, rounds),
+        "sites": [[*key, count] for key, count in sites.most_common(6)],
+    }
+
+
+def on_the_device(kind: type, pair: Pair):
+    """Return a drafter that is captured on a card and runs plainly on the CPU."""
+    if kind is DeviceDrafter:
+        return DeviceDrafter(pair.draft, GAMMA)
+    return CapturedDrafter(StaticLM(pair.draft, 128, (1, 2)), GAMMA)
+
+
+def methods() -> Iterator[Check]:
+    pairs = [load_pair(device=device, dtype="float32") for device in ("cpu", "cuda")]
+    ways = {
+        name: (lambda pair, method=method: method.make(pair, GAMMA), method.rule)
+        for name, method in METHODS.items()
+        if "pair" in method.targets and name != CPU_ALONE
+    }
+    ways["plain decoding"] = lambda pair: None, None
+    for kind in (DeviceDrafter, CapturedDrafter):
+        ways[kind.__name__] = (lambda pair, kind=kind: on_the_device(kind, pair)), on_device
+    for name, (make, rule) in ways.items():
+        for temperature in TEMPERATURES if " × " not in name else TEMPERATURES[1:]:
+            yield (
+                f"{name}, T = {temperature:g}",
+                lambda make=make, rule=rule, t=temperature: waits_of(*pairs, make, rule, t),
+            )
+
+
+# Serving and wrapped models -------------------------------------------------------------------------
+
+
+def small(device: str, seed: int = 0) -> CausalLM:
+    """Return a tiny native model with random weights."""
+    return CausalLM(native(seed, dtype=torch.float32).model.to(device))
+
+
+def check_batch(temperature: float) -> None:
+    rows = [PROMPT, PROMPT[:4], PROMPT[2:]]
+    texts = [
+        [
+            out.tokens.tolist()
+            for out in generate_batch(
+                small(device),
+                rows,
+                ModelDrafter(small(device, 1), 3),
+                12,
+                temperature,
+                seeds=[1, 2, 3],
+            )
+        ]
+        for device in ("cpu", "cuda")
+    ]
+    assert texts[0] == texts[1]
+
+
+def check_wrapped(family: str) -> None:
+    texts = []
+    for device in ("cpu", "cuda"):
+        target = CausalLM(hugging_face(family).model.to(device))
+        texts.append(
+            [
+                generate(target, PROMPT, drafter, 12, temperature, seed=0).tokens.tolist()
+                for temperature in TEMPERATURES
+                for drafter in (None, PromptLookupDrafter(3), ModelDrafter(target, 3))
+            ]
+        )
+    assert texts[0] == texts[1]
+
+
+def serving() -> Iterator[Check]:
+    for temperature in TEMPERATURES:
+        yield f"a batch, T = {temperature:g}", lambda t=temperature: check_batch(t)
+    yield (
+        "diagnose",
+        lambda: diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [PROMPT], 16) and None,
+    )
+    for family in FAMILIES:
+        yield f"a wrapped model: {family}", lambda family=family: check_wrapped(family)
+
+
+# Training -------------------------------------------------------------------------------------------
+
+
+def check_eagle(name: str) -> None:
+    """Run the whole command on a small target; SmolLM2's must be loaded in a dtype of the card."""
+    target = small("cuda")
+    rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0))
+    samples = [eagle.Sample(row, 5, "text", t) for t in TEMPERATURES for row in rows]
+
+    def load(device, dtype):
+        assert dtype != "bfloat16" or has_bfloat16(device), f"{dtype} on a card without it"
+        return target, None
+
+    parser = argparse.ArgumentParser()
+    eagle.add_arguments(parser)
+    words = f"--target {name} --epochs 2 --batch 2 --version 1 --device cuda".split()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(eagle, "load_pair", lambda **options: Pair(target, target, None)),
+        mock.patch.object(eagle, "load_smollm2", load),
+        mock.patch.object(eagle, f"{name}_texts", lambda *args: eagle.Texts(samples, samples)),
+    ):
+        eagle.run(parser.parse_args([*words, "--work", f"{folder}/work", "--out", folder]))
+
+
+def training() -> Iterator[Check]:
+    for name in ("pair", "smollm2"):
+        yield f"training eagle, {name}", lambda name=name: check_eagle(name)
+
+
+# The tests that need a GPU, the plan of `benchmarks.gpu`, and notebooks ------------------------------
+
+
+def check_tests(file: str) -> None:
+    """Run the tests of a file that a machine without a GPU skips."""
+    chosen = "(on_a_gpu or a_gpu_is) and not 1.0- and not 1.3"  # two of four settings suffice
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", chosen]
+    assert pytest.main([*options, str(TESTS / file)]) == 0, f"a test of {file} failed"
+
+
+def existing() -> Iterator[Check]:
+    for file in ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing_more.py"):
+        yield file, lambda file=file: check_tests(file)
+
+
+def plan() -> Iterator[Check]:
+    """Every step of the GPU plan that has a tiny shape, but the one that starts other processes."""
+    folder = tempfile.mkdtemp()
+    dtype = "bfloat16" if has_bfloat16("cuda") else "float16"
+    words = ["--tiny", "--dtype", dtype, "--out", folder, "--work", folder]
+    for step in gpu.STEPS:
+        if step not in ("tests", "smollm2", "scoreboard"):
+            yield step, lambda step=step: gpu.main([*words, "--only", step]) or None
+
+
+def check_cell(shell: InteractiveShell, source: str) -> None:
+    with capture_output():
+        result = shell.run_cell(source)
+    result.raise_error()
+
+
+def notebook(name: str) -> Iterator[Check]:
+    os.environ["MPLBACKEND"] = "Agg"
+    os.chdir(TESTS.parent / "notebooks")
+    shell = InteractiveShell.instance()
+    for number, cell in enumerate(json.loads(Path(name).read_text("utf-8"))["cells"]):
+        tags = cell.get("metadata", {}).get("tags", [])
+        if cell["cell_type"] == "code" and "raises-exception" not in tags:
+            source = "".join(cell["source"])
+            yield f"cell {number}", lambda source=source: check_cell(shell, source)
+
+
+SUITES = {
+    "existing": existing,
+    "methods": methods,
+    "serving": serving,
+    "training": training,
+    "plan": plan,
+}
+
+
+def outcome(check: Callable[[], dict | None]) -> dict:
+    """Return what a check found, with the error it raised."""
+    try:
+        return {"error": None} | (check() or {})
+    except (Exception, SystemExit) as error:
+        virtual_card.CARD.recording = None
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def main(suite: str, file: str) -> None:
+    found, file = {}, Path(file).resolve()
+    for name, check in SUITES[suite]() if suite in SUITES else notebook(suite):
+        found[name] = outcome(check)
+        file.write_text(json.dumps(found, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(*sys.argv[1:])
