@@ -18,7 +18,8 @@ from scipy import stats
 from benchmarks import __main__ as command, speed
 from benchmarks.hugging_face import HuggingFace
 from specdec_book import recordings
-from specdec_lite import generate, timing
+from specdec_lite import generate
+from specdec_lite.measure import machine
 from specdec_lite.loading.pairs import SHIPPED, Pair
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Drafter, Session
@@ -94,7 +95,7 @@ def recorded(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "measure", measure)
-        patch.setattr(timing, "_bandwidth", lambda device: 1e9)
+        patch.setattr(machine, "_bandwidth", lambda device: 1e9)
         patch.setattr("os.getloadavg", lambda: (1.5, 1.0, 0.5), raising=False)
         with pytest.raises(KeyboardInterrupt):
             run(folder)
