@@ -35,7 +35,7 @@ from specdec_lite.drafters import MedusaDrafter, ModelDrafter
 try:
     from specdec_lite.texts.corpus import evaluation_prompts
 except ImportError:
-    from specdec_lite.corpus import evaluation_prompts
+    from specdec_lite.loading.corpus import evaluation_prompts
 pair = load_pair(device="cpu", dtype=sys.argv[2])
 drafters = {"plain": None, "chain": ModelDrafter(pair.draft, 4),
             "tree": MedusaDrafter.from_pretrained(pair.target)}
