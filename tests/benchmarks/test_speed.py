@@ -19,8 +19,8 @@ from benchmarks import __main__ as command, speed
 from benchmarks.hugging_face import HuggingFace
 from specdec_book import recordings
 from specdec_lite import generate
-from specdec_lite.measure import machine
 from specdec_lite.loading.pairs import SHIPPED, Pair
+from specdec_lite.measure import machine
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Drafter, Session
 from specdec_lite.tree import TokenTree
