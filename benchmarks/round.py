@@ -13,7 +13,6 @@ from specdec_book import recordings
 from specdec_book.viz.round import record_rounds
 from specdec_book.viz.stepper import Stepper
 from specdec_lite import drafters
-from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import load_smollm2
@@ -25,7 +24,9 @@ from .command import parser_for, typed
 
 PROMPT = "Once upon a time, a small robot lived at the bottom of the sea. Every morning"
 LEFT_OUT = (12, 18)
-ROUNDS = (5, 6, 7, 8)
+SEED, ROUNDS = 10, (0, 1, 2, 3)
+STEPPER_SEED, STEPPER_ROUNDS = 1, (5, 6, 7, 8)
+"""The run of chapter 5's stepper, whose draft is the shortened target and has a cache of its own."""
 
 
 def without_blocks(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
@@ -51,11 +52,11 @@ def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
         target: Model that verifies.
         args: Options of the command line.
     """
-    if args.drafter is None:
-        words = f"the same model without {len(args.left_out)} of its {target.num_layers} blocks"
-        return ModelDrafter(without_blocks(target, args.left_out), args.gamma), words
     kind = getattr(drafters, args.drafter)
-    return kind.from_pretrained(target, **args.options), args.words
+    drafter = kind.from_pretrained(target, **(args.options or {"draft": args.gamma}))
+    own, all_ = (sum(part.numel() for part in m.parameters()) for m in (drafter.head, target.model))
+    words = f"{args.words} with {own / 1e6:.1f} million weights; the target has {all_ / 1e6:.0f} million"
+    return drafter, words
 
 
 def round_summaries(rounds: list[dict]) -> list[dict]:
@@ -81,11 +82,11 @@ def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
         tokenizer: Their tokenizer.
         args: Options of the command line.
     """
-    sampling = (args.temperature, args.top_k, args.seed)
+    sampling = (args.temperature, args.top_k, STEPPER_SEED)
     run = Stepper.record(
         target, draft, tokenizer, args.prompt, args.gamma, args.tokens, *sampling
     ).rounds
-    first, last = min(args.rounds), max(args.rounds)
+    first, last = min(STEPPER_ROUNDS), max(STEPPER_ROUNDS)
     written = [(*each["drafts"][: each["accepted"]], each["token"]) for each in run[:first]]
     before = "".join(word["text"] for words in written for word in words)
     return {"prompt": args.prompt + before, "gamma": args.gamma, "rounds": run[first : last + 1]}
@@ -94,17 +95,21 @@ def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
 def main(arguments: list[str] | None = None) -> None:
     parser = parser_for("benchmarks.round", __doc__)
     parser.add_argument("--prompt", default=PROMPT)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seeds", type=int, help="with --list: so many, from --seed on")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--seeds", type=int, help="with --list: number of seeds, from --seed on")
     parser.add_argument("--gamma", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--top-k", type=int, default=4)
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run")
     parser.add_argument("--left-out", type=int, nargs="+", default=LEFT_OUT)
-    parser.add_argument("--drafter", help="a class of specdec_lite.drafters with from_pretrained")
+    parser.add_argument(
+        "--drafter",
+        default="EagleDrafter",
+        help="a class of specdec_lite.drafters with from_pretrained",
+    )
     parser.add_argument("--option", dest="options", nargs=2, action="append", default=[])
-    parser.add_argument("--words", default="a small head trained for it", help="what it is")
+    parser.add_argument("--words", default="a trained EAGLE-1 head", help="what it is")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--out", type=Path, default=recordings.FOLDER / "round.json")
     args = parser.parse_args(arguments)
@@ -132,8 +137,8 @@ def main(arguments: list[str] | None = None) -> None:
     command = typed(parser, arguments)
     stamp = stamps.stamp("rounds of speculative decoding, word by word", command)
     data = {"about": about, "prompt": args.prompt, "seed": args.seed, "rounds": rounds}
-    if args.drafter is None:  # the stepper's caches are those of two models
-        data["run"] = stepper_data(target, without_blocks(target, args.left_out), tokenizer, args)
+    # the stepper shows the caches of two models, so its draft is the shortened target
+    data["run"] = stepper_data(target, without_blocks(target, args.left_out), tokenizer, args)
     print(stamps.save(args.out, stamp, data), f"{args.out.stat().st_size / 1e3:.0f} kB")
 
 

@@ -71,6 +71,22 @@ SCHEMAS = {
         ),
         run=fields("gamma", prompt=TEXT, rounds=rows(fields("context draft_cache accepted"), 4)),
     ),
+    "race": fields(
+        "race",
+        about=TEXT,
+        races=rows(
+            fields(
+                kind=TEXT,
+                request=TEXT,
+                speedups=rows(NUMBER),
+                lanes=fields(
+                    plain=rows(fields("at", words=rows(rows(TEXT, 2)))),
+                    speculative=rows(fields("at", words=rows(rows(TEXT, 2)))),
+                ),
+            ),
+            6,
+        ),
+    ),
     "serving": fields(
         "context new_tokens turns",
         tables=each(fields(batches=rows(NUMBER), tokens=rows(NUMBER), seconds=rows(rows(NUMBER)))),

@@ -11,6 +11,7 @@ from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.lookup import Lookup
 from specdec_book.viz.next_word import NextWord
 from specdec_book.viz.payoff import Payoff
+from specdec_book.viz.race import Race
 from specdec_book.viz.roofline import Roofline
 from specdec_book.viz.round import Round
 from specdec_book.viz.scoreboard import Scoreboard
@@ -34,6 +35,7 @@ __all__ = [
     "Lookup",
     "NextWord",
     "Payoff",
+    "Race",
     "Roofline",
     "Round",
     "Scoreboard",

@@ -126,7 +126,7 @@ def record_rounds(
         index of the drafted word, "q": the row it was drawn from, None if chosen, "u": its uniform,
         None if none was drawn, "kept": whether it was accepted, None if not tested}. The caches are
         lengths before the round, at their longest and after the cut; "draft" is None if the session
-        has no cache of its own.
+        has no cache of its own or keeps no drafts in it.
 
     Raises:
         ValueError: The drafter proposed a tree, or a row has more than WORDS words.
@@ -144,6 +144,12 @@ def record_rounds(
     )
     for _ in steps:
         recorder.close()
+    lengths = [each["caches"]["draft"] for each in recorder.rounds]
+    if all(
+        length and length[1] < each["context"] for length, each in zip(lengths, recorder.rounds)
+    ):
+        for each in recorder.rounds:  # a cache that never holds a draft has nothing to cut back
+            each["caches"]["draft"] = None
     return recorder.rounds
 
 

@@ -140,9 +140,17 @@ function sentence(rounds, moment, { numbers, dice }) {
     return "The target must choose another word. It is drawn from the residual: the parts of the target's bars that are longer than the draft's.";
   if (kind === "token") return tokenSentence(round.token.kind, named(added), dice);
   const emitted = `One target pass emitted ${plural(round.accepted + 1, "token")}.`;
-  return round.accepted === drafts
-    ? `${emitted} Nothing is cut.`
-    : `${emitted} Both caches are cut back to the accepted text.`;
+  const cut =
+    round.accepted === drafts
+      ? "Nothing is cut."
+      : `${round.caches.draft ? "Both caches are" : "The target's cache is"} cut back to the accepted text.`;
+  return [emitted, cut, ...(at > 0 ? [scorecard(rounds.slice(0, at + 1))] : [])].join(" ");
+}
+
+// The sum of several rounds: tokens, and passes of the target with and without drafts.
+function scorecard(rounds) {
+  const tokens = rounds.reduce((sum, round) => sum + round.accepted + 1, 0);
+  return `So far: ${tokens} tokens from ${rounds.length} target passes; plain decoding needs ${tokens}.`;
 }
 
 function testSentence(word, sibling, p, q, u, numbers) {
@@ -315,8 +323,7 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
   const width = Math.max(250, widthOf(svg) || 420);
   const high = width < 400 ? 20 : 24; // px per word
   const [left, right, top] = [Math.min(110, width * 0.28), options.numbers ? 74 : 10, 22];
-  const longest = Math.max(...p, ...(q ?? []));
-  const x = (mass) => left + ((width - left - right) * mass) / longest;
+  const x = (mass) => left + (width - left - right) * mass; // one scale from 0 to 1 at every position
   const y = (word) => top + word * high;
   const height = y(wordCount) + (options.dice ? 62 : 4);
   svg.setAttribute("height", height);
@@ -329,6 +336,10 @@ function drawBars(svg, round, moment, options, wordCount, choose) {
     svg.append(
       rect(left + 92, 4, 11, 8, PALE, { stroke: DRAFT_LINE }),
       write(left + 108, 13, "start", name("draft", "q")),
+    );
+  for (const mass of [0, 0.5, 1])
+    svg.append(
+      make("line", { x1: x(mass), x2: x(mass), y1: top - 2, y2: y(words.length), class: "sdl-grid" }),
     );
   words.forEach((text, word) => {
     if (isEmpty)
@@ -456,6 +467,7 @@ function render({ model, el }) {
   const answers = new Map();
   let timer = 0;
   let isPlaying = false;
+  let from = 0; // the moment at which playing began; it ends with the round
   const now = () => Math.min(last, Math.max(0, model.get("moment") ?? 0));
   const set = (at) => assign(model, { moment: Math.min(last, Math.max(0, at)) });
   const questionAt = (at) => (options.quiz ? formulas.question(rounds, moments[at]) : null);
@@ -471,13 +483,14 @@ function render({ model, el }) {
   const schedule = () => {
     clearTimeout(timer);
     if (!isPlaying) return;
-    if (now() === last) return stop();
+    if (now() === last || (now() > from && moments[now()].kind === "cut")) return stop();
     if (!questionAt(now()))
       timer = setTimeout(() => (document.hidden ? stop() : (set(now() + 1), schedule())), PACE);
   };
   const begin = () => {
     isPlaying = true;
     if (now() === last) set(0);
+    from = now();
     show();
     schedule();
   };
@@ -501,11 +514,9 @@ function render({ model, el }) {
   );
   const play = button("Play", () => (isPlaying ? stop() : begin()));
   const step = button("step ▶", () => go(now() + 1));
-  const tabs = rounds.map((round, at) => {
-    const drafts = round.rows.filter(({ tests }) => tests.length).length;
-    const name = round.accepted < drafts ? `${round.accepted} of ${drafts} accepted` : "all accepted";
-    return button(name, () => go(moments.findIndex((moment) => moment.round === at)));
-  });
+  const tabs = rounds.map((_, at) =>
+    button(`round ${at + 1}`, () => go(moments.findIndex((moment) => moment.round === at))),
+  );
   const text = make("span");
   const grid = make("div", { class: "sdl-round-grid", role: "img" });
   const bars = make("svg", { role: "img" });

@@ -1,0 +1,81 @@
+"""Export the race of the start page as a short moving picture for README and social cards.
+
+    python site/race_loop.py    # half a minute; site/race.webp
+
+The clock of the page is advanced frame by frame, so the picture shows the recorded times whatever
+the machine that draws it.
+"""
+
+import io
+import json
+from pathlib import Path
+
+from browser import chromium
+from PIL import Image
+
+from specdec_book.viz import Race
+
+OUT = Path(__file__).parent / "race.webp"
+FRAME = 80
+"""Milliseconds per frame."""
+HOLD = 2400
+"""Milliseconds for which the result stays."""
+LONGEST = 8000
+"""Milliseconds of the whole loop, at most."""
+LARGEST = 1_000_000
+"""Bytes of the file, at most."""
+WIDTH, HEIGHT = 880, 560
+PAGE = """<!doctype html><html lang="en" data-theme="light"><title>race</title>
+<style>body {{ margin: 12px; background: #fff; font-family: system-ui, sans-serif }} {css}
+.sdl-share {{ display: none }}</style>
+<body><div id="place"></div><script>
+{module}
+const state = {state};
+const model = {{ get: (name) => state[name], set() {{}}, save_changes() {{}}, on() {{}}, off() {{}} }};
+interactive.render({{ model, el: document.getElementById("place") }});
+</script></body></html>"""
+
+
+def frames(widget: Race) -> list[Image.Image]:
+    """Return the frames of the race on display, drawn by headless Chromium.
+
+    Args:
+        widget: the races.
+    """
+    lanes = widget.races[widget.race]["lanes"].values()
+    milliseconds = 1000 * max(lane[-1]["at"] for lane in lanes)
+    page_text = PAGE.format(
+        css=widget._css,
+        module=widget._esm.replace("export default", "const interactive ="),
+        state=json.dumps(widget.state() | {"autoplay": False}),
+    )
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        page.clock.install(time=0)
+        page.set_content(page_text)
+        page.get_by_role("button", name="Race").click()
+        images = []
+        for _ in range(int(milliseconds / FRAME) + 2):
+            page.clock.run_for(FRAME)
+            images.append(Image.open(io.BytesIO(page.screenshot())).convert("RGB"))
+        page.close()
+    return images
+
+
+def main() -> None:
+    """Write the moving picture, or say why it is too long or too large."""
+    images = frames(Race.load())
+    times = [FRAME] * (len(images) - 1) + [HOLD]
+    if sum(times) > LONGEST:
+        raise SystemExit(f"the race lasts {sum(times)} ms: must be at most {LONGEST}")
+    images[0].save(
+        OUT, save_all=True, append_images=images[1:], duration=times, loop=0, quality=55, method=6
+    )
+    size = OUT.stat().st_size
+    if size > LARGEST:
+        raise SystemExit(f"{OUT.name} has {size} bytes: must have at most {LARGEST}")
+    print(OUT, f"{size / 1e3:.0f} kB, {sum(times) / 1e3:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A race: plain and speculative decoding write the same text on one clock.
+
+`benchmarks/race.py` records the races that the book shows; `static/race.js` replays them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import traitlets
+
+from specdec_book import recordings
+from specdec_book.viz.interactive import Interactive
+from specdec_book.viz.trace import trace
+from specdec_lite import checks
+from specdec_lite.decoding import stream
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import Step
+from specdec_lite.speculation import Drafter
+
+
+class Race(Interactive):
+    """Two lanes write the same text, each pass at its recorded time.
+
+    Attributes:
+        races: One dict per text, as `record_race` returns them.
+        about: One line that names the models and the machine.
+        race: Index of the text on display.
+        slow: Whether to replay at a quarter of the recorded speed.
+        autoplay: Whether to start once the lanes are in view.
+    """
+
+    module = "race"
+    label = "A race on one clock: plain decoding and speculative decoding write the same text"
+
+    races = traitlets.List(traitlets.Dict()).tag(sync=True)
+    about = traitlets.Unicode().tag(sync=True)
+    race = traitlets.Int(0, min=0).tag(sync=True)
+    slow = traitlets.Bool(False).tag(sync=True)
+    autoplay = traitlets.Bool(False).tag(sync=True)
+
+    @classmethod
+    def load(cls, name: str = "race", **options) -> "Race":
+        """Return the races of the recording results/<name>.json.
+
+        Args:
+            name: Name of the recording.
+            options: Other traits.
+
+        Raises:
+            ValueError: There is no recording of this name.
+        """
+        data = recordings.load(name).data
+        fields = {field: data[field] for field in ("races", "about", "race")}
+        return cls(**(fields | options))
+
+
+def record_race(
+    target: CausalLM,
+    drafter: Drafter,
+    tokenizer,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int = 128,
+    turns: int = 5,
+    stop_token_ids: Sequence[int] = (),
+) -> dict:
+    """Decode greedily with and without a drafter, alternating, and return both lanes.
+
+    The prompt is read before the clock starts. Each lane is the run whose duration is the median of
+    its turns; a first turn warms up and is not counted.
+
+    Args:
+        target: The model whose text is decoded.
+        drafter: A drafter.
+        tokenizer: Anything with `decode(ids)`.
+        prompt_ids: Token ids of the prompt.
+        max_new_tokens: Length of the text.
+        turns: Odd number of turns of each lane.
+        stop_token_ids: Tokens that end the text.
+
+    Returns:
+        {"lanes": {"plain", "speculative"}, "speedups": plain seconds ÷ speculative seconds of each
+        turn}. A lane is a list of passes {"at": seconds since the start, "words": [[kind, text], …]},
+        with the kinds of `trace`.
+
+    Raises:
+        ValueError: `turns` is even.
+    """
+    if checks.whole("turns", turns, 1) % 2 == 0:
+        raise ValueError(f"turns={turns}: must be odd, so that one run is the median")
+    runs: dict[str, list[list[Step]]] = {"plain": [], "speculative": []}
+    for _ in range(turns + 1):
+        for lane, chosen in (("plain", None), ("speculative", drafter)):
+            steps = stream(
+                target, prompt_ids, chosen, max_new_tokens, stop_token_ids=stop_token_ids
+            )
+            runs[lane].append(list(steps))
+    seconds = {lane: [sum(map(_seconds, steps)) for steps in run[1:]] for lane, run in runs.items()}
+    median = {lane: int(np.argsort(spent)[turns // 2]) + 1 for lane, spent in seconds.items()}
+    return {
+        "lanes": {
+            lane: _lane(run[median[lane]], tokenizer, stop_token_ids) for lane, run in runs.items()
+        },
+        "speedups": [
+            plain / speculative
+            for plain, speculative in zip(seconds["plain"], seconds["speculative"], strict=True)
+        ],
+    }
+
+
+def _seconds(step: Step) -> float:
+    return step.drafting + step.verifying + step.other
+
+
+def _lane(steps: Sequence[Step], tokenizer, stop_token_ids: Sequence[int]) -> list[dict]:
+    """Return the passes of a run.
+
+    Args:
+        steps: The run's steps.
+        tokenizer: Anything with `decode(ids)`.
+        stop_token_ids: Tokens that end the text; their text is left empty.
+    """
+    stops = {tokenizer.decode([token]) for token in stop_token_ids}
+    times = np.cumsum([_seconds(step) for step in steps])
+    lane = []
+    for at, row in zip(times, trace(steps, tokenizer).passes, strict=True):
+        words = [[piece.kind, "" if piece.text in stops else piece.text] for piece in row]
+        lane.append({"at": round(float(at), 5), "words": words})
+    return lane
