@@ -1,4 +1,4 @@
-"""Measure chapter 10's shipped parallel heads for SmolLM2, and EAGLE-1, here and in vLLM.
+"""Measure chapter 12's shipped parallel heads for SmolLM2, and EAGLE-1, here and in vLLM.
 
     python -m benchmarks.heads_smollm2                  # all parts, on a quiet core
     python -m benchmarks.heads_smollm2 heads gained     # these parts; the others remain

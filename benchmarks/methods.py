@@ -141,7 +141,7 @@ def independent(pair: Pair) -> d.FixedTreeDrafter:
 
 def without_weights() -> dict[str, Method]:
     """Return the methods that use only the text and the target."""
-    ch8, ch12 = "notebooks/08_model_free", "notebooks/12_lookahead"
+    ch8, ch12 = "notebooks/08_model_free", "notebooks/14_lookahead"
     return {
         "prompt lookup": Method(
             lambda pair, g: d.PromptLookupDrafter(g), "text", ch8, lengths=True
@@ -192,8 +192,8 @@ def parts_of_the_target() -> dict[str, Method]:
 
 def trained_heads() -> dict[str, Method]:
     """Return the methods that draft with trained heads."""
-    ch10, ch11 = "notebooks/10_training", "notebooks/11_eagle"
-    ch13, ch14 = "notebooks/13_when_to_stop", "notebooks/14_medusa"
+    ch10, ch11 = "notebooks/12_training", "notebooks/13_eagle"
+    ch13, ch14 = "notebooks/15_when_to_stop", "notebooks/10_medusa"
     medusa = lambda tree: (
         lambda pair, g: d.MedusaDrafter.from_pretrained(pair.target, tree=tree and tree(g))
     )
@@ -265,8 +265,8 @@ def draft_models() -> dict[str, Method]:
         about = {"targets": PAIR, "weights": "pair"} | more
         return Method(make, source, f"notebooks/{chapter}", **about)
 
-    ch5, ch10 = "05_draft_then_verify", "10_training"
-    ch13, ch15 = "13_when_to_stop", "15_token_trees"
+    ch5, ch10 = "05_draft_then_verify", "12_training"
+    ch13, ch15 = "15_when_to_stop", "11_token_trees"
     return {
         "draft model": of(
             lambda pair, g: d.ModelDrafter(pair.draft, g), "model", ch5, lengths=True
@@ -312,7 +312,7 @@ def draft_models() -> dict[str, Method]:
 
 def relays() -> dict[str, Method]:
     """Return the methods that combine drafters without a second model."""
-    ch13 = "notebooks/13_when_to_stop"
+    ch13 = "notebooks/15_when_to_stop"
     return {
         "n-gram model over prompt lookup": Method(
             lambda pair, g: d.CascadeDrafter(
@@ -340,7 +340,7 @@ def other_rules(ways: dict[str, Method]) -> dict[str, Method]:
         ways: Drafters by name.
     """
     ch6, ch7b = "notebooks/06_why_lossless", "notebooks/07b_better_rule"
-    ch15, a2 = "notebooks/15_token_trees", "notebooks/a2_blockwise_heads"
+    ch15, a2 = "notebooks/11_token_trees", "notebooks/a2_blockwise_heads"
     combinations = [
         ("draft model", a.sample_and_match, ch6),
         ("draft model", a.block_verification, ch7b),
@@ -348,17 +348,17 @@ def other_rules(ways: dict[str, Method]) -> dict[str, Method]:
         ("draft model", a.lenient(0.6), ch7b),
         ("draft model", a.lenient_scaled(0.6), ch7b),
         ("draft model", a.lenient_argmax(0.6), ch7b),
-        ("draft model", a.typical(), "notebooks/14_medusa"),
+        ("draft model", a.typical(), "notebooks/10_medusa"),
         ("draft model", a.top_k_match(2), a2),
         ("draft model", a.distance_match(1), a2),
         ("a tree drawn independently", a.k_seq(2), ch15),
         ("a tree drawn independently", a.sample_and_match, ch15),
         ("Sequoia", a.traversal_verification, ch15),
-        ("Medusa, a tree", a.typical(), "notebooks/14_medusa"),
+        ("Medusa, a tree", a.typical(), "notebooks/10_medusa"),
         ("EAGLE-1, a chain", a.sample_and_match, ch6),
         ("EAGLE-1, a chain", a.block_verification, ch7b),
         ("EAGLE-1, a chain", a.lenient(0.6), ch7b),
-        ("EAGLE-1, a chain", a.typical(), "notebooks/14_medusa"),
+        ("EAGLE-1, a chain", a.typical(), "notebooks/10_medusa"),
         ("EAGLE-1, a tree", a.traversal_verification, ch15),
     ]
     return {

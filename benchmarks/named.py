@@ -45,13 +45,13 @@ NAMED: dict[str, tuple[str, ...] | str] = {
     "EAGLE": ("EAGLE-1, a chain", "EAGLE-1, a tree"),
     "EAGLE-2": ("EAGLE-2, a grown tree",),
     "EAGLE-3": ("EAGLE-3, a grown tree",),
-    "HASS": "It is a way to train EAGLE's head, not another way to draft: chapter 11 compares the"
+    "HASS": "It is a way to train EAGLE's head, not another way to draft: chapter 13 compares the"
     " two trainings.",
     "multi-token prediction": ("multi-token prediction",),
     "Jacobi": ("Jacobi",),
     "Lookahead": ("Lookahead",),
     "confidence threshold": ("draft model, stops when unsure", "EAGLE-1, stops when unsure"),
-    "SpecDec++": "It is a trained stop, and drafts as the draft model does: chapter 13 compares the"
+    "SpecDec++": "It is a trained stop, and drafts as the draft model does: chapter 15 compares the"
     " stops on the same texts.",
     "SmartSpec": "It sets the draft length by the load of a server, and here one text runs at a"
     " time: chapter 17 has the load.",
@@ -63,12 +63,12 @@ NAMED: dict[str, tuple[str, ...] | str] = {
         "EAGLE-1, then n-grams",
     ),
     "staged speculation": ("cascade over prompt lookup",),
-    "AMUSD": "It drafts on one device while the other verifies, and here there is one: chapter 13"
+    "AMUSD": "It drafts on one device while the other verifies, and here there is one: chapter 15"
     " runs it on a virtual clock.",
     "Saguaro": "It drafts for every outcome while the target verifies, which takes a second device:"
-    " chapter 13 runs it on a virtual clock.",
+    " chapter 15 runs it on a virtual clock.",
     "PEARL": "It overlaps drafting and verifying in time, and one core does one thing at a time:"
-    " chapter 13 runs it on a virtual clock.",
+    " chapter 15 runs it on a virtual clock.",
     "Medusa": ("Medusa, a chain", "Medusa, a tree", "Medusa, a tree × typical(0.09, 0.3)"),
     "Hydra": ("Hydra",),
     "SpecInfer": ("SpecInfer, two drafts merged",),
@@ -79,11 +79,11 @@ NAMED: dict[str, tuple[str, ...] | str] = {
         "EAGLE-1, a tree × traversal_verification",
     ),
     "optimal multi-draft": "It is the bound on any rule for several drafts, found by a linear"
-    " program: chapter 15 holds the rules against it.",
+    " program: chapter 11 holds the rules against it.",
     "SpecTr": ("a tree drawn independently × k_seq(2)",),
     "BASS": "It is about several texts in a batch, and here one text runs at a time: chapter 17"
     " measures batches.",
-    "Falcon": "Its draft is not in the library, since DFlash and PARD draft a block too: chapter 10"
+    "Falcon": "Its draft is not in the library, since DFlash and PARD draft a block too: chapter 12"
     " has them, and the catalogue says why.",
     "FR-Spec": "It is a smaller vocabulary for the draft, as EAGLE-3's row has one; it has no row of"
     " its own.",
@@ -91,7 +91,7 @@ NAMED: dict[str, tuple[str, ...] | str] = {
     "a trie of past texts": "What it finds, suffix decoding's index finds too, and that has a row.",
     "token-level intersection": "It is for a draft with another vocabulary, and here target and"
     " draft share one.",
-    "DISCO": "It is a trained stop like SpecDec++'s: chapter 13 compares stops.",
+    "DISCO": "It is a trained stop like SpecDec++'s: chapter 15 compares stops.",
     "confidence-scheduled verification": "It chooses among the drafts of many requests under load,"
     " and here one text runs at a time.",
     "Judge Decoding": "It needs labelled tokens, and a target whose judgement is worth learning.",

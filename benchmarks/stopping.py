@@ -1,4 +1,4 @@
-"""Record what chapters 12 and 13 show of SmolLM2's text. The recording contains counts, no times.
+"""Record what chapters 14 and 15 show of SmolLM2's text. The recording contains counts, no times.
 
     python -m benchmarks.stopping                # ten minutes on two cores; writes results/stopping.json
     python -m benchmarks.stopping --places 8 --new-tokens 8 --grid 6     # a short trial

@@ -132,7 +132,7 @@ def optimal_acceptance(p: Array, q: Array, k: int, replace: bool = True) -> floa
 
     It is the minimum over token sets H of p(H) + 1 − P(all k draws are in H). For independent draws
     only the prefixes of the tokens in falling order of q/p can be the minimum. Without replacement
-    all subsets are tried. Source: Hu et al. 2025; proofs in book/15_proofs.md.
+    all subsets are tried. Source: Hu et al. 2025; proofs in book/11_proofs.md.
 
     Args:
         p: the target's distribution [V].

@@ -89,7 +89,7 @@ def test_a_method_has_weights_for_a_target_or_a_reason(tmp_path, monkeypatch):
     assert METHODS["draft model"].why_not("pair") == "" != METHODS["draft model"].why_not("smollm2")
     monkeypatch.setattr(listed, "WEIGHTS", tmp_path)
     (tmp_path / "new").mkdir()
-    trained = Method(lambda pair, g: None, "heads", "notebooks/11_eagle", weights="new")
+    trained = Method(lambda pair, g: None, "heads", "notebooks/13_eagle", weights="new")
     assert trained.why_not("smollm2") == listed.NOT_TRAINED and trained.why_not("pair") == ""
     (tmp_path / "new" / "smollm2").mkdir()
     assert trained.why_not("smollm2") == listed.NOT_TRAINED, "a report alone"

@@ -1,4 +1,4 @@
-"""Run the recordings of chapters 12 and 13 at toy size and check what their pages read."""
+"""Run the recordings of chapters 14 and 15 at toy size and check what their pages read."""
 
 import json
 

@@ -139,7 +139,7 @@ def test_on_a_phone_a_long_name_in_the_text_wraps(open_page):
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    "page_name", ["book/06_proofs.html", "book/15_proofs.html", "book/cheat_sheet.html", *CHAPTERS]
+    "page_name", ["book/06_proofs.html", "book/11_proofs.html", "book/cheat_sheet.html", *CHAPTERS]
 )
 def test_on_a_phone_formulas_fit_and_stay_beside_their_punctuation(open_page, page_name: str):
     page = open_page(page_name, width=390)

@@ -41,8 +41,8 @@ def entry(name, speedup, tau=2.0):
 ABOUT = {
     "draft": ("model", "notebooks/05_draft_then_verify", True, 5_000_000),
     "copy": ("text", "notebooks/08_model_free", True, 200),
-    "heads": ("heads", "notebooks/14_medusa", True, 6_000_000),
-    "draft × typical": ("model", "notebooks/14_medusa", False, 5_000_000),
+    "heads": ("heads", "notebooks/10_medusa", True, 6_000_000),
+    "draft × typical": ("model", "notebooks/10_medusa", False, 5_000_000),
 }
 SPEEDS = {
     ("code", 0.0): {"draft": 2.0, "copy": 1.2, "heads": 0.9},
@@ -144,7 +144,7 @@ def test_training_times_are_formatted():
 
 
 def test_a_chapter_link_shows_its_number():
-    pages = "05_draft_then_verify", "07b_better_rule", "15_token_trees", "a2_blockwise_heads"
+    pages = "05_draft_then_verify", "07b_better_rule", "11_token_trees", "a2_blockwise_heads"
     assert [call("page", page) for page in pages] == ["5", "7b", "15", "blockwise heads"]
 
 
