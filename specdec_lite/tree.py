@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import is_whole_dtype, whole
+from specdec_lite.sampling import upload
 
 
 def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
@@ -272,7 +273,8 @@ class TokenTree:
                 f"guesses has shape {tuple(guesses.shape)}: the tree needs {int(depth.max()) + 1}"
                 f" levels and ranks 0 … {int(self.tokens.max())}"
             )
-        tokens = guesses[depth.to(guesses.device), self.tokens.to(guesses.device)]
+        places = depth * guesses.shape[1] + self.tokens.cpu()
+        tokens = guesses.flatten()[upload(places, guesses.device)]
         return TokenTree(tokens, self.parents)
 
     def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:

@@ -220,6 +220,8 @@ class Card(TorchDispatchMode):
 
     def upload(self, source: Tensor, non_blocking: bool, operator: str) -> None:
         """Count a copy to the card: it blocks unless it is asynchronous from pinned memory."""
+        if not source.numel():
+            return
         if non_blocking and source.untyped_storage()._cdata in self.pinned:
             self.counts["async upload"] += 1
         else:

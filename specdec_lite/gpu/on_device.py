@@ -19,10 +19,10 @@ from specdec_lite.acceptance.protocol import kind_of
 from specdec_lite.checks import whole
 from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
-from specdec_lite.engine.models import CausalLM, upload
-from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse
-from specdec_lite.speculation import Context, Verifier, not_finite, read
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict, read
+from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse, upload
+from specdec_lite.speculation import Context, Verifier, not_finite
 from specdec_lite.tree import TokenTree
 
 
@@ -258,8 +258,8 @@ class DeviceSession(ModelSession):
             return NOTHING
         rng = _seeded(context.rng)
         numbers = [] if context.sampling.greedy else [rng.uniform() for _ in range(gamma)]
-        uniforms = upload(numbers, context.tokens.device, torch.float64)
-        fed = context.tokens[self.cache.length :]
+        uniforms = upload(numbers, self.model.device, torch.float64)
+        fed = upload(context.tokens[self.cache.length :], self.model.device)
         tokens, rows = self._draft(fed, gamma, uniforms, context.sampling, context.vocab_size)
         return Proposal(TokenTree.chain(tokens), rows)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from specdec_lite.engine.cache import Layer, additive
 from specdec_lite.engine.native import Storage
 from specdec_lite.engine.transformer import Transformer
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 Recorder = Callable[[Callable[[], tuple]], tuple[Callable[[], object], tuple]]
@@ -245,7 +246,7 @@ def tree_layout(
         nodes = slice(count - len(parents), count)
         tree = TokenTree([0] * len(parents), parents)
         depth[nodes], allowed[nodes, nodes] = nodes.start + tree.depth, tree.mask
-    return depth.to(device), allowed.to(device)
+    return upload(depth, device), upload(allowed, device)
 
 
 class Capture:
