@@ -320,7 +320,8 @@ class TokenTree:
             if self.parents[node] not in new:
                 raise ValueError(f"keep contains {node} without its parent {self.parents[node]}")
         parents = tuple(new[self.parents[node]] for node in nodes)
-        return TokenTree.trusted(self.tokens[list(nodes)], parents), nodes
+        tokens = self.tokens[upload(nodes, self.tokens.device, torch.long)]
+        return TokenTree.trusted(tokens, parents), nodes
 
     @staticmethod
     def merge(trees: Sequence["TokenTree"]) -> tuple["TokenTree", list[tuple[int, ...]]]:
@@ -339,9 +340,13 @@ class TokenTree:
         parents: list[int] = []
         numbers: dict[tuple[int, int], int] = {}
         maps = []
+        rows = [tree.tokens for tree in trees]
+        ids = iter(
+            torch.cat([upload(row, rows[0].device) for row in rows]).tolist() if rows else ()
+        )
         for tree in trees:
             new: list[int] = []
-            for token, parent in zip(tree.tokens.tolist(), tree.parents):
+            for parent, token in zip(tree.parents, ids):
                 key = (new[parent] if parent >= 0 else -1, token)
                 if key not in numbers:
                     numbers[key] = len(tokens)

@@ -452,5 +452,6 @@ SCHEMAS = {
         rows=each(fields("start median p95")),
         indexes=each(fields("seconds bytes")),
     ),
+    "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
     "smollm2": fields("gamma", profile=PROFILE, rows=rows(fields(**TIMED)), passes=rows(PASSES, 2)),
 }

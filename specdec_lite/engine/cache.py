@@ -323,7 +323,32 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     Args:
         mask: bool, of any shape.
         dtype: of the result.
+
+    Returns:
+        `aligned` rows.
     """
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-        ~mask, torch.finfo(dtype).min
-    )
+    bias = aligned(mask.shape, dtype, mask.device).zero_()
+    return bias.masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def aligned(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a new tensor whose rows begin at multiples of 8 entries.
+
+    A fused attention kernel of a GPU copies any other mask, once for every layer.
+
+    Args:
+        shape: of the result.
+        dtype: of the result.
+        device: of the result.
+    """
+    width = round_up(shape[-1])
+    return torch.empty((*shape[:-1], width), dtype=dtype, device=device)[..., : shape[-1]]
+
+
+def round_up(count: int) -> int:
+    """Return the least multiple of 8 that is not below a number.
+
+    Args:
+        count: ≥ 0.
+    """
+    return -(-count // 8) * 8

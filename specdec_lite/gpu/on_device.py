@@ -1,7 +1,7 @@
 """Rounds that read the device once: the draft and its verification stay on the device.
 
 A GPU works through a queue of kernels that the host fills. Every `.item()` waits until the queue is
-empty. The plain drafter waits for every token that it draws, and the plain rule several times more.
+empty. The plain rule waits twice per round: for the draft's numbers, and for the token that it draws.
 Here the tokens of a draft stay on the device, one vectorized expression runs the acceptance tests of
 the whole chain, and the verdict is read back by one copy.
 

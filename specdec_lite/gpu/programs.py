@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specdec_lite.engine.cache import Layer, additive
+from specdec_lite.engine.cache import Layer, additive, round_up
 from specdec_lite.engine.native import Storage
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.sampling import upload
@@ -39,6 +39,8 @@ class Slot:
         self.model = model
         self.batch = batch
         self.capture = capture
+        # Masks are as wide as the storage, and wide masks must be aligned.
+        capacity = round_up(capacity)
         self.tensors = Storage(model.config, batch, capacity, weight.device, weight.dtype)
         self.programs: dict[tuple, Program] = {}
 
