@@ -13,9 +13,9 @@ import torch
 from features_zoo import KINDS, random_head
 from heads_zoo import random_blocks, randomize
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite.drafters.parts.heads import ReducedHeads
 from specdec_lite.drafters.parts.parallel import Correction
@@ -119,7 +119,7 @@ def test_the_parallel_heads(tmp_path, shipped):
     out = tmp_path / "heads-smollm2.json"
     heads_smollm2.main([*WORDS, "--out", str(out), "--work", str(tmp_path / "w")])
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["heads-smollm2"])
+    jsonschema.validate(data, SCHEMAS["parallel-heads-smollm2"])
     assert [row["bytes"] for row in data["heads"].values()] == sizes
     assert all(0 < alpha < 1 for alpha in data["heads"]["EAGLE-1"]["alpha"]["mean"])
     assert any(gain["value"] for gain in data["gained"]["Medusa, corrected"])

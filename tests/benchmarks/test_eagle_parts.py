@@ -5,9 +5,9 @@ import json
 import jsonschema
 import torch
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import eagle as parts
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.training import eagle
@@ -33,7 +33,7 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     arguments = "--epochs 1 --prompts 2 --new-tokens 6".split()
     parts.main([*arguments, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "eagle.json")])
     data = json.loads((tmp_path / "eagle.json").read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["eagle"])
+    jsonschema.validate(data, SCHEMAS["eagle-ablations"])
     assert set(data["heads"]) == set(parts.HEADS)
     whole = data["vocabulary"][-1]
     assert whole["tokens"] == 40 and abs(whole["covered"]["value"] - 1) < 1e-5

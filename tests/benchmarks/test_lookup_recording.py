@@ -9,9 +9,9 @@ import pytest
 import torch
 from features_zoo import random_head
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import drafting, lookup, smollm2
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite import generate
 from specdec_lite.drafters import EagleDrafter
@@ -58,7 +58,7 @@ def test_answers_are_greedy_and_stored(recorded, monkeypatch):
     assert answers.read_text() == before, "a stored answer is not decoded again"
     monkeypatch.setattr(recordings, "FOLDER", path.parent)
     data = recordings.load("lookup").data
-    jsonschema.validate(data, SCHEMAS["lookup"])
+    jsonschema.validate(data, SCHEMAS["model-free-tokens"])
     for row in data["answers"]:
         plain = generate(TARGET, lookup.ids(row["prompt"]), None, 12, stop_token_ids=(2,)).tokens
         assert lookup.ids(row["answer"]) == plain.tolist()
@@ -87,7 +87,7 @@ def test_the_cost_of_a_proposal_is_recorded(tmp_path, monkeypatch):
     path = drafting.main(options, CharacterTokenizer(), STORE)
     monkeypatch.setattr(recordings, "FOLDER", path.parent)
     data = recordings.load("drafting-toy").data
-    jsonschema.validate(data, SCHEMAS["drafting"])
+    jsonschema.validate(data, SCHEMAS["proposal-times"])
     assert data["indexes"]["suffix array"]["bytes"] == 8 * len(STORE)
 
 

@@ -6,9 +6,9 @@ import jsonschema
 import pytest
 import torch
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import losses, online
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite import corpus
 from specdec_lite.loading.pairs import Pair
@@ -41,7 +41,7 @@ def test_a_whole_recording_of_losses(tmp_path, tiny):
     out = tmp_path / "losses.json"
     losses.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["losses"])
+    jsonschema.validate(data, SCHEMAS["training-losses"])
     names = [(run["source"], run["loss"]) for run in data["runs"]]
     assert len(names) == len(set(names)) == 2 + 3 * 5 and names[0] == ("", "")
     first = data["runs"][0]
@@ -54,7 +54,7 @@ def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
     out = tmp_path / "online.json"
     online.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["online"])
+    jsonschema.validate(data, SCHEMAS["online-learning"])
     stays, learns = data["requests"]["stays"], data["requests"]["learns at 0.01"]
     assert stays[0] == learns[0]  # no training before the first request
     assert [row["topic"] for row in stays] == ["code"] * 4 + ["prose"] * 4 + ["code"] * 4

@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import torch
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import models, next_words, speed
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_book.recordings import models as quoted
 from specdec_lite.loading.pairs import Pair
@@ -44,7 +44,7 @@ def recording(tmp_path, monkeypatch):
 
 
 def test_pages_quote_the_recorded_numbers(recording):
-    jsonschema.validate(recording, SCHEMAS["models"])
+    jsonschema.validate(recording, SCHEMAS["book-models"])
     for row in recording["passes"]:
         quote = quoted.passes(row["model"], row["dtype"])
         assert quote.seconds == {int(k): t[1] for k, t in row["seconds"].items()}
@@ -94,5 +94,5 @@ def test_next_words_are_recorded(tmp_path, monkeypatch):
         ["--out", str(tmp_path / "next_words.json")], lambda *_: (model, tokenizer)
     )
     data = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["next_words"])
+    jsonschema.validate(data, SCHEMAS["next-words"])
     assert set(data["texts"]) == set(next_words.SETTINGS)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import openings
+from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
 
@@ -56,7 +56,7 @@ def test_a_recorded_model_is_not_measured_again(tmp_path):
     given = ["--texts", "2", "--new-tokens", "40", "--out", str(out)]
     assert openings.main(given, {"toy": toy}) == out
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["openings"])
+    jsonschema.validate(data, SCHEMAS["first-token-acceptance"])
     data["targets"]["toy"]["draft"] = "kept"
     out.write_text(json.dumps(data), encoding="utf-8")
     openings.main(given, {"toy": toy, "again": toy})

@@ -12,11 +12,11 @@ import yaml
 from conftest import ROOT
 from models_zoo import native, perturbed
 from registry import RULES
-from schemas import SCHEMAS
 
 from benchmarks import methods as listed, plain, scoreboard
 from benchmarks.methods import METHODS, Method, bytes_beside
 from benchmarks.named import NAMED
+from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Contender, ours
 from specdec_book import recordings
 from specdec_book.viz import Scoreboard

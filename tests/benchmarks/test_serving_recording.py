@@ -7,9 +7,9 @@ import jsonschema
 import pytest
 import torch
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import serving
+from benchmarks.schemas import SCHEMAS
 from specdec_lite.loading.pairs import Pair
 
 
@@ -42,7 +42,7 @@ def test_it_records_tables_and_gains_and_resumes(tmp_path, monkeypatch):
     monkeypatch.setattr(serving, "gain", whole)
     monkeypatch.setattr(serving, "table", lambda *_: 1 / 0)  # finished, so it must not run
     data = json.loads(serving.main(ask, toy).read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["serving"])
+    jsonschema.validate(data, SCHEMAS["batch-speed"])
     assert [row["batch"] for row in data["gains"]] == [1, 4]
     for row in data["gains"]:
         assert 1 <= row["minimum"] <= row["own"] <= 3

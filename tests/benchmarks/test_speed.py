@@ -12,11 +12,11 @@ import pytest
 import torch
 from models_zoo import native, perturbed, shipped
 from rich.console import Console
-from schemas import SCHEMAS
 from scipy import stats
 
 from benchmarks import __main__ as command, speed
 from benchmarks.hugging_face import HuggingFace
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite import generate
 from specdec_lite.loading.pairs import SHIPPED, Pair

@@ -6,9 +6,9 @@ import jsonschema
 import torch
 from letters import Letters, tiny
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import stages, stopping
+from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Bench
 from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.loading.pairs import Pair
@@ -30,7 +30,7 @@ def test_every_drafter_is_timed_and_a_recorded_model_is_retained(tmp_path, monke
     given += ["--out", str(out), "--models", "toy"]
     assert stages.main(given, models) == out
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["stages"])
+    jsonschema.validate(data, SCHEMAS["cascade-speed"])
     (row,) = data["targets"]["toy"]["rows"]
     assert set(stages.DRAFTERS) <= set(row["tokens_per_second"])
     data["targets"]["toy"]["draft"] = "kept"
@@ -62,7 +62,7 @@ def test_a_recorded_part_is_not_measured_again(tmp_path, monkeypatch):
     given = ["--places", "5", "--new-tokens", "6", "--grid", "6", "--out", str(out)]
     assert stopping.main(given, loads) == out
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["stopping"])
+    jsonschema.validate(data, SCHEMAS["jacobi-and-stopping"])
     assert all(0 <= row["drawn"] <= 1 for row in data["acceptance"]["rows"])
     data["drafts"]["draft"] = "kept"
     out.write_text(json.dumps(data), encoding="utf-8")

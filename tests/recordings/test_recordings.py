@@ -8,8 +8,8 @@ from pathlib import Path
 import jsonschema
 import nbformat
 import pytest
-from schemas import SCHEMAS
 
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.measure import stamps
@@ -24,10 +24,8 @@ STAMPED = {
 
 
 def schema(name):
-    """Return the schema of a recording's kind."""
-    return next(
-        schema for kind, schema in SCHEMAS.items() if name == kind or name.startswith(f"{kind}-")
-    )
+    """Return the schema of a recording's experiment."""
+    return SCHEMAS[name.partition("/")[0]]
 
 
 @pytest.fixture
@@ -126,6 +124,29 @@ def test_an_unknown_name_is_rejected_with_the_known_names(folder):
     for name in ("sped", "published", "../speed"):
         with pytest.raises(ValueError, match="no such recording; there are speed"):
             recordings.load(name)
+
+
+def test_an_experiments_name_means_its_newest_recording(folder):
+    for machine, date in (("b", "2026-01-31"), ("c", "2026-02-01"), ("a", "2026-02-01")):
+        stamps.save(folder / "speed" / f"{machine}.json", STAMPED | {"date": date}, {"rows": [1]})
+    stamps.save(folder / "pass-times" / "a.json", STAMPED, {"rows": [1]})
+    assert recordings.names("speed") == ["speed/a", "speed/b", "speed/c"]
+    assert recordings.load("speed").name == "speed/a"
+    assert recordings.load("speed/b").name == recordings.load("speed-b").name == "speed/b"
+
+
+@pytest.mark.parametrize("shorter, name", recordings.RENAMED.items())
+def test_a_shorter_name_means_the_same_recording(shorter, name):
+    assert recordings.names(shorter) == recordings.names(name) != []
+    assert recordings.load(shorter) == recordings.load(name)
+
+
+def test_an_incomplete_file_is_rejected_by_name(folder):
+    stamps.save(folder / "speed" / "a.json", STAMPED, {"rows": [1]})
+    whole = (folder / "speed" / "a.json").read_text()
+    (folder / "speed" / "a.json").write_text(whole[:-9])
+    with pytest.raises(ValueError, match="a.json: is not complete JSON"):
+        recordings.load("speed")
 
 
 def test_a_new_stamp_is_valid():
@@ -254,7 +275,7 @@ def test_the_changelog_quotes_the_shipped_pairs_recorded_speeds():
 def test_the_changelog_quotes_the_recorded_gain_of_packing():
     seconds = {
         row["packed"]: row["seconds"]["4"][1]
-        for row in recordings.load("memory-amd-epyc").data["models"]
+        for row in recordings.load("pass-times/amd-epyc").data["models"]
         if (row["model"], row["dtype"]) == ("shipped target", "float32")
     }
     assert (
