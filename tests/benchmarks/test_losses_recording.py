@@ -8,6 +8,7 @@ import torch
 from models_zoo import native
 
 from benchmarks import losses, online
+from benchmarks.experiment import execute
 from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite import corpus
@@ -22,6 +23,10 @@ class Letters:
 
     def decode(self, ids):
         return "".join(chr(int(token) % 128) for token in ids)
+
+
+def folders(path):
+    return ["--work", str(path / "w"), "--cache", str(path / "c")]
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def tiny(monkeypatch):
 def test_a_whole_recording_of_losses(tmp_path, tiny):
     words = "--texts 8 --held-out 4 --new 8 --start 1 --epochs 1 --hidden 64".split()
     out = tmp_path / "losses.json"
-    losses.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
+    execute(losses.TrainingLosses, [*words, *folders(tmp_path), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["training-losses"])
     names = [(run["source"], run["loss"]) for run in data["runs"]]
@@ -52,7 +57,7 @@ def test_a_whole_recording_of_losses(tmp_path, tiny):
 def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
     words = "--each 4 --new 6 --every 2 --start 1 --hidden 64 --rates 0.01 --texts 8".split()
     out = tmp_path / "online.json"
-    online.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
+    execute(online.OnlineLearning, [*words, *folders(tmp_path), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["online-learning"])
     stays, learns = data["requests"]["stays"], data["requests"]["learns at 0.01"]
