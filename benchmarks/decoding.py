@@ -185,7 +185,7 @@ class Speed(Experiment):
     time = "1 hour"
     quick = (
         "--prompts 2 --turns 2 --least 1 --gammas 2 --new-tokens 6 --minutes 0.2"
-        " --drafters speculative"
+        " --drafters speculative medusa_chain"
     ).split()
     unrelated = ("minutes",)
     drafters = speed.DRAFTERS

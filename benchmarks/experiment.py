@@ -257,7 +257,7 @@ def check_schema(name: str, data: dict) -> None:
         ValueError: If the data does not match the experiment's schema.
     """
     try:
-        jsonschema.validate(data, SCHEMAS[name])
+        jsonschema.validate(json.loads(json.dumps(data)), SCHEMAS[name])
     except jsonschema.ValidationError as error:
         where = ".".join(map(str, error.absolute_path)) or "the recording"
         raise ValueError(f"{name}: {where}: {error.message[:200]}") from None

@@ -220,7 +220,14 @@ SCHEMAS = {
         heads=each(fields("texts", command=TEXT, alpha=BY_DEPTH, agrees=BY_DEPTH)),
         vocabulary=rows(VOCABULARY),
         decoded=each(fields("same", tau=SPREAD, speedup=SPREAD)),
-        served=each(fields(ours=fields("rounds", rates=rows(NUMBER)), version=TEXT)),
+        served=each(
+            {
+                "anyOf": [
+                    fields(ours=fields("rounds", rates=rows(NUMBER)), version=TEXT),
+                    fields(ours=fields("rounds", rates=rows(NUMBER)), refused=TEXT),
+                ]
+            }
+        ),
     ),
     "eagle-ablations": fields(
         "texts epochs",

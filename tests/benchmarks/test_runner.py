@@ -217,7 +217,7 @@ NEEDS_MORE = {
     "layer-skip-search": "optuna",
 }
 """Experiments that need more than the installed packages."""
-SAMPLE = ("next-words", "first-token-acceptance", "token-trees", "self-draft-speed", "rounds")
+SAMPLE = ("next-words", "self-draft-speed", "rounds")
 
 
 def quick(name, tmp_path):
