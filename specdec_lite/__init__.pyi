@@ -4,6 +4,7 @@ from specdec_lite import acceptance, roofline, sampling, theory
 from specdec_lite.batch import generate_batch
 from specdec_lite.decoding import Output, Stats, generate, stream
 from specdec_lite.diagnosis.diagnose import diagnose
+from specdec_lite.diagnosis.lossless import check_lossless
 from specdec_lite.diagnosis.verdict import Diagnosis
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading import hub, memory
@@ -24,6 +25,7 @@ __all__ = [
     "Stats",
     "TokenTree",
     "acceptance",
+    "check_lossless",
     "corpus",
     "diagnose",
     "generate",
