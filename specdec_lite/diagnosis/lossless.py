@@ -15,7 +15,7 @@ from torch import Tensor
 from specdec_lite import checks
 from specdec_lite.contract import Context, Drafter, Limits, Session
 from specdec_lite.decoding import generate, stream
-from specdec_lite.engine.cache import Cache
+from specdec_lite.engine.cache import CacheReader, ReadOnlyCacheError
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import Proposal, one_hot
@@ -268,7 +268,10 @@ class _WatchedSession(Session):
     def propose(self, context: Context) -> Proposal:
         watch, rng = self.watch, context.rng
         before = _contents(context.cache) if watch.strict else []
-        proposal = self.session.propose(context)
+        try:
+            proposal = self.session.propose(context)
+        except ReadOnlyCacheError as error:
+            raise _Found("target's cache", str(error)) from None
         self.passes = self.session.passes
         where = f"after {context.tokens.tolist()}"
         length = len(context.tokens) - 1 if context.cache is None else context.cache.length
@@ -318,10 +321,9 @@ class _WatchedSession(Session):
             raise _Found("states", f"{where}: the rows after block {block} differ")
 
 
-def _contents(cache: Cache | None) -> list[Tensor]:
-    """Return copies of the keys and values that a native cache stores."""
-    if cache is None:
-        return []
+def _contents(reader) -> list[Tensor]:
+    """Return copies of the keys and values that a native model's cache stores."""
+    cache = reader._cache if isinstance(reader, CacheReader) else reader
     tensors, stored = cache.storage.tensors, slice(cache.length)
     return [part[..., stored, :].clone() for part in (tensors.keys, tensors.values)]
 

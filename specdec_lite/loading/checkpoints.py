@@ -248,9 +248,13 @@ def _indexed_files(folder: Path) -> list[str]:
     if not index.exists():
         return []
     try:
-        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{index}: names no weights: download or copy it again") from None
+    if outside:
+        raise ValueError(f"{index}: names {outside[0]!r}: must be a file in the same folder")
+    return names
 
 
 def _read(file: Path) -> dict[str, Tensor]:
