@@ -13,6 +13,7 @@ from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import profiler as timeline, timing
 from specdec_lite.proposal import Proposal
 from specdec_lite.texts import corpus
+from specdec_lite.texts.streaming import stream_text
 from specdec_lite.tree import TokenTree
 
 __version__: str
@@ -37,6 +38,7 @@ __all__ = [
     "roofline",
     "sampling",
     "stream",
+    "stream_text",
     "theory",
     "timeline",
     "timing",

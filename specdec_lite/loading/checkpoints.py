@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from specdec_lite.checks import is_whole
 from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
@@ -149,8 +150,30 @@ def load_model(
         )
     kind = resolve_dtype(dtype, stored_dtype(folder), device)
     if config is None or placement:
-        return load_transformers(folder, device, kind, **placement)
-    return load_native(folder, config, files, device, kind)
+        model = load_transformers(folder, device, kind, **placement)
+    else:
+        model = load_native(folder, config, files, device, kind)
+    model.end_of_text = end_of_text(folder, model.vocab_size)
+    return model
+
+
+def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
+    """Return the ids that end a text, from generation_config.json or else config.json.
+
+    Args:
+        folder: the model's folder.
+        vocab_size: ids from here on are left out.
+    """
+    stated = None
+    for name in ("generation_config.json", "config.json"):
+        try:
+            stated = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if stated is not None:
+            break
+    ids = stated if isinstance(stated, list) else [stated]
+    return tuple(token for token in ids if is_whole(token) and 0 <= token < vocab_size)
 
 
 def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement: Any) -> CausalLM:

@@ -21,6 +21,7 @@ from models_zoo import native
 from specdec_lite import __main__ as command, diagnose, load_pair, theory, timing
 from specdec_lite.diagnosis import verdict
 from specdec_lite.diagnosis.faults import Evidence, faults
+from specdec_lite.diagnosis.report import spread
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 
 PAIR = load_pair(device="cpu", dtype="float32")

@@ -12,6 +12,7 @@ from specdec_lite import corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.hugging_face import HuggingFaceBackend
 from specdec_lite.engine.native import NativeBackend
+from specdec_lite.loading import checkpoints
 from specdec_lite.loading.checkpoints import load_model, save_model
 from specdec_lite.loading.model_config import config_from_hf
 from specdec_lite.loading.pairs import SHIPPED, save_pair
