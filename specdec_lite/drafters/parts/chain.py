@@ -40,10 +40,13 @@ def draft_chain(
         follow: follow(token) returns the logits [V'] after that drafted token, and follow(None)
             those after the committed text. Rows of another width are fitted to the target's V.
         length: number of tokens, or the session's γ policy.
+
+    Raises:
+        ValueError: the logits contain NaN.
     """
     length = Length.of(length)
     most = min(length.most(context), context.wanted - 1)
-    token = None
+    token = logits = None
     tokens: list[int] = []
     rows: list[Tensor] = []
     while len(tokens) < most:
@@ -56,8 +59,10 @@ def draft_chain(
         tokens.append(token)
         if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), token):
             break
-    if not tokens:
+    if logits is None:
         return NOTHING
+    if not rows and bool(logits.amax().isnan()):  # a draw from NaN raises by itself
+        raise ValueError("the draft's logits hold NaN: check its weights and dtype")
     return Proposal(TokenTree.chain(tokens), torch.stack(rows) if rows else None)
 
 
