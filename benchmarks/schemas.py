@@ -464,5 +464,6 @@ SCHEMAS = {
     "speed-smollm2": fields(
         "gamma", profile=PROFILE, rows=rows(fields(**TIMED)), passes=rows(PASSES, 2)
     ),
+    "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
 }
 SCHEMAS["scoreboard-smollm2"] = SCHEMAS["scoreboard"]

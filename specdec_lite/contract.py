@@ -16,7 +16,7 @@ class Context:
     """What a drafter may look at.
 
     Attributes:
-        tokens: the committed ids [m]; no model has been fed the last of them.
+        tokens: the committed ids [m], on the host; no model has been fed the last of them.
         scores: the target's scores of the last round's root and accepted path (at `start`: of all
             prompt tokens but the last), with the hidden layers that the drafter declared; None
             if the prompt is a single token.

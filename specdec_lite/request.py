@@ -26,7 +26,7 @@ class Request:
 
     Attributes:
         target: the model that decodes.
-        tokens: the prompt's ids, LongTensor [n] on the target's device.
+        tokens: the prompt's ids, LongTensor [n] on the host.
         drafter: None for plain decoding.
         max_new_tokens: the largest number of tokens to emit.
         sampling: how tokens are drawn.
@@ -133,7 +133,7 @@ def default_rule(sampling: Sampling) -> RuleFunction:
 
 
 def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
-    """Return the prompt as a LongTensor [n] on the target's device, after checking it."""
+    """Return the prompt as a LongTensor [n] on the host, after checking it."""
     model("target", target)
     tokens = _ids("prompt_ids", _row_of_encoding(prompt_ids))
     if tokens.dim() == 2 and tokens.shape[0] == 1:
@@ -145,14 +145,14 @@ def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     whole("max_new_tokens", max_new_tokens, 1)
-    tokens = tokens.long()
+    tokens = tokens.long().cpu()
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
         raise ValueError(
             f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
             f"together they exceed the target's context length of {target.max_positions}"
         )
-    return tokens.to(target.device)
+    return tokens
 
 
 def _row_of_encoding(prompt_ids):

@@ -32,7 +32,7 @@ from specdec_lite.drafters import (
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import RecordingRng, Sampling, SeededRng
-from specdec_lite.speculation import Drafter, Session, node_probabilities
+from specdec_lite.speculation import Drafter, Session, node_numbers
 from specdec_lite.tree import TokenTree
 
 TARGET = native()
@@ -809,8 +809,8 @@ def test_merged_draws_count_as_often_as_they_were_made():
 def test_a_node_reports_the_row_of_its_first_draw():
     rows = torch.tensor([[0.1, 0.9, 0.0], [0.3, 0.3, 0.4]])
     merged = Proposal(TokenTree.chain([1]), rows, nodes=[0, 0])
-    p, q = node_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2))
-    assert p.tolist() == pytest.approx([0.5]) and q.tolist() == pytest.approx([0.9])
+    numbers = node_numbers(merged.read(torch.tensor([[0.2, 0.5, 0.3]] * 2))[0])
+    assert numbers["p"] == pytest.approx([0.5]) and numbers["q"] == pytest.approx([0.9])
 
 
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():

@@ -203,6 +203,18 @@ def speeds() -> list[Recording]:
     return [found for found in recordings if "gammas" in found.data]
 
 
+def waits() -> list[tuple[str, ...]]:
+    """A row for each drafter under its default rule: its name, and how often per round the host
+    reads from the device at T = 0 and at T = 1; a dash where the recording has no such run.
+    """
+    rows = load("waits").data["methods"].items()
+    return [
+        (name, *(f"{at[t]['reads']:.1f}" if t in at else "–" for t in ("T = 0", "T = 1")))
+        for name, at in rows
+        if " × " not in name
+    ]
+
+
 def published(key: str) -> dict:
     """Figures of a paper by their key in results/published.json: {"status": "primary" or
     "secondary", "source", ...}.

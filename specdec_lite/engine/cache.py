@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import whole
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 Layer = int | str
@@ -47,7 +48,7 @@ class Scores:
         if tuple(path) == tuple(range(len(path))):
             rows = slice(0, len(path) + 1)  # a slice needs no index on the device
         else:
-            rows = torch.tensor([0, *(node + 1 for node in path)], device=self.logits.device)
+            rows = upload([0, *(node + 1 for node in path)], self.logits.device)
         hidden = {layer: states[:, rows] for layer, states in self.hidden.items()}
         return Scores(self.logits[:, rows], hidden)
 
@@ -311,12 +312,12 @@ def visible(
     """
     mask = torch.ones(count, length + count, dtype=torch.bool, device=positions.device).tril(length)
     if tree is not None and len(tree):
-        mask[cached - len(tree) :, -len(tree) :] = tree.mask[cached:].to(mask.device)
+        mask[cached - len(tree) :, -len(tree) :] = upload(tree.mask[cached:], mask.device)
     if window is not None:
         keys = torch.arange(length) if stored is None else stored
-        keys = torch.cat((keys.to(positions.device), positions))
+        keys = torch.cat((upload(keys, positions.device), positions))
         if tree is not None and cached:
-            depth = tree.depth.to(positions.device)
+            depth = upload(tree.depth, positions.device)
             root = positions[-1] - 1 - depth[-1]
             keys[length - cached : length] = root + 1 + depth[:cached]
         mask &= keys[None, :] > positions[:, None] - window
@@ -341,7 +342,7 @@ def tree_positions(
     positions = torch.arange(length, length + count, device=device) + shift
     if tree is not None and len(tree):
         after_root = length + shift + count - len(tree)
-        positions[cached - len(tree) :] = after_root + tree.depth[cached:].to(device)
+        positions[cached - len(tree) :] = after_root + upload(tree.depth[cached:], device)
     return positions
 
 
@@ -353,7 +354,32 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     Args:
         mask: bool, of any shape.
         dtype: of the result.
+
+    Returns:
+        `aligned` rows.
     """
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-        ~mask, torch.finfo(dtype).min
-    )
+    bias = aligned(mask.shape, dtype, mask.device).zero_()
+    return bias.masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def aligned(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a new tensor whose rows begin at multiples of 8 entries.
+
+    A fused attention kernel of a GPU copies any other mask, once for every layer.
+
+    Args:
+        shape: of the result.
+        dtype: of the result.
+        device: of the result.
+    """
+    width = round_up(shape[-1])
+    return torch.empty((*shape[:-1], width), dtype=dtype, device=device)[..., : shape[-1]]
+
+
+def round_up(count: int) -> int:
+    """Return the least multiple of 8 that is not below a number.
+
+    Args:
+        count: ≥ 0.
+    """
+    return -(-count // 8) * 8
