@@ -314,12 +314,12 @@ def test_the_bench_shows_the_residual_for_the_second_sibling(mounted):
 @pytest.mark.browser
 def test_the_verdict_says_whether_the_rule_emits_p(mounted):
     page = mounted(Bench(p=[0.5, 0.3, 0.2], q=[0.3, 0.5, 0.2]))
-    says(page, ".sdl-verdict", "✓ emits p")
-    says(page, ".sdl-verdict", "keeps 80 % of the drafts; no lossless rule keeps more")
+    says(page, ".sdl-outcome", "✓ emits p")
+    says(page, ".sdl-outcome", "keeps 80 % of the drafts; no lossless rule keeps more")
     page.get_by_label("Rule", exact=True).select_option("match")
-    says(page, ".sdl-verdict", "keeps 34 % of the drafts; a lossless rule can keep 80 %")
+    says(page, ".sdl-outcome", "keeps 34 % of the drafts; a lossless rule can keep 80 %")
     page.get_by_label("Rule", exact=True).select_option("from_p")
-    says(page, ".sdl-verdict", "✗ does not emit p: total variation 0.100")
+    says(page, ".sdl-outcome", "✗ does not emit p: total variation 0.100")
     assert page.locator(".sdl-bench").bounding_box()["height"] <= 640
 
 

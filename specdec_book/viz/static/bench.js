@@ -606,7 +606,7 @@ function render({ model, el }) {
   const { task, spoken, announce, silence } = narration(words, "room ".repeat(26), 150);
   const table = make("table", { class: "sdl-numbers" });
   const [mark, kept] = [make("strong"), make("span")];
-  const result = make("p", { class: "sdl-verdict" }, mark, kept);
+  const result = make("p", { class: "sdl-outcome" }, mark, kept);
   const distance = make(
     "details",
     {},
