@@ -222,13 +222,13 @@ const TASKS = {
   ),
   second_draw: {
     words:
-      "set the sibling to the second. Find p and q with which the second draw is useless: it is never accepted, although the first is rejected at times.",
+      "find p and q with which the second sibling is never accepted, although the first one is sometimes rejected.",
     state(s, r) {
-      if (s.rejected !== 1) return "Set the sibling under test to the second first.";
+      if (s.rejected !== 1) return "Set the sibling under test to the second.";
       if (s.rule !== "exact") return needsRule(s, "exact");
       if (s.share < 0.01) return "With this pair the first draw is never rejected: make p and q differ.";
       return r.acceptance > 0.005
-        ? `The second draw is accepted with probability ${r.acceptance.toFixed(2)}. Where is the residual, and where is q?`
+        ? `The second draw is accepted with probability ${r.acceptance.toFixed(2)}.`
         : "Solved: the whole residual is on tokens with q = 0, so no further draw from q can be accepted.";
     },
   },
@@ -253,23 +253,18 @@ function verdict(s, r) {
 }
 
 function summary(s, r, run) {
-  const off = formulas.totalVariation(s.p, r.emitted);
-  const emitted =
-    off < 5e-4
-      ? `The rule emits ${goalName(s)}.`
-      : `The rule emits a distribution that differs from ${goalName(s)} by ${off.toFixed(3)} in total variation.`;
+  const [, outcome, share] = verdict(s, r);
+  const rejections = s.rejected === 1 ? "one rejection" : `${s.rejected} rejections`;
   const before = s.rejected
-    ? `After ${s.rejected === 1 ? "one rejection" : `${s.rejected} rejections`} the bench shows the residual in place of p; it holds ${(100 * s.share).toFixed(1)} % of the first p. `
+    ? `After ${rejections} the bench shows the residual in place of p; it holds ${(100 * s.share).toFixed(1)} % of the first p. `
     : "";
-  const start = `${before}${ruleOf(s.rule).label}: ${(100 * r.acceptance).toFixed(1)} % of drafts are accepted. ${emitted} `;
+  const start = `${before}${ruleOf(s.rule).label}: ${outcome.slice(2)}, ${share}. `;
   if (run.n === 0) return `${start}No token has been drawn yet.`;
   const worst = Math.max(...s.p.map((v, i) => Math.abs(run.counts[i] / run.n - v)));
   const band = formulas.band(s.p.length, run.n);
   return (
-    `${start}After ${run.n.toLocaleString("en")} ${run.n === 1 ? "draw" : "draws"} the largest difference between a token's frequency and p is ${worst.toFixed(3)}. ` +
-    (worst <= band
-      ? `It is inside the band of ± ${Math.min(1, band).toFixed(3)}.`
-      : `It is outside the band of ± ${band.toFixed(3)}; for a rule that emits p this has a probability of at most 1 %.`)
+    `${start}After ${plural(run.n, "draw")} the largest difference between a token's frequency and p is ` +
+    `${worst.toFixed(3)}: it is ${worst <= band ? "inside" : "outside"} the band of ± ${band.toFixed(3)}.`
   );
 }
 
@@ -496,8 +491,6 @@ function numbersTable(s, r, run) {
     ),
   ];
 }
-
-// Putting it together -----------------------------------------------------------------------------
 
 function barSlider(name, token, i, id, onInput) {
   const look = {
