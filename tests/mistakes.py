@@ -124,12 +124,12 @@ DECODING = [
     (
         decoding.check_cache_lengths,
         lambda right, m, gamma, accepted: tuple(n - 1 for n in right(m, gamma, accepted)),
-        "one longer",
+        "one larger",
     ),
     (
         decoding.check_cache_lengths,
         lambda right, m, gamma, accepted: (m - 1 + accepted, m - 1 + accepted),
-        "one longer",
+        "one larger",
     ),
     (
         decoding.check_cache_lengths,
@@ -155,7 +155,7 @@ DECODING = [
         )
         for bonus in (lambda whole: True, lambda whole: whole, lambda whole: False)
     ),
-    (decoding.check_round, lambda right, *case: right(*case)[:-1], "one token more"),
+    (decoding.check_round, lambda right, *case: right(*case)[:-1], "one more token"),
     (decoding.check_round, lambda right, *case: decoding._round(*case, bonus=False), "bonus token"),
 ]
 
@@ -283,13 +283,13 @@ LOSSLESS = [
     (
         lossless.check_lossless,
         exact_or(lambda p, q, rng: rng.draw((p - q).clamp(min=0))),
-        "Divide what is owed",
+        "Divide the missing mass",
     ),
     (lossless.check_lossless, lambda right, p, q, x, rng: 7, "return a token"),
     (
         lossless.check_lossless,
         lambda right, p, q, x, rng: x if random.random() < p[x] / q[x] else 0,
-        "take all chance from rng",
+        "take all randomness from rng",
     ),
 ]
 
@@ -299,7 +299,7 @@ SPEED = [
         lambda right, a, g: sum(a**i for i in range(1, g + 1)),
         "recovered or bonus",
     ),
-    (speed.check_expected_tokens, lambda right, a, g: 1 + a * g, "behind a rejection"),
+    (speed.check_expected_tokens, lambda right, a, g: 1 + a * g, "after a rejection"),
     (
         speed.check_expected_tokens,
         lambda right, a, g: sum(a**i for i in range(g)),
@@ -439,14 +439,18 @@ LEVERS = [
         lambda right, r: np.cumprod(np.array(r, float).clip(max=1)),
         "token by token",
     ),
-    (levers.check_block_weights, lambda right, r: np.array(r, float).clip(max=1), "carries"),
+    (
+        levers.check_block_weights,
+        lambda right, r: np.array(r, float).clip(max=1),
+        "contains the one before",
+    ),
     (levers.check_chosen_rate, lambda right, p, q: sum(map(min, p, q)), "rate of a *drawn* token"),
     (
         levers.check_chosen_rate,
         lambda right, p, q: min(1.0, p[int(np.argmax(q))] / max(q)),
         "nothing was drawn",
     ),
-    (levers.check_chosen_rate, lambda right, p, q: max(p), "the draft's favourite"),
+    (levers.check_chosen_rate, lambda right, p, q: max(p), "its own argmax"),
     (
         levers.check_chosen_rate,
         lambda right, p, q: min(p[int(np.argmax(q))], max(q)),

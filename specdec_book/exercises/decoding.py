@@ -174,8 +174,8 @@ def check_accepted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
         [
             Mistake(
                 lambda ratios, uniforms: sum(u < r for r, u in zip(ratios, uniforms)),
-                "that counts every draft that passes its own test. A draft behind a rejection"
-                " stands on text that is gone: stop at the first failure.",
+                "that counts every draft that passes its own test. A draft after a rejection"
+                " continues a rejected token: stop at the first failure.",
             ),
             Mistake(
                 lambda ratios, uniforms: min(_accepted(ratios, uniforms) + 1, len(ratios)),
@@ -205,8 +205,8 @@ def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outco
         [
             Mistake(
                 lambda m, gamma, accepted: (m + accepted, m + accepted),
-                "after a fully accepted block the draft's cache is one shorter: its last draft came"
-                " out of the model and was never put in.",
+                "after a fully accepted round the draft's cache is one shorter: the draft model was"
+                " never fed its last draft.",
             ),
             Mistake(
                 lambda m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)),
@@ -216,8 +216,8 @@ def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outco
             *(
                 Mistake(
                     formula,
-                    "the round fed the last committed token too, and it stays: both are one"
-                    " longer.",
+                    "the round also fed the last committed token, which stays: both lengths are one"
+                    " larger.",
                 )
                 for formula in (
                     lambda m, gamma, accepted: (m + accepted - 1, m + accepted - 1),
@@ -280,7 +280,7 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
             Mistake(
                 lambda *case: _round(*case, recover=lambda p, q: p),
                 "the recovered token is drawn from the residual norm(max(0, p − q)), not from p:"
-                " p's share of the drafts is already given out.",
+                " the kept drafts already contain a part of p.",
             ),
             Mistake(
                 lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
@@ -290,8 +290,8 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
             *(
                 Mistake(
                     lambda *case, bonus=bonus: _going_on(*case, bonus=bonus),
-                    "the round ends with the first rejection: later drafts were conditioned on a"
-                    " token that is gone, so emit the recovered token and stop.",
+                    "the round ends with the first rejection: later drafts continue the rejected"
+                    " token, so emit the recovered token and stop.",
                 )
                 for bonus in (lambda passed: True, all, lambda passed: False)
             ),
@@ -301,13 +301,13 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
             ),
             Mistake(
                 lambda tokens, p, q, u, last: _round(tokens, p, q, u, last)[:-1],
-                "every round emits one token more: recovered or bonus.",
+                "every round emits one more token: recovered or bonus.",
             ),
             Mistake(
                 lambda *case: _round(
                     *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
                 ),
-                "the residual is what p has more than q, not the other way round.",
+                "the residual is the excess of p over q, not of q over p.",
             ),
         ],
     )
