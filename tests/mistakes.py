@@ -423,7 +423,7 @@ MEDUSA = [
         lambda right, worths, times: int(
             np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
         ),
-        "1 + the worth",
+        "1 + the nodes' values",
     ),
 ]
 

@@ -73,7 +73,7 @@ def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
             ),
             Mistake(
                 lambda parents: _mask(parents) - np.eye(size(parents), dtype=int),
-                "a node also attends to itself.",
+                "a node sees itself too: it attends to its own position.",
             ),
             Mistake(
                 lambda parents: _mask(parents).T,
@@ -132,7 +132,7 @@ def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
             ),
             Mistake(
                 lambda paths, a: 1 + sum(len(path) * _worth(path, a) for path in paths),
-                "do not multiply by the depth: the node's ancestors are counted as nodes of their"
+                "do not multiply by its depth: the node's ancestors are counted as nodes of their"
                 " own.",
             ),
         ],
@@ -183,7 +183,7 @@ def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
             ),
             Mistake(
                 lambda worths, times: max(1, _best_size(worths, times)),
-                "drafting nothing is also a choice: begin with 0 nodes.",
+                "no tree at all is also a choice: begin with 0 nodes.",
             ),
             Mistake(
                 lambda worths, times: int(
