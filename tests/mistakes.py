@@ -599,7 +599,7 @@ LOOKAHEAD = [
     (
         lookahead.check_break_even,
         lambda right, w, n, g, slope: right(w, n, g, slope) + g * slope,
-        "n − 1 of it",
+        "only n − 1",
     ),
     (
         lookahead.check_break_even,
@@ -712,14 +712,14 @@ TREES = [
     (
         trees.check_best_budget,
         lambda right, rates, times: right(rates, [1.0] * len(times)),
-        "tokens a *pass*",
+        "tokens per *pass*",
     ),
     (
         trees.check_best_budget,
         lambda right, rates, times: int(
             np.argmax([(trees._tokens(rates, m) - 1) / t for m, t in enumerate(times)])
         ),
-        "a token of its own",
+        "adds one token",
     ),
 ]
 
