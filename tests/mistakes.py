@@ -423,7 +423,7 @@ MEDUSA = [
         lambda right, worths, times: int(
             np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
         ),
-        "1 + the worth",
+        "1 + the nodes' values",
     ),
 ]
 
@@ -603,7 +603,7 @@ LOOKAHEAD = [
     (
         lookahead.check_break_even,
         lambda right, w, n, g, slope: right(w, n, g, slope) + g * slope,
-        "n − 1 of it",
+        "only n − 1",
     ),
     (
         lookahead.check_break_even,
@@ -716,14 +716,14 @@ TREES = [
     (
         trees.check_best_budget,
         lambda right, rates, times: right(rates, [1.0] * len(times)),
-        "tokens a *pass*",
+        "tokens per *pass*",
     ),
     (
         trees.check_best_budget,
         lambda right, rates, times: int(
             np.argmax([(trees._tokens(rates, m) - 1) / t for m, t in enumerate(times)])
         ),
-        "a token of its own",
+        "adds one token",
     ),
 ]
 
