@@ -532,7 +532,7 @@ function render({ model, el }) {
   examples.dataset.name = "example";
   const numbers = make("dl", { class: "sdl-readouts" });
   const notes = make("ul", { class: "sdl-notes" });
-  const verdict = make("p", { class: "sdl-verdict", "aria-live": "polite" });
+  const verdict = make("p", { class: "sdl-summary", "aria-live": "polite" });
   const positionsChart = chart(
     "Acceptance by position",
     "Gray: of all drafts, as printed. Green: of those tested there.",
