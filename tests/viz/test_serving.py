@@ -123,7 +123,7 @@ def test_a_drag_sets_the_load(mounted):
     page = mounted(Serving(), 1000)
     box = page.get_by_role("img", name="Time per token, by load").bounding_box()
     page.mouse.click(box["x"] + box["width"] - 64, box["y"] + 80)
-    assert page.evaluate("model.get('load')") == 2
+    assert page.evaluate("model.get('load')") > 1
 
 
 def test_bad_values_are_rejected():
