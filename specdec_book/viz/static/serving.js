@@ -305,13 +305,19 @@ function render({ model, el }) {
       field(`${id}-pair`, "Pair", pairs),
       field(`${id}-machine`, "Machine", machines),
     ),
-    make("div", { class: "sdl-controls", style: grid }, ...controls),
+    make("div", { class: "sdl-controls", style: grid }, ...controls.slice(0, 3)),
     make(
       "div",
       { class: "sdl-frame" },
       make("div", { class: "sdl-charts" }, charts.latency.node, charts.gains.node),
     ),
     numbers,
+    make(
+      "details",
+      {},
+      make("summary", {}, "More settings"),
+      make("div", { class: "sdl-controls", style: grid }, ...controls.slice(3)),
+    ),
     spoken,
   );
   let pick = () => ({});
