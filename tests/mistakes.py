@@ -552,9 +552,14 @@ SELF_DRAFTS = [
     (self_drafts.check_exit, lambda right, rates, costs: right(rates, costs) - 1, "counts from 1"),
 ]
 PAYOFF = [
-    (payoff.check_break_even, lambda right, g, c, v, o: 1 + g * c, "the paper's cost"),
-    (payoff.check_break_even, lambda right, g, c, v, o: v + c + o, "γ times"),
-    (payoff.check_break_even, lambda right, g, c, v, o: right(g, c, v, o) - 1, "its whole cost"),
+    (payoff.check_break_even, lambda right, g, c, v, o, z: 1 + g * c, "the paper's cost"),
+    (payoff.check_break_even, lambda right, g, c, v, o, z: (v + c + o) / (1 + z), "γ times"),
+    (
+        payoff.check_break_even,
+        lambda right, g, c, v, o, z: right(g, c, v, o, z) - 1,
+        "its whole cost",
+    ),
+    (payoff.check_break_even, lambda right, g, c, v, o, z: v + g * c + o, "a plain step costs"),
     (payoff.check_conditional, lambda right, rates: rates, "rejected early counts"),
     (payoff.check_conditional, lambda right, rates: [r / rates[0] for r in rates], "one before it"),
     (payoff.check_alpha_from_tau, lambda right, tau, g: (tau - 1) / g, "never tested"),
