@@ -95,7 +95,7 @@ CLAIMS = {
     9: Claim(
         "p = (.5, .3, .2), q = (.3, .5, .2): B is accepted with .6, otherwise A is "
         "emitted; the same for (.6, .3, .1), (.4, .5, .1)",
-        "post, series",
+        "tutorials",
         "holds",
         "both examples are right",
         "[chapter 6](06_why_lossless.ipynb)",
@@ -109,7 +109,7 @@ CLAIMS = {
     ),
     11: Claim(
         "The adjusted distribution keeps p from falling below q",
-        "notes",
+        "tutorials",
         "does not hold",
         "it is p − q where that is positive and 0 elsewhere",
         "[chapter 6](06_why_lossless.ipynb)",
@@ -158,14 +158,14 @@ CLAIMS = {
     ),
     18: Claim(
         "Lookahead does not preserve the distribution",
-        "tutorials",
+        "[Li 2024](https://arxiv.org/abs/2401.15077)",
         "holds with a condition",
         "true with a lossy rule only; see 29",
         "[chapter 14](14_lookahead.ipynb), [matrix](../results/losslessness/amd-epyc.json)",
     ),
     19: Claim(
         "Medusa does not preserve the distribution",
-        "tutorials",
+        "[Li 2024](https://arxiv.org/abs/2401.15077)",
         "holds with a condition",
         "true with typical acceptance; false with a lossless rule",
         "[chapter 10](10_medusa.ipynb), [matrix](../results/losslessness/amd-epyc.json)",
@@ -236,7 +236,7 @@ CLAIMS = {
     ),
     29: Claim(
         "Lookahead provably preserves the distribution",
-        "tutorials",
+        "post",
         "holds with a condition",
         "with a lossless rule, such as the one of this book",
         "[chapter 14](14_lookahead.ipynb), [matrix](../results/losslessness/amd-epyc.json)",

@@ -34,7 +34,6 @@ DEFECTS = {
     ("9.0", "methods", "n-gram model over prompt lookup, T = 1"): "3: NgramModel has no device",
     ("7.5", "training", "training eagle, smollm2"): "4: training/eagle.py asks for bfloat16",
     ("9.0", "15_when_to_stop.ipynb"): "2, 3: cells 15, 22 and 23 mix devices",
-    ("9.0", "18_predictable_text.ipynb"): "2: cell 14 mixes devices",
 }
 """Findings that are not fixed yet, by capability, suite and check."""
 
