@@ -648,7 +648,7 @@ PREDICTABLE = [
         "the draft draws at it too",
     ),
     (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1.0), "does nothing"),
-    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "are divided by"),
+    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "divide the logits by"),
     (
         predictable.check_nucleus_alpha,
         lambda right, p, q, top_p: np.minimum(

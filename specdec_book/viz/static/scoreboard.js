@@ -183,7 +183,7 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
   const known = rows.filter((row) => row[cost] !== null && row.over_best !== null);
   svg.replaceChildren();
   if (!known.length) return;
-  const box = { left: 40, right: width - 16, top: 24, bottom: 292 };
+  const box = { left: 40, right: width - 16, top: 24, bottom: 262 };
   const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
   const xs = known.map((row) => scale(row[cost]));
   const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
@@ -319,7 +319,7 @@ function render({ model, el }) {
       (value) => set({ cost: value }),
     ),
   };
-  const plane = chart("Speedup and its cost", "", "sdl-plane", { height: 332 });
+  const plane = chart("Speedup and its cost", "", "sdl-plane", { height: 302 });
   const caption = plane.node.querySelector("figcaption");
   const body = make("tbody");
   const heads = COLUMNS.map(({ key, head, down, more }) => {
