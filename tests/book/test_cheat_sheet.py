@@ -38,7 +38,7 @@ def least(c: float) -> str:
 
 
 def test_the_numbers_of_the_rules_follow_from_the_formulas():
-    assert f"At c = .2 it takes α = {least(0.2)}, at c = .1 α = {least(0.1)}" in TEXT
+    assert f"At c = .2 it needs α = {least(0.2)}, at c = .1 α = {least(0.1)}" in TEXT
     best = theory.optimal_gamma(0.8, 0.1)[1]
     near = [g for g in range(1, 25) if theory.walltime_improvement(0.8, g, 0.1) > 0.97 * best]
     assert (near[0], near[-1]) == (4, 8) and "γ = 4 to 8 are within 3 %" in TEXT
