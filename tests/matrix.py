@@ -172,7 +172,7 @@ REFUSALS = {
         rule=a.block_verification,
         temperature=1.0,
     ),
-    "several prompts at once": lambda: generate(native(), [[1], [2]]),
+    "several prompts (use `generate_batch`)": lambda: generate(native(), [[1], [2]]),
 }
 
 

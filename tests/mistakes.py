@@ -72,15 +72,18 @@ DECODING = [
         "not the k likeliest",
     ),
     (
+        decoding.check_top_k,
+        lambda right, probs, k: (
+            (kept := np.where(probs >= np.sort(probs)[-k], probs, 0)) / sum(kept)
+        ),
+        "keeps three",
+    ),
+    (
         decoding.check_nucleus,
         lambda right, probs, p: decoding._nucleus(probs, p, crossing=False),
         "belongs to the nucleus",
     ),
-    (
-        decoding.check_nucleus,
-        lambda right, probs, p: right(probs, p + 1e-6),
-        "without one more token",
-    ),
+    (decoding.check_nucleus, lambda right, probs, p: right(probs, p + 1e-6), "do not add another"),
     (
         decoding.check_nucleus,
         lambda right, probs, p: np.where(np.array(right(probs, p)) > 0, probs, 0),
@@ -654,7 +657,7 @@ PREDICTABLE = [
         "the draft draws at it too",
     ),
     (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1.0), "does nothing"),
-    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "are divided by"),
+    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "divide the logits by"),
     (
         predictable.check_nucleus_alpha,
         lambda right, p, q, top_p: np.minimum(
@@ -882,7 +885,11 @@ CLAIMS = [
     (claims.check_largest_speedup, lambda right, gamma, c: gamma / (gamma * c + 1), "bonus token"),
     (claims.check_largest_speedup, lambda right, gamma, c: gamma + 1, "cost time"),
     (claims.check_largest_speedup, lambda right, gamma, c: (gamma + 1) / (c + 1), "not once"),
-    (claims.check_implied_alpha, lambda right, s, gamma, c: right(s, gamma, 0.0), "cost nothing"),
+    (
+        claims.check_implied_alpha,
+        lambda right, s, gamma, c: right(s, gamma, 0.0),
+        "assumes free drafts",
+    ),
     (claims.check_implied_alpha, lambda right, s, gamma, c: 1 - 1 / s, "γ is finite"),
     (
         claims.check_verdict,
@@ -892,7 +899,7 @@ CLAIMS = [
     (
         claims.check_verdict,
         lambda right, low, high, claimed: 1 if low + high >= 2 * claimed else -1,
-        "by the middle",
+        "the middle of the interval",
     ),
     (claims.check_verdict, lambda right, *case: -right(*case), "are exchanged"),
 ]

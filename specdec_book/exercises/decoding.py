@@ -8,6 +8,7 @@ import numpy as np
 from specdec_book.exercises.check import Mistake, Outcome, check
 
 DISTRIBUTIONS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.25, 0.05], [0.25, 0.05, 0.3, 0.15, 0.25]]
+TIED = [0.4, 0.3, 0.3]
 
 
 def _normalised(kept: np.ndarray) -> np.ndarray:
@@ -29,6 +30,7 @@ def check_top_k(fn: Callable[[list[float], int], Sequence[float]]) -> Outcome:
         (DISTRIBUTIONS[1], 1),
         (DISTRIBUTIONS[1], 3),
         (DISTRIBUTIONS[0], 3),
+        (TIED, 2),
     ]
     return check(
         fn,
@@ -37,7 +39,13 @@ def check_top_k(fn: Callable[[list[float], int], Sequence[float]]) -> Outcome:
         [
             Mistake(
                 lambda probs, k: _top_k(probs, k, normalise=False),
-                "what is kept must sum to 1 again: divide it by its sum.",
+                "the probabilities must sum to 1 again: divide them by their sum.",
+            ),
+            Mistake(
+                lambda probs, k: _normalised(np.where(probs >= np.sort(probs)[-k], probs, 0.0)),
+                "a threshold keeps every token that is as likely as the k-th: of [0.4, 0.3, 0.3]"
+                " with k = 2 it keeps three. Keep exactly k tokens; of equally likely ones, keep"
+                " the earlier.",
             ),
             Mistake(
                 lambda probs, k: _normalised(np.where(np.arange(len(probs)) < k, probs, 0.0)),
@@ -83,16 +91,17 @@ def check_nucleus(fn: Callable[[list[float], float], Sequence[float]]) -> Outcom
         [
             Mistake(
                 lambda probs, p: _nucleus(probs, p, crossing=False),
-                "the token that carries the mass over top_p belongs to the nucleus: without it the"
-                " mass is not reached, and a very likely first token would leave nothing at all.",
+                "the token that reaches top_p belongs to the nucleus: without it the mass stays below"
+                " top_p, and a very likely first token would leave an empty nucleus.",
             ),
             Mistake(
                 lambda probs, p: _nucleus(probs, p + 1e-6),
-                "a mass of exactly top_p has reached it: stop there, without one more token.",
+                "if the mass is exactly top_p, it has reached top_p: stop there and do not add another"
+                " token.",
             ),
             Mistake(
                 lambda probs, p: _nucleus(probs, p, normalise=False),
-                "what is kept must sum to 1 again: divide it by its sum.",
+                "the probabilities must sum to 1 again: divide them by their sum.",
             ),
             Mistake(
                 lambda probs, p: (
@@ -134,8 +143,8 @@ def check_positions_scored(fn: Callable[[int, int, bool], int]) -> Outcome:
         [
             Mistake(
                 lambda n, m, cached: n + m if cached else sum(n + i for i in range(m)),
-                "the last new token is never fed to the model: nothing is asked after it. That"
-                " makes prompt + new − 1.",
+                "the last new token is never fed to the model, because decoding stops after it. The"
+                " count is prompt + new − 1.",
             ),
             Mistake(
                 lambda n, m, cached: n + m - 1 if cached else sum(n + i for i in range(1, m + 1)),

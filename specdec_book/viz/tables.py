@@ -11,13 +11,16 @@ from specdec_book.viz.theme import PALETTE
 HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> Markdown:
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence], caption: str = "", fold: str = ""
+) -> Markdown:
     """Return a table as Markdown.
 
     Args:
         heads: Titles of the columns.
         rows: Cells of each row, shown by `str`; a hyphen before a number becomes a minus sign.
         caption: Line above the table, such as a recording's source.
+        fold: Title of a fold around the table; "" for an open table.
 
     Raises:
         ValueError: A row has another number of cells than the table has columns.
@@ -28,7 +31,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> 
             raise ValueError(f"rows holds {row}: must have {len(heads)} cells, has {len(row)}")
     lines = [list(heads), ["---"] * len(heads), *texts]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return Markdown(f"*{caption}*\n\n{body}" if caption else body)
+    text = f"*{caption}*\n\n{body}" if caption else body
+    return Markdown(f"<details><summary>{fold}</summary>\n\n{text}\n\n</details>" if fold else text)
 
 
 def exit_depth_text(tokens: Sequence[str], depths: Sequence[int], layers: int) -> HTML:

@@ -259,6 +259,7 @@ def test_the_rooflines_task_is_solved_by_keyboard(mounted, width):
     says(page, ".sdl-task-state", "Too many: arithmetic limits")
     press(page, "tokens", "ArrowLeft")
     says(page, ".sdl-task-state", f"Solved: {free}.")
+    page.get_by_text("The model and the chip").click()
     press(page, "cache", "ArrowRight", 2)
     says(page, ".sdl-task-state", "Set the KV cache to 0")
     assert (value(page, "tokens"), value(page, "batch")) == (free, 8) and value(page, "cache") > 0
@@ -269,6 +270,7 @@ def test_the_rooflines_task_is_solved_by_keyboard(mounted, width):
 @WIDTHS
 def test_a_preset_sets_the_roofline_and_names_its_source(mounted, width):
     page = mounted(Roofline(tokens=3), width)
+    page.get_by_text("The model and the chip").click()
     menu = page.get_by_label("Start from")
     menu.select_option(label="NVIDIA T4, fp16")
     says(page, ".sdl-task-state", "Start from the worked example")
