@@ -31,6 +31,7 @@ from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Drafter, Step
 from specdec_lite.texts.smollm2_tasks import AGENT, HISTORY, TASKS, Task, chat
 
+from .command import typed
 from .smollm2 import STOP, array, counts
 
 NODES = (4, 8, 16, 32)
@@ -246,8 +247,8 @@ def main(arguments: list[str] | None = None, load=load_smollm2, datastore=None) 
         )
         entries += measure_drafter([*rows, *agent], f"recycling {budget}", budget, steps)
     stamp = stamps.stamp(
-        "tokens a round of drafters without a model, SmolLM2-135M-Instruct, greedy",
-        "python -m benchmarks.lookup",
+        "tokens per round of drafters without a model, SmolLM2-135M-Instruct, greedy",
+        typed(parser, arguments),
     )
     return stamps.save(
         options.out,
