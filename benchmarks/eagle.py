@@ -167,37 +167,46 @@ def reliability(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> list
 
 
 @torch.inference_mode()
-def example(heads: dict[int, FeatureHead], target: CausalLM, tokenizer, text: eagle.Sample) -> dict:
-    """Return the first position at which two heads predict different tokens, with their top tokens.
+def example(
+    heads: dict[int, FeatureHead], target: CausalLM, tokenizer, texts: Sequence[eagle.Sample]
+) -> dict:
+    """Return a position at which two heads predict different words, with their likeliest tokens.
 
-    The position follows at least eight tokens of the text. If the heads never differ, it is the
-    last one.
+    It is the first position, at least eight tokens into a text, at which only the head with shift 1
+    agrees with the target and the context and the likeliest tokens are readable words. If there is
+    none, it is the first position of the first text.
 
     Args:
         heads: Heads trained with shift 0 and 1.
         target: Model that verifies.
         tokenizer: Its tokenizer.
-        text: Held-out text.
+        texts: Held-out texts that the target wrote greedily.
     """
-    tokens = text.ids[None]
-    hidden = target.score(tokens, target.new_cache(), hidden_layers=("final",)).hidden
-    distributions = {}
-    for shift, head in heads.items():
-        inputs = target if shift else unshifted(target)
-        output = next(unroll(head, hidden, inputs.embed(tokens), 1))[0]
-        distributions[shift] = head.logits(output, head.rows(target)).softmax(-1)
-    rows = range(text.start + 8, distributions[0].shape[0] - 1)
-    best = {shift: probs.argmax(-1).tolist() for shift, probs in distributions.items()}
-    row = next((i for i in rows if best[0][i] != best[1][i]), rows[-1])
     text_of = lambda token: tokenizer.decode([int(token)])
-    top_tokens = {shift: probs[row].topk(5) for shift, probs in distributions.items()}
-    return {
-        "words": [text_of(token) for token in tokens[0, row - 3 : row + 3]],
-        "laws": [
-            [[text_of(t), round(float(q), 4)] for q, t in zip(*top_tokens[shift])]
-            for shift in (0, 1)
-        ],
-    }
+    is_word = lambda token: text_of(token).strip().isalpha() and text_of(token).startswith(" ")
+    first = None
+    for text in texts:
+        tokens = text.ids[None]
+        hidden = target.score(tokens, target.new_cache(), hidden_layers=("final",)).hidden
+        distributions = {}
+        for shift, head in heads.items():
+            inputs = target if shift else unshifted(target)
+            output = next(unroll(head, hidden, inputs.embed(tokens), 1))[0]
+            distributions[shift] = head.logits(output, head.rows(target)).softmax(-1)
+        for row in range(text.start + 8, distributions[0].shape[0] - 1):
+            top = {shift: probs[row].topk(5) for shift, probs in distributions.items()}
+            words = text.ids[row - 3 : row + 3].tolist()
+            shown = [
+                [[text_of(heads[s].ids[t]), round(float(q), 4)] for q, t in zip(*top[s])]
+                for s in (0, 1)
+            ]
+            found = {"words": [text_of(token) for token in words], "laws": shown}
+            first = first or found
+            best = {shift: int(heads[shift].ids[top[shift].indices[0]]) for shift in top}
+            if best[1] == words[-1] != best[0] and all(map(is_word, (*words, best[0]))):
+                return found
+    assert first is not None
+    return first
 
 
 def shapes(
@@ -309,8 +318,9 @@ class EagleAblations(Experiment):
             return rates(*self.head(part), texts)
         if part == "example":
             heads = {shift: self.head(name)[0] for name, shift in SHIFTS.items()}
-            greedy = next(text for text in texts.held_out if text.temperature == 0)
-            return example(heads, target, tokenizer, greedy)
+            greedy = [text for text in texts.held_out if text.temperature == 0]
+            prose = [text for text in greedy if text.kind == "prose"] or greedy
+            return example(heads, target, tokenizer, prose)
         head = self.head("EAGLE-1")[0]
         if part == "vocabulary":
             sizes = [size for size in (64, 128, 256, 512, 1024) if size < target.vocab_size]

@@ -530,7 +530,7 @@ SELF_DRAFTS = [
         lambda right, layers, attention, mlp, head, off: 1 - len(off) / (2 * layers),
         "counts sublayers",
     ),
-    (self_drafts.check_cost, lambda right, *case: 1 - right(*case), "share that is left out"),
+    (self_drafts.check_cost, lambda right, *case: 1 - right(*case), "left out"),
     (
         self_drafts.check_round,
         lambda right, gamma, c, shared, verify: gamma * c + verify,
@@ -736,7 +736,7 @@ TREES = [
 ]
 
 LOOKUP = [
-    (lookup.check_lookup, lambda right, text, n, gamma: [], "found itself"),
+    (lookup.check_lookup, lambda right, text, n, gamma: [], "finds itself"),
     (
         lookup.check_lookup,
         lambda right, text, n, gamma: next(
@@ -759,19 +759,19 @@ LOOKUP = [
             ),
             [],
         ),
-        "near past",
+        "most recent",
     ),
     (
         lookup.check_lookup,
         lambda right, text, n, gamma: (
             (text[-n:] + right(text, n, gamma))[:gamma] if right(text, n, gamma) else []
         ),
-        "written already",
+        "already contains",
     ),
     (
         lookup.check_averages,
         lambda right, rounds: (right(rounds)[1], *right(rounds)[1:]),
-        "left out the rounds",
+        "leaves out the rounds",
     ),
     (
         lookup.check_averages,
@@ -788,7 +788,7 @@ LOOKUP = [
             *right(rounds)[:2],
             sum(d - a for d, a in rounds) / sum(d for d, _ in rounds),
         ),
-        "tokens that were written",
+        "emitted tokens",
     ),
     (
         lookup.check_best_gamma,
@@ -797,7 +797,7 @@ LOOKUP = [
         ),
         "drafts nothing",
     ),
-    (lookup.check_best_gamma, lambda right, lengths, times: max(lengths), "longest copy"),
+    (lookup.check_best_gamma, lambda right, lengths, times: max(lengths), "longest possible copy"),
     (lookup.check_best_gamma, lambda right, lengths, times: len(times) - 1, "longest draft"),
 ]
 
@@ -851,7 +851,7 @@ TRAINING = [
     (
         training.check_places,
         lambda right, prompt, rounds: [prompt + kept for kept, refused in rounds if refused],
-        "the text grows",
+        "text grows",
     ),
     (
         training.check_blocks,
