@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Context, Drafter, Limits, NoDraft, Session
-from specdec_lite.engine.cache import Layer, Scores
+from specdec_lite.engine.cache import CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Step, Verdict
 from specdec_lite.sampling import FlipRecorder, SeededRng, upload
@@ -24,6 +24,7 @@ __all__ = [
     "Drafter",
     "Limits",
     "NoDraft",
+    "NotFiniteError",
     "RuleVerifier",
     "Session",
     "Step",
@@ -54,7 +55,7 @@ def propose(session: Session, context: Context) -> Proposal:
         TypeError: before the target runs, if the result is not a Proposal.
         ValueError: before the target runs, if a row of probs has the wrong width.
     """
-    proposal = session.propose(context)
+    proposal = session.propose(context.for_drafter())
     if not isinstance(proposal, Proposal):
         raise TypeError(
             f"the drafter proposed a {type(proposal).__name__}: must be a Proposal; return NOTHING"
@@ -172,14 +173,18 @@ def node_numbers(proposal: Proposal) -> dict[str, tuple]:
     return {"tokens": numbers.tokens, "p": tuple(numbers.p), "q": tuple(q)}
 
 
-def not_finite(context: Context, dtype: torch.dtype) -> ValueError:
+class NotFiniteError(ValueError):
+    """The logits of the model that verifies contain NaN or no finite value."""
+
+
+def not_finite(context: Context, dtype: torch.dtype) -> NotFiniteError:
     """Return the error for logits from which no token can be drawn.
 
     Args:
         context: of the round.
         dtype: of the logits.
     """
-    return ValueError(
+    return NotFiniteError(
         "the target's logits hold NaN, infinity or no finite value after"
         f" {len(context.tokens)} tokens: check its weights and dtype ({dtype})"
     )
@@ -252,8 +257,8 @@ def speculate(
         ValueError: as `propose` and `verify` do; also if the context has no cache.
     """
     cache = context.cache
-    if cache is None:
-        raise ValueError("context.cache is None: a round needs the target's cache")
+    if cache is None or isinstance(cache, CacheReader):
+        raise ValueError(f"context.cache={cache!r}: a round needs the target's own cache")
     began = perf_counter()
     passes = session.passes
     start = now(target.device)

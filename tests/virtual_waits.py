@@ -1,6 +1,6 @@
 """Record how often each method makes the host wait for a GPU: `python tests/virtual_waits.py`.
 
-The waits are counted on the virtual GPU and written to results/waits.json, where chapter 16 and
+The waits are counted on the virtual GPU and written to results/waits/amd-epyc.json, where chapter 16 and
 `test_virtual_gpu` read them.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
-RECORDING = ROOT / "results" / "waits.json"
+RECORDING = ROOT / "results" / "waits" / "amd-epyc.json"
 
 
 def run_suite(suite: str, capability: str, file: Path) -> None:

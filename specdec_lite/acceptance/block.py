@@ -11,7 +11,7 @@ from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.sampling import Rng
 
 
-@rule(lossless=True)
+@rule(lossless=True, chains_only=True)
 def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
     """Accept a prefix by the running product of p/q instead of token by token.
 

@@ -20,19 +20,23 @@ Visit = Callable[[int, Draws], tuple[int | None, int]]
 """(node, its draws) → (index of the accepted draw, unused) or (None, the token to emit)."""
 
 
-def rule(lossless: bool, name: str | None = None) -> Callable[[RuleFunction], RuleFunction]:
+def rule(
+    lossless: bool, name: str | None = None, chains_only: bool = False
+) -> Callable[[RuleFunction], RuleFunction]:
     """Return a decorator that marks (proposal, target_probs, rng) → Verdict as a rule.
 
-    The function gets two attributes, `lossless` and `name`, and is otherwise unchanged.
+    The function gets these three as attributes, and is otherwise unchanged.
 
     Args:
         lossless: whether the emitted text has the target's distribution for every proposal.
         name: in tables; None for the function's own name.
+        chains_only: whether it raises ValueError for a tree.
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
         setattr(function, "lossless", lossless)  # noqa: B010
         setattr(function, "name", name or function.__name__)  # noqa: B010
+        setattr(function, "chains_only", chains_only)  # noqa: B010
         return function
 
     return mark

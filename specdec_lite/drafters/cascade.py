@@ -11,7 +11,7 @@ from specdec_lite.drafters.parts.ngram_model import NgramModel
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, Session, speculate
+from specdec_lite.speculation import Context, Drafter, Limits, NotFiniteError, Session, speculate
 from specdec_lite.tree import TokenTree
 
 
@@ -77,7 +77,11 @@ class CascadeSession(Session):
         inner = self._inner_context(context, wanted)
         tokens, rows = [], []
         while inner.wanted > 0:
-            step, inner = speculate(self.drafter.model, self.inner, inner, rule, self.layers)
+            try:
+                step, inner = speculate(self.drafter.model, self.inner, inner, rule, self.layers)
+            except NotFiniteError as error:
+                text = str(error).replace("the target's", "the cascade's middle model's")
+                raise NotFiniteError(text) from None
             self.passes += 1
             tokens += step.tokens
             rows += context.sampling(inner.scores.logits[0])  # pyright: ignore[reportOptionalMemberAccess]

@@ -65,6 +65,7 @@ class Cache:
         root: the slot of the last scored tree's root or, if no tree was scored, of the last pass's
             first token. `keep` chooses among the tokens fed from here on.
         shift: the next token's position minus `length`; above 0 after `select`.
+        least: number of first entries that belong to another cache, so that `crop` keeps them.
         selected: true positions of the entries that `select` copied; None: 0, 1, 2 …
     """
 
@@ -82,6 +83,7 @@ class Cache:
         self.length = 0
         self.root = 0
         self.shift = 0
+        self.least = 0
         self.selected: Tensor | None = None
 
     @torch.inference_mode()
@@ -112,10 +114,11 @@ class Cache:
             length: 0 … the number of tokens stored.
 
         Raises:
-            ValueError: if the cache stores fewer tokens.
+            ValueError: if the cache stores fewer tokens, or a view would cut the viewed cache.
         """
-        if not 0 <= length <= self.length:
-            raise ValueError(f"length={length}: the cache holds {self.length} tokens")
+        if not self.least <= length <= self.length:
+            owned = f", of which {self.least} belong to another cache" if self.least else ""
+            raise ValueError(f"length={length}: the cache holds {self.length} tokens{owned}")
         self.length = length
         self.root = min(self.root, length)
         self.storage.cut(length)
@@ -137,7 +140,7 @@ class Cache:
         if layers is not None:
             whole("layers", layers, 1, depth)
         other = Cache(self.storage, self.batch, layers, sublayers(skip, depth))
-        other.length = other.root = self.length
+        other.length = other.root = other.least = self.length
         other.shift = self.shift
         other.selected = self.selected
         return other
@@ -197,6 +200,34 @@ class Cache:
                 f"{name}(…) needs a native model: Hugging Face modules run all their layers, and"
                 " their cache can only be cut as a whole"
             )
+
+
+class ReadOnlyCacheError(AttributeError):
+    """A drafter tried to change the target's cache."""
+
+
+class CacheReader:
+    """What a drafter may do with the target's cache: read it, view it, and copy entries.
+
+    Args:
+        cache: the target's.
+    """
+
+    __slots__ = ("_cache",)
+
+    def __init__(self, cache: Cache):
+        object.__setattr__(self, "_cache", cache)
+
+    def __getattr__(self, name: str):
+        if name in ("length", "view", "select", "keys", "positions"):
+            return getattr(self._cache, name)
+        raise ReadOnlyCacheError(
+            f"{name}: a drafter may not change the target's cache or feed a pass to it; it has"
+            " length, keys and positions, and makes caches of its own by view and select"
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise ReadOnlyCacheError(f"{name}: a drafter may not change the target's cache")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class CausalLM:
         longest_pass: the most tokens that one pass takes; infinite unless its shape is fixed.
         device: of the weights.
         dtype: of the weights.
+        end_of_text: ids that end a text of this model, as its files state them; the loaders set
+            them. `generate` stops at them if you pass `stop_token_ids=target.end_of_text`.
 
     Raises:
         TypeError: if `model` is anything else.
@@ -47,6 +49,7 @@ class CausalLM:
     """
 
     longest_pass: float = math.inf
+    end_of_text: tuple[int, ...] = ()
 
     def __init__(self, model: nn.Module):
         self.model: Any = model

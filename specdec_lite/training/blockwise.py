@@ -200,7 +200,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work_help = "folder for checkpoints, token streams, the target's own text and features (2 GB)"
     add_folders(parser, SHIPPED, out_help, Path(".work/blockwise"), work_help)
     record_help = "the recording to write or to update"
-    record = Path("results/blockwise.json")
+    record = stamps.recording_path("blockwise-training", stamps.machine_name())
     parser.add_argument("--record", type=Path, default=record, help=record_help)
     add_device(parser)
     for regime in REGIMES:

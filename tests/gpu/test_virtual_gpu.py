@@ -1,5 +1,5 @@
 """The GPU path on a virtual GPU: nothing mixes devices, the text is the CPU's, and the host waits no
-more often than results/waits.json says.
+more often than results/waits/amd-epyc.json says.
 
 Each suite of `virtual_checks` runs once, in a process of its own.
 """

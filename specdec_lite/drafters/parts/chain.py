@@ -43,10 +43,13 @@ def draft_chain(
             and follow(None) those after the committed text. Rows of another width are fitted to
             the target's V.
         length: number of tokens, or the session's γ policy.
+
+    Raises:
+        ValueError: the logits contain NaN.
     """
     length = Length.of(length)
     most = min(length.most(context), context.wanted - 1)
-    token = None
+    token = logits = None
     tokens: list[Tensor] = []
     rows: list[Tensor] = []
     while len(tokens) < most:
@@ -59,8 +62,11 @@ def draft_chain(
         tokens.append(token)
         if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), token[0]):
             break
-    if not tokens:
+    if logits is None:
         return NOTHING
+    # A draw from NaN raises by itself. On a GPU this check would wait for the device.
+    if not rows and logits.device.type == "cpu" and bool(logits.amax().isnan()):
+        raise ValueError("the draft's logits hold NaN: check its weights and dtype")
     return Proposal(TokenTree.chain(torch.cat(tokens)), torch.stack(rows) if rows else None)
 
 
