@@ -157,7 +157,9 @@ def serving() -> Iterator[Check]:
         yield f"a batch, T = {temperature:g}", lambda t=temperature: check_batch(t)
     yield (
         "diagnose",
-        lambda: diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [PROMPT], 16) and None,
+        lambda: (
+            diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [2 * PROMPT], 16) and None
+        ),
     )
     for family in FAMILIES:
         yield f"a wrapped model: {family}", lambda family=family: check_wrapped(family)
