@@ -5,7 +5,7 @@ import { loadScript, startWorker } from "./download.js";
 import { make } from "./charts.js";
 
 const DRAFTERS = {
-  both: "both: lookup where its drafts are accepted, the head elsewhere",
+  both: "lookup or the trained head, chosen in every round",
   head: "the trained head (EAGLE-1)",
   lookup: "prompt lookup: what the request repeats",
 };
@@ -77,7 +77,7 @@ export function shareFragment({ speedups, perSecond }, device) {
 }
 
 /** Returns the headline of a result and the sentence below it. */
-export function summary({ speedups, perSecond, same, stats, costs, gamma, temperature }) {
+export function summary({ speedups, perSecond, same, stats, costs, temperature }) {
   const sorted = [...speedups].sort((a, b) => a - b),
     speedup = sorted[sorted.length >> 1];
   const text = temperature
@@ -85,13 +85,13 @@ export function summary({ speedups, perSecond, same, stats, costs, gamma, temper
     : same
       ? "the same text ✓"
       : "the texts differ ✗";
-  const width = costs.target[gamma] / costs.target[0];
+  const times = costs.target.map((time) => (time / costs.target[0]).toFixed(2));
   return [
     `${ratio(speedup)} ${speedup >= 1 ? "as fast" : "as fast, so slower"} · ${text}`,
     `The ${speedups.length} turns gave ${ratio(sorted[0])} to ${ratio(sorted.at(-1))}: ` +
       `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them. ` +
-      `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over ${gamma + 1} tokens ` +
-      `costs ${width.toFixed(2)} times a pass over one, so the draft length is γ = ${gamma}.`,
+      `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
+      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}.`,
   ];
 }
 
@@ -116,7 +116,7 @@ function layout(id, { smollm2, questions }) {
     status: make("p", { class: "sdl-live-status", role: "status" }),
     lanes: { plain: growingLane(PLAIN), speculative: growingLane(SPECULATIVE) },
     drafter: menu(`${id}-drafter`, DRAFTERS),
-    gamma: menu(`${id}-gamma`, { 0: "chosen from T(k)", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5" }),
+    gamma: menu(`${id}-gamma`, { 0: "chosen in every round", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5" }),
     temperature: menu(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
     headline: make("strong", { class: "sdl-race-headline" }),
     details: make("p", { class: "sdl-ask-details" }),
@@ -140,8 +140,8 @@ function layout(id, { smollm2, questions }) {
     make("div", { class: "sdl-row sdl-live-go" }, view.run, view.cancel, view.progress),
     view.status,
     view.growing,
-    view.replay,
     view.result,
+    view.replay,
     make(
       "details",
       {},
@@ -264,7 +264,7 @@ function mount(el, parts) {
       view.growing.hidden = true;
       view.result.hidden = false;
       await showReplay(view, last, question);
-      say(view.headline.textContent);
+      say("");
       view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
     } catch (error) {
       say(error.message, true);

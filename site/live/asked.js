@@ -1,6 +1,7 @@
 // Answers a question with SmolLM2 in the worker: plainly and speculatively, alternating, on one clock. It returns the
 // race in the form that the interactive `race` replays.
 
+import { ChosenDrafter } from "./drafters.js";
 import { count, decode, seeded } from "./speculate.js";
 
 const ANSWER = 128; // tokens of an answer, at most
@@ -8,7 +9,6 @@ const TURNS = 3; // timed turns of each lane
 const WARM_UP = 8; // tokens of each lane before the clock starts
 const WIDTHS = [1, 2, 3, 4, 5, 6]; // tokens of the passes that are timed
 const PASS_TURNS = 3;
-const GUESS = 0.6; // acceptance rate that the choice of γ assumes
 const REPORT_EVERY = 80; // milliseconds between two messages with decoded text
 const MAX_DRAFT = 5;
 
@@ -52,12 +52,13 @@ export function passCosts({ target, drafters }, ids) {
   return { target: times.map((each) => middle(each.slice(1))), draft: drafting / draftPasses };
 }
 
-/** Returns the γ with the largest predicted speedup: expected tokens ÷ cost of a round in plain passes. */
-export function bestGamma({ target, draft }, alpha = GUESS) {
-  const predicted = (gamma) =>
-    (1 - alpha ** (gamma + 1)) / (1 - alpha) / ((target[gamma] + gamma * draft) / target[0]);
-  const lengths = WIDTHS.slice(0, -1);
-  return lengths.reduce((best, gamma) => (predicted(gamma) > predicted(best) ? gamma : best), 1);
+/** Returns the drafter of a run. gamma: the draft length, 0 to choose it, and the source, in every round. */
+export function drafterOf({ drafters, costs }, name, gamma) {
+  if (gamma && name !== "both") return drafters[name];
+  const sources = name === "both" ? Object.values(drafters) : [drafters[name]],
+    chosen = new ChosenDrafter(...sources);
+  chosen.costs = costs;
+  return chosen;
 }
 
 /** Returns one pass as the race shows it: [[kind, text], …]. */
@@ -83,12 +84,12 @@ function lane(steps, engine) {
  *  the first turn decodes, and {type: "turn", turn, of}. */
 export function race(engine, { question, drafter, gamma, temperature, seed }, post = () => {}) {
   const ids = promptIds(engine, question),
-    { target, drafters, stop } = engine;
+    { target, stop } = engine;
   engine.costs ??= passCosts(engine, ids);
-  const length = gamma || bestGamma(engine.costs);
+  const source = drafterOf(engine, drafter, gamma);
   const once = (way, wanted) =>
-    decode(target, way === "plain" ? null : drafters[drafter], ids, {
-      gamma: length,
+    decode(target, way === "plain" ? null : source, ids, {
+      gamma: gamma || MAX_DRAFT,
       temperature,
       wanted,
       rng: seeded(seed),
@@ -127,7 +128,6 @@ export function race(engine, { question, drafter, gamma, temperature, seed }, po
     same: emitted(runs.plain[0]) === emitted(runs.speculative[0]),
     stats: count(runs.speculative[0]),
     costs: engine.costs,
-    gamma: length,
     temperature,
     memory: engine.kernel.size(),
     kernel: engine.kernel.name,

@@ -4,7 +4,7 @@
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
-import { ChosenDrafter, HeadDrafter, LookupDrafter } from "./drafters.js";
+import { HeadDrafter, LookupDrafter } from "./drafters.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
 import { bytesOf, download, downloadShards, join } from "./weights.js";
@@ -47,7 +47,7 @@ export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_C
   return {
     kernel,
     target,
-    drafters: { lookup, head, both: new ChosenDrafter(lookup, head) },
+    drafters: { lookup, head },
     tokenizer: new Tokenizer(manifest.tokenizer),
     chat: manifest.chat,
     stop: manifest.stop,

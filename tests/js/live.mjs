@@ -7,6 +7,7 @@ import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
+import { drafterOf } from "../../site/live/asked.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
 
 v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
@@ -120,11 +121,14 @@ const jobs = {
     return { kernel: kernel.name, logits: base64(rows) };
   },
   async groupedDecode(r) {
-    const { target, drafters, stop, kernel } = await groupedEngine(r);
+    const engine = await groupedEngine(r);
+    engine.costs = r.costs;
+    const { target, stop, kernel } = engine;
     const timed = ({ prompt, drafter, gamma, wanted, temperature = 0, seed = 1 }) => {
       const rng = seeded(seed),
         options = { gamma, temperature, wanted, rng, stop, clock: () => performance.now() };
-      const steps = [...decode(target, drafter ? drafters[drafter] : null, prompt, options)];
+      const source = drafter ? drafterOf(engine, drafter, drafter === "both" ? 0 : gamma) : null;
+      const steps = [...decode(target, source, prompt, options)];
       return { steps, stats: count(steps) };
     };
     const passes = (r.widths ?? []).map((width) => {

@@ -48,6 +48,7 @@ function result(race) {
 
 // The honest range over all texts.
 function overall(races) {
+  if (races.length < 2) return "";
   const all = races.map(formulas.speedup);
   const [slowest, quickest] = [Math.min(...all), Math.max(...all)];
   const kind = (x) => races[all.indexOf(x)].kind;
@@ -201,8 +202,7 @@ function render({ model, el }) {
         { class: "sdl-row" },
         start,
         ...(isCalm ? [] : [slow]),
-        make("label", { for: `${id}-text` }, "text "),
-        kinds,
+        ...(races.length > 1 ? [make("label", { for: `${id}-text` }, "text "), kinds] : []),
       ),
       request,
       ...parts.map(({ node }) => node),
