@@ -108,12 +108,12 @@ function layout(id, { smollm2, questions }) {
     question: make("textarea", { id: `${id}-question`, rows: 3, autocomplete: "off" }),
     run: make(
       "button",
-      { type: "button", class: "sdl-button sdl-live-run" },
+      { type: "button", class: "sdl-button sdl-ask-run" },
       `Load SmolLM2 (${megabytes(smollm2.bytes)}) and race`,
     ),
     cancel: make("button", { type: "button", class: "sdl-button", hidden: true }, "Cancel"),
     progress: make("progress", { max: 1, value: 0, "aria-label": "Download of SmolLM2", hidden: true }),
-    status: make("p", { class: "sdl-live-status", role: "status" }),
+    status: make("p", { class: "sdl-ask-status", role: "status" }),
     lanes: { plain: growingLane(PLAIN), speculative: growingLane(SPECULATIVE) },
     drafter: menu(`${id}-drafter`, DRAFTERS),
     gamma: menu(`${id}-gamma`, { 0: "chosen in every round", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5" }),
@@ -128,7 +128,7 @@ function layout(id, { smollm2, questions }) {
   view.result = make("div", { hidden: true }, view.headline, view.details, view.share);
   view.root = make(
     "section",
-    { class: "sdl sdl-live sdl-ask sdl-fates", "aria-label": "Ask SmolLM2 in this page" },
+    { class: "sdl sdl-ask sdl-fates", "aria-label": "Ask SmolLM2 in this page" },
     view.shared,
     make(
       "div",
@@ -137,7 +137,7 @@ function layout(id, { smollm2, questions }) {
     ),
     make("label", { for: `${id}-question`, class: "sdl-hidden" }, "Your question"),
     view.question,
-    make("div", { class: "sdl-row sdl-live-go" }, view.run, view.cancel, view.progress),
+    make("div", { class: "sdl-row sdl-ask-go" }, view.run, view.cancel, view.progress),
     view.status,
     view.growing,
     view.result,
@@ -224,7 +224,7 @@ function mount(el, parts) {
     engine = machine(parts);
   const say = (text, bad = false) => {
     view.status.textContent = text;
-    view.status.classList.toggle("sdl-live-bad", bad);
+    view.status.classList.toggle("sdl-ask-bad", bad);
   };
   const useKind = () => {
     view.question.value = parts.questions[Number(view.kind.value)].text;
@@ -302,7 +302,7 @@ const note = (el, text, ...more) =>
   el.replaceChildren(
     make(
       "section",
-      { class: "sdl sdl-live sdl-ask", "aria-label": "Ask SmolLM2 in this page" },
+      { class: "sdl sdl-ask", "aria-label": "Ask SmolLM2 in this page" },
       make("p", { role: "alert" }, text),
       ...more,
     ),
@@ -312,7 +312,7 @@ const note = (el, text, ...more) =>
 function render({ el }) {
   let unmount = () => {};
   async function begin() {
-    el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
+    el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
     try {
       if (location.protocol === "file:")
         return note(

@@ -242,7 +242,14 @@ function serve(scope) {
           (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes),
           progress,
         );
-      engine = await buildSmollm2({ kernels: compiled, manifest, fill });
+      try {
+        engine = await buildSmollm2({ kernels: compiled, manifest, fill });
+      } catch (error) {
+        if (!/memory/i.test(error.message)) throw error;
+        throw new Error(
+          "This browser could not give the page enough memory (about 160 MB). Close other tabs and try again.",
+        );
+      }
       scope.postMessage({ type: "ready" });
     },
     ask({ options }) {
@@ -261,10 +268,7 @@ function serve(scope) {
     try {
       await answer[data.type](data);
     } catch (error) {
-      const text = /memory/i.test(error.message)
-        ? "This browser could not give the page enough memory (about 160 MB). Close other tabs and try again."
-        : error.message;
-      scope.postMessage({ type: "failed", during: data.type, text });
+      scope.postMessage({ type: "failed", during: data.type, text: error.message });
     }
   });
 }

@@ -7,7 +7,8 @@ import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
-import { drafterOf } from "../../site/live/asked.js";
+import { drafterOf, promptIds } from "../../site/live/asked.js";
+import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
 
 v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
@@ -144,6 +145,46 @@ const jobs = {
     });
     return { kernel: kernel.name, runs: r.runs.map(timed), passes };
   },
+  lookup: (r) => r.texts.map((text) => new LookupDrafter(4).propose(text, r.gamma).drafted),
+  encodeGrouped(r) {
+    const { tokenizer } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
+    const own = new Tokenizer(tokenizer);
+    return r.texts.map((text) => own.encode(text));
+  },
+  questions(r) {
+    const { tokenizer, chat: parts } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
+    const engine = { tokenizer: new Tokenizer(tokenizer), chat: parts, capacity: 1024 };
+    return r.questions.map((question) => {
+      try {
+        return promptIds(engine, question);
+      } catch (error) {
+        return error.message;
+      }
+    });
+  },
+  plans: (r) =>
+    r.costs.map((costs, i) => {
+      const lengths = [];
+      const source = {
+        name: "head",
+        begin: () => {},
+        propose(_, gamma) {
+          lengths.push(gamma);
+          return { drafted: Array(gamma).fill(0), q: [], passes: 0 };
+        },
+      };
+      const chosen = new ChosenDrafter(source);
+      chosen.costs = costs;
+      chosen.begin();
+      for (let round = 0; round < r.rounds; round++) {
+        const before = lengths.length;
+        chosen.propose([1, 2, 3], 5);
+        if (lengths.length === before) lengths.push(0);
+        const accepted = Math.min(r.accepted[i], lengths.at(-1));
+        chosen.observe({ accepted, kind: accepted < lengths.at(-1) ? "recovered" : "bonus" });
+      }
+      return { lengths };
+    }),
   encode(r) {
     const tokenizer = new Tokenizer(JSON.parse(readFileSync(`${r.folder}/manifest.json`, "utf8")).tokenizer);
     return r.texts.map((text) => {
