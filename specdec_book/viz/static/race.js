@@ -42,7 +42,7 @@ function result(race) {
     `${faster(formulas.speedup(race))}, ${same}`,
     `${formulas.tokens(plain)} tokens: ${plain.length} passes of the target in ${clock(formulas.seconds(plain))}, or ` +
       `${speculative.length} passes and their drafts in ${clock(formulas.seconds(speculative))}. ` +
-      `The ${count} timed turns gave ${low} to ${high}.`,
+      (count > 1 ? `The ${count} timed turns gave ${low} to ${high}.` : "It was timed once."),
   ];
 }
 
