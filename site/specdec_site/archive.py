@@ -58,9 +58,7 @@ def members(book: Path) -> list[Path]:
     return sorted(
         path
         for path in book.rglob("*")
-        if path.is_file()
-        and str(path.relative_to(book)) not in EXCLUDED
-        and not path.match(SHARDS)
+        if path.is_file() and str(path.relative_to(book)) not in EXCLUDED and not path.match(SHARDS)
     )
 
 
