@@ -344,6 +344,11 @@ def test_walltime_improvement_is_tokens_over_time(alpha, gamma, c):
     tokens = theory.expected_tokens(alpha, gamma)
     assert theory.walltime_improvement(alpha, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
     assert theory.corrected_improvement(tokens, gamma, c) == pytest.approx(tokens / (gamma * c + 1))
+    costs = (gamma, c, 1.2, 0.1, 0.05)
+    assert theory.break_even_tokens(*costs) == pytest.approx((1.3 + gamma * c) / 1.05)
+    assert theory.corrected_improvement(tokens, *costs) == pytest.approx(
+        tokens / theory.break_even_tokens(*costs)
+    )
     assert theory.corrected_improvement(
         tokens, gamma, c, verify=1.3, overhead=0.1
     ) < theory.walltime_improvement(alpha, gamma, c)

@@ -8,6 +8,7 @@ from specdec_book.viz.explorer import Explorer
 from specdec_book.viz.figure import figure
 from specdec_book.viz.growth import TreeGrowth
 from specdec_book.viz.interactive import Interactive
+from specdec_book.viz.log_line import LogLine
 from specdec_book.viz.lookup import Lookup
 from specdec_book.viz.next_word import NextWord
 from specdec_book.viz.payoff import Payoff
@@ -32,6 +33,7 @@ __all__ = [
     "Drawing",
     "Explorer",
     "Interactive",
+    "LogLine",
     "Lookup",
     "NextWord",
     "Payoff",

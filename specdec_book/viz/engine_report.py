@@ -4,8 +4,11 @@ from IPython.display import Markdown
 
 from specdec_book.recordings import Recording
 from specdec_book.viz.tables import table
+from specdec_lite import theory
 
-NAMES = {"ours": "this library"}
+NAMES = {"ours": "this library", "llama.cpp": "node-llama-cpp"}
+"""Engines by the names in the recordings. What ran llama.cpp's models was node-llama-cpp with its own
+JavaScript predictors, not `llama-server`."""
 
 
 def report(recording: Recording) -> list[Markdown]:
@@ -27,7 +30,14 @@ def report(recording: Recording) -> list[Markdown]:
 
 
 def speeds(recording: Recording) -> Markdown:
-    """Return the speeds of the shipped pair, one row for each method of each engine."""
+    """Return the speedups on the shipped pair, one row for each method of each engine.
+
+    Drafted rows have speedups only: a speedup is a ratio within a turn, and on a shared machine the
+    ratio of two medians differs from the median of the ratios.
+
+    Args:
+        recording: A recording of `benchmarks.engines`.
+    """
     data = recording.data
     batches = [str(batch) for batch in data["batches"]]
     rows = []
@@ -35,38 +45,41 @@ def speeds(recording: Recording) -> Markdown:
         order = sorted(methods, key=lambda method: (method != "plain", method))
         for method in order:
             row = methods[method]
-            speed = row["tokens_per_second"]["processor"]
-            cells = [cell(speed, row.get("speedup", {}), batch) for batch in batches]
-            rates = [number(row.get(name)) for name in ("tau", "alpha", "drafted_acceptance")]
+            cells = [cell(row, batch) for batch in batches]
+            rates = [number(row.get(name)) for name in ("tau", "alpha")]
             same = f"{row['texts'] - len(row['differences'])} of {row['texts']}"
             rows.append([NAMES.get(engine, engine), method, *cells, *rates, same])
     heads = ["engine", "method", *(f"batch {batch}" for batch in batches), "τ", "α"]
-    heads += ["accepted ÷ drafted", "texts equal to this library's"]
+    heads += ["texts equal to this library's"]
     states = [state for part in data["state"].values() for state in part.values()]
     busiest = max(state["load_average"][0] for state in states)
     cores = len(states[0]["pins"])
     noun = "core" if cores == 1 else "cores"
     caption = (
-        "The shipped pair, greedy, float32, one thread: tokens per second of processor time, and in"
-        " brackets the speedup over plain decoding in the same engine, as the median of"
-        f" {data['turns']} paired runs. The machine was shared (load average up to {busiest:.0f} on"
-        f" {cores} {noun}). {recording.source}"
+        "The shipped pair, greedy, float32, one thread. Plain decoding: tokens per second of"
+        " processor time. Drafts: × plain decoding of the same engine, the median of"
+        f" {data['turns']} paired turns, and the smallest and largest in brackets; where these lie"
+        " on both sides of 1, it is a tie. The machine was shared (load average up to"
+        f" {busiest:.0f} on {cores} {noun}), so this is an indication. {recording.source}"
     )
     return table(heads, rows, caption)
 
 
-def cell(speed: dict, speedup: dict, batch: str) -> str:
-    """Return the speed and the speedup at one batch size, as text.
+def cell(row: dict, batch: str) -> str:
+    """Return the speed of plain decoding or a method's speedup at one batch size, as text.
 
     Args:
-        speed: Tokens per second, by batch size.
-        speedup: Speedup over plain decoding, by batch size.
+        row: Recorded values of the method.
         batch: The batch size.
     """
+    speed = row["tokens_per_second"]["processor"]
     if batch not in speed:
         return "refused"
-    gain = f" ({speedup[batch]['value']:.2f}×)" if batch in speedup else ""
-    return f"{speed[batch]:.0f}{gain}"
+    if batch not in row.get("speedup", {}):
+        return f"{speed[batch]:.0f} tokens/s"
+    gain = row["speedup"][batch]
+    text = f"{gain['value']:.2f}× [{gain['low']:.2f}, {gain['high']:.2f}]"
+    return f"{text} tie" if gain["low"] <= 1 <= gain["high"] else text
 
 
 def number(value: float | None) -> str:
@@ -90,7 +103,8 @@ def refusals(data: dict) -> Markdown:
     for engine, methods in data["engines"]["pair"].items():
         for method, row in methods.items():
             for batch, message in row["refused"].items():
-                rows.append([f"{engine} pair {method}, batch {batch}", message])
+                name = NAMES.get(engine, engine)
+                rows.append([f"{name}, {method}, batch {batch}", message])
     rows = [[name, f"``{' '.join(message.split())}``"] for name, message in rows]
     return table(["refused", "message"], rows)
 
@@ -122,13 +136,21 @@ def load(data: dict) -> Markdown:
         ]
         for row in data["rows"]
     ]
+    rounds = data["rounds"]
+    costs = [
+        f"{drafted / plain:.2f}"
+        for drafted, plain in zip(rounds["draft_model"]["seconds"], rounds["plain"]["seconds"])
+    ]
     heads = ["load, % of plain capacity", "γ", "vLLM, ms per token", "simulated", "error"]
     heads += ["error if prompts had steps of their own"]
     alphas = data["alphas"]
+    tokens = sum(theory.expected_tokens(alpha, 4) for alpha in alphas) / len(alphas)
     caption = (
         f"Latency of {data['requests']} requests that arrive at random, waiting included; medians"
-        f" of {data['turns']} runs. The simulator is given the time of vLLM's rounds at batch 1,"
-        " 2, 4 and 8, the time that a prompt adds to a round, and the α of each prompt"
+        f" of {data['turns']} runs. At most {data['batches'][-1]} requests run together. At batch"
+        f" {', '.join(map(str, data['batches']))} a round costs {', '.join(costs)} plain steps and"
+        f" emits about {tokens:.1f} tokens, so drafts pay at every load. The simulator is given the"
+        " times of vLLM's rounds, the time that a prompt adds to a round, and the α of each prompt"
         f" ({min(alphas):.2f} … {max(alphas):.2f})"
     )
     return table(heads, rows, caption)

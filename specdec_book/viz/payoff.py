@@ -15,7 +15,8 @@ class Payoff(Interactive):
         gamma: Draft length, 1 … 16.
         batch: Sequences in a pass, 1 … 256.
         context: Tokens of each sequence, 0 … 131072.
-        fixed: Milliseconds that a pass takes beyond reading and arithmetic, 0 … 2.
+        layer: Shortest time of a layer in microseconds, 0 … 100.
+        price: Price of the machine per hour, in dollars, 0.1 … 10.
     """
 
     module = "payoff"
@@ -27,4 +28,5 @@ class Payoff(Interactive):
     gamma = traitlets.Int(4, min=1, max=16).tag(sync=True)
     batch = traitlets.Int(1, min=1, max=256).tag(sync=True)
     context = traitlets.Int(1024, min=0, max=131072).tag(sync=True)
-    fixed = traitlets.Float(0.2, min=0, max=2).tag(sync=True)
+    layer = traitlets.Float(25, min=0, max=100).tag(sync=True)
+    price = traitlets.Float(3, min=0.1, max=10).tag(sync=True)

@@ -2,20 +2,28 @@
 
 from dataclasses import asdict
 
+import numpy as np
 import traitlets
 
 from specdec_book.viz.interactive import Interactive
 from specdec_lite.simulation.estimate import Hardware, Network
 from specdec_lite.simulation.goodput import PassTimes
 
-DENSE = Network(8.2e9, cache_bytes=147_456)
-LARGE = Network(32.8e9, cache_bytes=262_144)
+DENSE = Network(8.2e9, cache_bytes=147_456, layers=36)
+LARGE = Network(32.8e9, cache_bytes=262_144, layers=64)
 MIXTURE = Network(
-    1.5e9, cache_bytes=98_304, experts=128, chosen=8, expert_parameters=3 * 768 * 2048 * 48
+    1.5e9,
+    cache_bytes=98_304,
+    experts=128,
+    chosen=8,
+    expert_parameters=3 * 768 * 2048 * 48,
+    layers=48,
 )
-SMALL = Network(0.6e9, cache_bytes=114_688)
-HEAD = Network(0.73e9, cache_bytes=4096)
+SMALL = Network(0.6e9, cache_bytes=114_688, layers=28)
+HEAD = Network(0.73e9, cache_bytes=4096, layers=1)
 NOTHING = Network(0.0)
+PER_LAYER = 25e-6
+"""Shortest seconds of a layer: ten operations of 2.5 µs, as in the chapter on GPU timing."""
 
 
 def table(label: str, times: PassTimes) -> dict:
@@ -32,6 +40,25 @@ def table(label: str, times: PassTimes) -> dict:
         "seconds": [list(row) for row in times.seconds],
         "drafting": list(times.drafting),
     }
+
+
+def recorded_times(tables: dict, name: str, draft: str | None = None) -> PassTimes:
+    """Return recorded times of passes, in which more tokens are never faster.
+
+    A pass over more tokens that was recorded as faster was not disturbed while the other one was:
+    it gets the time of the slower one.
+
+    Args:
+        tables: {model: {"batches", "tokens", "seconds"}} of a recording of `benchmarks.serving`.
+        name: The target.
+        draft: The draft; None for drafts that are free.
+    """
+    record = tables[name]
+    rows = np.maximum.accumulate(record["seconds"], axis=1).tolist()
+    drafting = [row[0] for row in tables[draft]["seconds"]] if draft else [0.0] * len(rows)
+    return PassTimes(
+        tuple(record["batches"]), tuple(record["tokens"]), tuple(map(tuple, rows)), tuple(drafting)
+    )
 
 
 def pair(label: str, target: Network, draft: Network) -> dict:
@@ -51,7 +78,7 @@ def machine(label: str, memory: float, hardware: Hardware) -> dict:
     Args:
         label: Name in the menu.
         memory: Bytes for weights and caches.
-        hardware: Bandwidth, throughput and fixed time of a pass.
+        hardware: Bandwidth, throughput and the shortest time of a layer.
     """
     return {"label": label, "memory": memory} | asdict(hardware)
 
@@ -63,9 +90,9 @@ PAIRS = [
     pair("Qwen3-30B-A3B, a mixture, with prompt lookup", MIXTURE, NOTHING),
 ]
 MACHINES = [
-    machine("H100: 80 GB, 3.35 TB/s, 989 Tflop/s", 80e9, Hardware(3.35e12, 989e12, 5e-4)),
-    machine("H200: 141 GB, 4.8 TB/s, 989 Tflop/s", 141e9, Hardware(4.8e12, 989e12, 5e-4)),
-    machine("RTX 4090: 24 GB, 1.01 TB/s, 165 Tflop/s", 24e9, Hardware(1.008e12, 165e12, 5e-4)),
+    machine("H100: 80 GB, 3.35 TB/s, 989 Tflop/s", 80e9, Hardware(3.35e12, 989e12, PER_LAYER)),
+    machine("H200: 141 GB, 4.8 TB/s, 989 Tflop/s", 141e9, Hardware(4.8e12, 989e12, PER_LAYER)),
+    machine("RTX 4090: 24 GB, 1.01 TB/s, 165 Tflop/s", 24e9, Hardware(1.008e12, 165e12, PER_LAYER)),
 ]
 
 

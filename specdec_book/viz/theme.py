@@ -14,7 +14,12 @@ PALETTE = {
     "recovered": "#CC79A7",
     "bonus": "#56B4E9",
     "neutral": "#767676",
+    "one": "#3B4754",
+    "other": "#8A929C",
+    "you": "#7A3E9D",
 }
+"""A color for each role of a token. Two things without a role are "one" and "other"; "you" marks
+what the reader sets."""
 COLORWAY = [
     PALETTE[name]
     for name in ("target", "draft", "accepted", "rejected", "recovered", "bonus", "neutral")
@@ -32,6 +37,9 @@ INKS = {
     "recovered": "#A1457A",
     "bonus": "#1F6F9F",
     "neutral": "#6B6B6B",
+    "one": "#3B4754",
+    "other": "#626A73",
+    "you": "#6F3790",
 }
 # Color of each role's marks and text on a dark background.
 BRIGHT = {
@@ -42,6 +50,9 @@ BRIGHT = {
     "recovered": "#DD95BD",
     "bonus": "#7CC7F2",
     "neutral": "#A6AFBA",
+    "one": "#E1E5EA",
+    "other": "#929BA7",
+    "you": "#C99BE6",
 }
 
 BRIGHT_PAIR = ("#B3A2E0", "#D9BC85")

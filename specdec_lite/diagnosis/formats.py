@@ -394,20 +394,18 @@ def vllm_request(statistics: dict) -> Counts:
 
 
 def sglang_request(statistics: dict) -> Counts:
-    """Read `meta_info` of a request of SGLang."""
+    """Read `meta_info` of a request of SGLang; pull request 33518 (August 2026) added the histogram."""
     passes, tokens = statistics["spec_verify_ct"], statistics.get("completion_tokens")
     tau = statistics.get("spec_accept_length")
     if tau is None and tokens and passes:
         tau = tokens / passes
-    accepted, drafted = (
-        statistics.get(name) for name in ("spec_accept_token_num", "spec_draft_token_num")
-    )
     return Counts(
         "SGLang, meta_info",
         drafts=passes or None,
-        drafted=drafted,
-        accepted=accepted,
+        drafted=statistics.get("spec_draft_token_num", statistics.get("spec_num_proposed_drafts")),
+        accepted=statistics.get("spec_accept_token_num", statistics.get("spec_num_correct_drafts")),
         tau=tau,
+        rates=rates_of(statistics.get("spec_correct_drafts_histogram", ())),
         notes=["the length is completion_tokens ÷ spec_verify_ct, the bonus token included"],
     )
 

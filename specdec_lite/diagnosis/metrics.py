@@ -153,6 +153,12 @@ def conclude(counts: Counts, gamma: float | None) -> Reading:
             f"accepted ÷ drafted ({share:.2f}) is below α ({alpha:.2f}), since drafts after a"
             " rejection are counted but never tested"
         )
+    useful = max((i for i, rate in enumerate(rates, 1) if rate > 0), default=0)
+    if 0 < useful < len(rates):
+        notes.append(
+            f"no draft is accepted from position {useful + 1} on: γ is too large, or the draft has a"
+            " fault there"
+        )
     return Reading(
         counts.engine,
         tau,

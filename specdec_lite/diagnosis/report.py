@@ -10,6 +10,8 @@ def spread(estimate: dict | None) -> str:
     if estimate is None or estimate["value"] is None:
         return "–"
     low, high = estimate["interval"]
+    if low == high:  # a single text has no spread
+        return f"{estimate['value']:.2f}"
     return f"{estimate['value']:.2f} ({low:.2f}–{high:.2f})"
 
 
@@ -30,6 +32,7 @@ def rows(diagnosis) -> list[tuple[str, str]]:
             "τ, tokens per round",
             f"{spread(diagnosis.tau)}, break-even at {diagnosis.break_even:.2f}",
         ),
+        ("a plain step, in T(1)", f"{diagnosis.plain:.2f}"),
     ]
     if diagnosis.alpha:
         lines.append(("α, accepted ÷ tested", spread(diagnosis.alpha)))
@@ -79,11 +82,12 @@ def plain(diagnosis) -> str:
 
 def html(diagnosis) -> str:
     """Return the report as HTML, with the costs of a round as bars above the tokens it emits."""
-    total = sum(diagnosis.parts.values())
+    parts = {name: value / diagnosis.plain for name, value in diagnosis.parts.items()}
+    total = sum(parts.values())
     widest = max(total, diagnosis.tau["value"])
     begin = 0.0
     bars = []
-    for name, value in diagnosis.parts.items():
+    for name, value in parts.items():
         style = (
             f"margin-left:{100 * begin / widest:.1f}%;width:{max(0.4, 100 * value / widest):.1f}%;"
             f"background:{COLORS[name]};height:1.1em"
@@ -102,7 +106,7 @@ def html(diagnosis) -> str:
     )
     return (
         f"<div class='sdl-diagnosis'><p><b>{diagnosis.verdict}</b>: {escape(diagnosis.reason)}</p>"
-        "<p>One round, in plain passes T(1). Drafting pays if the last bar is longer than the others"
+        "<p>One round, in steps of plain decoding. Drafting pays if the last bar is longer than the others"
         f" together.</p>{''.join(bars)}<table>{cells}</table>"
         f"<p>{'Faults' if wrong else 'No fault diagnosis.'}</p><ul>{wrong}</ul></div>"
     )

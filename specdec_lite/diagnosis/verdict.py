@@ -28,8 +28,9 @@ class Diagnosis:
         predicted: speedup by the formula, from the costs of the same rounds.
         tau: tokens per target pass, {"value", "interval"}.
         alpha: accepted ÷ tested, {"value", "interval"}; None for trees.
-        break_even: the τ at which a round costs as much as its tokens cost plainly.
+        break_even: the τ at which a round is as fast as plain decoding, (v + γc + o) ÷ (1 + o₀).
         parts: costs of a round in units of T(1): {"draft", "verify", "other"}.
+        plain: cost of a step of plain decoding in units of T(1), 1 + o₀.
         passes: {k: T(k) ÷ T(1)} of the target.
         batches: {B: T(B, γ+1) ÷ T(B, 1)} of the target.
         full: the smallest of these batches whose verification alone costs more than τ, or None.
@@ -55,6 +56,7 @@ class Diagnosis:
     alpha: dict | None
     break_even: float
     parts: dict[str, float]
+    plain: float
     passes: dict[int, float]
     batches: dict[int, float]
     full: int | None
@@ -107,13 +109,14 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
     verdict = sign(*speedup["interval"])
     return Diagnosis(
         verdict=verdict,
-        reason=reason(verdict, tau["value"], costs),
+        reason=reason(verdict, tau["value"], costs, plain_round),
         speedup=speedup,
         predicted=tau["value"] * plain_round / costs.total,
         tau=tau,
         alpha=alpha,
         break_even=costs.total / plain_round,
         parts={"draft": costs.draft, "verify": costs.verify, "other": costs.other},
+        plain=plain_round,
         passes=curve.passes,
         batches=measured.batches,
         full=full_batch(tau["value"], measured.batches),
@@ -245,26 +248,29 @@ class Curve:
         return needed
 
 
-def reason(verdict: str, tau: float, costs: timing.RoundCosts) -> str:
-    """Return a sentence that names the deciding term.
+def reason(verdict: str, tau: float, costs: timing.RoundCosts, plain: float) -> str:
+    """Return a sentence that names the deciding term, in steps of plain decoding.
 
     Args:
         verdict: "pays", "even" or "hurts".
         tau: tokens per round.
         costs: of a round, in units of T(1).
+        plain: cost of a step of plain decoding, in units of T(1).
     """
     terms = {
-        "drafting": costs.draft,
-        "verifying several tokens rather than one": max(0.0, costs.verify - 1),
-        "everything except drafting and verification": costs.other,
+        "drafting": costs.draft / plain,
+        "verifying several tokens rather than one": max(0.0, costs.verify - 1) / plain,
+        "everything except drafting and verification": costs.other / plain,
     }
     largest = max(terms, key=lambda term: terms[term])
-    price = f"{largest} costs {terms[largest]:.2f} plain passes per round"
+    price = f"{largest} costs {terms[largest]:.2f} plain steps per round"
+    total = f"a round emits {tau:.2f} tokens at the cost of {costs.total / plain:.2f} plain steps"
     if verdict == "pays":
-        return f"a round emits {tau:.2f} tokens at the cost of {costs.total:.2f} passes; {price}"
-    if tau <= costs.verify + costs.other:
+        return f"{total}; {price}"
+    undrafted = (costs.verify + costs.other) / plain
+    if tau <= undrafted:
         return (
             f"acceptance: a round emits {tau:.2f} tokens, and verifying them alone costs"
-            f" {costs.verify + costs.other:.2f} plain passes; a free draft would not pay either"
+            f" {undrafted:.2f} plain steps; a free draft would not pay either"
         )
-    return f"{price}; a round emits {tau:.2f} tokens at the cost of {costs.total:.2f} passes"
+    return f"{price}; {total}"

@@ -1,8 +1,9 @@
 """Predict the cost of a round from model sizes and datasheets.
 
-A pass takes the time of its reading or of its arithmetic, whichever is longer, plus a fixed time
-(`roofline`). All sequences of a batch draft and verify the same number of tokens. The result is a
-best case: real passes reach 60 to 80 percent of a datasheet. `diagnosis` measures instead.
+A pass takes the time of its reading, of its arithmetic (`roofline`) or of its layers' shortest
+operations, whichever is longest. All sequences of a batch draft and verify the same number of
+tokens. The result is a best case: real passes reach 60 to 80 percent of a datasheet. `diagnosis`
+measures instead.
 """
 
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Network:
         experts: experts per layer; 1 for a dense model.
         chosen: experts that a token uses per layer; 1 for a dense model.
         expert_parameters: weights of one expert in all layers together; 0 for a dense model.
+        layers: number of layers, which run one after the other.
     """
 
     parameters: float
@@ -46,6 +48,7 @@ class Network:
     experts: int = 1
     chosen: int = 1
     expert_parameters: float = 0.0
+    layers: int = 0
 
     def read(self, batch: int, tokens: int, context: float) -> float:
         """Return the bytes that a pass reads.
@@ -76,12 +79,13 @@ class Hardware:
     Attributes:
         bandwidth: bytes per second.
         throughput: operations per second.
-        fixed: additional seconds per pass.
+        per_layer: the shortest seconds of a layer, however narrow: about ten operations, each with
+            a shortest time of its own.
     """
 
     bandwidth: float
     throughput: float
-    fixed: float = 0.0
+    per_layer: float = 0.0
 
     def seconds(
         self, network: Network, batch: int = 1, tokens: int = 1, context: float = 0
@@ -95,24 +99,30 @@ class Hardware:
             context: tokens in each sequence's cache.
         """
         reading = network.read(batch, tokens, context) / self.bandwidth
-        return max(reading, network.operations(batch, tokens) / self.throughput) + self.fixed
+        computing = network.operations(batch, tokens) / self.throughput
+        return max(reading, computing, network.layers * self.per_layer)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Costs of a round and of plain decoding.
 
+    A plain token costs one pass and nothing else here, so o and o₀ of the formula
+    speedup = (1 + o₀)·τ ÷ (v + γc + o) are both 0.
+
     Attributes:
         draft: seconds of all drafting of the round.
         verify: seconds of the target's pass over γ + 1 tokens per sequence.
         plain: seconds of a plain pass.
         tokens: expected tokens per sequence that the round emits.
+        batch: sequences decoded together.
     """
 
     draft: float
     verify: float
     plain: float
     tokens: float
+    batch: int = 1
 
     @property
     def round(self) -> float:
@@ -128,6 +138,15 @@ class Estimate:
     def speedup(self) -> float:
         """Expected speed relative to plain decoding."""
         return self.tokens * self.plain / self.round
+
+    def price(self, per_hour: float) -> tuple[float, float]:
+        """Return the price of a million tokens, decoded plainly and with drafts.
+
+        Args:
+            per_hour: price of the device per hour.
+        """
+        million = per_hour / 3600 * 1e6 / self.batch
+        return million * self.plain, million * self.round / self.tokens
 
 
 def estimate(
@@ -159,4 +178,5 @@ def estimate(
         verify=hardware.seconds(target, batch, gamma + 1, context),
         plain=hardware.seconds(target, batch, 1, context),
         tokens=tokens,
+        batch=batch,
     )

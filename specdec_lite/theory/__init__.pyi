@@ -12,6 +12,7 @@ from specdec_lite.theory.rates import (
     total_variation,
 )
 from specdec_lite.theory.speedup import (
+    break_even_tokens,
     corrected_improvement,
     drafting_share,
     guaranteed_improvement,
@@ -32,6 +33,7 @@ from specdec_lite.theory.tokens import (
 __all__ = [
     "SUM_TOLERANCE",
     "acceptance_rate",
+    "break_even_tokens",
     "conditional_acceptance",
     "corrected_improvement",
     "drafted_acceptance",

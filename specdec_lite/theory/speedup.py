@@ -27,10 +27,12 @@ def corrected_improvement(
     c: ArrayLike,
     verify: ArrayLike = 1.0,
     overhead: ArrayLike = 0.0,
+    plain_overhead: ArrayLike = 0.0,
 ) -> float | np.ndarray:
-    """Return the speedup with measured costs: tokens / (verify + γc + overhead).
+    """Return the speedup with measured costs: (1 + o₀) · tokens / (verify + γc + overhead).
 
-    Every cost is in units of T(1), the time of a target pass over one token.
+    Every cost is in units of T(1), the time of a target pass over one token. The speedup is tokens
+    divided by `break_even_tokens`.
 
     Args:
         tokens: emitted per pass, from `expected_tokens` or `tokens_from_profile`; 1 … γ + 1.
@@ -38,21 +40,47 @@ def corrected_improvement(
         c: cost of a draft pass *inside the loop*, ≥ 0.
         verify: T(γ+1)/T(1), above 0.
         overhead: everything else in a round, ≥ 0.
+        plain_overhead: o₀, everything except the pass in a step of plain decoding, ≥ 0.
 
     Raises:
         ValueError: an argument is outside its range.
     """
     tokens, gamma = within("tokens", tokens, 1, np.inf), draft_length(gamma)
-    c = within("c", c, 0, np.inf)
-    overhead = within("overhead", overhead, 0, np.inf)
-    verify = array("verify", verify)
-    if not np.all(verify > 0):
-        raise ValueError(f"verify must be above 0, got {verify}")
     if np.any(tokens > (gamma + 1) * (1 + 1e-12)):
         raise ValueError(
             f"tokens must be at most gamma + 1, got tokens={tokens} with gamma={gamma}"
         )
-    return plain(tokens / (verify + gamma * c + overhead))
+    return plain(tokens / break_even_tokens(gamma, c, verify, overhead, plain_overhead))
+
+
+def break_even_tokens(
+    gamma: ArrayLike,
+    c: ArrayLike,
+    verify: ArrayLike = 1.0,
+    overhead: ArrayLike = 0.0,
+    plain_overhead: ArrayLike = 0.0,
+) -> float | np.ndarray:
+    """Return the τ at which a round is as fast as plain decoding: (v + γc + o) / (1 + o₀).
+
+    It is what a round costs in steps of plain decoding.
+
+    Args:
+        gamma: as for `corrected_improvement`.
+        c: as for `corrected_improvement`.
+        verify: as for `corrected_improvement`.
+        overhead: as for `corrected_improvement`.
+        plain_overhead: as for `corrected_improvement`.
+
+    Raises:
+        ValueError: an argument is outside its range.
+    """
+    gamma, c = draft_length(gamma), within("c", c, 0, np.inf)
+    overhead = within("overhead", overhead, 0, np.inf)
+    plain_overhead = within("plain_overhead", plain_overhead, 0, np.inf)
+    verify = array("verify", verify)
+    if not np.all(verify > 0):
+        raise ValueError(f"verify must be above 0, got {verify}")
+    return plain((verify + gamma * c + overhead) / (1 + plain_overhead))
 
 
 def reuse_improvement(

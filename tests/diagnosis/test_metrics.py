@@ -1,11 +1,15 @@
-"""What engines print, read in the book's terms: lines and counters with their worked answers."""
+"""What engines print, read in the book's terms: lines and counters with their worked answers.
+
+Every text is also given to the page's reader (`log_line.js`), whose answer must be the same.
+"""
 
 import json
 
 import pytest
+from javascript import evaluate
 
 from specdec_lite import theory
-from specdec_lite.diagnosis.metrics import explain
+from specdec_lite.diagnosis import metrics
 
 VLLM = (
     "INFO [metrics.py:101] SpecDecoding metrics: Mean acceptance length: {tau}, Accepted throughput:"
@@ -27,6 +31,23 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="2"} 70.0
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="3"} 50.0
 """
+
+
+def explain(text, gamma=None):
+    """Return the library's reading, after the page's reader has given the same, errors included."""
+    [page] = evaluate("log_line", [{"name": "explain", "args": [text, gamma]}])
+    try:
+        reading = metrics.explain(text, gamma)
+    except ValueError as error:
+        assert str(error).endswith(page["error"].removeprefix("text")), (str(error), page)
+        raise
+    ours = reading.to_dict()
+    assert page.keys() == ours.keys()
+    for name, value in ours.items():
+        value = list(value) if isinstance(value, tuple) else value
+        same = isinstance(value, (str, bool)) or value is None or name in ("missing", "notes")
+        assert page[name] == (value if same else pytest.approx(value, abs=1e-9)), name
+    return reading
 
 
 def near(values, wanted, digits=2):
@@ -56,6 +77,11 @@ def test_a_line_of_vllm_holds_unconditional_rates(rates, tau, profile):
     assert reading.drafted_acceptance < reading.alpha, "drafts behind a rejection are counted"
     assert theory.tokens_from_profile(reading.profile) == pytest.approx(tau, abs=0.01)
     assert not any("1 + Σ" in note for note in reading.notes)
+
+
+def test_positions_that_are_never_accepted_are_named():
+    line = VLLM.format(tau=1.9, accepted=90, drafted=400, rates="0.6, 0.3, 0.0, 0.0", share=22.5)
+    assert any("from position 3 on" in note for note in explain(line).notes)
 
 
 def test_a_length_that_its_own_rates_contradict_is_told():
@@ -159,6 +185,20 @@ def test_other_pages_of_sglang(gamma):
     assert reading.tau == 2.5 and reading.engine == "SGLang, meta_info"
     bench = "Concurrency:        1.00\nAccept length:                           2.61      \n"
     assert explain(bench, gamma).tau == 2.61
+
+
+def test_a_request_of_sglang_with_a_histogram():
+    meta = {
+        "spec_verify_ct": 43,
+        "completion_tokens": 106,
+        "spec_accept_length": 2.4651162790697674,
+        "spec_num_correct_drafts": 63,
+        "spec_num_proposed_drafts": 215,
+        "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
+    }
+    reading = explain(json.dumps(meta))
+    assert reading.gamma == 5 and reading.drafted_acceptance == pytest.approx(63 / 215)
+    assert 1 + sum(reading.rates) == pytest.approx(reading.tau) and not reading.alpha_is_fitted
 
 
 def test_the_older_log_line_of_vllm():

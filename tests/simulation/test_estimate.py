@@ -10,9 +10,12 @@ from javascript import evaluate
 from specdec_lite import roofline, theory
 from specdec_lite.simulation.estimate import Hardware, Network, estimate, expected_experts
 
-DENSE = Network(32.8e9, cache_bytes=262_144)
-MIXTURE = Network(1.5e9, cache_bytes=98_304, experts=128, chosen=8, expert_parameters=226_492_416)
-SMALL = Network(0.6e9, cache_bytes=114_688)
+DENSE = Network(32.8e9, cache_bytes=262_144, layers=64)
+MIXTURE = Network(
+    1.5e9, cache_bytes=98_304, experts=128, chosen=8, expert_parameters=226_492_416, layers=48
+)
+SMALL = Network(0.6e9, cache_bytes=114_688, layers=28)
+HEAD = Network(0.73e9, cache_bytes=4096, layers=1)
 H100 = Hardware(3.35e12, 989e12)
 
 
@@ -52,12 +55,31 @@ def test_the_speedup_follows_from_its_parts():
     free = estimate(DENSE, Network(0), H100, 0.8, 4)
     assert free.draft == 0 and free.speedup == pytest.approx(result.tokens, rel=0.01)
     assert estimate(DENSE, SMALL, H100, 0.8, 4, batch=256).speedup < 1
+    plain, drafted = estimate(DENSE, SMALL, H100, 0.8, 4, batch=8).price(3.0)
+    assert plain / drafted == pytest.approx(estimate(DENSE, SMALL, H100, 0.8, 4, batch=8).speedup)
+    assert plain == pytest.approx(3 / 3600 * H100.seconds(DENSE, 8) / 8 * 1e6)
+
+
+def test_a_draft_is_charged_for_its_layers():
+    """A head of one layer has more parameters than the small model here, and costs less."""
+    hardware = Hardware(3.35e12, 989e12, 25e-6)
+    head, small = (estimate(DENSE, draft, hardware, 0.7, 4).draft for draft in (HEAD, SMALL))
+    assert small == pytest.approx(4 * 28 * 25e-6)
+    assert head == pytest.approx(4 * 2 * 0.73e9 / 3.35e12)
+    assert head < small
+
+
+def test_reading_and_arithmetic_cross_near_a_batch_of_60():
+    """Five positions per sequence, 128 tokens of context."""
+    free = Hardware(3.35e12, 1e30), Hardware(1e30, 989e12)
+    reading, computing = ([h.seconds(DENSE, b, 5, 128) for b in (59, 62)] for h in free)
+    assert reading[0] > computing[0] and reading[1] < computing[1]
 
 
 def test_the_interactive_computes_the_same_costs():
     points = list(itertools.product([0.0, 0.7, 1.0], [1, 4, 16], [1, 64, 256], [0, 4096]))
-    machine = {"bandwidth": 3.35e12, "throughput": 989e12, "fixed": 2e-4}
-    hardware = Hardware(3.35e12, 989e12, 2e-4)
+    machine = {"bandwidth": 3.35e12, "throughput": 989e12, "per_layer": 25e-6}
+    hardware = Hardware(3.35e12, 989e12, 25e-6)
     for network in (DENSE, MIXTURE):
         sizes = [asdict(network), asdict(SMALL), machine]
         calls = [{"name": "estimate", "args": [*sizes, *point]} for point in points]

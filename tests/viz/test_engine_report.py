@@ -6,7 +6,7 @@ import pytest
 
 from specdec_book import recordings
 from specdec_book.recordings import Recording
-from specdec_book.viz.engine_report import report
+from specdec_book.viz.engine_report import cell, report
 
 PLAIN = {
     "tokens_per_second": {"seconds": {"1": 9.0}, "processor": {"1": 90.0, "4": 200.0}},
@@ -15,7 +15,7 @@ PLAIN = {
     "refused": {},
 }
 DRAFTED = PLAIN | {
-    "speedup": {"1": {"value": 1.5}},
+    "speedup": {"1": {"value": 1.5, "low": 1.4, "high": 1.7}},
     "tokens_per_second": {"seconds": {"1": 9.0}, "processor": {"1": 135.0}},
     "refused": {"4": "ValueError: one at\n a time"},
     "differences": [{"prompt": 2, "place": 5, "gap": 0.0}],
@@ -41,8 +41,9 @@ def recording(data):
 def test_the_tables_contain_the_recorded_numbers():
     speeds, settings, refused = (table.data for table in report(recording(DATA)))
     assert (
-        "| vllm | draft_model | 135 (1.50×) | refused | 2.50 | 0.75 | 0.50 | 15 of 16 |" in speeds
+        "| vllm | draft_model | 1.50× [1.40, 1.70] | refused | 2.50 | 0.75 | 15 of 16 |" in speeds
     )
+    assert "| vllm | plain | 90 tokens/s | 200 tokens/s |" in speeds
     assert "load average up to 8" in speeds and "a command" in speeds
     assert "| vllm | draft_model | `LLM(…)` |" in settings
     assert "``ImportError: no``" in refused and "batch 4 | ``ValueError: one at a time``" in refused
@@ -53,10 +54,23 @@ def test_heads_and_loads_are_shown_if_measured():
     data["engines"]["smollm2"] = {"ours": {"plain": PLAIN, "eagle": HEAD}, "vllm": {"eagle": HEAD}}
     row = {"load": 0.3, "gamma": 4, "measured": 0.01, "simulated": 0.011, "error": 0.1}
     row["error_apart"] = 0.25
-    data["load"] = {"requests": 24, "turns": 5, "alphas": [0.7, 0.8], "rows": [row]}
+    data["load"] = {
+        "requests": 24,
+        "turns": 5,
+        "alphas": [0.7, 0.8],
+        "rows": [row],
+        "batches": [1, 4],
+        "rounds": {"plain": {"seconds": [1.0, 2.0]}, "draft_model": {"seconds": [1.5, 4.0]}},
+    }
     heads, load = (table.data for table in report(recording(data))[3:])
     assert "| this library | eagle | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
+    assert "a round costs 1.50, 2.00 plain steps" in load
     assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
+
+
+def test_a_range_around_1_is_a_tie():
+    row = DRAFTED | {"speedup": {"1": {"value": 1.1, "low": 0.9, "high": 1.2}}}
+    assert cell(row, "1") == "1.10× [0.90, 1.20] tie"
 
 
 @pytest.mark.parametrize("name", recordings.names("engines"))

@@ -373,7 +373,10 @@ def test_readable_on_a_phone_and_in_the_dark_theme(mounted, width, theme):
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert accessibility_faults(page) == []
     page.get_by_text("the tree as numbers").click()
-    assert page.locator("details table").last.locator("tbody tr").count() == 16 and accessibility_faults(page) == []
+    assert (
+        page.locator("details table").last.locator("tbody tr").count() == 16
+        and accessibility_faults(page) == []
+    )
     boxes = [element.bounding_box() for element in page.get_by_role("treeitem").all()]
     assert all(box["width"] >= 44 and box["height"] >= 24 for box in boxes)
     clash = [

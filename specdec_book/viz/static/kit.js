@@ -341,7 +341,8 @@ function passSeconds(network, machine, batch, tokens, context) {
   const distinct = experts * (1 - (1 - chosen / experts) ** (batch * tokens));
   const read = (parameters + distinct * network.expert_parameters) * bytes + batch * context * cache;
   const operations = 2 * (parameters + chosen * network.expert_parameters) * batch * tokens;
-  return Math.max(read / machine.bandwidth, operations / machine.throughput) + machine.fixed;
+  const layers = network.layers * machine.per_layer;
+  return Math.max(read / machine.bandwidth, operations / machine.throughput, layers);
 }
 
 // Bytes of all weights.

@@ -13,9 +13,10 @@ const formulas = {
   },
 };
 
-// Sizes from the models' public cards. Bytes of cache per token: keys and values of every head, two bytes per number.
+// Sizes and layers from the models' public cards. Bytes of cache per token: keys and values of every head, two bytes per number.
 const kv = (layers, heads, width = 128) => 2 * layers * heads * width * 2;
-const network = (parameters, cache_bytes, more = {}) => ({
+const network = (layers, parameters, cache_bytes, more = {}) => ({
+  layers,
   parameters,
   cache_bytes,
   bytes_per_weight: 2,
@@ -25,30 +26,30 @@ const network = (parameters, cache_bytes, more = {}) => ({
   ...more,
 });
 const FOUR_BITS = { bytes_per_weight: 0.5 };
-const QWEN_32B = network(32.8e9, kv(64, 8));
-const QWEN_06B = network(0.6e9, kv(28, 8));
-const QWEN_A3B = network(1.5e9, kv(48, 4), {
+const QWEN_32B = network(64, 32.8e9, kv(64, 8));
+const QWEN_06B = network(28, 0.6e9, kv(28, 8));
+const QWEN_A3B = network(48, 1.5e9, kv(48, 4), {
   experts: 128,
   chosen: 8,
   expert_parameters: 3 * 768 * 2048 * 48,
 });
-const LLAMA_70B = network(70.6e9, kv(80, 8), FOUR_BITS);
-const LLAMA_1B = network(1.24e9, kv(16, 8, 64), FOUR_BITS);
-const HEAD_32B = network(0.73e9, kv(1, 8));
-const NOTHING = network(0, 0);
+const LLAMA_70B = network(80, 70.6e9, kv(80, 8), FOUR_BITS);
+const LLAMA_1B = network(16, 1.24e9, kv(16, 8, 64), FOUR_BITS);
+const HEAD_32B = network(1, 0.73e9, kv(1, 8));
+const NOTHING = network(0, 0, 0);
 const pairs = [
   { label: "Qwen3-32B with Qwen3-0.6B", target: QWEN_32B, draft: QWEN_06B },
-  { label: "Qwen3-32B with an EAGLE-3 head (one layer)", target: QWEN_32B, draft: HEAD_32B },
+  { label: "Qwen3-32B with a one-layer EAGLE-3 head", target: QWEN_32B, draft: HEAD_32B },
   { label: "Qwen3-32B with prompt lookup", target: QWEN_32B, draft: NOTHING },
-  { label: "Qwen3-30B-A3B (128 experts, 8 chosen) with Qwen3-0.6B", target: QWEN_A3B, draft: QWEN_06B },
-  { label: "Qwen3-30B-A3B with prompt lookup", target: QWEN_A3B, draft: NOTHING },
-  { label: "Llama-3.1-70B in 4 bits with Llama-3.2-1B in 4 bits", target: LLAMA_70B, draft: LLAMA_1B },
+  { label: "Qwen3-30B-A3B (experts) with Qwen3-0.6B", target: QWEN_A3B, draft: QWEN_06B },
+  { label: "Qwen3-30B-A3B (experts) with prompt lookup", target: QWEN_A3B, draft: NOTHING },
+  { label: "Llama-3.1-70B with Llama-3.2-1B, both 4-bit", target: LLAMA_70B, draft: LLAMA_1B },
 ];
 const machines = [
-  { label: "H100 SXM, 80 GB: 3.35 TB/s, 989 Tflop/s", bandwidth: 3.35e12, throughput: 989e12, memory: 80e9 },
-  { label: "H200, 141 GB: 4.8 TB/s, 989 Tflop/s", bandwidth: 4.8e12, throughput: 989e12, memory: 141e9 },
-  { label: "RTX 4090, 24 GB: 1.01 TB/s, 165 Tflop/s", bandwidth: 1.008e12, throughput: 165e12, memory: 24e9 },
-  { label: "A laptop, 32 GB: 100 GB/s, 5 Tflop/s", bandwidth: 100e9, throughput: 5e12, memory: 32e9 },
+  { label: "H100, 80 GB", bandwidth: 3.35e12, throughput: 989e12, memory: 80e9 },
+  { label: "H200, 141 GB", bandwidth: 4.8e12, throughput: 989e12, memory: 141e9 },
+  { label: "RTX 4090, 24 GB", bandwidth: 1.008e12, throughput: 165e12, memory: 24e9 },
+  { label: "laptop, 32 GB", bandwidth: 100e9, throughput: 5e12, memory: 32e9 },
 ];
 const presets = [...pairs, ...machines];
 
@@ -59,9 +60,20 @@ const SLIDERS = [
   { name: "gamma", text: "γ", note: "draft length", min: 1, max: 16, step: 1, digits: 0 },
   { name: "batch", text: "batch", note: "sequences", digits: 0, values: BATCHES },
   { name: "context", text: "context", note: "tokens each", digits: 0, values: CONTEXTS },
-  { name: "fixed", text: "fixed", note: "ms per pass", min: 0, max: 2, step: 0.05, digits: 2 },
 ];
-const DEFAULTS = { pair: 0, machine: 0, alpha: 0.7, gamma: 4, batch: 1, context: 1024, fixed: 0.2 };
+const ASSUMPTIONS = [
+  { name: "layer", text: "layer", note: "shortest time, µs", min: 0, max: 100, step: 5, digits: 0 },
+  { name: "price", text: "machine", note: "$ per hour", min: 0.1, max: 10, step: 0.1, digits: 1 },
+];
+const DEFAULTS = { pair: 0, machine: 0, alpha: 0.7, gamma: 4, batch: 1, context: 1024, layer: 25, price: 3 };
+const LEGEND = [
+  ["draft", "draft passes"],
+  ["target", "verification"],
+  ["accepted", "accepted drafts"],
+  ["bonus", "the target’s own token"],
+];
+const ABOUT =
+  "Bandwidth and throughput are those of the datasheets: 3.35 TB/s and 989 Tflop/s (H100), 4.8 and 989 (H200), 1.01 and 165 (RTX 4090), 0.1 and 5 (laptop). A pass takes as long as its reading, its arithmetic, or its layers at their shortest time, whichever is longest. Scheduling, prefill and queues are left out.";
 const TASK = { pair: 3, machine: 0, batch: 1 };
 const SOLVED = "Every verified token after the first one makes the pass read more experts.";
 
@@ -70,7 +82,7 @@ const SOLVED = "Every verified token after the first one makes the pass read mor
 function consequences(s, values = {}) {
   const now = { ...s, ...values };
   const { target, draft } = pairs[now.pair];
-  const machine = { ...machines[now.machine], fixed: now.fixed / 1e3 };
+  const machine = { ...machines[now.machine], per_layer: now.layer / 1e6 };
   return formulas.estimate(target, draft, machine, now.alpha, now.gamma, now.batch, now.context);
 }
 
@@ -86,6 +98,12 @@ function bestGamma(s) {
   const speedup = (gamma) => consequences(s, { gamma }).speedup;
   const best = gammas.reduce((winner, gamma) => (speedup(gamma) > speedup(winner) ? gamma : winner));
   return [best, speedup(best)];
+}
+
+// Dollars per million tokens: [decoded plainly, decoded with drafts].
+function price(s, r) {
+  const million = ((s.price / 3600) * 1e6) / s.batch;
+  return [million * r.plain, (million * r.round) / r.tokens];
 }
 
 const verdict = (r) => (r.speedup > 1.02 ? "pays" : r.speedup < 0.98 ? "hurts" : "even");
@@ -117,58 +135,54 @@ function taskState(s) {
 // Drawing -----------------------------------------------------------------------------------------
 
 function drawRound(svg, width, s, r) {
-  const box = { left: 8, right: width - 8, top: 22 };
+  const box = { left: 8, right: width - 8, top: 20, height: 28, second: 74 };
   const scale = (box.right - box.left) / Math.max(r.round / r.plain, r.tokens) / 1.02;
-  const bar = (begin, length, y, color, words) => {
+  const bar = (begin, length, y, role) =>
     svg.append(
       make("rect", {
         x: box.left + begin * scale,
         y,
         width: Math.max(1, length * scale - 1),
-        height: 30,
-        fill: color,
+        height: box.height,
+        fill: `var(--sdl-${role})`,
       }),
     );
-    if (words && length * scale > 7.4 * words.length)
-      svg.append(
-        make(
-          "text",
-          {
-            class: "sdl-halo",
-            x: box.left + (begin + length / 2) * scale,
-            y: y + 20,
-            "text-anchor": "middle",
-          },
-          words,
-        ),
-      );
-  };
   const label = (y, words) => svg.append(make("text", { class: "sdl-faint", x: box.left, y }, words));
-  label(box.top - 6, "cost of a round, in plain passes");
+  label(box.top - 6, `what the round costs: ${(r.round / r.plain).toFixed(2)} plain passes`);
   const each = r.draft / r.plain / s.gamma;
-  for (let i = 0; i < s.gamma && each > 0; i++)
-    bar(i * each, each, box.top, "var(--sdl-draft)", i ? "" : "draft");
-  bar(r.draft / r.plain, r.verify / r.plain, box.top, "var(--sdl-target)", "verify");
-  label(box.top + 60, "plain decoding: one pass for each token");
-  for (let i = 0; i < Math.ceil(r.tokens); i++)
-    bar(i, Math.min(1, r.tokens - i), box.top + 66, i ? "var(--sdl-accepted)" : "var(--sdl-bonus)", "");
+  for (let i = 0; i < s.gamma && each > 0; i++) bar(i * each, each, box.top, "draft");
+  bar(r.draft / r.plain, r.verify / r.plain, box.top, "target");
+  label(box.second - 6, `what it replaces: ${r.tokens.toFixed(2)} passes of plain decoding`);
+  for (let i = 0; i < Math.ceil(r.tokens - 1); i++)
+    bar(i, Math.min(1, r.tokens - 1 - i), box.second, "accepted");
+  bar(r.tokens - 1, 1, box.second, "bonus");
   const end = box.left + (r.round / r.plain) * scale;
   svg.append(
     make("line", {
       x1: end,
       x2: end,
-      y1: box.top - 4,
-      y2: box.top + 102,
+      y1: box.second - 2,
+      y2: box.second + box.height + 6,
       stroke: "var(--sdl-ink)",
+      "stroke-width": 2,
       "stroke-dasharray": "3 3",
     }),
   );
 }
 
 function drawBatches(svg, width, s) {
-  const box = { left: 44, right: width - 14, top: 22, bottom: 132 };
+  const box = { left: 36, right: width - 14, top: 10, bottom: 132 };
   const curve = BATCHES.map((batch) => consequences(s, { batch }).speedup);
   const top = Math.max(2, Math.ceil(Math.max(...curve)));
+  const fits = BATCHES.filter((batch) => memoryBytes({ ...s, batch }) <= machines[s.machine].memory).length;
+  const line = (from, to, dash) =>
+    make("path", {
+      d: pathOf(curve.slice(from, to).map((v, i) => [x(from + i), y(v)])),
+      fill: "none",
+      stroke: "var(--sdl-target)",
+      "stroke-width": 2.5,
+      "stroke-dasharray": dash,
+    });
   const x = (i) => box.left + (i / (BATCHES.length - 1)) * (box.right - box.left);
   const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
   for (let v = 0; v <= top; v++)
@@ -196,13 +210,8 @@ function drawBatches(svg, width, s) {
       opacity: 0.12,
     }),
     make("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "batch"),
-    make("text", { x: box.left - 38, y: box.top - 8 }, "speedup"),
-    make("path", {
-      d: pathOf(curve.map((v, i) => [x(i), y(v)])),
-      fill: "none",
-      stroke: "var(--sdl-target)",
-      "stroke-width": 2.5,
-    }),
+    line(0, fits, ""),
+    line(Math.max(0, fits - 1), BATCHES.length, "4 4"),
   );
   const now = BATCHES.indexOf(s.batch);
   if (now >= 0)
@@ -211,8 +220,8 @@ function drawBatches(svg, width, s) {
         cx: x(now),
         cy: y(curve[now]),
         r: 6.5,
-        fill: "var(--sdl-draft)",
-        stroke: "var(--sdl-ink)",
+        fill: "var(--sdl-you)",
+        stroke: "var(--sdl-surface)",
         "stroke-width": 1.5,
       }),
     );
@@ -227,51 +236,70 @@ function render({ model, el }) {
   const state = () => stateOf(model, DEFAULTS);
   const change = (values) => assign(model, values);
   const [controls, show] = numberFields(id, SLIDERS, change);
+  const [assumed, showAssumed] = numberFields(id, ASSUMPTIONS, change);
   const choose = (name, options) => indexMenu(`${id}-${name}`, options, (value) => change({ [name]: value }));
   const menus = { pair: choose("pair", pairs), machine: choose("machine", machines) };
   const charts = {
-    round: chart("One round", "Dashed: end of the round. Speculation pays if green is longer.", "sdl-wide", {
-      height: 124,
-    }),
+    round: chart(
+      "One round",
+      "Dashed: the round ends. Drafting pays if the lower bar is longer.",
+      "sdl-wide",
+      {
+        height: 108,
+      },
+    ),
     batches: chart(
       "Speedup by batch",
-      "Shaded: slower than plain decoding. Drag to set the batch.",
+      "Shaded: slower than plain decoding. Dashed: does not fit into memory. Purple: your batch; drag it.",
       "sdl-narrow",
       { height: 172 },
     ),
   };
   const words =
-    "choose the mixture of 128 experts with its small draft on an H100, at batch 1. What is the smallest α at which some draft length pays?";
+    "choose the mixture of experts with Qwen3-0.6B on an H100, at batch 1. What is the smallest α at which some draft length pays?";
   const longestState = `Solved: α = 0.00, with γ = 00. ${SOLVED}`;
   const { task, spoken, announce, silence } = narration(words, longestState, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
+  const swatch = (role) =>
+    make(
+      "svg",
+      { height: 12, "aria-hidden": "true" },
+      make("rect", { width: 12, height: 12, fill: `var(--sdl-${role})` }),
+    );
+  const key = ([role, name]) => make("li", {}, swatch(role), name);
   const root = make(
     "section",
-    { class: "sdl sdl-payoff", "aria-label": "Will it pay" },
+    { class: "sdl sdl-low sdl-payoff", "aria-label": "Will it pay" },
     task,
     make(
       "div",
-      {
-        class: "sdl-controls",
-        style: "grid-template-columns: repeat(auto-fit, minmax(min(13rem, 100%), 1fr))",
-      },
+      { class: "sdl-controls" },
       field(`${id}-pair`, "Pair", menus.pair),
       field(`${id}-machine`, "Machine", menus.machine),
-      ...controls,
     ),
+    make("div", { class: "sdl-controls" }, ...controls),
     make(
       "div",
       { class: "sdl-frame" },
       make("div", { class: "sdl-charts" }, charts.round.node, charts.batches.node),
     ),
+    numbers,
+    make(
+      "details",
+      {},
+      make("summary", {}, "Assumptions"),
+      make("div", { class: "sdl-controls" }, ...assumed),
+      make("p", { class: "sdl-note" }, ABOUT),
+    ),
     spoken,
   );
-  charts.round.node.append(numbers);
+  charts.round.node.append(make("ul", { class: "sdl-keys" }, ...LEGEND.map(key)));
   let pick = () => ({});
   const draw = () => {
     const s = state();
     const r = consequences(s);
     show(s);
+    showAssumed(s);
     for (const name of ["pair", "machine"]) menus[name].value = String(s[name]);
     drawRound(...blank(charts.round), s, r);
     pick = drawBatches(...blank(charts.batches), s);
@@ -279,14 +307,18 @@ function render({ model, el }) {
     const memory = memoryBytes(s);
     define(numbers, [
       ["speedup", `${times(r.speedup)}, ${verdict(r)}`],
-      ["τ, break-even τ", `${r.tokens.toFixed(2)}, ${(r.round / r.plain).toFixed(2)}`],
-      ["c, T(γ+1) ÷ T(1)", `${(r.draft / r.plain / s.gamma).toFixed(3)}, ${(r.verify / r.plain).toFixed(2)}`],
+      ["τ ÷ break-even τ", `${r.tokens.toFixed(2)} ÷ ${(r.round / r.plain).toFixed(2)}`],
+      ["c", (r.draft / r.plain / s.gamma).toFixed(3)],
+      ["v = T(γ+1) ÷ T(1)", (r.verify / r.plain).toFixed(2)],
       ["ms per token", `${(1e3 * r.plain).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
       [
-        "memory needed",
-        `${(memory / 1e9).toFixed(0)} GB${memory > machines[s.machine].memory ? ", does not fit" : ""}`,
+        "$ per million tokens",
+        price(s, r)
+          .map((dollars) => dollars.toPrecision(2))
+          .join(" → "),
       ],
-      ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "none"],
+      ["memory", `${(memory / 1e9).toFixed(0)} GB${memory > machines[s.machine].memory ? ", too much" : ""}`],
+      ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "0"],
     ]);
     announce(() => [summary(s, r), taskState(s)]);
   };

@@ -153,14 +153,16 @@ function drawLatency(svg, width, s, r) {
   const points = LOADS.map((load) => [load, consequences(s, load)]);
   const curves = [
     ["plain", "plain", "var(--sdl-target)", ""],
-    ["drafted", `γ = ${s.gamma}`, "var(--sdl-draft)", ""],
-    ["chosen", "best γ", "var(--sdl-accepted)", "5 4"],
+    ["drafted", `γ = ${s.gamma}`, "var(--sdl-you)", ""],
+    ["chosen", "best γ", "var(--sdl-muted)", "5 4"],
   ].map(([name, ...rest]) => [
     points.filter(([, c]) => !c[name].overloaded).map(([l, c]) => [l, c[name].latency]),
     ...rest,
   ]);
   const top = 1.08 * Math.max(...curves.flatMap(([line]) => line.map(([, v]) => v)), r.plain.latency);
-  const x = (load) => box.left + (load / 2) * (box.right - box.left);
+  const ends = curves.map(([line]) => line.at(-1)?.[0] ?? 0);
+  const most = Math.min(2, Math.ceil(4 * Math.max(s.load, ...ends) + 0.5) / 4); // the axis ends after the curves
+  const x = (load) => box.left + (load / most) * (box.right - box.left);
   const y = (v) => box.bottom - (Math.min(v, top) / top) * (box.bottom - box.top);
   for (const v of roundTicks(top))
     svg.append(
@@ -171,7 +173,7 @@ function drawLatency(svg, width, s, r) {
         String(Number((1e3 * v).toPrecision(6))),
       ),
     );
-  for (const load of [0.5, 1, 1.5, 2])
+  for (const load of [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2].filter((each) => each <= most))
     svg.append(
       make(
         "text",
@@ -196,7 +198,7 @@ function drawLatency(svg, width, s, r) {
     }),
   );
   let last = -99;
-  const ends = curves.map(([line, label, stroke, dash]) => {
+  const names = curves.map(([line, label, stroke, dash]) => {
     if (line.length)
       svg.append(
         make("path", {
@@ -209,12 +211,14 @@ function drawLatency(svg, width, s, r) {
       );
     return line.length ? [x(line.at(-1)[0]), y(line.at(-1)[1]), label] : null;
   });
-  for (const [px, py, label] of ends.filter(Boolean).sort((a, b) => a[1] - b[1])) {
+  for (const [px, py, label] of names.filter(Boolean).sort((a, b) => a[1] - b[1])) {
     last = Math.max(py + 4, last + 15);
     svg.append(make("text", { class: "sdl-halo", x: px + 5, y: last }, label));
   }
   return (px) => ({
-    load: LOADS[Math.min(39, Math.max(0, Math.round((40 * (px - box.left)) / (box.right - box.left)) - 1))],
+    load: LOADS[
+      Math.min(39, Math.max(0, Math.round((20 * most * (px - box.left)) / (box.right - box.left)) - 1))
+    ],
   });
 }
 
@@ -241,12 +245,9 @@ function drawGains(svg, width, s, r) {
         y: y(gains[gamma]),
         width: step - 4,
         height: box.bottom - y(gains[gamma]),
-        fill:
-          gamma === best
-            ? "var(--sdl-accepted)"
-            : gamma === s.gamma
-              ? "var(--sdl-draft)"
-              : "var(--sdl-target)",
+        fill: gamma === s.gamma ? "var(--sdl-you)" : gamma === 0 ? "var(--sdl-target)" : "var(--sdl-line)",
+        stroke: gamma === best ? "var(--sdl-ink)" : "none",
+        "stroke-width": 2,
       }),
       make(
         "text",
@@ -280,9 +281,14 @@ function render({ model, el }) {
       "sdl-wide",
       { height: 216 },
     ),
-    gains: chart("Goodput by γ, over plain decoding", "Green: the most tokens per second.", "sdl-narrow", {
-      height: 216,
-    }),
+    gains: chart(
+      "Goodput by γ, over plain decoding",
+      "Purple: your γ. Outlined: the most tokens per second.",
+      "sdl-narrow",
+      {
+        height: 216,
+      },
+    ),
   };
   const words =
     "choose the first pair and machine, α = 0.70, γ = 4 and 256 slots. Find the smallest load at which drafting makes every token slower.";
@@ -299,13 +305,19 @@ function render({ model, el }) {
       field(`${id}-pair`, "Pair", pairs),
       field(`${id}-machine`, "Machine", machines),
     ),
-    make("div", { class: "sdl-controls", style: grid }, ...controls),
+    make("div", { class: "sdl-controls", style: grid }, ...controls.slice(0, 3)),
     make(
       "div",
       { class: "sdl-frame" },
       make("div", { class: "sdl-charts" }, charts.latency.node, charts.gains.node),
     ),
     numbers,
+    make(
+      "details",
+      {},
+      make("summary", {}, "More settings"),
+      make("div", { class: "sdl-controls", style: grid }, ...controls.slice(3)),
+    ),
     spoken,
   );
   let pick = () => ({});

@@ -3,7 +3,7 @@
 
 const MAX_NODES = 64;
 const DEPTH = 16;
-const COLORS = { tree: "var(--sdl-this)", chain: "var(--sdl-that)", speedup: "var(--sdl-ink)" };
+const COLORS = { tree: "var(--sdl-one)", chain: "var(--sdl-other)", speedup: "var(--sdl-ink)" };
 
 const formulas = {
   // Nodes { parent, level, rank, worth } of the best tree, the likeliest first: its first n nodes are the best tree of

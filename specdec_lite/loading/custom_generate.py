@@ -1,0 +1,165 @@
+"""Any drafter inside transformers' own `model.generate`, through its argument `custom_generate`."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec_lite.acceptance.protocol import RuleFunction
+from specdec_lite.decoding import Output, generate
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.speculation import Drafter, Verifier
+
+WARPERS = {
+    "TemperatureLogitsWarper": "temperature",
+    "TopKLogitsWarper": "top_k",
+    "TopPLogitsWarper": "top_p",
+}
+"""Processors of transformers that `Sampling` has too → their attribute."""
+STOPS = ("MaxLengthCriteria", "EosTokenCriteria")
+REFUSED = {
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "return_dict_in_generate": False,
+    "output_scores": False,
+    "penalty_alpha": 0.0,
+}
+"""Options of a generation config that cannot be combined with drafts → the value that is off."""
+
+
+class SpeculativeGenerate:
+    """A decoding loop for `model.generate(ids, custom_generate=SpeculativeGenerate(drafter))`.
+
+    It takes one prompt without padding, greedy or with temperature, top-k and top-p, and returns the
+    ids as `generate` of transformers does. With sampling it draws its seed from torch's global
+    generator, so `torch.manual_seed` makes a run repeatable; the random numbers are used in another
+    order than in transformers, so the sampled text differs while its distribution is the same.
+    transformers passes no streamer to a custom loop: use `specdec_lite.stream`.
+
+    Args:
+        drafter: any drafter, made for the model that generates.
+        rule: as in `generate`.
+
+    Attributes:
+        output: tokens, steps and statistics of the last call; None before the first.
+    """
+
+    def __init__(self, drafter: Drafter, rule: RuleFunction | Verifier | None = None):
+        self.drafter = drafter
+        self.rule = rule
+        self.output: Output | None = None
+        self._target: CausalLM | None = None
+
+    def __call__(
+        self, model, input_ids, logits_processor, stopping_criteria, generation_config, **kwargs
+    ) -> Tensor:
+        """Decode; transformers calls this with what it has prepared.
+
+        Args:
+            model: the Hugging Face model.
+            input_ids: [1, n].
+            logits_processor: list of processors.
+            stopping_criteria: list of criteria.
+            generation_config: the options of the call.
+            kwargs: arguments of the model, such as the attention mask.
+
+        Returns:
+            LongTensor [1, n + m], prompt and new tokens.
+
+        Raises:
+            ValueError: an option, a processor or a criterion cannot be combined with drafts; the
+                message names it.
+        """
+        check_options(generation_config, input_ids, kwargs)
+        limit, stops = read_criteria(stopping_criteria)
+        sampling = read_processors(logits_processor)
+        if not generation_config.do_sample:
+            sampling = {"temperature": 0.0}
+        if self._target is None or self._target.model is not model:
+            self._target = CausalLM(model)
+        self.output = generate(
+            self._target,
+            input_ids,
+            self.drafter,
+            max_new_tokens=limit - input_ids.shape[1],
+            rule=self.rule,
+            stop_token_ids=stops,
+            seed=int(torch.randint(2**62, ())) if generation_config.do_sample else None,
+            **sampling,
+        )
+        return torch.cat((input_ids, self.output.tokens[None].to(input_ids)), dim=1)
+
+
+def check_options(config: Any, input_ids: Tensor, kwargs: dict) -> None:
+    """Refuse what cannot be combined with drafts.
+
+    Args:
+        config: the generation config of the call.
+        input_ids: [B, n].
+        kwargs: arguments of the model.
+
+    Raises:
+        ValueError: naming the option.
+    """
+    for name, off in REFUSED.items():
+        value = getattr(config, name, None)
+        if value is not None and value != off:
+            raise ValueError(f"{name}={value!r}: cannot be combined with a drafter")
+    if len(input_ids) != 1:
+        raise ValueError(
+            f"inputs has {len(input_ids)} rows: must be one prompt; `generate_batch` takes several"
+        )
+    mask, cache = kwargs.get("attention_mask"), kwargs.get("past_key_values")
+    if mask is not None and not bool(mask.all()):
+        raise ValueError("attention_mask has zeros: the prompt must have no padding")
+    if cache is not None and cache.get_seq_length() > 0:
+        raise ValueError("past_key_values is not empty: give the whole prompt as inputs")
+    if kwargs.get("inputs_embeds") is not None:
+        raise ValueError("inputs_embeds: give token ids, which drafters read")
+
+
+def read_processors(processors: Any) -> dict[str, Any]:
+    """Return temperature, top_k and top_p of transformers' processors.
+
+    Args:
+        processors: of the call, in order.
+
+    Raises:
+        ValueError: naming a processor that has no counterpart, or one that is out of order.
+    """
+    settings: dict[str, Any] = {"temperature": 1.0}
+    names = [type(processor).__name__ for processor in processors]
+    for name in names:
+        if name not in WARPERS:
+            raise ValueError(
+                f"{name}: cannot be combined with a drafter, since every drafted position would need"
+                " it for its own path"
+            )
+    if names != sorted(names, key=list(WARPERS).index) or len(set(names)) < len(names):
+        raise ValueError(f"{names}: must be at most temperature, top-k and top-p, in this order")
+    for name, processor in zip(names, processors):
+        settings[WARPERS[name]] = getattr(processor, WARPERS[name])
+    return settings
+
+
+def read_criteria(criteria: Any) -> tuple[int, list[int]]:
+    """Return the longest length, prompt included, and the tokens that end the text.
+
+    Args:
+        criteria: stopping criteria of the call.
+
+    Raises:
+        ValueError: naming a criterion that has no counterpart, or if no length is given.
+    """
+    lengths, stops = [], []
+    for criterion in criteria:
+        name = type(criterion).__name__
+        if name not in STOPS:
+            raise ValueError(f"{name}: a drafter's loop stops at a length or at tokens only")
+        if name == "MaxLengthCriteria":
+            lengths.append(int(criterion.max_length))
+        else:
+            stops += torch.as_tensor(criterion.eos_token_id).flatten().tolist()
+    if not lengths:
+        raise ValueError("max_new_tokens: must be given")
+    return min(lengths), stops

@@ -1,0 +1,49 @@
+"""The reader of log lines: it reads what is typed, and offers what follows to the calculator."""
+
+import pytest
+import traitlets
+from javascript import evaluate
+from mounting import outside_the_frame, says
+
+from specdec_book.viz import LogLine
+from specdec_lite.diagnosis.metrics import explain
+
+
+@pytest.mark.browser
+def test_it_reads_what_is_typed(mounted):
+    page = mounted(LogLine(), 1000)
+    says(page, ".sdl-summary", "Paste a line")
+    page.locator("textarea").fill("accept len: 2.54, accept rate: 0.39")
+    says(page, "dl", "SGLang")
+    says(page, "dl", "2.54")
+    page.locator("textarea").fill("nothing")
+    says(page, ".sdl-summary", "none of the known formats")
+    assert page.evaluate("heard.length") == 0, "its keys must not reach the notebook"
+
+
+@pytest.mark.browser
+def test_gamma_completes_a_line_that_lacks_it(mounted):
+    page = mounted(LogLine(text="accept len: 2.54"), 1000)
+    says(page, ".sdl-notes", "give gamma=")
+    page.get_by_label("γ").fill("4")
+    says(page, "dl", f"{explain('accept len: 2.54', 4).alpha:.2f}")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1000, 374])
+def test_it_stays_in_its_frame_and_fits_a_screen(mounted, width):
+    page = mounted(LogLine(), width)
+    for example in evaluate("log_line", [{"name": "presets", "args": []}])[0]:
+        assert outside_the_frame(page, {"text": example["text"]}) == []
+    if width == 1000:
+        assert page.locator(".sdl").bounding_box()["height"] <= 640
+
+
+def test_its_examples_are_readable():
+    for example in evaluate("log_line", [{"name": "presets", "args": []}])[0]:
+        assert explain(example["text"], example.get("gamma")).alpha is not None
+
+
+def test_bad_values_are_rejected():
+    with pytest.raises(traitlets.TraitError):
+        LogLine(gamma=65)

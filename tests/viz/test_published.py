@@ -1,0 +1,21 @@
+"""The published measurements are shown as the sources print them."""
+
+from specdec_book.recordings import forecasts
+from specdec_book.viz import published
+
+
+def test_the_table_has_every_row_with_its_forecast():
+    text = published.forecast_table().data
+    assert text.count("\n| ") == len(published.ROWS) + 2
+    worst = forecasts.worst(forecasts.all_forecasts())
+    assert f"{worst.error:+.0%}".replace("+", "") in text, "the largest error is among the rows"
+    assert "not by us" in text
+
+
+def test_the_figure_has_the_recorded_speedups():
+    lines = {trace.name: trace for trace in published.by_batch().data}
+    eagle = lines["dense 8B, EAGLE"]
+    assert list(eagle.x)[:4] == [2, 4, 8, 16] and list(eagle.y)[:4] == [1.4, 1.38, 1.23, 1.02]
+    mixture = lines["mixture 295B-A21B, MTP"]
+    assert mixture.y[-1] > mixture.y[0], "the title's claim"
+    assert lines["dense 8B, EAGLE-3"].y[-1] < lines["dense 8B, EAGLE-3"].y[0]
