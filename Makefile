@@ -9,20 +9,24 @@ PORT ?= 8000
 # One process of tests for each core, four at most (each holds models and a browser); a process that has nothing left takes tests over.
 WORKERS ?= logical
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
+# What make check runs: the core, and each drafter of the registry on its smallest target.
+CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
+	tests/acceptance tests/test_decoding.py tests/test_invariants.py
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help format lint book test test-all mutate linkcheck lab serve bench bench-gpu engines clean
+.PHONY: help format lint check book test test-all mutate linkcheck lab serve bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make format lay out Python and JavaScript as make lint expects"
 	@echo "make lint   check format, style, spelling and types"
+	@echo "make check  make lint and the core tests: two minutes after set-up, without the book"
 	@echo "make test   make lint, build the book strictly and run the tests, in a real browser too"
 	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
-	@echo "make bench  measure decoding, and write results/speed-*.json"
+	@echo "make bench  measure decoding, and write results/speed/; python -m benchmarks list shows all measurements"
 	@echo "make bench-gpu  measure a GPU, nine minutes at a time: captured passes, a pair trained on the spot, rounds, a map"
 	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
 
@@ -43,24 +47,30 @@ $(VENV)/.smollm2: $(VENV)/.installed
 	$(BIN)/python -c "import specdec_lite; specdec_lite.load_smollm2('cpu')"
 	@touch $@
 
-SETUP := $(VENV)/.installed node_modules/.installed $(VENV)/.smollm2
+LINTERS := $(VENV)/.installed node_modules/.installed
+SETUP := $(LINTERS) $(VENV)/.smollm2
 
 book: $(SETUP)
 	$(NICE) $(BIN)/jupyter-book build . -n --keep-going
 	@echo "Open file://$(CURDIR)/$(BOOK)/index.html"
 
-format: $(SETUP)
+format: $(LINTERS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	npx prettier --write $(SCRIPTS)
 
-lint: $(SETUP)
+lint: $(LINTERS)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	npx prettier --check $(SCRIPTS)
 	$(BIN)/codespell
 	npx pyright
 
+check: lint
+	$(PYTEST) -m "not slow and not registry and not matrix" $(CORE)
+
+# With this variable a missing book is a failure; without it, tests that need the book are skipped.
+test test-all: export SPECDEC_REQUIRE_BOOK := 1
 test: $(SETUP) lint
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
 	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
@@ -83,7 +93,7 @@ serve: book
 	$(BIN)/python site/serve.py --port $(PORT)
 
 bench: $(SETUP)
-	$(NICE) $(BIN)/python -m benchmarks
+	$(NICE) $(BIN)/python -m benchmarks run speed
 
 bench-gpu: $(SETUP)
 	$(BIN)/python -m benchmarks.gpu
@@ -104,7 +114,7 @@ bench-gpu: $(SETUP)
 	@touch $@
 
 engines: $(SETUP) .engines/vllm/.installed .engines/llama/.installed
-	$(BIN)/python -m benchmarks.engines
+	$(BIN)/python -m benchmarks run engines
 
 clean:
 	rm -rf _build

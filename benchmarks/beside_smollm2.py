@@ -1,46 +1,74 @@
-"""Provide what the recordings of heads for SmolLM2 share: target, chats, vLLM and a command.
+"""Provide what the experiments with heads for SmolLM2 share: target, chats and vLLM.
 
-A recording is a subclass of `Bench` with one method per part. The parts are recorded one by one.
-`heads` decodes in alternating turns, and `engines` compares the engines.
+An experiment is a subclass of `Bench` with one method per part. `heads` decodes in alternating
+turns, and `engines` compares the engines.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from specdec_lite import generate, load_smollm2
 from specdec_lite.loading.smollm2 import cache_folder, smollm2_folder
 from specdec_lite.loading.weights import FILE, SHIPPED
-from specdec_lite.measure import stamps
 from specdec_lite.speculation import Drafter
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
-from specdec_lite.training.commands import changed_options
 
-from .command import parser_for
 from .engines import HERE, VLLM, EngineError, Worker, acceptance_of, count_rounds
+from .experiment import Experiment
 from .heads import compare_decoding
 
 
-class Bench:
-    """The models and prompts of a recording, each loaded on first use.
+class Bench(Experiment):
+    """The models and prompts of an experiment, each loaded on first use.
 
     Attributes:
-        name: Name of the recording.
-        what: Description of the recording.
-        parts: Names of the methods that measure.
-        methods: vLLM's names of the methods to export.
+        steps: Names of the methods that measure: the parts.
+        methods: vLLM's names of the methods that `exported` writes.
+        sizes: Default of each option that is a whole number.
     """
 
-    name: str
-    what: str
-    parts: Sequence[str]
-    methods: Sequence[str]
-    """vLLM's names of the methods that `exported` writes."""
+    steps: ClassVar[Sequence[str]]
+    methods: ClassVar[Sequence[str]]
+    sizes: ClassVar[dict[str, int]]
+    unrelated = ("cache",)
 
-    def __init__(self, options: argparse.Namespace):
-        self.options = options
+    @classmethod
+    def add_options(cls, parser):
+        for name, value in cls.sizes.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+        parser.add_argument("--dtype", default="float32")
+        parser.add_argument("--cache", type=Path, default=cache_folder() / "eagle")
+
+    def check(self):
+        if wrong := [name for name in self.sizes if getattr(self.options, name) < 1]:
+            raise ValueError(f"--{wrong[0].replace('_', '-')}: must be at least 1")
+
+    def parts(self):
+        return list(self.steps)
+
+    def run(self, part):
+        return {"data": getattr(self, part)(), "dtype": self.options.dtype, "command": self.command}
+
+    def summarise(self, rows):
+        data = {part: row["data"] for part, row in rows.items()}
+        data["dtype"] = {part: row["dtype"] for part, row in rows.items()}
+        data["commands"] = {part: row["command"] for part, row in rows.items()}
+        return data
+
+    def restore(self, data):
+        about = lambda name, part: data.get(name, {}).get(part, "")
+        return {
+            part: {
+                "data": data[part],
+                "dtype": about("dtype", part),
+                "command": about("commands", part),
+            }
+            for part in self.steps
+            if part in data
+        }
 
     @cached_property
     def model(self):
@@ -81,7 +109,7 @@ class Bench:
         Each rate is the share of all rounds in which a position was accepted.
         """
         ask = {"prompts": self.prompts, "new_tokens": self.options.new_tokens}
-        folder = lambda method: self.options.work / f"served-{method}"
+        folder = lambda method: self.options.cache / f"served-{method}"
         results: dict[str, dict] = {}
         texts: dict[str, list[list[int]]] = {}
         for method in self.methods:
@@ -99,7 +127,7 @@ class Bench:
             how["num_speculative_tokens"] = self.options.gamma
             load = {"target": str(smollm2_folder()), "slots": len(ask["prompts"])}
             load |= {"dtype": self.options.dtype, "speculative": how}
-            log = self.options.work / f"vllm-{method}.log"
+            log = self.options.cache / f"vllm-{method}.log"
             with Worker([VLLM, HERE / "engine_vllm.py"], log) as worker:
                 try:
                     results[method]["version"] = worker.ask(load)["version"]
@@ -150,46 +178,3 @@ def facts(name: str) -> dict:
     if is_shipped(name):
         values["bytes"] = (shipped_folder(name) / FILE).stat().st_size
     return values | {"held_out": report["held_out"]}
-
-
-def parser(bench: type[Bench], **usual) -> argparse.ArgumentParser:
-    """Return the parser with the options of every such command.
-
-    Args:
-        bench: Recording to make.
-        usual: Options of whole numbers with their defaults.
-    """
-    options = parser_for(f"benchmarks.{bench.name.replace('-', '_')}", bench.what)
-    options.add_argument("parts", nargs="*", choices=[[], *bench.parts], help="default: all parts")
-    for name, value in usual.items():
-        options.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
-    options.add_argument("--dtype", default="float32")
-    options.add_argument("--work", type=Path, default=cache_folder() / "eagle")
-    options.add_argument("--out", type=Path, default=Path(f"results/{bench.name}.json"))
-    return options
-
-
-def record(
-    bench: type[Bench], parser: argparse.ArgumentParser, arguments: Sequence[str] | None
-) -> None:
-    """Measure the requested parts; the other parts remain as they are recorded.
-
-    Args:
-        bench: Recording to make.
-        parser: Parser of the command line.
-        arguments: Arguments; None uses those of this process.
-    """
-    options = parser.parse_args(arguments)
-    data = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    data = {name: part for name, part in data.items() if name not in stamps.STAMP}
-    names = [name for name in vars(options) if name not in ("parts", "work", "out")]
-    own = changed_options(
-        options, {name.replace("_", "-"): parser.get_default(name) for name in names}
-    )
-    bench = bench(options)
-    for part in options.parts or bench.parts:
-        data[part] = getattr(bench, part)()
-        data.setdefault("dtype", {})[part] = options.dtype
-        data.setdefault("commands", {})[part] = " ".join([parser.prog, part, *own])
-        print(part, json.dumps(data[part]), flush=True)
-        stamps.save(options.out, stamps.stamp(bench.what, parser.prog), data)

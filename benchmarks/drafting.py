@@ -1,22 +1,19 @@
 """Time drafters without a model: milliseconds per proposal, seconds and bytes per index.
 
-    python -m benchmarks.drafting    # two minutes; results/drafting-<machine>.json
+    python -m benchmarks run proposal-times    # two minutes
 
 The text is code outside the library's datastore, in SmolLM2's tokens. Every drafter, including
 transformers' prompt lookup, proposes at each of the last positions of the same text. No model runs.
 The time that token recycling needs to read its rows after a pass is recorded separately.
 """
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
+from functools import cached_property
 from statistics import median
 from time import perf_counter
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from transformers import AutoTokenizer
 from transformers.generation.candidate_generator import PromptLookupCandidateGenerator
 
@@ -32,12 +29,12 @@ from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
 from specdec_lite.drafters.parts.successors import update
 from specdec_lite.drafters.recycling import TokenRecyclingSession
 from specdec_lite.loading.smollm2 import smollm2_folder
-from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter
 from specdec_lite.texts.corpus import held_out_text
 from specdec_lite.tree import TokenTree
 
+from .experiment import Experiment
 from .smollm2 import library
 
 
@@ -137,79 +134,109 @@ def time_build(make: Callable) -> tuple[object, float]:
     return make(), perf_counter() - began
 
 
-def main(arguments: list[str] | None = None, tokenizer=None, datastore=None) -> Path:
-    """Run the command line.
+class ProposalTimes(Experiment):
+    """The parts are the indexes, the drafters, and token recycling."""
 
-    Args:
-        arguments: Arguments; None uses those of this process.
-        tokenizer: Tokenizer; None uses SmolLM2's.
-        datastore: Token ids to index; None uses the library's own.
+    name = "proposal-times"
+    what = "seconds of a draft without a model, and of the indexes that some need"
+    time = "2 minutes"
+    quick = "--context 200 --count 5".split()
 
-    Returns:
-        Path of the recording.
-    """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.drafting")
-    parser.add_argument("--context", type=int, default=2000, help="tokens of the text")
-    parser.add_argument("--count", type=int, default=300, help="number of timed proposals")
-    parser.add_argument("--out", type=Path, default=None)
-    options = parser.parse_args(arguments)
-    tokenizer = tokenizer or AutoTokenizer.from_pretrained(smollm2_folder())
-    vocab_size = len(tokenizer)
-    stored = library(tokenizer) if datastore is None else datastore
-    text = torch.tensor(tokenizer.encode("\n".join(held_out_text()["code"])))[: options.context]
-    first = len(text) - options.count
-    array, array_seconds = time_build(lambda: SuffixArray(stored))
-    counts, counts_seconds = time_build(lambda: Counts(stored, vocab_size, 3))
-    state = {"start": timing.machine_state()}
-    ngram = NgramDrafter(counts, 4)
-    timed = lambda drafter, temperature=0.0: proposals(
-        drafter, text, first, vocab_size, temperature
-    )
-    rows = {
-        "transformers' prompt lookup": transformers_lookup(text, first, 8),
-        "prompt lookup": timed(PromptLookupDrafter(8)),
-        "suffix decoding, a chain": timed(SuffixDrafter(16)),
-        "suffix decoding, a tree": timed(SuffixDrafter(16, width=3)),
-        "REST, 16 nodes": timed(RestDrafter(array, 16)),
-        "hash pool": timed(HashPoolDrafter(16)),
-        "n-gram model, γ = 4, chosen": timed(ngram),
-        "n-gram model, γ = 4, drawn": timed(ngram, 1.0),
-        **recycling(text, vocab_size, 16, options.count),
-    }
-    state["end"] = timing.machine_state()
-    stamp = stamps.stamp(
-        "seconds of a draft without a model, and of the indexes that some need",
-        "python -m benchmarks.drafting",
-    )
-    path = options.out or Path("results") / f"drafting-{stamps.slug(stamp['machine'])}.json"
-    indexes = {
-        "suffix array": {"seconds": array_seconds, "bytes": array.text.nbytes + array.order.nbytes},
-        "3-gram counts": {
-            "seconds": counts_seconds,
-            "bytes": sum(part.nbytes for part in (*counts.keys, *counts.counts)),
-        },
-    }
-    record = {
-        "context": len(text),
-        "count": options.count,
-        "vocab_size": vocab_size,
-        "datastore_tokens": len(stored),
-        "threads": torch.get_num_threads(),
-        "state": state,
-        "rows": rows,
-        "indexes": indexes,
-    }
-    stamps.save(path, stamp, record)
-    table = Table("drafter", "start [ms]", "median [ms]", "95 % [ms]")
-    for name, row in rows.items():
-        table.add_row(name, *(f"{1e3 * row[key]:.3f}" for key in ("start", "median", "p95")))
-    console = Console()
-    console.print(table)
-    for name, index in indexes.items():
-        console.print(f"{name}: {index['seconds']:.1f} s, {index['bytes'] / 1e6:.0f} MB")
-    console.print(f"written to {path}")
-    return path
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--context", type=int, default=2000, help="tokens of the text")
+        parser.add_argument("--count", type=int, default=300, help="number of timed proposals")
 
+    def check(self):
+        if not 1 <= self.options.count < self.options.context:
+            raise ValueError(f"--count {self.options.count}: must be between 1 and --context")
 
-if __name__ == "__main__":
-    main()
+    def load(self):
+        """Return the tokenizer and the token ids to index."""
+        tokenizer = AutoTokenizer.from_pretrained(smollm2_folder())
+        return tokenizer, library(tokenizer)
+
+    @cached_property
+    def source(self):
+        """The tokenizer and the token ids to index."""
+        return self.load()
+
+    @cached_property
+    def text(self) -> torch.Tensor:
+        """The text as token ids [n]."""
+        tokens = self.source[0].encode("\n".join(held_out_text()["code"]))
+        return torch.tensor(tokens)[: self.options.context]
+
+    @cached_property
+    def array(self) -> tuple[SuffixArray, float]:
+        """The suffix array and the seconds that it took."""
+        return time_build(lambda: SuffixArray(self.source[1]))
+
+    @cached_property
+    def counts(self) -> tuple[Counts, float]:
+        """The trigram counts and the seconds that they took."""
+        return time_build(lambda: Counts(self.source[1], len(self.source[0]), 3))
+
+    @cached_property
+    def state(self) -> dict:
+        """The state of the machine when the run starts."""
+        return timing.machine_state()
+
+    def timed(self, drafter: Drafter, temperature: float = 0.0) -> dict:
+        """Return `proposals` of a drafter on the text.
+
+        Args:
+            drafter: Drafter to time.
+            temperature: Sampling temperature.
+        """
+        first = len(self.text) - self.options.count
+        return proposals(drafter, self.text, first, len(self.source[0]), temperature)
+
+    def jobs(self) -> dict[str, Callable[[], dict]]:
+        """Return the function that measures each row, by name."""
+        ngram = lambda: NgramDrafter(self.counts[0], 4)
+        first = len(self.text) - self.options.count
+        return {
+            "transformers' prompt lookup": lambda: transformers_lookup(self.text, first, 8),
+            "prompt lookup": lambda: self.timed(PromptLookupDrafter(8)),
+            "suffix decoding, a chain": lambda: self.timed(SuffixDrafter(16)),
+            "suffix decoding, a tree": lambda: self.timed(SuffixDrafter(16, width=3)),
+            "REST, 16 nodes": lambda: self.timed(RestDrafter(self.array[0], 16)),
+            "hash pool": lambda: self.timed(HashPoolDrafter(16)),
+            "n-gram model, γ = 4, chosen": lambda: self.timed(ngram()),
+            "n-gram model, γ = 4, drawn": lambda: self.timed(ngram(), 1.0),
+        }
+
+    def parts(self):
+        return ["indexes", *self.jobs(), "recycling"]
+
+    def run(self, part):
+        assert self.state
+        if part == "recycling":
+            return recycling(self.text, len(self.source[0]), 16, self.options.count)
+        if part != "indexes":
+            return self.jobs()[part]()
+        (array, seconds), (counts, counts_seconds) = self.array, self.counts
+        size = sum(part.nbytes for part in (*counts.keys, *counts.counts))
+        return {
+            "suffix array": {"seconds": seconds, "bytes": array.text.nbytes + array.order.nbytes},
+            "3-gram counts": {"seconds": counts_seconds, "bytes": size},
+        }
+
+    def summarise(self, rows):
+        return {
+            "context": len(self.text),
+            "count": self.options.count,
+            "vocab_size": len(self.source[0]),
+            "datastore_tokens": len(self.source[1]),
+            "threads": torch.get_num_threads(),
+            "state": {"start": self.state, "end": timing.machine_state()},
+            "rows": {part: rows[part] for part in self.jobs()} | rows["recycling"],
+            "indexes": rows["indexes"],
+        }
+
+    def restore(self, data):
+        names = self.jobs()
+        recycled = {name: row for name, row in data["rows"].items() if name not in names}
+        rows = {name: row for name, row in data["rows"].items() if name in names}
+        return rows | {"recycling": recycled, "indexes": data["indexes"]}

@@ -1,35 +1,33 @@
-"""Measure what each part of EAGLE contributes: inputs, depth, vocabulary, trees, confidence.
+"""Measure parts of EAGLE on the shipped target: what the head reads, its training, its trees.
 
-    python -m benchmarks.eagle            # half an hour on two quiet cores
-    python -m benchmarks.eagle --texts 64 --epochs 1
+    python -m benchmarks run eagle-ablations    # an hour
 
-The target is the shipped one. All recorded numbers are acceptance rates, so a busy machine changes
-nothing. The command trains its heads on the target's own text. Finished work is stored in --work,
-so an interrupted run resumes. It writes results/eagle.json and asserts nothing.
+The recording contains rates and no times, so a busy machine changes nothing. Trained heads and the
+target's texts are stored in --cache.
 """
 
-import argparse
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from specdec_lite import generate, load_pair
-from specdec_lite.checks import whole
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter
 from specdec_lite.drafters.parts.feature_head import Eagle1Head, FeatureHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
-from specdec_lite.measure import stamps
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import eagle
 from specdec_lite.training.features import Features
 from specdec_lite.training.loop import Plan
 from specdec_lite.training.unroll import RECIPES, Recipe, acceptance_by_depth, unroll
 from specdec_lite.tree import TokenTree
+
+from .experiment import Experiment
 
 NODES = 8
 BINS = 10
@@ -97,8 +95,8 @@ def train_head(
     data = eagle.batch_by_length(texts.training, 8, 5)
     plan = Plan(max(1, round(options.epochs * len(data))), 1e-3, 8, warmup=10, weight_decay=0.0)
     layers = tuple(dict.fromkeys((*head.layers, "final")))
-    features = Features(target, options.work / "features", layers)
-    path = options.work / f"study-{name.replace(' ', '-')}-{len(data)}-{plan.steps}.pt"
+    features = Features(target, options.cache / "features", layers)
+    path = options.cache / f"study-{name.replace(' ', '-')}-{len(data)}-{plan.steps}.pt"
     eagle.fit(head, inputs, data, features, recipe, plan, path)
     return head.requires_grad_(False), inputs
 
@@ -169,37 +167,46 @@ def reliability(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> list
 
 
 @torch.inference_mode()
-def example(heads: dict[int, FeatureHead], target: CausalLM, tokenizer, text: eagle.Sample) -> dict:
-    """Return the first position at which two heads predict different tokens, with their top tokens.
+def example(
+    heads: dict[int, FeatureHead], target: CausalLM, tokenizer, texts: Sequence[eagle.Sample]
+) -> dict:
+    """Return a position at which two heads predict different words, with their likeliest tokens.
 
-    The position follows at least eight tokens of the text. If the heads never differ, it is the
-    last one.
+    It is the first position, at least eight tokens into a text, at which only the head with shift 1
+    agrees with the target and the context and the likeliest tokens are readable words. If there is
+    none, it is the first position of the first text.
 
     Args:
         heads: Heads trained with shift 0 and 1.
         target: Model that verifies.
         tokenizer: Its tokenizer.
-        text: Held-out text.
+        texts: Held-out texts that the target wrote greedily.
     """
-    tokens = text.ids[None]
-    hidden = target.score(tokens, target.new_cache(), hidden_layers=("final",)).hidden
-    distributions = {}
-    for shift, head in heads.items():
-        inputs = target if shift else unshifted(target)
-        output = next(unroll(head, hidden, inputs.embed(tokens), 1))[0]
-        distributions[shift] = head.logits(output, head.rows(target)).softmax(-1)
-    rows = range(text.start + 8, distributions[0].shape[0] - 1)
-    best = {shift: probs.argmax(-1).tolist() for shift, probs in distributions.items()}
-    row = next((i for i in rows if best[0][i] != best[1][i]), rows[-1])
     text_of = lambda token: tokenizer.decode([int(token)])
-    top_tokens = {shift: probs[row].topk(5) for shift, probs in distributions.items()}
-    return {
-        "words": [text_of(token) for token in tokens[0, row - 3 : row + 3]],
-        "laws": [
-            [[text_of(t), round(float(q), 4)] for q, t in zip(*top_tokens[shift])]
-            for shift in (0, 1)
-        ],
-    }
+    is_word = lambda token: text_of(token).strip().isalpha() and text_of(token).startswith(" ")
+    first = None
+    for text in texts:
+        tokens = text.ids[None]
+        hidden = target.score(tokens, target.new_cache(), hidden_layers=("final",)).hidden
+        distributions = {}
+        for shift, head in heads.items():
+            inputs = target if shift else unshifted(target)
+            output = next(unroll(head, hidden, inputs.embed(tokens), 1))[0]
+            distributions[shift] = head.logits(output, head.rows(target)).softmax(-1)
+        for row in range(text.start + 8, distributions[0].shape[0] - 1):
+            top = {shift: probs[row].topk(5) for shift, probs in distributions.items()}
+            words = text.ids[row - 3 : row + 3].tolist()
+            shown = [
+                [[text_of(heads[s].ids[t]), round(float(q), 4)] for q, t in zip(*top[s])]
+                for s in (0, 1)
+            ]
+            found = {"words": [text_of(token) for token in words], "laws": shown}
+            first = first or found
+            best = {shift: int(heads[shift].ids[top[shift].indices[0]]) for shift in top}
+            if best[1] == words[-1] != best[0] and all(map(is_word, (*words, best[0]))):
+                return found
+    assert first is not None
+    return first
 
 
 def shapes(
@@ -247,59 +254,98 @@ def shapes(
     return rows
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.eagle")
-    parser.add_argument("--texts", type=int, default=512, help="pieces of text to train on")
-    parser.add_argument("--epochs", type=float, default=4.0)
-    parser.add_argument("--held-out", type=int, help="number of held-out texts; default: all")
-    parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument("--prompts", type=int, default=24, help="number of prompts for the trees")
-    parser.add_argument("--only", nargs="*", choices=list(HEADS), help="some heads; default: all")
-    parser.add_argument("--work", type=Path, default=cache_folder() / "eagle")
-    parser.add_argument("--out", type=Path, default=Path("results/eagle.json"))
-    options = parser.parse_args(arguments)
-    whole("prompts", options.prompts, 2)
-    pair = load_pair(dtype="float32")
-    target = pair.target
-    target.model.requires_grad_(False)
-    texts = eagle.pair_texts(target, pair.tokenizer, options.work, options.texts)
-    data: dict = {
-        "target": fingerprint(target),
-        "texts": options.texts,
-        "epochs": options.epochs,
-        "heads": {},
-    }
-    if options.held_out is not None:
-        texts = eagle.Texts(
-            texts.training, texts.held_out[:: max(1, len(texts.held_out) // options.held_out)]
+SHIFTS = {"feature and own token": 0, "feature and next token": 1}
+"""The two heads of the example, with the shift of the token."""
+
+
+class EagleAblations(Experiment):
+    """The parts are the heads, measurements with the EAGLE-1 head, and an example."""
+
+    name = "eagle-ablations"
+    what = "parts of EAGLE on the shipped target: rates of acceptance"
+    time = "1 hour"
+    quick = (
+        "--texts 16 --epochs 0.1 --held-out 4 --prompts 2 --new-tokens 4 --cache .work/quick-eagle"
+    ).split()
+    unrelated = ("cache",)
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--texts", type=int, default=512, help="pieces of text to train on")
+        parser.add_argument("--epochs", type=float, default=4.0)
+        parser.add_argument("--held-out", type=int, help="number of held-out texts; default: all")
+        parser.add_argument("--new-tokens", type=int, default=48)
+        parser.add_argument(
+            "--prompts", type=int, default=24, help="number of prompts for the trees"
         )
-    shifts = {"feature and own token": 0, "feature and next token": 1}
-    paired = {}
-    for name in options.only or HEADS:
-        head, inputs = train_head(name, target, texts, options)
-        data["heads"][name] = rates(head, inputs, texts)
-        print(name, data["heads"][name], flush=True)
-        if name in shifts:
-            paired[shifts[name]] = head
-        if name == "EAGLE-1":
+        parser.add_argument("--cache", type=Path, default=cache_folder() / "eagle")
+
+    def check(self):
+        if self.options.prompts < 2:
+            raise ValueError(f"--prompts {self.options.prompts}: must be at least 2")
+
+    @cached_property
+    def pair(self):
+        """The shipped pair, whose target is not trained."""
+        pair = load_pair(dtype="float32")
+        pair.target.model.requires_grad_(False)
+        return pair
+
+    @cached_property
+    def texts(self) -> eagle.Texts:
+        """The training texts and the held-out texts."""
+        options, pair = self.options, self.pair
+        texts = eagle.pair_texts(pair.target, pair.tokenizer, options.cache, options.texts)
+        if options.held_out is None:
+            return texts
+        step = max(1, len(texts.held_out) // options.held_out)
+        return eagle.Texts(texts.training, texts.held_out[::step])
+
+    def head(self, name: str) -> tuple[FeatureHead, CausalLM]:
+        """Return a head, trained or from its checkpoint, and the target with its inputs.
+
+        Args:
+            name: Key of HEADS.
+        """
+        return train_head(name, self.pair.target, self.texts, self.options)
+
+    def parts(self):
+        return [*HEADS, "vocabulary", "reliability", "shapes", "example"]
+
+    def run(self, part):
+        target, tokenizer, texts = self.pair.target, self.pair.tokenizer, self.texts
+        if part in HEADS:
+            return rates(*self.head(part), texts)
+        if part == "example":
+            heads = {shift: self.head(name)[0] for name, shift in SHIFTS.items()}
+            greedy = [text for text in texts.held_out if text.temperature == 0]
+            prose = [text for text in greedy if text.kind == "prose"] or greedy
+            return example(heads, target, tokenizer, prose)
+        head = self.head("EAGLE-1")[0]
+        if part == "vocabulary":
             sizes = [size for size in (64, 128, 256, 512, 1024) if size < target.vocab_size]
-            data["vocabulary"] = vocabularies(head, target, texts, [*sizes, target.vocab_size])
-            data["reliability"] = reliability(head, target, texts)
-            data["shapes"] = shapes(
-                head, target, pair.tokenizer, options.new_tokens, options.prompts
-            )
-    if len(paired) == 2:
-        greedy = next(text for text in texts.held_out if text.temperature == 0)
-        data["example"] = example(paired, target, pair.tokenizer, greedy)
-        for name, shift in shifts.items():
-            mean = data["heads"][name]["agrees"]["mean"][0]
-            top_tokens = data["example"]["laws"][shift]
-            data["example"]["laws"][shift] = {"law": top_tokens, "agrees": mean}
-    command = f"python -m benchmarks.eagle --texts {options.texts} --epochs {options.epochs:g}"
-    stamp = stamps.stamp("parts of EAGLE on the shipped target: rates of acceptance", command)
-    stamps.save(options.out, stamp, data)
+            return vocabularies(head, target, texts, [*sizes, target.vocab_size])
+        if part == "reliability":
+            return reliability(head, target, texts)
+        return shapes(head, target, tokenizer, self.options.new_tokens, self.options.prompts)
 
+    def summarise(self, rows):
+        laws = []
+        for name, shift in SHIFTS.items():
+            agrees = rows[name]["agrees"]["mean"][0]
+            laws.append({"law": rows["example"]["laws"][shift], "agrees": agrees})
+        return {
+            "target": fingerprint(self.pair.target),
+            "texts": self.options.texts,
+            "epochs": self.options.epochs,
+            "heads": {name: rows[name] for name in HEADS},
+            "vocabulary": rows["vocabulary"],
+            "reliability": rows["reliability"],
+            "shapes": rows["shapes"],
+            "example": rows["example"] | {"laws": laws},
+        }
 
-if __name__ == "__main__":
-    main()
+    def restore(self, data):
+        example = data["example"] | {"laws": [row["law"] for row in data["example"]["laws"]]}
+        names = ("vocabulary", "reliability", "shapes")
+        return data["heads"] | {name: data[name] for name in names} | {"example": example}

@@ -1,15 +1,14 @@
 """Measure the shipped EAGLE heads for SmolLM2: α by depth, vocabulary, speed here and in vLLM.
 
-    python -m benchmarks.eagle_smollm2                     # ten minutes on a quiet core
-    python -m benchmarks.eagle_smollm2 heads vocabulary    # these parts; the others remain
+    python -m benchmarks run eagle-smollm2                     # ten minutes on a quiet core
+    python -m benchmarks run eagle-smollm2 --only heads vocabulary    # these parts; the others remain
 
-It writes results/eagle-smollm2.json. Speed is measured in processor seconds after the first round,
+Speed is measured in processor seconds after the first round,
 which a busy machine lengthens far less than wall-clock seconds. In bfloat16, rounding makes some
 texts differ from plain decoding's. `served` needs vLLM (`make engines`). The command asserts
 nothing.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -29,12 +28,15 @@ SERVED = {"eagle": "eagle1", "eagle3": "eagle3"}
 SIZES = (1024, 4096, 12_000)
 
 
-class Bench(beside.Bench):
+class EagleSmolLM2(beside.Bench):
     """The recording of the EAGLE family, with one method per part."""
 
     name = "eagle-smollm2"
-    what = "the EAGLE family beside SmolLM2: rates of acceptance, speed, and the same in vLLM"
-    parts = ("heads", "vocabulary", "decoded", "served")
+    what = "the EAGLE family for SmolLM2: rates of acceptance, speed, and the same in vLLM"
+    steps = ("heads", "vocabulary", "decoded", "served")
+    time = "10 minutes"
+    quick = "--prompts 2 --new-tokens 4 --turns 1 --texts 2".split()
+    sizes = {"prompts": 6, "new_tokens": 48, "turns": 3, "gamma": 3, "texts": 64}
     methods = tuple(SERVED)
 
     def head(self, name: str) -> FeatureHead:
@@ -58,7 +60,7 @@ class Bench(beside.Bench):
     def vocabulary(self) -> list[dict]:
         """Measure EAGLE-1 with smaller draft vocabularies on some of the held-out texts."""
         target, tokenizer = self.model
-        texts = eagle.smollm2_texts(target, tokenizer, self.options.work)
+        texts = eagle.smollm2_texts(target, tokenizer, self.options.cache)
         sampled = [text for text in texts.held_out if text.temperature == 1]
         some = sampled[:: max(1, len(sampled) // self.options.texts)]
         texts = eagle.Texts(texts.training, some)
@@ -84,16 +86,3 @@ class Bench(beside.Bench):
             head.ids = torch.arange(target.vocab_size)
         export(folder, head, target, target.dtype)
         return EagleDrafter(target, head, self.options.gamma)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    parser = beside.parser(Bench, prompts=6, new_tokens=48, turns=3, gamma=3)
-    parser.add_argument(
-        "--texts", type=int, default=64, help="number of held-out texts for the vocabulary"
-    )
-    beside.record(Bench, parser, arguments)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,14 @@
 """Compare this library with real engines on the same prompts and weights.
 
     make engines                     # installs vLLM and llama.cpp in .engines/ (3.6 GB), then runs this
-    python -m benchmarks.engines     # writes results/engines-<machine>.json
-    python -m benchmarks.engines --folders smollm2:medusa=DIR    # add a head that was exported
+    python -m benchmarks run engines
+    python -m benchmarks run engines --folders smollm2:medusa=DIR    # add a head that was exported
 
 The engines are transformers, vLLM and llama.cpp. All decode greedily in float32 with one thread.
 Within an engine the methods alternate, and a speedup is the median over paired turns. Seconds
 include the prefill, as an engine's caller sees them. Wall-clock time and processor time are both
 recorded; other jobs on the machine lengthen processor time far less. A part is one model in one
-engine. Each finished part is stored in --work, so an interrupted run resumes. `make test` does not
+engine. `make test` does not
 run the engines; it checks how recorded answers are processed.
 """
 
@@ -35,14 +35,12 @@ from specdec_lite.diagnosis.metrics import explain
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, SuffixDrafter
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.loading.smollm2 import GGUF, smollm2_folder
-from specdec_lite.measure import stamps
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 from specdec_lite.training.export import export
 
-from .__main__ import Progress
-from .command import parser_for, typed
 from .engine_load import load_curve
+from .experiment import Experiment
 from .hugging_face import HuggingFace, HuggingFaceLookup
 
 VLLM = Path(".engines/vllm/bin/python")
@@ -488,7 +486,7 @@ class Bench:
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
-        self.work = options.work
+        self.work = options.cache
         self.versions: dict[str, str] = {"torch": torch.__version__}
         self.refused: dict[str, str] = {}
         self.open = ExitStack()
@@ -687,7 +685,7 @@ PARTS = {
 }
 
 
-def part(bench: Bench, name: str) -> dict:
+def measure_part(bench: Bench, name: str) -> dict:
     """Measure one part.
 
     Args:
@@ -736,81 +734,81 @@ def gather(bench: Bench, rows: dict[str, dict]) -> dict:
     return data
 
 
-# The command line ---------------------------------------------------------------------------------
+# The experiment -----------------------------------------------------------------------------------
 
 
-def command_line() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = parser_for("benchmarks.engines", __doc__)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[*PARTS])
-    parser.add_argument("--new-tokens", type=int, default=24)
-    parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--chats", type=int, default=6, help="number of prompts for SmolLM2")
-    parser.add_argument("--folders", nargs="+", default=[], metavar="MODEL:METHOD=DIR")
-    default = f"results/engines-{stamps.slug(stamps.machine_name())}.json"
-    parser.add_argument("--out", type=Path, default=Path(default))
-    parser.add_argument("--work", type=Path, default=Path(".work/engines"))
-    return parser
+class Engines(Experiment):
+    """The parts are the models in the engines, and one engine under load."""
 
+    name = "engines"
+    what = "the same models in this library and in real engines, greedy, one thread each"
+    time = "1 hour"
+    quick = "--new-tokens 2 --gamma 2 --batches 1 --turns 1 --chats 1".split()
+    unrelated = ("cache",)
 
-def main(arguments: list[str] | None = None, make: Callable = Bench, run: Callable = part) -> Path:
-    """Run the command line.
-
-    Args:
-        arguments: Arguments; None reads those of this process.
-        make: Function from the options to a Bench.
-        run: Function that measures a part.
-
-    Returns:
-        Path of the recording.
-    """
-    parser = command_line()
-    options = parser.parse_args(arguments)
-    numbers = (options.new_tokens, options.gamma, options.turns, options.chats, *options.batches)
-    if min(numbers) < 1:
-        parser.error("--new-tokens, --gamma, --turns, --chats and --batches: must be at least 1")
-    try:
-        options.folders = [Folder.parse(text) for text in options.folders]
-    except ValueError as error:
-        parser.error(f"--folders {error}")
-    if run is part and not (VLLM.exists() and LLAMA.exists()):
-        parser.error(".engines/vllm or .engines/llama is missing: run `make engines` first")
-    logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    options.work.mkdir(parents=True, exist_ok=True)
-    names = ("new_tokens", "gamma", "batches", "turns", "chats")
-    settings = {name: getattr(options, name) for name in names}
-    settings["folders"] = [*map(str, options.folders)]
-    try:
-        progress = Progress(
-            options.work / f"{options.out.stem}.jsonl",
-            settings | {"machine": stamps.machine_name()},
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--new-tokens", type=int, default=24)
+        parser.add_argument("--gamma", type=int, default=4)
+        parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
+        parser.add_argument("--turns", type=int, default=3)
+        parser.add_argument("--chats", type=int, default=6, help="number of prompts for SmolLM2")
+        parser.add_argument("--folders", nargs="+", default=[], metavar="MODEL:METHOD=DIR")
+        parser.add_argument(
+            "--cache", type=Path, default=Path(".work/engines"), help="folder of the engines' logs"
         )
-    except ValueError as error:
-        parser.error(str(error))
-    for name in options.parts:
-        if progress.find({"part": name}) is None:
-            progress.add({"part": name} | run(make(options), name))
-            print(f"done: {name}", flush=True)
-    rows = {name: row for name in PARTS if (row := progress.find({"part": name}))}
-    versions = {key: text for row in rows.values() for key, text in row["versions"].items()}
-    stamp = stamps.stamp(
-        "the same models in this library and in real engines, greedy, one thread each",
-        typed(parser, arguments),
-    )
-    stamp["versions"] |= versions
-    note = (
-        "the machine was shared with other jobs, see state: tokens a second of the processor are"
-        " what to read, and only ratios within one engine"
-    )
-    record = settings | {"threads": 1, "note": note} | gather(make(options), rows)
-    record["switches"] = switches(options.gamma, [each.method for each in options.folders])
-    path = stamps.save(options.out, stamp, record)
-    print(f"written to {path}")
-    return path
 
+    def check(self):
+        options = self.options
+        numbers = (options.new_tokens, options.gamma, options.turns, options.chats)
+        if min(*numbers, *options.batches) < 1:
+            raise ValueError(
+                "--new-tokens, --gamma, --turns, --chats and --batches: must be at least 1"
+            )
+        try:
+            options.folders = [Folder.parse(text) for text in options.folders]
+        except ValueError as error:
+            raise ValueError(f"--folders {error}") from None
+        self.check_engines()
+        logging.set_verbosity_error()
+        torch.set_num_threads(1)
+        options.cache.mkdir(parents=True, exist_ok=True)
 
-if __name__ == "__main__":
-    main()
+    def check_engines(self) -> None:
+        """Check that the engines are installed.
+
+        Raises:
+            ValueError: If one is missing.
+        """
+        if not (VLLM.exists() and LLAMA.exists()):
+            raise ValueError(".engines/vllm or .engines/llama is missing: run `make engines` first")
+
+    def parts(self):
+        return list(PARTS)
+
+    def run(self, part):
+        return measure_part(Bench(self.options), part)
+
+    def summarise(self, rows):
+        options = self.options
+        settings = {
+            name: getattr(options, name)
+            for name in ("new_tokens", "gamma", "batches", "turns", "chats")
+        }
+        settings["folders"] = [*map(str, options.folders)]
+        note = (
+            "the machine was shared with other jobs, see state: tokens a second of the processor"
+            " are what to read, and only ratios within one engine"
+        )
+        record = settings | {"threads": 1, "note": note} | gather(Bench(options), rows)
+        record["switches"] = switches(options.gamma, [each.method for each in options.folders])
+        return record
+
+    def merge(self, stamp, data):
+        engines = {
+            name: text for row in self.rows.values() for name, text in row["versions"].items()
+        }
+        return stamp | {"versions": stamp["versions"] | engines}, data
+
+    def restore(self, data):
+        return {}  # the recording has no texts

@@ -9,6 +9,7 @@ import argparse
 import copy
 import json
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from time import process_time
 
@@ -17,7 +18,6 @@ import torch
 from torch import nn
 
 from specdec_lite import stream
-from specdec_lite.checks import whole
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
     BlockwiseDrafter,
@@ -35,14 +35,14 @@ from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.weights import SHIPPED as WEIGHTS, find_weights, fingerprint, load
-from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.speculation import Drafter
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import heads as product
-from specdec_lite.training.commands import changed_options
 from specdec_lite.training.eagle import initialize_head
 from specdec_lite.training.head_trainer import HeadTrainer
+
+from .experiment import Experiment
 
 DEPTHS = 4
 RANK = 32
@@ -315,70 +315,103 @@ def correction_gain(without: np.ndarray, corrected: np.ndarray) -> list[dict]:
     ]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.heads")
-    parser.add_argument("--texts", type=int, default=product.TEXTS)
-    parser.add_argument("--epochs", type=float, default=product.EPOCHS)
-    parser.add_argument("--prompts", type=int, default=12, help="number of prompts to decode")
-    parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument(
-        "--anew", action="store_true", help="also retrain the heads that are shipped"
+OWN = "the pair's draft"
+DECODED = "decoded"
+
+
+class HeadsAtEqualBytes(Experiment):
+    """The parts are the pair's draft, the heads, and the decoding in which all alternate."""
+
+    name = "heads-at-equal-bytes"
+    what = "heads at equal bytes and equal training, on the shipped target"
+    time = "3 hours"
+    quick = (
+        *"--texts 16 --epochs 0.1 --prompts 2 --new-tokens 4 --cache .work/quick-heads".split(),
+        "--heads",
+        "shipped Medusa",
+        "shipped Medusa, corrected",
     )
-    parser.add_argument("--only", nargs="*", choices=list(HEADS), help="some heads; default: all")
-    parser.add_argument("--work", type=Path, default=Path(".work/heads"))
-    parser.add_argument("--out", type=Path, default=Path("results/heads.json"))
-    options = parser.parse_args(arguments)
-    whole("prompts", options.prompts, 2)
-    trainer = HeadTrainer.for_pair(options.work, options.texts)
-    target = trainer.target
-    draft = trainer.draft
-    own = {"parameters": sum(weight.numel() for weight in draft.model.parameters())}
-    own["held_out"] = trainer.evaluate(draft, DEPTHS)
-    data: dict = {"target": fingerprint(target), "heads": {"the pair's draft": own}}
-    rates = {}
-    drafters: dict[str, Drafter] = {"the pair's draft": ModelDrafter(draft, DEPTHS)}
-    for name in options.only or HEADS:
-        build, depths, rate, make_drafter = HEADS[name]
-        head = build(trainer)
+    unrelated = ("cache",)
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--texts", type=int, default=product.TEXTS)
+        parser.add_argument("--epochs", type=float, default=product.EPOCHS)
+        parser.add_argument("--prompts", type=int, default=12, help="number of prompts to decode")
+        parser.add_argument("--new-tokens", type=int, default=48)
+        parser.add_argument(
+            "--anew", action="store_true", help="also retrain the heads that are shipped"
+        )
+        parser.add_argument(
+            "--heads", nargs="*", choices=list(HEADS), default=list(HEADS), help="default: all"
+        )
+        parser.add_argument("--cache", type=Path, default=Path(".work/heads"))
+
+    def check(self):
+        if self.options.prompts < 2:
+            raise ValueError(f"--prompts {self.options.prompts}: must be at least 2")
+
+    @cached_property
+    def trainer(self) -> HeadTrainer:
+        """The target with its training text."""
+        return HeadTrainer.for_pair(self.options.cache, self.options.texts)
+
+    def head(self, name: str) -> tuple[nn.Module, dict]:
+        """Return a head, trained or from its checkpoint, and facts about its training.
+
+        Args:
+            name: Key of HEADS.
+        """
+        options, target = self.options, self.trainer.target
+        build, depths, rate, _ = HEADS[name]
+        head = build(self.trainer)
         entry = {"parameters": sum(weight.numel() for weight in head.parameters())}
         if name in SHIPPED and not options.anew:
             head, trained = as_shipped(SHIPPED[name], head, target)
-            entry |= trained
-        elif rate:
-            path = product.checkpoint(options, f"study-{name}", target)
-            entry |= trainer.train(head, depths, options.epochs, rate, path)
-        entry["held_out"] = trainer.evaluate(head, depths)
-        data["heads"][name] = entry
-        rates[name] = trainer.rates_by_text(head, depths, 1.0)
-        drafters[name] = make_drafter(target, head)
-        print(name, entry, flush=True)
-    data["gained"] = {
-        PAIRS[name]: correction_gain(rates[name].numpy(), rates[PAIRS[name]].numpy())
-        for name in PAIRS
-        if name in rates and PAIRS[name] in rates
-    }
-    texts = [item["text"] for items in evaluation_prompts().values() for item in items]
-    chosen = texts[:: max(1, len(texts) // options.prompts)][: options.prompts]
-    prompts = [tokenizer().encode(text) for text in chosen]
-    results = compare_decoding(target, drafters, prompts, options.new_tokens)
-    for name in drafters:
-        data["heads"][name]["decoded"] = results[name]
-    usual = {
-        "texts": product.TEXTS,
-        "epochs": product.EPOCHS,
-        "prompts": 12,
-        "new-tokens": 48,
-        "anew": False,
-    }
-    command = ["python -m benchmarks.heads", *changed_options(options, usual)]
-    if options.only:
-        command.append("--only " + " ".join(f'"{name}"' for name in options.only))
-    stamp = stamps.stamp(
-        "heads at equal bytes and equal training, on the shipped target", " ".join(command)
-    )
-    stamps.save(options.out, stamp, data)
+            return head, entry | trained
+        if rate:
+            about = argparse.Namespace(**vars(options) | {"work": options.cache})
+            path = product.checkpoint(about, f"study-{name}", target)
+            entry |= self.trainer.train(head, depths, options.epochs, rate, path)
+        return head, entry
 
+    def parts(self):
+        return [OWN, *self.options.heads, DECODED]
 
-if __name__ == "__main__":
-    main()
+    def run(self, part):
+        trainer, options = self.trainer, self.options
+        if part == OWN:
+            parameters = sum(weight.numel() for weight in trainer.draft.model.parameters())
+            held_out = trainer.evaluate(trainer.draft, DEPTHS)
+            return {"entry": {"parameters": parameters, "held_out": held_out}}
+        if part != DECODED:
+            head, entry = self.head(part)
+            entry["held_out"] = trainer.evaluate(head, HEADS[part][1])
+            rates = trainer.rates_by_text(head, HEADS[part][1], 1.0)
+            return {"entry": entry, "rates": rates.tolist()}
+        drafters: dict[str, Drafter] = {OWN: ModelDrafter(trainer.draft, DEPTHS)}
+        for name in options.heads:
+            drafters[name] = HEADS[name][3](trainer.target, self.head(name)[0])
+        texts = [item["text"] for items in evaluation_prompts().values() for item in items]
+        chosen = texts[:: max(1, len(texts) // options.prompts)][: options.prompts]
+        prompts = [tokenizer().encode(text) for text in chosen]
+        return compare_decoding(trainer.target, drafters, prompts, options.new_tokens)
+
+    def summarise(self, rows):
+        rates = {name: np.array(rows[name]["rates"]) for name in self.options.heads}
+        decoded = rows[DECODED]
+        return {
+            "target": fingerprint(self.trainer.target),
+            "heads": {
+                name: rows[name]["entry"] | {"decoded": decoded[name]}
+                for name in [OWN, *self.options.heads]
+            },
+            "gained": {
+                PAIRS[name]: correction_gain(rates[name], rates[PAIRS[name]])
+                for name in PAIRS
+                if name in rates and PAIRS[name] in rates
+            },
+        }
+
+    def restore(self, data):
+        return {}  # the recording has no rates by text

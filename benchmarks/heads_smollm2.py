@@ -1,15 +1,14 @@
 """Measure chapter 12's shipped parallel heads for SmolLM2, and EAGLE-1, here and in vLLM.
 
-    python -m benchmarks.heads_smollm2                  # all parts, on a quiet core
-    python -m benchmarks.heads_smollm2 heads gained     # these parts; the others remain
+    python -m benchmarks run parallel-heads-smollm2                  # all parts, on a quiet core
+    python -m benchmarks run parallel-heads-smollm2 --only heads gained     # these parts; the others remain
 
 The parts are α by depth, the gain of the Markov correction, speed in one loop, and speed in vLLM.
-It writes results/heads-smollm2.json. Speed is measured in processor seconds, which a busy machine
+Speed is measured in processor seconds, which a busy machine
 lengthens far less than wall-clock seconds. `served` needs vLLM (`make engines`). The command
 asserts nothing.
 """
 
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -59,18 +58,21 @@ class Uncorrected(MarkovDrafter):
         return session
 
 
-class Bench(beside.Bench):
+class ParallelHeadsSmolLM2(beside.Bench):
     """The recording of the parallel heads, with one method per part."""
 
-    name = "heads-smollm2"
-    what = "parallel heads and EAGLE-1 beside SmolLM2: rates of acceptance, speed, the same in vLLM"
-    parts = ("heads", "gained", "decoded", "served")
+    name = "parallel-heads-smollm2"
+    what = "parallel heads and EAGLE-1 for SmolLM2: rates of acceptance, speed, the same in vLLM"
+    steps = ("heads", "gained", "decoded", "served")
+    time = "30 minutes"
+    quick = "--prompts 2 --new-tokens 4 --turns 1".split()
+    sizes = {"prompts": 12, "new_tokens": 48, "turns": 2, "gamma": DEPTHS}
     methods = ("medusa", "dflash")
 
     @cached_property
     def trainer(self) -> HeadTrainer:
         """The target and its training text."""
-        return HeadTrainer.for_smollm2(self.options.work, None)
+        return HeadTrainer.for_smollm2(self.options.cache, None)
 
     def head(self, label: str, target: CausalLM) -> nn.Module:
         """Return a shipped head.
@@ -127,13 +129,3 @@ class Bench(beside.Bench):
         heads.words.ids = torch.arange(target.vocab_size)  # vLLM lets the heads draft every token
         export_medusa(folder, heads, target, target.dtype)
         return MedusaDrafter(target, heads, TokenTree.chain([0] * gamma))
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    parser = beside.parser(Bench, prompts=12, new_tokens=48, turns=2, gamma=DEPTHS)
-    beside.record(Bench, parser, arguments)
-
-
-if __name__ == "__main__":
-    main()

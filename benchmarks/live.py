@@ -1,6 +1,6 @@
 """Measure the live page in headless Chromium, as a reader of the built book would on this machine.
 
-    make book && python -m benchmarks.live        # nine minutes on two cores; results/live.json
+    make book && python -m benchmarks run live-page        # nine minutes on two cores
 
 The command opens one page and presses its button once for every setting and prompt. Speedups are
 the page's own; each is a ratio of medians over three turns. The recording also contains sizes, the
@@ -8,19 +8,15 @@ time from the press to loaded models and to the first decoded text, and the long
 the page's own thread did not respond. The command asserts nothing.
 """
 
-import argparse
-import json
 import os
 import statistics
+from functools import cached_property
 from itertools import product
-from pathlib import Path
 
-from browser import chromium, served
-
-from specdec_lite.measure import stamps
 from specdec_lite.texts.corpus import evaluation_prompts
 
-ROOT = Path(__file__).resolve().parents[1]
+from .site import OfBook
+
 MINUTES = 60_000
 GAPS = """() => {
   let last = performance.now();
@@ -136,65 +132,71 @@ def row(form: str, gamma: int, domain: str, temperature: float, runs: list[dict]
     }
 
 
-def measure(book: Path, gammas: list[int], each: int) -> dict:
-    """Return the data of the recording.
+FILES = ("weights.bin", "engine.js", "kernel-relaxed.wasm", "kernel-simd.wasm")
+FIRST = "first press"
 
-    Args:
-        book: Folder of the built book.
-        gammas: Draft lengths.
-        each: Prompts per kind.
-    """
-    prompts = {
-        domain: [prompt["text"] for prompt in given[:: max(1, len(given) // each)][:each]]
-        for domain, given in evaluation_prompts().items()
-    }
-    folder = book / "_static" / "live"
-    with served(book) as address, chromium() as browser:
-        page = browser.new_page()
-        page.goto(f"{address}book/live.html")
+
+class LivePage(OfBook):
+    """The parts are the first press of the button, and then the settings."""
+
+    name = "live-page"
+    what = "the live page in a headless browser: the shipped pair, plain and speculative"
+    time = "9 minutes"
+    quick = "--gamma 1 --prompts 1".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        parser.add_argument("--gamma", type=int, nargs="+", default=[1, 2, 3])
+        parser.add_argument("--prompts", type=int, default=4, help="prompts per kind")
+
+    @cached_property
+    def prompts(self) -> dict[str, list[str]]:
+        """The prompts by kind of text."""
+        each = self.options.prompts
+        return {
+            domain: [prompt["text"] for prompt in given[:: max(1, len(given) // each)][:each]]
+            for domain, given in evaluation_prompts().items()
+        }
+
+    @cached_property
+    def page(self):
+        """The live page."""
+        page = self.browser.new_page()
+        page.goto(f"{self.address}book/live.html")
         page.wait_for_selector(".sdl-live")
-        times, rows = first_press(page, prompts["code"][0]), []
-        for form, gamma, domain, temperature in product(
-            ("float32", "int8"), gammas, prompts, (0.0, 1.0)
-        ):
-            runs = [press(page, text, gamma, temperature, form) for text in prompts[domain]]
-            rows.append(row(form, gamma, domain, temperature, runs))
-            print(json.dumps(rows[-1]))
-        name = f"Chromium {browser.version}, headless"
-    sizes = {
-        name: (folder / name).stat().st_size
-        for name in ("weights.bin", "engine.js", "kernel-relaxed.wasm", "kernel-simd.wasm")
-    }
-    return {
-        "cores": os.cpu_count(),
-        "browser": name,
-        "kernel": runs[0]["kernel"],
-        "bytes": sizes,
-        "milliseconds_from_press": times,
-        "rows": rows,
-    }
+        return page
 
+    @cached_property
+    def settings(self) -> dict[str, tuple]:
+        """Format, γ, kind of text and temperature by the name of the part."""
+        every = product(("float32", "int8"), self.options.gamma, self.prompts, (0.0, 1.0))
+        return {
+            f"{form} γ={g} {domain} T={t:g}": (form, g, domain, t) for form, g, domain, t in every
+        }
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
-    parser.add_argument("--gamma", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--prompts", type=int, default=4, help="prompts per kind")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "live.json")
-    options = parser.parse_args()
-    data = measure(options.book, options.gamma, options.prompts)
-    command = " ".join(
-        [
-            "python -m benchmarks.live --gamma",
-            *map(str, options.gamma),
-            f"--prompts {options.prompts}",
-        ]
-    )
-    stamp = stamps.stamp(
-        "the live page in a headless browser: the shipped pair, plain and speculative",
-        command,
-        versions={"chromium": data["browser"].split()[1].rstrip(",")},
-    )
-    stamps.save(options.out, stamp, data)
+    def parts(self):
+        return [FIRST, *self.settings]
+
+    def run(self, part):
+        if part == FIRST:
+            return first_press(self.page, self.prompts["code"][0])
+        form, gamma, domain, temperature = self.settings[part]
+        runs = [press(self.page, text, gamma, temperature, form) for text in self.prompts[domain]]
+        return row(form, gamma, domain, temperature, runs)
+
+    def summarise(self, rows):
+        folder = self.options.book / "_static" / "live"
+        return {
+            "cores": os.cpu_count(),
+            "browser": self.about_browser(),
+            "bytes": {name: (folder / name).stat().st_size for name in FILES},
+            "milliseconds_from_press": rows[FIRST],
+            "rows": [rows[part] for part in self.settings],
+        }
+
+    def restore(self, data):
+        key = lambda row: (row["format"], row["gamma"], row["domain"], row["temperature"])
+        names = {setting: part for part, setting in self.settings.items()}
+        rows = {names[key(row)]: row for row in data["rows"] if key(row) in names}
+        return rows | {FIRST: data["milliseconds_from_press"]}

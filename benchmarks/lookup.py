@@ -1,20 +1,15 @@
 """Count tokens per round of drafters without a model on SmolLM2, by kind of request.
 
-    python -m benchmarks.lookup    # writes results/lookup.json; a quarter of an hour on two cores
+    python -m benchmarks run model-free-tokens    # a quarter of an hour on two cores
 
-The recording contains counts and no times. The target answers every request once, greedily, and
-each answer is stored immediately. Every drafter that reads only tokens is then replayed on the
+The recording contains counts and no times. The target answers every request once, greedily.
+Every drafter that reads only tokens is then replayed on the
 answers (`specdec_lite.measure.replay`). Token recycling reads the target's rows, so it decodes the
 answers.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
-
-import torch
-from tqdm import tqdm
+from functools import cached_property
 
 from specdec_lite import CausalLM, generate, load_smollm2
 from specdec_lite.drafters import (
@@ -26,11 +21,11 @@ from specdec_lite.drafters import (
     SuffixDrafter,
     TokenRecyclingDrafter,
 )
-from specdec_lite.measure import stamps
 from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Drafter, Step
 from specdec_lite.texts.smollm2_tasks import AGENT, HISTORY, TASKS, Task, chat
 
+from .experiment import Experiment
 from .smollm2 import STOP, array, counts
 
 NODES = (4, 8, 16, 32)
@@ -38,39 +33,25 @@ NODES = (4, 8, 16, 32)
 GAMMAS = (1, 2, 4, 6, 8, 12, 16, 24)
 
 
-def answer_tasks(
-    target: CausalLM, tokenizer, tasks: Iterable[Task], new_tokens: int, path: Path
-) -> list[dict]:
-    """Return every task with its tokens and the target's greedy answer.
+def answer(target: CausalLM, tokenizer, task: Task, new_tokens: int) -> dict:
+    """Return a task with its tokens and the target's greedy answer.
 
     Args:
         target: Model that answers.
         tokenizer: Its tokenizer.
-        tasks: Requests.
+        task: Request.
         new_tokens: Most tokens per answer.
-        path: File with one stored answer per line.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    stored = {row["text"]: row for row in map(json.loads, lines)}
-    rows = []
-    for task in tqdm(list(tasks), "answers"):
-        row = stored.get(task.text)
-        if row is None or row["new_tokens"] != new_tokens:
-            prompt = chat(tokenizer, task.text)
-            out = generate(target, prompt, None, new_tokens, stop_token_ids=(STOP,))
-            row = {
-                "kind": task.kind,
-                "text": task.text,
-                "new_tokens": new_tokens,
-                "reference": id_text(tokenizer.encode(task.passage)),
-                "prompt": id_text(prompt),
-                "answer": id_text(out.tokens.tolist()),
-            }
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-        rows.append(row)
-    return rows
+    prompt = chat(tokenizer, task.text)
+    out = generate(target, prompt, None, new_tokens, stop_token_ids=(STOP,))
+    return {
+        "kind": task.kind,
+        "text": task.text,
+        "new_tokens": new_tokens,
+        "reference": id_text(tokenizer.encode(task.passage)),
+        "prompt": id_text(prompt),
+        "answer": id_text(out.tokens.tolist()),
+    }
 
 
 def id_text(ids: Iterable[int]) -> str:
@@ -118,7 +99,8 @@ def drafters(datastore: Callable[[], tuple]) -> dict[str, tuple[int | None, Make
     """Return {label: (γ or nodes, function from an answer's row to a drafter)}.
 
     Args:
-        datastore: Function that returns the suffix array and the n-gram counts; it is called once.
+        datastore: Function that returns the suffix array and the n-gram counts, when a drafter
+            needs them.
     """
     table: dict[str, tuple[int | None, Make]] = {}
     for gamma in GAMMAS:
@@ -138,16 +120,15 @@ def drafters(datastore: Callable[[], tuple]) -> dict[str, tuple[int | None, Make
         }
     for n in (2, 4, 8):
         table[f"hash pool n={n}"] = (16, lambda row, n=n: HashPoolDrafter(16, n))
-    array, counts = datastore()
     for budget in NODES:
         table |= {
             f"REST chain {budget}": (
                 budget,
-                lambda row, b=budget: RestDrafter(array, b, levels=b, width=1),
+                lambda row, b=budget: RestDrafter(datastore()[0], b, levels=b, width=1),
             ),
-            f"REST tree {budget}": (budget, lambda row, b=budget: RestDrafter(array, b)),
+            f"REST tree {budget}": (budget, lambda row, b=budget: RestDrafter(datastore()[0], b)),
         }
-    table["n-gram γ=4"] = (4, lambda row: NgramDrafter(counts, 4))
+    table["n-gram γ=4"] = (4, lambda row: NgramDrafter(datastore()[1], 4))
     return table
 
 
@@ -175,7 +156,7 @@ def memories(agent: list[dict], history: list[dict]) -> dict[str, Make]:
 
     cold, warm, leak = trained([]), trained(history), trained(agent)
     return {
-        "suffix, cold": lambda row: cold,
+        MEMORIES[0]: lambda row: cold,
         "suffix, warm": lambda row: warm,
         "suffix, answers leaked": lambda row: leak,
     }
@@ -199,71 +180,113 @@ def measure_drafter(
     ]
 
 
-def main(arguments: list[str] | None = None, load=load_smollm2, datastore=None) -> Path:
-    """Run the command line.
+IN_PASSAGE = "lookup in the passage"
+MEMORIES = ("suffix, cold", "suffix, warm", "suffix, answers leaked")
 
-    Args:
-        arguments: Arguments; None uses those of this process.
-        load: Function that returns model and tokenizer.
-        datastore: See `drafters`; None uses the library's own.
 
-    Returns:
-        Path of the recording.
-    """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lookup")
-    parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--each", type=int, default=6, help="requests per kind")
-    parser.add_argument(
-        "--recycling",
-        type=int,
-        nargs="*",
-        default=NODES,
-        help="nodes of the trees of token recycling",
-    )
-    parser.add_argument("--work", type=Path, default=Path(".work/lookup/answers.jsonl"))
-    parser.add_argument("--out", type=Path, default=Path("results/lookup.json"))
-    options = parser.parse_args(arguments)
-    target, tokenizer = load("cpu", "float32")
-    datastore = datastore or (lambda: (array(tokenizer), counts(tokenizer)))
-    ask = lambda tasks: answer_tasks(target, tokenizer, tasks, options.new_tokens, options.work)
-    rows = ask([task for kind in TASKS.values() for task in kind[: options.each]])
-    agent, history = ask(AGENT[: options.each]), ask(HISTORY[: options.each])
-    size = target.vocab_size
-    replay_on = lambda make: (
-        lambda row: replay(make(row), ids(row["prompt"]), ids(row["answer"]), size)
-    )
-    entries = []
-    for name, (budget, make) in tqdm(drafters(datastore).items(), "replays"):
-        entries += measure_drafter([*rows, *agent], name, budget, replay_on(make))
-    copied = [row for row in rows if row["reference"]]
-    entries += measure_drafter(copied, "lookup in the passage", 8, replay_on(with_references))
-    for name, make in memories(agent, history).items():
-        entries += measure_drafter(agent, name, 16, replay_on(make))
-    for budget in tqdm(options.recycling, "token recycling"):
-        drafter = TokenRecyclingDrafter(target, budget)
+class ModelFreeTokens(Experiment):
+    """The parts are the answers, then the drafters that are replayed on them."""
+
+    name = "model-free-tokens"
+    what = "tokens per round of drafters without a model, SmolLM2-135M-Instruct, greedy"
+    time = "15 minutes"
+    quick = "--new-tokens 4 --each 1 --recycling 4".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--new-tokens", type=int, default=128)
+        parser.add_argument("--each", type=int, default=6, help="requests per kind")
+        parser.add_argument(
+            "--recycling",
+            type=int,
+            nargs="*",
+            default=NODES,
+            help="nodes of the trees of token recycling",
+        )
+
+    def load(self):
+        """Return model and tokenizer."""
+        return load_smollm2("cpu", "float32")
+
+    @cached_property
+    def model(self):
+        """Model and tokenizer."""
+        return self.load()
+
+    @cached_property
+    def datastore(self) -> tuple:
+        """The suffix array and the n-gram counts."""
+        return array(self.model[1]), counts(self.model[1])
+
+    @cached_property
+    def tasks(self) -> dict[str, Task]:
+        """The requests by the names of their parts."""
+        kinds = {**TASKS, "agent": AGENT, "history": HISTORY}
+        return {
+            f"answer: {kind} {number}": task
+            for kind, tasks in kinds.items()
+            for number, task in enumerate(tasks[: self.options.each])
+        }
+
+    @cached_property
+    def drafters(self) -> dict[str, tuple[int | None, Make]]:
+        """The drafters that read only tokens."""
+        return drafters(lambda: self.datastore)
+
+    def answers(self, *kinds: str) -> list[dict]:
+        """Return the answers to requests of some kinds.
+
+        Args:
+            kinds: Kinds; those of TASKS if none is given.
+        """
+        wanted = [f"answer: {kind} " for kind in kinds or TASKS]
+        return [self.rows[part] for part in self.tasks if any(part.startswith(w) for w in wanted)]
+
+    def parts(self):
+        recycling = [f"recycling {nodes}" for nodes in self.options.recycling]
+        return [*self.tasks, *self.drafters, IN_PASSAGE, *MEMORIES, *recycling]
+
+    def run(self, part):
+        target, tokenizer = self.model
+        if part in self.tasks:
+            return answer(target, tokenizer, self.tasks[part], self.options.new_tokens)
+        rows, agent = self.answers(), self.answers("agent")
+        replay_on = lambda make: (
+            lambda row: replay(make(row), ids(row["prompt"]), ids(row["answer"]), target.vocab_size)
+        )
+        if part in self.drafters:
+            size, make = self.drafters[part]
+            return measure_drafter([*rows, *agent], part, size, replay_on(make))
+        if part == IN_PASSAGE:
+            copied = [row for row in rows if row["reference"]]
+            return measure_drafter(copied, part, 8, replay_on(with_references))
+        if part in MEMORIES:
+            make = memories(agent, self.answers("history"))[part]
+            return measure_drafter(agent, part, 16, replay_on(make))
+        nodes = int(part.split()[1])
+        drafter = TokenRecyclingDrafter(target, nodes)
         steps = lambda row: (
             generate(target, ids(row["prompt"]), drafter, len(ids(row["answer"]))).steps
         )
-        entries += measure_drafter([*rows, *agent], f"recycling {budget}", budget, steps)
-    stamp = stamps.stamp(
-        "tokens a round of drafters without a model, SmolLM2-135M-Instruct, greedy",
-        "python -m benchmarks.lookup",
-    )
-    return stamps.save(
-        options.out,
-        stamp,
-        {
-            "new_tokens": options.new_tokens,
-            "vocab_size": size,
-            "datastore_tokens": len(datastore()[0].text),
-            "answers": [*rows, *agent],
+        return measure_drafter([*rows, *agent], part, nodes, steps)
+
+    def summarise(self, rows):
+        answers, history = self.answers(*TASKS, "agent"), self.answers("history")
+        target, tokenizer = self.model
+        return {
+            "new_tokens": self.options.new_tokens,
+            "vocab_size": target.vocab_size,
+            "datastore_tokens": len(self.datastore[0].text),
+            "answers": answers,
             "history": history,
-            "pieces": pieces(tokenizer, [*rows, *agent, *history]),
-            "rows": entries,
-        },
-    )
+            "pieces": pieces(tokenizer, [*answers, *history]),
+            "rows": [row for part in rows if part not in self.tasks for row in rows[part]],
+        }
 
-
-if __name__ == "__main__":
-    torch.set_grad_enabled(False)
-    print("written to", main())
+    def restore(self, data):
+        order = [part for part in self.tasks if not part.startswith("answer: history")]
+        rows = dict(zip(order, data["answers"]))
+        rows |= dict(zip([part for part in self.tasks if part not in order], data["history"]))
+        for row in data["rows"]:
+            rows.setdefault(row["drafter"], []).append(row)
+        return rows

@@ -1,18 +1,18 @@
 """Compare training losses and training texts for one small draft of the shipped target.
 
-    python -m benchmarks.losses                       # minutes on two quiet cores
-    python -m benchmarks.losses --texts 512 --epochs 4  # an hour
+    python -m benchmarks run training-losses                       # minutes on two quiet cores
+    python -m benchmarks run training-losses --texts 512 --epochs 4  # an hour
 
 Every run starts with the same small draft, which was trained on documents and never on the target.
 It then trains for the same number of steps with one divergence on one kind of text: documents, the
 target's continuations of the same prompts, or the starting draft's continuations. The recording
-contains rates and no times, so a busy machine changes nothing. Finished work is stored in --work,
-so an interrupted run resumes. It writes results/losses.json and asserts nothing.
+contains rates and no times, so a busy machine changes nothing. Trained drafts and
+written texts are stored in --cache.
 """
 
-import argparse
 import copy
 import math
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -23,7 +23,6 @@ from specdec_lite import CausalLM, corpus, load_pair
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
-from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate
 from specdec_lite.training.draft import (
     compare,
@@ -35,6 +34,8 @@ from specdec_lite.training.draft import (
 from specdec_lite.training.loop import Plan
 from specdec_lite.training.losses import DIVERGENCES, forward_kl
 from specdec_lite.training.own_text import own_text
+
+from .experiment import Experiment
 
 PROMPT = 64
 BATCH = 8
@@ -55,7 +56,7 @@ def starting_draft(target: CausalLM, tokenizer, options, texts: list[str]) -> Tr
     rows = text_windows(texts, tokenizer, BATCH * options.start, PROMPT + options.new, seed=1)
     draft = small_model(target, options.hidden)
     plan = Plan(options.start, 3e-3, BATCH, warmup=20)
-    path = options.work / f"start-{options.start}-{options.hidden}-{options.new}.pt"
+    path = options.cache / f"start-{options.start}-{options.hidden}-{options.new}.pt"
     distill(draft, None, rows, 1, forward_kl, plan, path)
     return draft
 
@@ -69,7 +70,7 @@ def written(models: dict[str, CausalLM], windows: Tensor, options) -> dict[str, 
         options: Options of the command line.
     """
     prompts = list(windows[:, :PROMPT])
-    folder = options.work / "own-text"
+    folder = options.cache / "own-text"
     return {SOURCES[0]: windows} | {
         name: torch.stack(own_text(model, prompts, options.new, folder, 64, 1.0))
         for name, model in models.items()
@@ -106,16 +107,17 @@ def measured(draft: Transformer, log_probs, held_out: dict[str, Tensor], tokeniz
     return figures
 
 
-def against(runs: list[dict], kind: str) -> None:
-    """Add to each run its α minus the first run's α on the same texts.
+def against(row: dict, first: dict, kind: str) -> dict:
+    """Return a run's row with its α minus the first run's α on the same texts.
 
     Args:
-        runs: Runs, changed in place.
+        row: Figures of the run by kind of text.
+        first: Figures of the first run.
         kind: Kind of held-out text.
     """
-    first = torch.tensor(runs[0][kind]["texts"]["alpha"])
-    for run in runs:
-        run[kind]["gain"] = spread(torch.tensor(run[kind].pop("texts")["alpha"]) - first)
+    alpha, before = (torch.tensor(each[kind]["texts"]["alpha"]) for each in (row, first))
+    figures = {name: value for name, value in row[kind].items() if name != "texts"}
+    return figures | {"gain": spread(alpha - before)}
 
 
 def predictors(runs: list[dict], kind: str) -> dict[str, float]:
@@ -132,64 +134,129 @@ def predictors(runs: list[dict], kind: str) -> dict[str, float]:
     return {name: float(spearmanr(alpha, other).statistic) for name, other in others.items()}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.losses")
-    parser.add_argument(
-        "--texts", type=int, default=128, help="number of training texts, a multiple of 8"
-    )
-    parser.add_argument("--held-out", type=int, default=48)
-    parser.add_argument("--new", type=int, default=128, help="tokens per text after its prompt")
-    parser.add_argument(
-        "--start", type=int, default=300, help="training steps of the starting draft"
-    )
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--hidden", type=int, default=128, help="width of the draft")
-    parser.add_argument("--work", type=Path, default=cache_folder() / "losses")
-    parser.add_argument("--out", type=Path, default=Path("results/losses.json"))
-    options = parser.parse_args(arguments)
-    pair = load_pair(dtype="float32")
-    target, tokenizer = pair.target, pair.tokenizer
-    target.model.requires_grad_(False)
-    documents = corpus.training_text()
-    readable = documents["library"] + documents["docs"]
-    start = starting_draft(target, tokenizer, options, readable)
-    windows = text_windows(readable, tokenizer, options.texts, PROMPT + options.new)
-    writers = {SOURCES[1]: target, SOURCES[2]: CausalLM(copy.deepcopy(start))}
-    texts = written(writers, windows, options)
-    unread = [text for texts in corpus.held_out_text().values() for text in texts]
-    held_out_windows = text_windows(unread, tokenizer, options.held_out, PROMPT + options.new)
-    held_out = written({SOURCES[1]: target}, held_out_windows, options)
-    log_probs = target_log_probs(target, options.work / "features")
-    plan = Plan(options.epochs * options.texts // BATCH, RATE, BATCH, warmup=10)
-    runs = [{"source": "", "loss": "", **measured(start, log_probs, held_out, tokenizer)}]
-    planned = [(SOURCES[0], NEXT_TOKEN), *((s, d) for s in SOURCES for d in DIVERGENCES)]
-    for source, name in planned:
-        draft = copy.deepcopy(start).requires_grad_(True)
-        path = options.work / f"{source} {name} {plan.steps} {options.new}.pt".replace(" ", "-")
-        teacher = None if name == NEXT_TOKEN else log_probs
-        divergence = DIVERGENCES.get(name, forward_kl)
-        distill(draft, teacher, texts[source], PROMPT, divergence, plan, path)
-        runs.append(
-            {"source": source, "loss": name, **measured(draft, log_probs, held_out, tokenizer)}
-        )
-        alpha = [runs[-1][kind]["alpha"]["value"] for kind in held_out]
-        print(f"{source}, {name}: α {alpha[0]:.3f} on documents, {alpha[1]:.3f} on its text")
-    for kind in held_out:
-        against(runs, kind)
-    data = {
-        "target": fingerprint(target),
-        "draft": {"parameters": sum(w.numel() for w in start.parameters()), "steps": options.start},
-        "steps": plan.steps,
-        "tokens": plan.steps * BATCH * options.new,
-        "held_out": options.held_out,
-        "runs": runs,
-        "predicts": {kind: predictors(runs, kind) for kind in held_out},
-    }
-    command = f"python -m benchmarks.losses --texts {options.texts} --epochs {options.epochs}"
+START = "start"
+"""The part without training, with which all others are compared."""
+
+
+class TrainingLosses(Experiment):
+    """The parts are the starting draft, and the combinations of a text and a loss."""
+
+    name = "training-losses"
     what = "a small draft after equally many steps by every divergence, on three kinds of text"
-    stamps.save(options.out, stamps.stamp(what, command), data)
+    time = "20 minutes"
+    quick = (
+        "--texts 8 --held-out 4 --new 8 --start 1 --epochs 1 --hidden 64 --cache .work/quick-losses"
+    ).split()
+    unrelated = ("cache",)
 
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument(
+            "--texts", type=int, default=128, help="number of training texts, a multiple of 8"
+        )
+        parser.add_argument("--held-out", type=int, default=48)
+        parser.add_argument("--new", type=int, default=128, help="tokens per text after its prompt")
+        parser.add_argument(
+            "--start", type=int, default=300, help="training steps of the starting draft"
+        )
+        parser.add_argument("--epochs", type=int, default=2)
+        parser.add_argument("--hidden", type=int, default=128, help="width of the draft")
+        parser.add_argument("--cache", type=Path, default=cache_folder() / "losses")
 
-if __name__ == "__main__":
-    main()
+    def check(self):
+        if self.options.texts < 8 or self.options.texts % 8:
+            raise ValueError(f"--texts {self.options.texts}: must be a multiple of 8")
+
+    @cached_property
+    def pair(self):
+        """The shipped pair, whose target is not trained."""
+        pair = load_pair(dtype="float32")
+        pair.target.model.requires_grad_(False)
+        return pair
+
+    @cached_property
+    def start(self) -> Transformer:
+        """The draft with which every run starts."""
+        return starting_draft(self.pair.target, self.pair.tokenizer, self.options, self.readable)
+
+    @cached_property
+    def readable(self) -> list[str]:
+        """The documents for training."""
+        documents = corpus.training_text()
+        return documents["library"] + documents["docs"]
+
+    def windows(self, texts: list[str], count: int) -> Tensor:
+        """Return pieces of documents [count, n].
+
+        Args:
+            texts: Documents.
+            count: Number of pieces.
+        """
+        return text_windows(texts, self.pair.tokenizer, count, PROMPT + self.options.new)
+
+    @cached_property
+    def texts(self) -> dict[str, Tensor]:
+        """The training texts by source."""
+        writers = {SOURCES[1]: self.pair.target, SOURCES[2]: CausalLM(copy.deepcopy(self.start))}
+        windows = self.windows(self.readable, self.options.texts)
+        return written(writers, windows, self.options)
+
+    @cached_property
+    def held_out(self) -> dict[str, Tensor]:
+        """The held-out texts by source."""
+        unread = [text for texts in corpus.held_out_text().values() for text in texts]
+        windows = self.windows(unread, self.options.held_out)
+        return written({SOURCES[1]: self.pair.target}, windows, self.options)
+
+    @cached_property
+    def log_probs(self):
+        """The function from texts to the target's log-probabilities."""
+        return target_log_probs(self.pair.target, self.options.cache / "features")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The training of every run."""
+        return Plan(self.options.epochs * self.options.texts // BATCH, RATE, BATCH, warmup=10)
+
+    @cached_property
+    def planned(self) -> dict[str, tuple[str, str]]:
+        """Source and loss of each training run, by the name of the part."""
+        runs = [(SOURCES[0], NEXT_TOKEN), *((s, d) for s in SOURCES for d in DIVERGENCES)]
+        return {f"{source}, {loss}": (source, loss) for source, loss in runs}
+
+    def parts(self):
+        return [START, *self.planned]
+
+    def run(self, part):
+        draft, tokenizer = self.start, self.pair.tokenizer
+        if part != START:
+            source, loss = self.planned[part]
+            draft = copy.deepcopy(draft).requires_grad_(True)
+            file = f"{source} {loss} {self.plan.steps} {self.options.new}.pt".replace(" ", "-")
+            teacher = None if loss == NEXT_TOKEN else self.log_probs
+            divergence = DIVERGENCES.get(loss, forward_kl)
+            path = self.options.cache / file
+            distill(draft, teacher, self.texts[source], PROMPT, divergence, self.plan, path)
+        return measured(draft, self.log_probs, self.held_out, tokenizer)
+
+    def summarise(self, rows):
+        kinds = list(rows[START])
+        names = {START: ("", ""), **self.planned}
+        runs = [
+            {"source": names[part][0], "loss": names[part][1]}
+            | {kind: against(row, rows[START], kind) for kind in kinds}
+            for part, row in rows.items()
+        ]
+        start = sum(weight.numel() for weight in self.start.parameters())
+        return {
+            "target": fingerprint(self.pair.target),
+            "draft": {"parameters": start, "steps": self.options.start},
+            "steps": self.plan.steps,
+            "tokens": self.plan.steps * BATCH * self.options.new,
+            "held_out": self.options.held_out,
+            "runs": runs,
+            "predicts": {kind: predictors(runs, kind) for kind in kinds},
+        }
+
+    def restore(self, data):
+        return {}  # the recording has no values by text

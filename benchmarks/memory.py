@@ -1,6 +1,6 @@
 """Measure T(k), the cost of a pass over k tokens, with this machine's bandwidth and throughput.
 
-    python -m benchmarks.memory      # two minutes on two cores; writes results/memory-<machine>.json
+    python -m benchmarks run pass-times      # two minutes on two cores
 
 The models are the shipped target and a larger, untrained one with random weights, of which only the
 shape matters. Both are measured in float32 and bfloat16, on the GPU if there is one. If their
@@ -9,17 +9,17 @@ recorded curves with the reader's own.
 """
 
 import copy
-from pathlib import Path
+from functools import cached_property
 
 import torch
 
 from specdec_lite import CausalLM, load_pair, timing
 from specdec_lite.engine.linear import is_packed, pack, unpack
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
-from specdec_lite.measure import stamps
 
-from .command import parser_for, typed
+from .experiment import Experiment
 
+MODELS = ("shipped target", "untrained")
 CONTEXT, KS = 128, (1, 2, 3, 4, 6, 8, 16, 32, 64)
 LARGER = TransformerConfig(
     vocab_size=2048,
@@ -32,84 +32,101 @@ LARGER = TransformerConfig(
 )
 
 
-def curves(device: str, budget: float) -> list[dict]:
-    """Return one row per model, dtype and layout, with the quartiles of T(k) in seconds.
+def load(label: str, device: str, dtype: str) -> CausalLM:
+    """Return one of the two models.
+
+    Args:
+        label: Key of MODELS.
+        device: PyTorch's name of the device.
+        dtype: PyTorch's name of the precision.
+    """
+    if label == MODELS[0]:
+        return load_pair(device=device, dtype=dtype).target
+    network = Transformer(LARGER).to(device, getattr(torch, dtype)).requires_grad_(False)
+    return CausalLM(pack(network))
+
+
+def curves(label: str, model: CausalLM, dtype: str, budget: float) -> list[dict]:
+    """Return one row per layout of a model, with the quartiles of T(k) in seconds.
 
     "parameters" counts the weights in matrices.
 
     Args:
-        device: PyTorch's name of the device.
-        budget: Seconds per model.
+        label: Name of the model.
+        model: Model to time.
+        dtype: PyTorch's name of its precision.
+        budget: Seconds.
     """
-    rows = []
-    # float16 on a GPU without bfloat16
-    half = str(load_pair(device=device).target.dtype).removeprefix("torch.")
-    for name in ("float32", half):
-        models = {
-            "shipped target": load_pair(device=device, dtype=name).target,
-            "untrained": CausalLM(
-                pack(Transformer(LARGER).to(device, getattr(torch, name)).requires_grad_(False))
-            ),
-        }
-        for label, model in models.items():
-            layouts = {is_packed(model.model): model, False: model}
-            if len(layouts) == 2:
-                layouts[False] = CausalLM(copy.deepcopy(model.model))
-                unpack(layouts[False].model)
-            text = torch.arange(1, CONTEXT + 1, device=model.device)
-            times = timing.spreads(
-                {
-                    (packed, k): timing.pass_job(layouts[packed], text, k)
-                    for packed in layouts
-                    for k in KS
-                },
-                model.device,
-                repeats=25,
-                budget=budget,
-            )
-            rows += [
-                {
-                    "model": label,
-                    "dtype": name,
-                    "packed": packed,
-                    "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
-                    "seconds": {
-                        str(k): [t.low, t.median, t.high] for k in KS for t in [times[packed, k]]
-                    },
-                }
-                for packed in layouts
-            ]
-    return rows
-
-
-if __name__ == "__main__":
-    parser = parser_for("benchmarks.memory", __doc__)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument(
-        "--budget", type=float, default=24.0, help="seconds for each of the four models"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=None, help="default: results/memory-<machine>.json"
-    )
-    options = parser.parse_args()
-    if options.out and options.out.is_dir():
-        parser.error(f"--out {options.out}: must be a file")
-    stamp = stamps.stamp("T(k), bandwidth and throughput", typed(parser), options.device)
-    data = {
-        "state": {"start": timing.machine_state()},
-        "profile": timing.machine_profile(options.device),
-        "context": CONTEXT,
-        "models": curves(options.device, options.budget),
+    layouts = {is_packed(model.model): model, False: model}
+    if len(layouts) == 2:
+        layouts[False] = CausalLM(copy.deepcopy(model.model))
+        unpack(layouts[False].model)
+    text = torch.arange(1, CONTEXT + 1, device=model.device)
+    jobs = {
+        (packed, k): timing.pass_job(layouts[packed], text, k) for packed in layouts for k in KS
     }
-    data["state"]["end"] = timing.machine_state()
-    path = stamps.save(
-        options.out or Path("results") / f"memory-{stamps.slug(stamp['machine'])}.json", stamp, data
-    )
-    for row in data["models"]:
-        one = row["seconds"]["1"][1]
-        print(
-            f"{row['model']:15s} {row['dtype']:9s} {'packed' if row['packed'] else 'plain':6s} T(1)"
-            f" {1e3 * one:6.2f} ms · T(k)/T(1):",
-            "  ".join(f"{k} {t[1] / one:.2f}" for k, t in row["seconds"].items()),
+    times = timing.spreads(jobs, model.device, repeats=25, budget=budget)
+    return [
+        {
+            "model": label,
+            "dtype": dtype,
+            "packed": packed,
+            "parameters": sum(w.numel() for w in model.model.parameters() if w.dim() == 2),
+            "seconds": {str(k): [t.low, t.median, t.high] for k in KS for t in [times[packed, k]]},
+        }
+        for packed in layouts
+    ]
+
+
+class PassTimes(Experiment):
+    """The parts are the models in their formats."""
+
+    name = "pass-times"
+    what = "T(k), bandwidth and throughput"
+    time = "2 minutes"
+    quick = ("--budget", "1")
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+        parser.add_argument(
+            "--budget", type=float, default=24.0, help="seconds for each of the four models"
         )
-    print(f"written to {path}")
+
+    @cached_property
+    def state(self) -> dict:
+        """The state of the machine when the run starts."""
+        return timing.machine_state()
+
+    def parts(self):
+        # float16 on a GPU without bfloat16
+        half = str(load_pair(device=self.options.device).target.dtype).removeprefix("torch.")
+        return [f"{model} {dtype}" for dtype in ("float32", half) for model in MODELS]
+
+    def run(self, part):
+        label, _, dtype = part.rpartition(" ")
+        assert self.state
+        model = load(label, self.options.device, dtype)
+        return curves(label, model, dtype, self.options.budget)
+
+    def summarise(self, rows):
+        models = [row for part in rows.values() for row in part]
+        for row in models:
+            one = row["seconds"]["1"][1]
+            print(
+                f"{row['model']:15s} {row['dtype']:9s} {'packed' if row['packed'] else 'plain':6s}"
+                f" T(1) {1e3 * one:6.2f} ms · T(k)/T(1):",
+                "  ".join(f"{k} {t[1] / one:.2f}" for k, t in row["seconds"].items()),
+            )
+        return {
+            "state": {"start": self.state, "end": timing.machine_state()},
+            "profile": timing.machine_profile(self.options.device),
+            "context": CONTEXT,
+            "models": models,
+        }
+
+    def restore(self, data):
+        rows: dict[str, list[dict]] = {}
+        for row in data["models"]:
+            rows.setdefault(f"{row['model']} {row['dtype']}", []).append(row)
+        return rows

@@ -116,7 +116,9 @@ def skipping(pair: Pair, gamma: int) -> d.LayerSkipDrafter:
     if pair.draft is None:
         parts = [(block, part) for block in BLOCKS_LEFT_OUT for part in ("attention", "mlp")]
         return d.LayerSkipDrafter(target, sublayers(parts, target.num_layers), gamma)
-    search = recordings.load("skips").data["targets"]["pair"]["search"]["greedy"]["path"]
+    search = recordings.load("layer-skip-search").data["targets"]["pair"]["search"]["greedy"][
+        "path"
+    ]
     parts = next(row["skip"] for row in search if len(row["skip"]) == 4)
     return d.LayerSkipDrafter(target, [tuple(part) for part in parts], gamma)
 

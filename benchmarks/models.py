@@ -1,27 +1,25 @@
 """Measure what the book's two models cost and how often the shipped pair's draft is right.
 
-    python -m benchmarks.models                  # a quarter of an hour; writes results/models.json
+    python -m benchmarks run book-models         # a quarter of an hour
 
 Every page reads these numbers from `specdec_book.recordings.models`. They are T(k) of the shipped target
 and of SmolLM2 in float32 and bfloat16, and this machine's bandwidth. For the pair they also include α, τ,
-c and the speedup at every draft length, from paired turns (`speed`). Finished settings are stored in
---work, so an interrupted run resumes.
+c and the speedup at every draft length, from paired turns (`speed`).
 """
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import cached_property
 
 import torch
 
 from specdec_lite import CausalLM, load_pair, load_smollm2, timing
-from specdec_lite.measure import stamps
 from specdec_lite.texts.corpus import evaluation_prompts
 
 from . import speed
-from .__main__ import Progress, every_setting
-from .command import parser_for, typed
+from .experiment import Experiment
 from .passes import CONTEXT, KS, pass_rows
 
 GAMMAS = (1, 2, 3, 4, 5, 6, 8, 10)
@@ -86,78 +84,98 @@ def the_books_models(options: argparse.Namespace) -> Plan:
     return Plan(bench, budget=options.budget)
 
 
-def drafting_rows(bench: speed.Bench, progress: Progress) -> list[dict]:
-    """Return one row per setting of the pair, with its numbers by γ.
+def drafting_row(row: dict) -> dict:
+    """Return the numbers of a setting of the pair by γ.
 
     Args:
-        bench: Settings of the pair.
-        progress: Finished settings.
+        row: Result of `speed.measure`.
     """
-    rows = []
-    for row in every_setting(bench, progress, None):
-        entries = {row["gamma"]: row} | {e["gamma"]: e for e in row["drafters"].values()}
-        gammas = {}
-        for gamma, entry in sorted(entries.items()):
-            parts = {name: entry["prediction"][name] for name in ("c", "c_in_loop", "verify")}
-            parts["overhead"] = entry["prediction"]["overhead"]
-            values = {n: entry[n] for n in ("speedup", "ceiling", "flags", "alpha", "tau")}
-            gammas[str(gamma)] = values | parts
-        about = {name: row[name] for name in ("domain", "temperature", "turns", "dtype")}
-        rows.append(about | {"target_seconds": row["target_seconds"]["rounds"], "gammas": gammas})
-    return rows
+    entries = {row["gamma"]: row} | {e["gamma"]: e for e in row["drafters"].values()}
+    gammas = {}
+    for gamma, entry in sorted(entries.items()):
+        parts = {name: entry["prediction"][name] for name in ("c", "c_in_loop", "verify")}
+        parts["overhead"] = entry["prediction"]["overhead"]
+        values = {n: entry[n] for n in ("speedup", "ceiling", "flags", "alpha", "tau")}
+        gammas[str(gamma)] = values | parts
+    about = {name: row[name] for name in ("domain", "temperature", "turns", "dtype")}
+    return about | {"target_seconds": row["target_seconds"]["rounds"], "gammas": gammas}
 
 
-def main(arguments: list[str] | None = None, make: Callable = the_books_models) -> Path:
-    """Run the command line.
+class BookModels(Experiment):
+    """The parts are the settings of the pair, and T(k) of each model in each format."""
 
-    Args:
-        arguments: Arguments; None uses those of this process.
-        make: Function from the options to the plan.
+    name = "book-models"
+    what = "T(k) of the book's two models, and the shipped pair at every draft length"
+    time = "15 minutes"
+    quick = "--turns 2 --prompts 2 --new-tokens 12 --budget 1".split()
 
-    Returns:
-        Path of the recording.
-    """
-    parser = parser_for("benchmarks.models", __doc__)
-    parser.add_argument(
-        "--turns", type=int, default=20, help="paired turns per setting, at least 2"
-    )
-    parser.add_argument("--prompts", type=int, default=10, help="prompts per domain, at least 2")
-    parser.add_argument("--new-tokens", type=int, default=96)
-    parser.add_argument(
-        "--budget", type=float, default=30.0, help="seconds for T(k) of one model in one format"
-    )
-    parser.add_argument("--out", type=Path, default=Path("results/models.json"))
-    parser.add_argument("--work", type=Path, default=Path(".work/models"))
-    options = parser.parse_args(arguments)
-    for name, least in (("turns", 2), ("prompts", 2), ("new_tokens", max(GAMMAS) + 2)):
-        if getattr(options, name) < least:
-            parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
-    if options.out.is_dir():
-        parser.error(f"--out {options.out}: must be a file")
-    stamp = stamps.stamp(
-        "T(k) of the book's two models, and the shipped pair at every draft length",
-        typed(parser, arguments),
-    )
-    plan = make(options)
-    try:
-        settings = {name: getattr(options, name) for name in ("turns", "prompts", "new_tokens")}
-        settings["machine"] = stamp["machine"]
-        progress = Progress(options.work / f"{options.out.stem}.jsonl", settings)
-    except ValueError as error:
-        parser.error(str(error))
-    state = {"start": timing.machine_state()}
-    record = {
-        "profile": timing.machine_profile("cpu"),
-        "context": plan.context,
-        "drafting": drafting_rows(plan.bench, progress),
-        "passes": pass_rows(plan.targets, plan.dtypes, plan.ks, plan.context, plan.budget),
-    }
-    record["state"] = state | {"end": timing.machine_state()}
-    path = stamps.save(options.out, stamp, record)
-    progress.path.unlink()
-    print(f"written to {path}")
-    return path
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument(
+            "--turns", type=int, default=20, help="paired turns per setting, at least 2"
+        )
+        parser.add_argument("--prompts", type=int, default=10, help="prompts per domain")
+        parser.add_argument("--new-tokens", type=int, default=96)
+        parser.add_argument(
+            "--budget", type=float, default=30.0, help="seconds for T(k) of one model in one format"
+        )
 
+    def make(self) -> Plan:
+        """Return the plan."""
+        return the_books_models(self.options)
 
-if __name__ == "__main__":
-    main()
+    def check(self):
+        for name, least in (("turns", 2), ("prompts", 2), ("new_tokens", max(GAMMAS) + 2)):
+            if getattr(self.options, name) < least:
+                raise ValueError(f"--{name.replace('_', '-')}: must be at least {least}")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of this run."""
+        return self.make()
+
+    @cached_property
+    def state(self) -> dict:
+        """The state of the machine when the run starts."""
+        return timing.machine_state()
+
+    @cached_property
+    def passes(self) -> dict[str, tuple[str, str]]:
+        """Model and format by the name of the part."""
+        plan = self.plan
+        return {f"T(k) {n} {dtype}": (n, dtype) for n in plan.targets for dtype in plan.dtypes}
+
+    @cached_property
+    def settings(self) -> dict[str, speed.Setting]:
+        """The settings of the pair by the names of their parts."""
+        return {str(setting): setting for setting in self.plan.bench.settings}
+
+    def parts(self):
+        return [*self.settings, *self.passes]
+
+    def run(self, part):
+        plan = self.plan
+        assert self.state
+        if part in self.settings:
+            return drafting_row(speed.measure(plan.bench, self.settings[part], math.inf))
+        model, dtype = self.passes[part]
+        models = {model: plan.targets[model]}
+        (row,) = pass_rows(models, (dtype,), plan.ks, plan.context, plan.budget)
+        return row
+
+    def summarise(self, rows):
+        return {
+            "profile": timing.machine_profile("cpu"),
+            "context": self.plan.context,
+            "drafting": [rows[part] for part in self.settings],
+            "passes": [rows[part] for part in self.passes],
+            "state": {"start": self.state, "end": timing.machine_state()},
+        }
+
+    def restore(self, data):
+        names = [f"T(k) {row['model']} {row['dtype']}" for row in data["passes"]]
+        settings = {
+            str(speed.Setting(row["dtype"], row["domain"], row["temperature"])): row
+            for row in data["drafting"]
+        }
+        return settings | dict(zip(names, data["passes"]))

@@ -1,18 +1,17 @@
 """Record SmolLM2's next words: a few distributions, and three continuations to compare.
 
-    python -m benchmarks.next_words      # half a minute; writes results/next_words.json
+    python -m benchmarks run next-words      # half a minute
 
 Chapter 1 reads the recording: its interactive shows the distributions, and its text shows the
 continuations. Nothing here is timed.
 """
 
-from pathlib import Path
+from functools import cached_property
 
 from specdec_book.viz.next_word import record_distribution
 from specdec_lite import generate, load_smollm2
-from specdec_lite.measure import stamps
 
-from .command import parser_for, typed
+from .experiment import Experiment
 
 PROMPTS = (
     "The capital of France is",
@@ -29,53 +28,45 @@ SETTINGS = {
 }
 
 
-def record(model, tokenizer, new_tokens: int = 40) -> dict:
-    """Return the data of the recording: model, contexts, story and texts.
+class NextWords(Experiment):
+    """The parts are distributions of next words, and continuations of one story."""
 
-    Args:
-        model: Model that writes.
-        tokenizer: Its tokenizer.
-        new_tokens: Tokens per continuation.
-    """
+    name = "next-words"
+    what = "SmolLM2's next words"
+    time = "30 seconds"
+    quick = ("--new-tokens", "4")
 
-    def ids(text):
-        return tokenizer.encode(text)
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--new-tokens", type=int, default=40, help="tokens per continuation")
 
-    def continuation(**settings):
-        out = generate(model, ids(STORY), max_new_tokens=new_tokens, seed=1, **settings)
-        return tokenizer.decode(out.tokens.tolist())
+    def load(self):
+        """Return the model and its tokenizer."""
+        return load_smollm2("cpu", "float32")
 
-    def row(prompt):
-        return model.score(ids(prompt), model.new_cache(), last=True).logits[0, -1]
+    @cached_property
+    def model(self):
+        """The model and its tokenizer."""
+        return self.load()
 
-    return {
-        "model": getattr(model, "about", "a small model"),
-        "contexts": [record_distribution(prompt, row(prompt), tokenizer) for prompt in PROMPTS],
-        "story": STORY,
-        "texts": {name: continuation(**settings) for name, settings in SETTINGS.items()},
-    }
+    def parts(self):
+        return ["contexts", "texts"]
 
+    def run(self, part):
+        model, tokenizer = self.model
+        if part == "contexts":
+            score = lambda ids: model.score(ids, model.new_cache(), last=True).logits[0, -1]
+            return [
+                record_distribution(prompt, score(tokenizer.encode(prompt)), tokenizer)
+                for prompt in PROMPTS
+            ]
+        ids, count = tokenizer.encode(STORY), self.options.new_tokens
+        texts = {}
+        for name, settings in SETTINGS.items():
+            out = generate(model, ids, max_new_tokens=count, seed=1, **settings)
+            texts[name] = tokenizer.decode(out.tokens.tolist())
+        return texts
 
-def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
-    """Run the command line.
-
-    Args:
-        arguments: Arguments; None uses those of this process.
-        load: Function that returns model and tokenizer.
-
-    Returns:
-        Path of the recording.
-    """
-    parser = parser_for("benchmarks.next_words", __doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/next_words.json"))
-    options = parser.parse_args(arguments)
-    if options.out.is_dir():
-        parser.error(f"--out {options.out}: must be a file")
-    stamp = stamps.stamp("SmolLM2's next words", typed(parser, arguments))
-    path = stamps.save(options.out, stamp, record(*load("cpu", "float32")))
-    print(f"written to {path}")
-    return path
-
-
-if __name__ == "__main__":
-    main()
+    def summarise(self, rows):
+        about = getattr(self.model[0], "about", "a small model")
+        return {"model": about, "story": STORY, **rows}

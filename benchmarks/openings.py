@@ -1,33 +1,28 @@
 """Measure how often the first drafted token of a round is accepted, by γ, on both models.
 
-    python -m benchmarks.openings                # ten minutes on two cores; writes results/openings.json
-    python -m benchmarks.openings --texts 1 --new-tokens 16     # a short trial
+    python -m benchmarks run first-token-acceptance     # ten minutes on two cores
 
 The target writes texts, and both models score each text once. The starts of the rounds in that text
 follow for every γ (`theory.starts_in_text`), so no draft is drawn and only γ differs. A control
-uses the same probabilities in random order, where a long draft finds no predictable stretches. A
-recorded part is not measured again; delete the file to start over.
+uses the same probabilities in random order, where a long draft finds no predictable stretches.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 
-from specdec_book import recordings
 from specdec_lite import CausalLM, generate, load_pair, load_smollm2, theory
 from specdec_lite.diagnosis.offline import offline
 from specdec_lite.engine.cache import Cache
-from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
-from .command import parser_for, typed
+from .experiment import Experiment
 
 GAMMAS = (1, 2, 4, 8, 16)
 SHUFFLES = 20
@@ -187,47 +182,46 @@ def row(texts: Sequence[np.ndarray], temperature: float) -> dict:
     }
 
 
-def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODELS) -> Path:
-    """Run the command line.
+class FirstTokenAcceptance(Experiment):
+    """The parts are the models."""
 
-    Args:
-        arguments: Arguments; None uses those of this process.
-        models: Functions from the options to a model's parts, by name.
-
-    Returns:
-        Path of the recording.
-    """
-    parser = parser_for("benchmarks.openings", __doc__)
-    parser.add_argument("--texts", type=int, default=4, help="texts per kind")
-    parser.add_argument("--new-tokens", type=int, default=96)
-    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "openings.json")
-    options = parser.parse_args(arguments)
-    for name, least in (("texts", 1), ("new_tokens", LEAST)):
-        if getattr(options, name) < least:
-            parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
-    stamp = stamps.stamp(
+    name = "first-token-acceptance"
+    what = (
         "acceptance of rounds' first tokens by γ, from the chances at every position of texts that"
-        " the target wrote; intervals by text",
-        typed(parser, arguments),
+        " the target wrote; intervals by text"
     )
-    done = json.loads(options.out.read_text("utf-8"))["targets"] if options.out.exists() else {}
-    for name, make in models.items():
-        if name in done:
-            continue
-        target, draft, about, prompts, stops = make(options)
+    time = "10 minutes"
+    quick = f"--texts 1 --new-tokens {LEAST}".split()
+    make: ClassVar[dict[str, Callable]] = MODELS
+    """Functions from the options to a model's parts, by name."""
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--texts", type=int, default=4, help="texts per kind")
+        parser.add_argument("--new-tokens", type=int, default=96)
+
+    def check(self):
+        for name, least in (("texts", 1), ("new_tokens", LEAST)):
+            if getattr(self.options, name) < least:
+                raise ValueError(f"--{name.replace('_', '-')}: must be at least {least}")
+
+    def parts(self):
+        return list(self.make)
+
+    def run(self, part):
+        target, draft, about, prompts, stops = self.make[part](self.options)
+        count = self.options.new_tokens
         rows = [
             row(
-                acceptance_by_position(
-                    target, draft, prompts, stops, temperature, options.new_tokens
-                ),
+                acceptance_by_position(target, draft, prompts, stops, temperature, count),
                 temperature,
             )
             for temperature in (0.0, 1.0)
         ]
-        done[name] = {"draft": about, "gammas": list(GAMMAS), "rows": rows}
-        stamps.save(options.out, stamp, {"targets": done})
-    return options.out
+        return {"draft": about, "gammas": list(GAMMAS), "rows": rows}
 
+    def summarise(self, rows):
+        return {"targets": dict(rows)}
 
-if __name__ == "__main__":
-    print(main())
+    def restore(self, data):
+        return data["targets"]

@@ -1,26 +1,24 @@
 """Record rounds for the book's picture: SmolLM2 in float32 with every p, q, coin and cache length.
 
-`python -m benchmarks.round` writes results/round.json. `--list` prints the rounds of a run, so that
-a person can choose which to show. The recording contains no times, so any machine will do.
+`python -m benchmarks run rounds --list 8` prints the rounds of eight seeds, so that a person can
+choose which to show. The recording contains no times, so any machine will do.
 """
 
 from dataclasses import replace
-from pathlib import Path
+from functools import cached_property
 
 from torch import nn
 
-from specdec_book import recordings
 from specdec_book.viz.round import record_rounds
 from specdec_book.viz.stepper import Stepper
 from specdec_lite import drafters
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling
 from specdec_lite.speculation import Drafter
 
-from .command import parser_for, typed
+from .experiment import Experiment
 
 PROMPT = "Once upon a time, a small robot lived at the bottom of the sea. Every morning"
 LEFT_OUT = (12, 18)
@@ -53,7 +51,9 @@ def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
         args: Options of the command line.
     """
     kind = getattr(drafters, args.drafter)
-    drafter = kind.from_pretrained(target, **(args.options or {"draft": args.gamma}))
+    drafter = kind.from_pretrained(
+        target, **({name: int(value) for name, value in args.options} or {"draft": args.gamma})
+    )
     own, all_ = (sum(part.numel() for part in m.parameters()) for m in (drafter.head, target.model))
     words = f"{args.words} with {own / 1e6:.1f} million weights; the target has {all_ / 1e6:.0f} million"
     return drafter, words
@@ -92,55 +92,85 @@ def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
     return {"prompt": args.prompt + before, "gamma": args.gamma, "rounds": run[first : last + 1]}
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = parser_for("benchmarks.round", __doc__)
-    parser.add_argument("--prompt", default=PROMPT)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--seeds", type=int, help="with --list: number of seeds, from --seed on")
-    parser.add_argument("--gamma", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=60)
-    parser.add_argument("--top-k", type=int, default=4)
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run")
-    parser.add_argument("--left-out", type=int, nargs="+", default=LEFT_OUT)
-    parser.add_argument(
-        "--drafter",
-        default="EagleDrafter",
-        help="a class of specdec_lite.drafters with from_pretrained",
-    )
-    parser.add_argument("--option", dest="options", nargs=2, action="append", default=[])
-    parser.add_argument("--words", default="a trained EAGLE-1 head", help="what it is")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "round.json")
-    args = parser.parse_args(arguments)
-    args.options = {name: int(value) for name, value in args.options}
-    target, tokenizer = load_smollm2("cpu", "float32")
-    drafter, words = drafter_of(target, args)
-    sampling = Sampling(args.temperature, args.top_k)
-    ids = tokenizer.encode(args.prompt)
+class Rounds(Experiment):
+    """The parts are the picture's rounds, and the run of chapter 5's stepper."""
 
-    def rounds_of(seed: int) -> list[dict]:
-        return record_rounds(target, drafter, tokenizer, ids, args.tokens, sampling, seed)
+    name = "rounds"
+    what = "rounds of speculative decoding, word by word"
+    time = "1 minute"
+    quick = "--tokens 40".split()
+    unrelated = ("list",)
 
-    if args.list:
-        for seed in range(args.seed, args.seed + (args.seeds or 1)):
-            print("seed", seed)
-            for number, each in enumerate(round_summaries(rounds_of(seed))):
-                print(number, *each.values(), flush=True)
-        return
-    run = rounds_of(args.seed)
-    rounds = [run[number] for number in args.rounds]
-    about = (
-        f"Recorded from SmolLM2-135M, temperature {args.temperature:g}, top-k {args.top_k};"
-        f" the draft is {words}."
-    )
-    command = typed(parser, arguments)
-    stamp = stamps.stamp("rounds of speculative decoding, word by word", command)
-    data = {"about": about, "prompt": args.prompt, "seed": args.seed, "rounds": rounds}
-    # the stepper shows the caches of two models, so its draft is the shortened target
-    data["run"] = stepper_data(target, without_blocks(target, args.left_out), tokenizer, args)
-    print(stamps.save(args.out, stamp, data), f"{args.out.stat().st_size / 1e3:.0f} kB")
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--prompt", default=PROMPT)
+        parser.add_argument("--seed", type=int, default=SEED)
+        parser.add_argument(
+            "--list", type=int, metavar="COUNT", help="only print the rounds of seeds, from --seed"
+        )
+        parser.add_argument("--gamma", type=int, default=4)
+        parser.add_argument("--tokens", type=int, default=60)
+        parser.add_argument("--top-k", type=int, default=4)
+        parser.add_argument("--temperature", type=float, default=1.0)
+        parser.add_argument(
+            "--rounds", type=int, nargs="+", default=ROUNDS, help="which of the run"
+        )
+        parser.add_argument("--left-out", type=int, nargs="+", default=LEFT_OUT)
+        parser.add_argument(
+            "--drafter",
+            default="EagleDrafter",
+            help="a class of specdec_lite.drafters with from_pretrained",
+        )
+        parser.add_argument(
+            "--option", dest="options", nargs=2, action="append", default=[], metavar="X"
+        )
+        parser.add_argument("--words", default="a trained EAGLE-1 head", help="what it is")
 
+    @cached_property
+    def model(self):
+        """The target and its tokenizer."""
+        return load_smollm2("cpu", "float32")
 
-if __name__ == "__main__":
-    main()
+    @cached_property
+    def drafter(self) -> tuple[Drafter, str]:
+        """The drafter and its description."""
+        return drafter_of(self.model[0], self.options)
+
+    def rounds_of(self, seed: int) -> list[dict]:
+        """Return all rounds of the run with a seed.
+
+        Args:
+            seed: Seed of the random numbers.
+        """
+        args = self.options
+        target, tokenizer = self.model
+        sampling = Sampling(args.temperature, args.top_k)
+        ids = tokenizer.encode(args.prompt)
+        return record_rounds(target, self.drafter[0], tokenizer, ids, args.tokens, sampling, seed)
+
+    def check(self):
+        for seed in range(self.options.seed, self.options.seed + (self.options.list or 0)):
+            for number, each in enumerate(round_summaries(self.rounds_of(seed))):
+                print("seed", seed, "round", number, *each.values(), flush=True)
+        if self.options.list:
+            raise SystemExit(0)
+
+    def parts(self):
+        return ["rounds", "run"]
+
+    def run(self, part):
+        args = self.options
+        target, tokenizer = self.model
+        if part == "rounds":
+            run = self.rounds_of(args.seed)
+            return [run[number] for number in args.rounds]
+        # the stepper shows the caches of two models, so its draft is the shortened target
+        return stepper_data(target, without_blocks(target, args.left_out), tokenizer, args)
+
+    def summarise(self, rows):
+        args = self.options
+        about = (
+            f"Recorded from SmolLM2-135M, temperature {args.temperature:g}, top-k {args.top_k};"
+            f" the draft is {self.drafter[1]}."
+        )
+        return {"about": about, "prompt": args.prompt, "seed": args.seed, **rows}

@@ -1,23 +1,21 @@
 """Measure every drafter and every rule of the library on the same prompts, in one table.
 
-    python -m benchmarks.scoreboard                              # the shipped pair, half an hour
-    python -m benchmarks.scoreboard --model smollm2 --minutes 60
-    python -m benchmarks.scoreboard --methods Sequoia SpecExec   # some rows
-    python -m benchmarks.scoreboard --add --methods Hydra        # add rows to the existing table
+    python -m benchmarks run scoreboard                              # the shipped pair, half an hour
+    python -m benchmarks run scoreboard-smollm2 --minutes 60
+    python -m benchmarks run scoreboard --methods Sequoia SpecExec   # some rows
+    python -m benchmarks run scoreboard --add --methods Hydra        # add rows to the recording
 
-It writes results/scoreboard.json (with SmolLM2 results/scoreboard-smollm2.json). Each finished
-setting is stored, so an interrupted run resumes. This module contains the columns and the order of
-measurement. `methods` contains the rows, `plain` the other plain decoders, and `speed` the turns.
-On a shared machine, `--clock cpu` counts the processor seconds of this process instead of
-wall-clock seconds; the process must then have one thread.
+This module contains the columns and the order of measurement. `methods` contains the rows, `plain`
+the other plain decoders, and `speed` the turns. On a shared machine, `--clock cpu` counts the
+processor seconds of this process instead of wall-clock seconds; the process must then have one
+thread.
 """
 
 import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache, partial
-from pathlib import Path
+from functools import cache, cached_property, partial
 from statistics import median
 from time import perf_counter, process_time
 from unittest import mock
@@ -27,7 +25,6 @@ import torch
 from torch import Tensor
 from transformers.utils import logging
 
-from specdec_book import recordings
 from specdec_lite import TokenTree, generate, load_pair, load_smollm2, speculation, theory, timing
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.loading.pairs import Pair
@@ -40,8 +37,8 @@ from specdec_lite.texts import pair_tasks
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 from . import hugging_face, plain
-from .__main__ import Progress, every_setting
-from .command import parser_for, typed
+from .decoding import Shares
+from .experiment import Experiment
 from .methods import METHODS, Method, bytes_beside
 from .named import NAMED
 from .smollm2 import STOP
@@ -144,7 +141,7 @@ def measure(
     for each in others.values():
         each.run(prompts[0], 0)
     for attempt in range(ATTEMPTS):
-        runs = take_turns(every | others, prompts, bench, str(setting), deadline)
+        runs = take_turns(every | others, prompts, bench, deadline)
         columns = Columns(runs, ("plain", *others))
         if columns.disturbed <= DISTURBED:
             break
@@ -467,62 +464,6 @@ def round_numbers(data):
     return float(f"{data:.4g}") if isinstance(data, float) else data
 
 
-def command_line() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    parser = parser_for("benchmarks.scoreboard", __doc__)
-    parser.add_argument("--model", choices=("pair", "smollm2"), default="pair")
-    parser.add_argument("--methods", nargs="+", help="names of rows; default: all")
-    parser.add_argument("--add", action="store_true", help="add rows to the existing recording")
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
-    parser.add_argument(
-        "--lengths",
-        type=int,
-        nargs="*",
-        default=LENGTHS,
-        help="draft lengths of some chains; none: no sweep",
-    )
-    parser.add_argument("--prompts", type=int, default=6, help="prompts per kind, at least 2")
-    parser.add_argument("--new-tokens", type=int, default=48)
-    parser.add_argument("--turns", type=int, default=20, help="paired turns per setting")
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        help="time for all settings; each takes at least one turn per prompt",
-    )
-    parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--out", type=Path, help="default: results/scoreboard[-smollm2].json")
-    parser.add_argument("--work", type=Path, default=Path(".work/scoreboard"))
-    return parser
-
-
-def choose_methods(
-    parser: argparse.ArgumentParser, options: argparse.Namespace
-) -> dict[str, Method]:
-    """Return the rows to measure, or exit with an error if an option has a wrong value.
-
-    Args:
-        parser: Parser of the command line.
-        options: Options of the command line.
-    """
-    for name, least in (("prompts", 2), ("new_tokens", 2 * GAMMA + 2), ("turns", 1)):
-        if getattr(options, name) < least:
-            parser.error(f"--{name.replace('_', '-')}: must be at least {least}")
-    if options.lengths and min(options.lengths) < 1:
-        parser.error(f"--lengths {options.lengths}: must be whole numbers ≥ 1")
-    if min(options.temperatures) < 0:
-        parser.error(f"--temperatures {options.temperatures}: must be ≥ 0")
-    if options.minutes is not None and not options.minutes > 0:
-        parser.error(f"--minutes {options.minutes}: must be above 0")
-    if options.clock == "cpu" and torch.get_num_threads() > 1:
-        parser.error("--clock cpu: adds the seconds of all threads; set OMP_NUM_THREADS=1")
-    available = {name: each for name, each in METHODS.items() if not each.why_not(options.model)}
-    if unknown := [name for name in options.methods or () if name not in available]:
-        parser.error(f"--methods {unknown[0]!r}: must be among {', '.join(available)}")
-    if options.add and not options.methods:
-        parser.error("--add: needs --methods, the rows to add")
-    return {name: available[name] for name in options.methods or available}
-
-
 def describe_run(methods: dict[str, Method], options: argparse.Namespace) -> dict:
     """Return the part of the recording that needs no measurement.
 
@@ -582,66 +523,170 @@ def merge_recordings(old: dict, new: dict, stamp: dict) -> dict:
     }
 
 
-def main(arguments: list[str] | None = None) -> Path:
-    """Run the command line.
+DRIFT = "drift"
 
-    Returns:
-        Path of the recording.
-    """
-    parser = command_line()
-    options = parser.parse_args(arguments)
-    methods = choose_methods(parser, options)
-    logging.set_verbosity_error()
-    stamp = stamps.stamp(
-        "every drafter and every rule beside plain decoding, by kind of text and temperature",
-        typed(parser, arguments),
+
+class Scoreboard(Experiment):
+    """The parts are the settings, some chains at several lengths, and the drift of lossy rules."""
+
+    name = "scoreboard"
+    what = "every drafter and every rule beside plain decoding, by kind of text and temperature"
+    time = "30 minutes"
+    quick = (
+        "--methods",
+        "draft model",
+        "prompt lookup",
+        "draft model × lenient(0.6)",
+        *"--prompts 2 --turns 2 --new-tokens 10 --lengths 1 --minutes 0.3".split(),
     )
-    name = "scoreboard" if options.model == "pair" else "scoreboard-smollm2"
-    path = options.out or recordings.FOLDER / f"{name}.json"
-    if options.add and not path.is_file():
-        parser.error(f"--add: {path} does not exist yet")
-    settings = {k: v for k, v in vars(options).items() if k not in ("minutes", "out", "work")}
-    settings |= {"machine": stamp["machine"], "versions": stamp["versions"]}
-    bench = make_bench(options, methods)
-    state = {"start": timing.machine_state()}
-    record = describe_run(methods, options)
-    swept = {name: methods[name] for name in SWEPT if name in methods}
-    parts = {"rows": bench}
-    if swept and options.lengths and not options.add:
-        parts["lengths"] = make_bench(options, swept, gammas=options.lengths, temperatures=(1.0,))
-    shares = {"rows": 0.8, "lengths": 0.2} if "lengths" in parts else {"rows": 1.0}
-    plains = partial(plain.others, options.model, options.new_tokens, stops=tuple(bench.stops))
-    beside = {"rows": plains, "lengths": lambda temperature: {}}
-    files = []
-    clock = CLOCKS[options.clock]
-    with (
-        mock.patch.object(speculation, "perf_counter", clock),
-        mock.patch.object(hugging_face, "perf_counter", clock),
-    ):
-        for part, each in parts.items():
-            stem = f"{path.stem}-{part}{'-added' * options.add}"
-            try:
-                progress = Progress(options.work / f"{stem}.jsonl", settings)
-            except ValueError as error:
-                parser.error(str(error))
-            minutes = options.minutes and shares[part] * options.minutes
-            how = partial(measure, plains=beside[part])
-            record[part] = every_setting(each, progress, minutes, how)
-            files.append(progress.path)
-    if options.model == "pair":
-        record["drift"] = drifts(bench, methods)
-    record["state"] = state | {"end": timing.machine_state()}
-    record = round_numbers(record)
-    if options.add:
-        old = json.loads(path.read_text(encoding="utf-8"))
-        record = merge_recordings(old, record, stamp)
-        stamp = {name: record.pop(name) for name in stamps.STAMP}
-    stamps.save(path, stamp, record)
-    for file in files:
-        file.unlink()
-    print(f"written to {path}")
-    return path
+    unrelated = ("minutes",)
+    model = "pair"
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--methods", nargs="+", help="names of rows; default: all")
+        parser.add_argument("--add", action="store_true", help="add rows to the recording")
+        parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
+        parser.add_argument(
+            "--lengths",
+            type=int,
+            nargs="*",
+            default=LENGTHS,
+            help="draft lengths of some chains; none: no sweep",
+        )
+        parser.add_argument("--prompts", type=int, default=6, help="prompts per kind, at least 2")
+        parser.add_argument("--new-tokens", type=int, default=48)
+        parser.add_argument("--turns", type=int, default=20, help="paired turns per setting")
+        parser.add_argument(
+            "--minutes",
+            type=float,
+            help="time for all settings; each takes at least one turn per prompt",
+        )
+        parser.add_argument("--clock", choices=CLOCKS, default="wall")
+        parser.set_defaults(model=cls.model)
+
+    def check(self):
+        options = self.options
+        for name, least in (("prompts", 2), ("new_tokens", 2 * GAMMA + 2), ("turns", 1)):
+            if getattr(options, name) < least:
+                raise ValueError(f"--{name.replace('_', '-')}: must be at least {least}")
+        if options.lengths and min(options.lengths) < 1:
+            raise ValueError(f"--lengths {options.lengths}: must be whole numbers ≥ 1")
+        if min(options.temperatures) < 0:
+            raise ValueError(f"--temperatures {options.temperatures}: must be ≥ 0")
+        if options.minutes is not None and not options.minutes > 0:
+            raise ValueError(f"--minutes {options.minutes}: must be above 0")
+        if options.clock == "cpu" and torch.get_num_threads() > 1:
+            raise ValueError("--clock cpu: adds the seconds of all threads; set OMP_NUM_THREADS=1")
+        available = [name for name, each in METHODS.items() if not each.why_not(self.model)]
+        if unknown := [name for name in options.methods or () if name not in available]:
+            raise ValueError(f"--methods {unknown[0]!r}: must be among {', '.join(available)}")
+        if options.add and not options.methods:
+            raise ValueError("--add: needs --methods, the rows to add")
+        if options.add and not self.path.is_file():
+            raise ValueError(f"--add: {self.path} does not exist yet")
+
+    @cached_property
+    def methods(self) -> dict[str, Method]:
+        """The rows to measure."""
+        return {
+            name: each
+            for name, each in METHODS.items()
+            if not each.why_not(self.model)
+            and (not self.options.methods or name in self.options.methods)
+        }
+
+    @cached_property
+    def bench(self) -> Bench:
+        """All rows in every setting."""
+        return make_bench(self.options, self.methods)
+
+    @cached_property
+    def sweep(self) -> Bench | None:
+        """The chains that are measured at several lengths; None if there is no sweep."""
+        options = self.options
+        swept = {name: self.methods[name] for name in SWEPT if name in self.methods}
+        if not swept or not options.lengths or options.add:
+            return None
+        return make_bench(options, swept, gammas=options.lengths, temperatures=(1.0,))
+
+    @cached_property
+    def shares(self) -> dict[str, Shares]:
+        """The time of the settings and of the sweep."""
+        minutes = self.options.minutes
+        if not minutes or self.sweep is None:
+            return {"rows": Shares(minutes), "lengths": Shares(None)}
+        return {"rows": Shares(0.8 * minutes), "lengths": Shares(0.2 * minutes)}
+
+    @cached_property
+    def settings(self) -> dict[str, dict]:
+        """The settings by the names of their parts, apart for rows and lengths."""
+        sweep = self.sweep.settings if self.sweep else []
+        return {
+            "rows": {str(setting): setting for setting in self.bench.settings},
+            "lengths": {f"lengths: {setting}": setting for setting in sweep},
+        }
+
+    @cached_property
+    def state(self) -> dict:
+        """The state of the machine when the run starts."""
+        return timing.machine_state()
+
+    def parts(self):
+        logging.set_verbosity_error()
+        drift = [DRIFT] if self.model == "pair" else []
+        return [*self.settings["rows"], *self.settings["lengths"], *drift]
+
+    def run(self, part):
+        assert self.state
+        if part == DRIFT:
+            return drifts(self.bench, self.methods)
+        kind = "rows" if part in self.settings["rows"] else "lengths"
+        bench = self.bench if kind == "rows" else self.sweep
+        left = sum(name not in self.rows for name in self.settings[kind])
+        others = partial(
+            plain.others, self.model, self.options.new_tokens, stops=tuple(self.bench.stops)
+        )
+        clock = CLOCKS[self.options.clock]
+        with (
+            mock.patch.object(speculation, "perf_counter", clock),
+            mock.patch.object(hugging_face, "perf_counter", clock),
+        ):
+            return measure(
+                bench,
+                self.settings[kind][part],
+                self.shares[kind].deadline(left),
+                plains=others if kind == "rows" else lambda temperature: {},
+            )
+
+    def summarise(self, rows):
+        record = describe_run(self.methods, self.options)
+        for kind, settings in self.settings.items():
+            record[kind] = [rows[part] for part in settings]
+        if DRIFT in rows:
+            record[DRIFT] = rows[DRIFT]
+        record["state"] = {"start": self.state, "end": timing.machine_state()}
+        return round_numbers(record)
+
+    def merge(self, stamp, data):
+        if not self.options.add:
+            return stamp, data
+        old = json.loads(self.path.read_text(encoding="utf-8"))
+        merged = merge_recordings(old, data, stamp)
+        return {name: merged.pop(name) for name in stamps.STAMP}, merged
+
+    def restore(self, data):
+        return {}  # rounded, and with the rows of other runs
 
 
-if __name__ == "__main__":
-    main()
+class ScoreboardSmolLM2(Scoreboard):
+    """The same for SmolLM2."""
+
+    name = "scoreboard-smollm2"
+    time = "1 hour"
+    quick = (
+        "--methods",
+        "prompt lookup",
+        *"--prompts 2 --turns 2 --new-tokens 10 --lengths --temperatures 0 --minutes 0.1".split(),
+    )
+    model = "smollm2"

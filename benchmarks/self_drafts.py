@@ -1,20 +1,18 @@
 """Measure drafts made from the target itself, for the shipped pair and SmolLM2.
 
-    python -m benchmarks.self_drafts exits       # α and saturation by depth; 4 minutes
-    python -m benchmarks.self_drafts skips       # α of sets of sublayers, and searches; 15 minutes
-    python -m benchmarks.self_drafts bits        # α of quantized copies; 3 minutes
-    python -m benchmarks.self_drafts ahead       # α by position: look-ahead rows and heads; 5 minutes
-    python -m benchmarks.self_drafts speed       # timed: paired turns; needs a quiet machine
-    python -m benchmarks.self_drafts sparse      # timed: long contexts; needs a quiet machine
+    python -m benchmarks run early-exit-acceptance        # α and saturation by depth; 4 minutes
+    python -m benchmarks run layer-skip-search            # α of sets of sublayers, searches; 15 minutes
+    python -m benchmarks run quantized-draft-acceptance   # α of quantized copies; 3 minutes
+    python -m benchmarks run look-ahead-acceptance        # α by position: rows and heads; 5 minutes
+    python -m benchmarks run self-draft-speed             # timed: paired turns; needs a quiet machine
+    python -m benchmarks run sparse-cache-speed           # timed: long contexts; needs a quiet machine
 
-`skips` compares its search with optuna's. Only this part needs `pip install optuna`. Each part
-writes one recording. Finished pieces are stored in --work, so an interrupted run resumes.
+`layer-skip-search` compares its search with optuna's. Only this experiment needs `pip install
+optuna`.
 """
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
@@ -23,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.experiment import Experiment
 from benchmarks.speed import Bench, Contender, ours, take_turns
 from specdec_book import recordings
 from specdec_lite import CausalLM, generate, theory, timing
@@ -42,7 +41,6 @@ from specdec_lite.drafters.parts.quantization import quantize, stored_bytes
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import SHIPPED, load
-from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import estimate, ratio
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling, SeededRng
@@ -50,8 +48,6 @@ from specdec_lite.speculation import Context, Drafter, Session, speculate
 from specdec_lite.texts.corpus import evaluation_prompts, held_out_text
 from specdec_lite.training.own_text import continue_prompts
 from specdec_lite.training.skip_acceptance import SkipAcceptance
-
-from .command import parser_for, typed
 
 TARGETS = ("pair", "smollm2")
 QUESTIONS = (
@@ -125,36 +121,6 @@ def own_texts(name: str, target: CausalLM, tokenizer, count: int, new: int) -> t
     length = min(map(len, rows))
     cut = torch.tensor([row[-length:] for row in rows])
     return continue_prompts(target, cut, new, 1.0, seed=5), length
-
-
-class Work:
-    """A folder of finished pieces, one JSON file each, named after the piece and its size.
-
-    Args:
-        folder: Where the files are stored.
-        size: Text that identifies the size of the measurement.
-    """
-
-    def __init__(self, folder: Path, size: str):
-        self.folder = folder
-        self.size = size
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def __call__(self, name: str, make: Callable[[], object]):
-        """Return the stored result of a piece, or make and store it.
-
-        Args:
-            name: Name of the piece.
-            make: Function that returns the result.
-        """
-        path = self.folder / f"{name}-{self.size}.json"
-        if not path.exists():
-            began = perf_counter()
-            part = path.with_suffix(".part")
-            part.write_text(json.dumps(make()), encoding="utf-8")
-            part.replace(path)
-            print(f"{name}: {perf_counter() - began:.0f} s", flush=True)
-        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def mean(values: Tensor) -> dict:
@@ -378,36 +344,59 @@ def run_searches(
     return report
 
 
-def skips(name: str, args, work: Work) -> dict:
-    """Run the searches and measure every set of skipped groups of neighboring blocks.
+def sublayers(name: str, args) -> tuple[CausalLM, SkipAcceptance, SkipAcceptance]:
+    """Return a target, the text for its searches, and another text that no search sees.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+    """
+    target, tokenizer = load_target(name)
+    texts, first = own_texts(name, target, tokenizer, 2 * args.texts, args.new)
+    return target, *(SkipAcceptance(target, half, first) for half in texts.split(args.texts))
+
+
+def skip_alone(name: str, args) -> dict:
+    """Measure α without each single sublayer.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+    """
+    target, text, _ = sublayers(name, args)
+    return {
+        "layers": target.num_layers,
+        "places": text.tokens.numel(),
+        "bytes": costs_by_bytes(target),
+        "alone": [text.mean([one]) for one in every_sublayer(target.num_layers)],
+    }
+
+
+def skip_search(name: str, args, alone: list[float]) -> dict:
+    """Run the searches on the sublayers that lower acceptance least when left out alone.
+
+    Args:
+        name: "pair" or "smollm2".
+        args: Options of the command line.
+        alone: α without each single sublayer.
+    """
+    target, text, other = sublayers(name, args)
+    every = every_sublayer(target.num_layers)
+    best = np.argsort(alone)[::-1][: args.offered]
+    return run_searches(target, text, other, [every[i] for i in sorted(best)], args.most)
+
+
+def skip_sets(name: str, args) -> dict:
+    """Measure every set of skipped groups of neighboring blocks.
 
     A group has --group blocks of the pair's target, or six times as many of SmolLM2's.
 
     Args:
         name: "pair" or "smollm2".
         args: Options of the command line.
-        work: Store of finished pieces.
     """
-    target, tokenizer = load_target(name)
-    texts, first = own_texts(name, target, tokenizer, 2 * args.texts, args.new)
-    text, other = (SkipAcceptance(target, half, first) for half in texts.split(args.texts))
-    offered = every_sublayer(target.num_layers)
-    alone = work(f"skips-{name}-alone", lambda: [text.mean([one]) for one in offered])
-    # Offer the sublayers that lower acceptance least when left out alone.
-    best = np.argsort(alone)[::-1][: args.offered]
-    offered = [offered[i] for i in sorted(best)]
     group = args.group * (1 if name == "pair" else 6)
-    return {
-        "layers": target.num_layers,
-        "places": text.tokens.numel(),
-        "bytes": costs_by_bytes(target),
-        "alone": alone,
-        "search": work(
-            f"skips-{name}-search", lambda: run_searches(target, text, other, offered, args.most)
-        ),
-        "group": group,
-        "sets": work(f"skips-{name}-sets-{group}", lambda: permille(text.all_sets(group))),
-    }
+    return {"group": group, "sets": permille(sublayers(name, args)[1].all_sets(group))}
 
 
 @torch.inference_mode()
@@ -512,7 +501,7 @@ def speed(name: str, args) -> dict:
         args: Options of the command line.
     """
     target, tokenizer = load_target(name)
-    search = recordings.load("skips").data["targets"][name]["search"]
+    search = recordings.load("layer-skip-search").data["targets"][name]["search"]
     greedy = search["greedy"]  # skip four sublayers if the search found no gain
     skip = [tuple(one) for one in greedy["best"]["skip"] or greedy["path"][4]["skip"]]
     drafters = contenders(target, args, skip)
@@ -524,7 +513,7 @@ def speed(name: str, args) -> dict:
         contender.run(rows[0], 0)
     alone = passes(target, rows[0], drafters, args)
     bench = Bench(None, {}, turns=args.turns, least=min(20, args.turns))
-    turns = take_turns(every, rows, bench, name, perf_counter() + 60 * args.minutes)
+    turns = take_turns(every, rows, bench, perf_counter() + 60 * args.minutes)
     return {
         "gamma": args.gamma,
         "temperature": args.temperature,
@@ -654,27 +643,11 @@ class NoDraft(Session):
         return NOTHING
 
 
-def sparse(name: str, args, work: Work) -> dict:
-    """Compare plain decoding with drafts on a part of the cache after long texts.
-
-    The drafts use a window, with and without chunks. All contenders alternate on one prefilled
-    cache.
-
-    Args:
-        name: Not used; the target is SmolLM2.
-        args: Options of the command line.
-        work: Store of finished pieces.
-    """
+def long_text() -> tuple[CausalLM, Tensor]:
+    """Return SmolLM2 and the held-out prose as token ids [n]."""
     target, tokenizer = load_target("smollm2")
     text = "\n\n".join(held_out_text()["prose"])
-    ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False))
-    weights = sum(w.nbytes for w in target.model.parameters())
-    rows = [
-        work(f"sparse-{length}", lambda: at_length(target, ids[:length], args))
-        for length in sorted(args.lengths)
-    ]
-    settings = {name: getattr(args, name) for name in ("gamma", "temperature", "new")}
-    return {"weights": weights, **settings, "rows": rows}
+    return target, torch.tensor(tokenizer.encode(text, add_special_tokens=False))
 
 
 def sparse_drafters(target: CausalLM, length: int, args) -> dict[str, SparseCacheDrafter]:
@@ -840,63 +813,186 @@ def rate_of_rounds(rows: list) -> float:
     return sum(map(len, rows)) / sum(len(turn) for row in rows for turn in row)
 
 
-# The command line ---------------------------------------------------------------------------------
-
-PARTS = {
-    "exits": ("exits", "Early exits: acceptance and saturation by depth"),
-    "skips": ("skips", "Sublayers left out: the acceptance of sets of them"),
-    "bits": ("bits", "Rounded copies of the target: acceptance by bits"),
-    "ahead": ("ahead", "Look-ahead rows and heads: acceptance by position"),
-    "speed": ("selfspeed", "Drafts from the target itself against plain decoding"),
-    "sparse": ("sparse", "Drafts on a part of the cache, behind long texts"),
-}
+# The experiments ----------------------------------------------------------------------------------
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line."""
-    parser = parser_for("benchmarks.self_drafts", __doc__)
-    parser.add_argument("part", choices=PARTS)
-    parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
-    parser.add_argument("--work", type=Path, default=Path(".work/self_drafts"))
-    parser.add_argument("--adapters", type=Path, default=Path(".work/early_exit"))
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--texts", type=int, default=8)
-    parser.add_argument("--new", type=int, default=64, help="tokens per text")
-    parser.add_argument(
-        "--most", type=int, default=12, help="most sublayers that a search leaves out"
-    )
-    parser.add_argument("--offered", type=int, default=24, help="sublayers to choose from")
-    parser.add_argument(
-        "--group", type=int, default=1, help="neighboring blocks that are skipped together"
-    )
+class OfTargets(Experiment):
+    """An experiment whose parts are the targets."""
+
+    texts, new = 8, 64
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--targets", nargs="+", choices=TARGETS, default=list(TARGETS))
+        parser.add_argument("--texts", type=int, default=cls.texts)
+        parser.add_argument("--new", type=int, default=cls.new, help="tokens per text")
+
+    def check(self):
+        if min(self.options.texts, self.options.new) < 1:
+            raise ValueError("--texts and --new: must be at least 1")
+
+    def parts(self):
+        return list(self.options.targets)
+
+    def summarise(self, rows):
+        return {"targets": dict(rows)}
+
+    def restore(self, data):
+        return data["targets"]
+
+
+class EarlyExitAcceptance(OfTargets):
+    """Acceptance of early exits."""
+
+    name = "early-exit-acceptance"
+    what = "early exits: acceptance and saturation by depth"
+    time = "4 minutes"
+    quick = "--texts 1 --new 4".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        parser.add_argument("--adapters", type=Path, default=Path(".work/early_exit"))
+
+    def run(self, part):
+        return exits(part, self.options)
+
+
+class LayerSkipSearch(OfTargets):
+    """Acceptance without sublayers; each target has three parts."""
+
+    name = "layer-skip-search"
+    what = "sublayers left out: the acceptance of sets of them"
+    time = "15 minutes"
+    quick = "--targets pair --texts 1 --new 2 --offered 3 --most 2 --group 4".split()
+    texts, new = 4, 16
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        parser.add_argument(
+            "--most", type=int, default=12, help="most sublayers that a search leaves out"
+        )
+        parser.add_argument("--offered", type=int, default=24, help="sublayers to choose from")
+        parser.add_argument(
+            "--group", type=int, default=1, help="neighboring blocks that are skipped together"
+        )
+
+    def parts(self):
+        return [f"{name} {step}" for name in self.options.targets for step in STEPS]
+
+    def run(self, part):
+        name, step = part.split()
+        if step == "alone":
+            return skip_alone(name, self.options)
+        if step == "search":
+            return skip_search(name, self.options, self.rows[f"{name} alone"]["alone"])
+        return skip_sets(name, self.options)
+
+    def summarise(self, rows):
+        targets = {}
+        for name in self.options.targets:
+            alone, search, sets = (rows[f"{name} {step}"] for step in STEPS)
+            targets[name] = alone | {"search": search} | sets
+        return {"targets": targets}
+
+    def restore(self, data):
+        return {}  # searches and sets depend on the first part
+
+
+STEPS = ("alone", "search", "sets")
+
+
+class QuantizedDraftAcceptance(OfTargets):
+    """Acceptance of quantized copies."""
+
+    name = "quantized-draft-acceptance"
+    what = "quantized copies of the target: acceptance by bits"
+    time = "3 minutes"
+    quick = "--texts 1 --new 4".split()
+    texts, new = 4, 48
+
+    def run(self, part):
+        return bits(part, self.options)
+
+
+class LookAheadAcceptance(OfTargets):
+    """Acceptance by position of look-ahead rows and heads."""
+
+    name = "look-ahead-acceptance"
+    what = "look-ahead rows and heads: acceptance by position"
+    time = "5 minutes"
+    quick = "--texts 2 --new 8".split()
+
+    def run(self, part):
+        return ahead(part, self.options)
+
+
+class SelfDraftSpeed(OfTargets):
+    """Speed of drafts from the target itself."""
+
+    name = "self-draft-speed"
+    what = "drafts from the target itself against plain decoding"
+    time = "20 minutes, quiet"
+    quick = "--targets pair --texts 2 --new 6 --turns 4 --minutes 0.1 --repeats 2".split()
+    unrelated = ("minutes",)
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        add_timing(parser)
+        parser.add_argument(
+            "--minutes", type=float, default=8.0, help="time of the turns per target"
+        )
+
+    def run(self, part):
+        return speed(part, self.options)
+
+
+class SparseCacheSpeed(Experiment):
+    """Drafts on a part of SmolLM2's cache; the parts are the context lengths."""
+
+    name = "sparse-cache-speed"
+    what = "drafts on a part of the cache, after long texts"
+    time = "1 hour, quiet"
+    quick = "--lengths 128 --windows 32 --texts 1 --new 4 --turns 2 --repeats 2".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--texts", type=int, default=8)
+        parser.add_argument("--new", type=int, default=64, help="tokens per text")
+        add_timing(parser)
+        parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8064])
+
+    @cached_property
+    def text(self) -> tuple[CausalLM, Tensor]:
+        """SmolLM2 and the text."""
+        return long_text()
+
+    def parts(self):
+        return [str(length) for length in sorted(self.options.lengths)]
+
+    def run(self, part):
+        target, ids = self.text
+        return at_length(target, ids[: int(part)], self.options)
+
+    def summarise(self, rows):
+        weights = sum(w.nbytes for w in self.text[0].model.parameters())
+        settings = {name: getattr(self.options, name) for name in ("gamma", "temperature", "new")}
+        return {"weights": weights, **settings, "rows": list(rows.values())}
+
+    def restore(self, data):
+        return {str(row["context"]): row for row in data["rows"]}
+
+
+def add_timing(parser) -> None:
+    """Add the options of the experiments with times.
+
+    Args:
+        parser: Parser of the command line.
+    """
     parser.add_argument("--gamma", type=int, default=3)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--windows", type=int, nargs="+", default=[64, 256, 1024])
     parser.add_argument("--repeats", type=int, default=15, help="repetitions of passes timed alone")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096, 8064])
     parser.add_argument("--turns", type=int, default=24)
-    parser.add_argument(
-        "--minutes", type=float, default=8.0, help="time of the turns per target (speed)"
-    )
-    args = parser.parse_args(arguments)
-    size = f"{args.texts}x{args.new}"
-    work = Work(args.work, size)
-    make = globals()[args.part]
-    takes_work = args.part in ("skips", "sparse")
-    if args.part == "sparse":
-        data = make("smollm2", args, work)
-    else:
-        data = {"targets": {}}
-        for name in args.targets:
-            data["targets"][name] = (
-                make(name, args, work)
-                if takes_work
-                else work(f"{args.part}-{name}", lambda: make(name, args))
-            )
-    file, what = PARTS[args.part]
-    command = typed(parser, arguments)
-    print(stamps.save(args.out / f"{file}.json", stamps.stamp(what, command), data))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,17 @@
 """Measure batches: T(B, k) of the book's models, and the pair's speedup in `generate_batch`.
 
-    python -m benchmarks.serving --minutes 20      # writes results/serving.json
+    python -m benchmarks run batch-speed           # twenty minutes
 
-The measurement uses one thread and processor seconds, which other jobs lengthen little. Finished
-parts are stored in --work, so an interrupted run resumes. Plain and drafted decoding alternate. The
-rows of a batch share the target's pass. Each row drafts separately, one after the other, whereas a
-real engine drafts all rows in one pass; the recording therefore includes T(B, 1) of the draft.
+The measurement uses one thread and processor seconds, which other jobs lengthen little. Plain and
+drafted decoding alternate. The rows of a batch share the target's pass. Each row drafts separately,
+one after the other, whereas a real engine drafts all rows in one pass; the recording therefore
+includes T(B, 1) of the draft.
 """
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from functools import cached_property, partial
 from time import perf_counter, process_time
 
 import numpy as np
@@ -24,13 +23,11 @@ from specdec_lite.batch import decode_rows, start_rows
 from specdec_lite.decoding import Output, prepare
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.measure import stamps
 from specdec_lite.measure.intervals import ratio
 from specdec_lite.sampling import SeededRng
 from specdec_lite.texts.corpus import evaluation_prompts
 
-from .__main__ import Progress
-from .command import parser_for, typed
+from .experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -226,90 +223,95 @@ def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
     }
 
 
-def jobs(plan: Plan, minutes: float) -> list[tuple[dict, Callable[[], dict]]]:
-    """Return (setting, function that measures it) in the order of the recording.
+class BatchSpeed(Experiment):
+    """The parts are T(B, k) of each model, and the gain of each batch, γ and temperature."""
 
-    Args:
-        plan: What is measured.
-        minutes: Total time.
-    """
-    share = 60 * minutes / 2 / len(plan.targets)
-    tables = [
-        ({"table": name}, lambda name=name: table(plan, name, share)) for name in plan.targets
-    ]
-    gains = [
-        (
-            {"batch": batch, "gamma": gamma, "temperature": temperature},
-            lambda b=batch, g=gamma, t=temperature: gain(plan, b, g, t),
+    name = "batch-speed"
+    what = "T(B, k), and what drafting gains in a batch"
+    time = "20 minutes"
+    quick = "--minutes 0.2 --turns 2 --batches 1 2 --new-tokens 6 --temperatures 0".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument(
+            "--minutes", type=float, default=20.0, help="total time; half of it is for the tables"
         )
-        for temperature in plan.temperatures
-        for gamma in plan.gammas
-        for batch in plan.batches
-    ]
-    return tables + gains
+        parser.add_argument(
+            "--turns", type=int, default=8, help="paired turns per setting, at least 2"
+        )
+        parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16])
+        parser.add_argument("--new-tokens", type=int, default=64)
+        parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
 
+    def make(self) -> Plan:
+        """Return the plan without the options."""
+        return the_books_models()
 
-def main(arguments: list[str] | None = None, make: Callable[[], Plan] = the_books_models) -> Path:
-    """Run the command line.
+    def check(self):
+        options = self.options
+        if options.turns < 2:
+            raise ValueError("--turns: must be at least 2")
+        if min([*options.batches, options.new_tokens]) < 1:
+            raise ValueError("--batches and --new-tokens: must be at least 1")
+        if min(options.temperatures) < 0:
+            raise ValueError("--temperatures: must be at least 0")
+        if not options.minutes > 0:
+            raise ValueError("--minutes: must be above 0")
 
-    Args:
-        arguments: Arguments; None uses those of this process.
-        make: Function that returns the plan.
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of this run."""
+        names = ("turns", "batches", "new_tokens", "temperatures")
+        return replace(self.make(), **{name: getattr(self.options, name) for name in names})
 
-    Returns:
-        Path of the recording.
-    """
-    parser = parser_for("benchmarks.serving", __doc__)
-    parser.add_argument(
-        "--minutes", type=float, default=20.0, help="total time; half of it is for the tables"
-    )
-    parser.add_argument("--turns", type=int, default=8, help="paired turns per setting, at least 2")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
-    parser.add_argument("--out", type=Path, default=Path("results/serving.json"))
-    parser.add_argument("--work", type=Path, default=Path(".work/serving"))
-    options = parser.parse_args(arguments)
-    if options.turns < 2:
-        parser.error("--turns: must be at least 2")
-    if min([*options.batches, options.new_tokens]) < 1:
-        parser.error("--batches and --new-tokens: must be at least 1")
-    if min(options.temperatures) < 0:
-        parser.error("--temperatures: must be at least 0")
-    if not options.minutes > 0:
-        parser.error("--minutes: must be above 0")
-    if options.out.is_dir():
-        parser.error(f"--out {options.out}: must be a file")
-    stamp = stamps.stamp("T(B, k), and what drafting gains in a batch", typed(parser, arguments))
-    settings = {name: getattr(options, name) for name in ("turns", "batches", "new_tokens")}
-    plan = replace(make(), **settings, temperatures=options.temperatures)
-    try:
-        settings |= {"machine": stamp["machine"], "minutes": options.minutes}
-        progress = Progress(options.work / f"{options.out.stem}.jsonl", settings)
-    except ValueError as error:
-        parser.error(str(error))
-    torch.set_num_threads(1)
-    state = {"start": timing.machine_state()}
-    rows = []
-    for setting, measure in jobs(plan, options.minutes):
-        if progress.find(setting) is None:
-            progress.add(setting | measure())
-            print(f"done: {setting}", flush=True)
-        rows.append(progress.find(setting))
-    record = {
-        "clock": "processor",
-        "context": plan.context,
-        "new_tokens": plan.new_tokens,
-        "turns": plan.turns,
-        "tables": {row.pop("table"): row for row in rows if "table" in row},
-        "gains": [row for row in rows if "batch" in row],
-        "state": state | {"end": timing.machine_state()},
-    }
-    path = stamps.save(options.out, stamp, record)
-    progress.path.unlink()
-    print(f"written to {path}")
-    return path
+    @cached_property
+    def state(self) -> dict:
+        """The state of the machine when the run starts."""
+        return timing.machine_state()
 
+    @cached_property
+    def settings(self) -> dict[str, dict]:
+        """The settings by the names of their parts."""
+        plan = self.plan
+        settings = {f"T(B, k) of {name}": {"table": name} for name in plan.targets}
+        return settings | {
+            f"B={batch} γ={gamma} T={temperature:g}": {
+                "batch": batch,
+                "gamma": gamma,
+                "temperature": temperature,
+            }
+            for temperature in plan.temperatures
+            for gamma in plan.gammas
+            for batch in plan.batches
+        }
 
-if __name__ == "__main__":
-    main()
+    def parts(self):
+        return list(self.settings)
+
+    def run(self, part):
+        torch.set_num_threads(1)
+        setting = self.settings[part]
+        assert self.state
+        if "table" in setting:
+            share = 60 * self.options.minutes / 2 / len(self.plan.targets)
+            return setting | table(self.plan, setting["table"], share)
+        return setting | gain(self.plan, **setting)
+
+    def summarise(self, rows):
+        tables = [dict(row) for row in rows.values() if "table" in row]
+        return {
+            "clock": "processor",
+            "context": self.plan.context,
+            "new_tokens": self.plan.new_tokens,
+            "turns": self.plan.turns,
+            "tables": {row.pop("table"): row for row in tables},
+            "gains": [row for row in rows.values() if "batch" in row],
+            "state": {"start": self.state, "end": timing.machine_state()},
+        }
+
+    def restore(self, data):
+        rows = [{"table": name} | row for name, row in data["tables"].items()] + data["gains"]
+        names = {str(sorted(setting.items())): part for part, setting in self.settings.items()}
+        keys = ("table", "batch", "gamma", "temperature")
+        key = lambda row: str(sorted((name, row[name]) for name in keys if name in row))
+        return {names[key(row)]: row for row in rows if key(row) in names}

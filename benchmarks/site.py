@@ -1,6 +1,6 @@
 """Measure the size of the built book and how soon its interactives appear, in headless Chromium.
 
-    make book && python -m benchmarks.site        # some minutes; writes results/site.json
+    make book && python -m benchmarks run page-sizes        # some minutes
 
 - Sizes are those of the files that a page fetches until it is idle and every figure has been in view,
   each compressed as a web server would (gzip, level 6), and of the page's own file alone.
@@ -14,20 +14,18 @@
   painted answer, on the same slow processor.
 """
 
-import argparse
 import functools
 import gzip
 import statistics
+from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from browser import Compressing, chromium, draw_figures, served
-from tqdm import tqdm
 
-from specdec_lite.measure import stamps
+from .experiment import Experiment
 
 ROOT = Path(__file__).resolve().parents[1]
-OPENINGS = 3
 WIDTHS = (1280, 768, 390)  # CSS pixels: a laptop, a tablet, a phone
 STOPWATCH = """(() => {
   globalThis.sdlDrawn = 0;
@@ -229,72 +227,92 @@ def answers(browser, address: str, page_name: str) -> dict[str, list[float]]:
     return {module: times for module, times in times_by_module.items() if times}
 
 
-def answer_times(browser, address: str, names: list[str]) -> dict[str, dict]:
-    """Return the median and 95th percentile of each module's answers, on its first page.
+class OfBook(Experiment):
+    """An experiment that opens the built book in headless Chromium."""
 
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        names: Pages with modules.
-    """
-    rows: dict[str, dict] = {}
-    for name in tqdm(names, unit="page"):
-        for module, times in answers(browser, address, name).items():
-            cuts = statistics.quantiles(times, n=20)
-            row = {"page": name, "p50_ms": round(cuts[9], 1), "p95_ms": round(cuts[18], 1)}
-            rows.setdefault(module, row | {"answers": len(times)})
-    return rows
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
 
+    def check(self):
+        if not (self.options.book / "index.html").is_file():
+            raise ValueError(f"--book {self.options.book}: has no built book; run `make book`")
 
-def measure(book: Path) -> dict:
-    """Return the data of the recording.
+    @cached_property
+    def browser(self):
+        """Headless Chromium."""
+        return self.open.enter_context(chromium())
 
-    Args:
-        book: Folder of the built book.
-    """
-    with served(book, handler=Compressing) as address, chromium() as browser:
-        rows = []
-        for name in tqdm(pages(book), unit="page"):
-            loads, draws = zip(*(moments(browser, address, name) for _ in range(OPENINGS)))
-            lasts = [largest(browser, address, name) for _ in range(OPENINGS)]
-            drawn = None if None in draws else round(statistics.median(draws), 1)
-            rows.append(
-                weight(browser, address, book, name)
-                | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
-                | {"shift": {w: round(shift(browser, address, name, w), 4) for w in WIDTHS}}
-                | {"largest_ms": round(statistics.median(lasts), 1)}
-            )
-        with_modules = [row["page"] for row in rows if row["drawn_ms"] is not None]
-        inputs = answer_times(browser, address, with_modules)
-        version = browser.version
-    archive = next(book.glob("*.zip"), None)
-    return {
-        "browser": f"Chromium {version}, headless",
-        "openings": OPENINGS,
-        "archive_bytes": archive.stat().st_size if archive else None,
-        "slow": SLOW,
-        "inputs": inputs,
-        "pages": rows,
-    }
+    @cached_property
+    def address(self) -> str:
+        """Address of the served book."""
+        return self.open.enter_context(served(self.options.book, handler=Compressing))
+
+    def versions(self):
+        return {"chromium": self.browser.version}
+
+    def about_browser(self) -> str:
+        """Return the browser and its version for the recording."""
+        return f"Chromium {self.browser.version}, headless"
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html")
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "site.json")
-    options = parser.parse_args()
-    data = measure(options.book)
-    for row in data["pages"]:
-        print(
-            f"{row['page']:44} {row['wire_bytes'] / 1e6:6.2f} MB in {row['files']:3} files,"
-            f" {row['figures']:2} figures, loaded in {row['load_ms']:.0f} ms, drawn"
-            f" {row['drawn_ms']} ms later"
+class PageSizes(OfBook):
+    """The parts are the pages, and the answers of the interactives of each page."""
+
+    name = "page-sizes"
+    what = "the built book in a headless browser: sizes and first drawing"
+    time = "10 minutes"
+    quick = "--pages 1 --openings 1".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        parser.add_argument("--pages", type=int, help="the first pages only; default: all")
+        parser.add_argument("--openings", type=int, default=3, help="times that a page is opened")
+
+    @cached_property
+    def pages(self) -> list[str]:
+        """The pages to measure."""
+        return pages(self.options.book)[: self.options.pages]
+
+    def parts(self):
+        has_module = lambda page: (
+            b'class="sdl-interactive' in (self.options.book / page).read_bytes()
         )
-    stamp = stamps.stamp(
-        "the built book in a headless browser: sizes and first drawing",
-        "python -m benchmarks.site",
-        versions={"chromium": data["browser"].split()[1].rstrip(",")},
-    )
-    print(f"written to {stamps.save(options.out, stamp, data)}")
+        return [*self.pages, *(f"inputs {page}" for page in self.pages if has_module(page))]
+
+    def run(self, part):
+        browser, address = self.browser, self.address
+        if part.startswith("inputs "):
+            return answers(browser, address, part.removeprefix("inputs "))
+        times = range(self.options.openings)
+        loads, draws = zip(*(moments(browser, address, part) for _ in times))
+        lasts = [largest(browser, address, part) for _ in times]
+        drawn = None if None in draws else round(statistics.median(draws), 1)
+        return (
+            weight(browser, address, self.options.book, part)
+            | {"load_ms": round(statistics.median(loads), 1), "drawn_ms": drawn}
+            | {"shift": {w: round(shift(browser, address, part, w), 4) for w in WIDTHS}}
+            | {"largest_ms": round(statistics.median(lasts), 1)}
+        )
+
+    def summarise(self, rows):
+        inputs: dict[str, dict] = {}  # of each module, on its first page
+        for part in rows:
+            for module, times in rows[part].items() if part.startswith("inputs ") else ():
+                cuts = statistics.quantiles(times, n=20)
+                row = {"page": part.removeprefix("inputs "), "p50_ms": round(cuts[9], 1)}
+                row |= {"p95_ms": round(cuts[18], 1), "answers": len(times)}
+                inputs.setdefault(module, row)
+        archive = next(self.options.book.glob("*.zip"), None)
+        return {
+            "browser": self.about_browser(),
+            "openings": self.options.openings,
+            "archive_bytes": archive.stat().st_size if archive else 0,
+            "slow": SLOW,
+            "inputs": inputs,
+            "pages": [rows[page] for page in self.pages],
+        }
+
+    def restore(self, data):
+        return {}  # the recording has only the quantiles of the answers

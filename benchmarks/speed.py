@@ -16,7 +16,6 @@ from time import perf_counter
 
 import numpy as np
 from torch import Tensor
-from tqdm import tqdm
 
 from specdec_lite import CausalLM, TokenTree, generate, stream, theory, timing
 from specdec_lite.acceptance import block_verification
@@ -293,11 +292,7 @@ Turns = dict[str, list[list[Run]]]
 
 
 def take_turns(
-    every: dict[str, Contender],
-    prompts: Sequence[Tensor],
-    bench: Bench,
-    label: str = "",
-    deadline: float = math.inf,
+    every: dict[str, Contender], prompts: Sequence[Tensor], bench: Bench, deadline: float = math.inf
 ) -> Turns:
     """Run every prompt in every sweep, with the contenders in random order.
 
@@ -305,7 +300,6 @@ def take_turns(
         every: Contenders by name.
         prompts: Prompts as token ids.
         bench: Its `turns`, `least` and `seed` are used.
-        label: Text of the progress bar.
         deadline: Value of `perf_counter` after which no sweep starts, once `bench.least` turns are
             done.
 
@@ -317,15 +311,13 @@ def take_turns(
     least = math.ceil(bench.least / len(prompts))
     names = list(every)
     runs: Turns = {name: [[] for _ in prompts] for name in names}
-    with tqdm(total=sweeps * len(prompts), desc=label, unit="turn") as bar:
-        for sweep in range(sweeps):
-            if sweep >= least and perf_counter() > deadline:
-                break
-            for index in order.permutation(len(prompts)):
-                for name in order.permutation(names):
-                    seed = sweep * len(prompts) + int(index)
-                    runs[name][index].append(every[name].run(prompts[index], seed))
-                bar.update()
+    for sweep in range(sweeps):
+        if sweep >= least and perf_counter() > deadline:
+            break
+        for index in order.permutation(len(prompts)):
+            for name in order.permutation(names):
+                seed = sweep * len(prompts) + int(index)
+                runs[name][index].append(every[name].run(prompts[index], seed))
     return runs
 
 
@@ -406,7 +398,7 @@ def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
     for each in contenders(replace(bench, new_tokens=WARM), setting).values():
         each.run(prompts[0], 0)
     before = passes(target, every, {}, prompts[0])
-    runs = take_turns(every, prompts, bench, str(setting), deadline)
+    runs = take_turns(every, prompts, bench, deadline)
     trees = {name: largest_tree(runs[name]) for name, each in every.items() if each.drafter}
     after = passes(target, every, trees, prompts[0])
     figures = Figures(every, runs, before, after)

@@ -1,26 +1,24 @@
 """Measure where a cascade of drafters pays: speed of drafts with and without lower stages.
 
-    python -m benchmarks.stages --minutes 15     # on two quiet cores; writes results/stages.json
-    python -m benchmarks.stages --models smollm2 --gammas 4 --new-tokens 48
+    python -m benchmarks run cascade-speed       # half an hour on two quiet cores
+    python -m benchmarks run cascade-speed --only smollm2 --gammas 4 --new-tokens 48
 
 The paired turns are those of `speed`. The contenders are the draft alone; with one stage below it
 (a table); with two stages (a trigram model, for which prompt lookup drafts); with a table after it;
 Jacobi and Lookahead. SmolLM2's draft is SmolLM2 without some blocks, which costs more than the
-pair's draft. A recorded model is not measured again; delete the file to start over.
+pair's draft.
 """
 
 import argparse
 import copy
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from time import perf_counter
+from typing import ClassVar
 
 import torch
 
-from specdec_book import recordings
 from specdec_lite import CausalLM, load_pair, load_smollm2, timing
 from specdec_lite.drafters import (
     CascadeDrafter,
@@ -37,12 +35,11 @@ from specdec_lite.drafters import (
 )
 from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.measure import stamps
 from specdec_lite.proposal import Proposal
 from specdec_lite.texts.corpus import evaluation_prompts, training_text
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
-from .command import parser_for, typed
+from .experiment import Experiment
 from .speed import Bench, measure
 
 SKIPPED = (12, 16, 20)
@@ -168,35 +165,36 @@ def smollm2(options: argparse.Namespace) -> tuple[Bench, str]:
 MODELS: dict[str, Callable] = {"pair": shipped, "smollm2": smollm2}
 
 
-def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODELS) -> Path:
-    """Run the command line.
+class CascadeSpeed(Experiment):
+    """The parts are the models."""
 
-    Args:
-        arguments: Arguments; None uses those of this process.
-        models: Functions from the options to (Bench, name of its draft), by model.
+    name = "cascade-speed"
+    what = "speed of drafts with stages below or behind them, over plain decoding"
+    time = "30 minutes"
+    quick = (
+        "--models pair --minutes 0.1 --gammas 2 --prompts 2 --least 1 --new-tokens 6"
+        " --drafters draft draft_over_table"
+    ).split()
+    unrelated = ("models",)
+    make: ClassVar[dict[str, Callable]] = MODELS
+    """Functions from the options to a bench and the name of its draft, by model."""
 
-    Returns:
-        Path of the recording.
-    """
-    parser = parser_for("benchmarks.stages", __doc__)
-    parser.add_argument("--models", nargs="+", choices=models, default=list(models))
-    parser.add_argument("--minutes", type=float, default=15.0, help="time per model")
-    parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
-    parser.add_argument("--prompts", type=int, default=6, help="prompts per domain")
-    parser.add_argument("--least", type=int, default=20, help="fewest turns under --minutes")
-    parser.add_argument("--new-tokens", type=int, default=96)
-    parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
-    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "stages.json")
-    options = parser.parse_args(arguments)
-    stamp = stamps.stamp(
-        "speed of drafts with stages below or behind them, over plain decoding",
-        typed(parser, arguments),
-    )
-    done = json.loads(options.out.read_text("utf-8"))["targets"] if options.out.exists() else {}
-    for name in options.models:
-        if name in done:
-            continue
-        bench, draft = models[name](options)
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--models", nargs="+", choices=cls.make, default=list(cls.make))
+        parser.add_argument("--minutes", type=float, default=15.0, help="time per model")
+        parser.add_argument("--gammas", type=int, nargs="+", default=[4, 8])
+        parser.add_argument("--prompts", type=int, default=6, help="prompts per domain")
+        parser.add_argument("--least", type=int, default=20, help="fewest turns under --minutes")
+        parser.add_argument("--new-tokens", type=int, default=96)
+        parser.add_argument("--drafters", nargs="+", choices=DRAFTERS, default=list(DRAFTERS))
+
+    def parts(self):
+        return list(self.options.models)
+
+    def run(self, part):
+        options = self.options
+        bench, draft = self.make[part](options)
         bench = replace(
             bench,
             gammas=options.gammas,
@@ -207,11 +205,10 @@ def main(arguments: list[str] | None = None, models: dict[str, Callable] = MODEL
         )
         share = 60 * options.minutes / len(bench.settings)
         rows = [measure(bench, setting, perf_counter() + share) for setting in bench.settings]
-        done[name] = {"draft": draft, "rows": rows}
-        profile = timing.machine_profile("cpu")
-        stamps.save(options.out, stamp, {"profile": profile, "targets": done})
-    return options.out
+        return {"draft": draft, "rows": rows}
 
+    def summarise(self, rows):
+        return {"profile": timing.machine_profile("cpu"), "targets": dict(rows)}
 
-if __name__ == "__main__":
-    print(main())
+    def restore(self, data):
+        return data["targets"]

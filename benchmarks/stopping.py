@@ -1,20 +1,16 @@
 """Record what chapters 14 and 15 show of SmolLM2's text. The recording contains counts, no times.
 
-    python -m benchmarks.stopping                # ten minutes on two cores; writes results/stopping.json
-    python -m benchmarks.stopping --places 8 --new-tokens 8 --grid 6     # a short trial
+    python -m benchmarks run jacobi-and-stopping     # ten minutes on two cores
 
 The parts are grids of Jacobi iterations, tokens per round, drafts with their confidence, and
-acceptance by temperature. Each part is saved when it is finished and is not measured again; delete
-the file to start over.
+acceptance by temperature.
 """
 
-import json
-from pathlib import Path
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from specdec_book import recordings
 from specdec_book.viz.jacobi_grid import record_grid
 from specdec_book.viz.stop_explorer import record_positions
 from specdec_lite import generate
@@ -22,11 +18,10 @@ from specdec_lite.drafters import Drafter, JacobiDrafter, LookaheadDrafter, draf
 from specdec_lite.drafters.parts.chain import ChainSession
 from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.loading.smollm2 import load_smollm2
-from specdec_lite.measure import stamps
 from specdec_lite.sampling import Sampling
 from specdec_lite.texts.smollm2_tasks import chat
 
-from .command import parser_for, typed
+from .experiment import Experiment
 
 PROMPTS = {
     "repetition": "Write the word banana ten times.",
@@ -135,7 +130,6 @@ def rounds(target, tokenizer, options) -> list[dict]:
                         "tokens": out.stats.tokens,
                     }
                 )
-                print(f"{domain:9s} T = {temperature:g} {name:28s} τ {rows[-1]['tau']:.2f}")
     return rows
 
 
@@ -213,26 +207,35 @@ def acceptance(target, tokenizer, options) -> dict:
 PARTS = {"grids": grids, "drafts": drafts, "acceptance": acceptance, "rounds": rounds}
 
 
-def main(arguments: list[str] | None = None, load=load_smollm2) -> Path:
-    parser = parser_for("benchmarks.stopping", __doc__)
-    parser.add_argument("--places", type=int, default=72, help="of the text with drafts")
-    parser.add_argument("--grid", type=int, default=16, help="places of the Jacobi grid")
-    parser.add_argument("--new-tokens", type=int, default=64, help="new tokens of every other text")
-    parser.add_argument("--out", type=Path, default=recordings.FOLDER / "stopping.json")
-    options = parser.parse_args(arguments)
-    data = json.loads(options.out.read_text("utf-8")) if options.out.exists() else {}
-    data = {name: part for name, part in data.items() if name in PARTS}
-    target, tokenizer = load("cpu", "float32")
-    for name, part in PARTS.items():
-        if name not in data:
-            data[name] = part(target, tokenizer, options)
-            stamp = stamps.stamp(
-                "Jacobi grids, tokens a round, drafts and acceptance of SmolLM2-135M-Instruct",
-                typed(parser, arguments),
-            )
-            stamps.save(options.out, stamp, data)
-    return options.out
+class JacobiAndStopping(Experiment):
+    """The parts are the four subjects of PARTS."""
 
+    name = "jacobi-and-stopping"
+    what = "Jacobi grids, tokens per round, drafts and acceptance of SmolLM2-135M-Instruct"
+    time = "10 minutes"
+    quick = "--places 4 --grid 4 --new-tokens 4".split()
 
-if __name__ == "__main__":
-    print(main())
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument(
+            "--places", type=int, default=72, help="positions of the text with drafts"
+        )
+        parser.add_argument("--grid", type=int, default=16, help="positions of the Jacobi grid")
+        parser.add_argument(
+            "--new-tokens", type=int, default=64, help="new tokens of every other text"
+        )
+
+    def load(self):
+        """Return the target and its tokenizer."""
+        return load_smollm2("cpu", "float32")
+
+    @cached_property
+    def model(self):
+        """The target and its tokenizer."""
+        return self.load()
+
+    def parts(self):
+        return list(PARTS)
+
+    def run(self, part):
+        return PARTS[part](*self.model, self.options)

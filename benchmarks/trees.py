@@ -1,14 +1,12 @@
 """Measure token trees: acceptance of rules by temperature, tokens per pass by nodes, and speed.
 
-`python -m benchmarks.trees` writes results/trees.json part by part. Parts that the file already
-contains are retained; `--only clock` measures one part again. Only the part "clock" measures time
-and needs a quiet machine, for about four minutes or as long as `--minutes` states. The rules and
-drafters are defined in the library, and the turns in `speed`.
+`python -m benchmarks run token-trees` measures all parts; `--only clock` measures one part again.
+Only the part "clock" measures time and needs a quiet machine, for about four minutes or as long as
+`--minutes` states. The rules and drafters are defined in the library, and the turns in `speed`.
 """
 
-import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import cached_property
 from time import perf_counter
 
 import numpy as np
@@ -44,11 +42,10 @@ from specdec_lite.drafters.parts.tree_shapes import (
 )
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import Pair
-from specdec_lite.measure import stamps
 from specdec_lite.speculation import Drafter, Step
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
-from .command import parser_for, typed
+from .experiment import Experiment
 
 TEMPERATURES = (1.0, 0.6, 0.3, 0.1)
 NODES = (1, 2, 4, 8, 16, 32, 64)
@@ -433,15 +430,13 @@ def measure_tree(
         temperature: Sampling temperature.
     """
     steps = decode(pair, drafter, ids, tokens, temperature)
-    row = {
+    return {
         "temperature": temperature,
         "nodes": nodes,
         "way": name,
         "fed": sum(1 + len(step.tree) for step in steps) / len(steps),
         "tokens": sum(len(step.tokens) for step in steps) / len(steps),
     }
-    print(row, flush=True)
-    return row
 
 
 def smollm2(count: int, tokens: int, sizes: Sequence[int]) -> list[dict]:
@@ -564,7 +559,7 @@ def clock(
         drafter = FixedTreeDrafter(pair.draft, shape)
         every[name] = Contender(ours(pair.target, drafter, None, tokens, 1.0), drafter)
     deadline = perf_counter() + 60 * minutes
-    runs = take_turns(every, ids, bench, "trees", deadline)
+    runs = take_turns(every, ids, bench, deadline)
     pace = {
         name: [[run.seconds / run.tokens for run in sweeps] for sweeps in each]
         for name, each in runs.items()
@@ -587,64 +582,68 @@ def clock(
     }
 
 
-def main(arguments: list[str] | None = None) -> Path:
-    """Run the command line.
+class TokenTrees(Experiment):
+    """The parts are counts of several kinds, and one part with times, "clock"."""
 
-    Returns:
-        Path of the recording.
-    """
-    parser = parser_for("benchmarks.trees", __doc__)
-    parts = ("rules", "random_laws", "rates", "growth", "judged", "batches", "smollm2", "clock")
-    parser.add_argument(
-        "--only", nargs="*", choices=parts, default=None, help="measure these parts again"
-    )
-    parser.add_argument(
-        "--laws", type=int, default=200, help="pairs of distributions per temperature"
-    )
-    parser.add_argument("--prompts", type=int, default=3, help="prompts per domain")
-    parser.add_argument("--tokens", type=int, default=64, help="new tokens per prompt")
-    parser.add_argument("--nodes", type=int, default=max(NODES), help="nodes of the largest tree")
-    parser.add_argument(
-        "--minutes", type=float, default=3.0, help="time of the turns of the part clock"
-    )
-    parser.add_argument("--turns", type=int, default=30, help="paired turns of the part clock")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--out", type=Path, default=Path("results/trees.json"))
-    options = parser.parse_args(arguments)
-    stamp = stamps.stamp(
-        "Acceptance of rules for several draws, tokens a pass of token trees, and their price",
-        typed(parser, arguments),
-    )
-    data: dict = {}
-    if options.out.is_file():
-        before = json.loads(options.out.read_text(encoding="utf-8"))
-        data = {part: before[part] for part in parts if part in before}
-    pair = load_pair(device="cpu", dtype=options.dtype)
-    ids = prompts(pair, options.prompts)
-    sizes = [nodes for nodes in NODES if nodes <= options.nodes]
-    ks = [k for k in KS if k <= options.nodes + 1]
-    make = {
-        "rules": lambda: rule_acceptance(options.laws),
-        "random_laws": lambda: random_acceptance(max(options.laws, 300)),
-        "rates": lambda: rates(pair, ids, options.tokens),
-        "growth": lambda: tokens_by_nodes(pair, data["rates"], ids, options.tokens, sizes),
-        "judged": lambda: compare_rules(pair, ids, options.tokens),
-        "batches": lambda: batches(pair, ids, options.tokens),
-        "smollm2": lambda: smollm2(
-            options.prompts, options.tokens, [nodes for nodes in SMALL if nodes <= options.nodes]
-        ),
-        "clock": lambda: clock(
-            pair, data["rates"], ids, options.tokens, options.minutes, options.turns, ks
-        ),
-    }
-    for part in parts:
-        if part not in data or options.only is not None and part in options.only:
-            began = perf_counter()
-            data[part] = make[part]()
-            stamps.save(options.out, stamp, data)
-            print(f"{part}: {perf_counter() - began:.0f} s", flush=True)
-    return options.out
+    name = "token-trees"
+    what = "acceptance of rules for several draws, tokens per pass of token trees, and their cost"
+    time = "30 minutes"
+    quick = "--laws 3 --prompts 1 --tokens 4 --nodes 4 --turns 3 --minutes 0.05".split()
+    unrelated = ("minutes", "turns")
 
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument(
+            "--laws", type=int, default=200, help="pairs of distributions per temperature"
+        )
+        parser.add_argument("--prompts", type=int, default=3, help="prompts per domain")
+        parser.add_argument("--tokens", type=int, default=64, help="new tokens per prompt")
+        parser.add_argument(
+            "--nodes", type=int, default=max(NODES), help="nodes of the largest tree"
+        )
+        parser.add_argument(
+            "--minutes", type=float, default=3.0, help="time of the turns of the part clock"
+        )
+        parser.add_argument("--turns", type=int, default=30, help="paired turns of the part clock")
+        parser.add_argument("--dtype", default="float32")
 
-if __name__ == "__main__":
-    print(f"written to {main()}")
+    @cached_property
+    def pair(self):
+        """The shipped pair."""
+        return load_pair(device="cpu", dtype=self.options.dtype)
+
+    @cached_property
+    def prompts(self):
+        """The prompts as token ids."""
+        return prompts(self.pair, self.options.prompts)
+
+    def parts(self):
+        return "rules random_laws rates growth judged batches smollm2 clock".split()
+
+    def run(self, part):
+        options = self.options
+        count, tokens = options.prompts, options.tokens
+        up_to = lambda sizes: [size for size in sizes if size <= options.nodes]
+        ks = [k for k in KS if k <= options.nodes + 1]
+        on_pair = lambda function: function(self.pair, self.prompts, tokens)
+        make = {
+            "rules": lambda: rule_acceptance(options.laws),
+            "random_laws": lambda: random_acceptance(max(options.laws, 300)),
+            "rates": lambda: on_pair(rates),
+            "growth": lambda: tokens_by_nodes(
+                self.pair, self.rows["rates"], self.prompts, tokens, up_to(NODES)
+            ),
+            "judged": lambda: on_pair(compare_rules),
+            "batches": lambda: on_pair(batches),
+            "smollm2": lambda: smollm2(count, tokens, up_to(SMALL)),
+            "clock": lambda: clock(
+                self.pair,
+                self.rows["rates"],
+                self.prompts,
+                tokens,
+                options.minutes,
+                options.turns,
+                ks,
+            ),
+        }
+        return make[part]()

@@ -1,6 +1,6 @@
 """Compare the decoding speed of two checkouts of the library.
 
-    python -m benchmarks.versions OLD_CHECKOUT   # four minutes; results/versions-<machine>.json
+    python -m benchmarks run version-speed --old OLD_CHECKOUT   # four minutes
 
 Each checkout decodes in a separate process with the same weights, prompts and seeds. The two
 alternate in random order, one at a time. The ratio is new ÷ old seconds of the rounds, with the
@@ -12,16 +12,12 @@ import json
 import random
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from tqdm import tqdm
 
-from specdec_lite.measure import stamps
-
-from .command import parser_for
+from .experiment import Experiment
 from .speed import ratio
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,88 +77,88 @@ class Checkout:
         self.process.wait()
 
 
-def compare(old: Path, dtype: str, turns: int, tokens: int) -> list[dict]:
-    """Return one row per method and temperature: new ÷ old with its interval, and equal texts.
-
-    Args:
-        old: Folder of the other checkout.
-        dtype: PyTorch's name of the dtype.
-        turns: Turns per prompt.
-        tokens: New tokens per prompt.
-    """
-    sides = {"old": Checkout(old, dtype), "new": Checkout(ROOT, dtype)}
-    prompts = sides["new"].prompts
-    order = random.Random(0)
-    rows = []
-    for method in METHODS:
-        for temperature in (0.0, 1.0):
-            seconds = {side: np.zeros((prompts, turns)) for side in sides}
-            same = True
-            label = f"{dtype} {method} T={temperature:g}"
-            for turn in tqdm(range(-1, turns), desc=label):
-                for prompt in range(prompts):
-                    texts = {}
-                    for side in order.sample(list(sides), 2):
-                        job = (method, prompt, temperature, max(0, turn), tokens)
-                        spent, texts[side] = sides[side](*job)
-                        if turn >= 0:
-                            seconds[side][prompt, turn] = spent
-                    same &= texts["old"] == texts["new"]
-            estimate = ratio(seconds["new"], seconds["old"])
-            rows.append(
-                {
-                    "dtype": dtype,
-                    "method": method,
-                    "temperature": temperature,
-                    "ratio": estimate["value"],
-                    "interval": estimate["interval"],
-                    "old_seconds": float(seconds["old"].mean()),
-                    "same_text": bool(same),
-                }
-            )
-    for side in sides.values():
-        side.close()
-    return rows
-
-
 def revision(folder: Path) -> str:
     """Return the short commit hash of a checkout."""
     command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = parser_for("benchmarks.versions", __doc__)
-    parser.add_argument("old", type=Path, help="folder of another checkout")
-    parser.add_argument("--turns", type=int, default=10)
-    parser.add_argument("--new-tokens", type=int, default=64)
-    args = parser.parse_args()
-    if not (args.old / "specdec_lite" / "__init__.py").is_file():
-        parser.error(f"{args.old}: must be a checkout that contains specdec_lite/")
-    if args.turns < 2 or args.new_tokens < 1:
-        parser.error("--turns must be at least 2, --new-tokens at least 1")
-    rows = []
-    for dtype in ("float32", "bfloat16"):
-        rows += compare(args.old.resolve(), dtype, args.turns, args.new_tokens)
-    table = Table("setting", "old ms", "new ÷ old", "same text")
-    for row in rows:
-        low, high = row["interval"]
-        table.add_row(
-            f"{row['dtype']} {row['method']} T={row['temperature']:g}",
-            f"{1e3 * row['old_seconds']:.0f}",
-            f"{row['ratio']:.3f} ({low:.3f}–{high:.3f})",
-            str(row["same_text"]),
-        )
-    Console().print(table)
-    stamp = stamps.stamp(
-        "seconds of decoding, this checkout over another one, in turns",
-        f"python -m benchmarks.versions OLD --turns {args.turns} --new-tokens {args.new_tokens}",
-    )
-    name = f"versions-{stamps.slug(stamp['machine'])}.json"
-    record = {"old": revision(args.old), "new": revision(ROOT), "turns": args.turns, "rows": rows}
-    print("written to", stamps.save(ROOT / "results" / name, stamp, record))
+DTYPES = ("float32", "bfloat16")
 
 
-if __name__ == "__main__":
-    main()
+class VersionSpeed(Experiment):
+    """The parts are the methods in both formats, greedy and at temperature 1."""
+
+    name = "version-speed"
+    what = "seconds of decoding, this checkout over another one, alternating"
+    time = "4 minutes"
+    quick = ("--turns", "2", "--new-tokens", "2", "--old", str(ROOT))
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--old", type=Path, help="folder of another checkout")
+        parser.add_argument("--turns", type=int, default=10, help="turns per prompt")
+        parser.add_argument("--new-tokens", type=int, default=64)
+
+    def check(self):
+        old = self.options.old
+        if old is None or not (old / "specdec_lite" / "__init__.py").is_file():
+            raise ValueError(f"--old {old}: must be a checkout that contains specdec_lite/")
+        if self.options.turns < 2 or self.options.new_tokens < 1:
+            raise ValueError("--turns must be at least 2, --new-tokens at least 1")
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.checkout = cache(self.start)
+
+    def start(self, side: str, dtype: str) -> Checkout:
+        """Start the process of one checkout.
+
+        Args:
+            side: "old" or "new".
+            dtype: PyTorch's name of the precision.
+        """
+        folder = ROOT if side == "new" else self.options.old.resolve()
+        process = Checkout(folder, dtype)
+        self.open.callback(process.close)
+        return process
+
+    def parts(self):
+        return [f"{d} {method} T={t}" for d in DTYPES for method in METHODS for t in (0, 1)]
+
+    def run(self, part):
+        dtype, method, temperature = part.replace("T=", "").split()
+        sides = {side: self.checkout(side, dtype) for side in ("old", "new")}
+        prompts, turns = sides["new"].prompts, self.options.turns
+        seconds = {side: np.zeros((prompts, turns)) for side in sides}
+        order, same = random.Random(part), True
+        for turn in range(-1, turns):
+            for prompt in range(prompts):
+                texts = {}
+                for side in order.sample(list(sides), 2):
+                    job = (method, prompt, float(temperature), max(0, turn))
+                    spent, texts[side] = sides[side](*job, self.options.new_tokens)
+                    if turn >= 0:
+                        seconds[side][prompt, turn] = spent
+                same &= texts["old"] == texts["new"]
+        estimate = ratio(seconds["new"], seconds["old"])
+        return {
+            "dtype": dtype,
+            "method": method,
+            "temperature": float(temperature),
+            "ratio": estimate["value"],
+            "interval": estimate["interval"],
+            "old_seconds": float(seconds["old"].mean()),
+            "same_text": bool(same),
+        }
+
+    def summarise(self, rows):
+        return {
+            "old": revision(self.options.old),
+            "new": revision(ROOT),
+            "turns": self.options.turns,
+            "rows": list(rows.values()),
+        }
+
+    def restore(self, data):
+        return {f"{r['dtype']} {r['method']} T={r['temperature']:g}": r for r in data["rows"]}

@@ -20,7 +20,7 @@ SOURCES = (
     "specdec_lite/**/*.py",
     "specdec_book/**/*.py",
     "specdec_book/viz/static/*",
-    "results/*.json",
+    "results/**/*.json",
     "_*.yml",
 )
 

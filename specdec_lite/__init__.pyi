@@ -4,6 +4,7 @@ from specdec_lite import acceptance, roofline, sampling, theory
 from specdec_lite.batch import generate_batch
 from specdec_lite.decoding import Output, Stats, generate, stream
 from specdec_lite.diagnosis.diagnose import diagnose
+from specdec_lite.diagnosis.lossless import check_lossless
 from specdec_lite.diagnosis.verdict import Diagnosis
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading import hub, memory
@@ -12,6 +13,7 @@ from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.measure import profiler as timeline, timing
 from specdec_lite.proposal import Proposal
 from specdec_lite.texts import corpus
+from specdec_lite.texts.streaming import stream_text
 from specdec_lite.tree import TokenTree
 
 __version__: str
@@ -24,6 +26,7 @@ __all__ = [
     "Stats",
     "TokenTree",
     "acceptance",
+    "check_lossless",
     "corpus",
     "diagnose",
     "generate",
@@ -35,6 +38,7 @@ __all__ = [
     "roofline",
     "sampling",
     "stream",
+    "stream_text",
     "theory",
     "timeline",
     "timing",

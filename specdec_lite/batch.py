@@ -9,8 +9,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
-import torch
-
 from specdec_lite import checks
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Context, Drafter, Session
@@ -21,7 +19,16 @@ from specdec_lite.engine.ragged import BatchStorage, row_caches, score_rows
 from specdec_lite.proposal import Proposal, Step
 from specdec_lite.request import Request, prepare
 from specdec_lite.sampling import SeededRng
-from specdec_lite.speculation import Verifier, check_cache, commit, propose, verify
+from specdec_lite.speculation import (
+    Verifier,
+    check_cache,
+    commit,
+    elapsed,
+    fed_tokens,
+    now,
+    propose,
+    verify,
+)
 
 
 @dataclass(slots=True)
@@ -154,23 +161,20 @@ def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> N
     """
     target = request.target
     proposals: list[Proposal] = []
-    drafting = []
+    drafted = []
     passes = [row.session.passes for row in rows]
     for row in rows:
-        began = perf_counter()
+        start = now(target.device)
         # A pass over several rows cannot begin after a block with the states of one row.
         proposals.append(replace(propose(row.session, row.context), states=None))
         check_cache(row.session, row.context)
-        drafting.append(perf_counter() - began)
-    began = perf_counter()
-    fed = [
-        torch.cat((row.context.tokens[-1:], proposal.tree.tokens.to(target.device)))
-        for row, proposal in zip(rows, proposals)
-    ]
+        drafted.append((start, now(target.device)))
+    start = now(target.device)
+    fed = [fed_tokens(target, row.context, proposal) for row, proposal in zip(rows, proposals)]
     caches = [row.cache for row in rows]
     trees = [proposal.tree for proposal in proposals]
     all_scores = score_rows(target, storage, fed, caches, trees, request.hidden_layers)
-    verifying = perf_counter() - began
+    verified = now(target.device)
     for index, (row, proposal, scores) in enumerate(zip(rows, proposals, all_scores)):
         began = perf_counter()
         verdict = verify(request.rule, proposal, scores, row.context)
@@ -181,8 +185,8 @@ def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> N
         timed = replace(
             step,
             draft_passes=row.session.passes - passes[index],
-            drafting=drafting[index],
-            verifying=verifying,
+            drafting=elapsed(*drafted[index]),
+            verifying=elapsed(start, verified),
             other=perf_counter() - began,
         )
         row.steps.append(timed)

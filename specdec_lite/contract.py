@@ -1,11 +1,11 @@
 """The contract of every drafter: what it may look at, and what it must implement."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from specdec_lite.engine.cache import Cache, Layer, Scores
+from specdec_lite.engine.cache import Cache, CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.sampling import Rng, Sampling
@@ -16,7 +16,7 @@ class Context:
     """What a drafter may look at.
 
     Attributes:
-        tokens: the committed ids [m]; no model has been fed the last of them.
+        tokens: the committed ids [m], on the host; no model has been fed the last of them.
         scores: the target's scores of the last round's root and accepted path (at `start`: of all
             prompt tokens but the last), with the hidden layers that the drafter declared; None
             if the prompt is a single token.
@@ -24,8 +24,8 @@ class Context:
         rng: where all chance comes from.
         wanted: number of tokens that may still be emitted, ≥ 1; levels beyond `wanted - 1` are cut.
         vocab_size: the target's V, the width that every row of `Proposal.probs` must have.
-        cache: the target's, which drafters read through `view` and `select` only. It contains every
-            committed token but the last.
+        cache: the target's, with every committed token but the last. Drafters get a reader, which
+            has `length`, `keys` and `positions`, and makes caches by `view` and `select`.
     """
 
     tokens: Tensor
@@ -34,7 +34,13 @@ class Context:
     rng: Rng
     wanted: int
     vocab_size: int
-    cache: Cache | None = None
+    cache: Cache | CacheReader | None = None
+
+    def for_drafter(self) -> "Context":
+        """Return this context with a cache that can only be read."""
+        if self.cache is None or isinstance(self.cache, CacheReader):
+            return self
+        return replace(self, cache=CacheReader(self.cache))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
 """What travels between a drafter, a rule and the loop: a proposal, the verdict on it, and the step."""
 
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from itertools import accumulate
 from operator import index
 
 import torch
 from torch import Tensor
 
 from specdec_lite.checks import SUM_TOLERANCE
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 Draws = tuple[tuple[int, int | None], ...]
@@ -30,6 +33,7 @@ class Proposal:
         states: (b, rows [1, n+1, d]) of the root and every node, computed in a view of the
             target's cache. The target's pass begins after block b with these rows.
         draws: for every node that has acceptable children, its `Draws`.
+        numbers: what verification starts from, once it was read; see `read`.
 
     Raises:
         TypeError: tree is not a TokenTree, or probs is not a tensor.
@@ -42,6 +46,7 @@ class Proposal:
     candidates: frozenset[int] | None = None
     states: tuple[int, Tensor] | None = None
     draws: dict[int, Draws] = field(init=False, repr=False)
+    numbers: "DraftNumbers | None" = field(init=False, repr=False, default=None)
 
     def __post_init__(self):
         if not isinstance(self.tree, TokenTree):
@@ -165,6 +170,100 @@ class Proposal:
             and self.candidates is None
             and all(len(draws) == 1 for draws in self.draws.values())
         )
+
+    def read(self, target_probs: Tensor, **parts: Tensor) -> tuple["Proposal", dict[str, list]]:
+        """Copy the numbers that verification starts from to the host, in one transfer.
+
+        Args:
+            target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+            parts: further tensors [n_i] on the same device to copy with them.
+
+        Returns:
+            This proposal with its `numbers`, and the values of the further tensors by name.
+        """
+        device = target_probs.device
+        tokens = upload(self.tree.tokens, device)
+        before = upload([parent + 1 for parent in self.tree.parents], device, torch.long)
+        parts = {"tokens": tokens, "p": target_probs[before, tokens], **parts}
+        probs = self.probs
+        if probs is not None:
+            probs = upload(probs, device)
+            nodes = tokens if self.nodes is None else tokens[upload(list(self.nodes), device)]
+            parts["q"] = probs.gather(-1, nodes[:, None])[:, 0]
+        host = read(**parts)
+        ids = tuple(map(int, host["tokens"]))
+        other = copy(self)
+        object.__setattr__(other, "probs", probs)
+        object.__setattr__(other, "numbers", DraftNumbers(ids, host["p"], host.get("q")))
+        return other, host
+
+
+@dataclass(frozen=True, slots=True)
+class DraftNumbers:
+    """The numbers of a proposal on the host.
+
+    Attributes:
+        tokens: the token of every node.
+        p: for every node, the target's probability of its token.
+        q: for every draw, the probability of its token in its row; None if all were chosen.
+    """
+
+    tokens: tuple[int, ...]
+    p: list[float]
+    q: list[float] | None
+
+    def drawn(self, row: int | None) -> float:
+        """Return the probability of a draw in its own row; 1 for a chosen token.
+
+        Args:
+            row: of the proposal's probs; None for a chosen token.
+        """
+        return 1.0 if row is None or self.q is None else self.q[row]
+
+    def ratio(self, node: int, row: int | None) -> float:
+        """Return p/q of a draw that is tested against the target's own row.
+
+        Args:
+            node: on which the draw landed.
+            row: of the proposal's probs; None for a chosen token.
+
+        Raises:
+            ValueError: q = 0. Such a token cannot have been drawn from this row.
+        """
+        return ratio_of(self.p[node], self.drawn(row), self.tokens[node])
+
+
+def ratio_of(p: float, q: float, token: int) -> float:
+    """Return p/q of a token that was drawn with probability q.
+
+    Args:
+        p: the target's probability of the token.
+        q: the drafter's.
+        token: the token, for the error message.
+
+    Raises:
+        ValueError: q is not above 0. Such a token cannot have been drawn from this row.
+    """
+    if not q > 0:
+        raise ValueError(
+            f"token {token} has draft probability {q}: it cannot have been drawn from this row of"
+            " probs"
+        )
+    return p / q
+
+
+def read(**parts: Tensor) -> dict[str, list[float]]:
+    """Copy tensors to the host in one transfer, since every transfer waits for the device.
+
+    Args:
+        parts: tensors [n_i] of any dtype, on one device.
+
+    Returns:
+        The numbers of each tensor, under its name.
+    """
+    numbers = torch.cat([part.double() for part in parts.values()]).tolist()
+    ends = list(accumulate(len(part) for part in parts.values()))
+    return {name: numbers[end - len(part) : end] for (name, part), end in zip(parts.items(), ends)}
 
 
 NOTHING = Proposal(TokenTree((), ()))

@@ -13,7 +13,7 @@ from specdec_lite.checks import model, whole
 from specdec_lite.engine.cache import Cache, Layer
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.sampling import Rng, Sampling, SeededRng
-from specdec_lite.speculation import Context, Drafter, NoDraft, Session, Verifier
+from specdec_lite.speculation import Context, Drafter, Limits, NoDraft, Session, Verifier
 from specdec_lite.tree import is_whole_dtype
 
 SPARE_ENTRIES = 64
@@ -26,7 +26,7 @@ class Request:
 
     Attributes:
         target: the model that decodes.
-        tokens: the prompt's ids, LongTensor [n] on the target's device.
+        tokens: the prompt's ids, LongTensor [n] on the host.
         drafter: None for plain decoding.
         max_new_tokens: the largest number of tokens to emit.
         sampling: how tokens are drawn.
@@ -76,7 +76,9 @@ class Request:
             vocab_size=self.target.vocab_size,
             cache=cache,
         )
-        return context, NoDraft() if self.drafter is None else self.drafter.start(context)
+        return context, NoDraft() if self.drafter is None else self.drafter.start(
+            context.for_drafter()
+        )
 
 
 def prepare(
@@ -114,6 +116,8 @@ def prepare(
     sampling = Sampling(temperature, top_k, top_p)
     rule = default_rule(sampling) if rule is None else rule
     _check_rule(rule, sampling)
+    if drafter is not None:
+        _check_limits(drafter.limits(), rule)
     if drafter is not None and not sampling.greedy:
         drafter.check_rule(rule)
     return Request(target, tokens, drafter, max_new_tokens, sampling, rule, stops)
@@ -129,7 +133,7 @@ def default_rule(sampling: Sampling) -> RuleFunction:
 
 
 def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
-    """Return the prompt as a LongTensor [n] on the target's device, after checking it."""
+    """Return the prompt as a LongTensor [n] on the host, after checking it."""
     model("target", target)
     tokens = _ids("prompt_ids", _row_of_encoding(prompt_ids))
     if tokens.dim() == 2 and tokens.shape[0] == 1:
@@ -141,14 +145,14 @@ def _prompt(target: CausalLM, prompt_ids, max_new_tokens: int) -> Tensor:
     if not is_whole_dtype(tokens.dtype):
         raise TypeError(f"prompt_ids has dtype {tokens.dtype}: must be whole numbers")
     whole("max_new_tokens", max_new_tokens, 1)
-    tokens = tokens.long()
+    tokens = tokens.long().cpu()
     _check_range("prompt_ids", tokens, target.vocab_size)
     if len(tokens) + max_new_tokens > target.max_positions:
         raise ValueError(
             f"prompt_ids has {len(tokens)} tokens and max_new_tokens={max_new_tokens}: "
             f"together they exceed the target's context length of {target.max_positions}"
         )
-    return tokens.to(target.device)
+    return tokens
 
 
 def _row_of_encoding(prompt_ids):
@@ -232,6 +236,16 @@ def _check_rule(rule: RuleFunction | Verifier, sampling: Sampling) -> None:
             f"rule=exact_match needs temperature=0, got temperature={sampling.temperature}: it"
             " would replace sampling by argmax. Use speculative_sampling, block_verification or"
             " sample_and_match."
+        )
+
+
+def _check_limits(limits: Limits | None, rule: RuleFunction | Verifier) -> None:
+    """Raise if the rule takes chains only and the drafter proposes trees."""
+    if getattr(rule, "chains_only", False) and limits is not None and not limits.is_chain:
+        raise ValueError(
+            f"rule={getattr(rule, 'name', rule)} takes chains only, and the drafter's trees have up"
+            f" to {limits.nodes} nodes on {limits.levels} levels: use speculative_sampling, or"
+            " traversal_verification, which is block verification on trees"
         )
 
 

@@ -6,7 +6,7 @@ decodes, `PlacedRng` has noise for every position, `EnumeratingRng` visits every
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -121,6 +121,22 @@ def _nucleus_of_most_likely(probs: Tensor, bound: float) -> Tensor | None:
     return probs.where(probs >= smallest, 0.0) / ordered.sum(-1, keepdim=True)
 
 
+def upload(
+    numbers: Tensor | Sequence, device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return numbers as a tensor on a device; the host does not wait for the copy.
+
+    Args:
+        numbers: a tensor, or a list of any depth.
+        device: of the result.
+        dtype: of the result; None: PyTorch's choice.
+    """
+    tensor = torch.as_tensor(numbers, dtype=dtype)
+    if device.type != "cuda" or tensor.device.type == "cuda" or not tensor.numel():
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 class Rng(Protocol):
     """Where all chance comes from: a biased coin and a biased die."""
 
@@ -180,6 +196,22 @@ def invert(probs: Tensor, uniform: float) -> int:
     return int(token)
 
 
+def draw_unread(rng: Rng, probs: Tensor) -> Tensor:
+    """Return a token [1] drawn from a distribution, on its device.
+
+    A `SeededRng` does not make the host wait for the device, so it cannot report NaN or a row
+    without mass. The token is then arbitrary, and the verdict on it names the fault.
+
+    Args:
+        rng: where the chance comes from.
+        probs: [V].
+    """
+    if isinstance(rng, SeededRng):
+        return rng.draw_unread(probs)
+    token = rng.draw(probs) if bool(probs.sum() > 0) else 0
+    return torch.tensor([token], device=probs.device)
+
+
 class SeededRng:
     """Chance for decoding, from one `torch.Generator`.
 
@@ -207,6 +239,10 @@ class SeededRng:
     def draw(self, probs: Tensor) -> int:
         """Return a token drawn from probs [V]; see `Rng`."""
         return invert(probs, self.uniform())
+
+    def draw_unread(self, probs: Tensor) -> Tensor:
+        """Return the token [1] that `draw` would return; see the function `draw_unread`."""
+        return inverse(probs, self.uniform())[0].clamp(max=len(probs) - 1)
 
     def at(self, position: int) -> "SeededRng":
         """Return chance that depends only on this seed and on positions in a text.
@@ -240,12 +276,16 @@ class PlacedRng(SeededRng):
 
     def draw(self, probs: Tensor) -> int:
         """Return a token drawn from a distribution, with the noise of the present position."""
+        return int(self.draw_unread(probs))
+
+    def draw_unread(self, probs: Tensor) -> Tensor:
+        """Return the token [1] that `draw` would return; see the function `draw_unread`."""
         key = hashlib.sha256(f"{self.seed} {self.position}".encode()).digest()
         self.generator.manual_seed(int.from_bytes(key[:8], "little", signed=True))
         self.position += 1
         uniforms = torch.rand(len(probs), generator=self.generator, dtype=torch.float64)
-        noise = -(-uniforms.log()).log()
-        return int((probs.double().log() + noise.to(probs.device)).argmax())
+        noise = upload(-(-uniforms.log()).log(), probs.device)
+        return (probs.double().log() + noise).argmax(-1, keepdim=True)
 
 
 class RecordingRng(SeededRng):
@@ -289,6 +329,10 @@ class FlipRecorder(SeededRng):
     def draw(self, probs: Tensor) -> int:
         """Return a token that the other rng draws."""
         return self.rng.draw(probs)
+
+    def draw_unread(self, probs: Tensor) -> Tensor:
+        """Return a token [1] that the other rng draws."""
+        return self.rng.draw_unread(probs)
 
     def at(self, position: int) -> SeededRng:
         """Return the other rng's chance at a position."""

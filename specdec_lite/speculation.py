@@ -7,7 +7,6 @@ the pieces for many rows.
 import os
 from collections.abc import Collection
 from dataclasses import replace
-from itertools import accumulate
 from time import perf_counter
 
 import torch
@@ -15,16 +14,17 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import RuleFunction
 from specdec_lite.contract import Context, Drafter, Limits, NoDraft, Session
-from specdec_lite.engine.cache import Layer, Scores
+from specdec_lite.engine.cache import CacheReader, Layer, Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Step, Verdict
-from specdec_lite.sampling import FlipRecorder, SeededRng
+from specdec_lite.sampling import FlipRecorder, SeededRng, upload
 
 __all__ = [
     "Context",
     "Drafter",
     "Limits",
     "NoDraft",
+    "NotFiniteError",
     "RuleVerifier",
     "Session",
     "Step",
@@ -32,11 +32,11 @@ __all__ = [
     "check_cache",
     "commit",
     "elapsed",
-    "node_probabilities",
+    "fed_tokens",
+    "node_numbers",
     "not_finite",
     "now",
     "propose",
-    "read",
     "speculate",
     "verify",
 ]
@@ -55,7 +55,7 @@ def propose(session: Session, context: Context) -> Proposal:
         TypeError: before the target runs, if the result is not a Proposal.
         ValueError: before the target runs, if a row of probs has the wrong width.
     """
-    proposal = session.propose(context)
+    proposal = session.propose(context.for_drafter())
     if not isinstance(proposal, Proposal):
         raise TypeError(
             f"the drafter proposed a {type(proposal).__name__}: must be a Proposal; return NOTHING"
@@ -123,7 +123,7 @@ class Verifier:
 
 
 class RuleVerifier(Verifier):
-    """Apply a rule to the target's adjusted probabilities, which are read from the device once.
+    """Apply a rule to the target's adjusted probabilities; the draft's numbers are read in advance.
 
     Args:
         rule: a function (proposal, target_probs, rng) → Verdict.
@@ -142,69 +142,49 @@ class RuleVerifier(Verifier):
         """
         logits = scores.logits[0]
         target_probs = context.sampling(logits)
-        p, q = node_probabilities(proposal, target_probs)
         # The maximum is NaN where any logit is.
         finite = logits.amax(-1).isfinite().all()[None]
-        host = read(finite=finite, p=p, q=q)
+        proposal, host = proposal.read(target_probs, finite=finite)
         if not host["finite"][0]:
             raise not_finite(context, logits.dtype)
-        tokens = tuple(proposal.tree.tokens.tolist())
-        numbers = {"tokens": tokens, "p": tuple(host["p"]), "q": tuple(host["q"])}
+        about = node_numbers(proposal)
         if not isinstance(context.rng, SeededRng):
-            return replace(self.rule(proposal, target_probs, context.rng), **numbers)
+            return replace(self.rule(proposal, target_probs, context.rng), **about)
         recorder = FlipRecorder(context.rng)
         verdict = self.rule(proposal, target_probs, recorder)
-        return replace(verdict, **numbers, coins=tuple(recorder.coins))
+        return replace(verdict, **about, coins=tuple(recorder.coins))
 
 
-def read(**parts: Tensor) -> dict[str, list[float]]:
-    """Copy tensors to the host in one transfer, since every transfer waits for the device.
-
-    Args:
-        parts: tensors [n_i] of any dtype, on one device.
-
-    Returns:
-        The numbers of each tensor, under its name.
-    """
-    numbers = torch.cat([part.double() for part in parts.values()]).tolist()
-    ends = list(accumulate(len(part) for part in parts.values()))
-    return {name: numbers[end - len(part) : end] for (name, part), end in zip(parts.items(), ends)}
-
-
-def node_probabilities(proposal: Proposal, target_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each node's probability under the target and under the row of its first draw.
+def node_numbers(proposal: Proposal) -> dict[str, tuple]:
+    """Return each node's token, its probability under the target, and in the row of its first draw.
 
     Args:
-        proposal: n nodes.
-        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+        proposal: with its `numbers`.
 
     Returns:
-        p [n] and q [n] in float64 on the target's device; q = 1 for a chosen token.
+        "tokens", "p" and "q", as in `Verdict`.
     """
-    tree = proposal.tree
-    tokens = tree.tokens.to(target_probs.device)
-    rows = torch.tensor(tree.parents, dtype=torch.long, device=target_probs.device) + 1
-    p = target_probs[rows, tokens].double()
-    q = torch.ones_like(p)
-    if proposal.probs is not None:
-        first: dict[int, int | None] = {}
-        for children in proposal.draws.values():
-            for node, row in children:
-                first.setdefault(node, row)
-        nodes = list(first)
-        drawn = proposal.probs[list(first.values()), tree.tokens[nodes]]
-        q[nodes] = drawn.to(q)
-    return p, q
+    numbers = proposal.numbers
+    assert numbers is not None
+    q = [1.0] * len(numbers.tokens)
+    for children in proposal.draws.values():
+        for node, row in reversed(children):
+            q[node] = numbers.drawn(row)
+    return {"tokens": numbers.tokens, "p": tuple(numbers.p), "q": tuple(q)}
 
 
-def not_finite(context: Context, dtype: torch.dtype) -> ValueError:
+class NotFiniteError(ValueError):
+    """The logits of the model that verifies contain NaN or no finite value."""
+
+
+def not_finite(context: Context, dtype: torch.dtype) -> NotFiniteError:
     """Return the error for logits from which no token can be drawn.
 
     Args:
         context: of the round.
         dtype: of the logits.
     """
-    return ValueError(
+    return NotFiniteError(
         "the target's logits hold NaN, infinity or no finite value after"
         f" {len(context.tokens)} tokens: check its weights and dtype ({dtype})"
     )
@@ -242,10 +222,9 @@ def commit(
         stops: ids that end the text.
     """
     step = Step.of(proposal, verdict, stops)
-    new = torch.tensor(step.tokens, dtype=torch.long, device=context.tokens.device)
     after = replace(
         context,
-        tokens=torch.cat((context.tokens, new)),
+        tokens=torch.cat((context.tokens, torch.tensor(step.tokens, dtype=torch.long))),
         scores=scores.along(verdict.path),
         wanted=context.wanted - len(step.tokens),
     )
@@ -278,16 +257,21 @@ def speculate(
         ValueError: as `propose` and `verify` do; also if the context has no cache.
     """
     cache = context.cache
-    if cache is None:
-        raise ValueError("context.cache is None: a round needs the target's cache")
+    if cache is None or isinstance(cache, CacheReader):
+        raise ValueError(f"context.cache={cache!r}: a round needs the target's own cache")
     began = perf_counter()
     passes = session.passes
     start = now(target.device)
     proposal = propose(session, context)
     check_cache(session, context)
     drafted = now(target.device)
-    fed = torch.cat((context.tokens[-1:], proposal.tree.tokens.to(context.tokens.device)))
-    scores = target.score(fed, cache, proposal.tree, hidden_layers, states=proposal.states)
+    scores = target.score(
+        fed_tokens(target, context, proposal),
+        cache,
+        proposal.tree,
+        hidden_layers,
+        states=proposal.states,
+    )
     verified = now(target.device)
     verdict = verify(rule, proposal, scores, context)
     cache.keep((0, *(node + 1 for node in verdict.path)))
@@ -303,6 +287,18 @@ def speculate(
         other=max(0.0, perf_counter() - began - drafting - verifying),
     )
     return timed, after
+
+
+def fed_tokens(target: CausalLM, context: Context, proposal: Proposal) -> Tensor:
+    """Return the ids [n+1] of the target's pass: the last committed token, and every node's.
+
+    Args:
+        target: the model that verifies.
+        context: of this round.
+        proposal: n nodes.
+    """
+    parts = (context.tokens[-1:], proposal.tree.tokens)
+    return torch.cat([upload(part, target.device) for part in parts])
 
 
 def now(device: torch.device) -> "float | torch.cuda.Event":

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import is_whole_dtype, whole
+from specdec_lite.sampling import upload
 
 
 def _accuracy_table(accuracies: Sequence[Sequence[float]] | Tensor) -> list[list[float]]:
@@ -272,7 +273,8 @@ class TokenTree:
                 f"guesses has shape {tuple(guesses.shape)}: the tree needs {int(depth.max()) + 1}"
                 f" levels and ranks 0 … {int(self.tokens.max())}"
             )
-        tokens = guesses[depth.to(guesses.device), self.tokens.to(guesses.device)]
+        places = depth * guesses.shape[1] + self.tokens.cpu()
+        tokens = guesses.flatten()[upload(places, guesses.device)]
         return TokenTree(tokens, self.parents)
 
     def worth(self, accuracies: Sequence[Sequence[float]] | Tensor) -> Tensor:
@@ -318,7 +320,8 @@ class TokenTree:
             if self.parents[node] not in new:
                 raise ValueError(f"keep contains {node} without its parent {self.parents[node]}")
         parents = tuple(new[self.parents[node]] for node in nodes)
-        return TokenTree.trusted(self.tokens[list(nodes)], parents), nodes
+        tokens = self.tokens[upload(nodes, self.tokens.device, torch.long)]
+        return TokenTree.trusted(tokens, parents), nodes
 
     @staticmethod
     def merge(trees: Sequence["TokenTree"]) -> tuple["TokenTree", list[tuple[int, ...]]]:
@@ -337,9 +340,13 @@ class TokenTree:
         parents: list[int] = []
         numbers: dict[tuple[int, int], int] = {}
         maps = []
+        rows = [tree.tokens for tree in trees]
+        ids = iter(
+            torch.cat([upload(row, rows[0].device) for row in rows]).tolist() if rows else ()
+        )
         for tree in trees:
             new: list[int] = []
-            for token, parent in zip(tree.tokens.tolist(), tree.parents):
+            for parent, token in zip(tree.parents, ids):
                 key = (new[parent] if parent >= 0 else -1, token)
                 if key not in numbers:
                     numbers[key] = len(tokens)

@@ -1,14 +1,14 @@
 """Tables of what is promised: which architectures, rules and drafters are lossless, and refusals.
 
-`python tests/matrix.py` runs the checks and writes results/matrix.json. The book's appendix shows
-that file; test_matrix.py and test_architectures.py compare every entry with a fresh run.
+`python tests/matrix.py` runs the checks and writes results/losslessness/<machine>.json. The book's
+appendix shows that file; test_matrix.py and test_architectures.py compare every entry with a fresh
+run.
 """
 
 import argparse
 import sys
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
 
 import torch
 from architectures import TYPES, examine
@@ -24,7 +24,6 @@ from specdec_lite.sampling import Sampling
 
 EXACT = 1e-12
 ARCHITECTURES = ("exact", "refused", "not tried")
-RESULTS = Path(__file__).parents[1] / "results" / "matrix.json"
 SAMPLINGS = {
     "T = 0": Sampling(0.0),
     "T = 0.3": Sampling(0.3),
@@ -37,7 +36,7 @@ SAMPLINGS = {
 
 @cache
 def recorded() -> dict:
-    found = recordings.load("matrix")
+    found = recordings.load("losslessness")
     return {"versions": found.versions, **found.data}
 
 
@@ -173,7 +172,7 @@ REFUSALS = {
         rule=a.block_verification,
         temperature=1.0,
     ),
-    "several prompts at once": lambda: generate(native(), [[1], [2]]),
+    "several prompts (use `generate_batch`)": lambda: generate(native(), [[1], [2]]),
 }
 
 
@@ -210,7 +209,8 @@ def main() -> None:
     if before and before["versions"] != stamp["versions"]:
         parser.error(f"recorded with {before['versions']}: renew everything")
     data = {part: make() if part in parts else before[part] for part, make in PARTS.items()}
-    print("wrote", stamps.save(RESULTS, stamp, data))
+    path = stamps.recording_path("losslessness", stamp["machine"], recordings.FOLDER)
+    print("wrote", stamps.save(path, stamp, data))
 
 
 if __name__ == "__main__":

@@ -72,15 +72,18 @@ DECODING = [
         "not the k likeliest",
     ),
     (
+        decoding.check_top_k,
+        lambda right, probs, k: (
+            (kept := np.where(probs >= np.sort(probs)[-k], probs, 0)) / sum(kept)
+        ),
+        "keeps three",
+    ),
+    (
         decoding.check_nucleus,
         lambda right, probs, p: decoding._nucleus(probs, p, crossing=False),
         "belongs to the nucleus",
     ),
-    (
-        decoding.check_nucleus,
-        lambda right, probs, p: right(probs, p + 1e-6),
-        "without one more token",
-    ),
+    (decoding.check_nucleus, lambda right, probs, p: right(probs, p + 1e-6), "do not add another"),
     (
         decoding.check_nucleus,
         lambda right, probs, p: np.where(np.array(right(probs, p)) > 0, probs, 0),
@@ -124,12 +127,12 @@ DECODING = [
     (
         decoding.check_cache_lengths,
         lambda right, m, gamma, accepted: tuple(n - 1 for n in right(m, gamma, accepted)),
-        "one longer",
+        "one larger",
     ),
     (
         decoding.check_cache_lengths,
         lambda right, m, gamma, accepted: (m - 1 + accepted, m - 1 + accepted),
-        "one longer",
+        "one larger",
     ),
     (
         decoding.check_cache_lengths,
@@ -155,7 +158,7 @@ DECODING = [
         )
         for bonus in (lambda whole: True, lambda whole: whole, lambda whole: False)
     ),
-    (decoding.check_round, lambda right, *case: right(*case)[:-1], "one token more"),
+    (decoding.check_round, lambda right, *case: right(*case)[:-1], "one more token"),
     (decoding.check_round, lambda right, *case: decoding._round(*case, bonus=False), "bonus token"),
 ]
 
@@ -283,13 +286,13 @@ LOSSLESS = [
     (
         lossless.check_lossless,
         exact_or(lambda p, q, rng: rng.draw((p - q).clamp(min=0))),
-        "Divide what is owed",
+        "Divide the missing mass",
     ),
     (lossless.check_lossless, lambda right, p, q, x, rng: 7, "return a token"),
     (
         lossless.check_lossless,
         lambda right, p, q, x, rng: x if random.random() < p[x] / q[x] else 0,
-        "take all chance from rng",
+        "take all randomness from rng",
     ),
 ]
 
@@ -299,7 +302,7 @@ SPEED = [
         lambda right, a, g: sum(a**i for i in range(1, g + 1)),
         "recovered or bonus",
     ),
-    (speed.check_expected_tokens, lambda right, a, g: 1 + a * g, "behind a rejection"),
+    (speed.check_expected_tokens, lambda right, a, g: 1 + a * g, "after a rejection"),
     (
         speed.check_expected_tokens,
         lambda right, a, g: sum(a**i for i in range(g)),
@@ -423,7 +426,7 @@ MEDUSA = [
         lambda right, worths, times: int(
             np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
         ),
-        "1 + the worth",
+        "1 + the nodes' values",
     ),
 ]
 
@@ -439,14 +442,18 @@ LEVERS = [
         lambda right, r: np.cumprod(np.array(r, float).clip(max=1)),
         "token by token",
     ),
-    (levers.check_block_weights, lambda right, r: np.array(r, float).clip(max=1), "carries"),
+    (
+        levers.check_block_weights,
+        lambda right, r: np.array(r, float).clip(max=1),
+        "contains the one before",
+    ),
     (levers.check_chosen_rate, lambda right, p, q: sum(map(min, p, q)), "rate of a *drawn* token"),
     (
         levers.check_chosen_rate,
         lambda right, p, q: min(1.0, p[int(np.argmax(q))] / max(q)),
         "nothing was drawn",
     ),
-    (levers.check_chosen_rate, lambda right, p, q: max(p), "the draft's favourite"),
+    (levers.check_chosen_rate, lambda right, p, q: max(p), "its own argmax"),
     (
         levers.check_chosen_rate,
         lambda right, p, q: min(p[int(np.argmax(q))], max(q)),
@@ -523,7 +530,7 @@ SELF_DRAFTS = [
         lambda right, layers, attention, mlp, head, off: 1 - len(off) / (2 * layers),
         "counts sublayers",
     ),
-    (self_drafts.check_cost, lambda right, *case: 1 - right(*case), "share that is left out"),
+    (self_drafts.check_cost, lambda right, *case: 1 - right(*case), "left out"),
     (
         self_drafts.check_round,
         lambda right, gamma, c, shared, verify: gamma * c + verify,
@@ -604,7 +611,7 @@ LOOKAHEAD = [
     (
         lookahead.check_break_even,
         lambda right, w, n, g, slope: right(w, n, g, slope) + g * slope,
-        "n − 1 of it",
+        "only n − 1",
     ),
     (
         lookahead.check_break_even,
@@ -650,7 +657,7 @@ PREDICTABLE = [
         "the draft draws at it too",
     ),
     (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1.0), "does nothing"),
-    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "are divided by"),
+    (predictable.check_alpha_at, lambda right, p, q, t: right(p, q, 1 / t), "divide the logits by"),
     (
         predictable.check_nucleus_alpha,
         lambda right, p, q, top_p: np.minimum(
@@ -717,19 +724,19 @@ TREES = [
     (
         trees.check_best_budget,
         lambda right, rates, times: right(rates, [1.0] * len(times)),
-        "tokens a *pass*",
+        "tokens per *pass*",
     ),
     (
         trees.check_best_budget,
         lambda right, rates, times: int(
             np.argmax([(trees._tokens(rates, m) - 1) / t for m, t in enumerate(times)])
         ),
-        "a token of its own",
+        "adds one token",
     ),
 ]
 
 LOOKUP = [
-    (lookup.check_lookup, lambda right, text, n, gamma: [], "found itself"),
+    (lookup.check_lookup, lambda right, text, n, gamma: [], "finds itself"),
     (
         lookup.check_lookup,
         lambda right, text, n, gamma: next(
@@ -752,19 +759,19 @@ LOOKUP = [
             ),
             [],
         ),
-        "near past",
+        "most recent",
     ),
     (
         lookup.check_lookup,
         lambda right, text, n, gamma: (
             (text[-n:] + right(text, n, gamma))[:gamma] if right(text, n, gamma) else []
         ),
-        "written already",
+        "already contains",
     ),
     (
         lookup.check_averages,
         lambda right, rounds: (right(rounds)[1], *right(rounds)[1:]),
-        "left out the rounds",
+        "leaves out the rounds",
     ),
     (
         lookup.check_averages,
@@ -781,7 +788,7 @@ LOOKUP = [
             *right(rounds)[:2],
             sum(d - a for d, a in rounds) / sum(d for d, _ in rounds),
         ),
-        "tokens that were written",
+        "emitted tokens",
     ),
     (
         lookup.check_best_gamma,
@@ -790,7 +797,7 @@ LOOKUP = [
         ),
         "drafts nothing",
     ),
-    (lookup.check_best_gamma, lambda right, lengths, times: max(lengths), "longest copy"),
+    (lookup.check_best_gamma, lambda right, lengths, times: max(lengths), "longest possible copy"),
     (lookup.check_best_gamma, lambda right, lengths, times: len(times) - 1, "longest draft"),
 ]
 
@@ -844,7 +851,7 @@ TRAINING = [
     (
         training.check_places,
         lambda right, prompt, rounds: [prompt + kept for kept, refused in rounds if refused],
-        "the text grows",
+        "text grows",
     ),
     (
         training.check_blocks,
@@ -878,7 +885,11 @@ CLAIMS = [
     (claims.check_largest_speedup, lambda right, gamma, c: gamma / (gamma * c + 1), "bonus token"),
     (claims.check_largest_speedup, lambda right, gamma, c: gamma + 1, "cost time"),
     (claims.check_largest_speedup, lambda right, gamma, c: (gamma + 1) / (c + 1), "not once"),
-    (claims.check_implied_alpha, lambda right, s, gamma, c: right(s, gamma, 0.0), "cost nothing"),
+    (
+        claims.check_implied_alpha,
+        lambda right, s, gamma, c: right(s, gamma, 0.0),
+        "assumes free drafts",
+    ),
     (claims.check_implied_alpha, lambda right, s, gamma, c: 1 - 1 / s, "γ is finite"),
     (
         claims.check_verdict,
@@ -888,7 +899,7 @@ CLAIMS = [
     (
         claims.check_verdict,
         lambda right, low, high, claimed: 1 if low + high >= 2 * claimed else -1,
-        "by the middle",
+        "the middle of the interval",
     ),
     (claims.check_verdict, lambda right, *case: -right(*case), "are exchanged"),
 ]

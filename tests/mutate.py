@@ -1,7 +1,8 @@
 """Mutation testing: print the small changes of the algorithm that its tests do not notice.
 
 `python tests/mutate.py` works in a copy of the checkout (by default in a temporary folder) and
-writes results/mutation.json. Not every survivor is a gap: some are equivalent to the original.
+writes results/mutation-testing/<machine>.json. Not every survivor is a gap: some are equivalent to
+the original.
 Error messages are not changed, since the tests of bad input do not compare them letter by letter.
 """
 
@@ -128,7 +129,7 @@ def record(folder: Path, names: list[str], command: str) -> None:
     for survivor in data["survivors"]:
         print(survivor["name"], survivor["change"], sep="\n    ")
     what = f"Mutation testing of {', '.join(MODULES[:-1])} and {MODULES[-1]}"
-    path = ROOT / "results" / "mutation.json"
+    path = stamps.recording_path("mutation-testing", stamps.machine_name(), ROOT / "results")
     print("wrote", stamps.save(path, stamps.stamp(what, command), data))
 
 

@@ -77,7 +77,7 @@ def perturbed_text(target: CausalLM) -> list[int]:
 
 def trigram(target: CausalLM) -> d.NgramModel:
     """Return a trigram model of that text."""
-    return d.NgramModel(Counts(perturbed_text(target), target.vocab_size, 3), target.device)
+    return d.NgramModel(Counts(perturbed_text(target), target.vocab_size, 3))
 
 
 def with_memory(drafter: Drafter, target: CausalLM) -> Drafter:

@@ -22,11 +22,17 @@ from specdec_lite.acceptance import (
     typical,
 )
 from specdec_lite.decoding import Stats
-from specdec_lite.drafters import BlockwiseDrafter, ModelDrafter
+from specdec_lite.drafters import (
+    BlockwiseDrafter,
+    CascadeDrafter,
+    ModelDrafter,
+    PromptLookupDrafter,
+    SpecExecDrafter,
+)
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import RecordingRng, Sampling, SeededRng
-from specdec_lite.speculation import Drafter, Session, node_probabilities
+from specdec_lite.speculation import Drafter, Session, node_numbers
 from specdec_lite.tree import TokenTree
 
 TARGET = native()
@@ -709,11 +715,38 @@ def test_stop_tokens_are_taken_as_tokenizers_and_configurations_have_them():
     assert text(stop_token_ids=None) == GREEDY
 
 
+CHANGES = {
+    "crop": lambda cache: cache.crop(0),
+    "keep": lambda cache: cache.keep([0]),
+    "feed": lambda cache: TARGET.score([1], cache),
+    "write": lambda cache: cache.storage.tensors.keys.zero_(),
+    "length": lambda cache: setattr(cache, "length", 1),
+    "a view": lambda cache: cache.view().crop(0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_drafter_cannot_change_the_targets_cache(change):
+    class Changing(Drafter, Session):
+        def start(self, context):
+            return self
+
+        def propose(self, context):
+            change(context.cache)
+            return NOTHING
+
+    message = "may not change the target's cache|belong to another cache"
+    with pytest.raises((AttributeError, ValueError), match=message):
+        generate(TARGET, PROMPT, Changing(), 8)
+    with pytest.raises((AttributeError, ValueError), match=message):
+        generate_batch(TARGET, [PROMPT, PROMPT[:3]], Changing(), 8)
+
+
 @pytest.mark.parametrize("length", [0, 1], ids=["emptied", "one token left"])
 def test_a_drafter_that_cuts_the_targets_cache_is_named(length):
     class Cutting(Session):
         def propose(self, context):
-            context.cache.crop(length)
+            context.cache._cache.crop(length)
             return NOTHING
 
     class CuttingDrafter(Drafter):
@@ -776,8 +809,8 @@ def test_merged_draws_count_as_often_as_they_were_made():
 def test_a_node_reports_the_row_of_its_first_draw():
     rows = torch.tensor([[0.1, 0.9, 0.0], [0.3, 0.3, 0.4]])
     merged = Proposal(TokenTree.chain([1]), rows, nodes=[0, 0])
-    p, q = node_probabilities(merged, torch.tensor([[0.2, 0.5, 0.3]] * 2))
-    assert p.tolist() == pytest.approx([0.5]) and q.tolist() == pytest.approx([0.9])
+    numbers = node_numbers(merged.read(torch.tensor([[0.2, 0.5, 0.3]] * 2))[0])
+    assert numbers["p"] == pytest.approx([0.5]) and numbers["q"] == pytest.approx([0.9])
 
 
 def test_a_drafter_that_proposes_nothing_is_plain_decoding():
@@ -880,3 +913,22 @@ def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
 def test_what_counts_as_false_is_no_rule(rule):
     with pytest.raises(TypeError, match="rule=.*must be None or a rule"):
         stream(TARGET, PROMPT, None, 6, rule=rule)
+
+
+@pytest.mark.parametrize("rule", [block_verification])
+def test_a_rule_for_chains_refuses_a_tree_before_any_model_runs(rule):
+    tree = SpecExecDrafter(DRAFT, 4, width=2, depth=3)
+    with pytest.raises(ValueError, match="rule=block_verification takes chains only"):
+        stream(TARGET, PROMPT, tree, 8, 1.0, rule=rule)
+    assert next(stream(TARGET, PROMPT, ModelDrafter(TARGET, 2), 8, 1.0, rule=rule)).tokens
+
+
+def test_a_model_that_emits_nan_is_named():
+    broken = native()
+    broken.model.head.weight.data[3] = float("nan")
+    with pytest.raises(ValueError, match="the draft's logits hold NaN"):
+        generate(TARGET, PROMPT, ModelDrafter(broken, 2), 8)
+    cascade = CascadeDrafter(broken, PromptLookupDrafter(2, 2), 3)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(ValueError, match="the cascade's middle model's logits hold NaN"):
+            generate(TARGET, PROMPT, cascade, 8, temperature, seed=0)

@@ -40,7 +40,9 @@ def check_greedy_text(name, target, monkeypatch):
 
 
 @DRAFTER
-@pytest.mark.parametrize("where", SOME)
+@pytest.mark.parametrize(
+    "where", [SOME[0], *(pytest.param(where, marks=pytest.mark.registry) for where in SOME[1:])]
+)
 def test_greedy_text_is_the_targets_own_and_the_cache_that_of_a_fresh_run(name, where, monkeypatch):
     if name in NATIVE_ONLY and where not in NATIVE:
         with pytest.raises(ValueError, match="must be a native model"):
@@ -57,7 +59,7 @@ def test_greedy_text_in_every_family(name, where, monkeypatch):
 
 
 @DRAFTER
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.registry), 1.0])
 def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature):
     options = dict(max_new_tokens=40, temperature=temperature, seed=3)
     out = generate(TARGET, PROMPT, DRAFTERS[name](TARGET), **options)
@@ -80,6 +82,7 @@ def test_counts_add_up_and_nothing_is_lost_or_repeated(name, temperature):
     )
 
 
+@pytest.mark.registry
 @DRAFTER
 def test_stop_tokens_limits_and_short_prompts(name):
     plain = generate(TARGET, PROMPT, max_new_tokens=24).tokens.tolist()
@@ -102,6 +105,7 @@ def test_stop_tokens_limits_and_short_prompts(name):
     )
 
 
+@pytest.mark.registry
 @DRAFTER
 def test_generations_do_not_disturb_each_other(name):
     drafter = DRAFTERS[name](TARGET)
@@ -124,6 +128,7 @@ def test_generations_do_not_disturb_each_other(name):
     assert together == alone
 
 
+@pytest.mark.registry
 @DRAFTER
 @pytest.mark.parametrize("call", [2, 3, 7, 12])
 def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypatch):

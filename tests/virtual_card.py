@@ -163,7 +163,8 @@ class Card(TorchDispatchMode):
 
     Attributes:
         counts: events since `reset`: "read" and "upload" and "sync" make the host wait; "async
-            upload", "pinned", "capture", "replay" do not.
+            upload", "pinned", "capture", "replay" do not. "copied mask" and "cudnn" count
+            attention that is slow on a real card.
         sites: the waits by (kind, operator, "file:line" of the project).
         launched, finished: operations in the queue, and those that the host has waited for.
         allocated, peak: bytes on the card now, and at most since the last reset.
@@ -220,6 +221,8 @@ class Card(TorchDispatchMode):
 
     def upload(self, source: Tensor, non_blocking: bool, operator: str) -> None:
         """Count a copy to the card: it blocks unless it is asynchronous from pinned memory."""
+        if not source.numel():
+            return
         if non_blocking and source.untyped_storage()._cdata in self.pinned:
             self.counts["async upload"] += 1
         else:
@@ -254,6 +257,8 @@ class Card(TorchDispatchMode):
             raise NotImplementedError(f"{name} changes a shape in place: not on the virtual GPU")
         if name == "_fused_sdp_choice":
             return 0  # attention as plain operators
+        if name == "scaled_dot_product_attention":
+            self.count_attention(args, kwargs)
         if name in ("_to_copy", "copy_"):
             self.count_copy(name, args, kwargs)
         else:
@@ -303,6 +308,16 @@ class Card(TorchDispatchMode):
             self.wait("read", name)
         elif target and not isinstance(source, GpuTensor):
             self.upload(source, kwargs.get("non_blocking", args[2:3] == (True,)), name)
+
+    def count_attention(self, args: tuple, kwargs: dict) -> None:
+        """Count masks that a fused kernel would copy, and attention that cuDNN would plan."""
+        mask = args[3] if len(args) > 3 else kwargs.get("attn_mask")
+        if mask is not None and any(stride % 8 for stride in mask.stride()[:-1]):
+            self.counts["copied mask"] += 1
+            self.sites["copied mask", "attention", self.site()] += 1
+        if torch.backends.cuda.cudnn_sdp_enabled():
+            self.counts["cudnn"] += 1
+            self.sites["cudnn", "attention", self.site()] += 1
 
     def count_waits(self, name: str, args: tuple, kwargs: dict) -> None:
         if name in READS:

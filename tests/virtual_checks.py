@@ -72,6 +72,7 @@ def waits_of(on_cpu: Pair, on_card: Pair, make: Callable, rule, temperature: flo
     again, rounds = decoded(on_card, make, rule, temperature)
     counts, sites = virtual_card.CARD.counts, virtual_card.CARD.sites
     assert again == text, f"the card's text {again} is not the CPU's {text}"
+    assert not counts["copied mask"] + counts["cudnn"], f"slow attention: {sites}"
     return {
         "reads": counts["read"] / max(1, rounds),
         "uploads": counts["upload"] / max(1, rounds),

@@ -136,6 +136,9 @@ class Names(TorchFunctionMode):
         if func is Tensor.new_tensor and isinstance(args[0], GpuTensor):
             func, kwargs = torch.tensor, {"dtype": args[0].dtype, "device": CUDA} | kwargs
             args = args[1:]
+        if func in self.FROM_DATA[1:] and args and isinstance(args[0], GpuTensor):
+            if kwargs.get("device") is None or is_card(kwargs["device"]):
+                return args[0].to(kwargs.get("dtype") or args[0].dtype)
         if func in self.FROM_DATA and is_card(kwargs.get("device")):
             return func(*args, **kwargs | {"device": CPU}).to(card().device)
         if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], GpuTensor):

@@ -1,4 +1,4 @@
-"""The directives of the page on losslessness: tables of results/matrix.json and mutation.json.
+"""The directives of the page on losslessness: tables of two recordings.
 
 A test compares matrix.json with a new run of the enumeration.
 """
@@ -184,7 +184,7 @@ def mutants(data: dict) -> nodes.container:
 
 
 def content(
-    build: Callable[[dict], nodes.Element], name: str = "matrix"
+    build: Callable[[dict], nodes.Element], name: str = "losslessness"
 ) -> Callable[[Sphinx, str], list[nodes.Node]]:
     """Return the content function of a directive: a recording's table and its source.
 
@@ -194,8 +194,8 @@ def content(
     """
 
     def fill(app: Sphinx, page: str) -> list[nodes.Node]:
-        if name not in recordings.names():
-            return [nodes.paragraph(text=f"Nothing is recorded in results/{name}.json yet.")]
+        if not recordings.names(name):
+            return [nodes.paragraph(text=f"Nothing is recorded in results/{name}/ yet.")]
         recording = recordings.load(name)
         score = (
             f" {recording.data['run']} changes were run; the tests noticed"
@@ -222,4 +222,4 @@ def register(app: Sphinx) -> None:
         ("promise-refusals", refusals),
     ):
         deferred.add_directive(app, name, content(build))
-    deferred.add_directive(app, "promise-mutation", content(mutants, "mutation"))
+    deferred.add_directive(app, "promise-mutation", content(mutants, "mutation-testing"))

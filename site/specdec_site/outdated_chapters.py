@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
 PACKAGES = ("specdec_lite", "specdec_book")
-DATA = ("specdec_lite/weights/**/*", "results/*.json")
+DATA = ("specdec_lite/weights/**/*", "results/**/*.json")
 COMMAND = re.compile(r"^(\s*)[%!].*$", re.MULTILINE)  # such as %pip
 
 

@@ -30,11 +30,11 @@ def check_largest_speedup(fn: Callable[[int, float], float]) -> Outcome:
         [
             Mistake(
                 lambda gamma, c: gamma / (gamma * c + 1),
-                "the bonus token counts too: γ drafts accepted are γ + 1 tokens.",
+                "the bonus token counts too: γ accepted drafts give γ + 1 tokens.",
             ),
             Mistake(
                 lambda gamma, c: gamma + 1,
-                "that is how many tokens come out; the drafts also cost time, γc passes.",
+                "that is the number of emitted tokens; the drafts also cost time, γc target passes.",
             ),
             Mistake(
                 lambda gamma, c: (gamma + 1) / (c + 1),
@@ -53,11 +53,11 @@ def check_implied_alpha(fn: Callable[[float, int, float], float]) -> Outcome:
         [
             Mistake(
                 lambda speedup, gamma, c: _implied(speedup, gamma, 0.0),
-                "that lets the drafts cost nothing: divide the tokens by γc + 1.",
+                "that assumes free drafts: divide the tokens by γc + 1.",
             ),
             Mistake(
                 lambda speedup, gamma, c: 1 - 1 / speedup,
-                "that is for drafts without end and without cost: here γ is finite.",
+                "that is the formula for infinitely many free drafts; here γ is finite.",
             ),
         ],
     )
@@ -74,16 +74,16 @@ def check_verdict(fn: Callable[[float, float, float], int]) -> Outcome:
         [
             Mistake(
                 lambda low, high, claimed: 1 if low <= claimed <= high else -1,
-                "a claim inside the interval is undecided, and one below it holds: it says 'at"
-                " least'.",
+                "a claim inside the interval is undecided, and a claim below it holds, because the"
+                " claim says 'at least'.",
             ),
             Mistake(
                 lambda low, high, claimed: 1 if (low + high) / 2 >= claimed else -1,
-                "that judges by the middle and never says that it cannot be told.",
+                "that uses the middle of the interval and never returns 0 for 'cannot decide'.",
             ),
             Mistake(
                 lambda low, high, claimed: -_verdict(low, high, claimed),
-                "the two ends are exchanged: a claim holds where even the lower end reaches it.",
+                "the two ends are exchanged: a claim holds if even the lower end reaches it.",
             ),
         ],
     )

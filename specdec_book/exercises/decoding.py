@@ -8,6 +8,7 @@ import numpy as np
 from specdec_book.exercises.check import Mistake, Outcome, check
 
 DISTRIBUTIONS = [[0.5, 0.3, 0.2], [0.1, 0.6, 0.25, 0.05], [0.25, 0.05, 0.3, 0.15, 0.25]]
+TIED = [0.4, 0.3, 0.3]
 
 
 def _normalised(kept: np.ndarray) -> np.ndarray:
@@ -29,6 +30,7 @@ def check_top_k(fn: Callable[[list[float], int], Sequence[float]]) -> Outcome:
         (DISTRIBUTIONS[1], 1),
         (DISTRIBUTIONS[1], 3),
         (DISTRIBUTIONS[0], 3),
+        (TIED, 2),
     ]
     return check(
         fn,
@@ -37,7 +39,13 @@ def check_top_k(fn: Callable[[list[float], int], Sequence[float]]) -> Outcome:
         [
             Mistake(
                 lambda probs, k: _top_k(probs, k, normalise=False),
-                "what is kept must sum to 1 again: divide it by its sum.",
+                "the probabilities must sum to 1 again: divide them by their sum.",
+            ),
+            Mistake(
+                lambda probs, k: _normalised(np.where(probs >= np.sort(probs)[-k], probs, 0.0)),
+                "a threshold keeps every token that is as likely as the k-th: of [0.4, 0.3, 0.3]"
+                " with k = 2 it keeps three. Keep exactly k tokens; of equally likely ones, keep"
+                " the earlier.",
             ),
             Mistake(
                 lambda probs, k: _normalised(np.where(np.arange(len(probs)) < k, probs, 0.0)),
@@ -83,16 +91,17 @@ def check_nucleus(fn: Callable[[list[float], float], Sequence[float]]) -> Outcom
         [
             Mistake(
                 lambda probs, p: _nucleus(probs, p, crossing=False),
-                "the token that carries the mass over top_p belongs to the nucleus: without it the"
-                " mass is not reached, and a very likely first token would leave nothing at all.",
+                "the token that reaches top_p belongs to the nucleus: without it the mass stays below"
+                " top_p, and a very likely first token would leave an empty nucleus.",
             ),
             Mistake(
                 lambda probs, p: _nucleus(probs, p + 1e-6),
-                "a mass of exactly top_p has reached it: stop there, without one more token.",
+                "if the mass is exactly top_p, it has reached top_p: stop there and do not add another"
+                " token.",
             ),
             Mistake(
                 lambda probs, p: _nucleus(probs, p, normalise=False),
-                "what is kept must sum to 1 again: divide it by its sum.",
+                "the probabilities must sum to 1 again: divide them by their sum.",
             ),
             Mistake(
                 lambda probs, p: (
@@ -134,8 +143,8 @@ def check_positions_scored(fn: Callable[[int, int, bool], int]) -> Outcome:
         [
             Mistake(
                 lambda n, m, cached: n + m if cached else sum(n + i for i in range(m)),
-                "the last new token is never fed to the model: nothing is asked after it. That"
-                " makes prompt + new − 1.",
+                "the last new token is never fed to the model, because decoding stops after it. The"
+                " count is prompt + new − 1.",
             ),
             Mistake(
                 lambda n, m, cached: n + m - 1 if cached else sum(n + i for i in range(1, m + 1)),
@@ -174,8 +183,8 @@ def check_accepted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
         [
             Mistake(
                 lambda ratios, uniforms: sum(u < r for r, u in zip(ratios, uniforms)),
-                "that counts every draft that passes its own test. A draft behind a rejection"
-                " stands on text that is gone: stop at the first failure.",
+                "that counts every draft that passes its own test. A draft after a rejection"
+                " continues a rejected token: stop at the first failure.",
             ),
             Mistake(
                 lambda ratios, uniforms: min(_accepted(ratios, uniforms) + 1, len(ratios)),
@@ -205,8 +214,8 @@ def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outco
         [
             Mistake(
                 lambda m, gamma, accepted: (m + accepted, m + accepted),
-                "after a fully accepted block the draft's cache is one shorter: its last draft came"
-                " out of the model and was never put in.",
+                "after a fully accepted round the draft's cache is one shorter: the draft model was"
+                " never fed its last draft.",
             ),
             Mistake(
                 lambda m, gamma, accepted: (m + accepted + 1, min(m + gamma - 1, m + accepted + 1)),
@@ -216,8 +225,8 @@ def check_cache_lengths(fn: Callable[[int, int, int], tuple[int, int]]) -> Outco
             *(
                 Mistake(
                     formula,
-                    "the round fed the last committed token too, and it stays: both are one"
-                    " longer.",
+                    "the round also fed the last committed token, which stays: both lengths are one"
+                    " larger.",
                 )
                 for formula in (
                     lambda m, gamma, accepted: (m + accepted - 1, m + accepted - 1),
@@ -280,7 +289,7 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
             Mistake(
                 lambda *case: _round(*case, recover=lambda p, q: p),
                 "the recovered token is drawn from the residual norm(max(0, p − q)), not from p:"
-                " p's share of the drafts is already given out.",
+                " the kept drafts already contain a part of p.",
             ),
             Mistake(
                 lambda *case: _round(*case, recover=lambda p, q: np.maximum(np.subtract(p, q), 0)),
@@ -290,8 +299,8 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
             *(
                 Mistake(
                     lambda *case, bonus=bonus: _going_on(*case, bonus=bonus),
-                    "the round ends with the first rejection: later drafts were conditioned on a"
-                    " token that is gone, so emit the recovered token and stop.",
+                    "the round ends with the first rejection: later drafts continue the rejected"
+                    " token, so emit the recovered token and stop.",
                 )
                 for bonus in (lambda passed: True, all, lambda passed: False)
             ),
@@ -301,13 +310,13 @@ def check_round(fn: Callable[..., Sequence[int]]) -> Outcome:
             ),
             Mistake(
                 lambda tokens, p, q, u, last: _round(tokens, p, q, u, last)[:-1],
-                "every round emits one token more: recovered or bonus.",
+                "every round emits one more token: recovered or bonus.",
             ),
             Mistake(
                 lambda *case: _round(
                     *case, recover=lambda p, q: _normalised(np.maximum(np.subtract(q, p), 0))
                 ),
-                "the residual is what p has more than q, not the other way round.",
+                "the residual is the excess of p over q, not of q over p.",
             ),
         ],
     )

@@ -19,16 +19,16 @@ LAWS = [
 ]
 
 
-def _worth(parents: Sequence[int], q: Sequence[float]) -> list[float]:
-    worth: list[float] = []
+def _path_values(parents: Sequence[int], q: Sequence[float]) -> list[float]:
+    values: list[float] = []
     for parent, chance in zip(parents, q):
-        worth.append(chance * (worth[parent] if parent >= 0 else 1.0))
-    return worth
+        values.append(chance * (values[parent] if parent >= 0 else 1.0))
+    return values
 
 
 def _keep(parents: Sequence[int], q: Sequence[float], m: int, younger: bool = False) -> list[int]:
-    worth = _worth(parents, q)
-    order = sorted(range(len(q)), key=lambda node: (-worth[node], -node if younger else node))
+    values = _path_values(parents, q)
+    order = sorted(range(len(q)), key=lambda node: (-values[node], -node if younger else node))
     return sorted(order[:m])
 
 
@@ -41,12 +41,12 @@ def check_pairs(fn: Callable[[int], Sequence]) -> Outcome:
         [
             Mistake(
                 lambda n: [[i, i] for i in range(n - 1)],
-                "that is the feature beside its own token, which it knows already. Which token was"
-                " drawn from its law?",
+                "that is the feature with its own token, which the feature already contains. Which"
+                " token was drawn from its distribution?",
             ),
             Mistake(
                 lambda n: [[i, i + 2] for i in range(n - 1)],
-                "one place too far: that token has not been drawn yet when the pair is made.",
+                "one position too far: that token is not drawn yet when the pair is made.",
             ),
         ],
     )
@@ -61,16 +61,16 @@ def check_keep(fn: Callable[[list[int], list[float], int], Sequence]) -> Outcome
         [
             Mistake(
                 lambda parents, q, m: sorted(sorted(range(len(q)), key=lambda n: (-q[n], n))[:m]),
-                "a node is worth the product of q along its path, not its own q: a sure child of an"
-                " unlikely parent is unlikely.",
+                "rank a node by the product of q along its path, not by its own q. A likely child of"
+                " an unlikely parent is unlikely.",
             ),
             Mistake(
                 lambda parents, q, m: _keep(parents, q, m, younger=True),
-                "of equals you keep the younger, so that a child may stay without its parent.",
+                "you keep the younger of two equal nodes, so a child may be kept without its parent.",
             ),
             Mistake(
                 lambda parents, q, m: list(range(min(m, len(q)))),
-                "the first m nodes are the oldest, not those of the largest worth.",
+                "the first m nodes are the oldest, not those with the largest product of q.",
             ),
         ],
     )
@@ -89,12 +89,12 @@ def check_price(fn: Callable[[list[float], list[float]], float]) -> Outcome:
         [
             Mistake(
                 lambda p, q: sum(map(min, p, q)) - max(p),
-                "the draft does not know p: it chooses the token that is likeliest under q.",
+                "the draft cannot see p. It chooses the token that is likeliest under q.",
             ),
             Mistake(
                 lambda p, q: sum(map(min, p, q)) - max(q),
-                "a chosen token is kept with p, whatever its q was.",
+                "a chosen token is kept with p, its probability under the target, whatever its q is.",
             ),
-            Mistake(lambda p, q: -_price(p, q), "the other way round: drawn minus chosen."),
+            Mistake(lambda p, q: -_price(p, q), "it is the other way round: drawn minus chosen."),
         ],
     )

@@ -45,22 +45,22 @@ def check_block_weights(fn: Callable[[list[float]], Sequence[float]]) -> Outcome
         [
             Mistake(
                 product,
-                "a weight is a chance: cap it at 1 after every token, so that early luck cannot be"
-                " saved up.",
+                "a weight is a probability: cap it at 1 after every token, so that an early surplus"
+                " cannot be saved up.",
             ),
             Mistake(
                 lambda ratios: np.minimum(1, product(ratios)),
-                "cap at every step, not at the end: luck before an unlucky token must not pay for"
-                " it.",
+                "cap at every step, not at the end: a surplus before a ratio below 1 must not pay"
+                " for it.",
             ),
             Mistake(
                 lambda ratios: np.cumprod(np.minimum(1, np.asarray(ratios, dtype=float))),
-                "that is the rule token by token, where luck is lost: cap the product, not the"
+                "that is the rule token by token, which loses the surplus: cap the product, not the"
                 " ratios.",
             ),
             Mistake(
                 lambda ratios: np.minimum(1, np.asarray(ratios, dtype=float)),
-                "each weight carries the one before it: multiply by it.",
+                "each weight contains the one before it: multiply by it.",
             ),
         ],
     )
@@ -76,19 +76,16 @@ def check_chosen_rate(fn: Callable[[list[float], list[float]], float]) -> Outcom
         [
             Mistake(
                 lambda p, q: np.minimum(p, q).sum(),
-                "that is the rate of a *drawn* token. The argmax is offered every time.",
+                "that is the rate of a *drawn* token. The argmax is proposed every time.",
             ),
             Mistake(
                 lambda p, q: min(1.0, p[best(q)] / q[best(q)]),
                 "its q is 1, not its soft probability: nothing was drawn.",
             ),
-            Mistake(
-                lambda p, q: max(p),
-                "it is the draft's favourite that is offered, not the target's.",
-            ),
+            Mistake(lambda p, q: max(p), "the draft proposes its own argmax, not the target's."),
             Mistake(
                 lambda p, q: min(p[best(q)], q[best(q)]),
-                "that is how often it is drawn *and* kept; here it is offered every time.",
+                "that is how often it is drawn *and* kept; here it is proposed every time.",
             ),
         ],
     )

@@ -4,32 +4,34 @@ from collections.abc import Callable, Sequence
 
 from specdec_book.exercises.check import Mistake, Outcome, check
 
-SAID = [([7, 3, 9, 4], 0), ([7, 3, 9, 4, 2], 2), ([5, 6], 0), ([5, 6, 1], 1)]
+PREDICTIONS = [([7, 3, 9, 4], 0), ([7, 3, 9, 4, 2], 2), ([5, 6], 0), ([5, 6, 1], 1)]
 
 
 def check_next_guess(fn: Callable[[list[int], int], Sequence]) -> Outcome:
-    """Check fn(said, accepted) → the guesses of the next pass.
+    """Check fn(predicted, accepted) → the guesses of the next pass.
 
-    said[i]: the target's token after guess i, counted from 1; said[0]: its token after the text
-    itself. accepted: number of guesses that were right.
+    Args:
+        fn: The reader's function. predicted[i] is the target's token after guess i, counted from
+            1, and predicted[0] its token after the text; accepted is the number of right guesses.
     """
     return check(
         fn,
-        lambda said, accepted: said[accepted + 1 :],
-        SAID,
+        lambda predicted, accepted: predicted[accepted + 1 :],
+        PREDICTIONS,
         [
             Mistake(
-                lambda said, accepted: said[accepted:],
-                "said[accepted] is the token that the pass has just added: it stands already, and"
-                " the guesses begin behind it.",
+                lambda predicted, accepted: predicted[accepted:],
+                "predicted[accepted] is the token that the pass has just added; the guesses begin after"
+                " it.",
             ),
             Mistake(
-                lambda said, accepted: said[1:],
-                "the guesses are not shifted by what was accepted: they stand at the wrong places.",
+                lambda predicted, accepted: predicted[1:],
+                "the guesses are not shifted by the accepted tokens: they are at the wrong positions.",
             ),
             Mistake(
-                lambda said, accepted: said,
-                "these are all answers of the pass; those up to the added token stand already.",
+                lambda predicted, accepted: predicted,
+                "these are all answers of the pass; the tokens up to the added one are already in the"
+                " text.",
             ),
         ],
     )
@@ -49,7 +51,9 @@ def _columns(root: int, rows: Sequence[Sequence[int]]) -> list[list[int]]:
 def check_ngrams(fn: Callable[[int, list], Sequence]) -> Outcome:
     """Check fn(root, rows) → the window's n-grams, one per column.
 
-    rows[0]: the W − 1 guesses after the root. Every other row: W answers to the row above it.
+    Args:
+        fn: The reader's function. rows[0] holds the W − 1 guesses after the root; every other row
+            holds W predictions after the row above it.
     """
     width = lambda rows: len(rows[1])
     return check(
@@ -65,8 +69,8 @@ def check_ngrams(fn: Callable[[int, list], Sequence]) -> Outcome:
                 lambda root, rows: (
                     [[root, *row] for row in rows[:1]] + [list(row) for row in rows[1:]]
                 ),
-                "a row holds guesses of one pass for neighbouring places; an n-gram goes down a"
-                " column, each token the answer to the one above.",
+                "a row holds guesses for neighboring positions; an n-gram goes down a column, and each"
+                " token is the prediction after the token above it.",
             ),
             Mistake(
                 lambda root, rows: [
@@ -87,8 +91,12 @@ def _needed(window: int, ngram: int, guesses: int, slope: float, root: int = 1) 
 
 
 def check_break_even(fn: Callable[[int, int, int, float], float]) -> Outcome:
-    """Check fn(window, ngram, guesses, slope) → the tokens per pass from which Lookahead pays with
-    a full tree. slope: a pass over k tokens takes 1 + slope · (k − 1) plain passes."""
+    """Check fn(window, ngram, guesses, slope) → tokens per pass at which Lookahead breaks even.
+
+    Args:
+        fn: The reader's function. The tree is full, and a pass over k tokens takes
+            1 + slope · (k − 1) plain passes.
+    """
     return check(
         fn,
         _needed,
@@ -96,11 +104,11 @@ def check_break_even(fn: Callable[[int, int, int, float], float]) -> Outcome:
         [
             Mistake(
                 lambda w, n, g, slope: _needed(w, n, g, slope, root=0),
-                "the pass is fed the root too: k is one more than the nodes.",
+                "the pass is also fed the root: k is one more than the nodes.",
             ),
             Mistake(
                 lambda w, n, g, slope: _needed(w, n, g, slope) + slope * g,
-                "an n-gram's first token is the root: n − 1 of it are proposed.",
+                "an n-gram's first token is the root: only n − 1 of its tokens are proposed.",
             ),
             Mistake(
                 lambda w, n, g, slope: _needed(w, n, g, slope) + slope,

@@ -6,27 +6,27 @@ from collections.abc import Callable, Sequence
 from specdec_book.exercises.check import Mistake, Outcome, check
 
 
-def _found(text: list[int], n: int, ends: Sequence[int]) -> int | None:
+def _match_end(text: list[int], n: int, ends: Sequence[int]) -> int | None:
     return next((end for end in ends if text[end - n : end] == text[-n:]), None)
 
 
 def _lookup(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _found(text, n, range(len(text) - 1, n - 1, -1))
+    end = _match_end(text, n, range(len(text) - 1, n - 1, -1))
     return [] if end is None else text[end : end + gamma]
 
 
 def _earliest(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _found(text, n, range(n, len(text)))
+    end = _match_end(text, n, range(n, len(text)))
     return [] if end is None else text[end : end + gamma]
 
 
 def _only_whole(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _found(text, n, range(len(text) - gamma, n - 1, -1))
+    end = _match_end(text, n, range(len(text) - gamma, n - 1, -1))
     return [] if end is None else text[end : end + gamma]
 
 
 def _with_run(text: list[int], n: int, gamma: int) -> list[int]:
-    end = _found(text, n, range(len(text) - 1, n - 1, -1))
+    end = _match_end(text, n, range(len(text) - 1, n - 1, -1))
     return [] if end is None else text[end - n : end - n + gamma]
 
 
@@ -50,23 +50,22 @@ def check_lookup(fn: Callable[[list[int], int, int], Sequence[int]]) -> Outcome:
         [
             Mistake(
                 lambda text, n, gamma: [],
-                "nothing is ever proposed: the end of the text has found itself, and nothing stands"
-                " behind it. Begin to search one place earlier.",
+                "nothing is ever proposed: the end of the text finds itself, and no token follows it."
+                " Begin the search one position earlier.",
             ),
             Mistake(
                 _earliest,
-                "that is what followed the earliest occurrence; search from the end towards the"
-                " beginning.",
+                "that is what followed the earliest occurrence. Search from the end to the beginning.",
             ),
             Mistake(
                 _only_whole,
-                "that wants a whole draft of γ tokens behind the match, and throws away the near"
-                " past: a shorter draft is a draft too.",
+                "that accepts only matches with γ tokens after them, and discards the most recent"
+                " text. Propose what follows the match, even if it is shorter than γ.",
             ),
             Mistake(
                 _with_run,
-                "the proposal begins with the run itself, which is written already: it begins where"
-                " the run ends.",
+                "the proposal begins with the n-gram itself, which the text already contains. It must"
+                " begin after the n-gram.",
             ),
         ],
     )
@@ -105,17 +104,17 @@ def check_averages(fn: Callable[[Rounds], Sequence[float]]) -> Outcome:
                     accepted(rounds) / sum(d > 0 for d, _ in rounds),
                     _averages(rounds)[2],
                 ),
-                "every round writes one token more than it accepts: the target's own.",
+                "every round emits one token more than it accepts: the target's own.",
             ),
             Mistake(
                 lambda rounds: both(rounds, 0, _averages(rounds)[1]),
-                "the first average has left out the rounds without a draft: they are passes too.",
+                "the first average leaves out the rounds without a draft. They are passes too.",
             ),
             Mistake(
                 lambda rounds: both(
                     rounds, 2, sum(d - a for d, a in rounds) / sum(d for d, _ in rounds)
                 ),
-                "that is waste for each drafted token; divide by the tokens that were written.",
+                "that is the waste per drafted token. Divide by the number of emitted tokens.",
             ),
         ],
     )
@@ -151,17 +150,16 @@ def check_best_gamma(fn: Callable[[list[int], list[float]], int]) -> Outcome:
         [
             Mistake(
                 lambda lengths, times: _best_gamma(lengths, times),
-                "a round in which nothing was found drafts nothing: its pass takes times[0],"
-                " whatever γ is.",
+                "a round without a match drafts nothing. Its pass takes times[0] for every γ.",
             ),
             Mistake(
                 lambda lengths, times: max(max(lengths), 0),
-                "that is the longest copy there is; each longer draft makes every drafting round"
-                " slower, so weigh tokens against seconds.",
+                "that is the longest possible copy. A longer draft makes every round with a draft"
+                " slower, so compare tokens per second.",
             ),
             Mistake(
                 lambda lengths, times: len(times) - 1,
-                "that is the longest draft there is; a pass over it has a price.",
+                "that is the longest draft allowed, and a pass over it takes longest.",
             ),
         ],
     )

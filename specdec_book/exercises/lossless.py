@@ -63,15 +63,15 @@ def check_shy_residual(fn: Callable[[list[float], list[float], float], Sequence[
 def check_recovered_from_p(fn: Callable[[list[float], list[float]], Sequence[float]]) -> Outcome:
     """Check fn(p, q) → the distribution emitted by the broken rule that tests correctly but
     recovers from p."""
-    law = lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p)
+    right = lambda p, q: np.minimum(p, q) + theory.total_variation(p, q) * np.asarray(p)
     return check(
         lambda p, q: fn(np.array(p), np.array(q)),
-        law,
+        right,
         PAIRS,
         [
             Mistake(
                 lambda p, q: np.asarray(p, dtype=float),
-                "that is the law of the right rule; here the rejected mass is spread by p, not by"
+                "that is what the right rule emits; here the rejected mass is spread by p, not by"
                 " the residual.",
             ),
             Mistake(
@@ -153,17 +153,17 @@ def _joint(rule: Judge, p: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor,
 KNOWN = (
     (
         lambda p, q, kept: kept + theory.total_variation(p, q) * p,
-        "the law of recovering from p instead of the residual.",
+        "the distribution of recovering from p instead of the residual.",
     ),
     (
         lambda p, q, kept: kept + theory.total_variation(p, q) * q,
-        "the law of taking the replacement from q.",
+        "the distribution of taking the replacement from q.",
     ),
     (lambda p, q, kept: q, "q: every draft is kept."),
 )
 
 
-def _unended(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str:
+def _unended(p: torch.Tensor, q: torch.Tensor, total: torch.Tensor) -> str:
     """Return the message for a rule that need not end, from the distribution of those runs that
     ended."""
     kept = torch.minimum(p, q)
@@ -171,17 +171,17 @@ def _unended(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str:
         (
             kept / kept.sum(),
             "Drawing from q again until a draft is accepted emits min(p, q) divided by its sum, so"
-            " a token that q offers too rarely stays too rare. One draft, one test: then draw from"
-            " what is still owed.",
+            " a token that q proposes too rarely stays too rare. One draft, one test: then draw from"
+            " what is missing.",
         ),
         (
             p,
-            "The runs that end have the law p: textbook rejection sampling. But it may take any"
-            " number of draws, and each of them costs a draft. One draft, one test: then draw from"
-            " what is still owed.",
+            "The runs that end emit p: textbook rejection sampling. But it may take any number of"
+            " draws, and each of them costs a draft. One draft, one test: then draw from what is"
+            " missing.",
         ),
     )
-    share = law / law.sum() if law.sum() > 0 else law
+    share = total / total.sum() if total.sum() > 0 else total
     named = [words for right, words in known if torch.allclose(share, right, atol=1e-9)]
     return " ".join(
         [
@@ -192,20 +192,20 @@ def _unended(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str:
     )
 
 
-def _verdict(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str | None:
-    if torch.allclose(law, p, atol=1e-9):
+def _verdict(p: torch.Tensor, q: torch.Tensor, total: torch.Tensor) -> str | None:
+    if torch.allclose(total, p, atol=1e-9):
         return None
-    shown = [round(x, 4) for x in law.tolist()]
-    if abs(law.sum().item() - 1) > 1e-9:
+    shown = [round(x, 4) for x in total.tolist()]
+    if abs(total.sum().item() - 1) > 1e-9:
         return (
             f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}, which sums to"
-            f" {law.sum().item():.4g}: a row that you draw from does not sum to 1. Divide what is"
-            " owed by its sum."
+            f" {total.sum().item():.4g}: a row that you draw from does not sum to 1. Divide the"
+            " missing mass by its sum."
         )
     named = [
         words
         for formula, words in KNOWN
-        if torch.allclose(law, formula(p, q, torch.minimum(p, q)), atol=1e-9)
+        if torch.allclose(total, formula(p, q, torch.minimum(p, q)), atol=1e-9)
     ]
     return f"for p={p.tolist()} and q={q.tolist()} your rule emits {shown}. " + (
         f"That is {named[0]}" if named else "It should emit p."
@@ -213,8 +213,8 @@ def _verdict(p: torch.Tensor, q: torch.Tensor, law: torch.Tensor) -> str | None:
 
 
 FOREIGN = (
-    "the same draws and flips do not always lead to the same token: take all chance from rng, with"
-    " rng.flip and rng.draw."
+    "the same draws and flips do not always lead to the same token: take all randomness from rng,"
+    " with rng.flip and rng.draw."
 )
 REPEATS = 40
 
@@ -234,11 +234,11 @@ def check_lossless(rule: Judge) -> Outcome:
     """
     kept, most = [], []
     for pair in TRIED:
-        p, q = (torch.tensor(law, dtype=torch.float64) for law in pair)
+        p, q = (torch.tensor(row, dtype=torch.float64) for row in pair)
         try:
             joint, ended = _joint(rule, p, q)
-            law = joint.sum(0)
-            wrong = _verdict(p, q, law) if ended else _unended(p, q, law)
+            total = joint.sum(0)
+            wrong = _verdict(p, q, total) if ended else _unended(p, q, total)
             if wrong and ended and _is_foreign(rule, p, q, joint):
                 wrong = FOREIGN
         except NotImplementedError:

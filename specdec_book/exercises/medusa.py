@@ -41,8 +41,11 @@ def _causal(parents: Sequence[int]) -> np.ndarray:
 
 
 def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
-    """Check fn(parents) → n rows of n entries: 1 if node i may see node j, else 0. parents[i] = −1:
-    a child of the root."""
+    """Check fn(parents) → n rows of n entries: 1 if node i may see node j, else 0.
+
+    Args:
+        fn: The reader's function. parents[i] is −1 for a child of the root.
+    """
     size = lambda parents: len(parents)
     return check(
         fn,
@@ -51,8 +54,8 @@ def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
         [
             Mistake(
                 lambda parents: np.tril(np.ones((size(parents),) * 2, dtype=int)),
-                "that is the plain causal mask: every node sees all earlier ones, those of other"
-                " branches too. Follow the parents.",
+                "that is the plain causal mask: every node sees all earlier nodes, including those of"
+                " other branches. Follow the parents.",
             ),
             Mistake(
                 _causal,
@@ -61,20 +64,20 @@ def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
             ),
             Mistake(
                 _aliased,
-                "`mask[node] = mask[parent]` makes two names for one row, so that the parent sees"
-                " its children too. Copy the row: list(mask[parent]).",
+                "`mask[node] = mask[parent]` makes both nodes share one row, so the parent sees its"
+                " children too. Copy the row: list(mask[parent]).",
             ),
             Mistake(
                 _without_ancestors,
-                "a node sees its grandparents too: go on upwards until the parent is −1.",
+                "a node sees its grandparents too: continue upwards until the parent is −1.",
             ),
             Mistake(
                 lambda parents: _mask(parents) - np.eye(size(parents), dtype=int),
-                "a node also sees itself: its own key is part of what it attends to.",
+                "a node sees itself too: it attends to its own position.",
             ),
             Mistake(
                 lambda parents: _mask(parents).T,
-                "rows and columns are exchanged: row i says what node i sees.",
+                "rows and columns are exchanged: row i lists what node i sees.",
             ),
         ],
     )
@@ -100,8 +103,12 @@ def _expected(
 
 
 def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
-    """Check fn(paths, accuracies) → expected tokens per round. paths: the rank path of every node.
-    accuracies[level][rank]: how often that guess is right."""
+    """Check fn(paths, accuracies) → expected tokens per round.
+
+    Args:
+        fn: The reader's function. paths holds the ranks along the path of every node;
+            accuracies[level][rank] is how often that guess is right.
+    """
     leaves = lambda paths: [
         p for p in paths if not any(q[: len(p)] == p and len(q) > len(p) for q in paths)
     ]
@@ -112,21 +119,21 @@ def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
         [
             Mistake(
                 lambda paths, a: _expected(paths, a, 0.0),
-                "the target adds a token of its own to every round: the sum begins at 1.",
+                "the target adds one token to every round: the sum begins at 1.",
             ),
             Mistake(
                 lambda paths, a: _expected(leaves(paths), a),
-                "every node counts, not only the leaves: a node is one more accepted token whenever"
-                " the text goes through it.",
+                "every node counts, not only the leaves: a node adds one token whenever the text"
+                " passes through it.",
             ),
             Mistake(
                 lambda paths, a: 1 + sum(a[len(path) - 1][path[-1]] for path in paths),
-                "a node is reached only if everything above it was right: multiply along its path.",
+                "a node is reached only if all its ancestors are right: multiply along its path.",
             ),
             Mistake(
                 lambda paths, a: 1 + sum(len(path) * _worth(path, a) for path in paths),
-                "do not weigh a node by its depth: the nodes above it are counted by themselves"
-                " already.",
+                "do not multiply by its depth: the node's ancestors are counted as nodes of their"
+                " own.",
             ),
         ],
     )
@@ -158,8 +165,12 @@ def _one_too_few(worths: Sequence[float], times: Sequence[float]) -> int:
 
 
 def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(worths, times) → the number of nodes that decodes fastest. worths: values of the
-    nodes, best first. times[m]: seconds of a round with m nodes."""
+    """Check fn(worths, times) → the number of nodes that decodes fastest.
+
+    Args:
+        fn: The reader's function. worths holds the values of the nodes, best first; times[m] is
+            the seconds of a round with m nodes.
+    """
     return check(
         fn,
         _best_size,
@@ -167,24 +178,23 @@ def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
         [
             Mistake(
                 lambda worths, times: len(worths),
-                "more nodes always bring more tokens, but not more tokens per second: divide by the"
-                " time of the round.",
+                "more nodes always give more tokens per round, but not more tokens per second:"
+                " divide by the time of the round.",
             ),
             Mistake(
                 lambda worths, times: max(1, _best_size(worths, times)),
-                "no tree at all is a choice too: begin with 0 nodes.",
+                "no tree at all is also a choice: begin with 0 nodes.",
             ),
             Mistake(
                 lambda worths, times: int(
                     np.argmax([sum(worths[:m]) / times[m] for m in range(len(times))])
                 ),
-                "the target's own token comes in every round: 1 + the worth of the nodes, over the"
-                " time.",
+                "the target adds one token to every round: divide 1 + the nodes' values by the time.",
             ),
             Mistake(
                 _one_too_few,
-                "the tokens of m + 1 nodes stand over the time of m there: `enumerate` counts from"
-                " 0 unless told start=1. Mind the off-by-one.",
+                "that divides the tokens of m + 1 nodes by the time of m: `enumerate` counts from 0"
+                " unless you pass start=1. Mind the off-by-one.",
             ),
             Mistake(
                 lambda worths, times: min(_best_size(worths, times) + 1, len(worths)),

@@ -17,12 +17,14 @@ LOGITS = [
 ]
 
 
-def _law(logits: Sequence[float], temperature: float) -> np.ndarray:
+def _softmax(logits: Sequence[float], temperature: float) -> np.ndarray:
     return Sampling(temperature)(torch.tensor(logits, dtype=torch.float64)).numpy()
 
 
 def _alpha(p_logits, q_logits, p_temperature: float, q_temperature: float) -> float:
-    return theory.acceptance_rate(_law(p_logits, p_temperature), _law(q_logits, q_temperature))
+    return theory.acceptance_rate(
+        _softmax(p_logits, p_temperature), _softmax(q_logits, q_temperature)
+    )
 
 
 def check_alpha_at(fn: Callable[[list[float], list[float], float], float]) -> Outcome:
@@ -43,13 +45,13 @@ def check_alpha_at(fn: Callable[[list[float], list[float], float], float]) -> Ou
             ),
             Mistake(
                 lambda p, q, t: _alpha(p, q, 1 / t, 1 / t),
-                "the logits are divided by the temperature, not multiplied with it.",
+                "divide the logits by the temperature; do not multiply them by it.",
             ),
         ],
     )
 
 
-LAWS = [
+PAIRS = [
     ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], 0.6),
     ([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], 0.4),
     ([0.6, 0.25, 0.1, 0.05], [0.2, 0.1, 0.3, 0.4], 0.5),
@@ -58,8 +60,8 @@ LAWS = [
 ]
 
 
-def _nucleus(law: Sequence[float], top_p: float) -> np.ndarray:
-    row = torch.tensor(law, dtype=torch.float64)
+def _nucleus(probs: Sequence[float], top_p: float) -> np.ndarray:
+    row = torch.tensor(probs, dtype=torch.float64)
     return Sampling(1.0, top_p=top_p)(row.log()).numpy()
 
 
@@ -75,7 +77,7 @@ def check_nucleus_alpha(fn: Callable[[list[float], list[float], float], float]) 
     return check(
         fn,
         lambda p, q, top_p: theory.acceptance_rate(_nucleus(p, top_p), _nucleus(q, top_p)),
-        LAWS,
+        PAIRS,
         [
             Mistake(
                 by_targets,
@@ -113,7 +115,7 @@ def check_mixed_tokens(fn: Callable[[float, float, float, int], float]) -> Outco
                 lambda share, easy, hard, gamma: theory.expected_tokens(
                     share * easy + (1 - share) * hard, gamma
                 ),
-                "that is the length at the mean α: the formula bends upwards in α, so average the"
+                "that is the mean length at the mean α. The formula is convex in α, so average the"
                 " lengths, not the rates.",
             ),
             Mistake(

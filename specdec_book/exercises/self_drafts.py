@@ -29,16 +29,16 @@ def check_cost(fn: Callable[[int, float, float, float, list[str]], float]) -> Ou
         [
             Mistake(
                 lambda layers, attention, mlp, head, off: _cost(layers, attention, mlp, 0, off),
-                "the head is read in every draft pass too, and it is not small: count it in the"
-                " whole.",
+                "the head is read in every draft pass too, and it is not small. Include it in the"
+                " target's bytes.",
             ),
             Mistake(
                 lambda layers, attention, mlp, head, off: 1 - len(off) / (2 * layers),
-                "that counts sublayers. An MLP holds more weights than an attention: count bytes.",
+                "that counts sublayers. An MLP has more weights than an attention, so count bytes.",
             ),
             Mistake(
                 lambda *case: 1 - _cost(*case),
-                "that is the share that is left out; c is the share that still runs.",
+                "that is the fraction left out; c is the fraction that the draft still reads.",
             ),
         ],
     )
@@ -60,17 +60,17 @@ def check_round(fn: Callable[[int, float, float, float], float]) -> Outcome:
         [
             Mistake(
                 lambda gamma, c, shared, verify: gamma * c + verify,
-                "that is the round without reuse: the first layers run twice in it.",
+                "that is the round without reuse, in which the first layers run twice.",
             ),
             Mistake(
                 lambda gamma, c, shared, verify: gamma * c + verify - shared * verify,
-                "the last drafted token has not been through the first layers: one row of them is"
-                " still to be paid.",
+                "the last drafted token has not passed the first layers yet. They still run for one"
+                " row.",
             ),
             Mistake(
                 lambda gamma, c, shared, verify: gamma * c + verify - gamma * shared,
-                "a row saved is not a whole pass saved: γ rows more cost v − 1, not γ, and only"
-                " that comes back.",
+                "a saved row is not a whole pass. γ more rows cost v − 1, not γ, and reuse saves"
+                " only that.",
             ),
         ],
     )
@@ -98,15 +98,15 @@ def check_exit(fn: Callable[[list[float], list[float]], int]) -> Outcome:
         [
             Mistake(
                 lambda rates, costs: 1 + max(range(len(rates)), key=lambda i: rates[i]),
-                "the exit that is accepted most is the deepest one; it also costs most.",
+                "the exit with the highest acceptance is the deepest one, which also costs most.",
             ),
             Mistake(
                 lambda rates, costs: 1 + max(range(len(rates)), key=lambda i: rates[i] - costs[i]),
-                "α − c says that a draft gains, not how much: compare the speedups.",
+                "the sign of α − c says whether a draft gains, not how much. Compare the speedups.",
             ),
             Mistake(
                 lambda rates, costs: _exit(rates, costs) - 1,
-                "the depth counts from 1: the first entry is the exit after layer 1.",
+                "the depth counts from 1. The first entry is the exit after layer 1.",
             ),
         ],
     )

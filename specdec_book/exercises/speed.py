@@ -26,13 +26,13 @@ def check_expected_tokens(fn: Callable[[float, int], float]) -> Outcome:
         [
             Mistake(
                 lambda a, g: theory.expected_tokens(a, g) - 1,
-                "that counts the accepted drafts only. Every pass emits one token more: recovered"
+                "that counts the accepted drafts only. Every pass emits one more token: recovered"
                 " or bonus.",
             ),
             Mistake(
                 lambda a, g: 1 + a * g,
-                "that lets every draft be tested. A draft behind a rejection never is: position i"
-                " is reached with chance αⁱ.",
+                "that tests every draft. A draft after a rejection is not tested: draft i is"
+                " accepted with probability αⁱ.",
             ),
             Mistake(
                 lambda a, g: theory.expected_tokens(a, g - 1) if g > 1 else 1.0,
@@ -102,11 +102,11 @@ def check_tokens_from_profile(fn: Callable[[list[float]], float]) -> Outcome:
             ),
             Mistake(
                 lambda profile: theory.tokens_from_profile(profile) - 1,
-                "add the token that every pass emits besides the accepted drafts.",
+                "add the recovered or bonus token of every pass.",
             ),
             Mistake(
                 lambda profile: theory.expected_tokens(np.mean(profile), len(profile)),
-                "that replaces the profile by its mean, which is the assumption to be lifted.",
+                "that replaces the profile by its mean, which is the assumption to remove.",
             ),
         ],
     )
@@ -129,7 +129,7 @@ def check_acceptance_rate(fn: Callable[[list[float], list[float]], float]) -> Ou
             ),
             Mistake(
                 theory.total_variation,
-                "that is the chance of a rejection; the rate of acceptance is 1 minus it.",
+                "that is the probability of a rejection; the acceptance rate is 1 minus it.",
             ),
         ],
     )
@@ -145,12 +145,12 @@ def check_residual(fn: Callable[[list[float], list[float]], Sequence[float]]) ->
         [
             Mistake(
                 excess,
-                "what is left over has to be divided by its sum, and where nothing is left (p == q)"
-                " p is returned.",
+                "the excess must be divided by its sum, and if there is no excess (p == q) p is"
+                " returned.",
             ),
             Mistake(
                 lambda p, q: theory.residual(q, p) if not same(p, q) else np.asarray(p),
-                "the other way round: what p still has and q does not.",
+                "the other way round: the excess of p over q.",
             ),
         ],
     )

@@ -21,8 +21,12 @@ def _length(q: Sequence[float], threshold: float, after: int = 1) -> int:
 
 
 def check_length(fn: Callable[[list[float], float], int]) -> Outcome:
-    """Check fn(q, threshold) → number of drafted tokens. q: the draft's probability of each token
-    that it would draw."""
+    """Check fn(q, threshold) → number of drafted tokens.
+
+    Args:
+        fn: The reader's function. q holds the draft's probability of each token that it would
+            draw.
+    """
     return check(
         fn,
         _length,
@@ -30,12 +34,12 @@ def check_length(fn: Callable[[list[float], float], int]) -> Outcome:
         [
             Mistake(
                 lambda q, threshold: _length(q, threshold, after=0),
-                "that drops the unsure token after a look at it, which changes the law: stop after"
-                " it, never before.",
+                "that drops the unsure token after looking at it, which changes the distribution:"
+                " stop after it, never before.",
             ),
             Mistake(
                 lambda q, threshold: sum(value >= threshold for value in q),
-                "drafting ends for good at the first unsure token; you count sure ones behind it.",
+                "drafting ends at the first unsure token; you count sure ones after it.",
             ),
             Mistake(
                 lambda q, threshold: next(
@@ -70,11 +74,13 @@ def _admitted(chances: Sequence[float], times: Sequence[float], **options) -> in
 
 
 def check_admitted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(chances, times) → number of drafted tokens to verify: one more as long as that
-    raises expected tokens per time, and no further.
+    """Check fn(chances, times) → number of drafted tokens to verify.
 
-    chances[i]: probability that token i is accepted, given that the earlier ones are. times[k]:
-    duration of a round that verifies k.
+    One more token is verified as long as it raises the expected tokens per time, and no further.
+
+    Args:
+        fn: The reader's function. chances[i] is the probability that token i is accepted, given
+            that the earlier ones are; times[k] is the duration of a round that verifies k.
     """
     return check(
         fn,
@@ -83,16 +89,16 @@ def check_admitted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
         [
             Mistake(
                 lambda chances, times: int(np.argmax(_speeds(chances, times))),
-                "that searches all lengths, so whether a token is tested depends on chances behind"
-                " it, and these depend on the token: the law moves. Stop at the first drop.",
+                "that searches all lengths, so whether a token is tested depends on later chances,"
+                " and these depend on the token: the distribution changes. Stop at the first drop.",
             ),
             Mistake(
                 lambda chances, times: _admitted(chances, times, product=False),
-                "a token counts only if all before it were kept: multiply the chances.",
+                "a token counts only if all earlier ones were accepted: multiply the chances.",
             ),
             Mistake(
                 lambda chances, times: _admitted(chances, times, own=0.0),
-                "every round emits one token of the target's own: the sum begins at 1.",
+                "the target adds one token to every round: the sum begins at 1.",
             ),
         ],
     )
@@ -102,8 +108,12 @@ OVERLAP = [(0.1, 6, 0.8), (0.3, 4, 0.5), (0.05, 4, 1.0), (0.2, 5, 0.0)]
 
 
 def check_overlap_gain(fn: Callable[[float, int, float], float]) -> Outcome:
-    """Check fn(c, gamma, hit) → speedup of rounds if a share `hit` of all drafts was made while the
-    target verified. A pass takes 1, a drafted token c, and c · gamma ≤ 1."""
+    """Check fn(c, gamma, hit) → speedup if a share of all drafts was made during verification.
+
+    Args:
+        fn: The reader's function. A pass takes 1 and a drafted token c, with c · gamma ≤ 1; hit
+            is the share.
+    """
     return check(
         fn,
         lambda c, gamma, hit: (1 + c * gamma) / (1 + (1 - hit) * c * gamma),
@@ -111,12 +121,12 @@ def check_overlap_gain(fn: Callable[[float, int, float], float]) -> Outcome:
         [
             Mistake(
                 lambda c, gamma, hit: 1 + c * gamma,
-                "after a miss the draft is made the old way: only hits save its time.",
+                "after a miss the draft is made after the verdict: only hits save its time.",
             ),
             Mistake(
                 lambda c, gamma, hit: 1 + hit * c * gamma,
-                "mean times, not mean speeds: a round takes 1 + (1 − hit)·c·gamma on average; divide"
-                " the old time by that.",
+                "use mean times, not mean speeds: a round takes 1 + (1 − hit)·c·gamma on average;"
+                " divide the time without overlap by that.",
             ),
             Mistake(
                 lambda c, gamma, hit: (1 + c * gamma) / (1 + hit * c * gamma),

@@ -32,15 +32,13 @@ def check_variation(fn: Callable[[list[float], list[float]], float]) -> Outcome:
         [
             Mistake(
                 lambda p, q: 2 * _variation(p, q),
-                "every difference is counted twice, once where q has too much and once where it"
-                " has too little: halve it.",
+                "every difference is counted twice: once where q is too large and once where it is"
+                " too small. So halve it.",
             ),
-            Mistake(
-                lambda p, q: 1 - _variation(p, q), "that is α itself; the loss is what is missing."
-            ),
+            Mistake(lambda p, q: 1 - _variation(p, q), "that is α itself. The loss is 1 − α."),
             Mistake(
                 lambda p, q: sum(a * math.log(a / b) for a, b in zip(p, q)),
-                "that is KL(p‖q). The rate of refusal is bounded by it, and is another thing.",
+                "that is KL(p‖q). It bounds the rate of rejection, but it is a different number.",
             ),
         ],
     )
@@ -66,16 +64,16 @@ def check_places(fn: Callable[[int, list], Sequence[int]]) -> Outcome:
         [
             Mistake(
                 lambda prompt, rounds: _places(prompt, rounds, shift=1),
-                "one too far: the token that came instead stands there itself, and the row behind"
-                " it speaks of the token after it.",
+                "one too far: the recovered token is at that position, and the row after it predicts"
+                " the token that follows.",
             ),
             Mistake(
                 lambda prompt, rounds: _places(prompt, rounds, bonus=True),
-                "a round whose drafts were all kept refused nothing: its last token is a bonus.",
+                "a round that accepts all drafts rejects nothing. Its last token is a bonus token.",
             ),
             Mistake(
                 lambda prompt, rounds: [prompt + k for k, refused in rounds if refused],
-                "the text grows: every round adds its accepted tokens and one more.",
+                "the text grows. Every round adds its accepted tokens and one more.",
             ),
         ],
     )
@@ -107,21 +105,21 @@ def check_blocks(fn: Callable[[float, float, int, int, float], float]) -> Outcom
                 lambda alpha, beta, k, passes, c: (
                     _blocks(alpha, beta, k, passes, c) * (1 + passes * c) / (1 + k * passes * c)
                 ),
-                "a pass drafts k tokens and is paid once: passes · c, not one c for every token.",
+                "a pass drafts k tokens and is paid once. The cost is passes · c, not c per token.",
             ),
             Mistake(
                 lambda alpha, beta, k, passes, c: (
                     _blocks(alpha, beta, k, passes, c) - 1 / (1 + passes * c)
                 ),
-                "every round writes one token more than it accepts.",
+                "every round emits one token more than it accepts.",
             ),
             Mistake(
                 lambda alpha, beta, k, passes, c: _blocks(beta, alpha, k, passes, c),
-                "the rates are exchanged: the first token of a block has seen all words before it.",
+                "the rates are exchanged. The first token of a block sees all tokens before it.",
             ),
             Mistake(
                 lambda alpha, beta, k, passes, c: _blocks(alpha, beta, k, passes, c, False),
-                "every block begins anew with a token that has seen all words before it.",
+                "every block begins anew with a token that sees all tokens before it.",
             ),
         ],
     )

@@ -18,12 +18,12 @@ PAIRS = [
 CASES = [(p, q, k) for p, q in PAIRS for k in (1, 2, 3)]
 
 
-def _siblings(p: Sequence[float], q: Sequence[float], k: int, owed: Callable) -> float:
+def _siblings(p: Sequence[float], q: Sequence[float], k: int, remaining: Callable) -> float:
     p, q = np.array(p), np.array(q)
     left = 1.0
     for _ in range(k):
         left *= 1 - np.minimum(p, q).sum()
-        p = owed(p, q)
+        p = remaining(p, q)
     return float(1 - left)
 
 
@@ -40,16 +40,16 @@ def check_sibling_acceptance(fn: Callable[[list, list, int], float]) -> Outcome:
         [
             Mistake(
                 lambda p, q, k: _siblings(p, q, k, lambda p, q: p),
-                "that tests every draw against the untouched p: after a rejection p becomes what is"
-                " still owed, norm(max(0, p − q)).",
+                "that tests every draw against the untouched p: after a rejection p becomes the"
+                " residual, norm(max(0, p − q)).",
             ),
             Mistake(
                 lambda p, q, k: _siblings(p, q, k, _unscaled),
-                "what is owed must be a distribution again: divide it by its sum.",
+                "the residual must be a distribution again: divide it by its sum.",
             ),
             Mistake(
                 lambda p, q, k: _siblings(p, q, 1, theory.residual) ** k,
-                "that is the chance that all k are accepted; one of them is enough.",
+                "that is the probability that all k are accepted; one of them is enough.",
             ),
         ],
     )
@@ -70,15 +70,15 @@ def check_best_acceptance(fn: Callable[[list, list, int], float]) -> Outcome:
         [
             Mistake(
                 lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(inside)),
-                "all k draws must lie in H for a rule to be without another token: q(H) to the k.",
+                "D is inside H only if all k draws are in H: raise it, q(H) to the k.",
             ),
             Mistake(
                 lambda p, q, k: _cut(p, q, k, lambda inside, k: sum(x**k for x in inside)),
-                "the draws may be different tokens of H: it is (Σ q)^k, not Σ q^k.",
+                "the draws may be different tokens of H: use (Σ q)^k, not Σ q^k.",
             ),
             Mistake(
                 lambda p, q, k: min(1.0, sum(min(a, k * b) for a, b in zip(p, q))),
-                "Σ min(p, k·q) is a bound, and a good one, but not reached: two draws may be one"
+                "Σ min(p, k·q) is only an upper bound: it is not reached, because two draws may be one"
                 " token.",
             ),
         ],
@@ -112,14 +112,13 @@ def check_best_budget(fn: Callable[[list, list], int]) -> Outcome:
         [
             Mistake(
                 lambda rates, times: _budget(rates, times, lambda tokens, times, m: tokens),
-                "that is the budget of the most tokens a *pass*: divide by the round's time.",
+                "that is the budget with the most tokens per *pass*: divide by the round's time.",
             ),
             Mistake(
                 lambda rates, times: _budget(
                     rates, times, lambda tokens, times, m: (tokens - 1) / times[m]
                 ),
-                "the target adds a token of its own to every round, drafted or not: tokens begin at"
-                " 1.",
+                "the target adds one token to every round, drafted or not: begin at 1.",
             ),
         ],
     )

@@ -1,9 +1,10 @@
 """The recorded measurements that a page quotes without having just made them.
 
-A recording is a file `results/*.json`, written by `specdec_lite.measure.stamps`, which states what
-was measured, when, on which machine, with which versions and by which command. `published.json` is
-the other kind: figures of papers, each entry with its source and whether it was read there
-(primary) or in a copy that quotes it (secondary).
+A recording is a file `results/<experiment>/<machine>.json`, written by
+`specdec_lite.measure.stamps`, which states what was measured, when, on which machine, with which
+versions and by which command. `results/README.md` lists all recordings. `published.json` is the
+other kind: figures of papers, each entry with its source and whether it was read there (primary) or
+in a copy that quotes it (secondary).
 """
 
 import json
@@ -21,10 +22,55 @@ FOLDER = next(
 """The folder of the recordings: inside an installed package, or at the root of a checkout."""
 
 
+RENAMED = {
+    "ahead": "look-ahead-acceptance",
+    "bits": "quantized-draft-acceptance",
+    "blockwise": "blockwise-training",
+    "drafting": "proposal-times",
+    "eagle": "eagle-ablations",
+    "exits": "early-exit-acceptance",
+    "heads": "heads-at-equal-bytes",
+    "heads-smollm2": "parallel-heads-smollm2",
+    "live": "live-page",
+    "lookup": "model-free-tokens",
+    "losses": "training-losses",
+    "matrix": "losslessness",
+    "medusa": "medusa-training",
+    "memory": "pass-times",
+    "models": "book-models",
+    "mutation": "mutation-testing",
+    "next_words": "next-words",
+    "online": "online-learning",
+    "openings": "first-token-acceptance",
+    "round": "rounds",
+    "rules": "block-verification-gain",
+    "selfspeed": "self-draft-speed",
+    "serving": "batch-speed",
+    "site": "page-sizes",
+    "skips": "layer-skip-search",
+    "smollm2-speed": "speed-smollm2",
+    "sparse": "sparse-cache-speed",
+    "stages": "cascade-speed",
+    "stopping": "jacobi-and-stopping",
+    "trained_on": "longer-training",
+    "trees": "token-trees",
+    "versions": "version-speed",
+}
+"""Shorter names of experiments, which `names` and `load` also take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A validated file of results/. data: everything in it beside the five fields that every
-    recording has.
+    """A validated file of results/.
+
+    Attributes:
+        name: Experiment and machine, such as "speed/amd-epyc".
+        what: What was measured.
+        date: Day of the measurement.
+        command: Command that measured it.
+        machine: Name of the machine.
+        versions: Versions of the software that ran.
+        data: Everything in the file except the five fields of the stamp.
     """
 
     name: str
@@ -42,23 +88,75 @@ class Recording:
         return f"recorded {self.date} on {self.machine} ({versions}) by `{self.command}`"
 
 
+def files() -> dict[str, Path]:
+    """Return the file of every recording by its name, such as "speed/amd-epyc"."""
+    paths = [path for path in FOLDER.glob("*.json") if path.stem != "published"]
+    paths += FOLDER.glob("*/*.json")
+    return {
+        path.relative_to(FOLDER).with_suffix("").as_posix(): path
+        for path in sorted(paths, key=lambda path: path.as_posix())
+    }
+
+
 def names(kind: str = "") -> list[str]:
-    """The recordings there are whose name begins with `kind`, such as "memory" or "speed"."""
-    return sorted(path.stem for path in FOLDER.glob(f"{kind}*.json") if path.stem != "published")
+    """Return the names of the recordings of one experiment, or of all.
+
+    Args:
+        kind: Name of an experiment, such as "speed"; empty for all. A file that lies in results/
+            itself belongs to every experiment with which its name begins.
+    """
+    experiment = RENAMED.get(kind, kind)
+    return [
+        name
+        for name in files()
+        if not kind
+        or name.partition("/")[0] == experiment
+        or ("/" not in name and name.startswith(f"{kind}-"))
+    ]
+
+
+def find(name: str) -> Path | None:
+    """Return the file of a recording, or None if there is none.
+
+    Args:
+        name: "speed/amd-epyc"; or "speed-amd-epyc"; or "speed" for the newest recording of this
+            experiment (of those of one day, the first by name).
+    """
+    known = files()
+    if name in known:
+        return known[name]
+    for shorter, experiment in RENAMED.items() | {(each.split("/")[0],) * 2 for each in known}:
+        machine = name.removeprefix(f"{shorter}-")
+        if machine != name and f"{experiment}/{machine}" in known:
+            return known[f"{experiment}/{machine}"]
+    own = [known[each] for each in names(name) if name and "/" in each]
+    if len(own) < 2:
+        return own[0] if own else None
+    return max(own, key=lambda path: json.loads(path.read_text(encoding="utf-8"))["date"])
 
 
 def load(name: str) -> Recording:
-    """The recording results/<name>.json. ValueError where there is none, or where it does not say
-    where it comes from.
+    """Return a recording.
+
+    Args:
+        name: Experiment and machine, such as "speed/amd-epyc", or an experiment, such as "speed",
+            for its newest recording.
+
+    Raises:
+        ValueError: If there is no such recording, or if the file does not state its origin.
     """
-    path = FOLDER / f"{name}.json"
-    if name == "published" or not path.is_file():
+    path = find(name)
+    if path is None:
         raise ValueError(
             f"name={name!r}: no such recording; there are {', '.join(names()) or 'none'}"
         )
-    found = json.loads(path.read_text(encoding="utf-8"))
-    validate(path.name, found)
-    return Recording(name, *(found.pop(field) for field in STAMP), data=found)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}: is not complete JSON ({error}); record it again") from None
+    validate(path.name, content)
+    full_name = path.relative_to(FOLDER).with_suffix("").as_posix()
+    return Recording(full_name, *(content.pop(field) for field in STAMP), data=content)
 
 
 def drafters(row: dict) -> dict[str, dict]:
@@ -103,6 +201,18 @@ def speeds() -> list[Recording]:
     """The recordings of speed whose rows say what is not to be believed, and over which γ."""
     recordings = map(load, names("speed"))
     return [found for found in recordings if "gammas" in found.data]
+
+
+def waits() -> list[tuple[str, ...]]:
+    """A row for each drafter under its default rule: its name, and how often per round the host
+    reads from the device at T = 0 and at T = 1; a dash where the recording has no such run.
+    """
+    rows = load("waits").data["methods"].items()
+    return [
+        (name, *(f"{at[t]['reads']:.1f}" if t in at else "–" for t in ("T = 0", "T = 1")))
+        for name, at in rows
+        if " × " not in name
+    ]
 
 
 def published(key: str) -> dict:

@@ -1,7 +1,7 @@
 """The figures of the book's two models that several chapters quote: T(k), the share of a pass that
 is reading weights, α, c and the best γ.
 
-All come from one recording, results/models.json (`python -m benchmarks.models`); a chapter that
+All come from one recording, results/book-models/ (`python -m benchmarks run book-models`); a chapter that
 finds another value on the reader's machine says so beside it. What does not live here: any clock.
 """
 
@@ -58,7 +58,7 @@ class Drafting:
 
 def passes(model: str, dtype: str = "float32") -> Passes:
     """T(k) of "pair" (the shipped target) or "smollm2". ValueError for another model or format."""
-    recording = recordings.load("models")
+    recording = recordings.load("book-models")
     for row in recording.data["passes"]:
         if (row["model"], row["dtype"]) == (model, dtype):
             times = {int(k): t for k, t in row["seconds"].items()}
@@ -78,7 +78,7 @@ def passes(model: str, dtype: str = "float32") -> Passes:
 
 def drafting(domain: str = "code", temperature: float = 1.0) -> Drafting:
     """What the shipped draft brings, in float32. ValueError for a setting that is not recorded."""
-    rows = recordings.load("models").data["drafting"]
+    rows = recordings.load("book-models").data["drafting"]
     for row in rows:
         if (row["domain"], row["temperature"]) == (domain, temperature):
             entries = {int(gamma): entry for gamma, entry in row["gammas"].items()}
@@ -103,7 +103,7 @@ def drafting(domain: str = "code", temperature: float = 1.0) -> Drafting:
 
 def source() -> str:
     """One line for a caption: where all of these figures come from, and how busy that machine was."""
-    recording = recordings.load("models")
+    recording = recordings.load("book-models")
     load = recording.data["state"]["start"]["load_average"]
     busy = f"; load average {load[0]:.1f}" if load else ""
     return recording.source + busy

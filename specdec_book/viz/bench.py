@@ -8,6 +8,9 @@ RULES = (
     "exact",
     "match",
     "once",
+    "likeliest",
+    "confidence",
+    "at_least",
     "lenient",
     "from_q",
     "from_p",
@@ -17,6 +20,7 @@ RULES = (
     "accept_zero",
     "dropped",
 )
+TASKS = ("half", "from_p", "lenient", "second_draw")
 
 
 class Bench(Interactive):
@@ -25,7 +29,10 @@ class Bench(Interactive):
     Attributes:
         p: Target's probabilities over 3 to 8 tokens, summing to 1.
         q: Draft's probabilities over the same tokens, summing to 1.
-        rule: One of RULES: three lossless ones, one lossy on purpose, seven published mistakes.
+        rule: One of RULES: three lossless ones, three that readers invent, one lossy on purpose,
+            seven published mistakes.
+        task: One of TASKS, what the reader is asked to find.
+        names: Names of the tokens; those without one are called A, B, ….
         seed: Seed of the draws, at least 0.
         siblings: Whether several tokens are drawn from q at one position and verified in turn.
         rejected: Number of siblings rejected so far, 0 … 3; p then becomes the residual.
@@ -41,6 +48,8 @@ class Bench(Interactive):
         sync=True
     )
     rule = traitlets.Enum(RULES, "exact").tag(sync=True)
+    task = traitlets.Enum(TASKS).tag(sync=True)
+    names = traitlets.List(traitlets.Unicode(), maxlen=8).tag(sync=True)
     seed = traitlets.Int(0, min=0).tag(sync=True)
     siblings = traitlets.Bool(False).tag(sync=True)
     rejected = traitlets.Int(0, min=0, max=3).tag(sync=True)
@@ -51,6 +60,10 @@ class Bench(Interactive):
             raise traitlets.TraitError(
                 f"p has {len(self.p)} tokens and q has {len(self.q)}: must have the same number"
             )
+
+    @traitlets.default("task")
+    def _default_task(self):
+        return "second_draw" if self.siblings else "from_p"
 
     @traitlets.validate("p", "q")
     def _sums_to_one(self, proposal):

@@ -15,6 +15,7 @@ class Explorer(Interactive):
         c_hat: Operations of one draft pass over one target pass, [0, 1.2].
         step_cost: Extra time per verified token: T(k)/T(1) = 1 + step_cost·(k − 1), [0, 0.2].
         overhead: Time of everything else in a round over T(1), [0, 0.5].
+        plain_overhead: Time of everything else in a plain step over T(1), [0, 0.5].
         presets: {"label", "group", any of the numbers above} each, listed in the menu after the
             paper's own. A preset with "measured" (a speedup) is drawn as a square at its gamma.
     """
@@ -28,4 +29,5 @@ class Explorer(Interactive):
     c_hat = traitlets.Float(0.1, min=0, max=1.2).tag(sync=True)
     step_cost = traitlets.Float(0.0, min=0, max=0.2).tag(sync=True)
     overhead = traitlets.Float(0.0, min=0, max=0.5).tag(sync=True)
+    plain_overhead = traitlets.Float(0.0, min=0, max=0.5).tag(sync=True)
     presets = traitlets.List(traitlets.Dict()).tag(sync=True)

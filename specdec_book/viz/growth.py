@@ -15,7 +15,7 @@ from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
-MAX_NODES = 24
+MAX_NODES = 12
 STATIC_TREE = TokenTree.best([[0.6, 0.15, 0.08, 0.05]] * 5, MAX_NODES)
 
 
@@ -23,10 +23,10 @@ class TreeGrowth(Interactive):
     """Trees that grow node by node up to a budget, the likeliest node first.
 
     Attributes:
-        contexts: {"text", "grown", "static"} each. A tree is a list of at most 24 nodes {"word",
+        contexts: {"text", "grown", "static"} each. A tree is a list of at most 12 nodes {"word",
             "parent", "worth", "right"}, parents before children. "worth": product of q along the
             node's path. "right": whether the target's greedy text runs through the node.
-        budget: Number of nodes on display, 1 … 24.
+        budget: Number of nodes on display, 1 … 12.
         context: Number of the text on display, from 0.
     """
 
@@ -104,7 +104,7 @@ def draft_trees(drafter: EagleDrafter, tokenizer, text: str, levels: int = 5) ->
 def nodes_of(
     tree: TokenTree, rows: dict, truth: list[int], tokenizer, by_worth: bool
 ) -> list[dict]:
-    """Return the first 24 nodes of a tree as JSON types.
+    """Return the first 12 nodes of a tree as JSON types.
 
     Args:
         tree: The drafted tree.

@@ -36,7 +36,7 @@ class NextWord(Interactive):
 
     @classmethod
     def load(cls) -> "NextWord":
-        """Return the interactive with the contexts of results/next_words.json."""
+        """Return the interactive with the contexts of the recording "next-words"."""
         return cls(contexts=recordings.load("next_words").data["contexts"])
 
     @traitlets.validate("context")

@@ -40,7 +40,7 @@ class Race(Interactive):
 
     @classmethod
     def load(cls, name: str = "race", **options) -> "Race":
-        """Return the races of the recording results/<name>.json.
+        """Return the races of the recording `name`.
 
         Args:
             name: Name of the recording.

@@ -52,7 +52,7 @@ class Round(Interactive):
 
     @classmethod
     def load(cls, name: str = "round", **options) -> "Round":
-        """Return the rounds of the recording results/<name>.json.
+        """Return the rounds of the recording `name`.
 
         Args:
             name: Name of the recording.

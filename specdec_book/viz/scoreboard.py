@@ -36,7 +36,7 @@ def cell(entry: dict, plain: float, greedy: bool) -> dict:
         figures
         | others
         | {
-            "interval": entry["speedup"]["interval"],
+            "interval": entry["over_best"]["interval"],
             "held": ratio_of(entry["speedup"]["value"], entry["formula"]),
             "ceiling": entry["tau"]["value"] * plain / entry["verify"],
             "same": entry["same"] if greedy else None,
@@ -137,7 +137,7 @@ class Scoreboard(Interactive):
     source = traitlets.Unicode("all").tag(sync=True)
     fidelity = traitlets.Enum(("all", "lossless", "lossy"), "all").tag(sync=True)
     cost = traitlets.Enum(("bytes", "drift"), "bytes").tag(sync=True)
-    sort = traitlets.Unicode("speedup").tag(sync=True)
+    sort = traitlets.Unicode("over_best").tag(sync=True)
     down = traitlets.Bool(True).tag(sync=True)
     chosen = traitlets.Unicode("").tag(sync=True)
 

@@ -1,6 +1,6 @@
 """The sketches of the chapters, each drawn from numbers that the caller computes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specdec_book.viz.sketch import WIDTH, Sketch, SketchRow, visible
 from specdec_lite.tree import TokenTree
@@ -83,6 +83,54 @@ def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Ske
             kind, part = ("recovered", "residual") if a > b else ("rejected", "excess")
             drawing.box(left + scale * s, y, scale * extra, 26, kind, dashed=True)
             drawing.words(left + scale * (s + extra) + 6, y + 18, f"{part} {extra:.2f}", "start")
+    return drawing
+
+
+def kept_and_refilled(
+    p: Sequence[float],
+    rules: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    names: Sequence[str],
+    caption: str,
+) -> Sketch:
+    """Draw what each acceptance rule keeps and refills of each token, and where p is.
+
+    Args:
+        p: Target's probabilities, summing to 1.
+        rules: For each rule, by name: the probability that each token is drafted and kept, and the
+            probability that it replaces a rejected draft.
+        names: Names of the tokens.
+        caption: The finding.
+    """
+    left, high = 126, 42
+    step = (WIDTH - left) / len(p)
+    top = max(max(a + b for a, b in zip(*masses)) for masses in rules.values())
+    scale = (step - 14) / max(top, *p)
+    lines = [
+        f"{rule} keeps {', '.join(f'{x:.2f}' for x in kept)} and refills"
+        f" {', '.join(f'{x:.2f}' for x in refilled)}"
+        for rule, (kept, refilled) in rules.items()
+    ]
+    drawing = Sketch(
+        20 + high * len(rules),
+        f"For each rule the mass kept and the mass refilled of {', '.join(names)}, beside p ="
+        f" {', '.join(f'{x:.2f}' for x in p)}: {'; '.join(lines)}.",
+        caption,
+    )
+    for column, name in enumerate(names):
+        drawing.words(left + column * step, 12, name, "start", bold=True)
+    for row, (rule, (kept, refilled)) in enumerate(rules.items()):
+        y = 24 + high * row
+        off = sum(abs(a + b - x) for a, b, x in zip(kept, refilled, p)) / 2
+        result = "emits p" if off < 1e-9 else f"off by {off:.3f}"
+        drawing.words(0, y + 10, rule, "start", bold=True)
+        drawing.words(0, y + 24, f"keeps {sum(kept):.0%}, {result}", "start", faint=True)
+        for column, (a, b, x) in enumerate(zip(kept, refilled, p)):
+            start = left + column * step
+            drawing.box(start, y, scale * a, 18, "accepted", fill=100)
+            drawing.box(start + scale * a, y, scale * b, 18, "recovered", dashed=True)
+            drawing.line(
+                (start + scale * x, y - 4), (start + scale * x, y + 22), kind="target", thick=3
+            )
     return drawing
 
 

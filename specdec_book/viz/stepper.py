@@ -39,7 +39,7 @@ class Stepper(Interactive):
 
     @classmethod
     def load(cls, name: str = "round") -> "Stepper":
-        """Return the run of the recording results/<name>.json.
+        """Return the run of the recording `name`.
 
         Raises:
             ValueError: There is no recording of this name.

@@ -11,13 +11,16 @@ from specdec_book.viz.theme import PALETTE
 HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> Markdown:
+def table(
+    heads: Sequence[str], rows: Iterable[Sequence], caption: str = "", fold: str = ""
+) -> Markdown:
     """Return a table as Markdown.
 
     Args:
         heads: Titles of the columns.
         rows: Cells of each row, shown by `str`; a hyphen before a number becomes a minus sign.
         caption: Line above the table, such as a recording's source.
+        fold: Title of a fold around the table; "" for an open table.
 
     Raises:
         ValueError: A row has another number of cells than the table has columns.
@@ -28,16 +31,20 @@ def table(heads: Sequence[str], rows: Iterable[Sequence], caption: str = "") -> 
             raise ValueError(f"rows holds {row}: must have {len(heads)} cells, has {len(row)}")
     lines = [list(heads), ["---"] * len(heads), *texts]
     body = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return Markdown(f"*{caption}*\n\n{body}" if caption else body)
+    text = f"*{caption}*\n\n{body}" if caption else body
+    return Markdown(f"<details><summary>{fold}</summary>\n\n{text}\n\n</details>" if fold else text)
 
 
-def exit_depth_text(tokens: Sequence[str], depths: Sequence[int], layers: int) -> HTML:
-    """Show a text with a depth below each token: from there on, the argmax no longer changes.
+def exit_depth_text(
+    tokens: Sequence[str], depths: Sequence[int], layers: int, title: str = ""
+) -> HTML:
+    """Show a text with a bar below each token: the layers after which its argmax is settled.
 
     Args:
         tokens: Texts of the tokens.
         depths: For each token the number of layers, 1 … `layers`.
         layers: Number of layers of the model.
+        title: Finding, shown above the text.
 
     Raises:
         ValueError: There are not as many depths as tokens.
@@ -47,11 +54,13 @@ def exit_depth_text(tokens: Sequence[str], depths: Sequence[int], layers: int) -
             f"depths has {len(depths)} numbers: must be one for each of {len(tokens)} tokens"
         )
     alt = f"A text of {len(tokens)} tokens, with a depth of 1 to {layers} below each."
-    return _marked_text(tokens, [depth / layers for depth in depths], depths, alt)
+    key = f"Bar and number: layers after which the token is settled. A full bar is all {layers}."
+    shares = [depth / layers for depth in depths]
+    return _text_with_bars(tokens, shares, depths, alt, key, PALETTE["target"], title)
 
 
 def acceptance_text(tokens: Sequence[str], rates: Sequence[float]) -> HTML:
-    """Show a text with the probability below each token, in percent, that a draft is accepted.
+    """Show a text with a bar below each token: the probability that a draft is accepted there.
 
     Args:
         tokens: Texts of the tokens.
@@ -69,26 +78,34 @@ def acceptance_text(tokens: Sequence[str], rates: Sequence[float]) -> HTML:
         f" {min(rates):.0%} to {max(rates):.0%}, {sum(rates) / len(rates):.0%} on average."
     )
     labels = [round(100 * rate) for rate in rates]
-    return _marked_text(tokens, [1 - rate for rate in rates], labels, alt)
+    key = "Bar and number: probability in percent that a draft is accepted at this token."
+    return _text_with_bars(tokens, rates, labels, alt, key, PALETTE["accepted"])
 
 
-def _marked_text(
-    tokens: Sequence[str], shares: Sequence[float], labels: Sequence[int], alt: str
+def _text_with_bars(
+    tokens: Sequence[str],
+    shares: Sequence[float],
+    labels: Sequence[int],
+    alt: str,
+    key: str,
+    color: str,
+    title: str = "",
 ) -> HTML:
-    """Show tokens with a label and a line below each, from green (share 0) to red (share 1)."""
+    """Show tokens with a bar and a label below each, a title above and the bars' meaning below."""
     spans = []
     for token, share, label in zip(tokens, shares, labels, strict=True):
-        red = round(60 * share)
         word = escape(token).replace("\n", "⏎")
         spans.append(
             '<span style="display: inline-flex; flex-direction: column; align-items: center;'
-            f" white-space: pre; border-bottom: 4px solid color-mix(in srgb,"
-            f" {PALETTE['rejected']} {red}%, {PALETTE['accepted']} {60 - red}%); "
-            f'margin: 0 1px 6px 0"><span>{word}</span>'
+            f' white-space: pre; margin: 0 1px 8px 0"><span>{word}</span>'
+            '<span style="display: flex; align-items: flex-end; width: 100%; min-width: 16px;'
+            ' height: 26px; background: color-mix(in srgb, currentColor 12%, transparent)">'
+            f'<span style="width: 100%; height: {share:.0%}; background: {color}"></span></span>'
             f'<small style="font-size: 11px; padding-inline: 2px">{label}</small></span>'
         )
+    heading = f"<p><strong>{escape(title)}</strong></p>" if title else ""
     return HTML(
-        '<div style="display: flex; flex-wrap: wrap; line-height: 1.3; font-family:'
+        f'{heading}<div style="display: flex; flex-wrap: wrap; line-height: 1.3; font-family:'
         f' ui-monospace, Menlo, Consolas, monospace" role="img" aria-label="{alt}">'
-        f"{''.join(spans)}</div>"
+        f"{''.join(spans)}</div><p><small>{escape(key)}</small></p>"
     )

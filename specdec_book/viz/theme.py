@@ -14,11 +14,19 @@ PALETTE = {
     "recovered": "#CC79A7",
     "bonus": "#56B4E9",
     "neutral": "#767676",
+    "one": "#3B4754",
+    "other": "#8A929C",
+    "you": "#7A3E9D",
 }
+"""A color for each role of a token. Two things without a role are "one" and "other"; "you" marks
+what the reader sets."""
 COLORWAY = [
     PALETTE[name]
     for name in ("target", "draft", "accepted", "rejected", "recovered", "bonus", "neutral")
 ]
+
+# Two series that are neither models nor fates of a token: "this and that".
+NEUTRAL_PAIR = ("#5E4B8B", "#8A6D3B")
 
 # Text in the color of a line, dark enough to be read on white.
 INKS = {
@@ -29,6 +37,9 @@ INKS = {
     "recovered": "#A1457A",
     "bonus": "#1F6F9F",
     "neutral": "#6B6B6B",
+    "one": "#3B4754",
+    "other": "#626A73",
+    "you": "#6F3790",
 }
 # Color of each role's marks and text on a dark background.
 BRIGHT = {
@@ -39,7 +50,12 @@ BRIGHT = {
     "recovered": "#DD95BD",
     "bonus": "#7CC7F2",
     "neutral": "#A6AFBA",
+    "one": "#E1E5EA",
+    "other": "#929BA7",
+    "you": "#C99BE6",
 }
+
+BRIGHT_PAIR = ("#B3A2E0", "#D9BC85")
 
 # Last colors of a color scale. They are deep on a light background and bright on a dark one, so
 # that text changes between dark and light at the same part of the scale in both themes.
@@ -55,6 +71,7 @@ def dark_data() -> dict[str, str]:
     """Return the dark theme's color for each color of marks, text and scales (lower-case keys)."""
     pairs = [(shades[role].lower(), BRIGHT[role]) for shades in (PALETTE, INKS) for role in BRIGHT]
     ends = {DEEP[tone].lower(): DEEP_IN_THE_DARK[tone] for tone in DEEP}
+    ends |= {dark.lower(): bright for dark, bright in zip(NEUTRAL_PAIR, BRIGHT_PAIR)}
     return dict(pairs) | ends | {"#000000": "#F0F0F0"}
 
 

@@ -60,11 +60,13 @@ class Trace:
         passes: The tokens of each target pass, in the order of display.
         stats: Counts of the whole generation.
         prompt: End of the text before the first pass.
+        discarded: Whether discarded drafts are shown at first.
     """
 
     passes: tuple[tuple[Piece, ...], ...]
     stats: Stats
     prompt: str
+    discarded: bool = True
 
     def __repr__(self) -> str:
         lines = [
@@ -104,7 +106,7 @@ class Trace:
         kinds = [kind for kind in KINDS if self.count(kind)]
         legend = "".join(f"<li>{_token(kind, kind)} {escape(KINDS[kind])}</li>" for kind in kinds)
         switch = (
-            '<label><input type="checkbox" checked> show discarded drafts</label>'
+            f'<label><input type="checkbox"{" checked" * self.discarded}> show discarded drafts</label>'
             if DISCARDED & set(kinds)
             else ""
         )
@@ -151,7 +153,10 @@ class Trace:
 
 
 def trace(
-    output_or_steps: Output | Sequence[Step], tokenizer, prompt: str | Sequence[int] | None = None
+    output_or_steps: Output | Sequence[Step],
+    tokenizer,
+    prompt: str | Sequence[int] | None = None,
+    discarded: bool = True,
 ) -> Trace:
     """Show every drafted token of a generation and whether it was accepted.
 
@@ -159,6 +164,7 @@ def trace(
         output_or_steps: The result of `generate`, or a list of `Step`s.
         tokenizer: Anything with `decode(ids)`.
         prompt: Text or token ids before the generation; the end of it is shown first.
+        discarded: Whether to show discarded drafts until the reader changes it.
 
     Returns:
         The trace; a notebook displays it as HTML.
@@ -180,6 +186,7 @@ def trace(
         tuple(_pieces(step, tokenizer) for step in steps),
         Stats.of(steps),
         shorten_prompt(before, 400),
+        discarded,
     )
 
 

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.protocol import drawn_from, kind_of, ratio, residual, rule
+from specdec_lite.acceptance.protocol import drawn_from, kind_of, numbers_of, ratio, rule
 from specdec_lite.proposal import Proposal, Verdict
 from specdec_lite.sampling import Rng
 
 
-@rule(lossless=True)
+@rule(lossless=True, chains_only=True)
 def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
     """Accept a prefix by the running product of p/q instead of token by token.
 
@@ -32,28 +33,26 @@ def block_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Ve
             "block_verification takes chains with one draw per level; this proposal is a tree, or"
             " has merged draws or candidates"
         )
-    tokens = proposal.tree.tokens.tolist()
-    length = len(tokens)
-    rows = [
-        drawn_from(proposal, None if proposal.probs is None else i, token, target_probs[0])
-        for i, token in enumerate(tokens)
-    ]
-    weight = 1.0
+    numbers = numbers_of(proposal, target_probs)
+    length = len(numbers.tokens)
+    draws = [(i, None if proposal.probs is None else i) for i in range(length)]
+    rows = [drawn_from(proposal, row, numbers.tokens[i], target_probs[0]) for i, row in draws]
+    weights = [1.0]
+    for draw in draws:
+        weights.append(min(1.0, weights[-1] * numbers.ratio(*draw)))
+    # What is left of the target's row after each token, should the draft end there.
+    excess = [(w * p - q).clamp(min=0) for w, p, q in zip(weights, target_probs, rows)]
+    masses = torch.stack([part.sum() for part in excess]).tolist() if rows else []
     accepted = 0
-    after = residual(target_probs[0], rows[0]) if rows else target_probs[0]
-    for i, token in enumerate(tokens, start=1):
-        weight = min(1.0, weight * ratio(target_probs[i - 1], rows[i - 1], token))
-        if i == length:
-            excess = target_probs[i]
-            prob = weight
-        else:
-            excess = (weight * target_probs[i] - rows[i]).clamp(min=0)
-            mass = excess.sum().item()
-            # In this order: mass + 1 − weight may round to 0.
-            prob = mass / (mass + (1.0 - weight)) if mass > 0 else 0.0
-        if rng.flip(prob):
-            accepted = i
-            after = excess / excess.sum()
+    for i in range(1, length):
+        # In this order: mass + 1 − weight may round to 0.
+        prob = masses[i] / (masses[i] + (1.0 - weights[i])) if masses[i] > 0 else 0.0
+        accepted = i if rng.flip(prob) else accepted
+    if length and rng.flip(weights[-1]):
+        accepted = length
+    after = target_probs[accepted]
+    if accepted < length and masses[accepted] > 0:
+        after = excess[accepted] / excess[accepted].sum()
     path = tuple(range(accepted))
     kind = kind_of(path, rejected=accepted < length)
     return Verdict(path, rng.draw(after), kind, (1,) * length)
@@ -113,7 +112,7 @@ def traversal_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -
         target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
         rng: where chance comes from.
     """
-    tokens = proposal.tree.tokens.tolist()
+    numbers = numbers_of(proposal, target_probs)
     tests = [0] * proposal.tree.levels
     entered = {-1}
     way = [_Candidate(-1, 1.0, target_probs[0], None, iter(proposal.draws.get(-1, ())))]
@@ -122,8 +121,11 @@ def traversal_verification(proposal: Proposal, target_probs: Tensor, rng: Rng) -
         draw = next(here.draws, None)
         if draw is not None:
             node, row = draw
-            q = drawn_from(proposal, row, tokens[node], here.after)
-            weight = min(1.0, here.weight * ratio(here.after, q, tokens[node]))
+            token = numbers.tokens[node]
+            q = drawn_from(proposal, row, token, here.after)
+            first = not here.rejected  # then `after` is the target's own row, which was read
+            p_over_q = numbers.ratio(*draw) if first else ratio(here.after, q, token)
+            weight = min(1.0, here.weight * p_over_q)
             draws = () if node in entered else proposal.draws.get(node, ())
             entered.add(node)
             tests[len(way) - 1] += 1

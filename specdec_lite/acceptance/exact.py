@@ -2,7 +2,15 @@
 
 from torch import Tensor
 
-from specdec_lite.acceptance.protocol import drawn_from, kind_of, ratio, residual, rule, walk_tree
+from specdec_lite.acceptance.protocol import (
+    drawn_from,
+    kind_of,
+    numbers_of,
+    residual,
+    rule,
+    sibling_tests,
+    walk_tree,
+)
 from specdec_lite.proposal import Draws, Proposal, Verdict
 from specdec_lite.sampling import Rng
 
@@ -25,23 +33,24 @@ def speculative_sampling(proposal: Proposal, target_probs: Tensor, rng: Rng) -> 
         target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
         rng: where chance comes from.
     """
-    tokens = proposal.tree.tokens.tolist()
+    numbers = numbers_of(proposal, target_probs)
     path: list[int] = []
     tests: list[int] = []
     node = -1
     while True:
         p = target_probs[node + 1]
         draws = proposal.draws.get(node, ())
-        for count, (child, row) in enumerate(draws, start=1):
-            q = drawn_from(proposal, row, tokens[child], p)
-            if rng.flip(ratio(p, q, tokens[child])):
-                path.append(child)
+        siblings = sibling_tests(proposal, numbers, draws, p)
+        for count, (p_over_q, p) in enumerate(siblings, start=1):
+            if rng.flip(p_over_q):
+                node = draws[count - 1][0]
+                path.append(node)
                 tests.append(count)
-                node = child
                 break
-            p = residual(p, q)
         else:
             if draws:
+                child, row = draws[-1]
+                p = residual(p, drawn_from(proposal, row, numbers.tokens[child], p))
                 tests.append(len(draws))
             kind = kind_of(path, rejected=bool(draws))
             return Verdict(tuple(path), rng.draw(p), kind, tuple(tests))
@@ -59,7 +68,7 @@ def sample_and_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verd
         target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
         rng: where chance comes from.
     """
-    tokens = proposal.tree.tokens.tolist()
+    tokens = numbers_of(proposal, target_probs).tokens
 
     def visit(node: int, draws: Draws) -> tuple[int | None, int]:
         token = rng.draw(target_probs[node + 1])

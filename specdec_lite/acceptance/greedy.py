@@ -1,13 +1,12 @@
 """Greedy verification, and the rule builder that it shares with lossy longest-path rules."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.protocol import RuleFunction, kind_of, rule
-from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.sampling import Rng
+from specdec_lite.acceptance.protocol import RuleFunction, kind_of, numbers_of, rule
+from specdec_lite.proposal import Proposal, Verdict, read
+from specdec_lite.sampling import Rng, upload
 
 
 def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
@@ -23,45 +22,52 @@ def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
 
     def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         tree = proposal.tree
-        best = best_passing(proposal, target_probs, accepts) if len(tree) else -1
-        path = tree.path(best)
-        drawn = [[child for child, _ in proposal.draws.get(node, ())] for node in (-1, *path)]
-        tests = [drawn[level].index(node) + 1 for level, node in enumerate(path)]
-        if drawn[-1]:
-            tests.append(len(drawn[-1]))
-        token = int(target_probs[best + 1].argmax())
-        return Verdict(path, token, kind_of(path, rejected=bool(drawn[-1])), tuple(tests))
+        numbers = numbers_of(proposal, target_probs)
+        parts = {"likeliest": target_probs.argmax(-1)}
+        if len(tree):
+            before = upload([parent + 1 for parent in tree.parents], target_probs.device)
+            tokens = upload(tree.tokens, target_probs.device)
+            parts["passing"] = accepts(target_probs[before], tokens)
+        host = read(**parts)
+        best = best_passing(proposal, host.get("passing", ()), numbers.p)
+        return keep_path(proposal, best, int(host["likeliest"][best + 1]))
 
     return verify
 
 
-def best_passing(
-    proposal: Proposal, target_probs: Tensor, accepts: Callable[[Tensor, Tensor], Tensor]
-) -> int:
+def keep_path(proposal: Proposal, last: int, token: int) -> Verdict:
+    """Return the verdict that accepts the path to a node.
+
+    Args:
+        proposal: the drafted tree.
+        last: the last accepted node; −1 for none.
+        token: the token after it.
+    """
+    path = proposal.tree.path(last)
+    drawn = [[child for child, _ in proposal.draws.get(node, ())] for node in (-1, *path)]
+    tests = [drawn[level].index(node) + 1 for level, node in enumerate(path)]
+    if drawn[-1]:
+        tests.append(len(drawn[-1]))
+    return Verdict(path, token, kind_of(path, rejected=bool(drawn[-1])), tuple(tests))
+
+
+def best_passing(proposal: Proposal, passing: Sequence[float], probs: Sequence[float]) -> int:
     """Return the last node of the longest path of nodes that pass; −1 if none passes.
 
     Args:
-        proposal: at least one node.
-        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
-        accepts: as for `longest_path`.
+        proposal: the drafted tree.
+        passing: whether each node passes.
+        probs: each node's probability under the target.
     """
-    tree = proposal.tree
-    tokens = tree.tokens.to(target_probs.device)
-    rows = target_probs[torch.tensor(tree.parents, device=target_probs.device) + 1]
-    passing = accepts(rows, tokens).tolist()
-    probs = rows.gather(-1, tokens[:, None])[:, 0].tolist()
     reached = {-1: (0, 1.0)}  # node → (length, probability) of the path to it
     best = -1
-    for node, parent in enumerate(tree.parents):
+    for node, parent in enumerate(proposal.tree.parents):
         allowed = proposal.candidates is None or node in proposal.candidates
         if parent in reached and passing[node] and allowed:
             length, prob = reached[parent]
             reached[node] = length + 1, prob * probs[node]
             best = node if reached[node] > reached[best] else best
     return best
-
-
-_follow_argmax = longest_path(lambda rows, tokens: rows.argmax(-1) == tokens)
 
 
 @rule(lossless=True)
@@ -78,9 +84,14 @@ def exact_match(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
     Raises:
         ValueError: target_probs is not one-hot; the rule would replace sampling by argmax.
     """
-    if not bool((target_probs.amax(-1) == 1).all()):
+    numbers = numbers_of(proposal, target_probs)
+    likeliest = target_probs.argmax(-1)
+    host = read(likeliest=likeliest, largest=target_probs.gather(-1, likeliest[:, None])[:, 0])
+    if any(prob != 1 for prob in host["largest"]):
         raise ValueError(
             "exact_match needs one-hot target_probs (temperature=0): on a soft distribution it"
             " would replace sampling by argmax. Use speculative_sampling or sample_and_match."
         )
-    return _follow_argmax(proposal, target_probs, rng)
+    # In a one-hot row the argmax is the token with probability 1.
+    best = best_passing(proposal, [p == 1 for p in numbers.p], numbers.p)
+    return keep_path(proposal, best, int(host["likeliest"][best + 1]))

@@ -13,6 +13,7 @@ from specdec_lite.acceptance.greedy import longest_path
 from specdec_lite.acceptance.protocol import (
     RuleFunction,
     drawn_from,
+    numbers_of,
     ratio,
     residual,
     rule,
@@ -38,7 +39,7 @@ def walk(
     """
 
     def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-        tokens = proposal.tree.tokens.tolist()
+        tokens = numbers_of(proposal, target_probs).tokens
 
         def visit(node: int, draws: Draws) -> tuple[int | None, int]:
             remaining = target_probs[node + 1]

@@ -10,7 +10,7 @@ from torch import Tensor
 from specdec_lite.acceptance.protocol import (
     RuleFunction,
     drawn_from,
-    ratio,
+    numbers_of,
     residual,
     rule,
     walk_tree,
@@ -45,17 +45,20 @@ def k_seq(k: int) -> RuleFunction:
     whole("k", k, 1)
 
     def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
-        tokens = proposal.tree.tokens.tolist()
+        numbers = numbers_of(proposal, target_probs)
 
         def visit(node: int, draws: Draws) -> tuple[int | None, int]:
             p = target_probs[node + 1]
             if not draws:
                 return None, rng.draw(p)
-            q = _shared_row(proposal, draws, tokens, p, k)
-            rho, remaining = plan(p, q, len(draws))
-            for index, (child, _) in enumerate(draws):
-                if rng.flip(ratio(p, q, tokens[child]) / rho):
-                    return index, tokens[child]
+            rows = [drawn_from(proposal, row, numbers.tokens[child], p) for child, row in draws]
+            # One copy to the host: the bisection reads a number at each of its steps.
+            p, *rows = torch.stack((p, *(row.to(p) for row in rows))).cpu()
+            _check_rows(rows, k)
+            rho, remaining = plan(p, rows[0], len(draws))
+            for index, (child, row) in enumerate(draws):
+                if rng.flip(numbers.ratio(child, row) / rho):
+                    return index, numbers.tokens[child]
             return None, rng.draw(remaining)
 
         return walk_tree(proposal, visit)
@@ -102,19 +105,15 @@ def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:
     return high, remaining / mass if mass > 0 else p
 
 
-def _shared_row(
-    proposal: Proposal, draws: Draws, tokens: list[int], like: Tensor, k: int
-) -> Tensor:
-    """Return the row [V] from which all draws at a node came; raise if they differ."""
-    if len(draws) > k:
+def _check_rows(rows: list[Tensor], k: int) -> None:
+    """Raise ValueError unless at most k draws came from rows [V] that are all equal."""
+    if len(rows) > k:
         raise ValueError(
-            f"k_seq({k}) takes at most {k} draws at a node; this proposal has {len(draws)}"
+            f"k_seq({k}) takes at most {k} draws at a node; this proposal has {len(rows)}"
         )
-    first, *others = (drawn_from(proposal, row, tokens[child], like) for child, row in draws)
-    if any(not torch.equal(first, row) for row in others):
+    if any(not torch.equal(rows[0], row) for row in rows[1:]):
         raise ValueError(
             "k_seq takes independent draws from one row; the rows at a node of this proposal"
             " differ: drawn without replacement, from several models, or chosen. Use"
             " speculative_sampling"
         )
-    return first

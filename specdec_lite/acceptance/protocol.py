@@ -6,12 +6,13 @@ target's adjusted distributions: row 0 follows the root (the last committed toke
 node i.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from specdec_lite.proposal import Draws, Proposal, Verdict, one_hot
+from specdec_lite.proposal import DraftNumbers, Draws, Proposal, Verdict, one_hot, ratio_of
 from specdec_lite.sampling import Rng
 
 RuleFunction = Callable[[Proposal, Tensor, Rng], Verdict]
@@ -19,19 +20,23 @@ Visit = Callable[[int, Draws], tuple[int | None, int]]
 """(node, its draws) → (index of the accepted draw, unused) or (None, the token to emit)."""
 
 
-def rule(lossless: bool, name: str | None = None) -> Callable[[RuleFunction], RuleFunction]:
+def rule(
+    lossless: bool, name: str | None = None, chains_only: bool = False
+) -> Callable[[RuleFunction], RuleFunction]:
     """Return a decorator that marks (proposal, target_probs, rng) → Verdict as a rule.
 
-    The function gets two attributes, `lossless` and `name`, and is otherwise unchanged.
+    The function gets these three as attributes, and is otherwise unchanged.
 
     Args:
         lossless: whether the emitted text has the target's distribution for every proposal.
         name: in tables; None for the function's own name.
+        chains_only: whether it raises ValueError for a tree.
     """
 
     def mark(function: RuleFunction) -> RuleFunction:
         setattr(function, "lossless", lossless)  # noqa: B010
         setattr(function, "name", name or function.__name__)  # noqa: B010
+        setattr(function, "chains_only", chains_only)  # noqa: B010
         return function
 
     return mark
@@ -49,12 +54,7 @@ def ratio(p: Tensor, q: Tensor, token: int) -> float:
         ValueError: q(x) = 0. Such a token cannot have been drawn from this row.
     """
     p_token, q_token = torch.stack((p[token].double(), q[token].double())).tolist()
-    if not q_token > 0:
-        raise ValueError(
-            f"token {token} has draft probability {q_token}: it cannot have been drawn from this"
-            " row of probs"
-        )
-    return p_token / q_token
+    return ratio_of(p_token, q_token, token)
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
@@ -97,6 +97,43 @@ def kind_of(path: tuple[int, ...] | list[int], rejected: bool) -> str:
         "recovered" after a rejection, else "bonus" after accepted tokens, else "sampled".
     """
     return "recovered" if rejected else "bonus" if path else "sampled"
+
+
+def numbers_of(proposal: Proposal, target_probs: Tensor) -> DraftNumbers:
+    """Return the proposal's `numbers`: as the verifier has read them, or read now.
+
+    Args:
+        proposal: the drafted tree.
+        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+    """
+    return proposal.numbers or proposal.read(target_probs)[0].numbers  # pyright: ignore[reportReturnType]
+
+
+def sibling_tests(
+    proposal: Proposal, numbers: DraftNumbers, draws: Draws, p: Tensor
+) -> Iterator[tuple[float, Tensor]]:
+    """Yield (p/q, p) for each draw at a node, where p is the residual after the draws before it.
+
+    The first p/q was read with the proposal. Those of all later siblings are read together, once
+    the first draw has been rejected: every read waits for the device.
+
+    Args:
+        proposal: the drafted tree.
+        numbers: of the proposal.
+        draws: of the node, in sibling order.
+        p: the target's distribution [V] after the node.
+    """
+    if draws:
+        yield numbers.ratio(*draws[0]), p
+    if len(draws) < 2:
+        return
+    residuals, values = [], []
+    for (node, row), (next_node, _) in pairwise(draws):
+        p = residual(p, drawn_from(proposal, row, numbers.tokens[node], p))
+        residuals.append(p)
+        values.append(p[numbers.tokens[next_node]])
+    for (node, row), value, p in zip(draws[1:], torch.stack(values).tolist(), residuals):
+        yield ratio_of(value, numbers.drawn(row), numbers.tokens[node]), p
 
 
 def walk_tree(proposal: Proposal, visit: Visit) -> Verdict:

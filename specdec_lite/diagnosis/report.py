@@ -10,6 +10,8 @@ def spread(estimate: dict | None) -> str:
     if estimate is None or estimate["value"] is None:
         return "–"
     low, high = estimate["interval"]
+    if low == high:  # a single text has no spread
+        return f"{estimate['value']:.2f}"
     return f"{estimate['value']:.2f} ({low:.2f}–{high:.2f})"
 
 

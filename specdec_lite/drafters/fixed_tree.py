@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
-from specdec_lite.drafters.parts.expansion import Child, TreeBuilder, likeliest, without_replacement
+from specdec_lite.drafters.parts.expansion import Child, TreeBuilder, without_replacement
 from specdec_lite.drafters.parts.tree_session import ModelTreeDrafter, ModelTreeSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
@@ -63,16 +64,23 @@ class FixedTreeSession(ModelTreeSession):
             rows = self.rows(context, builder.tree, nodes) if level else [self.begin(context)]
             self.fed |= {node: node for node in nodes if level}
             children: dict[int, tuple[int, ...]] = {}
-            for (node, below), row in zip(queue, rows):
-                for entry, child in zip(below, self._siblings(context, row, len(below))):
+            families = self._families(context, rows, [len(below) for _, below in queue])
+            for (node, below), family in zip(queue, families):
+                for entry, child in zip(below, family):
                     number = builder.add(node, *child)
                     children[number] = children.get(number, ()) + shape.children(entry)
             queue = list(children.items())
         return builder.proposal()
 
-    def _siblings(self, context: Context, row: Tensor, count: int) -> list[Child]:
-        if not count:
-            return []
+    def _families(
+        self, context: Context, rows: list[Tensor], counts: list[int]
+    ) -> list[list[Child]]:
+        """Return `counts` children after each node, from its logits [V]."""
         if context.sampling.greedy:
-            return likeliest(row, min(count, len(row)))
-        return self.drafter.siblings(context.sampling(row), count, context.rng)
+            most = min(max(counts), len(rows[0]))
+            best = torch.stack(rows).topk(most).indices.tolist()
+            return [[(token, None) for token in row[:n]] for row, n in zip(best, counts)]
+        return [
+            self.drafter.siblings(context.sampling(row), count, context.rng) if count else []
+            for row, count in zip(rows, counts)
+        ]

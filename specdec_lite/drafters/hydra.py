@@ -73,12 +73,13 @@ class HydraSession(ChainSession):
         if context.scores is None:
             return NOTHING
         state = context.scores.hidden["final"][0, -1]
-        known = [int(context.tokens[-1])]
+        embedded = self.target.embed(context.tokens[-1:])
 
-        def follow(token: int | None) -> Tensor:
-            known.extend([] if token is None else [token])
+        def follow(token: Tensor | None) -> Tensor:
+            nonlocal embedded
+            if token is not None:
+                embedded = torch.cat((embedded, self.target.embed(token)))
             self.passes += 1
-            embedded = self.target.embed(context.tokens.new_tensor(known))
-            return self.target.head(self.heads(len(known) - 1, state, embedded))
+            return self.target.head(self.heads(len(embedded) - 1, state, embedded))
 
         return draft_chain(context, follow, self.length)

@@ -7,6 +7,7 @@ from specdec_lite import checks
 from specdec_lite.drafters.parts.window import window_tree
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
@@ -81,7 +82,9 @@ class LookaheadSession(Session):
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         if scores.logits.shape[1] < self.fed:
             return  # the engine cut the tree because the text ends
-        self.rows.append(scores.logits[0, self.ends].argmax(-1).tolist())
+        self.rows.append(
+            scores.logits[0, upload(self.ends, scores.logits.device)].argmax(-1).tolist()
+        )
         if len(self.rows) == self.drafter.ngram:
             for gram in zip([self.root, *self.rows[0]], *self.rows[1:]):
                 self.remember(gram)

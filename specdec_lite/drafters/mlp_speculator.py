@@ -16,6 +16,7 @@ from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context, Drafter, Limits
 
 
@@ -79,10 +80,12 @@ class MlpSession(ChainSession):
         net = self.speculator
         state = net.begin(context.scores.hidden["final"][0, -1])
 
-        def follow(token: int | None) -> Tensor:
+        last = upload(context.tokens[-1:], state.device)
+
+        def follow(token: Tensor | None) -> Tensor:
             nonlocal state
-            before = context.tokens[-1] if token is None else context.tokens.new_tensor(token)
-            state = net(state if token is None else net.again(state), before)
+            before = last if token is None else token
+            state = net(state if token is None else net.again(state), before[0])
             self.passes += 1
             return net.head(state)
 

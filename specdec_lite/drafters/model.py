@@ -66,7 +66,7 @@ class ModelSession(ChainSession):
         if self.root > 1:
             self._score(context.tokens[:-1])
 
-    def _score(self, tokens: Tensor | list[int]) -> Scores:
+    def _score(self, tokens: Tensor) -> Scores:
         """Feed tokens [n] and return the scores of the last one."""
         self.passes += 1
         # A padded target may have a token that the draft lacks: its last token is fed instead.
@@ -76,8 +76,8 @@ class ModelSession(ChainSession):
     def propose(self, context: Context) -> Proposal:
         self.root = len(context.tokens)
 
-        def follow(token: int | None) -> Tensor:
-            fed = context.tokens[self.cache.length :] if token is None else [token]
+        def follow(token: Tensor | None) -> Tensor:
+            fed = context.tokens[self.cache.length :] if token is None else token
             return self._score(fed).logits[0, -1]
 
         return draft_chain(context, follow, self.length)

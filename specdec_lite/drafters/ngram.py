@@ -75,10 +75,10 @@ class NgramSession(ChainSession):
         before = len(counts.keys) - 1
         text = context.tokens[-before:].tolist() if before else []
 
-        def follow(token: int | None) -> Tensor:
+        def follow(token: Tensor | None) -> Tensor:
             if token is not None:
-                text.append(token)
-            row = counts.row(text[max(0, len(text) - before) :]).to(context.tokens.device)
+                text.append(int(token))
+            row = counts.row(text[max(0, len(text) - before) :])
             # The argmax needs no logarithm, which costs more than everything else here.
             return row if context.sampling.greedy and not self.length.looks else row.log()
 

@@ -14,6 +14,7 @@ from specdec_lite.drafters.parts.lookahead_rows import LookaheadRows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 
@@ -70,7 +71,7 @@ class PassSession(Session):
         count = min(len(rows) + 1, context.wanted - 1)
         if count < 1:
             return NOTHING
-        last = context.tokens[-1:]
+        last = upload(context.tokens[-1:], target.device)
         fed = torch.cat((target.embed(last), rows[: count - 1]))[None]
         self.passes += 1
         # The embeddings are given, so only the number of ids matters.

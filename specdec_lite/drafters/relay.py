@@ -70,7 +70,7 @@ class RelaySession(Session):
             wanted = min(tokens + 1, self.root + context.wanted - len(text))
             inner = replace(context, tokens=text, wanted=wanted)
             part = session.propose(inner).trimmed(wanted - 1)
-            drafted = part.tree.tokens.to(text.device)
+            drafted = part.tree.tokens.cpu()
             rows += [None] * len(drafted) if part.probs is None else part.probs
             text = torch.cat((text, drafted))
         self.passes = sum(session.passes for session, _ in self.legs)

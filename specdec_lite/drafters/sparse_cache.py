@@ -1,6 +1,6 @@
 """Draft with the target on a part of its cache: attention sinks, a window and selected chunks.
 
-Source: Chen et al. 2024 (MagicDec), with the selection of Xiao et al. 2024 (StreamingLLM).
+Source: Chen et al. 2025 (MagicDec), with the selection of Xiao et al. 2024 (StreamingLLM).
 """
 
 from specdec_lite import checks

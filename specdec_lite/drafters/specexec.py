@@ -3,10 +3,12 @@
 import math
 from heapq import nsmallest
 
+import torch
+
 from specdec_lite import checks
 from specdec_lite.drafters.parts.tree_session import ModelTreeDrafter, ModelTreeSession
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.proposal import NOTHING, Proposal, read
 from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
 
@@ -64,13 +66,14 @@ class SpecExecSession(ModelTreeSession):
         rows = [self.begin(context)]
         for level in range(levels):
             first = len(tokens)
-            for parent, row in zip(frontier, rows):
-                above = scores[parent] if parent >= 0 else 0.0
-                best = (row / temperature).log_softmax(-1).topk(min(drafter.width, len(row)))
-                for value, token in zip(best.values.tolist(), best.indices.tolist()):
-                    tokens.append(token)
-                    parents.append(parent)
-                    scores.append(above + value + DECAY)
+            log_q = (torch.stack(rows) / temperature).log_softmax(-1)
+            best = log_q.topk(min(drafter.width, log_q.shape[-1]))
+            host = read(tokens=best.indices.flatten(), values=best.values.flatten())
+            above = [parent for parent in frontier for _ in range(best.values.shape[-1])]
+            for parent, token, value in zip(above, host["tokens"], host["values"]):
+                tokens.append(int(token))
+                parents.append(parent)
+                scores.append((scores[parent] if parent >= 0 else 0.0) + value + DECAY)
             fresh = range(first, len(tokens))
             # Among equal scores the older node wins, so no child is kept without its parent.
             best_nodes = set(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import whole
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 Layer = int | str
@@ -47,7 +48,7 @@ class Scores:
         if tuple(path) == tuple(range(len(path))):
             rows = slice(0, len(path) + 1)  # a slice needs no index on the device
         else:
-            rows = torch.tensor([0, *(node + 1 for node in path)], device=self.logits.device)
+            rows = upload([0, *(node + 1 for node in path)], self.logits.device)
         hidden = {layer: states[:, rows] for layer, states in self.hidden.items()}
         return Scores(self.logits[:, rows], hidden)
 
@@ -64,6 +65,7 @@ class Cache:
         root: the slot of the last scored tree's root or, if no tree was scored, of the last pass's
             first token. `keep` chooses among the tokens fed from here on.
         shift: the next token's position minus `length`; above 0 after `select`.
+        least: number of first entries that belong to another cache, so that `crop` keeps them.
         selected: true positions of the entries that `select` copied; None: 0, 1, 2 …
     """
 
@@ -81,6 +83,7 @@ class Cache:
         self.length = 0
         self.root = 0
         self.shift = 0
+        self.least = 0
         self.selected: Tensor | None = None
 
     @torch.inference_mode()
@@ -111,10 +114,11 @@ class Cache:
             length: 0 … the number of tokens stored.
 
         Raises:
-            ValueError: if the cache stores fewer tokens.
+            ValueError: if the cache stores fewer tokens, or a view would cut the viewed cache.
         """
-        if not 0 <= length <= self.length:
-            raise ValueError(f"length={length}: the cache holds {self.length} tokens")
+        if not self.least <= length <= self.length:
+            owned = f", of which {self.least} belong to another cache" if self.least else ""
+            raise ValueError(f"length={length}: the cache holds {self.length} tokens{owned}")
         self.length = length
         self.root = min(self.root, length)
         self.storage.cut(length)
@@ -136,7 +140,7 @@ class Cache:
         if layers is not None:
             whole("layers", layers, 1, depth)
         other = Cache(self.storage, self.batch, layers, sublayers(skip, depth))
-        other.length = other.root = self.length
+        other.length = other.root = other.least = self.length
         other.shift = self.shift
         other.selected = self.selected
         return other
@@ -196,6 +200,34 @@ class Cache:
                 f"{name}(…) needs a native model: Hugging Face modules run all their layers, and"
                 " their cache can only be cut as a whole"
             )
+
+
+class ReadOnlyCacheError(AttributeError):
+    """A drafter tried to change the target's cache."""
+
+
+class CacheReader:
+    """What a drafter may do with the target's cache: read it, view it, and copy entries.
+
+    Args:
+        cache: the target's.
+    """
+
+    __slots__ = ("_cache",)
+
+    def __init__(self, cache: Cache):
+        object.__setattr__(self, "_cache", cache)
+
+    def __getattr__(self, name: str):
+        if name in ("length", "view", "select", "keys", "positions"):
+            return getattr(self._cache, name)
+        raise ReadOnlyCacheError(
+            f"{name}: a drafter may not change the target's cache or feed a pass to it; it has"
+            " length, keys and positions, and makes caches of its own by view and select"
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise ReadOnlyCacheError(f"{name}: a drafter may not change the target's cache")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +312,12 @@ def visible(
     """
     mask = torch.ones(count, length + count, dtype=torch.bool, device=positions.device).tril(length)
     if tree is not None and len(tree):
-        mask[cached - len(tree) :, -len(tree) :] = tree.mask[cached:].to(mask.device)
+        mask[cached - len(tree) :, -len(tree) :] = upload(tree.mask[cached:], mask.device)
     if window is not None:
         keys = torch.arange(length) if stored is None else stored
-        keys = torch.cat((keys.to(positions.device), positions))
+        keys = torch.cat((upload(keys, positions.device), positions))
         if tree is not None and cached:
-            depth = tree.depth.to(positions.device)
+            depth = upload(tree.depth, positions.device)
             root = positions[-1] - 1 - depth[-1]
             keys[length - cached : length] = root + 1 + depth[:cached]
         mask &= keys[None, :] > positions[:, None] - window
@@ -310,7 +342,7 @@ def tree_positions(
     positions = torch.arange(length, length + count, device=device) + shift
     if tree is not None and len(tree):
         after_root = length + shift + count - len(tree)
-        positions[cached - len(tree) :] = after_root + tree.depth[cached:].to(device)
+        positions[cached - len(tree) :] = after_root + upload(tree.depth[cached:], device)
     return positions
 
 
@@ -322,7 +354,32 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     Args:
         mask: bool, of any shape.
         dtype: of the result.
+
+    Returns:
+        `aligned` rows.
     """
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-        ~mask, torch.finfo(dtype).min
-    )
+    bias = aligned(mask.shape, dtype, mask.device).zero_()
+    return bias.masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def aligned(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a new tensor whose rows begin at multiples of 8 entries.
+
+    A fused attention kernel of a GPU copies any other mask, once for every layer.
+
+    Args:
+        shape: of the result.
+        dtype: of the result.
+        device: of the result.
+    """
+    width = round_up(shape[-1])
+    return torch.empty((*shape[:-1], width), dtype=dtype, device=device)[..., : shape[-1]]
+
+
+def round_up(count: int) -> int:
+    """Return the least multiple of 8 that is not below a number.
+
+    Args:
+        count: ≥ 0.
+    """
+    return -(-count // 8) * 8

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specdec_lite.engine.cache import Layer, Pass, Scores, additive, tree_positions, visible
 from specdec_lite.engine.self_test import SelfTest, logits_scale
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 STATEFUL = {"linear_attention", "conv", "mamba", "mamba2", "recurrent"}
@@ -38,7 +39,8 @@ class HuggingFaceStorage:
         """
 
         def gather(x: Tensor) -> Tensor:
-            return torch.cat((x[..., :start, :], x[..., start + rows.to(x.device), :]), dim=-2)
+            kept = upload(start + rows, x.device)
+            return torch.cat((x[..., :start, :], x[..., kept, :]), dim=-2)
 
         self._each(gather)
 

@@ -5,10 +5,14 @@ repeats this in every pass. oneDNN can keep the rearranged ("packed") copy inste
 copies to a model and `unpack` removes them. Packed and plain products agree to within rounding.
 """
 
+import math
 import platform
+from collections.abc import Callable
 from functools import cache
+from time import perf_counter
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROWS = 8
@@ -19,11 +23,19 @@ the processor, and the plain product with one row, a draft's usual pass, is fast
 """
 LIMIT = 1 << 30
 """Weight bytes up to which a model is packed. The copies take the same memory again."""
+FEW = (1, 2)
+"""Numbers of rows for which some processors run a slower kernel than for PADDED rows."""
+PADDED = 4
+"""Rows to which a product with FEW rows is padded with zeros where that is faster."""
+GAIN = 0.92
+"""Padding must take at most this part of the time; smaller gains may be noise."""
+REPEATS = 7
+"""Runs of each product that the choice is made from; the shortest of them counts."""
 OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 """The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
 missing, nothing is packed.
 """
-ATTRIBUTES = ("packed", "source", "version")
+ATTRIBUTES = ("packed", "source", "version", "padded")
 """The attributes that `pack` adds to a layer and `unpack` removes."""
 
 
@@ -43,11 +55,14 @@ class PackedLinear(nn.Linear):
         packed: the weights in the processor's order.
         source: the weights that were packed. The reference keeps their memory from being reused.
         version: PyTorch's change counter of the weights when they were packed.
+        padded: numbers of input rows that are padded to PADDED rows, because that is faster here.
+            The results agree to within rounding.
     """
 
     packed: Tensor
     source: Tensor
     version: int
+    padded: frozenset[int]
 
     def is_current(self) -> bool:
         """Return whether the weights are still the ones that were packed."""
@@ -88,12 +103,77 @@ class PackedLinear(nn.Linear):
         if not self.is_current():
             unpack(self)
             return self.forward(x)
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        count = x.numel() // self.in_features
+        if count in self.padded:
+            return padded_product(x, self.packed, self.bias, count)
+        return product(x, self.packed, self.bias)
 
     def __reduce__(self) -> tuple:
         """Return what `copy` and `pickle` rebuild: a plain `nn.Linear`."""
         state = {name: value for name, value in self.__dict__.items() if name not in ATTRIBUTES}
         return object.__new__, (nn.Linear,), state
+
+
+def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the product with packed weights.
+
+    Args:
+        x: [..., in_features].
+        packed: the weights in the processor's order.
+        bias: [out_features], or None.
+    """
+    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+
+
+def padded_product(x: Tensor, packed: Tensor, bias: Tensor | None, count: int) -> Tensor:
+    """Return the same product, computed with PADDED rows of which the last are zeros.
+
+    Args:
+        x: [..., in_features].
+        packed: the weights in the processor's order.
+        bias: [out_features], or None.
+        count: number of rows of x, below PADDED.
+    """
+    rows = F.pad(x.reshape(count, -1), (0, 0, 0, PADDED - count))
+    return product(rows, packed, bias)[:count].view(*x.shape[:-1], -1)
+
+
+@cache
+def rows_to_pad(outputs: int, inputs: int, dtype: torch.dtype, threads: int) -> frozenset[int]:
+    """Return which of FEW rows are multiplied faster if they are padded, by measurement.
+
+    Each shape is measured once per process, so that all its layers make the same choice. The runs
+    with and without padding alternate.
+
+    Args:
+        outputs: out_features.
+        inputs: in_features.
+        dtype: of the weights.
+        threads: number of threads, which changes the answer.
+    """
+    weight = torch.zeros(outputs, inputs, dtype=dtype)
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+    chosen = set()
+    for count in FEW:
+        x = torch.zeros(1, count, inputs, dtype=dtype)
+        plain, padded = math.inf, math.inf
+        for _ in range(REPEATS):
+            plain = min(plain, seconds(lambda x=x: product(x, packed, None)))
+            padded = min(padded, seconds(lambda x=x, n=count: padded_product(x, packed, None, n)))
+        if padded < GAIN * plain:
+            chosen.add(count)
+    return frozenset(chosen)
+
+
+def seconds(run: Callable[[], object]) -> float:
+    """Return how long one call takes.
+
+    Args:
+        run: the function to time.
+    """
+    began = perf_counter()
+    run()
+    return perf_counter() - began
 
 
 @cache
@@ -143,6 +223,7 @@ def pack(model: nn.Module) -> nn.Module:
     """
     if sum(weight.nbytes for weight in model.parameters()) > LIMIT:
         return model
+    threads = torch.get_num_threads()
     for layer in model.modules():
         if type(layer) is PackedLinear and not layer.is_current():
             unpack(layer)
@@ -150,6 +231,7 @@ def pack(model: nn.Module) -> nn.Module:
             layer.source = layer.weight.detach()
             layer.version = layer.weight._version  # pyright: ignore[reportArgumentType]
             layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.source, ROWS)
+            layer.padded = rows_to_pad(*layer.weight.shape, layer.weight.dtype, threads)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
             layer.__class__ = PackedLinear
     return model
 

@@ -16,6 +16,7 @@ from specdec_lite.checks import whole
 from specdec_lite.engine.cache import Cache, Layer, Pass, Scores
 from specdec_lite.engine.native import NativeBackend
 from specdec_lite.engine.transformer import Transformer
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree, is_whole_dtype
 
 
@@ -38,6 +39,8 @@ class CausalLM:
         longest_pass: the most tokens that one pass takes; infinite unless its shape is fixed.
         device: of the weights.
         dtype: of the weights.
+        end_of_text: ids that end a text of this model, as its files state them; the loaders set
+            them. `generate` stops at them if you pass `stop_token_ids=target.end_of_text`.
 
     Raises:
         TypeError: if `model` is anything else.
@@ -46,6 +49,7 @@ class CausalLM:
     """
 
     longest_pass: float = math.inf
+    end_of_text: tuple[int, ...] = ()
 
     def __init__(self, model: nn.Module):
         self.model: Any = model
@@ -205,7 +209,7 @@ class CausalLM:
         Args:
             ids: [...].
         """
-        return self.backend.embedding(ids.to(self.device))
+        return self.backend.embedding(upload(ids, self.device))
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return the logits [..., V] of hidden states; gradients flow through it in training.
@@ -250,22 +254,6 @@ class CausalLM:
                 f"hidden_layers={list(hidden_layers)}: a pass that starts after block {block} does"
                 f" not compute {early}"
             )
-
-
-def upload(numbers: Tensor | Sequence, device: torch.device, dtype=None) -> Tensor:
-    """Return numbers as a tensor on a device; the host does not wait for the copy.
-
-    Args:
-        numbers: a tensor, or a list of any depth.
-        device: of the result.
-        dtype: of the result; None: PyTorch's choice.
-    """
-    if isinstance(numbers, Tensor) or device.type != "cuda":
-        return torch.as_tensor(numbers, dtype=dtype, device=device)
-    tensor = torch.tensor(numbers, dtype=dtype)
-    if not tensor.numel():
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def steady_attention(device: torch.device) -> AbstractContextManager:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from specdec_lite.engine.cache import Pass, Scores, additive, tree_positions, visible
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.sampling import upload
 
 TRIANGLE = 4096
 """Side of the largest stored causal mask: 64 MiB in float32."""
@@ -97,10 +98,9 @@ class NativeStorage:
             start: a slot.
             rows: [n], ascending.
         """
+        rows = upload(start + rows, self.tensors.keys.device)
         for tensor in (self.tensors.keys, self.tensors.values):
-            tensor[..., start : start + len(rows), :] = tensor[
-                ..., start + rows.to(tensor.device), :
-            ]
+            tensor[..., start : start + len(rows), :] = tensor[..., rows, :]
 
     def copy(self, slots: Sequence[int], room: int) -> "NativeStorage":
         """Return a storage of some entries alone.
@@ -110,7 +110,7 @@ class NativeStorage:
             room: number of further tokens to reserve memory for.
         """
         other = NativeStorage(self.model, self.batch, max(1, len(slots) + room))
-        rows = torch.tensor(slots, dtype=torch.long, device=self.tensors.keys.device)
+        rows = upload(slots, self.tensors.keys.device, torch.long)
         other.tensors.keys[..., : len(slots), :] = self.tensors.keys[..., rows, :]
         other.tensors.values[..., : len(slots), :] = self.tensors.values[..., rows, :]
         return other

@@ -11,6 +11,7 @@ from torch import Tensor
 from specdec_lite.engine.cache import Cache, Layer, Scores, additive, tree_positions, visible
 from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 
@@ -48,7 +49,7 @@ class BatchStorage(NativeStorage):
             indices: the sequences to keep, from 0.
         """
         indices = sorted(indices)
-        rows = torch.tensor(indices, device=self.tensors.keys.device)
+        rows = upload(indices, self.tensors.keys.device)
         self.rows = [self.rows[index] for index in indices]
         self.batch = len(self.rows)
         old = self.tensors
@@ -149,7 +150,7 @@ def _padded(
     widest = max(map(len, rows))
     tokens = torch.zeros(len(rows), widest, dtype=torch.long, device=device)
     positions = torch.zeros_like(tokens)
-    slots = torch.tensor(lengths, device=device)[:, None] + torch.arange(widest, device=device)
+    slots = upload(lengths, device)[:, None] + torch.arange(widest, device=device)
     shape = (len(rows), 1, widest, max(lengths) + widest)
     mask = torch.zeros(shape, dtype=torch.bool, device=device)
     mask[..., 0] = True  # padding attends to something: else its attention would be NaN

@@ -122,9 +122,12 @@ class SelfTest:
                 pairs.append((pieces, whole))
         except (ImportError, MemoryError, torch.OutOfMemoryError):
             raise
+        except PlainPassError as error:
+            dtype = self.backend.embedding.weight.dtype
+            return PARTS[0], f"cannot run a plain pass in {dtype} on this device ({error})"
         except Exception as error:
             part = PARTS[len(pairs)]
-            reason = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+            reason = first_line(error)
             return part, f"fails on {part}: it cannot be decoded speculatively ({reason})"
         dtype = pairs[0][1].dtype
         tolerance = ROUNDINGS * max(torch.finfo(dtype).eps, torch.finfo(torch.float16).eps)
@@ -140,6 +143,19 @@ class SelfTest:
         return None
 
 
+class PlainPassError(Exception):
+    """A pass over a whole text fails, without any cache of ours."""
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's type and the first line of its message.
+
+    Args:
+        error: any exception.
+    """
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+
+
 def in_pieces(backend: Any, prompt: Tensor, tree: TokenTree) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield, for each of PARTS, the logits [n, V] in pieces and those of one pass over the text.
 
@@ -149,13 +165,19 @@ def in_pieces(backend: Any, prompt: Tensor, tree: TokenTree) -> Iterator[tuple[T
         tree: what may follow; its last path is kept.
 
     Raises:
+        PlainPassError: if the model cannot run on this device in this dtype.
         ValueError: if the model does not write to the cache it is given.
     """
     root, nodes = prompt[-1:], tree.tokens.to(prompt.device)
     start = len(prompt) - 1
     paths = [list(path) for path in tree.paths()]
     texts = [torch.cat((prompt, nodes[path], root)) for path in paths]
-    whole = [backend.model(input_ids=text[None]).logits[0] for text in texts]
+    try:
+        whole = [backend.model(input_ids=text[None]).logits[0] for text in texts]
+    except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise PlainPassError(first_line(error)) from None
     cache = Cache(backend.storage(1, 0))
 
     def feed(tokens: Tensor, tree: TokenTree | None = None) -> Tensor:

@@ -17,6 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specdec_lite.engine.cache import aligned
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
@@ -124,13 +126,17 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
 
 
 def repeated(bias: Tensor, times: int) -> Tensor:
-    """Return a mask repeated for the query heads that share a key head: [..., times·n, m].
+    """Return a mask repeated for the query heads that share a key head: `aligned` [..., times·n, m].
 
     Args:
         bias: [..., n, m].
         times: H / G.
     """
-    return bias if times == 1 else bias.repeat(*(1,) * (bias.dim() - 2), times, 1)
+    if times == 1:
+        return bias
+    *outer, n, m = bias.shape
+    rows = aligned((*outer, times, n, m), bias.dtype, bias.device)
+    return rows.copy_(bias.unsqueeze(-3)).flatten(-3, -2)
 
 
 FEW = 4096

@@ -155,6 +155,6 @@ class StaticStorage(NativeStorage):
     def reserve(self, capacity: int) -> None:
         if capacity > self.tensors.capacity:
             raise ValueError(
-                f"the cache would hold {capacity} tokens: this StaticLM was made with"
-                f" capacity={self.tensors.capacity}"
+                f"the cache would hold {capacity} tokens: this StaticLM has room for"
+                f" {self.tensors.capacity}"
             )

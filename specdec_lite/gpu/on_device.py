@@ -1,7 +1,7 @@
 """Rounds that read the device once: the draft and its verification stay on the device.
 
 A GPU works through a queue of kernels that the host fills. Every `.item()` waits until the queue is
-empty. The plain drafter waits for every token that it draws, and the plain rule several times more.
+empty. The plain rule waits twice per round: for the draft's numbers, and for the token that it draws.
 Here the tokens of a draft stay on the device, one vectorized expression runs the acceptance tests of
 the whole chain, and the verdict is read back by one copy.
 
@@ -19,10 +19,10 @@ from specdec_lite.acceptance.protocol import kind_of
 from specdec_lite.checks import whole
 from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
-from specdec_lite.engine.models import CausalLM, upload
-from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse
-from specdec_lite.speculation import Context, Verifier, not_finite, read
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict, read
+from specdec_lite.sampling import Rng, Sampling, SeededRng, inverse, upload
+from specdec_lite.speculation import Context, Verifier, not_finite
 from specdec_lite.tree import TokenTree
 
 
@@ -258,8 +258,8 @@ class DeviceSession(ModelSession):
             return NOTHING
         rng = _seeded(context.rng)
         numbers = [] if context.sampling.greedy else [rng.uniform() for _ in range(gamma)]
-        uniforms = upload(numbers, context.tokens.device, torch.float64)
-        fed = context.tokens[self.cache.length :]
+        uniforms = upload(numbers, self.model.device, torch.float64)
+        fed = upload(context.tokens[self.cache.length :], self.model.device)
         tokens, rows = self._draft(fed, gamma, uniforms, context.sampling, context.vocab_size)
         return Proposal(TokenTree.chain(tokens), rows)
 

@@ -12,9 +12,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specdec_lite.engine.cache import Layer, additive
+from specdec_lite.engine.cache import Layer, additive, round_up
 from specdec_lite.engine.native import Storage
 from specdec_lite.engine.transformer import Transformer
+from specdec_lite.sampling import upload
 from specdec_lite.tree import TokenTree
 
 Recorder = Callable[[Callable[[], tuple]], tuple[Callable[[], object], tuple]]
@@ -38,6 +39,8 @@ class Slot:
         self.model = model
         self.batch = batch
         self.capture = capture
+        # Masks are as wide as the storage, and wide masks must be aligned.
+        capacity = round_up(capacity)
         self.tensors = Storage(model.config, batch, capacity, weight.device, weight.dtype)
         self.programs: dict[tuple, Program] = {}
 
@@ -245,7 +248,7 @@ def tree_layout(
         nodes = slice(count - len(parents), count)
         tree = TokenTree([0] * len(parents), parents)
         depth[nodes], allowed[nodes, nodes] = nodes.start + tree.depth, tree.mask
-    return depth.to(device), allowed.to(device)
+    return upload(depth, device), upload(allowed, device)
 
 
 class Capture:

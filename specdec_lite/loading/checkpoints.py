@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
+from specdec_lite.checks import is_whole
 from specdec_lite.engine.hf_state import from_hf_state, to_hf_state
 from specdec_lite.engine.linear import pack
 from specdec_lite.engine.models import CausalLM
@@ -149,8 +150,30 @@ def load_model(
         )
     kind = resolve_dtype(dtype, stored_dtype(folder), device)
     if config is None or placement:
-        return load_transformers(folder, device, kind, **placement)
-    return load_native(folder, config, files, device, kind)
+        model = load_transformers(folder, device, kind, **placement)
+    else:
+        model = load_native(folder, config, files, device, kind)
+    model.end_of_text = end_of_text(folder, model.vocab_size)
+    return model
+
+
+def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
+    """Return the ids that end a text, from generation_config.json or else config.json.
+
+    Args:
+        folder: the model's folder.
+        vocab_size: ids from here on are left out.
+    """
+    stated = None
+    for name in ("generation_config.json", "config.json"):
+        try:
+            stated = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if stated is not None:
+            break
+    ids = stated if isinstance(stated, list) else [stated]
+    return tuple(token for token in ids if is_whole(token) and 0 <= token < vocab_size)
 
 
 def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement: Any) -> CausalLM:
@@ -248,9 +271,13 @@ def _indexed_files(folder: Path) -> list[str]:
     if not index.exists():
         return []
     try:
-        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{index}: names no weights: download or copy it again") from None
+    if outside:
+        raise ValueError(f"{index}: names {outside[0]!r}: must be a file in the same folder")
+    return names
 
 
 def _read(file: Path) -> dict[str, Tensor]:

@@ -135,6 +135,15 @@ def has_bfloat16(device: str | torch.device) -> bool:
     )
 
 
+def half_precision(device: str | torch.device) -> str:
+    """Return the 16-bit dtype to compute in: "bfloat16", or "float16" on a GPU without it.
+
+    Args:
+        device: anything `torch.device` takes.
+    """
+    return "bfloat16" if has_bfloat16(device) else "float16"
+
+
 def free_bytes(device: str | torch.device) -> int | None:
     """Return the bytes that are free on a GPU or available to the CPU.
 

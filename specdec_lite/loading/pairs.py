@@ -54,6 +54,11 @@ class Pair:
     draft: CausalLM
     tokenizer: "PreTrainedTokenizerBase"
 
+    @property
+    def stop_token_ids(self) -> tuple[int, ...]:
+        """Return the ids that end a text of the target, as its files state them."""
+        return self.target.end_of_text
+
 
 def load_pair(
     target: str | Path | None = None,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from specdec_lite.loading.memory import has_bfloat16, resolve_device
+from specdec_lite.loading.memory import half_precision, resolve_device
 from specdec_lite.measure.clocks import interleaved
 from specdec_lite.measure.stamps import gpu_versions, machine_name, query_gpu
 
@@ -135,7 +135,7 @@ def machine_profile(device: str = "auto") -> dict:
     """
     resolved = resolve_device(device)
     size = 8192 if resolved.type == "cuda" else 1024
-    half = torch.bfloat16 if has_bfloat16(resolved) else torch.float16
+    half = getattr(torch, half_precision(resolved))
     throughput = {
         str(dtype).removeprefix("torch."): _throughput(resolved, dtype, size)
         for dtype in (torch.float32, half)

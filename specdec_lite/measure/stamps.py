@@ -1,7 +1,8 @@
 """Write recordings with a stamp that states their origin.
 
-A recording is a file `results/*.json`. Its stamp states what was measured, when, on which machine,
-with which versions and by which command; a file without a stamp is rejected.
+A recording is a file `results/<experiment>/<machine>.json`. Its stamp states what was measured,
+when, on which machine, with which versions and by which command; a file without a stamp is
+rejected.
 `specdec_book.recordings` reads the files.
 """
 
@@ -113,6 +114,17 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
+def recording_path(experiment: str, machine: str, folder: str | Path = "results") -> Path:
+    """Return the file of an experiment's recording on a machine.
+
+    Args:
+        experiment: name of the experiment.
+        machine: name of the machine, from `machine_name`.
+        folder: folder of all recordings.
+    """
+    return Path(folder) / experiment / f"{slug(machine)}.json"
+
+
 def save(path: str | Path, stamped: dict, data: dict) -> Path:
     """Write a recording.
 
@@ -131,11 +143,11 @@ def save(path: str | Path, stamped: dict, data: dict) -> Path:
     if clash:
         raise ValueError(f"data contains {sorted(clash)}: these names belong to the stamp")
     validate(path.name, stamped | data)
+    text = json.dumps(stamped | data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(
-        json.dumps(stamped | data, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-        encoding="utf-8",
-    )
+    part = path.with_suffix(".part")  # an interruption leaves the existing recording whole
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
     return path
 
 

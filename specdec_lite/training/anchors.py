@@ -53,7 +53,7 @@ def anchor_logits(
 def _(head: CausalLM, target, tokens, states, anchors, depths):
     """Evaluate an ordinary draft model: no gradient flows through it."""
     logits = head.score(tokens, head.new_cache(*tokens.shape)).logits
-    return logits[:, anchors[:, None] + torch.arange(depths), : target.vocab_size]
+    return logits[:, _ahead(anchors, depths), : target.vocab_size]
 
 
 @anchor_logits.register
@@ -115,10 +115,11 @@ def _(head: BlockHead, target, tokens, states, anchors, depths):
     """Fill one block per anchor: it attends to the text before the anchor and to itself."""
     count = tokens.shape[1]
     size = head.size
-    positions = (anchors[:, None] + torch.arange(size)).flatten()
-    mask = torch.zeros(len(positions), count + len(positions), dtype=torch.bool)
-    mask[:, :count] = torch.arange(count) < anchors.repeat_interleave(size)[:, None]
-    owner = torch.arange(len(anchors)).repeat_interleave(size)
+    positions, device = _ahead(anchors, size).flatten(), anchors.device
+    mask = torch.zeros(len(positions), count + len(positions), dtype=torch.bool, device=device)
+    text = torch.arange(count, device=device)
+    mask[:, :count] = text < anchors.repeat_interleave(size)[:, None]
+    owner = torch.arange(len(anchors), device=device).repeat_interleave(size)
     mask[:, count:] = owner[:, None] == owner
     example = states[head.layers[0]]
     cos, sin = head.rotary(example.device, example.dtype)
@@ -131,6 +132,11 @@ def _(head: BlockHead, target, tokens, states, anchors, depths):
     if head.correction is None:
         return logits
     return logits + head.correction(correction_inputs(tokens, anchors, depths, head.words))
+
+
+def _ahead(anchors: Tensor, count: int) -> Tensor:
+    """Return the positions [A, count] of each anchor and of the tokens after it."""
+    return anchors[:, None] + torch.arange(count, device=anchors.device)
 
 
 def draft_vocabulary(head: nn.Module | CausalLM) -> DraftVocabulary | None:
@@ -165,7 +171,7 @@ def previous_tokens(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
         anchors: [A].
         depths: K.
     """
-    return tokens[:, anchors[:, None] + torch.arange(depths)]
+    return tokens[:, _ahead(anchors, depths)]
 
 
 def target_probs(
@@ -179,7 +185,7 @@ def target_probs(
         anchors: [A].
         depths: K.
     """
-    final = states["final"][:, anchors[:, None] + torch.arange(depths)]
+    final = states["final"][:, _ahead(anchors, depths)]
     return target.head(final).float().softmax(-1)
 
 
@@ -211,7 +217,7 @@ def anchor_loss(
     p = target_probs(output, states, anchors, depths)
     logits = anchor_logits(head, output, tokens, states, anchors, depths).float()
     losses = -(p * logits.log_softmax(-1)).sum(-1)
-    weights = (decay ** torch.arange(depths)).expand_as(losses)
+    weights = (decay ** torch.arange(depths, device=losses.device)).expand_as(losses)
     if counted is not None:
         weights = weights * counted_predictions(counted, anchors, depths)
     return (weights * losses).sum() / weights.sum()
@@ -225,7 +231,7 @@ def counted_predictions(counted: Tensor, anchors: Tensor, depths: int) -> Tensor
         anchors: [A].
         depths: K.
     """
-    return counted[:, anchors[:, None] + torch.arange(1, depths + 1)]
+    return counted[:, _ahead(anchors, depths) + 1]
 
 
 @torch.inference_mode()

@@ -15,6 +15,7 @@ from specdec_lite.drafters.blockwise import SHIPPED
 from specdec_lite.drafters.parts.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
+from specdec_lite.loading.memory import half_precision
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.measure import stamps
@@ -199,7 +200,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work_help = "folder for checkpoints, token streams, the target's own text and features (2 GB)"
     add_folders(parser, SHIPPED, out_help, Path(".work/blockwise"), work_help)
     record_help = "the recording to write or to update"
-    record = Path("results/blockwise.json")
+    record = stamps.recording_path("blockwise-training", stamps.machine_name())
     parser.add_argument("--record", type=Path, default=record, help=record_help)
     add_device(parser)
     for regime in REGIMES:
@@ -282,7 +283,8 @@ def training_streams(regime: str, streams: dict, options: argparse.Namespace) ->
     """
     if regime != "distilled":
         return streams
-    writer = load_pair(device=options.device, dtype="bfloat16").target
+    dtype = half_precision(options.device)
+    writer = load_pair(device=options.device, dtype=dtype).target
     return own_text_streams(writer, streams, options.work / "own-text")
 
 

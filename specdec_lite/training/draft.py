@@ -201,7 +201,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=128, help="hidden size of the draft")
     parser.add_argument("--layers", type=int, default=1, help="blocks of the draft")
-    parser.add_argument("--loss", choices=list(DIVERGENCES), default="hybrid")
+    parser.add_argument("--loss", choices=list(DIVERGENCES), default="total variation")
 
 
 def load_target(name: str, device: str) -> tuple[CausalLM, object]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
 from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
@@ -217,7 +218,8 @@ def load_texts(options: argparse.Namespace) -> tuple[CausalLM, Texts]:
         pair = load_pair(device=options.device, dtype="float32")
         target, tokenizer, target_texts = pair.target, pair.tokenizer, pair_texts
     else:
-        target, tokenizer = load_smollm2(options.device, "bfloat16")
+        dtype = "bfloat16" if has_bfloat16(options.device) else "float32"
+        target, tokenizer = load_smollm2(options.device, dtype)
         target_texts = smollm2_texts
     target.model.requires_grad_(False)
     texts = target_texts(target, tokenizer, options.work, options.texts)

@@ -48,8 +48,9 @@ def exit_loss(
             token is ever the label.
     """
     layers = sorted(int(name) for name in exits)
-    label_of = torch.zeros(model.config.vocab_size, dtype=torch.long)
-    label_of[vocabulary] = torch.arange(len(vocabulary))
+    vocabulary = vocabulary.to(model.head.weight.device)
+    label_of = vocabulary.new_zeros(model.config.vocab_size)
+    label_of[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
     projection = model.head.weight.detach()[vocabulary]
 
     def loss(rows: Tensor) -> Tensor:
@@ -87,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
     torch.manual_seed(0)
     width = min(WIDTH, target.hidden_size)
     adapters = {str(b): ExitHead(target.hidden_size, b, width) for b in layers}
-    exits = nn.ModuleDict(adapters)
+    exits = nn.ModuleDict(adapters).to(target.device)
     plan = Plan(steps, RATE, batch=4, context=128, long_context=256, warmup=10, weight_decay=0.0)
     vocabulary = torch.from_numpy(np.unique(streams["library"]).astype(np.int64))
     loss = exit_loss(native_model(target), exits, vocabulary)

@@ -15,7 +15,7 @@ from specdec_lite.loading.pairs import SHIPPED as PAIR
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
 from specdec_lite.loading.weights import SHIPPED
 from specdec_lite.training import draft
-from specdec_lite.training.commands import add_folders
+from specdec_lite.training.commands import add_device, add_folders
 from specdec_lite.training.loop import draw_windows
 from specdec_lite.training.own_text import own_text
 from specdec_lite.training.smollm2_text import plan_batches, read_answers, write_answers
@@ -25,18 +25,19 @@ TARGETS = ("pair", "smollm2")
 PROMPT, NEW_TOKENS, ROWS, MAX_BATCHES = 64, 192, 64, 8
 
 
-def load_target(name: str) -> CausalLM:
-    """Return a target in float32 on the CPU.
+def load_target(name: str, device: str = "cpu") -> CausalLM:
+    """Return a target in float32.
 
     Args:
         name: one of `TARGETS`.
+        device: torch device.
 
     Raises:
         ValueError: there is no target of this name.
     """
     if name not in TARGETS:
         raise ValueError(f"name={name!r}: must be one of {TARGETS}")
-    return draft.load_target(name, "cpu")[0]
+    return draft.load_target(name, device)[0]
 
 
 def own_stream(name: str, target: CausalLM, work: Path, batches: int) -> dict[str, np.ndarray]:
@@ -85,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser, product: str) -> None:
         "folder for text and checkpoints, which a resumed run reads",
     )
     parser.add_argument("--steps", type=int, help="optimizer steps; default: depends on the target")
+    add_device(parser)
     batches_help = "batches of 64 texts to train on; the target writes those that are missing"
     parser.add_argument("--batches", type=int, default=4, help=batches_help)
 
@@ -95,6 +97,6 @@ def load_frozen_target(options: argparse.Namespace) -> tuple[CausalLM, dict[str,
     Args:
         options: parsed options, with those of `add_arguments`.
     """
-    target = load_target(options.target)
+    target = load_target(options.target, options.device)
     target.model.requires_grad_(False)
     return target, own_stream(options.target, target, options.work, options.batches)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from specdec_lite.drafters.parts.feature_head import Eagle3Head
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.training.anchors import anchor_acceptance, anchor_loss, counted_predictions
@@ -40,7 +41,7 @@ def usable_anchors(counted: Tensor, depths: int) -> Tensor:
         counted: [B, n] bool, the tokens that the target wrote.
         depths: number of predicted tokens.
     """
-    anchors = torch.arange(1, counted.shape[1] - depths)
+    anchors = torch.arange(1, counted.shape[1] - depths, device=counted.device)
     return anchors[counted_predictions(counted, anchors, depths).all(-1).any(0)]
 
 
@@ -74,12 +75,12 @@ def fit(
 
     def loss(row: Tensor) -> Tensor:
         step, number = row.tolist()
-        tokens, counted = data[number]
+        tokens, counted = (part.to(target.device) for part in data[number])
         states = {layer: rows.float() for layer, rows in features(tokens).items()}
         generator = torch.Generator().manual_seed(step)
         usable = usable_anchors(counted, depths)
         order = torch.randperm(len(usable), generator=generator)
-        anchors = usable[order[:ANCHORS]].sort().values
+        anchors = usable[order[:ANCHORS].to(usable.device)].sort().values
         return anchor_loss(head, target, tokens, states, anchors, depths, DECAY, counted)
 
     return train(head, loss, {"batches": batch_of_step}, plan, path, source=source)
@@ -104,20 +105,21 @@ class HeadTrainer:
     padding: int = 0
 
     @classmethod
-    def for_pair(cls, work: Path, count: int) -> "HeadTrainer":
+    def for_pair(cls, work: Path, count: int, device: str = "cpu") -> "HeadTrainer":
         """Return the trainer for the shipped pair.
 
         Args:
             work: folder of texts and hidden states.
             count: number of training texts.
+            device: torch device.
         """
-        pair = load_pair(dtype="float32")
+        pair = load_pair(device=device, dtype="float32")
         pair.target.model.requires_grad_(False)
         texts = pair_texts(pair.target, pair.tokenizer, work, count)
         return cls(pair.target, pair.draft, texts, Features(pair.target, work / "features", LAYERS))
 
     @classmethod
-    def for_smollm2(cls, work: Path, count: int | None) -> "HeadTrainer":
+    def for_smollm2(cls, work: Path, count: int | None, device: str = "cpu") -> "HeadTrainer":
         """Return the trainer for SmolLM2, with the batches and layers of `training eagle`.
 
         If EAGLE was trained with the same folder, all hidden states are stored already.
@@ -125,8 +127,10 @@ class HeadTrainer:
         Args:
             work: folder of the hidden states.
             count: number of training texts, at most; None means all.
+            device: torch device.
         """
-        target, tokenizer = load_smollm2("cpu", "bfloat16")
+        dtype = "bfloat16" if has_bfloat16(device) else "float32"
+        target, tokenizer = load_smollm2(device, dtype)
         target.model.requires_grad_(False)
         texts = smollm2_texts(target, tokenizer, work, count)
         layers = tuple(dict.fromkeys((*Eagle3Head.default_layers(target.num_layers), "final")))
@@ -194,11 +198,13 @@ class HeadTrainer:
         chosen = [text for text in self.texts.held_out if text.temperature == temperature]
         rates = []
         for tokens, counted in batch_by_length(chosen, BATCH, self.padding):
+            tokens, counted = tokens.to(self.target.device), counted.to(self.target.device)
             anchors = usable_anchors(counted, depths)[::every]
             states = self.features(tokens)
-            with torch.autocast("cpu", torch.bfloat16, self.target.dtype == torch.bfloat16):
+            kind = self.target.device.type
+            with torch.autocast(kind, torch.bfloat16, self.target.dtype == torch.bfloat16):
                 measures = anchor_acceptance(head, self.target, tokens, states, anchors, depths)
             usable = counted_predictions(counted, anchors, depths).all(-1, keepdim=True)
             means = (measures[name] * usable).sum(1) / usable.sum(1)
             rates.append(means[usable.any(1)[:, 0]])
-        return torch.cat(rates).double()
+        return torch.cat(rates).double().cpu()

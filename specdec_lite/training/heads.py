@@ -26,7 +26,7 @@ from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import SHIPPED, fingerprint, load, save
 from specdec_lite.measure import stamps
-from specdec_lite.training.commands import add_folders, command_line
+from specdec_lite.training.commands import add_device, add_folders, command_line
 from specdec_lite.training.head_trainer import HeadTrainer
 from specdec_lite.training.losses import native_model
 
@@ -191,6 +191,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " EAGLE's folder for SmolLM2"
     )
     add_folders(parser, None, "folder for the weights", None, work_help)
+    add_device(parser)
 
 
 def checkpoint(options: argparse.Namespace, name: str, target: CausalLM) -> Path:
@@ -213,9 +214,9 @@ def load_trainer(options: argparse.Namespace) -> HeadTrainer:
     if options.target == "pair":
         options.texts = TEXTS if options.texts is None else options.texts
         options.work = options.work or Path(".work/heads")
-        return HeadTrainer.for_pair(options.work, whole("texts", options.texts, 16))
+        return HeadTrainer.for_pair(options.work, whole("texts", options.texts, 16), options.device)
     options.work = options.work or cache_folder() / "eagle"
-    trainer = HeadTrainer.for_smollm2(options.work, options.texts)
+    trainer = HeadTrainer.for_smollm2(options.work, options.texts, options.device)
     options.texts = whole("texts", len(trainer.texts.training), 16)
     return trainer
 
@@ -238,7 +239,7 @@ def run(options: argparse.Namespace) -> None:
     command = command_line("heads", add_arguments, options, ["kind"])
     trainer = load_trainer(options)
     target = trainer.target
-    head = build(trainer)
+    head = build(trainer).to(target.device)
     path = checkpoint(options, options.kind, target)
     report = trainer.train(head, depths, options.epochs, options.rate or rate, path)
     out = options.out or SHIPPED / options.kind / options.target

@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out_help = "folder for the heads, their accuracies and the tree"
     work_help = "folder for checkpoints, token streams and the target's features (2 GB)"
     add_folders(parser, SHIPPED, out_help, Path(".work/medusa"), work_help)
-    record = Path("results/medusa.json")
+    record = stamps.recording_path("medusa-training", stamps.machine_name())
     parser.add_argument("--record", type=Path, default=record, help="the recording to write")
     add_device(parser)
     nodes_help = "number of nodes of the tree that is stored beside the heads"

@@ -34,11 +34,12 @@ def lookahead_chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, 
         Positions [length + A · count] and mask [the same, squared]: first the text, then the chains
         in the order of their anchors.
     """
-    ahead = torch.arange(1, count + 1)
-    positions = torch.cat((torch.arange(length), (anchors[:, None] + ahead).flatten()))
-    owner = torch.arange(len(anchors)).repeat_interleave(count)
-    mask = torch.ones(len(positions), len(positions), dtype=torch.bool).tril()
-    mask[length:, :length] = torch.arange(length) <= anchors[owner][:, None]
+    device = anchors.device
+    text, ahead = torch.arange(length, device=device), torch.arange(1, count + 1, device=device)
+    positions = torch.cat((text, (anchors[:, None] + ahead).flatten()))
+    owner = torch.arange(len(anchors), device=device).repeat_interleave(count)
+    mask = torch.ones(len(positions), len(positions), dtype=torch.bool, device=device).tril()
+    mask[length:, :length] = text <= anchors[owner][:, None]
     mask[length:, length:] &= owner[:, None] == owner
     return positions, mask
 
@@ -59,13 +60,14 @@ def rows_loss(model: Transformer, lookahead: LookaheadRows) -> Callable[[Tensor]
         length = text.shape[1]
         generator = torch.Generator().manual_seed(int(rows.sum()))
         anchors = torch.randperm(length - 8, generator=generator)[:ANCHORS].sort().values + 8
+        anchors = anchors.to(rows.device)
         positions, mask = lookahead_chains(anchors, length, count)
         chains = lookahead.rows.repeat(len(anchors), 1).expand(len(rows), -1, -1)
         embedded = torch.cat((model.embedding(text).detach(), chains), dim=1)
         states: dict = {"final": None}
-        ids = torch.zeros(embedded.shape[:2], dtype=torch.long)
+        ids = rows.new_zeros(embedded.shape[:2])
         model(ids, positions=positions, bias=mask, keep=states, head=False, states=(0, embedded))
-        predicted = anchors[:, None] + torch.arange(2, count + 2)
+        predicted = anchors[:, None] + torch.arange(2, count + 2, device=rows.device)
         logits = model.head(states["final"][:, length:]).float().flatten(0, 1)
         return F.cross_entropy(logits, rows[:, predicted.flatten()].flatten())
 
@@ -90,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
     """
     target, streams = frozen_target.load_frozen_target(options)
     torch.manual_seed(0)
-    lookahead = LookaheadRows(target.hidden_size, options.count)
+    lookahead = LookaheadRows(target.hidden_size, options.count).to(target.device)
     model = native_model(target)
     with torch.no_grad():
         lookahead.rows.add_(model.embedding.weight.mean(0))

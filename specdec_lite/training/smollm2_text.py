@@ -16,6 +16,7 @@ from pathlib import Path
 from safetensors.torch import load_file
 
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.memory import half_precision, resolve_device
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.training.commands import add_device, run_product
@@ -220,8 +221,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--new-tokens", type=int, default=128, help="tokens per answer, at most")
     parser.add_argument("--batches", type=int, help="number of batches to answer, from the first")
     add_device(parser, "auto")
-    dtype_help = "float32 is faster on processors without bfloat16"
-    parser.add_argument("--dtype", default="bfloat16", help=dtype_help)
+    dtype_help = (
+        "default: bfloat16, or float16 on a GPU without it; float32 is faster on processors without"
+        " bfloat16"
+    )
+    parser.add_argument("--dtype", help=dtype_help)
     pieces_help = f"folder to write the answers to in compact files as well, such as {PIECES}"
     parser.add_argument("--pieces", type=Path, help=pieces_help)
     count_help = "only print the numbers of answers and tokens"
@@ -234,7 +238,8 @@ def run(options: argparse.Namespace) -> None:
     Args:
         options: parsed options of the command.
     """
-    target, tokenizer = load_smollm2(options.device, options.dtype)
+    device = resolve_device(options.device)
+    target, tokenizer = load_smollm2(str(device), options.dtype or half_precision(device))
     plan = plan_batches(options.folder, tokenizer, options.each)
     pieces = options.pieces or PIECES
     if not options.count:

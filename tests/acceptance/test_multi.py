@@ -90,7 +90,7 @@ def test_trees_of_three_levels_are_lossless(rule, way):
 
 
 @pytest.mark.parametrize("zeros", [False, True])
-@pytest.mark.parametrize("k, gamma, vocabulary", [(1, 2, 3), (2, 1, 5), (3, 1, 4), (2, 2, 3)])
+@pytest.mark.parametrize("k, gamma, vocabulary", [(1, 2, 3), (2, 1, 5), (3, 1, 4), (2, 2, 2)])
 def test_k_seq_is_lossless(k, gamma, vocabulary, zeros):
     for seed in range(2):
         target, draft = random_law(seed, vocabulary, zeros), random_law(seed + 9, vocabulary, zeros)
@@ -296,7 +296,7 @@ BROKEN = {
     "paths judged alone, the longest kept": (
         broken.longest_of_independent_paths,
         grow(broken.with_replacement(2)),
-        2,
+        1,
         0.02,
     ),
 }

@@ -1,12 +1,15 @@
 """Compare the closed forms of the tree recording with the rules, and run the command at toy
 size."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from text_laws import random_law
 
 from benchmarks import trees
+from benchmarks.experiment import execute
 from specdec_lite.acceptance import (
     block_distribution,
     draw_tree,
@@ -65,12 +68,11 @@ def test_a_binary_tree_has_two_children_everywhere():
     assert np.array_equal(trees.binary(3).tokens, [0, 1, 0])
 
 
-def test_the_command_resumes_and_measures_one_part_again(tmp_path):
-    out = tmp_path / "trees.json"
-    toy = ["--laws", "2", "--prompts", "1", "--tokens", "4", "--nodes", "2", "--turns", "3"]
-    assert trees.main([*toy, "--out", str(out)]) == out
-    first = out.read_text(encoding="utf-8")
-    trees.main([*toy, "--out", str(out)])
-    assert out.read_text(encoding="utf-8") == first
-    trees.main([*toy, "--only", "rules", "--laws", "3", "--out", str(out)])
-    assert '"laws": 3' in out.read_text(encoding="utf-8")
+def test_one_part_is_measured_again(tmp_path):
+    out = ["--out", str(tmp_path / "trees.json"), "--work", str(tmp_path)]
+    path = execute(trees.TokenTrees, [*trees.TokenTrees.quick, *out])
+    before = json.loads(path.read_text(encoding="utf-8"))
+    execute(trees.TokenTrees, [*trees.TokenTrees.quick, "--only", "rules", "--laws", "4", *out])
+    after = json.loads(path.read_text(encoding="utf-8"))
+    assert (before["rules"]["laws"], after["rules"]["laws"]) == (3, 4)
+    assert after["growth"] == before["growth"]

@@ -13,9 +13,10 @@ import torch
 from features_zoo import KINDS, random_head
 from heads_zoo import random_blocks, randomize
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite.drafters.parts.heads import ReducedHeads
 from specdec_lite.drafters.parts.parallel import Correction
@@ -25,6 +26,10 @@ from specdec_lite.training import eagle, head_trainer
 TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
 RATES = {"mean": [0.5] * 4, "error": [0.1] * 4}
 WORDS = ["--prompts", "2", "--new-tokens", "6", "--turns", "2"]
+
+
+def folders(path):
+    return ["--work", str(path / "w"), "--cache", str(path / "c")]
 
 
 class Chats:
@@ -89,9 +94,9 @@ def test_the_eagle_family(tmp_path, monkeypatch, shipped):
         shipped(name, KINDS[name].for_target(TARGET), tokens=9, held_out={"all": {"alpha": RATES}})
     monkeypatch.setattr(eagle_smollm2, "SIZES", (10, 40))
     out = tmp_path / "eagle-smollm2.json"
-    words = [*WORDS, "--out", str(out), "--work", str(tmp_path / "w")]
+    words = [*WORDS, "--out", str(out), *folders(tmp_path)]
     for parts_of_it in (["heads", "vocabulary"], ["decoded", "served"]):
-        eagle_smollm2.main([*parts_of_it, *words])
+        execute(eagle_smollm2.EagleSmolLM2, ["--only", *parts_of_it, *words])
     data = json.loads(out.read_text("utf-8"))
     assert data["heads"]["EAGLE-3"]["alpha"]["mean"] == [0.5] * 4
     assert [row["tokens"] for row in data["vocabulary"]] == [10, 40]
@@ -100,8 +105,8 @@ def test_the_eagle_family(tmp_path, monkeypatch, shipped):
     served = data["served"]
     assert served["eagle"]["vllm"]["rates"][0] == 0.5 and served["eagle"]["texts"] == 2
     assert served["eagle3"]["refused"] == "no such method"
-    command = "python -m benchmarks.eagle_smollm2 served --prompts 2 --new-tokens 6 --turns 2"
-    assert data["commands"]["served"] == command
+    command = "python -m benchmarks run eagle-smollm2 --only decoded served --prompts 2"
+    assert data["commands"]["served"].startswith(command)
 
 
 def test_the_parallel_heads(tmp_path, shipped):
@@ -117,9 +122,9 @@ def test_the_parallel_heads(tmp_path, shipped):
     sizes.append(shipped("block_diffusion", blocks, held_out=held_out))
     sizes.insert(0, shipped("eagle1", random_head(TARGET), held_out={}))
     out = tmp_path / "heads-smollm2.json"
-    heads_smollm2.main([*WORDS, "--out", str(out), "--work", str(tmp_path / "w")])
+    execute(heads_smollm2.ParallelHeadsSmolLM2, [*WORDS, "--out", str(out), *folders(tmp_path)])
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["heads-smollm2"])
+    jsonschema.validate(data, SCHEMAS["parallel-heads-smollm2"])
     assert [row["bytes"] for row in data["heads"].values()] == sizes
     assert all(0 < alpha < 1 for alpha in data["heads"]["EAGLE-1"]["alpha"]["mean"])
     assert any(gain["value"] for gain in data["gained"]["Medusa, corrected"])

@@ -5,9 +5,10 @@ import json
 import jsonschema
 import torch
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import eagle as parts
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.training import eagle
@@ -31,9 +32,10 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(eagle, "pair_texts", lambda *args: eagle.Texts(samples, samples))
     monkeypatch.setattr(parts, "evaluation_prompts", lambda: {"text": [{"text": "5 17 3"}] * 2})
     arguments = "--epochs 1 --prompts 2 --new-tokens 6".split()
-    parts.main([*arguments, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "eagle.json")])
+    arguments += ["--work", str(tmp_path / "w"), "--cache", str(tmp_path / "c")]
+    execute(parts.EagleAblations, [*arguments, "--out", str(tmp_path / "eagle.json")])
     data = json.loads((tmp_path / "eagle.json").read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["eagle"])
+    jsonschema.validate(data, SCHEMAS["eagle-ablations"])
     assert set(data["heads"]) == set(parts.HEADS)
     whole = data["vocabulary"][-1]
     assert whole["tokens"] == 40 and abs(whole["covered"]["value"] - 1) < 1e-5

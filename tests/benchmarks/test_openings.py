@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import openings
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
 
@@ -48,19 +49,19 @@ def test_a_drawn_draft_is_accepted_as_often_as_predicted():
     assert abs((own - drawn).mean()) < 6 * error and error < 0.01
 
 
-def test_a_recorded_model_is_not_measured_again(tmp_path):
-    def toy(options):
-        return TARGET, DRAFT, "another", PROMPTS[: options.texts], ()
+class Toy(openings.FirstTokenAcceptance):
+    """The same measurement on tiny models."""
 
-    out = tmp_path / "openings.json"
-    given = ["--texts", "2", "--new-tokens", "40", "--out", str(out)]
-    assert openings.main(given, {"toy": toy}) == out
+    make = dict.fromkeys(
+        ("toy", "again"), lambda options: (TARGET, DRAFT, "another", PROMPTS[: options.texts], ())
+    )
+
+
+def test_a_whole_recording_at_toy_size(tmp_path):
+    given = ["--texts", "2", "--new-tokens", "40", "--work", str(tmp_path)]
+    out = execute(Toy, [*given, "--out", str(tmp_path / "a.json")])
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["openings"])
-    data["targets"]["toy"]["draft"] = "kept"
-    out.write_text(json.dumps(data), encoding="utf-8")
-    openings.main(given, {"toy": toy, "again": toy})
-    data = json.loads(out.read_text("utf-8"))["targets"]
-    assert data["toy"]["draft"] == "kept" and data["again"]["draft"] == "another"
+    jsonschema.validate(data, SCHEMAS["first-token-acceptance"])
+    assert set(data["targets"]) == {"toy", "again"}
     with pytest.raises(SystemExit):
-        openings.main(["--texts", "0"], {})
+        execute(Toy, ["--texts", "0"])

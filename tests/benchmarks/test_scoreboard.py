@@ -12,11 +12,12 @@ import yaml
 from conftest import ROOT
 from models_zoo import native, perturbed
 from registry import RULES
-from schemas import SCHEMAS
 
 from benchmarks import methods as listed, plain, scoreboard
+from benchmarks.experiment import execute
 from benchmarks.methods import METHODS, Method, bytes_beside
 from benchmarks.named import NAMED
+from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Contender, ours
 from specdec_book import recordings
 from specdec_book.viz import Scoreboard
@@ -159,7 +160,7 @@ def recorded(tmp_path, monkeypatch):
     monkeypatch.setattr(plain, "others", twin)
     words = "--prompts 2 --turns 2 --new-tokens 10".split()
     arguments = [*words, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "board.json")]
-    return scoreboard.main(arguments), arguments
+    return execute(scoreboard.Scoreboard, arguments), arguments
 
 
 def test_a_whole_recording(recorded):
@@ -207,8 +208,8 @@ def test_a_finished_setting_is_not_measured_again(recorded, monkeypatch):
 
     monkeypatch.setattr(scoreboard, "measure", counted)
     with pytest.raises(KeyboardInterrupt):
-        scoreboard.main(arguments)
-    scoreboard.main(arguments)
+        execute(scoreboard.Scoreboard, arguments)
+    execute(scoreboard.Scoreboard, arguments)
     settings = 4 + 2  # two kinds at two temperatures; at several lengths, two kinds at one
     assert len(measured) == settings + 1
 
@@ -218,7 +219,7 @@ def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
     once = json.loads(path.read_text(encoding="utf-8"))["rows"]
     assert all(1 <= row["attempts"] <= scoreboard.ATTEMPTS for row in once)
     monkeypatch.setattr(scoreboard, "DISTURBED", 0.0)  # no setting passes this limit
-    scoreboard.main(arguments)
+    execute(scoreboard.Scoreboard, arguments)
     again = json.loads(path.read_text(encoding="utf-8"))["rows"]
     assert {row["attempts"] for row in again} == {scoreboard.ATTEMPTS}
 
@@ -226,7 +227,7 @@ def test_a_disturbed_setting_is_measured_again(recorded, monkeypatch):
 def test_rows_are_added_to_a_recording_with_equal_settings(recorded, capsys):
     path, arguments = recorded
     before = json.loads(path.read_text(encoding="utf-8"))
-    scoreboard.main([*arguments, "--add", "--methods", "prompt lookup"])
+    execute(scoreboard.Scoreboard, [*arguments, "--add", "--methods", "prompt lookup"])
     after = json.loads(path.read_text(encoding="utf-8"))
     jsonschema.validate(after, SCHEMAS["scoreboard"])
     assert after["command"] == before["command"] and after["lengths"] == before["lengths"]
@@ -277,5 +278,5 @@ def test_the_formula_takes_the_lengths_that_were_drafted():
 def test_wrong_options_are_rejected(words, message, monkeypatch, capsys):
     monkeypatch.setattr(scoreboard, "METHODS", SMALL | {"Jacobi": METHODS["Jacobi"]})
     with pytest.raises(SystemExit):
-        scoreboard.main(words.split())
+        execute(scoreboard.Scoreboard, words.split())
     assert message in capsys.readouterr().err

@@ -4,12 +4,12 @@ import json
 from types import SimpleNamespace
 
 import jsonschema
-import pytest
 import torch
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import serving
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_lite.loading.pairs import Pair
 
 
@@ -22,27 +22,12 @@ def toy():
     return serving.Plan(pair, prompts, models, (1, 2), (1, 3), gammas=(2,), context=8)
 
 
-def test_it_records_tables_and_gains_and_resumes(tmp_path, monkeypatch):
-    ask = ["--turns", "2", "--minutes", "0.01", "--out", str(tmp_path / "serving.json")]
-    ask += [
-        "--batches",
-        "1",
-        "4",
-        "--new-tokens",
-        "9",
-        "--temperatures",
-        "0",
-        "--work",
-        str(tmp_path / "work"),
-    ]
-    whole = serving.gain
-    monkeypatch.setattr(serving, "gain", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        serving.main(ask, toy)
-    monkeypatch.setattr(serving, "gain", whole)
-    monkeypatch.setattr(serving, "table", lambda *_: 1 / 0)  # finished, so it must not run
-    data = json.loads(serving.main(ask, toy).read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["serving"])
+def test_it_records_tables_and_gains(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving.BatchSpeed, "make", lambda self: toy())
+    ask = "--turns 2 --minutes 0.01 --batches 1 4 --new-tokens 9 --temperatures 0".split()
+    out = ["--out", str(tmp_path / "serving.json"), "--work", str(tmp_path / "work")]
+    data = json.loads(execute(serving.BatchSpeed, [*ask, *out]).read_text(encoding="utf-8"))
+    jsonschema.validate(data, SCHEMAS["batch-speed"])
     assert [row["batch"] for row in data["gains"]] == [1, 4]
     for row in data["gains"]:
         assert 1 <= row["minimum"] <= row["own"] <= 3

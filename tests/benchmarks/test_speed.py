@@ -12,12 +12,12 @@ import pytest
 import torch
 from models_zoo import native, perturbed, shipped
 from rich.console import Console
-from schemas import SCHEMAS
 from scipy import stats
 
-from benchmarks import __main__ as command, speed
+from benchmarks import decoding, speed
+from benchmarks.experiment import execute
 from benchmarks.hugging_face import HuggingFace
-from specdec_book import recordings
+from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.loading.pairs import SHIPPED, Pair
 from specdec_lite.measure import machine
@@ -74,10 +74,17 @@ def toy(options):
     )
 
 
+class ToySpeed(decoding.Speed):
+    """The same measurement on toy models."""
+
+    def make(self):
+        return toy(self.options)
+
+
 def run(folder, *more):
     options = "--prompts 2 --turns 4 --least 2 --new-tokens 6 --gammas 3 2".split()
     places = ["--out", str(folder / "speed-toy.json"), "--work", str(folder / "work")]
-    return command.main([*options, *places, *more], toy)
+    return execute(ToySpeed, [*options, *places, *more])
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +101,7 @@ def recorded(tmp_path_factory):
         return real(bench, setting, deadline)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(command, "measure", measure)
+        patch.setattr(decoding, "measure", measure)
         patch.setattr(machine, "_bandwidth", lambda device: 1e9)
         patch.setattr("os.getloadavg", lambda: (1.5, 1.0, 0.5), raising=False)
         with pytest.raises(KeyboardInterrupt):
@@ -118,13 +125,11 @@ def test_an_interrupted_run_resumes(recorded, rows):
     assert [(r["dtype"], r["domain"], r["temperature"]) for r in rows] == [
         (s.dtype, s.domain, s.temperature) for s in measured[:2] + measured[3:]
     ]
-    assert list((path.parent / "work").iterdir()) == []
+    assert list((path.parent / "work" / "speed").iterdir()) == []
 
 
-def test_the_recording_matches_its_schema(recorded, monkeypatch):
-    path = recorded[0]
-    monkeypatch.setattr(recordings, "FOLDER", path.parent)
-    data = recordings.load(path.stem).data
+def test_the_recording_matches_its_schema(recorded):
+    data = json.loads(recorded[0].read_text(encoding="utf-8"))
     jsonschema.validate(data, SCHEMAS["speed"])
     assert (data["gamma"], data["gammas"], data["turns"], data["least_turns"]) == (3, [3, 2], 4, 2)
 
@@ -236,33 +241,12 @@ def test_a_deadline_leaves_the_least_number_of_turns():
     assert len(calls) == 6
 
 
-def test_minutes_are_divided_among_the_remaining_settings(monkeypatch, tmp_path):
-    bench = toy(command.command_line().parse_args(["--prompts", "2"]))
-    deadlines = []
-    monkeypatch.setattr(command, "perf_counter", lambda: 100.0)
-    monkeypatch.setattr(
-        command,
-        "measure",
-        lambda bench, setting, deadline: deadlines.append(deadline) or command.asdict(setting),
-    )
-    command.every_setting(bench, command.Progress(tmp_path / "kept", {}), 2.0)
+def test_minutes_are_divided_among_the_remaining_settings(monkeypatch):
+    monkeypatch.setattr(decoding, "perf_counter", lambda: 100.0)
+    shares = decoding.Shares(2.0)
+    deadlines = [shares.deadline(left) for left in range(12, 0, -1)]
     assert deadlines == pytest.approx([100 + 120 / left for left in range(12, 0, -1)])
-    command.every_setting(bench, command.Progress(tmp_path / "other", {}), None)
-    assert deadlines[12:] == [np.inf] * 12
-
-
-def test_progress_survives_an_incomplete_line(tmp_path):
-    progress = command.Progress(tmp_path / "kept", {"turns": 4})
-    progress.add({"dtype": "a", "x": 1})
-    progress.add({"dtype": "b", "x": 2})
-    text = progress.path.read_text()
-    progress.path.write_text(text[:-5])
-    again = command.Progress(progress.path, {"turns": 4})
-    assert again.rows == [{"dtype": "a", "x": 1}] and again.find({"dtype": "b"}) is None
-    again.add({"dtype": "b", "x": 2})
-    assert progress.path.read_text() == text
-    with pytest.raises(ValueError, match="settings"):
-        command.Progress(progress.path, {"turns": 5})
+    assert decoding.Shares(None).deadline(3) == np.inf
 
 
 @pytest.mark.parametrize(
@@ -279,7 +263,7 @@ def test_progress_survives_an_incomplete_line(tmp_path):
 )
 def test_wrong_options_are_rejected(options, named, capsys):
     with pytest.raises(SystemExit):
-        command.main(options.split(), lambda options: pytest.fail("it was measured"))
+        execute(decoding.Speed, options.split())
     assert named in capsys.readouterr().err
 
 
@@ -431,9 +415,9 @@ def test_a_disturbed_plain_run_is_flagged():
     result = figures(plain=slow, drafted=[fake_step(1.2, nodes=2, tokens=3)] * 2)
     (reason,) = result["flags"]
     assert "above its ceiling" in reason
-    cells = command.drafter_cells(result)
+    cells = decoding.drafter_cells(result)
     assert cells[:2] == [reason, "–"]
-    assert command.drafter_cells(result | {"flags": []})[0].startswith(
+    assert decoding.drafter_cells(result | {"flags": []})[0].startswith(
         f"{result['speedup']['value']:.2f}"
     )
 
@@ -441,7 +425,7 @@ def test_a_disturbed_plain_run_is_flagged():
 def test_the_table_shows_every_setting(rows):
     console = Console(width=200, record=True, quiet=False, file=open("/dev/null", "w"))
     for row in rows:
-        command.show(console, row)
+        decoding.show(console, row)
     text = console.export_text()
     assert text.count("block_verification γ=2") == 6 and "over_hf_assisted" in text
     assert text.count("load average 1.5") == 12

@@ -6,15 +6,16 @@ import jsonschema
 import torch
 from letters import Letters, tiny
 from models_zoo import native, perturbed
-from schemas import SCHEMAS
 
 from benchmarks import stages, stopping
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Bench
 from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.loading.pairs import Pair
 
 
-def test_every_drafter_is_timed_and_a_recorded_model_is_retained(tmp_path, monkeypatch):
+def test_every_drafter_is_timed(tmp_path, monkeypatch):
     counts = lambda tokenizer: Counts(torch.arange(48).repeat(2), 48, 3)
     monkeypatch.setattr(stages, "trigram", counts)
     pair = Pair(native(), perturbed(native()), None)
@@ -24,19 +25,14 @@ def test_every_drafter_is_timed_and_a_recorded_model_is_retained(tmp_path, monke
         temperatures=(0.0,),
         turns=2,
     )
-    models = {"toy": lambda options: (bench, "another"), "slow": None}
-    out = tmp_path / "a.json"
+    toy = {"toy": lambda options: (bench, "another")}
+    monkeypatch.setattr(stages.CascadeSpeed, "make", toy)
     given = ["--minutes", "0", "--new-tokens", "6", "--least", "1", "--gammas", "3"]
-    given += ["--out", str(out), "--models", "toy"]
-    assert stages.main(given, models) == out
-    data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["stages"])
+    given += ["--out", str(tmp_path / "a.json"), "--work", str(tmp_path)]
+    data = json.loads(execute(stages.CascadeSpeed, given).read_text("utf-8"))
+    jsonschema.validate(data, SCHEMAS["cascade-speed"])
     (row,) = data["targets"]["toy"]["rows"]
     assert set(stages.DRAFTERS) <= set(row["tokens_per_second"])
-    data["targets"]["toy"]["draft"] = "kept"
-    out.write_text(json.dumps(data), encoding="utf-8")
-    stages.main(given, models)
-    assert json.loads(out.read_text("utf-8"))["targets"]["toy"]["draft"] == "kept"
 
 
 def test_a_model_without_blocks_equals_a_view_that_skips_them():
@@ -55,16 +51,11 @@ class Chat(Letters):
         return self.encode(messages[0]["content"][:12])
 
 
-def test_a_recorded_part_is_not_measured_again(tmp_path, monkeypatch):
+def test_a_recording_of_stopping_at_toy_size(tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "SKIPPED", (1,))
-    loads = lambda *where: (tiny(0), Chat())
-    out = tmp_path / "stopping.json"
-    given = ["--places", "5", "--new-tokens", "6", "--grid", "6", "--out", str(out)]
-    assert stopping.main(given, loads) == out
+    monkeypatch.setattr(stopping.JacobiAndStopping, "load", lambda self: (tiny(0), Chat()))
+    given = ["--places", "5", "--new-tokens", "6", "--grid", "6", "--work", str(tmp_path)]
+    out = execute(stopping.JacobiAndStopping, [*given, "--out", str(tmp_path / "a.json")])
     data = json.loads(out.read_text("utf-8"))
-    jsonschema.validate(data, SCHEMAS["stopping"])
+    jsonschema.validate(data, SCHEMAS["jacobi-and-stopping"])
     assert all(0 <= row["drawn"] <= 1 for row in data["acceptance"]["rows"])
-    data["drafts"]["draft"] = "kept"
-    out.write_text(json.dumps(data), encoding="utf-8")
-    stopping.main(given, loads)
-    assert json.loads(out.read_text("utf-8"))["drafts"]["draft"] == "kept"

@@ -4,13 +4,14 @@ The enumeration contains what the row names: its distribution equals the target'
 clearly differs if the row says so.
 """
 
-import json
 import re
 from pathlib import Path
 
+from specdec_book import recordings
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "book" / "lossless.md").read_text("utf-8")
-MATRIX = json.loads((ROOT / "results" / "matrix.json").read_text("utf-8"))
+MATRIX = recordings.load("losslessness").data
 TABLE = re.compile(r"^\| (\[.+?) \| (.+?) \| (.+?) \|$", flags=re.M)
 
 

@@ -23,7 +23,7 @@ FILES = {
     "specdec_lite/drafters/one.py": "class One: ...\n",
     "specdec_lite/drafters/two.py": "class Two: ...\n",
     "specdec_lite/weights/pair/model.safetensors": "",
-    "results/speed.json": "{}",
+    "results/speed/machine.json": "{}",
     "results/notes.txt": "",
 }
 SETUP = "try:\n    import specdec_lite\nexcept ImportError:\n    %pip install specdec-lite\n"
@@ -84,7 +84,7 @@ def test_unchanged_and_unbuilt_chapters_are_not_outdated(tree):
         "specdec_lite/theory.py": {"dotted", "star"},
         "specdec_lite/__init__.py": EVERY,
         "specdec_lite/weights/pair/model.safetensors": EVERY,
-        "results/speed.json": EVERY,
+        "results/speed/machine.json": EVERY,
     }.items(),
     ids=lambda value: value if isinstance(value, str) else "",
 )

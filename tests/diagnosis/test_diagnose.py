@@ -21,6 +21,7 @@ from models_zoo import native
 from specdec_lite import __main__ as command, diagnose, load_pair, theory, timing
 from specdec_lite.diagnosis import verdict
 from specdec_lite.diagnosis.faults import Evidence, faults
+from specdec_lite.diagnosis.report import spread
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 
 PAIR = load_pair(device="cpu", dtype="float32")
@@ -221,3 +222,8 @@ def test_the_command_line(capsys, tmp_path):
     file.write_text("def mean(values):\n    return sum(values) / len(values)\n" * 4)
     command.main(["diagnose", "shipped", "shipped", "--text", str(file), "--new-tokens", "16"])
     assert "α, accepted ÷ tested" in capsys.readouterr().out
+
+
+def test_a_single_text_has_no_interval():
+    assert spread({"value": 3.2, "interval": [3.2, 3.2]}) == "3.20"
+    assert spread({"value": 3.2, "interval": [3.1, 3.4]}) == "3.20 (3.10–3.40)"

@@ -10,7 +10,7 @@ import yaml
 from architectures import COMPOSITE, OPTIONS, TYPES, Finding, examine, tiny
 from broken import chosen, grow
 from conftest import ROOT
-from matrix import ARCHITECTURES, RESULTS, recorded
+from matrix import ARCHITECTURES, recorded
 from models_zoo import PROMPT, TreeDrafter, perturbed
 
 from specdec_lite import CausalLM, generate
@@ -44,7 +44,7 @@ EVERY_DAY = [
 
 def test_the_recorded_table_has_every_type_of_this_transformers():
     assert recorded()["versions"]["transformers"] == transformers.__version__, (
-        f"run `python tests/matrix.py` to renew {RESULTS.name}"
+        "run `python tests/matrix.py` to renew its recording"
     )
     assert (
         set(TABLE) == set(TYPES)

@@ -7,8 +7,9 @@ import copy
 
 import pytest
 import torch
+import transformers
 from architectures import tiny
-from models_zoo import FAMILIES, PROMPT, WINDOW, build, hugging_face, logits_of
+from models_zoo import COMMON, FAMILIES, PROMPT, WINDOW, build, hugging_face, logits_of
 from transformers import AutoModelForCausalLM
 
 from specdec_lite import CausalLM
@@ -259,3 +260,12 @@ def test_unsupported_keywords_raise_errors_that_name_them():
         llama.backend.score(Pass(tokens, llama.new_cache(), states=states))
     with pytest.raises(ValueError, match="cached=1: BloomForCausalLM .*feed the whole tree again"):
         bloom.backend.score(Pass(tokens, bloom.new_cache(), tree, cached=1))
+
+
+def test_a_model_that_cannot_run_in_a_dtype_is_named_for_that():
+    config = transformers.MixtralConfig(**COMMON, num_local_experts=4, num_experts_per_tok=2)
+    model = transformers.MixtralForCausalLM(config).double()
+    with pytest.raises(
+        ValueError, match=r"cannot run a plain pass in torch.float64 on this device"
+    ):
+        CausalLM(model)

@@ -418,3 +418,48 @@ def test_packing_twice_keeps_the_copies_and_small_models_have_none():
     unpack(model)
     assert not is_packed(model) and not copies()
     assert not is_packed(pack(native(dtype=torch.float32).model))
+
+
+@pytest.mark.parametrize(
+    "shape", [(512,), (1, 512), (1, 1, 512), (1, 2, 512), (2, 1, 512)], ids=str
+)
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_padding_changes_a_product_by_rounding_only(dtype, bias, shape):
+    if not worth_packing(layer(dtype).weight):
+        pytest.skip("a processor without bfloat16")
+    ours = packed_layer(dtype, bias)
+    ours.padded = frozenset(linear.FEW)
+    x = torch.randn(shape).to(dtype)
+    product, expected = infer(ours, x), plain(ours, x)
+    assert product.shape == expected.shape and product.dtype == expected.dtype
+    assert (product - expected).abs().max() <= 4 * FORMATS[dtype] * expected.abs().max()
+
+
+@pytest.mark.parametrize("padded, chosen", [(0.5, {1, 2}), (0.95, set()), (2.0, set())])
+def test_rows_are_padded_where_that_was_measured_to_be_faster(padded, chosen, monkeypatch):
+    times = iter([1.0, padded] * 100)
+    monkeypatch.setattr(linear, "seconds", lambda run: next(times))
+    linear.rows_to_pad.cache_clear()
+    try:
+        assert packed_layer().padded == chosen
+        again = packed_layer().padded
+        assert again == chosen, "measured once per shape"
+    finally:
+        linear.rows_to_pad.cache_clear()
+
+
+def test_the_pair_decodes_the_same_with_padded_rows():
+    """In float32: greedy text, and the logits to rounding."""
+    pair = load_pair(device="cpu", dtype="float32")
+    ids = pair.tokenizer.encode("def main():\n    ")
+    layers = [part for part in pair.target.model.modules() if type(part) is PackedLinear]
+    assert layers
+    found = []
+    for rows in ((), linear.FEW):
+        for part in layers:
+            part.padded = frozenset(rows)
+        text = generate(pair.target, ids, ModelDrafter(pair.draft, 3), 40).tokens.tolist()
+        found.append((text, pair.target.score(ids[:1], pair.target.new_cache()).logits))
+    assert found[0][0] == found[1][0]
+    assert (found[0][1] - found[1][1]).abs().max() < 1e-3

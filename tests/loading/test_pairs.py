@@ -12,6 +12,7 @@ from specdec_lite import corpus, generate, load_pair
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.engine.hugging_face import HuggingFaceBackend
 from specdec_lite.engine.native import NativeBackend
+from specdec_lite.loading import checkpoints
 from specdec_lite.loading.checkpoints import load_model, save_model
 from specdec_lite.loading.model_config import config_from_hf
 from specdec_lite.loading.pairs import SHIPPED, save_pair
@@ -590,3 +591,11 @@ def test_save_model_rejects_query_and_key_norms(tmp_path, tokenizer):
     with pytest.raises(ValueError, match="qk_norm=True"):
         save_model(tmp_path / "model", native(qk_norm=True).model, tokenizer)
     assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/model.safetensors", "a/b"])
+def test_an_index_names_only_files_of_its_own_folder(name, tmp_path):
+    index = {"weight_map": {"lm_head.weight": name}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="must be a file in the same folder"):
+        checkpoints.weight_patterns(tmp_path)

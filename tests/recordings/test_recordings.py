@@ -2,16 +2,12 @@
 
 import copy
 import json
-import statistics
-from pathlib import Path
 
 import jsonschema
-import nbformat
 import pytest
-from schemas import SCHEMAS
 
+from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
-from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.measure import stamps
 
 STAMPED = {
@@ -24,10 +20,8 @@ STAMPED = {
 
 
 def schema(name):
-    """Return the schema of a recording's kind."""
-    return next(
-        schema for kind, schema in SCHEMAS.items() if name == kind or name.startswith(f"{kind}-")
-    )
+    """Return the schema of a recording's experiment."""
+    return SCHEMAS[name.partition("/")[0]]
 
 
 @pytest.fixture
@@ -128,6 +122,29 @@ def test_an_unknown_name_is_rejected_with_the_known_names(folder):
             recordings.load(name)
 
 
+def test_an_experiments_name_means_its_newest_recording(folder):
+    for machine, date in (("b", "2026-01-31"), ("c", "2026-02-01"), ("a", "2026-02-01")):
+        stamps.save(folder / "speed" / f"{machine}.json", STAMPED | {"date": date}, {"rows": [1]})
+    stamps.save(folder / "pass-times" / "a.json", STAMPED, {"rows": [1]})
+    assert recordings.names("speed") == ["speed/a", "speed/b", "speed/c"]
+    assert recordings.load("speed").name == "speed/a"
+    assert recordings.load("speed/b").name == recordings.load("speed-b").name == "speed/b"
+
+
+@pytest.mark.parametrize("shorter, name", recordings.RENAMED.items())
+def test_a_shorter_name_means_the_same_recording(shorter, name):
+    assert recordings.names(shorter) == recordings.names(name) != []
+    assert recordings.load(shorter) == recordings.load(name)
+
+
+def test_an_incomplete_file_is_rejected_by_name(folder):
+    stamps.save(folder / "speed" / "a.json", STAMPED, {"rows": [1]})
+    whole = (folder / "speed" / "a.json").read_text()
+    (folder / "speed" / "a.json").write_text(whole[:-9])
+    with pytest.raises(ValueError, match="a.json: is not complete JSON"):
+        recordings.load("speed")
+
+
 def test_a_new_stamp_is_valid():
     stamps.validate("now", stamps.stamp("a thing", "python -m benchmarks") | {"rows": [1]})
 
@@ -182,130 +199,3 @@ def test_speed_recordings_contain_flags_and_ceilings():
             for each in recordings.drafters(row).values():
                 assert isinstance(each["flags"], list) and each["ceiling"]["value"] > 0
     assert recordings.speeds()
-
-
-# Numbers in prose ------------------------------------------------------------------
-
-ROOT = Path(__file__).parents[2]
-
-
-def short(value, digits):
-    """Format a number like the prose does: .785 for 0.785."""
-    return f"{value:.{digits}f}".removeprefix("0")
-
-
-def known_limits():
-    """Return the paragraph of the changelog on known limits."""
-    return " ".join(
-        (ROOT / "CHANGELOG.md")
-        .read_text("utf-8")
-        .split("Known limits:")[1]
-        .split("\n\n")[0]
-        .split()
-    )
-
-
-def test_the_changelog_quotes_the_shipped_pairs_recorded_speeds():
-    held_out = json.loads((SHIPPED / "report.json").read_text())["all"]
-    quoted = [
-        f"{held_out['bits_per_byte']:.2f} bits per byte",
-        f"α = {short(held_out['alpha'], 3)}",
-    ]
-    for recording in map(recordings.load, recordings.names("speed")):
-        rows = [row for row in recording.data["rows"] if not row.get("flags")]
-        among = lambda value, dtype, *temperatures: [
-            row[value]["value"]
-            for row in rows
-            if row["dtype"] == dtype and row["temperature"] in temperatures
-        ]
-        spans = [
-            among("speedup", "bfloat16", 0.0),
-            among("speedup", "bfloat16", 1.0),
-            among("speedup", "float32", 0.0, 1.0),
-            among("over_hf_assisted", "float32", 0.0, 1.0),
-            [row["speedup"]["value"] / row["prediction"]["corrected"] for row in rows],
-            [
-                other["speedup"]["value"] / row["speedup"]["value"]
-                for row in rows
-                for name, other in row["drafters"].items()
-                if name == "block_verification" and not other.get("flags")
-            ],
-        ]
-        quoted += [
-            f"{short(min(values), 2)} to {short(max(values), 2)}" for values in spans if values
-        ] + [recording.machine.split("(")[0]]
-        passes = [
-            1000 * row["prediction"]["target_seconds"] for row in rows if row["dtype"] == "float32"
-        ]
-        quoted.append(f"{min(passes):.1f} to {max(passes):.1f} ms")
-    for live in (recordings.load(name).data["rows"] for name in recordings.names("live")):
-        best = lambda domains, t: max(
-            row["speedup"]
-            for row in live
-            if row["format"] == "float32" and row["domain"] in domains and row["temperature"] == t
-        )
-        quoted.append(
-            f"{best(['code'], 0.0):.2f} (greedy code), {best(['prose'], 0.0):.2f} (greedy prose)"
-            f" and {best(['code', 'data', 'prose'], 1.0):.2f} (temperature 1)"
-        )
-    assert [words for words in quoted if words not in known_limits()] == []
-
-
-def test_the_changelog_quotes_the_recorded_gain_of_packing():
-    seconds = {
-        row["packed"]: row["seconds"]["4"][1]
-        for row in recordings.load("memory-amd-epyc").data["models"]
-        if (row["model"], row["dtype"]) == ("shipped target", "float32")
-    }
-    assert (
-        f"over four tokens takes {1000 * seconds[True]:.1f} ms in place of"
-        f" {1000 * seconds[False]:.1f}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
-    )
-
-
-def test_the_live_page_quotes_its_recordings():
-    text = " ".join((ROOT / "book" / "live.md").read_text("utf-8").split())
-    recorded = [recordings.load(name).data["rows"] for name in recordings.names("live")]
-    below = [
-        100
-        - 100
-        * statistics.median(
-            row["speedup"] / row["predicted"] for row in rows if row["format"] == form
-        )
-        for rows in recorded
-        for form in ("float32", "int8")
-    ]
-    assert f"{min(below):.0f} to {max(below):.0f} % in the median" in text
-    steepness = lambda rows, form: statistics.median(
-        row["target_ms"][4] / row["target_ms"][0] for row in rows if row["format"] == form
-    )
-    assert "On both recorded machines float32 has the flatter one" in text and len(recorded) == 2
-    assert all(steepness(rows, "float32") < steepness(rows, "int8") for rows in recorded)
-    assert (
-        "on one of the recorded machines a pass over four tokens takes less time than one over"
-        " three" in text
-    )
-    assert (
-        sum(all(row["target_ms"][3] < row["target_ms"][2] for row in rows) for rows in recorded)
-        == 1
-    )
-
-
-def test_chapter_7_quotes_the_pairs_recorded_training():
-    limits = next(
-        cell.source
-        for cell in nbformat.read(ROOT / "notebooks" / "07_how_fast.ipynb", 4).cells
-        if "**Limits.**" in cell.source
-    )
-    history = recordings.load("trained_on").data
-    quoted = [
-        short(history[run]["held_out"]["all"]["alpha"], digits)
-        for run, digits in (
-            ("before", 2),
-            ("longer", 2),
-            ("less_distilled", 2),
-            ("distilled_on", 3),
-        )
-    ]
-    quoted.append(short(json.loads((SHIPPED / "report.json").read_text())["all"]["alpha"], 3))
-    assert [number for number in quoted if number not in limits] == []

@@ -140,4 +140,4 @@ def test_explorer_shows_what_the_library_computes(open_page):
             {"alpha": alpha, "gamma": gamma, "c": c},
         )
         expected = f"{theory.walltime_improvement(alpha, gamma, c):.2f}"
-        assert expected in explorer.locator("dl").first.inner_text()
+        assert expected in explorer.locator("dl").first.text_content()

@@ -305,11 +305,11 @@ def test_only_a_page_with_a_figure_loads_plotly(chromium, top: str, book: Path, 
 
 
 def test_the_recording_of_the_site_covers_its_pages(book: Path):
-    """results/site.json: pages are small and do not move, and only pages with figures load plotly.
+    """The recording of page sizes: pages are small and do not move, and only pages with figures load plotly.
 
     Interactives are drawn within 200 ms of the load event.
     """
-    rows = {row["page"]: row for row in recordings.load("site").data["pages"]}
+    rows = {row["page"]: row for row in recordings.load("page-sizes").data["pages"]}
     assert rows[START]["wire_bytes"] <= 200_000 and rows[START]["files"] <= 20
     assert max(row["wire_bytes"] for row in rows.values()) <= 700_000
     assert max(moved for row in rows.values() for moved in row["shift"].values()) <= 0.05

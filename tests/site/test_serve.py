@@ -19,7 +19,7 @@ SOURCES = (
     "specdec_lite/theory.py",
     "specdec_book/viz/panel.py",
     "specdec_book/viz/static/bench.js",
-    "results/site.json",
+    "results/page-sizes/amd-epyc.json",
     "_config.yml",
     "_toc.yml",
 )

@@ -18,9 +18,10 @@ from heads_zoo import (
 )
 from models_zoo import native
 from safetensors.torch import load_file
-from schemas import SCHEMAS
 
 from benchmarks import heads as recording
+from benchmarks.experiment import execute
+from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.drafters import (
     BlockDiffusionDrafter,
@@ -269,11 +270,10 @@ def test_a_whole_recording(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "tokenizer", Numbers)
     monkeypatch.setattr(recording, "evaluation_prompts", lambda: {"a": [{"text": "5 17 3"}] * 2})
     arguments = "--anew --texts 16 --epochs 1 --prompts 2 --new-tokens 8".split()
-    recording.main(
-        [*arguments, "--work", str(tmp_path / "w"), "--out", str(tmp_path / "heads.json")]
-    )
+    arguments += ["--work", str(tmp_path / "w"), "--cache", str(tmp_path / "c")]
+    execute(recording.HeadsAtEqualBytes, [*arguments, "--out", str(tmp_path / "heads.json")])
     data = json.loads((tmp_path / "heads.json").read_text(encoding="utf-8"))
-    jsonschema.validate(data, SCHEMAS["heads"])
+    jsonschema.validate(data, SCHEMAS["heads-at-equal-bytes"])
     assert set(data["heads"]) == {*recording.HEADS, "the pair's draft"}
     assert set(data["gained"]) == set(recording.PAIRS.values())
 

@@ -75,14 +75,18 @@ def drop_unlikely(draft_distribution, gamma, rng):
 
 
 same = lambda q: q
+keep_p = lambda p, q: p
 accept_zero = lambda p, q, x: 1.0 if q[x] == 0 else ratio(p, q, x)
 REFERENCES = {
     "exact": (speculative_sampling, propose(same, same)),
     "match": (sample_and_match, propose(same, same)),
     "once": (rejection_sampling, propose(same, same)),
+    "likeliest": (walk(lambda p, q, x: float(x == int(p.argmax())), keep_p), propose(same, same)),
+    "confidence": (walk(lambda p, q, x: float(p[x]), keep_p), propose(same, same)),
+    "at_least": (walk(lambda p, q, x: float(p[x] >= q[x]), keep_p), propose(same, same)),
     "lenient": (lenient(0.5), propose(same, same)),
     "from_q": (walk(ratio, lambda p, q: q), propose(same, same)),
-    "from_p": (walk(ratio, lambda p, q: p), propose(same, same)),
+    "from_p": (walk(ratio, keep_p), propose(same, same)),
     "bonus_argmax": (argmax_bonus, propose(same, same)),
     "soft_argmax": (speculative_sampling, propose(lambda q: one_hot(int(q.argmax()), q), same)),
     "before_temperature": (speculative_sampling, propose(lambda q: q**2 / (q**2).sum(), same)),
@@ -208,6 +212,8 @@ def test_state_rules_and_presets_fit_python():
             "p": preset["p"],
             "q": preset["q"],
             "rule": "exact",
+            "task": "from_p",
+            "names": [],
             "seed": 0,
             "siblings": False,
             "rejected": 0,
@@ -250,6 +256,7 @@ bench.render({{ model, el: document.getElementById("place") }});
 def test_bench_in_a_browser(chromium, width):
     """Solve the task by keyboard, drag a bar by mouse, and compare the table with the rule."""
     state = {"p": [0.5, 0.3, 0.2], "q": [0.5, 0.3, 0.2], "rule": "exact", "seed": 0}
+    state["task"] = "from_p"
     page = chromium.new_page(viewport={"width": width, "height": 900})
     problems = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -281,7 +288,7 @@ def test_bench_in_a_browser(chromium, width):
     page.mouse.up()
     p, q = page.evaluate("[model.get('p'), model.get('q')]")
     assert q[0] == pytest.approx(0.2, abs=0.05) and sum(q) == pytest.approx(1)
-    page.locator("summary").click()
+    page.locator("summary").last.click()
     shown = [float(row.locator("td").nth(4).inner_text()) for row in page.locator("tbody tr").all()]
     beta = theory.acceptance_rate(p, q)
     assert shown == pytest.approx([min(a, b) + (1 - beta) * a for a, b in zip(p, q)], abs=6e-4)
@@ -296,9 +303,34 @@ def test_the_bench_shows_the_residual_for_the_second_sibling(mounted):
     says(page, ".sdl-bench [aria-live=polite]", "After one rejection the bench shows the residual")
     says(page, ".sdl-bench [aria-live=polite]", "20.0 % of the first p")
     assert page.get_by_label("p(A)").input_value() == "0.5", "the sliders keep the first p"
-    page.locator("summary").click()
+    page.locator("summary").last.click()
     shown = [row.locator("td").first.inner_text() for row in page.locator("tbody tr").all()]
     assert shown == ["1.000", "0.000", "0.000"]
     assert accessibility_faults(page) == []
     page = mounted(Bench())
     assert page.get_by_label("Sibling under test").count() == 0
+
+
+@pytest.mark.browser
+def test_the_verdict_says_whether_the_rule_emits_p(mounted):
+    page = mounted(Bench(p=[0.5, 0.3, 0.2], q=[0.3, 0.5, 0.2]))
+    says(page, ".sdl-outcome", "✓ emits p")
+    says(page, ".sdl-outcome", "keeps 80 % of the drafts; no lossless rule keeps more")
+    page.get_by_label("Rule", exact=True).select_option("match")
+    says(page, ".sdl-outcome", "keeps 34 % of the drafts; a lossless rule can keep 80 %")
+    page.get_by_label("Rule", exact=True).select_option("from_p")
+    says(page, ".sdl-outcome", "✗ does not emit p: total variation 0.100")
+    assert page.locator(".sdl-bench").bounding_box()["height"] <= 640
+
+
+@pytest.mark.browser
+def test_each_chapters_task_can_be_solved(mounted):
+    page = mounted(Bench(task="half", names=["tea", "soup", "toast"], q=[0.3, 0.5, 0.2]))
+    says(page, ".sdl-task-state", "The rule keeps 80 % of the drafts")
+    page.evaluate("model.set('q', [0, 0.5, 0.5]); model.save_changes()")
+    says(page, ".sdl-task-state", "Solved: half of the drafts are rejected")
+    assert page.get_by_label("q(toast)").input_value() == "0.5"
+    page = mounted(Bench(siblings=True, rejected=1))
+    says(page, ".sdl-task-state", "The second draw is accepted with probability 0.30")
+    page.evaluate("model.set('q', [0, 0.8, 0.2]); model.save_changes()")
+    says(page, ".sdl-task-state", "Solved: the whole residual is on tokens with q = 0")

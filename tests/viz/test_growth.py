@@ -1,7 +1,6 @@
 """Trees that grow up to a budget, and the two timelines: their formulas and their state."""
 
 import json
-import math
 import random
 
 import pytest
@@ -101,10 +100,8 @@ def test_timelines_pair_features_with_shifted_tokens():
     words = Timelines().words
     pairs = evaluate("timelines", [{"name": "pairs", "args": [words, s]} for s in (0, 1)])
     assert pairs == [[[i, i] for i in range(4)], [[i, i + 1] for i in range(3)]]
-    row = [["a", 0.5], ["b", 0.25], ["c", 0.25], ["d", 0.0]]
-    assert evaluate("timelines", [{"name": "entropy", "args": [row]}]) == pytest.approx(
-        [-sum(q * math.log2(q) for _, q in row if q)]
-    )
+    laws = [{"law": [["a", 0.5], ["b", 0.25]]}, {"law": [["a", 0.75], ["d", 0.0]]}]
+    assert evaluate("timelines", [{"name": "largest", "args": [laws]}]) == [0.75]
     moves = [(-40, 50, 0), (-10, 50, 0), (40, 50, 1), (-400, 50, 0), (400, 50, 1)]
     calls = [{"name": "shiftAt", "args": list(move)} for move in moves]
     assert evaluate("timelines", calls) == [1, 0, 0, 1, 0]

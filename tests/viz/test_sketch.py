@@ -13,6 +13,15 @@ TREE = TokenTree.cartesian([[0, 1], [2, 3, 4]])
 DRAWN = {
     "round": sketches.round_bar(4, 0.05, 1.1, 0.06, 3.1, 1.08),
     "overlap": sketches.overlap([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
+    "kept": sketches.kept_and_refilled(
+        [0.5, 0.3, 0.2],
+        {
+            "from p": ([0.3, 0.3, 0.2], [0.1, 0.06, 0.04]),
+            "from residual": ([0.3, 0.3, 0.2], [0.2, 0, 0]),
+        },
+        "ABC",
+        "Only the refill from the residual ends at p.",
+    ),
     "emitted": sketches.emitted_mass([0.5, 0.3, 0.2], [0.3, 0.5, 0.2], "ABC"),
     "pass": sketches.verify_pass(3),
     "tested": sketches.tested_strip(5, 2),
@@ -135,3 +144,12 @@ def test_rejected_mass_is_recovered_and_lower_bars_are_p():
     overlap = DRAWN["overlap"]
     assert overlap.width == DRAWN["emitted"].width
     assert widths(overlap._repr_html_(), "accepted")[0] == pytest.approx(emitted[0])
+
+
+def test_kept_and_refilled_mass_is_compared_with_p():
+    html = DRAWN["kept"]._repr_html_()
+    assert "keeps 80%, off by 0.100" in html and "keeps 80%, emits p" in html
+    kept, refilled = widths(html, "accepted"), widths(html, "recovered")
+    unit = kept[0] / 0.3
+    assert [x / unit for x in kept] == pytest.approx([0.3, 0.3, 0.2] * 2, rel=1e-4)
+    assert [x / unit for x in refilled] == pytest.approx([0.1, 0.06, 0.04, 0.2, 0, 0], abs=1e-4)

@@ -39,6 +39,11 @@ def cost(mask):
     return 1 - (attentions + 2 * mlps) / (3 + 3 * LAYERS)
 
 
+def speed(mask):
+    """Return the predicted speedup at the best draft length."""
+    return max(theory.walltime_improvement(rate(mask), g, cost(mask)) for g in range(1, 17))
+
+
 def test_formulas_equal_pythons():
     points = [(a, c) for a in (0, 0.3, 0.81, 0.97, 1) for c in (0.05, 0.4, 0.9)]
     for (alpha, c), (gamma, speed) in zip(points, ask("best", *points)):
@@ -55,10 +60,7 @@ def test_formulas_equal_pythons():
 
 def test_the_best_set_of_the_frontier_is_the_best_of_all():
     (frontier,) = ask("frontier", (SHOWN, COSTS, LAYERS))
-    speeds = [
-        max(theory.walltime_improvement(rate(mask), g, cost(mask)) for g in range(1, 17))
-        for mask in range(1, SETS)
-    ]
+    speeds = [speed(mask) for mask in range(1, SETS)]
     best = max(frontier, key=lambda found: found["speed"])
     assert best["speed"] == pytest.approx(max(speeds), rel=1e-12)
     assert speeds[best["mask"] - 1] == pytest.approx(max(speeds), rel=1e-12)
@@ -102,6 +104,9 @@ def test_the_first_target_is_the_default():
 def test_used_by_keyboard_and_mouse(mounted, width, theme):
     page = mounted(SkipSwitches({"tiny": ONE, "two": TWO}), width, theme)
     says(page, ".sdl-task-state", "Skip a first sublayer")
+    change = speed(0b001000) - 1
+    written = f"{change:+.2f}".replace("0.", ".").replace("-", "−")
+    assert written in page.get_by_role("button", name="A of block 2").inner_text()
     page.get_by_role("button", name="A of block 2").click()
     says(page, ".sdl-summary", f"acceptance rate is {rate(0b001000):.2f}")
     assert page.evaluate("model.get('mask')") == 0b001000

@@ -114,6 +114,7 @@ def test_the_explorer_carries_its_state():
         "c_hat",
         "step_cost",
         "overhead",
+        "plain_overhead",
         "presets",
     }
     assert data[MIME]["state"]["alpha"] == 0.7 and json.dumps(data[MIME])

@@ -8,7 +8,8 @@ const FLOOR = 0.25; // confidence below which the rule "dropped" drops a token
 
 const sum = (xs) => xs.reduce((total, x) => total + x, 0);
 const norm = (xs, otherwise) => (sum(xs) > 0 ? xs.map((x) => x / sum(xs)) : otherwise);
-const oneHot = (xs) => xs.map((_, i) => (i === xs.indexOf(Math.max(...xs)) ? 1 : 0));
+const likeliest = (xs) => xs.indexOf(Math.max(...xs));
+const oneHot = (xs) => xs.map((_, i) => (i === likeliest(xs) ? 1 : 0));
 const residual = (p, q) =>
   norm(
     p.map((v, i) => Math.max(0, v - q[i])),
@@ -35,7 +36,7 @@ const SPECULATIVE_SAMPLING = {
 const rule = (id, group, label, parts = {}) => ({ ...SPECULATIVE_SAMPLING, id, group, label, ...parts });
 const RULES = [
   rule("exact", "Lossless", "Speculative sampling"),
-  rule("match", "Lossless", "Sample and match", {
+  rule("match", "Lossless", "Agree (sample and match)", {
     accept: (p, t, i) => p[i],
     recovered: (p, t) =>
       norm(
@@ -46,6 +47,18 @@ const RULES = [
   rule("once", "Lossless if q covers p", "Rejection sampling with one try", {
     accept: (p, t, i) =>
       t[i] > 0 && p[i] > 0 ? p[i] / t[i] / Math.max(...p.map((v, j) => (t[j] > 0 ? v / t[j] : 0))) : 0,
+    recovered: (p) => p,
+  }),
+  rule("likeliest", "Invented", "Likeliest: keep the argmax of p, else draw from p", {
+    accept: (p, t, i) => (i === likeliest(p) ? 1 : 0),
+    recovered: (p) => p,
+  }),
+  rule("confidence", "Invented", "Confidence: keep with probability p, else draw from p", {
+    accept: (p, t, i) => p[i],
+    recovered: (p) => p,
+  }),
+  rule("at_least", "Invented", "At least: keep if p ≥ q, else draw from p", {
+    accept: (p, t, i) => (p[i] >= t[i] ? 1 : 0),
     recovered: (p) => p,
   }),
   rule("lenient", "Lossy on purpose", "Lenience l = 0.5", {
@@ -166,44 +179,110 @@ const formulas = {
   },
 };
 
-// The task: a pair with which a wrong rule emits p ------------------------------------------------
+// Tasks: what a chapter asks the reader to find. `state(s, r)` says what is still missing, or begins with "Solved".
 
-const EXPLANATIONS = {
-  from_p: "Here q is nearly a multiple of p, plus mass on tokens that have almost no probability under p.",
-  lenient:
-    "All excess of q is on tokens that have almost no probability under p, so lenience changes nothing.",
+const percent = (share) => `${(100 * share).toFixed(0)} %`;
+const needsRule = (s, id) => (s.rule === id ? "" : `Set the rule to “${ruleOf(id).label}” first.`);
+
+// A pair with which a wrong rule emits p.
+const fooled = (id, explanation) => ({
+  words:
+    `set the rule to “${ruleOf(id).label}”. Find p and q that differ by at least 0.1 in total variation and with ` +
+    "which this rule still emits p. (Hint: start from draft = target.)",
+  state(s, r) {
+    const distance = formulas.totalVariation(s.p, s.q);
+    const off = formulas.totalVariation(s.p, r.emitted);
+    if (s.rule !== id) return needsRule(s, id);
+    if (distance < 0.1)
+      return `p and q differ by only ${distance.toFixed(3)}: make them differ by at least 0.1.`;
+    if (off > 0.005)
+      return `Not yet: the emitted distribution differs from p by ${off.toFixed(3)}. Which tokens should have the excess of q?`;
+    return `Solved: p and q differ by ${distance.toFixed(2)}, and the rule emits p. ${explanation}`;
+  },
+});
+const TASKS = {
+  half: {
+    words:
+      "leave the rule on speculative sampling and move only the bars of q until the rule keeps half of the drafts. Does it still emit p?",
+    state(s, r) {
+      if (s.rule !== "exact") return needsRule(s, "exact");
+      const isHalf = Math.abs(r.acceptance - 0.5) < 0.0125;
+      return isHalf
+        ? "Solved: half of the drafts are rejected, and the rule still emits p. A worse draft costs speed, not text."
+        : `The rule keeps ${percent(r.acceptance)} of the drafts, and it emits p.`;
+    },
+  },
+  from_p: fooled(
+    "from_p",
+    "Here q is nearly a multiple of p, plus mass on tokens that p does not have. One pair is not a test of a rule.",
+  ),
+  lenient: fooled(
+    "lenient",
+    "All excess of q is on tokens that p does not have, so lenience changes nothing. One pair is not a test of a rule.",
+  ),
+  second_draw: {
+    words:
+      "find p and q with which the second sibling is never accepted, although the first one is sometimes rejected.",
+    state(s, r) {
+      if (s.rejected !== 1) return "Set the sibling under test to the second.";
+      if (s.rule !== "exact") return needsRule(s, "exact");
+      if (s.share < 0.01) return "With this pair the first draw is never rejected: make p and q differ.";
+      return r.acceptance > 0.005
+        ? `The second draw is accepted with probability ${r.acceptance.toFixed(2)}.`
+        : "Solved: the whole residual is on tokens with q = 0, so no further draw from q can be accepted.";
+    },
+  },
 };
 
-function taskState(s, r, goal) {
-  const distance = formulas.totalVariation(s.p, s.q);
+const goalName = (s) => (s.rejected ? "the residual" : "p");
+
+// The verdict: [whether the rule emits p, that in words, how much it keeps].
+function verdict(s, r) {
   const off = formulas.totalVariation(s.p, r.emitted);
-  if (s.rule !== goal) return `Set the rule to “${ruleOf(goal).label}” first.`;
-  if (distance < 0.1)
-    return `p and q differ by only ${distance.toFixed(3)} in total variation: make them differ by at least 0.1.`;
-  if (off > 0.005)
-    return `Not yet: with this pair the rule emits a distribution that differs from p by ${off.toFixed(3)}. Which tokens should have the excess of q?`;
-  return `Solved: p and q differ by ${distance.toFixed(2)}, and the rule emits p within 0.005. ${EXPLANATIONS[goal]} One pair is not a test of a rule.`;
+  const isExact = off < 5e-4;
+  const most = sum(s.p.map((v, i) => Math.min(v, s.q[i])));
+  const words = isExact
+    ? `✓ emits ${goalName(s)}`
+    : `✗ does not emit ${goalName(s)}: total variation ${off.toFixed(3)}`;
+  const bound = isExact
+    ? r.acceptance > most - 5e-4
+      ? "; no lossless rule keeps more"
+      : `; a lossless rule can keep ${percent(most)}`
+    : "";
+  return [isExact, words, `keeps ${percent(r.acceptance)} of the drafts${bound}`];
 }
 
 function summary(s, r, run) {
-  const off = formulas.totalVariation(s.p, r.emitted);
-  const emitted =
-    off < 5e-4
-      ? "The rule emits p."
-      : `The rule emits a distribution that differs from p by ${off.toFixed(3)} in total variation.`;
+  const [, outcome, share] = verdict(s, r);
+  const rejections = s.rejected === 1 ? "one rejection" : `${s.rejected} rejections`;
   const before = s.rejected
-    ? `After ${s.rejected === 1 ? "one rejection" : `${s.rejected} rejections`} the bench shows the residual as p; it holds ${(100 * s.share).toFixed(1)} % of the first p. `
+    ? `After ${rejections} the bench shows the residual in place of p; it holds ${(100 * s.share).toFixed(1)} % of the first p. `
     : "";
-  const start = `${before}${ruleOf(s.rule).label}: ${(100 * r.acceptance).toFixed(1)} % of drafts are accepted. ${emitted} `;
+  const start = `${before}${ruleOf(s.rule).label}: ${outcome.slice(2)}, ${share}. `;
   if (run.n === 0) return `${start}No token has been drawn yet.`;
   const worst = Math.max(...s.p.map((v, i) => Math.abs(run.counts[i] / run.n - v)));
   const band = formulas.band(s.p.length, run.n);
   return (
-    `${start}After ${run.n.toLocaleString("en")} ${run.n === 1 ? "draw" : "draws"} the largest difference between a token's frequency and p is ${worst.toFixed(3)}. ` +
-    (worst <= band
-      ? `It is inside the band of ± ${Math.min(1, band).toFixed(3)}.`
-      : `It is outside the band of ± ${band.toFixed(3)}; for a rule that emits p this has a probability of at most 1 %.`)
+    `${start}After ${plural(run.n, "draw")} the largest difference between a token's frequency and p is ` +
+    `${worst.toFixed(3)}: it is ${worst <= band ? "inside" : "outside"} the band of ± ${band.toFixed(3)}.`
   );
+}
+
+// The captions of the two charts, which name only what is drawn.
+function captions(s, r) {
+  const line = `Blue line: ${goalName(s)}.`;
+  const has = (part) => sum(r.parts[part]) > 0;
+  const kinds = [
+    "Solid: kept. Framed: rejected.",
+    has("recovered") ? "Pink: recovered." : "",
+    has("sampled") ? "Gray: dropped without a test, drawn from p instead." : "",
+    has("bonus") ? "Light blue: bonus." : "",
+    line,
+  ];
+  return [
+    kinds.filter(Boolean).join(" "),
+    `Dots: frequencies. Band: ${100 * CERTAINTY} % of lossless runs stay inside. ${line}`,
+  ];
 }
 
 // Drawing -----------------------------------------------------------------------------------------
@@ -213,7 +292,11 @@ const color = (name) => `var(--sdl-${name})`;
 const PART_COLORS = { accepted: "accepted", recovered: "recovered", sampled: "line", bonus: "bonus" };
 
 function frame(svg, width, s, top) {
-  const box = { left: 22, right: width - 50, bottom: s.p.length * ROW + 4 };
+  const box = {
+    left: 10 + 9 * Math.max(...s.p.map((_, i) => s.name(i).length)),
+    right: width - 50,
+    bottom: s.p.length * ROW + 4,
+  };
   const x = (v) => box.left + (v / top) * (box.right - box.left);
   svg.setAttribute("height", box.bottom + 22);
   for (let k = 0; k <= 4; k++) {
@@ -226,7 +309,7 @@ function frame(svg, width, s, top) {
       ),
     );
   }
-  s.p.forEach((_, i) => svg.append(make("text", { x: 2, y: i * ROW + 26, "font-weight": 600 }, NAMES[i])));
+  s.p.forEach((_, i) => svg.append(make("text", { x: 2, y: i * ROW + 26, "font-weight": 600 }, s.name(i))));
   return {
     box,
     x,
@@ -389,7 +472,7 @@ function numbersTable(s, r, run) {
     ...["emitted probability", "frequency in the draws"],
   ];
   const rows = s.p.map((v, i) => [
-    NAMES[i],
+    s.name(i),
     v.toFixed(3),
     s.q[i].toFixed(3),
     r.drawn[i] > 0 ? r.accept[i].toFixed(3) : "never drawn",
@@ -409,9 +492,7 @@ function numbersTable(s, r, run) {
   ];
 }
 
-// Putting it together -----------------------------------------------------------------------------
-
-function barSlider(name, i, id, onInput) {
+function barSlider(name, token, i, id, onInput) {
   const look = {
     min: 0,
     max: 1,
@@ -428,13 +509,7 @@ function barSlider(name, i, id, onInput) {
     output.textContent = v.toFixed(3);
   };
   return {
-    node: make(
-      "div",
-      { class: "sdl-bar" },
-      make("label", { for: id }, `${name}(${NAMES[i]})`),
-      input,
-      output,
-    ),
+    node: make("div", { class: "sdl-bar" }, make("label", { for: id }, `${name}(${token})`), input, output),
     show,
   };
 }
@@ -446,8 +521,10 @@ function render({ model, el }) {
     const { p, q } = rows();
     const settings = stateOf(model, { rejected: 0, rule: "exact", seed: 0 });
     const { distribution, share } = formulas.residualAfter(p, q, settings.rejected);
-    return { ...settings, p: distribution, q, share };
+    return { ...settings, p: distribution, q, share, name: nameOf };
   };
+  const names = model.get("names") ?? [];
+  const nameOf = (i) => names[i] ?? NAMES[i];
   const change = (values) => assign(model, values);
   let [run, sliders] = [null, []];
   const restart = () => {
@@ -509,16 +586,8 @@ function render({ model, el }) {
       "aria-label": `${title}. The table below has the numbers.`,
     });
   const charts = {
-    round: plot(
-      "Drafted and emitted probability of each token",
-      "Upper bar: drafted, then accepted (solid) or rejected (pale, framed). Lower bar: emitted, that is accepted plus recovered. Gray: dropped without a test and drawn from p instead. Light blue: bonus. Blue line: p.",
-      "sdl-half",
-    ),
-    counts: plot(
-      "Frequencies of the drawn tokens",
-      `Dots: frequencies. Band: contains all dots of a lossless rule with a probability of at least ${100 * CERTAINTY} %. Blue line: p.`,
-      "sdl-half",
-    ),
+    round: plot("Drafted (above) and emitted (below)", "", "sdl-half"),
+    counts: plot("Frequencies of the drawn tokens", "", "sdl-half"),
     trace: plot(
       "Distance of the draws from p (total variation)",
       "Dotted: typical noise of this number of draws from p. If a rule emits another distribution, the curve stops falling at the dashed line.",
@@ -526,33 +595,40 @@ function render({ model, el }) {
     ),
   };
   const bars = make("div", { class: "sdl-bars" });
-  const goal = model.get("rule") === "lenient" ? "lenient" : "from_p";
-  const words =
-    `set the rule to “${ruleOf(goal).label}”. Find p and q that differ by at least 0.1 in total variation but with which ` +
-    "this rule emits exactly p. (Hint: begin with draft = target.)";
-  const longestState = taskState({ p: [1, 0], q: [0, 1], rule: goal }, { emitted: [1, 0] }, goal);
-  const { task, spoken, announce, silence } = narration(words, longestState, 150);
+  const { words, state: taskState } = TASKS[model.get("task")] ?? TASKS.from_p;
+  const { task, spoken, announce, silence } = narration(words, "room ".repeat(26), 150);
   const table = make("table", { class: "sdl-numbers" });
+  const [mark, kept] = [make("strong"), make("span")];
+  const result = make("p", { class: "sdl-outcome" }, mark, kept);
+  const distance = make(
+    "details",
+    {},
+    make("summary", {}, "Distance of the draws from p"),
+    make("div", { class: "sdl-charts" }, charts.trace.node),
+  );
+  distance.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const root = make(
     "section",
-    { class: "sdl sdl-bench", "aria-label": "Rejection-sampling bench" },
+    { class: "sdl sdl-low sdl-bench", "aria-label": "Rejection-sampling bench" },
     task,
     make(
       "div",
       { class: "sdl-controls" },
-      field(`${id}-preset`, "Start from", preset),
       field(`${id}-rule`, "Rule", ruleMenu),
+      field(`${id}-preset`, "Start from", preset),
       field(`${id}-size`, "Vocabulary", size),
       ...(model.get("siblings") ? [field(`${id}-rejected`, "Sibling under test", siblings)] : []),
     ),
     make("div", { class: "sdl-frame" }, bars),
-    make("div", { class: "sdl-row" }, ...draws, again),
+    result,
     make(
       "div",
       { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node)),
+      make("div", { class: "sdl-charts" }, charts.round.node, charts.counts.node),
     ),
+    make("div", { class: "sdl-row" }, ...draws, again),
     spoken,
+    distance,
     make(
       "details",
       {},
@@ -576,7 +652,7 @@ function render({ model, el }) {
   function build(count) {
     const onInput = (name, i, value) => change({ [name]: formulas.setShare(rows()[name], i, value) });
     sliders = Array.from({ length: count }, (_, i) =>
-      ["p", "q"].map((name) => barSlider(name, i, `${id}-${name}-${i}`, onInput)),
+      ["p", "q"].map((name) => barSlider(name, nameOf(i), i, `${id}-${name}-${i}`, onInput)),
     );
     bars.replaceChildren(...sliders.flat().map(({ node }) => node));
   }
@@ -601,11 +677,18 @@ function render({ model, el }) {
     });
     const top =
       [0.4, 0.6, 0.8, 1].find((limit) => limit >= Math.max(...s.p, ...r.drawn, ...r.emitted) - 1e-9) ?? 1;
+    [charts.round, charts.counts].forEach(({ node }, i) => {
+      node.querySelector("figcaption").textContent = captions(s, r)[i];
+    });
     drawRound(...blank(charts.round, 240, 560), s, r, top);
     drawCounts(...blank(charts.counts, 240, 560), s, run, top);
-    drawTrace(...blank(charts.trace, 240, 560), s, r, run);
+    if (distance.open) drawTrace(...blank(charts.trace, 240, 560), s, r, run);
+    const [isExact, outcome, share] = verdict(s, r);
+    mark.textContent = outcome;
+    mark.className = isExact ? "sdl-yes" : "sdl-no";
+    kept.textContent = ` · ${share}`;
     table.replaceChildren(...numbersTable(s, r, run));
-    announce(() => [summary(s, r, run), taskState(s, r, goal)]);
+    announce(() => [summary(s, r, run), taskState(s, r)]);
   }
   const listeners = Object.fromEntries(
     ["p", "q", "rule", "seed", "rejected"].map((name) => [`change:${name}`, restart]),

@@ -152,24 +152,24 @@ function drawCounts(svg, counts, total) {
   const width = Math.max(240, widthOf(svg) || 520);
   const room = width - 44;
   const bars = [
-    ["plain decoding: one pass per token", counts.plain, "var(--sdl-muted)"],
-    ["two passes per block: verify, then predict", counts.twoPass, "var(--sdl-draft)"],
-    ["merged: one pass verifies and predicts", counts.merged, "var(--sdl-target)"],
+    ["plain decoding: one per token", counts.plain, "var(--sdl-other)"],
+    ["two per block: verify, then predict", counts.twoPass, "var(--sdl-other)"],
+    ["merged: one per block", counts.merged, "var(--sdl-one)"],
   ];
   svg.replaceChildren(
     ...bars.flatMap(([name, value, color], i) => [
-      make("text", { x: 0, y: 14 + i * 42 }, name),
+      make("text", { x: 0, y: 12 + i * 37 }, name),
       make("rect", {
         x: 0,
-        y: 20 + i * 42,
+        y: 17 + i * 37,
         width: room,
         height: 14,
         rx: 2,
         fill: "var(--sdl-raised)",
         stroke: "var(--sdl-line)",
       }),
-      make("rect", { x: 0, y: 20 + i * 42, width: (room * value) / total, height: 14, rx: 2, fill: color }),
-      make("text", { x: width, y: 32 + i * 42, "text-anchor": "end", "font-weight": 600 }, String(value)),
+      make("rect", { x: 0, y: 17 + i * 37, width: (room * value) / total, height: 14, rx: 2, fill: color }),
+      make("text", { x: width, y: 29 + i * 37, "text-anchor": "end", "font-weight": 600 }, String(value)),
     ]),
   );
   svg.setAttribute(
@@ -192,12 +192,7 @@ function render({ model, el }) {
   if (moments.length === 0) return showNothing(el);
   const title = make("p", { class: "sdl-heading" });
   const body = make("tbody");
-  const passes = chart(
-    "Target passes so far",
-    "No count includes the pass over the prompt. With it, m tokens in full blocks of k take m/k + 1 merged passes.",
-    "",
-    { height: 122 },
-  );
+  const passes = chart("Target passes so far", "Without the pass over the prompt.", "", { height: 110 });
   const legend = LEGEND.map(([kind, words]) => make("li", {}, tokenNode(kind, words)));
   const heads = columns(["position", "block", "target predicts", "verdict", "next block"]);
   const total = Math.max(...Object.values(formulas.counts(rounds, moments.length - 1)));
@@ -214,11 +209,20 @@ function render({ model, el }) {
       make(
         "section",
         { class: "sdl sdl-fates sdl-stepper sdl-blocks", "aria-label": "Block stepper" },
-        ...[task, slider, bar.node, spoken, box],
+        task,
+        make("div", { class: "sdl-blocks-controls" }, slider, bar.node),
+        spoken,
+        make(
+          "div",
+          { class: "sdl-frame" },
+          make(
+            "div",
+            { class: "sdl-blocks-panels" },
+            make("div", {}, title, scroll("The block by position", make("table", {}, heads, body))),
+            make("div", {}, passes.node, box),
+          ),
+        ),
         make("ul", { class: "sdl-legend" }, ...legend),
-        title,
-        scroll("The block by position", make("table", {}, heads, body)),
-        passes.node,
       ),
     draw(at, { text }) {
       const moment = moments[at];

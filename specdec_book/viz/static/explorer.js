@@ -5,8 +5,8 @@ const MAX_C = 1.2;
 
 const formulas = {
   expectedTokens,
-  correctedImprovement: (tokens, gamma, c, verify = 1, overhead = 0) =>
-    tokens / (verify + gamma * c + overhead),
+  correctedImprovement: (tokens, gamma, c, verify = 1, overhead = 0, plainOverhead = 0) =>
+    ((1 + plainOverhead) * tokens) / (verify + gamma * c + overhead),
   walltimeImprovement: (alpha, gamma, c) => expectedTokens(alpha, gamma) / (1 + gamma * c),
   guaranteedImprovement: (alpha, c) => (alpha > c ? (1 + alpha) / (1 + c) : 1),
   operationsFactor: (alpha, gamma, cHat) => (gamma * cHat + gamma + 1) / expectedTokens(alpha, gamma),
@@ -94,7 +94,7 @@ const CORRECTIONS = [
   {
     name: "step_cost",
     symbol: "t",
-    note: "extra time per verified token, ÷ T(1)",
+    note: "v = 1 + γt: extra time per verified token",
     min: 0,
     max: 0.2,
     step: 0.005,
@@ -104,7 +104,17 @@ const CORRECTIONS = [
   {
     name: "overhead",
     symbol: "o",
-    note: "verification and bookkeeping, ÷ T(1)",
+    note: "everything else in a round",
+    min: 0,
+    max: 0.5,
+    step: 0.01,
+    start: 0,
+    digits: 2,
+  },
+  {
+    name: "plain_overhead",
+    symbol: "o₀",
+    note: "everything else in a plain step",
     min: 0,
     max: 0.5,
     step: 0.01,
@@ -123,7 +133,7 @@ const CORRECTIONS = [
   },
 ];
 const TASK = { c: 0.2, speedup: 2 };
-const HEIGHT = 190; // of the two large charts
+const HEIGHT = 180; // of the two large charts
 const STRIP = 90; // of the two small charts
 const solved = (alpha, gamma) =>
   `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;
@@ -134,7 +144,14 @@ function consequences(s) {
   const tokens = expectedTokens(s.alpha, s.gamma);
   const verify = (gamma) => 1 + s.step_cost * gamma;
   const corrected = (gamma) =>
-    formulas.correctedImprovement(expectedTokens(s.alpha, gamma), gamma, s.c, verify(gamma), s.overhead);
+    formulas.correctedImprovement(
+      expectedTokens(s.alpha, gamma),
+      gamma,
+      s.c,
+      verify(gamma),
+      s.overhead,
+      s.plain_overhead,
+    );
   const gammas = Array.from({ length: MAX_GAMMA }, (_, i) => i + 1);
   const [bestGamma, best] = formulas.optimalGamma(s.alpha, s.c, MAX_GAMMA);
   return {
@@ -142,10 +159,12 @@ function consequences(s) {
     bestGamma,
     best,
     correctedGamma: gammas.reduce((winner, gamma) => (corrected(gamma) > corrected(winner) ? gamma : winner)),
-    isCorrected: s.step_cost > 0 || s.overhead > 0,
+    isCorrected: s.step_cost > 0 || s.overhead > 0 || s.plain_overhead > 0,
     plain: gammas.map((gamma) => formulas.walltimeImprovement(s.alpha, gamma, s.c)),
     corrected: gammas.map(corrected),
     verify: verify(s.gamma),
+    cost: verify(s.gamma) + s.gamma * s.c + s.overhead,
+    plainCost: (1 + s.plain_overhead) * tokens,
     drafting: formulas.draftingShare(s.gamma, s.c, verify(s.gamma), s.overhead),
     operations: formulas.operationsFactor(s.alpha, s.gamma, s.c_hat),
     drafted: formulas.draftedAcceptance(s.alpha, s.gamma),
@@ -347,7 +366,7 @@ const dot = (svg, px, py, size = 6.5) =>
       cx: px,
       cy: py,
       r: size,
-      fill: "var(--sdl-draft)",
+      fill: "var(--sdl-you, #7a3e9d)",
       stroke: "var(--sdl-ink)",
       "stroke-width": 1.5,
     }),
@@ -369,9 +388,9 @@ function keys(s, r) {
   };
   const now = times(r.plain[s.gamma - 1]);
   return [
-    key(dot, 5, `chosen, γ = ${s.gamma}: ${now}`),
+    key(dot, 5, `you, γ = ${s.gamma}: ${now}`),
     ...(r.bestGamma > 0 ? [key(diamond, 6, `best, γ = ${r.bestGamma}: ${times(r.best)}`)] : []),
-    ...(r.isCorrected ? [key(spot, 5, `chosen, with t and o: ${times(r.corrected[s.gamma - 1])}`)] : []),
+    ...(r.isCorrected ? [key(spot, 5, `you, with t, o and o₀: ${times(r.corrected[s.gamma - 1])}`)] : []),
     ...(s.measured
       ? [key(square, 5, `measured, γ = ${s.measured.gamma}: ${times(s.measured.measured)}`)]
       : []),
@@ -450,8 +469,8 @@ function drawPlane(svg, width, s) {
 
 function drawRound(svg, width, s, r) {
   const drafting = s.gamma * s.c;
-  const cost = drafting + r.verify + s.overhead;
-  const unit = (width - 4) / Math.max(cost, r.tokens);
+  const unit = (width - 4) / Math.max(r.cost, r.plainCost);
+  const [high, low] = [20, 64]; // of the two bars
   const bar = (start, length, color, row, least = 0) =>
     svg.append(
       make("rect", {
@@ -476,14 +495,15 @@ function drawRound(svg, width, s, r) {
         }),
       );
   };
-  svg.append(make("text", { x: 2, y: 13 }, `speculative: ${plural(s.gamma, "draft")}, one verification`));
-  bar(drafting, r.verify, "var(--sdl-target)", 18);
-  bar(drafting + r.verify, s.overhead, "var(--sdl-muted)", 18);
-  bar(0, drafting, "var(--sdl-draft)", 18, 2);
-  gaps(s.gamma, s.c, 18);
-  svg.append(make("text", { x: 2, y: 60 }, `plain: ${r.tokens.toFixed(2)} passes for the same tokens`));
-  bar(0, r.tokens, "var(--sdl-target)", 65);
-  gaps(Math.ceil(r.tokens) - 1, 1, 65);
+  const passes = (cost) => `${cost.toFixed(2)} passes`;
+  svg.append(make("text", { x: 2, y: high - 6 }, `speculative: ${passes(r.cost)}`));
+  bar(drafting, r.verify, "var(--sdl-target)", high);
+  bar(drafting + r.verify, s.overhead, "var(--sdl-muted)", high);
+  bar(0, drafting, "var(--sdl-draft)", high, 2);
+  gaps(s.gamma, s.c, high);
+  svg.append(make("text", { x: 2, y: low - 6 }, `plain: ${passes(r.plainCost)}`));
+  bar(0, r.plainCost, "var(--sdl-target)", low);
+  gaps(Math.ceil(r.tokens) - 1, 1 + s.plain_overhead, low);
 }
 
 function drawTokens(svg, width, s) {
@@ -558,7 +578,7 @@ function readouts(s, r, preset) {
     ["tokens per pass", r.tokens.toFixed(2)],
     ["speedup", times(r.plain[s.gamma - 1])],
     r.isCorrected
-      ? ["best γ with t and o", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]
+      ? ["best γ with t, o and o₀", `${r.correctedGamma} (${times(r.corrected[r.correctedGamma - 1])})`]
       : ["speedup at γ = 1", r.bestGamma === 0 ? "none" : times(r.least)],
     ["time spent drafting", `${(100 * r.drafting).toFixed(0)} %`],
     ["accepted ÷ drafted", r.drafted.toFixed(3)],
@@ -601,6 +621,7 @@ function render({ model, el }) {
         : {
             step_cost: 0,
             overhead: 0,
+            plain_overhead: 0,
             ...Object.fromEntries(
               specs.filter(({ name }) => name in picked).map(({ name }) => [name, picked[name]]),
             ),
@@ -614,16 +635,22 @@ function render({ model, el }) {
     plane: chart("Best speedup by α and c", "Lines: speedup at the best γ. Drag the dot.", "sdl-narrow", {
       height: HEIGHT,
     }),
-    tokens: chart("Probability that the i-th token of a pass is emitted", "", "sdl-half", {
-      height: STRIP,
-    }),
-    round: chart("Cost of the same tokens, speculative and plain", "", "sdl-half", { height: STRIP }),
+    tokens: chart("Probability that a round emits its i-th token", "", "", { height: STRIP }),
+    round: chart("", "", "", { height: 90, "aria-label": "Cost of the same tokens, speculative and plain" }),
   };
   const key = make("ul", { class: "sdl-keys" });
   charts.curve.svg.before(key);
   const words = `a draft pass costs a fifth of a target pass (c = ${TASK.c.toFixed(2)}). What is the smallest α at which some draft length still doubles the speed?`;
   const { task, spoken, announce, silence } = narration(words, solved(0, 24), 150);
   const numbers = make("dl", { class: "sdl-readouts" });
+  const more = make(
+    "details",
+    {},
+    make("summary", {}, "All numbers, and the tokens of a round"),
+    numbers,
+    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.tokens.node)),
+  );
+  more.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const root = make(
     "section",
     {
@@ -638,18 +665,22 @@ function render({ model, el }) {
       ...SLIDERS.map(({ name }) => sliders[name].node),
     ),
     make(
-      "details",
-      {},
-      make("summary", {}, "Measured costs and operations: t, o, ĉ"),
-      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node)),
-    ),
-    make(
       "div",
       { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, ...Object.values(charts).map(({ node }) => node)),
+      make(
+        "div",
+        { class: "sdl-charts" },
+        ...[charts.round, charts.curve, charts.plane].map(({ node }) => node),
+      ),
     ),
-    numbers,
     spoken,
+    make(
+      "details",
+      {},
+      make("summary", {}, "Measured costs and operations: t, o, o₀, ĉ"),
+      make("div", { class: "sdl-controls" }, ...CORRECTIONS.map(({ name }) => sliders[name].node)),
+    ),
+    more,
   );
   const picks = {};
   const draw = () => {
@@ -663,10 +694,13 @@ function render({ model, el }) {
     paint("curve", drawCurve, s, r);
     paint("plane", drawPlane, s);
     paint("round", drawRound, s, r);
-    paint("tokens", drawTokens, s);
+    if (more.open) paint("tokens", drawTokens, s);
+    const now = r.isCorrected ? r.corrected[s.gamma - 1] : r.plain[s.gamma - 1];
+    charts.round.node.querySelector(".sdl-heading").textContent =
+      `A round of ${plural(s.gamma, "draft")} emits ${r.tokens.toFixed(2)} tokens: ${times(now)} as fast as plain decoding`;
     key.replaceChildren(...keys(s, r));
     charts.curve.node.querySelector("figcaption").textContent =
-      `${r.isCorrected ? "Dashed: with t and o. " : ""}Drag to set γ.`;
+      `${r.isCorrected ? "Dashed: with t, o and o₀. " : ""}Drag to set γ.`;
     define(numbers, readouts(s, r, preset));
     announce(() => [summary(s, r), taskState(s, r)]);
   };

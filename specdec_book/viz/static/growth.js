@@ -2,7 +2,7 @@
 // { word, parent, worth, right }; its first n nodes are the tree of budget n.
 
 const DEFAULTS = { contexts: [], budget: 8, context: 0 };
-const [ROW, PILL, ROOT, GAP] = [30, 24, 12, 10]; // px: row, height of a node, root, space before a node
+const [ROW, PILL, ROOT, GAP] = [26, 22, 12, 10]; // px: row, height of a node, root, space before a node
 
 const formulas = {
   expected: (nodes, budget) => 1 + nodes.slice(0, budget).reduce((sum, { worth }) => sum + worth, 0),
@@ -70,8 +70,10 @@ function drawTree(svg, nodes, budget) {
     const label = make("text", { x: x + 5, y: y + 16, class: right ? "" : "sdl-faint" });
     svg.append(
       box({
-        fill: right ? "color-mix(in srgb, var(--sdl-target) 16%, var(--sdl-surface))" : "var(--sdl-surface)",
-        stroke: right ? "var(--sdl-target)" : "var(--sdl-control-line)",
+        fill: right
+          ? "color-mix(in srgb, var(--sdl-accepted) 16%, var(--sdl-surface))"
+          : "var(--sdl-surface)",
+        stroke: right ? "var(--sdl-accepted)" : "var(--sdl-control-line)",
         "stroke-width": right ? 2.5 : 1,
       }),
       label,
@@ -166,7 +168,7 @@ function render({ model, el }) {
   const heads = ["node", "grown", "path probability", "accepted", "fixed", "path probability", "accepted"];
   const root = make(
     "section",
-    { class: "sdl sdl-growth", "aria-label": "A grown tree beside a fixed tree" },
+    { class: "sdl sdl-low sdl-growth", "aria-label": "A grown tree beside a fixed tree" },
     task,
     make(
       "div",
@@ -184,7 +186,7 @@ function render({ model, el }) {
           "Grown by the draft's confidence",
           "sdl-half",
           left,
-          make("figcaption", {}, "Dashed: nodes beyond the budget. Blue: tokens that the target accepts."),
+          make("figcaption", {}, "Dashed: nodes beyond the budget. Green: tokens that the target accepts."),
         ),
         figure(
           "Fixed shape",
@@ -194,7 +196,7 @@ function render({ model, el }) {
         ),
       ),
     ),
-    spoken,
+    make("div", {}, spoken),
     readouts,
     make(
       "details",

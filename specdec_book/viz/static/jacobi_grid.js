@@ -117,7 +117,7 @@ function taskState(runs, run, passes) {
   const { rows } = runs[run];
   if (passes < rows.length) return `${passes} of ${rows.length} passes are done with this first guess.`;
   return rows.length === fewest
-    ? `Solved: ${fewest} passes for ${formulas.total(rows)} tokens. The other first guesses take ${counts.filter((_, i) => i !== run).join(" and ")}.`
+    ? `Solved: ${fewest} passes for ${formulas.total(rows)} tokens. The other first guesses take ${counts.filter((_, i) => i !== run).join(" and ")} passes.`
     : `Not yet: ${rows.length} passes for ${formulas.total(rows)} tokens. Another first guess takes fewer.`;
 }
 
@@ -160,9 +160,8 @@ function render({ model, el }) {
   const legend = Object.entries(LEGEND).map(([fate, text]) => make("li", {}, word({ text, fate })));
   const root = make(
     "section",
-    { class: "sdl sdl-fates sdl-jacobi", "aria-label": "Jacobi grid" },
+    { class: "sdl sdl-low sdl-fates sdl-jacobi", "aria-label": "Jacobi grid" },
     texts.task,
-    make("p", { class: "sdl-prompt" }, model.get("prompt") ?? ""),
     make(
       "div",
       { class: "sdl-controls" },
@@ -170,10 +169,11 @@ function render({ model, el }) {
       field(id, "Passes done", output, input),
     ),
     bar.node,
-    texts.spoken,
+    make("p", { class: "sdl-prompt" }, `Request: ${model.get("prompt") ?? ""}`),
     grid,
     make("ul", { class: "sdl-legend" }, ...legend),
-    readouts,
+    texts.spoken,
+    make("details", {}, make("summary", {}, "Counts"), readouts),
   );
   let headOf = null;
   const draw = () => {

@@ -204,19 +204,19 @@ function render({ model, el }) {
   ];
   const root = make(
     "section",
-    { class: "sdl sdl-fates sdl-lookup", "aria-label": "Lookup explorer" },
+    { class: "sdl sdl-low sdl-fates sdl-lookup", "aria-label": "Lookup explorer" },
     narrated.task,
     make(
       "div",
-      { class: "sdl-lookup-controls" },
+      { class: "sdl-controls" },
       field(ids[0], "Text", pickText),
       field(ids[1], "largest n", order.output, order.input),
       field(ids[2], "γ", gamma.output, gamma.input),
       field(ids[3], "Occurrence to copy", which),
+      field(ids[4], "Round", round.output, round.input),
     ),
     numbers,
-    field(ids[4], "Round", round.output, round.input),
-    narrated.spoken,
+    make("div", {}, narrated.spoken),
     box,
     make(
       "ul",

@@ -3,7 +3,7 @@
 
 const DEFAULTS = { context: 0, temperature: 1, top_k: 0, top_p: 1, u: 0.42 };
 const OFF_K = 51; // position of the slider that switches top-k off
-const BARS = 7;
+const BARS = 6;
 const ROW = 21;
 const REST = "all other tokens";
 
@@ -118,7 +118,7 @@ function drawLine(svg, words, now, u) {
       fill: "none",
       stroke: "var(--sdl-control-line)",
     }),
-    make("path", { d: `M${at} 12V${top + high + 4}`, stroke: "var(--sdl-draft-line)", "stroke-width": 2.5 }),
+    make("path", { d: `M${at} 12V${top + high + 4}`, stroke: "var(--sdl-ink)", "stroke-width": 2.5 }),
     make(
       "text",
       { x: at + (u > 0.5 ? -6 : 6), y: 20, "text-anchor": side, "font-weight": 600 },
@@ -159,7 +159,7 @@ function drawBars(svg, words, raw, now, at) {
         width: Math.max(0.5, room * before),
         height: row - 4,
         fill: "none",
-        stroke: "var(--sdl-draft-line)",
+        stroke: "var(--sdl-muted)",
         "stroke-dasharray": "3 2",
       }),
       make("text", { x: width, y: row * i + 16, "text-anchor": "end" }, number(after)),

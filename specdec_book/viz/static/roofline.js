@@ -159,6 +159,7 @@ const WIDTHS = [
   [0.5, "½ byte: int4"],
 ];
 const NAMES = [...SLIDERS.map(({ name }) => name), "bytes_per_weight"];
+const SETTINGS = ["parameters", "bandwidth", "throughput", "cache"]; // in a fold
 const FREE = new Set(["tokens", "batch", "cache"]);
 const TASK_BATCH = 8;
 
@@ -265,7 +266,7 @@ function drawRoofs(svg, width, s, r) {
         [low, low * s.bandwidth],
         [right, right * s.bandwidth],
       ],
-      "var(--sdl-target)",
+      "var(--sdl-one)",
     );
   if (left < 10 ** x1)
     line(
@@ -273,7 +274,7 @@ function drawRoofs(svg, width, s, r) {
         [left, s.throughput],
         [10 ** x1, s.throughput],
       ],
-      "var(--sdl-rejected)",
+      "var(--sdl-other)",
     );
   const clampX = (px) => Math.min(box.right, Math.max(box.left, px));
   const first =
@@ -301,7 +302,7 @@ function drawRoofs(svg, width, s, r) {
       cx: now[0],
       cy: Math.min(now[1], box.bottom),
       r: 7,
-      fill: "var(--sdl-draft)",
+      fill: "var(--sdl-you)",
       stroke: "var(--sdl-ink)",
       "stroke-width": 1.5,
     }),
@@ -365,15 +366,15 @@ function drawTimes(svg, width, s, r) {
         "stroke-dasharray": dash,
       }),
     );
-  line((k) => r.times(k)[0], "var(--sdl-target)", 2, "6 4");
-  line((k) => r.times(k)[1], "var(--sdl-rejected)", 2, "2 4");
+  line((k) => r.times(k)[0], "var(--sdl-other)", 2, "6 4");
+  line((k) => r.times(k)[1], "var(--sdl-other)", 2, "2 4");
   line((k) => Math.max(...r.times(k)), "var(--sdl-ink)", 2.5, "none");
   svg.append(
     make("circle", {
       cx: x(s.tokens),
       cy: y(r.time),
       r: 7,
-      fill: "var(--sdl-draft)",
+      fill: "var(--sdl-you)",
       stroke: "var(--sdl-ink)",
       "stroke-width": 1.5,
     }),
@@ -491,20 +492,26 @@ function render({ model, el }) {
     "section",
     { class: "sdl sdl-low sdl-roofline", "aria-label": "Roofline explorer of one pass" },
     task,
-    make(
-      "div",
-      { class: "sdl-controls" },
-      field(`${id}-preset`, "Start from", start),
-      field(`${id}-width`, "bytes per weight", width),
-      ...SLIDERS.map(({ name }) => sliders[name].node),
-    ),
-    source,
+    make("div", { class: "sdl-controls" }, sliders.tokens.node, sliders.batch.node),
     make(
       "div",
       { class: "sdl-frame" },
       make("div", { class: "sdl-charts" }, charts.roofs.node, charts.times.node),
     ),
     numbers,
+    make(
+      "details",
+      {},
+      make("summary", {}, "The model and the chip"),
+      make(
+        "div",
+        { class: "sdl-controls" },
+        field(`${id}-preset`, "Start from", start),
+        field(`${id}-width`, "bytes per weight", width),
+        ...SETTINGS.map((name) => sliders[name].node),
+      ),
+      source,
+    ),
     spoken,
   );
   const picks = {};

@@ -44,34 +44,35 @@ const formulas = {
   // Names of the rows that no other row beats. A row beats another if it is at least as good in cost and speedup, and
   // better in one of them.
   frontier(rows, cost) {
-    const known = rows.filter((row) => row[cost] !== null && row.speedup !== null);
+    const known = rows.filter((row) => row[cost] !== null && row.over_best !== null);
     const beats = (a, b) =>
-      a[cost] <= b[cost] && a.speedup >= b.speedup && (a[cost] < b[cost] || a.speedup > b.speedup);
+      a[cost] <= b[cost] && a.over_best >= b.over_best && (a[cost] < b[cost] || a.over_best > b.over_best);
     return known.filter((row) => !known.some((other) => beats(other, row))).map((row) => row.name);
   },
 };
 
 const COLUMNS = [
   { key: "name", head: "method", text: String },
-  { key: "source", head: "drafts from", text: String },
-  { key: "lossless", head: "distribution", text: (value) => (value ? "the target's" : "changed") },
-  { key: "speedup", head: "× plain", text: fixed(2), down: true },
   { key: "over_best", head: "× best plain", text: fixed(2), down: true },
+  { key: "speedup", head: "× plain", text: fixed(2), down: true },
   { key: "tau", head: "τ", text: fixed(2), down: true },
   { key: "alpha", head: "accepted ÷ tested", text: fixed(2), down: true },
-  { key: "used", head: "emitted ÷ verified", text: fixed(2), down: true },
   { key: "c", head: "c", text: fixed(2) },
-  { key: "formula", head: "predicted ×", text: fixed(2), down: true },
-  { key: "held", head: "measured ÷ predicted", text: fixed(2), down: true },
+  { key: "bytes", head: "memory", text: formatBytes },
+  { key: "lossless", head: "distribution", text: (value) => (value ? "the target's" : "changed") },
+  { key: "source", head: "drafts from", text: String, more: true },
+  { key: "used", head: "emitted ÷ verified", text: fixed(2), down: true, more: true },
+  { key: "formula", head: "predicted ×", text: fixed(2), down: true, more: true },
+  { key: "held", head: "measured ÷ predicted", text: fixed(2), down: true, more: true },
   {
     key: "same",
     head: "same text",
     text: (value) => (value === null ? NONE : `${Math.round(100 * value)} %`),
     down: true,
+    more: true,
   },
-  { key: "bytes", head: "memory", text: formatBytes },
-  { key: "minutes", head: "training", text: formatMinutes },
-];
+  { key: "minutes", head: "training", text: formatMinutes, more: true },
+]; // `more`: shown only with all columns
 const COSTS = {
   bytes: { label: "memory beside the target, bytes", log: true, text: formatBytes },
   drift: { label: "drift from the target's distribution", log: false, text: fixed(2) },
@@ -79,8 +80,8 @@ const COSTS = {
 
 const ratio = (value) => (value === null ? NONE : times(value));
 const isAbove = ({ speedup, ceiling }) => speedup !== null && ceiling !== null && speedup > ceiling;
-const spread = ({ speedup, interval }) =>
-  interval ? `${ratio(speedup)} (${interval.map((end) => end.toFixed(2)).join(" to ")})` : ratio(speedup);
+const spread = ({ over_best: value, interval }) =>
+  interval ? `${ratio(value)} (${interval.map((end) => end.toFixed(2)).join(" to ")})` : ratio(value);
 
 function summary(row, where) {
   if (!row) return "Choose a row for its details.";
@@ -99,9 +100,9 @@ function summary(row, where) {
         ? " after training of unrecorded length"
         : ""
       : ` after ${row.minutes.toFixed(0)} minutes of training`;
-  const best = ` Against the fastest plain decoder of the machine it is ${ratio(row.over_best)}, at ${row.tokens_per_second.toFixed(1)} tokens per second.`;
+  const plain = ` Against plain decoding in float32 it is ${ratio(row.speedup)}, at ${row.tokens_per_second.toFixed(1)} tokens per second.`;
   const costs = ` Its target pass costs ${row.verify.toFixed(2)} plain passes, and everything but draft and target pass costs ${row.overhead.toFixed(2)}.`;
-  return `${row.name}, ${where}: ${spread(row)} as fast as plain decoding with τ = ${fixed(2)(row.tau)}.${above}${best}${predicted}${costs} ${distribution}${byPosition(row)} It needs ${formatBytes(row.bytes)} of memory${training}.`;
+  return `${row.name}, ${where}: ${spread(row)} as fast as the best plain decoding, with τ = ${fixed(2)(row.tau)}.${plain}${above}${predicted}${costs} ${distribution}${byPosition(row)} It needs ${formatBytes(row.bytes)} of memory${training}.`;
 }
 
 const shares = (values) => values.map((share) => (share === null ? NONE : `${Math.round(100 * share)} %`));
@@ -128,16 +129,65 @@ function taskState(chosen, best, fastest) {
 const solved = (name) => `Solved: every row that is faster than ${name} needs more memory.`;
 const withMargins = (low, high) => [low - 0.06 * (high - low || 1), high + 0.1 * (high - low || 1)];
 
+// Where names can be written beside their points: [{ row, x, anchor }], first come, first served. A name needs free
+// room on the right or on the left of its point.
+function placeNames(points, right) {
+  const boxes = points.map(({ px, py }) => [px - 6, px + 6, py - 6, py + 6]);
+  const isFree = ([a, b, c, d]) => boxes.every(([e, f, g, h]) => b < e || a > f || d < g || c > h);
+  return points.flatMap(({ row, px, py }) => {
+    const width = 6.2 * row.name.length;
+    for (const [x, anchor, from] of [
+      [px + 9, "start", px + 8],
+      [px - 9, "end", px - 8 - width],
+    ]) {
+      const box = [from, from + width, py - 7, py + 7];
+      if (from > 44 && from + width < right && isFree(box)) {
+        boxes.push(box);
+        return [{ row, x, y: py + 4, anchor }];
+      }
+    }
+    return [];
+  });
+}
+
+// A card beside the point under the pointer.
+function drawCard(svg, row, px, py, width, format, cost) {
+  const lines = [
+    row.name,
+    `${spread(row)} the best plain decoding`,
+    `τ ${fixed(2)(row.tau)} · ${format(row[cost])}`,
+  ];
+  const long = 7 * Math.max(...lines.map((line) => line.length)) + 16;
+  const x = Math.min(Math.max(4, px + 12), width - long - 4);
+  const y = py > 90 ? py - 72 : py + 12;
+  return make(
+    "g",
+    { "pointer-events": "none" },
+    make("rect", {
+      x,
+      y,
+      width: long,
+      height: 60,
+      rx: 5,
+      fill: "var(--sdl-surface)",
+      stroke: "var(--sdl-control-line)",
+    }),
+    ...lines.map((line, i) =>
+      make("text", { x: x + 8, y: y + 18 + 17 * i, "font-weight": i ? 400 : 600 }, line),
+    ),
+  );
+}
+
 function drawPlane(svg, width, rows, cost, best, chosen, pick) {
   const { label, log, text: format } = COSTS[cost];
-  const known = rows.filter((row) => row[cost] !== null && row.speedup !== null);
+  const known = rows.filter((row) => row[cost] !== null && row.over_best !== null);
   svg.replaceChildren();
   if (!known.length) return;
-  const box = { left: 40, right: width - 16, top: 24, bottom: 292 };
+  const box = { left: 40, right: width - 16, top: 24, bottom: 262 };
   const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
   const xs = known.map((row) => scale(row[cost]));
   const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
-  const high = Math.max(1.2, ...known.map((row) => row.speedup)) * 1.08;
+  const high = Math.max(1.2, ...known.map((row) => row.over_best)) * 1.08;
   const x = (value) => box.left + ((scale(value) - left) / (right - left)) * (box.right - box.left);
   const y = (value) => box.bottom - (value / high) * (box.bottom - box.top);
   const words = (at, text, attributes = {}) => make("text", { x: at[0], y: at[1], ...attributes }, text);
@@ -166,52 +216,61 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
       }),
     );
   svg.append(
-    words([0, 12], "× plain decoding"),
+    words([0, 12], "× best plain decoding"),
     words([box.right, box.bottom + 35], label, { "text-anchor": "end" }),
   );
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
   if (edge.length > 1)
     svg.append(
       make("path", {
-        d: edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row.speedup)}`).join(""),
+        d: edge
+          .map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row.over_best)}`)
+          .join(""),
         fill: "none",
-        stroke: "var(--sdl-accepted)",
+        stroke: "var(--sdl-muted)",
         "stroke-width": 2,
         "stroke-dasharray": "5 4",
       }),
     );
-  for (const row of known) {
-    const [px, py] = [x(row[cost]), y(row.speedup)];
+  const rank = (row) => (row === chosen ? 2 : best.includes(row.name) ? 1 : 0);
+  const points = known
+    .map((row) => ({ row, px: x(row[cost]), py: y(row.over_best) }))
+    .sort((a, b) => rank(b.row) - rank(a.row) || b.row.over_best - a.row.over_best);
+  const names = placeNames(points, box.right);
+  for (const { row, px, py } of points) {
     const isChosen = row.name === chosen?.name;
     const mark = row.lossless
-      ? make("circle", { cx: px, cy: py, r: isChosen ? 8 : 5.5, fill: "var(--sdl-target)" })
+      ? make("circle", { cx: px, cy: py, r: isChosen ? 8 : 5.5, fill: "var(--sdl-one)" })
       : make("rect", {
           x: px - 5,
           y: py - 5,
           width: 10,
           height: 10,
-          fill: "var(--sdl-rejected)",
+          fill: "var(--sdl-other)",
           transform: `rotate(45 ${px} ${py})`,
         });
-    mark.setAttribute("stroke", isChosen ? "var(--sdl-ink)" : "var(--sdl-surface)");
-    mark.setAttribute("stroke-width", isChosen ? 2.5 : 1);
+    mark.setAttribute("stroke", isChosen ? "var(--sdl-you)" : "var(--sdl-surface)");
+    mark.setAttribute("stroke-width", isChosen ? 3 : 1);
     mark.setAttribute("class", "sdl-pick");
     mark.dataset.name = row.name;
-    mark.append(make("title", {}, `${row.name}: ${ratio(row.speedup)}, ${format(row[cost])}`));
+    let card = null;
+    mark.addEventListener("pointerenter", () => {
+      card?.remove();
+      svg.append((card = drawCard(svg, row, px, py, width, format, cost)));
+    });
+    mark.addEventListener("pointerleave", () => card?.remove());
     mark.addEventListener("click", () => pick(row.name));
     svg.append(mark);
   }
-  if (chosen && known.includes(chosen)) {
-    const px = x(chosen[cost]);
-    const isRight = px > (box.left + box.right) / 2;
-    svg.append(
-      words([px + (isRight ? -12 : 12), y(chosen.speedup) - 10], chosen.name, {
-        class: "sdl-halo",
-        "text-anchor": isRight ? "end" : "start",
-        "font-weight": 600,
+  svg.append(
+    ...names.map(({ row, x: at, y: line, anchor }) =>
+      words([at, line], row.name, {
+        class: "sdl-halo sdl-point-name",
+        "text-anchor": anchor,
+        "font-weight": row.name === chosen?.name ? 600 : 400,
       }),
-    );
-  }
+    ),
+  );
 }
 
 // A link on a page of the book; plain text in a notebook.
@@ -260,11 +319,11 @@ function render({ model, el }) {
       (value) => set({ cost: value }),
     ),
   };
-  const plane = chart("Speedup and its cost", "", "sdl-plane", { height: 332 });
+  const plane = chart("Speedup and its cost", "", "sdl-plane", { height: 302 });
   const caption = plane.node.querySelector("figcaption");
   const body = make("tbody");
-  const heads = COLUMNS.map(({ key, head, down }) => {
-    const node = make("th", { scope: "col" });
+  const heads = COLUMNS.map(({ key, head, down, more }) => {
+    const node = make("th", { scope: "col", class: more ? "sdl-more" : "" });
     node.append(
       button(head, () =>
         set(get("sort") === key ? { down: !get("down") } : { sort: key, down: Boolean(down) }),
@@ -278,6 +337,8 @@ function render({ model, el }) {
     make("thead", {}, make("tr", {}, ...heads, make("th", { scope: "col" }, "chapter"))),
     body,
   );
+  const all = make("input", { type: "checkbox" });
+  all.addEventListener("change", () => table.classList.toggle("sdl-all-columns", all.checked));
   const words =
     "choose a row that is not the fastest and that no other row beats in both memory and speedup.";
   const longestState = solved("a method with a rather long name × rule");
@@ -294,6 +355,7 @@ function render({ model, el }) {
     ),
     make("div", { class: "sdl-frame" }, plane.node),
     spoken,
+    make("label", { class: "sdl-row" }, all, "all columns"),
     scroll(`The table of methods${whose}`, table),
     make("p", { class: "sdl-note" }, "* above the largest speedup that τ allows, because of timing noise."),
   );
@@ -319,22 +381,26 @@ function render({ model, el }) {
         name.setAttribute("aria-pressed", String(row === chosen));
         line.append(
           make("th", { scope: "row" }, name),
-          ...COLUMNS.slice(1).map(({ key, text }) =>
-            make("td", {}, text(row[key] ?? null, row) + (key === "speedup" && isAbove(row) ? " *" : "")),
+          ...COLUMNS.slice(1).map(({ key, text, more }) =>
+            make(
+              "td",
+              { class: more ? "sdl-more" : "" },
+              text(row[key] ?? null, row) + (key === "speedup" && isAbove(row) ? " *" : ""),
+            ),
           ),
           make("td", {}, chapterLink(row.chapter)),
         );
-        if (row.speedup !== null && row.speedup < 1) line.classList.add("sdl-loses");
+        if (row.over_best !== null && row.over_best < 1) line.classList.add("sdl-loses");
         return line;
       }),
     );
     const best = formulas.frontier(rows, cost);
     caption.textContent =
       cost === "bytes"
-        ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the fastest row for each amount of memory."
+        ? "Circles: lossless. Diamonds: lossy. The line at 1 is the best plain decoding. Dashed: the fastest row for each amount of memory. Point at a row for its numbers."
         : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the fastest row for each amount of drift.";
     drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, best, chosen, pick);
-    const fastest = formulas.sort(rows, "speedup", true)[0];
+    const fastest = formulas.sort(rows, "over_best", true)[0];
     const hint = chosen || !fastest ? "" : "Choose a row for its details. The fastest row is ";
     announce(() => [
       hint + summary(chosen ?? fastest, settings[setting].name),

@@ -55,6 +55,13 @@ function consequences(s) {
   return { skips, alpha, c, gamma, speed };
 }
 
+// How much the predicted speedup changes if one switch is toggled.
+function effect(s, r, bit) {
+  return consequences({ ...s, mask: s.mask ^ bit }).speed - r.speed;
+}
+
+const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2).replace(/^0/, "")}`;
+
 function summary(s, r) {
   if (!s.mask)
     return "No sublayer is skipped: the draft is the target, so it is always accepted and saves nothing.";
@@ -99,7 +106,7 @@ function drawPlane(svg, width, s, r, frontier) {
         cy: y(alpha),
         r: 3,
         fill: "none",
-        stroke: "var(--sdl-accepted)",
+        stroke: "var(--sdl-muted)",
         "stroke-width": 1.5,
       }),
     );
@@ -108,7 +115,7 @@ function drawPlane(svg, width, s, r, frontier) {
       cx: x(r.c),
       cy: y(r.alpha),
       r: 7,
-      fill: "var(--sdl-draft)",
+      fill: "var(--sdl-you)",
       stroke: "var(--sdl-ink)",
       "stroke-width": 1.5,
     }),
@@ -141,8 +148,9 @@ function render({ model, el }) {
       const node = button("", () => show(state().mask ^ bit));
       node.classList.add("sdl-part");
       const where = group === 1 ? `block ${first}` : `blocks ${first} to ${last}`;
-      node.append(part === "attention" ? "A" : "M", hidden(` of ${where}`));
-      switches.push({ node, bit });
+      const change = make("small", {});
+      node.append(part === "attention" ? "A" : "M", hidden(` of ${where}, changes the speedup by `), change);
+      switches.push({ node, bit, change });
       return node;
     });
     const words = group === 1 ? String(first) : `${first}–${last}`;
@@ -172,7 +180,7 @@ function render({ model, el }) {
   const numbers = make("dl", { class: "sdl-readouts" });
   const root = make(
     "section",
-    { class: "sdl sdl-switches", "aria-label": "Skip switches" },
+    { class: "sdl sdl-low sdl-switches", "aria-label": "Skip switches" },
     task,
     make(
       "div",
@@ -185,7 +193,11 @@ function render({ model, el }) {
           "sdl-half",
           ...choice,
           blocks,
-          make("figcaption", {}, "A: attention. M: MLP. Dashed and crossed out: skipped by the draft."),
+          make(
+            "figcaption",
+            {},
+            "A: attention. M: MLP. Dashed and crossed out: skipped by the draft. Number: change of the predicted speedup if you toggle this switch.",
+          ),
           make(
             "div",
             { class: "sdl-row" },
@@ -196,15 +208,18 @@ function render({ model, el }) {
         plane.node,
       ),
     ),
-    spoken,
+    make("div", {}, spoken),
   );
   const draw = () => {
     const s = state();
     const r = consequences(s);
     const { frontier, best } = frontierOf(model.get("target"));
     select.value = model.get("target");
-    for (const { node, bit } of switches) {
+    for (const { node, bit, change } of switches) {
       const runs = !(s.mask & bit);
+      const difference = effect(s, r, bit);
+      change.textContent = signed(difference);
+      change.classList.toggle("sdl-better", difference > NEAR);
       node.setAttribute("aria-pressed", String(runs));
       node.classList.toggle("sdl-off", !runs);
     }

@@ -1,7 +1,16 @@
 // The round stepper: a recorded run, one moment at a time. Every moment is computed from the recorded numbers.
 
-const MARKS = { accepted: "✓", rejected: "✗", unused: "–", recovered: "↻", bonus: "+", sampled: "+" };
-const BEFORE = 3; // number of committed tokens before the root in the drawing of the caches
+const MARKS = {
+  drafted: "?",
+  accepted: "✓",
+  rejected: "✗",
+  unused: "–",
+  recovered: "recovered",
+  bonus: "bonus",
+  sampled: "new",
+};
+const COLORS = { drafted: "draft-line", sampled: "target", unused: "muted" }; // of a mark, unless its name
+const BEFORE = 3; // number of committed tokens before the root in the drawing
 
 const formulas = {
   acceptance: (p, q) => Math.min(1, p / q),
@@ -73,7 +82,7 @@ function sentence(round, moment) {
   const emitted = `The round emits ${plural(round.accepted + 1, "token")}.`;
   const cut = isFullyAccepted(round)
     ? "Every draft was accepted, so nothing is cut."
-    : "Both caches are cut back to the accepted text.";
+    : "Both caches are cut back to the accepted text, and the added token is in neither: the next round feeds it.";
   return `${emitted} ${round.drafts.length ? cut : "Nothing was drafted."} ${caches}`;
 }
 
@@ -104,147 +113,39 @@ function taskState(rounds, moment) {
 
 const hasToken = ({ kind }) => kind === "token" || kind === "cut";
 
-function drawText(box, prompt, rounds, moment) {
-  const now = rounds[moment.round];
-  const drafts = now.drafts
-    .map((draft, i) => [formulas.fate(now, moment, i), draft.text])
-    .filter(([fate]) => fate !== "none" && !(moment.kind === "cut" && DELETED.includes(fate)))
-    .map(([fate, text]) => tokenNode(fate, text));
-  const added = hasToken(moment) ? [tokenNode(now.token.kind, now.token.text)] : [];
-  const emitted = (round) => [
-    ...round.drafts.slice(0, round.accepted).map((draft) => tokenNode("accepted", draft.text)),
-    tokenNode(round.token.kind, round.token.text),
-  ];
-  const before = () => rounds.slice(0, moment.round).flatMap(emitted);
-  showText(box, prompt, moment.round, before, [...drafts, ...added]);
-}
-
-function gauge({ p, q, tested }, isKnown, isTested) {
-  const svg = make(
-    "svg",
-    {
-      class: "sdl-gauge",
-      viewBox: "0 0 100 22",
-      preserveAspectRatio: "none",
-      height: 22,
-      "aria-hidden": "true",
-    },
-    make("rect", {
-      x: 0,
-      y: 5,
-      width: 100,
-      height: 12,
-      fill: "var(--sdl-raised)",
-      stroke: "var(--sdl-line)",
-      "vector-effect": "non-scaling-stroke",
-    }),
-  );
-  if (isKnown)
-    svg.append(
-      make("rect", {
-        x: 0,
-        y: 5,
-        width: 100 * formulas.acceptance(p, q),
-        height: 12,
-        fill: "var(--sdl-accepted)",
-        opacity: 0.55,
-      }),
-    );
-  if (isTested && tested !== null)
-    svg.append(
-      make("line", {
-        x1: 100 * tested,
-        x2: 100 * tested,
-        y1: 0,
-        y2: 22,
-        stroke: "var(--sdl-ink)",
-        "stroke-width": 3,
-        "vector-effect": "non-scaling-stroke",
-      }),
-    );
-  return svg;
-}
-
-function draftRow(round, moment, i, isNow) {
-  const draft = round.drafts[i];
-  const fate = formulas.fate(round, moment, i);
-  const isKnown = moment.kind !== "draft";
-  const isTested = fate === "accepted" || fate === "rejected";
-  const odds =
-    isTested && draft.tested !== null
-      ? `: u ${digits(draft.tested)} ${fate === "accepted" ? "<" : "≥"} ${digits(formulas.acceptance(draft.p, draft.q))}`
-      : "";
-  return make(
-    "tr",
-    isNow ? { "aria-current": "step" } : {},
-    make("th", { scope: "row" }, String(i + 1)),
-    make("td", {}, fate === "none" ? "" : tokenNode(fate, draft.text, true)),
-    make("td", {}, fate === "none" ? "" : digits(draft.q)),
-    make("td", {}, isKnown ? digits(draft.p) : ""),
-    make(
-      "td",
-      { class: "sdl-wide-cell" },
-      gauge(draft, isKnown, isTested),
-      make("small", {}, fate in MARKS ? `${MARKS[fate]} ${fate}${odds}` : "\u00a0"),
-    ),
-  );
-}
-
-function drawTable(body, round, moment) {
-  const isAdded = hasToken(moment);
-  const { text, kind, drawn } = round.token;
-  const how = `from the target: ${MARKS[kind]} ${kind}${drawn === null ? "" : `, drawn with u ${digits(drawn)}`}`;
-  const last = () =>
-    make(
-      "tr",
-      moment.kind === "token" ? { "aria-current": "step" } : {},
-      make("th", { scope: "row" }, "+1"),
-      make("td", {}, isAdded ? tokenNode(kind, text, true) : ""),
-      make("td", {}),
-      make("td", {}),
-      make("td", { class: "sdl-wide-cell" }, make("small", {}, isAdded ? how : "the target's token")),
-    );
-  const rowOf = (_, i) => {
-    const isNow = (moment.kind === "draft" || moment.kind === "test") && moment.index === i;
-    const content = [moment.round, formulas.fate(round, moment, i), moment.kind !== "draft", isNow];
-    return [content, () => draftRow(round, moment, i, isNow)];
-  };
-  showRows(body, [...round.drafts.map(rowOf), [[moment.round, isAdded, moment.kind], last]]);
-}
-
 function drawCaches(svg, width, texts, round, moment, previous) {
-  const [left, right, top, high] = [58, 50, 24, 26];
-  const first = Math.max(0, round.context - 1 - BEFORE);
+  const [left, right, top, high] = [58, 40, 42, 30];
+  const first = Math.max(0, round.context - 1 - (width < 480 ? 0 : BEFORE));
   const count = round.context + round.drafts.length + 1 - first;
   const cell = (width - left - right) / count;
   const x = (position) => left + (position - first) * cell;
   const label = (position) => {
     const text = texts[position] ?? "";
-    const room = Math.max(1, Math.floor(cell / 9.5));
+    const room = Math.max(1, Math.floor(cell / 9));
     const word = text && visible(text);
     return word.length > room ? `${word.slice(0, Math.max(1, room - 1))}…` : word;
   };
   svg.replaceChildren();
   for (let position = first; position < first + count; position++) {
-    svg.append(
-      make(
-        "text",
-        {
-          x: x(position) + cell / 2,
-          y: 14,
-          "text-anchor": "middle",
-          class: position < round.context ? "" : "sdl-faint",
-        },
-        label(position),
-      ),
-    );
+    const middle = { x: x(position) + cell / 2, "text-anchor": "middle" };
+    const kind = kindAt(round, moment, position);
+    const isDeleted = DELETED.includes(kind);
+    svg.append(make("text", { ...middle, y: 14, class: isDeleted ? "sdl-faint" : "" }, label(position)));
+    if (kind)
+      svg.append(
+        make(
+          "text",
+          { ...middle, y: 32, style: `fill: var(--sdl-${COLORS[kind] ?? kind}); font-weight: 600` },
+          cell < 60 && MARKS[kind].length > 1 ? "+" : MARKS[kind],
+        ),
+      );
   }
   [
     ["target", "var(--sdl-target)"],
     ["draft", "var(--sdl-draft)"],
   ].forEach(([name, color], row) => {
     const y = top + row * (high + 8);
-    svg.append(make("text", { x: 0, y: y + 18 }, name));
+    svg.append(make("text", { x: 0, y: y + 20 }, name));
     for (let position = first; position < first + count; position++) {
       const isCached = position < moment[name];
       const isNew = isCached && position >= previous[name];
@@ -273,7 +174,7 @@ function drawCaches(svg, width, texts, round, moment, previous) {
         );
     }
     svg.append(
-      make("text", { x: width, y: y + 18, "text-anchor": "end", "font-weight": 600 }, String(moment[name])),
+      make("text", { x: width, y: y + 20, "text-anchor": "end", "font-weight": 600 }, String(moment[name])),
     );
   });
   const edge = x(round.context);
@@ -293,7 +194,17 @@ function drawCaches(svg, width, texts, round, moment, previous) {
   );
 }
 
-// Texts by position for the drawing of the caches: committed tokens of earlier rounds, then this round's drafts.
+// What the token at a position is: a draft with its state, the added token, or null for committed text.
+function kindAt(round, moment, position) {
+  const i = position - round.context;
+  if (hasToken(moment) && i === round.accepted) return round.token.kind;
+  if (moment.kind === "cut" && i > round.accepted) return null;
+  if (i < 0 || i >= round.drafts.length) return null;
+  const fate = formulas.fate(round, moment, i);
+  return fate === "none" ? null : fate;
+}
+
+// Texts by position for the drawing: committed tokens of earlier rounds, then this round's drafts.
 function textsAround(rounds, at, moment) {
   const texts = {};
   for (const round of rounds.slice(Math.max(0, at - BEFORE - 1), at)) {
@@ -320,15 +231,13 @@ function render({ model, el }) {
   const rounds = model.get("rounds") ?? [];
   const moments = formulas.moments(rounds);
   if (moments.length === 0) return showNothing(el);
-  const body = make("tbody");
-  const heads = columns([hidden("number"), "token", "q", "p", "accepted if u < p/q"]);
-  const title = make("p", { class: "sdl-heading" });
   const caches = chart(
-    "Contents of the caches",
+    "What the two caches contain",
     "Left of the dotted line: committed text. Filled: in the cache. Thick: just added. Crossed out: just cut. Right: length.",
     "",
-    { height: 92 },
+    { height: 118 },
   );
+  const title = caches.node.querySelector(".sdl-heading");
   return stepper({ model, el }, moments, {
     name: "stepper",
     event: "round",
@@ -337,20 +246,16 @@ function render({ model, el }) {
     taskState: (moment) => taskState(rounds, moment),
     sentence: (moment) => sentence(rounds[moment.round], moment),
     describe: ({ round }) => `round ${round + 1}`,
-    layout: ({ task, slider, bar, spoken, box }) =>
+    layout: ({ task, slider, bar, spoken }) =>
       make(
         "section",
-        { class: "sdl sdl-fates sdl-stepper", "aria-label": "Round stepper" },
-        ...[task, slider, bar.node, spoken, box, title],
-        scroll("Drafts of this round", make("table", {}, heads, body)),
-        caches.node,
+        { class: "sdl sdl-stepper", "aria-label": "Round stepper" },
+        ...[task, slider, bar.node, caches.node, spoken],
       ),
-    draw(at, { text }) {
+    draw(at) {
       const moment = moments[at];
       const round = rounds[moment.round];
-      title.textContent = `Round ${moment.round + 1} of ${rounds.length}`;
-      drawText(text, model.get("prompt") ?? "", rounds, moment);
-      drawTable(body, round, moment);
+      title.textContent = `What the two caches contain: round ${moment.round + 1} of ${rounds.length}`;
       const start = { target: round.context - 1, draft: round.draft_cache };
       drawCaches(
         caches.svg,

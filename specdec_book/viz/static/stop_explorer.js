@@ -2,7 +2,7 @@
 
 const NAMES = {
   constant: "constant length",
-  heuristic: "two more after success, else one less",
+  heuristic: "heuristic: two more after success, else one less",
   confidence: "stop at low confidence",
   entropy: "stop at high entropy",
   oracle: "oracle",
@@ -129,9 +129,9 @@ function newText(box, words) {
 // One bar for each of the colors. Returns a function that shows entries [name, speed].
 function newSpeeds(svg, colors) {
   const bars = colors.map((fill, i) => {
-    const name = make("text", { x: 0, y: 14 + i * 40 });
-    const bar = make("rect", { x: 0, y: 19 + i * 40, height: 13, rx: 2, fill });
-    const speed = make("text", { y: 31 + i * 40, "text-anchor": "end", "font-weight": 600 });
+    const name = make("text", { x: 0, y: 12 + i * 31 });
+    const bar = make("rect", { x: 0, y: 16 + i * 31, height: 10, rx: 2, fill });
+    const speed = make("text", { y: 26 + i * 31, "text-anchor": "end", "font-weight": 600 });
     svg.append(name, bar, speed);
     return { name, bar, speed };
   });
@@ -200,28 +200,26 @@ function render({ model, el }) {
   const text = make("div", { class: "sdl-text", tabindex: 0, role: "region", "aria-label": "The text" });
   const strip = chart(
     "The draft's confidence at each position, and the draft of each round",
-    "Bars: the draft's probability of its own token; filled if the target accepts the token, hollow if it rejects it. Lines: accepted drafts (solid) and wasted drafts (dashed). Dots: tokens added by the target.",
+    "Bars: filled if the target accepts the token, hollow if it rejects it. Lines: accepted drafts (solid), wasted drafts (dashed). Dots: the target's tokens.",
     "",
     { height: 116 },
   );
-  const speeds = chart("Speed, in tokens per time of a target pass", "Plain decoding has speed 1.", "", {
-    height: 160,
-  });
+  const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 124 });
   const readouts = make("dl", { class: "sdl-readouts" });
   const root = make(
     "section",
-    { class: "sdl sdl-fates sdl-stop", "aria-label": "Stop explorer" },
+    { class: "sdl sdl-low sdl-fates sdl-stop", "aria-label": "Stop explorer" },
     narrated.task,
     make("div", { class: "sdl-controls" }, field(`${id}-policy`, "Policy", pick), ...Object.values(fields)),
+    speeds.node,
     strip.node,
     text,
-    readouts,
-    speeds.node,
     narrated.spoken,
+    make("details", {}, make("summary", {}, "Counts"), readouts),
   );
   const showStrip = newStrip(strip.svg, words, places);
   const showText = newText(text, words);
-  const colors = ["muted", "draft", "target", "accepted"].map((name) => `var(--sdl-${name})`);
+  const colors = ["muted", "one", "other", "ink"].map((name) => `var(--sdl-${name})`);
   const showSpeeds = newSpeeds(speeds.svg, colors);
   let limits = {};
   const draw = () => {

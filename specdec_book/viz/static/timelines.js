@@ -2,12 +2,14 @@
 // feature with the token that was drawn from it.
 
 const DEFAULTS = { words: [], laws: [], shift: 0 };
-const [TOP, GAP, BOX] = [20, 86, 30];
+const [TOP, GAP, BOX] = [20, 76, 30];
+const BAR = 260; // px, the longest bar
 
 const formulas = {
   // The pairs that the draft reads: index of a feature, index of a token. The last word is not known yet.
   pairs: (words, shift) => Array.from({ length: words.length - 1 - shift }, (_, i) => [i, i + shift]),
-  entropy: (distribution) => distribution.reduce((sum, [, q]) => sum - (q > 0 ? q * Math.log2(q) : 0), 0),
+  // The largest q of both distributions: the length of a full bar.
+  largest: (laws) => Math.max(...laws.flatMap(({ law }) => law.map(([, q]) => q))),
   // The shift after a drag by `distance` pixels, rounded to columns of width `step`.
   shiftAt: (distance, step, from) => Math.min(1, Math.max(0, Math.round(from - distance / step))),
 };
@@ -51,12 +53,13 @@ function draw(svg, s) {
   known.forEach((word, i) => {
     const short = word.replaceAll("\n", "⏎").slice(0, letters);
     if (i < known.length - s.shift) box(i, TOP, `f${i}`, "var(--sdl-target)", false);
-    box(i - s.shift, TOP + GAP, short, "var(--sdl-draft-line)", i < s.shift);
+    box(i - s.shift, TOP + GAP, short, "var(--sdl-one)", i < s.shift);
   });
 }
 
 function bars(s) {
   const right = s.words.at(-1);
+  const most = formulas.largest(s.laws);
   return s.laws[s.shift].law.map(([word, q]) =>
     make(
       "tr",
@@ -67,9 +70,9 @@ function bars(s) {
         {},
         make(
           "svg",
-          { width: 180, height: 14, "aria-hidden": "true" },
+          { width: BAR, height: 14, "aria-hidden": "true" },
           make("rect", {
-            width: Math.max(1, 180 * q),
+            width: Math.max(1, (BAR * q) / most),
             height: 14,
             rx: 2,
             fill: word === right ? "var(--sdl-accepted)" : "var(--sdl-draft)",
@@ -108,15 +111,24 @@ function render({ model, el }) {
   const readouts = make("dl", { class: "sdl-readouts" });
   const root = make(
     "section",
-    { class: "sdl sdl-timelines", "aria-label": "Features and tokens on two timelines" },
+    { class: "sdl sdl-low sdl-timelines", "aria-label": "Features and tokens on two timelines" },
     task,
     svg,
     field(`${id}-shift`, "shift of the tokens, in positions", shift.output, shift.input),
-    spoken,
+    make("div", {}, spoken),
     readouts,
     scroll(
       "The draft's q for the next token",
-      make("table", { class: "sdl-numbers" }, columns(["token", "q", hidden("q as a number")]), body),
+      make(
+        "table",
+        { class: "sdl-numbers" },
+        columns([
+          "token",
+          `q; a full bar is ${formulas.largest(start.laws).toFixed(2)}`,
+          hidden("q as a number"),
+        ]),
+        body,
+      ),
     ),
   );
   let from = null;
@@ -141,7 +153,10 @@ function render({ model, el }) {
     shift.output.textContent = s.shift;
     body.replaceChildren(...bars(s));
     define(readouts, [
-      ["entropy over these tokens, bits", formulas.entropy(s.laws[s.shift].law).toFixed(2)],
+      [
+        "q of the target's token",
+        (s.laws[s.shift].law.find(([word]) => word === s.words.at(-1))?.[1] ?? 0).toFixed(3),
+      ],
       ["agreement with the target, all positions", s.laws[s.shift].agrees.toFixed(3)],
     ]);
     announce(() => [sentence(s), taskState(s)]);

@@ -3,11 +3,7 @@
 
 const MAX_NODES = 64;
 const DEPTH = 16;
-const COLORS = {
-  accepted: "var(--sdl-accepted)",
-  target: "var(--sdl-target)",
-  draft: "var(--sdl-draft-line)",
-};
+const COLORS = { tree: "var(--sdl-one)", chain: "var(--sdl-other)", speedup: "var(--sdl-ink)" };
 
 const formulas = {
   // Nodes { parent, level, rank, worth } of the best tree, the likeliest first: its first n nodes are the best tree of
@@ -66,8 +62,8 @@ const formulas = {
 
 function drawTree(svg, width, tree) {
   const levels = Math.max(1, formulas.levels(tree));
-  const row = Math.min(56, 250 / levels);
-  svg.setAttribute("height", 300);
+  const row = Math.min(50, 214 / levels);
+  svg.setAttribute("height", 252);
   const children = (node) => tree.map((_, i) => i).filter((i) => tree[i].parent === node);
   const leaves = (node) =>
     Math.max(
@@ -106,9 +102,9 @@ function drawTree(svg, width, tree) {
         cx: places.get(i)[0],
         cy: places.get(i)[1],
         r: radius(node.worth),
-        fill: newest ? COLORS.draft : COLORS.accepted,
-        stroke: "var(--sdl-surface)",
-        "stroke-width": 1.5,
+        fill: "var(--sdl-draft)",
+        stroke: newest ? "var(--sdl-ink)" : "var(--sdl-surface)",
+        "stroke-width": newest ? 2.5 : 1.5,
       },
       make(
         "title",
@@ -125,7 +121,7 @@ function drawTree(svg, width, tree) {
       cx: x,
       cy: y,
       r: 9.5,
-      fill: COLORS.target,
+      fill: "var(--sdl-target)",
       stroke: "var(--sdl-surface)",
       "stroke-width": 1.5,
     }),
@@ -135,11 +131,11 @@ function drawTree(svg, width, tree) {
 }
 
 function drawCurves(svg, width, s, { peak, tokens, chain }) {
-  const box = { left: 36, right: width - 74, top: 22, bottom: 236 };
+  const box = { left: 36, right: width - 74, top: 14, bottom: 206 };
   const top = Math.max(...tokens, ...peak.all) * 1.08;
   const x = (n) => box.left + (n / MAX_NODES) * (box.right - box.left);
   const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
-  svg.setAttribute("height", 282);
+  svg.setAttribute("height", 252);
   const nodes = [];
   for (let v = 0; v <= top; v++)
     nodes.push(
@@ -166,9 +162,9 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
     }),
   );
   const ends = [
-    [tokens, COLORS.accepted, "none", "tokens, tree"],
-    [chain, COLORS.draft, "6 4", "tokens, chain"],
-    [peak.all, COLORS.target, "2 3", "speedup, tree"],
+    [tokens, COLORS.tree, "none", "tokens, tree"],
+    [chain, COLORS.chain, "6 4", "tokens, chain"],
+    [peak.all, COLORS.speedup, "2 3", "speedup, tree"],
   ].map(([values, color, dash, words]) => ({ values, color, dash, words, at: y(values[MAX_NODES]) + 4 }));
   ends.sort((a, b) => a.at - b.at);
   ends.forEach((end, i) => {
@@ -193,15 +189,15 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
       cx: x(s.nodes),
       cy: y(tokens[s.nodes]),
       r: 6,
-      fill: COLORS.accepted,
+      fill: COLORS.tree,
       stroke: "var(--sdl-ink)",
     }),
     make("circle", {
       cx: x(s.nodes),
       cy: y(peak.all[s.nodes]),
       r: 6,
-      fill: COLORS.target,
-      stroke: "var(--sdl-ink)",
+      fill: COLORS.speedup,
+      stroke: "var(--sdl-surface)",
     }),
   );
   svg.replaceChildren(...nodes);
@@ -212,7 +208,7 @@ function drawCurves(svg, width, s, { peak, tokens, chain }) {
 // The task: the fastest budget when T(k) grows twice as fast as measured ---------------------------
 
 const solved = (nodes, speed) =>
-  `Solved: ${nodes} nodes give a speedup of ${times(speed)}. A larger tree still emits more tokens per pass, but they cost more time than they save.`;
+  `Solved: ${nodes} nodes give a speedup of ${times(speed)}. A larger tree emits more tokens per pass, but takes more time than they save.`;
 
 function taskState(s, peak) {
   if (s.stretch < 1.95) return "Set the growth of T(k) to 2× first.";
@@ -235,7 +231,7 @@ function render({ model, el }) {
   };
   const tree = chart(
     "The best tree of this budget",
-    "A larger node is accepted more often. Orange: the newest node.",
+    "A larger node is accepted more often. The node with a dark border was added last.",
     "sdl-half",
     {},
   );
@@ -253,7 +249,7 @@ function render({ model, el }) {
   const numbers = make("dl", { class: "sdl-readouts" });
   const root = make(
     "section",
-    { class: "sdl", "aria-label": "Tree-budget explorer" },
+    { class: "sdl sdl-low sdl-budget", "aria-label": "Tree-budget explorer" },
     task,
     make(
       "div",
@@ -265,12 +261,6 @@ function render({ model, el }) {
         parts.nodes.input,
       ),
       field(
-        `${id}-draft`,
-        ["Cost of drafting a level ", make("small", {}, "in T(1)")],
-        parts.draft.output,
-        parts.draft.input,
-      ),
-      field(
         `${id}-stretch`,
         ["Growth of T(k) ", make("small", {}, "1×: as measured")],
         parts.stretch.output,
@@ -279,6 +269,17 @@ function render({ model, el }) {
     ),
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, tree.node, curves.node)),
     numbers,
+    make(
+      "details",
+      {},
+      make("summary", {}, "Settings"),
+      field(
+        `${id}-draft`,
+        ["Cost of drafting a level ", make("small", {}, "in T(1)")],
+        parts.draft.output,
+        parts.draft.input,
+      ),
+    ),
     spoken,
   );
   let nodesAt = () => null;
@@ -307,11 +308,11 @@ function render({ model, el }) {
     tree.svg.setAttribute("aria-label", `Tree of ${shown.length} nodes on ${formulas.levels(shown)} levels.`);
     nodesAt = drawCurves(curves.svg, widthOf(curves.svg) || 320, s, curve);
     define(numbers, [
-      ["tokens per pass", formulas.expected(shown).toFixed(2)],
-      ["tokens per pass, chain of this size", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
-      ["time of the pass, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
-      ["speedup at the best depth", times(here.speed)],
-      ["best depth, in levels", formulas.levels(here.tree)],
+      ["tokens per pass, tree", formulas.expected(shown).toFixed(2)],
+      ["tokens per pass, chain", formulas.chain(s.rates[0], s.nodes).toFixed(2)],
+      ["pass time, in T(1)", formulas.pass(s.ks, s.times, 1 + s.nodes, s.stretch).toFixed(2)],
+      ["speedup", times(here.speed)],
+      ["levels of the fastest tree", formulas.levels(here.tree)],
     ]);
     announce(() => [
       `A tree of ${s.nodes} nodes emits ${formulas.expected(shown).toFixed(2)} tokens per pass on average, which is ${here.speed.toFixed(2)} times as fast as plain decoding.`,

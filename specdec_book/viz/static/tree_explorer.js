@@ -185,7 +185,7 @@ function cell(kind, x, y, size) {
       make("text", { x: x + middle, y: y + middle + 5, "text-anchor": "middle", "font-weight": 700 }, "!"),
     ];
   return [
-    box({ fill: kind === "context" ? "var(--sdl-muted)" : "var(--sdl-target)" }),
+    box({ fill: kind === "context" ? "var(--sdl-muted)" : "var(--sdl-accent)" }),
     ...(kind === "self"
       ? [make("circle", { cx: x + middle, cy: y + middle, r: size / 5, fill: "var(--sdl-surface)" })]
       : []),
@@ -423,7 +423,7 @@ function layout(s, id, view, parts, tools) {
     make(
       "div",
       { class: "sdl-frame" },
-      make("div", { class: "sdl-split" }, parts.task, accuracyTable(s)),
+      parts.task,
       make(
         "div",
         { class: "sdl-charts" },
@@ -434,7 +434,7 @@ function layout(s, id, view, parts, tools) {
           make(
             "p",
             { id: `${id}-keys`, class: "sdl-note" },
-            "Keys: arrows move, Enter adds, Delete removes. Below each number: its probability.",
+            "Number: probability of acceptance. Keys: arrows, Enter adds, Delete removes.",
           ),
           view.canvas,
         ),
@@ -442,7 +442,7 @@ function layout(s, id, view, parts, tools) {
           "The mask",
           "sdl-narrow",
           tools.flip,
-          make("p", { class: "sdl-note" }, "Row: node, position. Column: what it sees."),
+          make("p", { class: "sdl-note" }, "Row: node and position. Column: node it attends to."),
           parts.svg,
           legend(),
         ),
@@ -454,7 +454,8 @@ function layout(s, id, view, parts, tools) {
     make(
       "details",
       {},
-      make("summary", {}, "The tree as numbers"),
+      make("summary", {}, "The accuracies, and the tree as numbers"),
+      accuracyTable(s),
       parts.list,
       table("Nodes", ["node", "word", "parent", "position", "probability", "attends to"], parts.body),
     ),
@@ -560,7 +561,7 @@ function render({ model, el }) {
     note: "",
   };
   const view = treeView(`${id}-keys`);
-  const words = `find the tree of ${s.budget} nodes with the most expected tokens per target pass, for heads of these accuracies:`;
+  const words = `find the tree of ${s.budget} nodes with the most expected tokens per target pass.`;
   const longestState =
     "These 16 nodes give 0.000 tokens per pass: the best tree of 16, which you asked to see.";
   const { announce, silence, ...texts } = narration(words, longestState, 100);

@@ -5,7 +5,7 @@ from torch import Tensor
 from specdec_lite.drafters.parts.block_head import BlockHead
 from specdec_lite.drafters.parts.parallel import ParallelSession
 from specdec_lite.drafters.parts.vocabulary import OutputHead
-from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.models import CausalLM, steady_attention
 from specdec_lite.engine.native import NativeStorage
 from specdec_lite.speculation import Context
 
@@ -55,7 +55,8 @@ class BlockSession(ParallelSession):
         block = slice(self.known, self.known + head.size)
         anchor = self.target.embed(context.tokens[-1:])[None]
         cos, sin = (table[block] for table in angles)
-        filled = head.fill(anchor, past, cos, sin, self.known)
+        with steady_attention(self.target.device):
+            filled = head.fill(anchor, past, cos, sin, self.known)
         return self.output_head.head(filled[0, 0, :count])
 
     def cut(self, length: int) -> None:

@@ -11,7 +11,7 @@ from specdec_lite.checks import is_number
 from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.sampling import Sampling
+from specdec_lite.sampling import Sampling, draw_unread
 from specdec_lite.speculation import Context, Session
 from specdec_lite.tree import TokenTree
 
@@ -31,34 +31,43 @@ class ChainSession(Session):
 
 
 def draft_chain(
-    context: Context, follow: Callable[[int | None], Tensor], length: int | Length
+    context: Context, follow: Callable[[Tensor | None], Tensor], length: int | Length
 ) -> Proposal:
     """Draft tokens one after another: the argmax if greedy, else drawn from the adjusted q.
 
+    The tokens stay on the device of the logits; only a policy that looks at them waits for it.
+
     Args:
         context: context of this round.
-        follow: follow(token) returns the logits [V'] after that drafted token, and follow(None)
-            those after the committed text. Rows of another width are fitted to the target's V.
+        follow: follow(token) returns the logits [V'] after a drafted token, given as a tensor [1],
+            and follow(None) those after the committed text. Rows of another width are fitted to
+            the target's V.
         length: number of tokens, or the session's γ policy.
+
+    Raises:
+        ValueError: the logits contain NaN.
     """
     length = Length.of(length)
     most = min(length.most(context), context.wanted - 1)
-    token = None
-    tokens: list[int] = []
+    token = logits = None
+    tokens: list[Tensor] = []
     rows: list[Tensor] = []
     while len(tokens) < most:
         logits = fit(follow(token), context.vocab_size)
         if context.sampling.greedy:
-            token = int(logits.argmax())
+            token = logits.argmax(-1, keepdim=True)
         else:
             rows.append(context.sampling(logits))
-            token = context.rng.draw(rows[-1])
+            token = draw_unread(context.rng, rows[-1])
         tokens.append(token)
-        if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), token):
+        if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), token[0]):
             break
-    if not tokens:
+    if logits is None:
         return NOTHING
-    return Proposal(TokenTree.chain(tokens), torch.stack(rows) if rows else None)
+    # A draw from NaN raises by itself. On a GPU this check would wait for the device.
+    if not rows and logits.device.type == "cpu" and bool(logits.amax().isnan()):
+        raise ValueError("the draft's logits hold NaN: check its weights and dtype")
+    return Proposal(TokenTree.chain(torch.cat(tokens)), torch.stack(rows) if rows else None)
 
 
 def draft_rows(context: Context, logits: Tensor, sampling: Sampling) -> Proposal:
@@ -70,9 +79,10 @@ def draft_rows(context: Context, logits: Tensor, sampling: Sampling) -> Proposal
         sampling: how the tokens are drawn.
     """
     if sampling.greedy:
-        return Proposal(TokenTree.chain(logits.argmax(-1).tolist()))
+        return Proposal(TokenTree.chain(logits.argmax(-1)))
     probs = sampling(logits)
-    return Proposal(TokenTree.chain([context.rng.draw(row) for row in probs]), probs)
+    tokens = torch.cat([draw_unread(context.rng, row) for row in probs])
+    return Proposal(TokenTree.chain(tokens), probs)
 
 
 def draft_sampling(draft_temperature: float | None) -> Sampling | None:

@@ -32,22 +32,22 @@ class EarlyExitSession(SelfDraftSession):
         view = self.drafter.draft_cache(context)
         states: list[Tensor] = []
 
-        def run(token: int | None) -> Tensor:
+        def run(token: Tensor | None) -> Tensor:
             """Feed one token and return its normed exit state [d]."""
-            fed = context.tokens[-1:] if token is None else [token]
+            fed = context.tokens[-1:] if token is None else token
             self.passes += 1
             layers = (self.layers, "final")
             hidden = target.score(fed, view, hidden_layers=layers, logits=False).hidden
             states.append(hidden[self.layers])
             return hidden["final"][0, -1]
 
-        def follow(token: int | None) -> Tensor:
+        def follow(token: Tensor | None) -> Tensor:
             state = run(token)
             return target.head(state if self.adapter is None else self.adapter(state))
 
         proposal = draft_chain(context, follow, self.length)
         if not self.reuse or not len(proposal.tree):
             return proposal
-        run(int(proposal.tree.tokens[-1]))
+        run(proposal.tree.tokens[-1:])
         reused = (self.layers, torch.cat(states, dim=1))
         return Proposal(proposal.tree, proposal.probs, states=reused)

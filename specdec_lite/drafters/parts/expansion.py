@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import whole
-from specdec_lite.proposal import NOTHING, Proposal, one_hot
-from specdec_lite.sampling import Rng
+from specdec_lite.proposal import NOTHING, Proposal, one_hot, read
+from specdec_lite.sampling import Rng, draw_unread, upload
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
@@ -78,7 +78,12 @@ def stack_rows(tokens: Sequence[int], rows: Sequence[Tensor | None]) -> Tensor |
         return None
     like = drawn[0]
     pairs = zip(tokens, rows)
-    return torch.stack([one_hot(t, like) if row is None else row.to(like) for t, row in pairs])
+    return torch.stack(
+        [
+            one_hot(t, like) if row is None else upload(row, like.device, like.dtype)
+            for t, row in pairs
+        ]
+    )
 
 
 def expand_tree(
@@ -128,14 +133,17 @@ def expand_ranked_tree(context: Context, score: ScoreNodes, ranks: TokenTree) ->
         if not families:
             break
         queue = []
-        rows = score(builder.tree, [node for node, _ in families])
-        for (parent, kin), logits in zip(families, rows):
-            if context.sampling.greedy:
-                children = ranked_children(logits, ranks.tokens[list(kin)])
-            else:
-                row = context.sampling(logits)
-                children = without_replacement(row, len(kin), context.rng)
-            queue += [(builder.add(parent, *child), rank) for rank, child in zip(kin, children)]
+        logits = score(builder.tree, [node for node, _ in families])
+        if context.sampling.greedy:
+            children = ranked_children(logits, [ranks.tokens[list(kin)] for _, kin in families])
+        else:
+            rows = context.sampling(logits)
+            children = [
+                without_replacement(row, len(kin), context.rng)
+                for row, (_, kin) in zip(rows, families)
+            ]
+        for (parent, kin), family in zip(families, children):
+            queue += [(builder.add(parent, *child), rank) for rank, child in zip(kin, family)]
     return builder.proposal()
 
 
@@ -189,10 +197,10 @@ def expand_confidence_tree(
         frontier = best(level, sizes.width)
         log_q = score(builder.tree, frontier).log_softmax(-1)
         top = log_q.topk(min(sizes.width, log_q.shape[-1]))
-        level = []
-        for parent, tokens, logs in zip(frontier, top.indices.tolist(), top.values.tolist()):
-            level += [builder.add(parent, token) for token in tokens]
-            values += [value_of(parent) + min(log, 0.0) for log in logs]
+        host = read(tokens=top.indices.flatten(), logs=top.values.flatten())
+        parents = [parent for parent in frontier for _ in range(top.values.shape[-1])]
+        level = [builder.add(parent, int(x)) for parent, x in zip(parents, host["tokens"])]
+        values += [value_of(parent) + min(log, 0.0) for parent, log in zip(parents, host["logs"])]
     tree, nodes = builder.tree.prune(best(range(len(values)), sizes.nodes))
     return Proposal(tree), [values[node] for node in nodes]
 
@@ -207,15 +215,16 @@ def likeliest(logits: Tensor, count: int) -> list[Child]:
     return [(token, None) for token in logits.topk(count).indices.tolist()]
 
 
-def ranked_children(logits: Tensor, ranks: Tensor) -> list[Child]:
-    """Choose the tokens of given ranks.
+def ranked_children(logits: Tensor, ranks: Sequence[Tensor]) -> list[list[Child]]:
+    """Choose the tokens of given ranks after several nodes.
 
     Args:
-        logits: logits [V].
-        ranks: ranks [n]; 0 is the likeliest token.
+        logits: logits [nodes, V].
+        ranks: for each node, the ranks [n] of its children; 0 is the likeliest token.
     """
-    order = logits.topk(min(len(logits), int(ranks.max()) + 1)).indices
-    return [(token, None) for token in order[ranks.to(order.device)].tolist()]
+    most = max(int(row.max()) for row in ranks) + 1
+    orders = logits.topk(min(logits.shape[-1], most)).indices.tolist()
+    return [[(order[rank], None) for rank in row.tolist()] for order, row in zip(orders, ranks)]
 
 
 def without_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
@@ -226,15 +235,18 @@ def without_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
         count: number of tokens; fewer are drawn if the row runs out of tokens.
         rng: source of randomness.
     """
-    children: list[Child] = []
+    if count < 1:
+        return []
+    tokens, masses, rows = [], [], []
     rest = row
-    while len(children) < count and bool((mass := rest.sum()) > 0):
-        rest = rest / mass
-        token = rng.draw(rest)
-        children.append((token, rest))
-        rest = rest.clone()
-        rest[token] = 0
-    return children
+    for _ in range(count):
+        masses.append(rest.sum(-1, keepdim=True))
+        rows.append(rest / masses[-1])
+        tokens.append(draw_unread(rng, rows[-1]))
+        rest = rows[-1].index_fill(-1, tokens[-1], 0)
+    host = read(tokens=torch.cat(tokens), masses=torch.cat(masses))
+    drawn = zip(host["tokens"], host["masses"], rows)
+    return [(int(token), row) for token, mass, row in drawn if mass > 0]
 
 
 def with_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
@@ -245,7 +257,8 @@ def with_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
         count: number of draws.
         rng: source of randomness.
     """
-    return [(rng.draw(row), row) for _ in range(count)]
+    tokens = torch.cat([draw_unread(rng, row) for _ in range(count)]).tolist() if count else []
+    return [(token, row) for token in tokens]
 
 
 def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> list[Child]:
@@ -260,10 +273,11 @@ def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> list[Child]:
         count: number of siblings.
         rng: source of randomness.
     """
-    chosen = [token for token in row.topk(min(count - 1, len(row))).indices.tolist() if row[token]]
-    rest = row.clone()
-    rest[chosen] = 0
-    return [*without_replacement(rest, 1, rng), *((token, None) for token in chosen)]
+    best = row.topk(min(count - 1, len(row)))
+    drawn = without_replacement(row.index_fill(-1, best.indices, 0), 1, rng)
+    host = read(tokens=best.indices, probs=best.values)
+    chosen = [int(token) for token, prob in zip(host["tokens"], host["probs"]) if prob > 0]
+    return [*drawn, *((token, None) for token in chosen)]
 
 
 def merge(drafts: Sequence[Proposal]) -> tuple[Proposal, list[tuple[int, ...]]]:

@@ -13,6 +13,7 @@ from specdec_lite.drafters.parts.feature_head import FeatureHead
 from specdec_lite.drafters.parts.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
@@ -77,7 +78,8 @@ class FeatureSession(ChainSession):
             return NOTHING
         fresh = len(context.tokens) - 1 - self.cache.length
         features = [context.scores.hidden[layer][0, -fresh:] for layer in self.head.layers]
-        first, states = self._score(context.tokens[-fresh:], self.head.begin(features))
+        newest = upload(context.tokens[-fresh:], self.target.device)
+        first, states = self._score(newest, self.head.begin(features))
         committed = self.cache.length
         self.states = {-1: states[-1]}
         self.fed = []
@@ -88,10 +90,10 @@ class FeatureSession(ChainSession):
     def _draft(self, context: Context, first: Tensor) -> Proposal:
         """Draft from the logits `first` [1, V] of the first drafted token."""
 
-        def follow(token: int | None) -> Tensor:
+        def follow(token: Tensor | None) -> Tensor:
             if token is None:
                 return first[0]
-            logits, states = self._score(context.tokens.new_tensor([token]), self.states[-1][None])
+            logits, states = self._score(token, self.states[-1][None])
             self.states[-1] = states[0]
             return logits[0]
 
@@ -112,7 +114,7 @@ class FeatureSession(ChainSession):
         parents = [numbers.get(tree.parents[node], -1) for node in self.fed]
         part = TokenTree(tree.tokens[self.fed], parents)
         states = torch.stack([self.states[tree.parents[node]] for node in nodes])
-        tokens = tree.tokens[nodes].to(states.device)
+        tokens = upload(tree.tokens[nodes], states.device)
         logits, states = self._score(tokens, states, part, before)
         self.states.update(zip(nodes, states))
         return logits

@@ -51,12 +51,12 @@ class Length:
         """
         return self.gamma
 
-    def go_on(self, row: Tensor, token: int) -> bool:
+    def go_on(self, row: Tensor, token: int | Tensor) -> bool:
         """Return whether to draft another token.
 
         Args:
             row: the draft's distribution [V] of the last token.
-            token: the last token, drawn from the row or its argmax.
+            token: the last token, a number or a tensor [], drawn from the row or its argmax.
         """
         return True
 
@@ -87,7 +87,7 @@ class Confidence(Length):
         super().__init__(gamma)
         self.threshold = probability("threshold", threshold)
 
-    def go_on(self, row: Tensor, token: int) -> bool:
+    def go_on(self, row: Tensor, token: int | Tensor) -> bool:
         return row[token].item() >= self.threshold
 
 
@@ -132,7 +132,7 @@ class Entropy(Length):
         super().__init__(gamma)
         self.threshold = number("threshold", threshold)
 
-    def go_on(self, row: Tensor, token: int) -> bool:
+    def go_on(self, row: Tensor, token: int | Tensor) -> bool:
         return torch.special.entr(row).sum().item() <= self.threshold
 
 
@@ -202,7 +202,7 @@ class Predicted(Length):
         self.alive = 1.0
         return self.gamma
 
-    def go_on(self, row: Tensor, token: int) -> bool:
+    def go_on(self, row: Tensor, token: int | Tensor) -> bool:
         logit = sum(w * clue for w, clue in zip(self.weights, clues(row, token)))
         self.alive /= 1 + math.exp(-logit)
         return 1 - self.alive <= self.risk
@@ -211,7 +211,7 @@ class Predicted(Length):
 CLUES = 4
 
 
-def clues(row: Tensor, token: int) -> list[float]:
+def clues(row: Tensor, token: int | Tensor) -> list[float]:
     """Return 1, log q, the row's entropy in nats, and whether the token is the likeliest.
 
     Args:

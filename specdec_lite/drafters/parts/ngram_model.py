@@ -15,19 +15,18 @@ class NgramModel:
     """Score tokens with n-gram counts.
 
     A pass looks up one row for every token fed. The rows share no work, so verifying k tokens
-    costs k times as much as one.
+    costs k times as much as one. The model runs on the host, for a target on any device.
 
     Args:
         counts: n-gram counts of a text in the target's vocabulary.
-        device: the target's device.
     """
 
     native = False
     max_positions = math.inf
+    device = torch.device("cpu")
 
-    def __init__(self, counts: Counts, device: str | torch.device = "cpu"):
+    def __init__(self, counts: Counts):
         self.counts = counts
-        self.device = torch.device(device)
         self.vocab_size = counts.vocab_size
 
     def new_cache(self, batch: int = 1, capacity: int = 0) -> "TextCache":
@@ -80,7 +79,7 @@ class NgramModel:
             prefixes.append([*prefixes[chain + parent], token][-before:] if before else [])
         cache.tokens += fed
         rows = [self.counts.row(prefix) for prefix in (prefixes[-1:] if last else prefixes)]
-        return Scores(torch.stack(rows).log()[None].to(self.device))
+        return Scores(torch.stack(rows).log()[None])
 
 
 class TextCache:

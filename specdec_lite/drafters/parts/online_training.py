@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.sampling import upload
 
 
 @dataclass(slots=True, eq=False)
@@ -65,10 +66,10 @@ class OnlineTrainer:
         Args:
             examples: the examples of one text.
         """
-        positions = torch.tensor(list(examples.rows), device=examples.text.device)
-        out = self.model.model(examples.text[None, : int(positions.max())])
+        positions = list(examples.rows)
+        out = self.model.model(upload(examples.text[None, : max(positions)], self.model.device))
         # Row i of a pass predicts token i + 1.
-        logits = getattr(out, "logits", out)[0, positions - 1]
-        width = min(logits.shape[1], len(examples.rows[int(positions[0])]))
+        logits = getattr(out, "logits", out)[0, [position - 1 for position in positions]]
+        width = min(logits.shape[1], len(examples.rows[positions[0]]))
         rows = torch.stack([row[:width] for row in examples.rows.values()])
         return F.cross_entropy(logits[:, :width], rows.to(logits), reduction="none")

@@ -11,6 +11,7 @@ from specdec_lite.drafters.parts.chain import ChainSession, draft_chain
 from specdec_lite.drafters.parts.vocabulary import DraftVocabulary, OutputHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.sampling import upload
 from specdec_lite.speculation import Context
 
 
@@ -77,10 +78,11 @@ class ParallelSession(ChainSession):
         self.passes += 1
         rows = iter(self.rows(context, max(1, min(self.length.gamma, context.wanted - 1))))
 
-        def follow(token: int | None) -> Tensor:
+        def follow(token: Tensor | None) -> Tensor:
             row = next(rows)
             if self.correction is not None:
-                before = context.tokens[-1] if token is None else context.tokens.new_tensor(token)
+                last = context.tokens[-1:] if token is None else token
+                before = upload(last, row.device)[0]
                 index = before if self.words is None else self.words.number(before)
                 row = row + self.correction(index)
             return row if self.words is None else self.words.spread(row, context.vocab_size)

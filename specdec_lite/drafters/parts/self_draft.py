@@ -51,8 +51,8 @@ class SelfDraftSession(ChainSession):
     def propose(self, context: Context) -> Proposal:
         cache = self.drafter.draft_cache(context)
 
-        def follow(token: int | None) -> Tensor:
-            fed = context.tokens[-1:] if token is None else [token]
+        def follow(token: Tensor | None) -> Tensor:
+            fed = context.tokens[-1:] if token is None else token
             self.passes += 1
             return self.drafter.target.score(fed, cache, last=True).logits[0, -1]
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from specdec_lite import checks
 from specdec_lite.drafters.parts.chain import fit
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.proposal import Verdict
-from specdec_lite.speculation import Context, Drafter, Session
+from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.speculation import Context, Drafter, Session, fed_tokens
 from specdec_lite.tree import TokenTree
 
 
@@ -85,7 +84,7 @@ class ModelTreeSession(Session):
         stored = len(tree) - len(nodes)
         if stored and getattr(self.model.backend, "by_path", False):
             self.cache.crop(self.root - 1)
-            fed = torch.cat((context.tokens[-1:], tree.tokens.to(context.tokens.device)))
+            fed = fed_tokens(self.model, context, Proposal(tree))
             logits = self._score(fed, tree, last=False)[1 + stored :]
         else:
             logits = self._score(tree.tokens[stored:], tree, last=False, cached=stored)

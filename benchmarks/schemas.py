@@ -1,4 +1,4 @@
-"""Schemas of the recordings: the fields that chapters, pages and tests read from each kind."""
+"""Schemas of the recordings: the fields that chapters, pages and tests read, by experiment."""
 
 
 def fields(numbers="", **kinds):
@@ -56,7 +56,7 @@ TRAINED = fields("texts steps bytes", command=TEXT, alpha=RATES, agrees=RATES)
 COUNTED = fields("rounds tau", rates=rows(NUMBER, 4), errors=rows(NUMBER, 4))
 VOCABULARY = fields("tokens", alpha=fields("value error"), covered=fields("value"))
 SCHEMAS = {
-    "round": fields(
+    "rounds": fields(
         "seed",
         about=TEXT,
         prompt=TEXT,
@@ -87,7 +87,7 @@ SCHEMAS = {
             6,
         ),
     ),
-    "serving": fields(
+    "batch-speed": fields(
         "context new_tokens turns",
         tables=each(fields(batches=rows(NUMBER), tokens=rows(NUMBER), seconds=rows(rows(NUMBER)))),
         gains=rows(
@@ -146,7 +146,7 @@ SCHEMAS = {
         ),
         rows=rows(fields(alpha=SPREAD, drafters=each(fields(**EXPLAINED)), **TIMED), 12),
     ),
-    "memory": fields(
+    "pass-times": fields(
         "context",
         profile=PROFILE,
         models=rows(
@@ -155,7 +155,7 @@ SCHEMAS = {
             )
         ),
     ),
-    "models": fields(
+    "book-models": fields(
         "context",
         profile=PROFILE,
         passes=rows(PASSES, 4),
@@ -170,13 +170,13 @@ SCHEMAS = {
             4,
         ),
     ),
-    "next_words": fields(
+    "next-words": fields(
         model=TEXT,
         story=TEXT,
         texts=each(TEXT),
         contexts=rows(fields(prompt=TEXT, words=rows(rows({}, 2)), tail=rows(rows(NUMBER, 2), 0))),
     ),
-    "live": fields(
+    "live-page": fields(
         "cores",
         browser=TEXT,
         bytes=each(NUMBER),
@@ -192,7 +192,7 @@ SCHEMAS = {
             12,
         ),
     ),
-    "blockwise": fields(
+    "blockwise-training": fields(
         target=TEXT,
         runs=rows(
             fields(
@@ -205,13 +205,13 @@ SCHEMAS = {
             )
         ),
     ),
-    "losses": fields(
+    "training-losses": fields(
         "steps tokens held_out",
         draft=fields("parameters steps"),
         runs=rows(fields(source=TEXT, loss=TEXT), 3),
         predicts=each(each(NUMBER)),
     ),
-    "online": fields(
+    "online-learning": fields(
         "gamma every each mark",
         requests=each(rows(fields("accepted tested", topic=TEXT), 12)),
         curves=each(each(fields(alpha=rows(NUMBER, 12), gain=rows(SPREAD, 3)))),
@@ -220,9 +220,16 @@ SCHEMAS = {
         heads=each(fields("texts", command=TEXT, alpha=BY_DEPTH, agrees=BY_DEPTH)),
         vocabulary=rows(VOCABULARY),
         decoded=each(fields("same", tau=SPREAD, speedup=SPREAD)),
-        served=each(fields(ours=fields("rounds", rates=rows(NUMBER)), version=TEXT)),
+        served=each(
+            {
+                "anyOf": [
+                    fields(ours=fields("rounds", rates=rows(NUMBER)), version=TEXT),
+                    fields(ours=fields("rounds", rates=rows(NUMBER)), refused=TEXT),
+                ]
+            }
+        ),
     ),
-    "eagle": fields(
+    "eagle-ablations": fields(
         "texts epochs",
         target=TEXT,
         heads=each(fields(agrees=BY_DEPTH, alpha=BY_DEPTH)),
@@ -233,24 +240,24 @@ SCHEMAS = {
             words=rows(TEXT, 3), laws=rows(fields("agrees", law=rows({"type": "array"})), 2)
         ),
     ),
-    "heads-smollm2": fields(
+    "parallel-heads-smollm2": fields(
         heads=each(TRAINED),
         gained=each(rows(SPREAD, 4)),
         decoded=each(fields(**{"T = 0": GREEDY, "T = 1": fields(**DECODED)})),
         served=each(fields("same texts", ours=COUNTED, vllm=COUNTED, version=TEXT)),
         commands=each(TEXT),
     ),
-    "heads": fields(
+    "heads-at-equal-bytes": fields(
         target=TEXT, heads=each(fields(decoded=each(fields(**DECODED)))), gained=each(rows(SPREAD))
     ),
-    "medusa": fields(
+    "medusa-training": fields(
         "decay weight",
         target=TEXT,
         runs=rows(
             fields("steps seconds tokens rate own_loss", regime=TEXT, accuracies=each(ACCURACIES))
         ),
     ),
-    "stopping": fields(
+    "jacobi-and-stopping": fields(
         grids=fields(
             prompt=TEXT, runs=rows(fields(start=TEXT, rows=rows(fields("place accepted"))))
         ),
@@ -268,7 +275,7 @@ SCHEMAS = {
         ),
         rounds=rows(fields("temperature tau fed", domain=TEXT, method=TEXT)),
     ),
-    "openings": fields(
+    "first-token-acceptance": fields(
         targets=each(
             fields(
                 draft=TEXT,
@@ -287,7 +294,7 @@ SCHEMAS = {
             )
         )
     ),
-    "stages": fields(
+    "cascade-speed": fields(
         profile=PROFILE,
         targets=each(
             fields(
@@ -295,22 +302,24 @@ SCHEMAS = {
             )
         ),
     ),
-    "matrix": fields(
+    "losslessness": fields(
         architectures=rows(fields(kind=TEXT, outcome=TEXT)),
         rules=rows(fields(rule=TEXT, draft=TEXT, tag=TRUTH, distance=each(MAYBE))),
         drafters=rows(fields("tokens", drafter=TEXT, distance=each(NUMBER))),
         refused=rows(fields(asked=TEXT, error=TEXT, message=TEXT)),
     ),
-    "mutation": fields(
+    "mutation-testing": fields(
         "run score",
         modules=each(fields("killed survived")),
         survivors=rows(fields(name=TEXT, change=TEXT)),
     ),
-    "site": fields(
+    "page-sizes": fields(
         "openings archive_bytes", browser=TEXT, pages=rows(fields("wire_bytes load_ms", page=TEXT))
     ),
-    "rules": fields("texts rounds", rows=rows(fields("gamma tokens as_block gain low high"))),
-    "trees": fields(
+    "block-verification-gain": fields(
+        "texts rounds", rows=rows(fields("gamma tokens as_block gain low high"))
+    ),
+    "token-trees": fields(
         rules=fields("laws vocabulary k", rows=each(each(NUMBER))),
         random_laws=fields("laws k_seq_below_walk", mean=each(NUMBER)),
         rates=each(rows(NUMBER)),
@@ -325,14 +334,14 @@ SCHEMAS = {
             shapes=each(fields("expected", parents=rows(NUMBER, 0), speedup=SPREAD)),
         ),
     ),
-    "versions": fields(
+    "version-speed": fields(
         old=TEXT,
         new=TEXT,
         rows=rows(
             fields("temperature ratio", dtype=TEXT, method=TEXT, interval=INTERVAL, same_text=TRUTH)
         ),
     ),
-    "exits": fields(
+    "early-exit-acceptance": fields(
         targets=each(
             fields(
                 "layers places",
@@ -345,7 +354,7 @@ SCHEMAS = {
             )
         )
     ),
-    "skips": fields(
+    "layer-skip-search": fields(
         targets=each(
             fields(
                 "layers places group",
@@ -362,13 +371,13 @@ SCHEMAS = {
             )
         )
     ),
-    "bits": fields(
+    "quantized-draft-acceptance": fields(
         targets=each(fields("places bytes", rows=rows(fields("bits agreement bytes", rate=SPREAD))))
     ),
-    "ahead": fields(
+    "look-ahead-acceptance": fields(
         targets=each(fields(rows=fields("rounds", conditional=rows(SPREAD), tau=SPREAD)))
     ),
-    "selfspeed": fields(
+    "self-draft-speed": fields(
         targets=each(
             fields(
                 "gamma turns target_seconds layers",
@@ -387,7 +396,7 @@ SCHEMAS = {
             )
         )
     ),
-    "sparse": fields(
+    "sparse-cache-speed": fields(
         "weights gamma temperature new",
         rows=rows(
             fields(
@@ -403,12 +412,12 @@ SCHEMAS = {
             )
         ),
     ),
-    "trained_on": fields(
+    "longer-training": fields(
         "tokens_per_step",
         before=fields("target_steps distil_steps", held_out=HELD_OUT),
         longer=fields("target_steps distil_steps", held_out=HELD_OUT),
     ),
-    "lookup": fields(
+    "model-free-tokens": fields(
         "new_tokens vocab_size datastore_tokens",
         answers=rows(fields(kind=TEXT, prompt=TEXT, answer=TEXT, reference=TEXT)),
         history=rows(fields(prompt=TEXT, answer=TEXT)),
@@ -447,10 +456,14 @@ SCHEMAS = {
             rows=rows(fields("load gamma measured simulated error error_apart")),
         ),
     ),
-    "drafting": fields(
+    "proposal-times": fields(
         "context vocab_size datastore_tokens",
         rows=each(fields("start median p95")),
         indexes=each(fields("seconds bytes")),
     ),
-    "smollm2": fields("gamma", profile=PROFILE, rows=rows(fields(**TIMED)), passes=rows(PASSES, 2)),
+    "speed-smollm2": fields(
+        "gamma", profile=PROFILE, rows=rows(fields(**TIMED)), passes=rows(PASSES, 2)
+    ),
+    "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
 }
+SCHEMAS["scoreboard-smollm2"] = SCHEMAS["scoreboard"]

@@ -1,0 +1,51 @@
+"""Name every experiment and the module that defines it; a module is imported when it is needed."""
+
+from importlib import import_module
+
+from .experiment import Experiment
+
+EXPERIMENTS = {
+    "speed": "decoding:Speed",
+    "speed-smollm2": "decoding:SpeedSmolLM2",
+    "book-models": "models:BookModels",
+    "pass-times": "memory:PassTimes",
+    "scoreboard": "scoreboard:Scoreboard",
+    "scoreboard-smollm2": "scoreboard:ScoreboardSmolLM2",
+    "batch-speed": "serving:BatchSpeed",
+    "cascade-speed": "stages:CascadeSpeed",
+    "self-draft-speed": "self_drafts:SelfDraftSpeed",
+    "sparse-cache-speed": "self_drafts:SparseCacheSpeed",
+    "proposal-times": "drafting:ProposalTimes",
+    "version-speed": "versions:VersionSpeed",
+    "engines": "engines:Engines",
+    "live-page": "live:LivePage",
+    "page-sizes": "site:PageSizes",
+    "early-exit-acceptance": "self_drafts:EarlyExitAcceptance",
+    "layer-skip-search": "self_drafts:LayerSkipSearch",
+    "quantized-draft-acceptance": "self_drafts:QuantizedDraftAcceptance",
+    "look-ahead-acceptance": "self_drafts:LookAheadAcceptance",
+    "first-token-acceptance": "openings:FirstTokenAcceptance",
+    "model-free-tokens": "lookup:ModelFreeTokens",
+    "jacobi-and-stopping": "stopping:JacobiAndStopping",
+    "token-trees": "trees:TokenTrees",
+    "eagle-ablations": "eagle:EagleAblations",
+    "eagle-smollm2": "eagle_smollm2:EagleSmolLM2",
+    "heads-at-equal-bytes": "heads:HeadsAtEqualBytes",
+    "parallel-heads-smollm2": "heads_smollm2:ParallelHeadsSmolLM2",
+    "training-losses": "losses:TrainingLosses",
+    "online-learning": "online:OnlineLearning",
+    "next-words": "next_words:NextWords",
+    "race": "race:RecordedRace",
+    "rounds": "round:Rounds",
+}
+"""Module and class of each experiment, those with times first."""
+
+
+def find(name: str) -> type[Experiment]:
+    """Return the class of an experiment.
+
+    Args:
+        name: Key of EXPERIMENTS.
+    """
+    module, _, kind = EXPERIMENTS[name].partition(":")
+    return getattr(import_module(f"benchmarks.{module}"), kind)

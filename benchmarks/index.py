@@ -1,0 +1,115 @@
+"""Write results/README.md: what each recording is, when and where it was made, and who shows it."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from specdec_book import recordings
+
+ROOT = Path(__file__).resolve().parents[1]
+PATH = ROOT / "results" / "README.md"
+ACCESSORS = {
+    r"\bNextWord\b": "next-words",
+    r"recordings import models|recordings\.models|[( ]models\.(passes|drafting|source)\(": "book-models",
+    r"\.speeds\(\)": "speed",
+    r"\bRace\.load\(": "race",
+    r"\b(Round|Stepper)\.load\(": "rounds",
+    r"\{promise-(?!mutation)": "losslessness",
+    r"\{promise-mutation": "mutation-testing",
+}
+"""Pattern in the source of a page → the experiment whose recordings the page then shows."""
+NAMED = re.compile(
+    r"\.(?:load|names)\(\s*[\"']([\w/-]+)[\"']|^:?recording: *([\w/-]+)", re.MULTILINE
+)
+LISTED = re.compile(r"\.load\((\w+)\).* for \1 in \(([^)]*)\)")
+HEAD = """# Recordings
+
+Each file is one experiment on one machine, `<experiment>/<machine>.json`. It begins with a stamp:
+what was measured, when, by which command, on which machine and with which versions. Older commands
+are those of the day. `python -m benchmarks list` names today's experiments, `python -m benchmarks
+run <experiment>` measures one anew, and `python -m benchmarks index` writes this page.
+[`published.json`](published.json) is no recording: it has figures of papers with their sources.
+
+| recording | what it is | date | machine | command | shown on |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+def by_experiment() -> dict[str, list[recordings.Recording]]:
+    """Return all recordings by experiment."""
+    groups: dict[str, list[recordings.Recording]] = {}
+    for name in recordings.names():
+        groups.setdefault(name.partition("/")[0], []).append(recordings.load(name))
+    return groups
+
+
+def blocks(page: Path) -> Iterator[str]:
+    """Yield the code cells of a notebook, or the directives of another page.
+
+    Args:
+        page: File of the page.
+    """
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        yield from re.findall(r"^(`{3,}\{.*?)^`{3,}\s*$", text, re.MULTILINE | re.DOTALL)
+        return
+    for cell in json.loads(text)["cells"]:
+        if cell["cell_type"] == "code":
+            yield "".join(cell["source"])
+
+
+def shown(page: Path) -> set[str]:
+    """Return the experiments whose recordings a page reads.
+
+    Args:
+        page: File of the page.
+    """
+    known = {name.partition("/")[0]: name.partition("/")[0] for name in recordings.names()}
+    known |= recordings.RENAMED
+    found = set()
+    for block in blocks(page):
+        found |= {name for pattern, name in ACCESSORS.items() if re.search(pattern, block)}
+        words = [word for pair in NAMED.findall(block) for word in pair]
+        for _, listed in LISTED.findall(block):
+            words += re.findall(r"[\w/-]+", listed)
+        found |= {
+            known[word.partition("/")[0]] for word in words if word.partition("/")[0] in known
+        }
+    return found
+
+
+def pages() -> dict[str, set[str]]:
+    """Return the experiments that each page of the book shows, by the page's path."""
+    files = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("book/*.md")])
+    return {file.relative_to(ROOT).as_posix(): shown(file) for file in files}
+
+
+def markdown() -> str:
+    """Return the text of results/README.md."""
+    readers = pages()
+    lines = []
+    for experiment, group in by_experiment().items():
+        links = ", ".join(
+            f"[{Path(page).stem.split('_')[0] if page.endswith('ipynb') else Path(page).stem}]"
+            f"(../{page})"
+            for page, names in readers.items()
+            if experiment in names
+        )
+        for each in group:
+            cells = (
+                f"[{each.name}]({each.name}.json)",
+                each.what,
+                each.date,
+                each.machine,
+                f"`{each.command}`",
+                links or "–",
+            )
+            lines.append(f"| {' | '.join(cell.replace('|', ' or ') for cell in cells)} |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def write() -> Path:
+    """Write results/README.md and return its path."""
+    PATH.write_text(markdown(), encoding="utf-8")
+    return PATH

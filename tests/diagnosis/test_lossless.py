@@ -1,0 +1,289 @@
+"""`check_lossless` passes drafters of every kind and names what is wrong with broken ones."""
+
+import broken
+import pytest
+import torch
+from broken import grow
+from conftest import ROOT
+from models_zoo import TreeDrafter
+from registry import DRAFTERS
+
+import specdec_lite
+from specdec_lite import acceptance, check_lossless
+from specdec_lite.diagnosis import lossless
+from specdec_lite.diagnosis.lossless import tiny_draft, tiny_target
+from specdec_lite.drafters import (
+    CoupledDrafter,
+    Drafter,
+    EarlyExitDrafter,
+    MergedDrafter,
+    ModelDrafter,
+    Session,
+    SparseCacheDrafter,
+    draft_chain,
+)
+from specdec_lite.drafters.early_exit import EarlyExitSession
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.sampling import Sampling
+from specdec_lite.tree import TokenTree
+
+GOOD = [
+    "draft model",
+    "draft model that stops when unsure",
+    "prompt lookup",
+    "n-gram model, drawn",
+    "a cascade over suffix decoding",
+    "early exit whose layers are not run again",
+    "EAGLE, a tree of ranks, two thirds of the tokens",
+    "block diffusion with a Markov correction",
+    "look-ahead rows",
+    "draft model of another temperature",
+    "draft model with the target's noise",
+    "a tree drawn in Sequoia's shape",
+    "a tree drawn in a given shape, then chosen",
+    "a tree drawn, then chosen",
+    "the drafter of CONTRIBUTING.md",
+]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_drafters_of_every_kind_pass(name):
+    report = check_lossless(DRAFTERS[name])
+    assert report and not report.names and report.drafted, report
+    assert "is lossless" in repr(report)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("name", [name for name in DRAFTERS if name not in GOOD])
+def test_every_drafter_passes(name):
+    assert check_lossless(DRAFTERS[name]), name
+
+
+# Broken drafters ----------------------------------------------------------------------------------
+
+
+class Wrong(ModelDrafter):
+    """A chain of two tokens from a function `propose(session, context, follow) → Proposal`."""
+
+    def __init__(self, target, propose):
+        super().__init__(tiny_draft(target), 2)
+        self.propose = propose
+
+    def start(self, context):
+        session = super().start(context)
+        honest = session.propose
+        session.propose = lambda context: self.propose(honest(context), context)
+        return session
+
+
+def a_row_that_is_claimed(proposal, context):
+    """The commonest bug of a prototype: take the argmax and report the row."""
+    if proposal.probs is None:
+        return proposal
+    first = proposal.probs[:1]
+    return Proposal(TokenTree.chain(first.argmax(-1)), first)
+
+
+def chance_of_its_own(proposal, context):
+    if proposal.probs is None or context.sampling.greedy:
+        return proposal
+    first = proposal.probs[:1]
+    return Proposal(TokenTree.chain(torch.multinomial(first[0], 1)), first)
+
+
+def rows_that_do_not_sum_to_one(proposal, context):
+    return proposal if proposal.probs is None else Proposal(proposal.tree, proposal.probs * 0.9)
+
+
+def rows_of_the_next_token(proposal, context):
+    if proposal.probs is None or len(proposal.tree) < 2:
+        return proposal
+    return Proposal(proposal.tree, proposal.probs.flip(0))
+
+
+def an_entry_of_the_targets_cache(proposal, context):
+    context.cache.keys(0)[..., 0, :] += 1
+    return proposal
+
+
+def the_targets_cache_cut(proposal, context):
+    context.cache.crop(0)
+    return proposal
+
+
+def what_is_no_proposal(proposal, context):
+    return proposal.tree
+
+
+def a_longer_chain(proposal, context):
+    return Proposal(TokenTree.chain([0] * 5))
+
+
+class RowsBeforeSampling(Drafter, Session):
+    """Draw after temperature and top-p, and report the row from before."""
+
+    def __init__(self, target):
+        self.model = tiny_draft(target)
+
+    def start(self, context):
+        return self
+
+    def propose(self, context):
+        if context.sampling.greedy:
+            return NOTHING
+        logits = self.model.score(context.tokens, self.model.new_cache()).logits[0, -1]
+        token = context.rng.draw(context.sampling(logits))
+        return Proposal(TokenTree.chain([token]), Sampling()(logits)[None])
+
+
+class StaleStates(EarlyExitSession):
+    """Report the states of the exit one row late."""
+
+    def propose(self, context):
+        proposal = super().propose(context)
+        if proposal.states is None:
+            return proposal
+        block, rows = proposal.states
+        return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))
+
+
+class StaleDrafter(EarlyExitDrafter):
+    def start(self, context):
+        return StaleStates(self, self.layers, self.adapter, self.reuse)
+
+
+class DraftsInTheTargetsCache(SparseCacheDrafter):
+    def draft_cache(self, context):
+        return context.cache
+
+
+class TwoStates(Drafter):
+    """The draft depends on how often this drafter has been asked."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def start(self, context):
+        return self.Asked(self)
+
+    class Asked(Session):
+        def __init__(self, drafter):
+            self.drafter = drafter
+
+        def propose(self, context):
+            self.drafter.asked += 1
+            return Proposal(TokenTree.chain([self.drafter.asked % 2]))
+
+
+def tree(draft):
+    return lambda target: TreeDrafter(tiny_draft(target), draft, 1)
+
+
+def wrong(propose):
+    return lambda target: Wrong(target, propose)
+
+
+BROKEN = {
+    "the row of an argmax": (wrong(a_row_that_is_claimed), "argmax row"),
+    "the rows of chosen siblings": (tree(grow(broken.chosen(2, soft=True))), "argmax row"),
+    "rows before sampling": (RowsBeforeSampling, "row before sampling"),
+    "rows that still hold older siblings": (
+        tree(grow(broken.without_replacement(2, honest=False))),
+        "row before exclusion",
+    ),
+    "siblings sorted by q": (tree(grow(broken.sorted_by_q(2))), "sorted siblings"),
+    "equal draws dropped": (
+        tree(grow(broken.with_replacement(2), merge="draws")),
+        "row before exclusion",
+    ),
+    "a draw dropped after a look": (
+        lambda target: TreeDrafter(tiny_draft(target), broken.stops_at_unsure(0.35, False), 2),
+        "dropped draw",
+    ),
+    "rows of another position": (wrong(rows_of_the_next_token), "wrong row"),
+    "chance of its own": (wrong(chance_of_its_own), "not repeatable"),
+    "a memory across generations": (lambda target: TwoStates(), "not repeatable"),
+    "rows of another sum": (wrong(rows_that_do_not_sum_to_one), "invalid proposal"),
+    "a written entry of the cache": (wrong(an_entry_of_the_targets_cache), "target's cache"),
+    "a cache that is cut": (wrong(the_targets_cache_cut), "target's cache"),
+    "drafts left in the cache": (
+        lambda target: DraftsInTheTargetsCache(target, 0, 99, 2),
+        "target's cache",
+    ),
+    "stale states": (lambda target: StaleDrafter(target, 1, 2), "states"),
+    "no proposal": (wrong(what_is_no_proposal), "error"),
+    "more than limits() states": (wrong(a_longer_chain), "limits"),
+    "noise shared by a merge": (
+        lambda target: MergedDrafter([CoupledDrafter(ModelDrafter(tiny_draft(target), 1))] * 2),
+        "error",
+    ),
+}
+
+
+@pytest.mark.parametrize("make, name", BROKEN.values(), ids=BROKEN)
+def test_a_broken_drafter_is_named(make, name):
+    report = check_lossless(make)
+    assert not report and report.names[0] == name, report
+    assert lossless.CAUSES[name] in repr(report)
+
+
+@pytest.mark.parametrize(
+    "name", ["the row of an argmax", "rows before sampling", "siblings sorted by q"]
+)
+def test_a_wrong_row_changes_the_text(name):
+    assert "text" in check_lossless(BROKEN[name][0]).names
+
+
+def test_a_rule_is_checked_too():
+    make = DRAFTERS["draft model"]
+    assert check_lossless(make, acceptance.sample_and_match)
+    assert check_lossless(make, acceptance.lenient(0.5)).names == ("text",)
+    assert check_lossless(make, broken.bonus_by_argmax).names == ("text",)
+
+
+def test_a_text_is_wrong_although_every_row_is_right():
+    class Uniform(Drafter, Session):
+        def start(self, context):
+            return self
+
+        def propose(self, context):
+            return draft_chain(context, lambda token: torch.zeros(context.vocab_size), 1)
+
+    def shifted(proposal, target_probs, rng):
+        return acceptance.speculative_sampling(proposal, target_probs.roll(1, -1), rng)
+
+    assert check_lossless(lambda target: Uniform())
+    assert "text" in check_lossless(lambda target: Uniform(), shifted).names
+
+
+def test_what_cannot_be_checked_is_refused():
+    with pytest.raises(TypeError, match="make_drafter's result is a CausalLM: must be a drafter"):
+        check_lossless(lambda target: target)
+    with pytest.raises(ValueError, match="more than max_outcomes=3 outcomes at temperature 1"):
+        check_lossless(DRAFTERS["draft model"], max_outcomes=3)
+
+
+def test_the_tiny_models_agree_often_but_not_always():
+    target = tiny_target()
+    draft = tiny_draft(target)
+    p, q = (m.score([1, 2, 0], m.new_cache()).logits[0].softmax(-1) for m in (target, draft))
+    assert 0.01 < (p - q).abs().sum(-1).max() / 2 < 0.9
+    assert torch.equal(
+        tiny_target().score([1], tiny_target().new_cache()).logits[0],
+        target.score([1], target.new_cache()).logits[0],
+    )
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "README.md"])
+def test_the_examples_of_the_pages_run(page, capsys):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    code = [code.split("```")[0] for code in text.split("```python\n")[1:]]
+    scope: dict = {"ModelDrafter": ModelDrafter}
+    for part in code:
+        if "(Drafter)" in part or "check_lossless" in part:
+            exec(part, scope)
+    assert "is lossless" in capsys.readouterr().out
+
+
+def test_it_is_public():
+    assert specdec_lite.check_lossless is lossless.check_lossless

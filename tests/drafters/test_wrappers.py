@@ -1,0 +1,208 @@
+"""Every wrapper around every kind of drafter, two levels deep, keeps the distribution or is refused.
+
+`GridRng` makes shared noise enumerable: the noise of a position is one of ten equally likely
+numbers, from which every draw at that position takes its token. So the distribution of the text is
+exact, with coupled drafters too.
+"""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from specdec_lite import stream
+from specdec_lite.drafters import (
+    CascadeDrafter,
+    CoupledDrafter,
+    MergedDrafter,
+    ModelDrafter,
+    NgramModel,
+    RelayDrafter,
+    TemperedDrafter,
+    same_noise,
+)
+from specdec_lite.drafters.parts.composite import CompositeDrafter
+from specdec_lite.proposal import NOTHING, Proposal
+from specdec_lite.sampling import EnumeratingRng
+from specdec_lite.speculation import Drafter, Limits, Session
+from specdec_lite.tree import TokenTree
+
+GRID = 10
+P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+Q = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+MIDDLE = torch.tensor([0.2, 0.4, 0.1, 0.3], dtype=torch.float64)
+MOST = {3: 500, 2: 20_000}
+"""Outcomes to enumerate for texts of this length; else shorter texts are enumerated."""
+
+
+class Constant(NgramModel):
+    """A model with the same distribution after every text."""
+
+    def __init__(self, row):
+        self.device, self.vocab_size, self.row = torch.device("cpu"), len(row), row
+        self.counts = SimpleNamespace(keys=[()], row=lambda text: self.row)
+        self.num_layers = self.hidden_size = 1
+        self.dtype, self.longest_pass = torch.float64, math.inf
+
+
+TARGET, DRAFT, BETWEEN = Constant(P), Constant(Q), Constant(MIDDLE)
+
+
+class GridRng(EnumeratingRng):
+    """Enumerate every draw and every coin, and the noise of every position."""
+
+    def __init__(self, choices=()):
+        super().__init__(choices)
+        self.noise = {}
+
+    def at(self, position):
+        return AtPosition(self, position)
+
+
+class AtPosition:
+    """Draw with the noise of a position, which is the same for all draws there."""
+
+    def __init__(self, rng, position):
+        self.rng, self.position = rng, position
+
+    def at(self, position):
+        return AtPosition(self.rng, position)
+
+    def flip(self, prob):
+        return self.rng.flip(prob)
+
+    def draw(self, probs):
+        if self.position not in self.rng.noise:
+            self.rng.noise[self.position] = self.rng._choose([1 / GRID] * GRID)
+        cell = (self.rng.noise[self.position] + 0.5) / GRID
+        self.position += 1
+        return int(torch.searchsorted(probs.cumsum(0), cell * probs.sum().item()))
+
+
+def texts(drafter, rule=None, lengths=(3, 2)):
+    """Return the exact distribution of the text, of three tokens or of two."""
+    for length in lengths:
+        probs = texts_of(drafter, rule, length)
+        if probs:
+            return probs
+    raise AssertionError("too many outcomes to enumerate")
+
+
+def texts_of(drafter, rule, length):
+    """Return the exact distribution of texts of one length; None if there are too many outcomes."""
+    probs, pending, count = {}, [()], 0
+    while pending:
+        rng = GridRng(pending.pop())
+        steps = stream(TARGET, [0], drafter, length, 1.0, rule=rule, rng=rng)
+        text = tuple(token for step in steps for token in step.tokens)
+        probs[text] = probs.get(text, 0.0) + rng.weight
+        pending += rng.others
+        count += 1
+        if count > MOST[length]:
+            return None
+    return probs
+
+
+def error(probs):
+    """Return the total variation distance from the target's own texts."""
+    assert sum(probs.values()) == pytest.approx(1)
+    own = P
+    for _ in range(len(next(iter(probs))) - 1):
+        own = own[..., None] * P
+    texts = map(tuple, own.nonzero().tolist())
+    return sum(abs(probs.get(text, 0.0) - own[text].item()) for text in texts) / 2
+
+
+class Siblings(Drafter, Session):
+    """Draw two siblings independently."""
+
+    def start(self, context):
+        return self
+
+    def limits(self):
+        return Limits(1, 2)
+
+    def propose(self, context):
+        if context.wanted < 2:
+            return NOTHING
+        tokens = [context.rng.draw(Q), context.rng.draw(Q)]
+        return Proposal(TokenTree(tokens, [-1, -1]), torch.stack((Q, Q)))
+
+
+BASES = {
+    "chain": lambda: ModelDrafter(DRAFT, 1),
+    "tree": lambda: Siblings(),
+    "chosen": lambda: TemperedDrafter(ModelDrafter(DRAFT, 1), 0.0),
+}
+WRAPPERS = {
+    "coupled": CoupledDrafter,
+    "tempered": lambda inner: TemperedDrafter(inner, 1.0),
+    "merged": lambda inner: MergedDrafter([inner, inner]),
+    "relay": lambda inner: RelayDrafter([(inner, 1)]),
+    "cascade": lambda inner: CascadeDrafter(BETWEEN, inner, 1),
+}
+PAIRS = {
+    f"{outer} {inner} {base}": (WRAPPERS[outer], WRAPPERS[inner], BASES[base])
+    for outer in WRAPPERS
+    for inner in WRAPPERS
+    for base in BASES
+    if (outer, inner, base) != ("merged", "merged", "tree")  # eight draws: too many outcomes
+}
+
+
+def test_every_composite_drafter_is_a_wrapper_here():
+    made = {type(make(ModelDrafter(DRAFT, 1))) for make in WRAPPERS.values()}
+    assert all(issubclass(kind, CompositeDrafter) for kind in made)
+
+    def below(kind):
+        return {kind}.union(*(below(each) for each in kind.__subclasses__()))
+
+    library = {kind for kind in below(CompositeDrafter) if kind.__module__.startswith("specdec_")}
+    assert {kind.__name__ for kind in library - made} <= {"CompositeDrafter", "WrapperDrafter"}
+
+
+@pytest.mark.parametrize("outer, inner, base", PAIRS.values(), ids=PAIRS)
+def test_two_wrappers_keep_the_distribution_or_are_refused(outer, inner, base):
+    try:
+        drafter = outer(inner(base()))
+    except ValueError as refusal:
+        assert "which drafts a tree" in str(refusal)
+        return
+    try:
+        probs = texts(drafter)
+    except ValueError as refusal:
+        assert "is lossless only under same_noise" in str(refusal)
+        probs = texts(drafter, same_noise)
+    assert error(probs) < 1e-9
+
+
+SLOW = pytest.mark.matrix
+BIASED = {
+    "a merge of coupled drafts": (lambda: MergedDrafter([CoupledDrafter(BASES["chain"]())] * 2),),
+    "a coupled merge": (lambda: CoupledDrafter(MergedDrafter([BASES["chain"]()] * 2)), SLOW),
+    "a coupled tree": (lambda: CoupledDrafter(BASES["tree"]()), SLOW),
+}
+
+
+@pytest.mark.parametrize(
+    "make", [pytest.param(make, id=name, marks=marks) for name, (make, *marks) in BIASED.items()]
+)
+def test_a_refused_pair_would_change_the_distribution(make, monkeypatch):
+    monkeypatch.setattr(CompositeDrafter, "check_rule", lambda self, rule: None)
+    monkeypatch.setitem(MOST, 3, 60_000)
+    assert error(texts(make())) > 0.003
+
+
+def test_the_noise_of_the_grid_couples_drafts():
+    """A coupled draft with the target's own distribution is always the target's draw."""
+    kept = {}
+    for drafter in (ModelDrafter(TARGET, 1), CoupledDrafter(ModelDrafter(TARGET, 1))):
+        pending, kept[drafter] = [()], 0.0
+        while pending:
+            rng = GridRng(pending.pop())
+            step = next(stream(TARGET, [0], drafter, 2, 1.0, rule=same_noise, rng=rng))
+            kept[drafter] += rng.weight * step.accepted
+            pending += rng.others
+    alone, coupled = kept.values()
+    assert alone == pytest.approx((P * P).sum().item()) and coupled == pytest.approx(1)

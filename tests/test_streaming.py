@@ -1,0 +1,92 @@
+"""`stream_text` yields whole characters that join to the text, and ends before a stop string."""
+
+import pytest
+import torch
+from models_zoo import native, shipped
+
+from specdec_lite import generate, stream_text
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.texts.streaming import TextPieces
+
+PAIR = shipped()
+PROMPT = "def main():\n    "
+TEXT = "Grüße 東京 🙂👩‍💻 naïve"
+
+
+def whole(count=60, prompt=PROMPT):
+    ids = PAIR.tokenizer.encode(prompt)
+    tokens = generate(PAIR.target, ids, max_new_tokens=count).tokens.tolist()
+    return PAIR.tokenizer.decode([*ids, *tokens])[len(PAIR.tokenizer.decode(ids)) :]
+
+
+@pytest.mark.parametrize("draft", [True, False])
+def test_the_pieces_join_to_the_text(draft):
+    drafter = ModelDrafter(PAIR.draft, 4) if draft else None
+    pieces = list(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, drafter, 60, stop_token_ids=()))
+    assert "".join(pieces) == whole() and len(pieces) > 5 and all(pieces)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_characters_stay_whole(size):
+    ids = PAIR.tokenizer.encode(TEXT)
+    assert len(ids) > len(TEXT), "characters of several tokens"
+    decoder = TextPieces(PAIR.tokenizer, [5, 9])
+    pieces = [decoder.add(ids[i : i + size]) for i in range(0, len(ids), size)]
+    pieces.append(decoder.add((), final=True))
+    assert "".join(pieces) == TEXT and "\ufffd" not in "".join(pieces)
+
+
+def test_bytes_that_never_become_a_character_are_replaced_at_the_end():
+    ids = PAIR.tokenizer.encode("🙂")[:-1]
+    decoder = TextPieces(PAIR.tokenizer, [5])
+    assert decoder.add(ids) == "" and "\ufffd" in decoder.add((), final=True)
+
+
+@pytest.mark.parametrize("start, size", [(10, 1), (10, 9), (25, 4), (0, 3)])
+def test_a_stop_string_ends_the_text_before_it(start, size):
+    text = whole()
+    stop = text[start : start + size]
+    for stops in (stop, [stop, "never"], (stop, stop + "x")):
+        pieces = list(
+            stream_text(
+                PAIR.target,
+                PAIR.tokenizer,
+                PROMPT,
+                ModelDrafter(PAIR.draft, 4),
+                60,
+                stop_strings=stops,
+                stop_token_ids=(),
+            )
+        )
+        assert "".join(pieces) == text[: text.index(stop)]
+
+
+def test_a_stop_string_that_does_not_come_changes_nothing():
+    stop = whole()[-3:] + "…"
+    options = dict(max_new_tokens=60, stop_strings=stop, stop_token_ids=())
+    assert "".join(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, **options)) == whole()
+
+
+def test_the_targets_own_end_of_text_is_the_default():
+    assert PAIR.stop_token_ids == PAIR.target.end_of_text == (0,)
+    assert native().end_of_text == ()
+    ids = PAIR.tokenizer.encode(PROMPT)
+    tokens = generate(PAIR.target, ids, max_new_tokens=60).tokens.tolist()
+    first = tokens.index(tokens[20])
+    own, PAIR.target.end_of_text = PAIR.target.end_of_text, (tokens[20],)
+    try:
+        text = "".join(stream_text(PAIR.target, PAIR.tokenizer, torch.tensor([ids]), None, 60))
+    finally:
+        PAIR.target.end_of_text = own
+    assert text == PAIR.tokenizer.decode(tokens[: first + 1])
+
+
+@pytest.mark.parametrize("stops, error", [([""], ValueError), ([3], TypeError), ("", ValueError)])
+def test_stop_strings_that_are_no_strings_are_refused_at_the_call(stops, error):
+    with pytest.raises(error, match="stop_strings holds"):
+        stream_text(PAIR.target, PAIR.tokenizer, PROMPT, stop_strings=stops)
+
+
+def test_bad_arguments_are_refused_at_the_call():
+    with pytest.raises(ValueError, match="temperature=-1"):
+        stream_text(PAIR.target, PAIR.tokenizer, PROMPT, temperature=-1)
