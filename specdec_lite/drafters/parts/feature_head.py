@@ -176,7 +176,8 @@ class Pair(nn.Module):
 
     def __init__(self, size: int, eps: float):
         super().__init__()
-        self.embedded, self.state = Norm(size, eps), Norm(size, eps)
+        self.embedded: nn.Module = Norm(size, eps)
+        self.state: nn.Module = Norm(size, eps)
 
     def forward(self, x: Tensor) -> Tensor:
         embedded, state = x.chunk(2, -1)
