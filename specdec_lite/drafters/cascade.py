@@ -7,7 +7,6 @@ import torch
 from specdec_lite import checks
 from specdec_lite.acceptance import exact_match, speculative_sampling
 from specdec_lite.drafters.parts.composite import CompositeDrafter, inner_round
-from specdec_lite.drafters.parts.ngram_model import NgramModel
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
@@ -36,8 +35,7 @@ class CascadeDrafter(CompositeDrafter):
         return CascadeSession(self, context)
 
     def check(self, target: CausalLM, positions: int) -> None:
-        if not isinstance(self.model, NgramModel):
-            checks.same_device("drafter", self.model, target)
+        checks.same_device("drafter", self.model, target)
         checks.same_width("cascade's model", self.model, target)
         checks.positions(self.model, positions)
         self.model.check_layers(self.inner.hidden_layers)
