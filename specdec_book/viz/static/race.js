@@ -60,7 +60,7 @@ function overall(races) {
 
 // A lane of the picture: its title with a stopwatch, its text, and one bar per pass.
 function laneOf(name, title) {
-  const watch = make("output", { "aria-live": "off" });
+  const watch = make("span", { class: "sdl-race-watch" });
   const inner = make("div");
   const about = { tabindex: 0, role: "region", "aria-label": `Text of ${title}` };
   const box = make("div", { class: "sdl-text", ...about }, inner);
