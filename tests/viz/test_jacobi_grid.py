@@ -6,6 +6,7 @@ from javascript import evaluate
 from letters import Letters, tiny
 from mounting import says
 
+from specdec_book import recordings
 from specdec_book.viz.jacobi_grid import JacobiGrid, record_grid
 from specdec_lite import generate
 from specdec_lite.drafters import JacobiDrafter, LookaheadDrafter
@@ -87,3 +88,10 @@ def test_a_step_scrolls_to_the_next_position_and_moves_nothing(grid, mounted):
         page.wait_for_timeout(200)
         found.append(page.evaluate(measured))
     assert {tuple(row) for row in found} == {(*found[0][:2], True)}
+
+
+@pytest.mark.browser
+def test_it_fits_a_laptops_screen(mounted):
+    """Question, controls and answer are visible together at 1366 × 700, where a page is 870 wide."""
+    page = mounted(JacobiGrid(**recordings.load("stopping").data["grids"]), 870)
+    assert page.locator("section.sdl").bounding_box()["height"] <= 640

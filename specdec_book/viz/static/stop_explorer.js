@@ -202,7 +202,7 @@ function render({ model, el }) {
     "The draft's confidence at each position, and the draft of each round",
     "Bars: filled if the target accepts the token, hollow if it rejects it. Lines: accepted drafts (solid), wasted drafts (dashed). Dots: the target's tokens.",
     "",
-    { height: 116 },
+    { height: 108 },
   );
   const speeds = chart("Speed, in tokens per time of a target pass", "", "", { height: 124 });
   const readouts = make("dl", { class: "sdl-readouts" });
