@@ -54,6 +54,27 @@ class Race(Interactive):
         return cls(**(fields | options))
 
 
+def without_unused(state: dict) -> dict:
+    """Return the state without the words of drafts that were never tested, which are not shown.
+
+    Args:
+        state: State of a `Race`.
+    """
+
+    def shown(lane: list[dict]) -> list[dict]:
+        return [
+            {**step, "words": [word for word in step["words"] if word[0] != "unused"]}
+            for step in lane
+        ]
+
+    return state | {
+        "races": [
+            race | {"lanes": {name: shown(lane) for name, lane in race["lanes"].items()}}
+            for race in state["races"]
+        ]
+    }
+
+
 def record_race(
     target: CausalLM,
     drafter: Drafter,

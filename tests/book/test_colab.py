@@ -117,9 +117,6 @@ def test_a_chapter_runs_where_the_library_is_not_installed(environment: Path, tm
     executed = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
     cells = [cell for cell in executed.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-    assert f"transformers {before['transformers']}" in "".join(
-        out.get("text", "") for out in cells[0].outputs
-    )
     after = packages(environment)
     assert {"specdec-lite", "gguf", "plotly", "scipy"} <= after.keys()
     assert {name: after.get(name) for name in before} == before

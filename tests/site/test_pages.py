@@ -110,9 +110,10 @@ def test_no_two_traces_differ_only_in_color(book: Path, page_name: str):
 VERBS = set(
     """are ask asks be beats begin begins binds bring brings came can climbs come comes cost costs do
     does falls feel feels fill fills find finds gains get gets give gives go goes grow grows
-    halves has have help helps is keep keeps level levels lie lies lose loses make makes may meet
-    meets miss move moves need needs narrow narrows outlast outweigh outweighs pay pays reach
-    reaches read reads rise rises rose save saves say says sees shrinks stand stands stay stays
+    halves has have help helps is keep keeps leave leaves level levels lie lies lose loses make makes may meet
+    meets miss move moves need needs narrow narrows outlast outweigh outweighs pay pays peak
+    peaks pull pulls reach
+    reaches read reads rise rises rose save saves say says sees share shares shrinks stand stands stay stays
     stop stops take takes tell tells tie ties turn turns waits win wins write writes""".split()
 )
 

@@ -1,5 +1,5 @@
 // What an engine prints about speculative decoding, read in the book's terms. `explain` is the function of
-// specdec_lite/diagnosis/metrics.py with the readers of formats.py; a test compares the two on every text of their tests.
+// specdec_lite/diagnosis/metrics.py with the readers of formats.py; a test compares both on its texts.
 
 const NUMBER = String.raw`(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)`;
 const ROW = String.raw`[\[(]?((?:\d+(?:\.\d+)?[,\s]*)+)`;

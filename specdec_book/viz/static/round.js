@@ -48,7 +48,6 @@ const formulas = {
     }
   },
 
-  // Every moment of all rounds.
   moments(rounds, dice = true) {
     return rounds.flatMap((round, at) => {
       const moment = (kind, row = 0, test = 0) => ({ round: at, kind, row, test });
@@ -98,7 +97,7 @@ const formulas = {
   },
 };
 
-// Words -------------------------------------------------------------------------------------------
+// Words
 
 const digits = (x) => (x > 0 && x < 0.005 ? "<.01" : x.toFixed(2).replace(/^0/, ""));
 const named = (text) => `“${visible(text)}”`;
@@ -147,7 +146,6 @@ function sentence(rounds, moment, { numbers, dice }) {
   return [emitted, cut, ...(at > 0 ? [scorecard(rounds.slice(0, at + 1))] : [])].join(" ");
 }
 
-// The sum of several rounds: tokens, and passes of the target with and without drafts.
 function scorecard(rounds) {
   const tokens = rounds.reduce((sum, round) => sum + round.accepted + 1, 0);
   return `So far: ${tokens} tokens from ${rounds.length} target passes; plain decoding needs ${tokens}.`;
@@ -188,11 +186,10 @@ function reply(rounds, moment, answer) {
     : `✗ ${word} has no residual, so it cannot be chosen. `;
 }
 
-// Drawing -----------------------------------------------------------------------------------------
+// Drawing
 
 const rank = (kind) => ["text", "draft", "pass", "test", "verdict", "residual", "token", "cut"].indexOf(kind);
 
-// The state of a draft at a moment.
 function fate(round, { kind, row, test }, level, i = 0) {
   if (kind === "text" || (kind === "draft" && level > row)) return "none";
   if (kind === "draft" || kind === "pass") return "drafted";
@@ -228,7 +225,6 @@ function drawText(box, round, moment) {
   );
 }
 
-// A small picture of p; flat before the pass.
 function miniature(row, isLit) {
   const svg = make("svg", { viewBox: "0 0 60 20", preserveAspectRatio: "none" });
   const width = 60 / row.p.length;
@@ -431,8 +427,6 @@ function lineOf({ x0, span, y: at }, round, { kind, row: level }, { p, q, source
   });
   return [title("point u"), ...ends, ...pieces, point(round.token.u, true)];
 }
-
-// Putting it together -----------------------------------------------------------------------------
 
 function questionOf(kind, round, moment, choose, pass) {
   const { words } = round.rows[moment.row];
