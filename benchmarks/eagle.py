@@ -23,6 +23,7 @@ from specdec_lite.loading.weights import fingerprint
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import eagle
 from specdec_lite.training.features import Features
+from specdec_lite.training.head_texts import Sample, Texts
 from specdec_lite.training.loop import Plan
 from specdec_lite.training.unroll import RECIPES, Recipe, acceptance_by_depth, unroll
 from specdec_lite.tree import TokenTree
@@ -73,6 +74,22 @@ HEADS = {
     "EAGLE-3": (eagle.Eagle3Head, RECIPES["3"], False),
     "multi-token prediction": (eagle.MtpHead, RECIPES["mtp"], False),
 }
+
+
+def short_texts(tokenizer, count: int = 16, start: int = 16, length: int = 48) -> Texts:
+    """Return pieces of held-out documents for a quick run, in place of the target's own texts.
+
+    Args:
+        tokenizer: Tokenizer of the target.
+        count: Number of texts, half of them for temperature 1.
+        start: Tokens before the part that counts.
+        length: Tokens per text.
+    """
+    documents = [item["text"] for items in evaluation_prompts().values() for item in items]
+    pieces = [torch.tensor(tokenizer.encode(text)[:length]) for text in documents]
+    whole = [ids for ids in pieces if len(ids) == length][:count]
+    samples = [Sample(ids, start, "text", float(i % 2)) for i, ids in enumerate(whole)]
+    return Texts(samples, samples)
 
 
 def train_head(
@@ -264,9 +281,7 @@ class EagleAblations(Experiment):
     name = "eagle-ablations"
     what = "parts of EAGLE on the shipped target: rates of acceptance"
     time = "1 hour"
-    quick = (
-        "--texts 16 --epochs 0.1 --held-out 4 --prompts 2 --new-tokens 4 --cache .work/quick-eagle"
-    ).split()
+    quick = ("--epochs 0.5 --prompts 2 --new-tokens 4 --cache .work/quick-eagle").split()
     unrelated = ("cache",)
 
     @classmethod
@@ -295,6 +310,8 @@ class EagleAblations(Experiment):
     def texts(self) -> eagle.Texts:
         """The training texts and the held-out texts."""
         options, pair = self.options, self.pair
+        if options.quick:
+            return short_texts(pair.tokenizer)
         texts = eagle.pair_texts(pair.target, pair.tokenizer, options.cache, options.texts)
         if options.held_out is None:
             return texts

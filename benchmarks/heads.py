@@ -40,8 +40,10 @@ from specdec_lite.speculation import Drafter
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.training import heads as product
 from specdec_lite.training.eagle import initialize_head
-from specdec_lite.training.head_trainer import HeadTrainer
+from specdec_lite.training.features import Features
+from specdec_lite.training.head_trainer import LAYERS, HeadTrainer
 
+from .eagle import short_texts
 from .experiment import Experiment
 
 DEPTHS = 4
@@ -326,7 +328,7 @@ class HeadsAtEqualBytes(Experiment):
     what = "heads at equal bytes and equal training, on the shipped target"
     time = "3 hours"
     quick = (
-        *"--texts 16 --epochs 0.1 --prompts 2 --new-tokens 4 --cache .work/quick-heads".split(),
+        *"--epochs 0.5 --prompts 2 --new-tokens 12 --cache .work/quick-heads".split(),
         "--heads",
         "shipped Medusa",
         "shipped Medusa, corrected",
@@ -354,7 +356,13 @@ class HeadsAtEqualBytes(Experiment):
     @cached_property
     def trainer(self) -> HeadTrainer:
         """The target with its training text."""
-        return HeadTrainer.for_pair(self.options.cache, self.options.texts)
+        cache = self.options.cache
+        if not self.options.quick:
+            return HeadTrainer.for_pair(cache, self.options.texts)
+        pair = load_pair(dtype="float32")
+        pair.target.model.requires_grad_(False)
+        features = Features(pair.target, cache / "features", LAYERS)
+        return HeadTrainer(pair.target, pair.draft, short_texts(pair.tokenizer), features)
 
     def head(self, name: str) -> tuple[nn.Module, dict]:
         """Return a head, trained or from its checkpoint, and facts about its training.

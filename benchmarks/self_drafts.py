@@ -922,7 +922,7 @@ class LookAheadAcceptance(OfTargets):
     name = "look-ahead-acceptance"
     what = "look-ahead rows and heads: acceptance by position"
     time = "5 minutes"
-    quick = "--texts 2 --new 8".split()
+    quick = "--texts 6 --new 16".split()
 
     def run(self, part):
         return ahead(part, self.options)

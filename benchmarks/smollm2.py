@@ -1,8 +1,8 @@
 """Define what is timed with SmolLM2 as the target: drafters, requests and Hugging Face's
 contenders.
 
-    python -m benchmarks --model smollm2 --short    # ten minutes on one core
-    python -m benchmarks --model smollm2 --dtypes float32 --gammas 8 --drafters prompt_lookup suffix
+    python -m benchmarks run speed-smollm2    # ten minutes on one core
+    python -m benchmarks run speed-smollm2 --gammas 8 --drafters prompt_lookup suffix
 
 The prompts are six kinds of request and an agent's turns. Hugging Face's prompt lookup and early
 exit are timed with ours. T(k) is measured in both formats. DRAFTERS has one line per drafter.

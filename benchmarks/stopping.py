@@ -114,8 +114,8 @@ def rounds(target, tokenizer, options) -> list[dict]:
         options: Options of the command line.
     """
     rows = []
-    for domain, text in PROMPTS.items():
-        ids = chat(tokenizer, text)
+    for domain in options.kinds:
+        ids = chat(tokenizer, PROMPTS[domain])
         for temperature in (0.0, 1.0):
             for name, drafter in METHODS.items():
                 out = generate(target, ids, drafter, options.new_tokens, temperature, seed=0)
@@ -213,7 +213,7 @@ class JacobiAndStopping(Experiment):
     name = "jacobi-and-stopping"
     what = "Jacobi grids, tokens per round, drafts and acceptance of SmolLM2-135M-Instruct"
     time = "10 minutes"
-    quick = "--places 4 --grid 4 --new-tokens 4".split()
+    quick = "--places 4 --grid 4 --new-tokens 4 --kinds repetition".split()
 
     @classmethod
     def add_options(cls, parser):
@@ -223,6 +223,9 @@ class JacobiAndStopping(Experiment):
         parser.add_argument("--grid", type=int, default=16, help="positions of the Jacobi grid")
         parser.add_argument(
             "--new-tokens", type=int, default=64, help="new tokens of every other text"
+        )
+        parser.add_argument(
+            "--kinds", nargs="+", choices=PROMPTS, default=list(PROMPTS), help="texts of the rounds"
         )
 
     def load(self):

@@ -53,6 +53,7 @@ def frames(widget: Race) -> list[Image.Image]:
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
         page.clock.install(time=0)
         page.set_content(page_text)
+        page.clock.pause_at(3600)  # from here on the clock moves only by `run_for`
         page.get_by_role("button", name="Race").click()
         images = []
         for _ in range(int(milliseconds / FRAME) + 2):

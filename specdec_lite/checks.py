@@ -226,13 +226,13 @@ def same_device(name: str, value, target) -> None:
 
     Args:
         name: of the argument.
-        value: a CausalLM.
+        value: a CausalLM, or a model that `runs_on_host` for a target on any device.
         target: a CausalLM.
 
     Raises:
         ValueError: the devices differ.
     """
-    if value.device != target.device:
+    if value.device != target.device and not getattr(value, "runs_on_host", False):
         raise ValueError(
             f"{name} runs on {value.device} and target on {target.device}: both must be on one"
             " device"

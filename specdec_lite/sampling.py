@@ -122,7 +122,7 @@ def _nucleus_of_most_likely(probs: Tensor, bound: float) -> Tensor | None:
 
 
 def upload(
-    numbers: Tensor | Sequence, device: torch.device, dtype: torch.dtype | None = None
+    numbers: Tensor | Sequence, device: torch.device | str, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Return numbers as a tensor on a device; the host does not wait for the copy.
 
@@ -132,7 +132,7 @@ def upload(
         dtype: of the result; None: PyTorch's choice.
     """
     tensor = torch.as_tensor(numbers, dtype=dtype)
-    if device.type != "cuda" or tensor.device.type == "cuda" or not tensor.numel():
+    if torch.device(device).type != "cuda" or tensor.device.type == "cuda" or not tensor.numel():
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 
 import reading_order
 from conftest import ROOT
@@ -12,6 +13,7 @@ MOST_LINES = 2500
 IMPORTS = """
 import json
 import sys
+from functools import cache
 import numpy
 import torch
 before = set(sys.modules)
@@ -22,6 +24,7 @@ print(json.dumps({name: getattr(sys.modules[name], "__file__", None) for name in
 """
 
 
+@cache
 def loaded() -> dict[str, str | None]:
     """Return the modules that the import adds to those of torch and numpy, with their files."""
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, cwd=ROOT)

@@ -175,7 +175,7 @@ def test_token_0_stops_a_text_like_any_other_token():
 
 
 def test_two_sources_of_chance_are_one_too_many():
-    with pytest.raises(ValueError, match="seed=3 and an rng: give one source of chance"):
+    with pytest.raises(ValueError, match="seed=3 and an rng"):
         stream(TARGET, PROMPT, temperature=1.0, seed=3, rng=SeededRng(0))
 
 
@@ -578,7 +578,7 @@ def test_ids_of_any_whole_dtype_are_taken(dtype):
 
 def test_an_object_that_is_not_an_rng_is_refused_before_any_model_runs(monkeypatch):
     monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
-    with pytest.raises(TypeError, match="rng is a Generator: must have `flip` and `draw`"):
+    with pytest.raises(TypeError, match="rng is a Generator"):
         stream(TARGET, PROMPT, rng=torch.Generator(), temperature=1.0)
 
 

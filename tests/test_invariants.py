@@ -19,6 +19,26 @@ SOME = [*NATIVE, "Llama", "Gemma2", "Bloom", "Llama4"]
 TARGET = native()
 DRAFTERS = DRAFTERS | SEEDED_DRAFTERS
 DRAFTER = pytest.mark.parametrize("name", DRAFTERS)
+SAMPLE = [
+    "draft model",
+    "Medusa heads, a sparse tree",
+    "suffix decoding",
+    "the target without some sublayers",
+]
+"""A chain, a tree, a draft without a model, and a draft on the target's own cache."""
+CASES = [pytest.param(SOME[0], name, id=f"{SOME[0]}-{name}") for name in DRAFTERS] + [
+    pytest.param(
+        where,
+        name,
+        id=f"{where}-{name}",
+        marks=pytest.mark.registry
+        if where in SOME[1:3] or name in SAMPLE
+        else (pytest.mark.registry, pytest.mark.matrix),
+    )
+    for where in SOME[1:]
+    for name in DRAFTERS
+]
+"""Every drafter on three kinds of target, and some on every kind; the others run with the matrix."""
 
 
 def target_named(name):
@@ -39,10 +59,7 @@ def check_greedy_text(name, target, monkeypatch):
     assert all((a - b).abs().max() < 1e-5 for a, b in zip(contents(made[0]), contents(fresh)))
 
 
-@DRAFTER
-@pytest.mark.parametrize(
-    "where", [SOME[0], *(pytest.param(where, marks=pytest.mark.registry) for where in SOME[1:])]
-)
+@pytest.mark.parametrize("where, name", CASES)
 def test_greedy_text_is_the_targets_own_and_the_cache_that_of_a_fresh_run(name, where, monkeypatch):
     if name in NATIVE_ONLY and where not in NATIVE:
         with pytest.raises(ValueError, match="must be a native model"):
@@ -130,7 +147,9 @@ def test_generations_do_not_disturb_each_other(name):
 
 @pytest.mark.registry
 @DRAFTER
-@pytest.mark.parametrize("call", [2, 3, 7, 12])
+@pytest.mark.parametrize(
+    "call", [2, 7, *(pytest.param(n, marks=pytest.mark.matrix) for n in (3, 12))]
+)
 def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypatch):
     drafter = DRAFTERS[name](TARGET)
     plain = generate(TARGET, PROMPT, max_new_tokens=24).tokens

@@ -66,7 +66,11 @@ def test_every_make_target_is_declared_defined_and_explained():
 def test_tests_run_with_one_process_per_core_and_one_thread_each():
     assert "--numprocesses $(WORKERS)" in MAKEFILE and re.findall(
         r"^\t\$\(PYTEST\).*$", MAKEFILE, flags=re.M
-    ) == ["\t$(PYTEST)", "\t$(PYTEST) -m matrix --timeout 3600"]
+    ) == [
+        '\t$(PYTEST) -m "not slow and not registry and not matrix" $(CORE)',
+        "\t$(PYTEST)",
+        "\t$(PYTEST) -m matrix --timeout 3600",
+    ]
     assert "PYTEST_XDIST_WORKER" not in os.environ or torch.get_num_threads() == 1
 
 
@@ -86,6 +90,8 @@ def test_each_push_tests_every_supported_python_before_publishing():
     pythons = jobs["test"]["strategy"]["matrix"]["python"]
     assert pythons == ["3.11", "3.12", "3.13"] and PROJECT["requires-python"] == f">={pythons[0]}"
     assert any("make test" in step.get("run", "") for step in jobs["test"]["steps"])
+    assert any("make check" in step.get("run", "") for step in jobs["check"]["steps"])
+    assert next(iter(jobs)) == jobs["test"]["needs"] == "check"
     assert jobs["publish"]["needs"] == "test" and "main" in jobs["publish"]["if"]
 
 
@@ -139,3 +145,50 @@ def test_files_of_tools_are_not_pages_of_the_book():
         if line.startswith((".", "node_modules"))
     ]
     assert ".pytest_cache" in ignored and set(ignored) <= set(excluded)
+
+
+def test_the_core_tests_exist_and_a_missing_book_fails_only_under_make_test():
+    core = (
+        re.search(r"^CORE := ((?:.*\\\n)*.*)$", MAKEFILE, flags=re.M)[1].replace("\\", "").split()
+    )
+    assert len(core) > 5 and all((ROOT / path).exists() for path in core)
+    assert "test test-all: export SPECDEC_REQUIRE_BOOK := 1" in MAKEFILE
+    code = "import conftest; conftest.find_book()"
+    for required, outcome in (("1", "Failed"), ("", "Skipped")):
+        missing = {"SPECDEC_BOOK": "no/such/folder", "SPECDEC_REQUIRE_BOOK": required}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT / "tests",
+            env=os.environ | missing,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert outcome in done.stderr and "run `make book` first" in done.stderr
+
+
+def test_every_mark_is_documented():
+    marks = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]
+    names = {re.match(r"\w+", mark)[0] for mark in marks["ini_options"]["markers"]}
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    assert {name for name in names if f"`{name}`" not in guide} == set()
+
+
+def test_the_hooks_of_a_commit_use_the_pinned_environment():
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    (repository,) = config["repos"]
+    assert repository["repo"] == "local"
+    entries = [hook["entry"] for hook in repository["hooks"]]
+    assert all(entry.startswith((".venv/bin/", "npx ")) for entry in entries)
+    for tool in ("ruff format", "ruff check", "codespell", "prettier", "pyright"):
+        assert any(tool in entry for entry in entries)
+
+
+def test_the_published_book_has_the_address_of_the_repositorys_pages():
+    address = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))["repository"]["url"]
+    owner, name = address.split("/")[-2:]
+    book = f"https://{owner}.github.io/{name}/"
+    assert PROJECT["urls"]["Homepage"] == book and PROJECT["urls"]["Source"] == address
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"]({book})" in readme and len(readme.splitlines()) <= 120
+    assert len((ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()) <= 60

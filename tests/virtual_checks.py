@@ -28,12 +28,18 @@ from specdec_lite import CausalLM, generate, load_pair, stream
 from specdec_lite.batch import generate_batch
 from specdec_lite.diagnosis.diagnose import diagnose
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters.parts.heads import ExitHead, HydraHeads
+from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.gpu.whole_draft import CapturedDrafter
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.training import eagle
+from specdec_lite.training.anchors import anchor_loss
+from specdec_lite.training.early_exit import exit_loss
+from specdec_lite.training.losses import native_model
+from specdec_lite.training.pass_rows import rows_loss
 
 TESTS = Path(__file__).resolve().parent
 TEMPERATURES = (0.0, 1.0)
@@ -151,7 +157,9 @@ def serving() -> Iterator[Check]:
         yield f"a batch, T = {temperature:g}", lambda t=temperature: check_batch(t)
     yield (
         "diagnose",
-        lambda: diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [PROMPT], 16) and None,
+        lambda: (
+            diagnose(small("cuda"), ModelDrafter(small("cuda", 1), 2), [2 * PROMPT], 16) and None
+        ),
     )
     for family in FAMILIES:
         yield f"a wrapped model: {family}", lambda family=family: check_wrapped(family)
@@ -182,9 +190,25 @@ def check_eagle(name: str) -> None:
         eagle.run(parser.parse_args([*words, "--work", f"{folder}/work", "--out", folder]))
 
 
+def check_losses() -> None:
+    """Take one step of every loss whose command has no toy size."""
+    target = small("cuda")
+    model, size = native_model(target), target.hidden_size
+    model.requires_grad_(False)
+    rows = torch.randint(40, (3, 24), generator=torch.Generator().manual_seed(0)).to("cuda")
+    exits = torch.nn.ModuleDict({"1": ExitHead(size, 1)}).to("cuda")
+    exit_loss(model, exits, torch.arange(40))(rows).backward()
+    rows_loss(model, LookaheadRows(size, 2).to("cuda"))(rows).backward()
+    anchors = torch.tensor([3, 5], device="cuda")
+    states = target.score(rows, target.new_cache(3), hidden_layers=("final",)).detached().hidden
+    heads = HydraHeads(size, 2).to("cuda")
+    anchor_loss(heads, target, rows, states, anchors, 2, 0.8, rows > 5).backward()
+
+
 def training() -> Iterator[Check]:
     for name in ("pair", "smollm2"):
         yield f"training eagle, {name}", lambda name=name: check_eagle(name)
+    yield "the losses of other heads", check_losses
 
 
 # The tests that need a GPU, the plan of `benchmarks.gpu`, and notebooks ------------------------------

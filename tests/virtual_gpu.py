@@ -264,6 +264,8 @@ def install(capability: tuple[int, int] = (9, 0)) -> Card:
     virtual_card.CARD = Card(capability)
     for name, value in functions().items():
         setattr(torch.cuda, name, value)
+        if name.endswith("rng_state"):
+            setattr(torch.get_device_module("vgpu"), name, value)
     torch.version.cuda = "13.0"
     torch.Generator = Generator
     torch.load = load_onto(torch.load)

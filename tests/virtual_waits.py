@@ -1,7 +1,7 @@
 """Record how often each method makes the host wait for a GPU: `python tests/virtual_waits.py`.
 
-The waits are counted on the virtual GPU and written to results/waits/amd-epyc.json, where chapter 16 and
-`test_virtual_gpu` read them.
+The waits are counted on the virtual GPU and written to results/waits/amd-epyc.json, which
+chapter 16 and `test_virtual_gpu` read.
 """
 
 import os

@@ -14,13 +14,14 @@ function byteAlphabet() {
 
 export class Tokenizer {
   /** pieces: the vocabulary in the order of its ids. merges: pairs of pieces, in the order in which they were
-   *  learned. special: {text: id}. */
-  constructor({ pieces, merges, special }) {
+   *  learned, or as one text. special: {text: id}. digits: whether every digit is a token of its own. */
+  constructor({ pieces, merges, special, digits = false }) {
+    this.digits = digits;
     this.alphabet = byteAlphabet();
     this.byteOf = new Map(this.alphabet.map((character, byte) => [character, byte]));
     this.pieces = pieces;
     this.ids = new Map(pieces.map((piece, id) => [piece, id]));
-    this.ranks = new Map(merges.map((pair, rank) => [pair.join(" "), rank]));
+    this.ranks = new Map(merges.map((pair, rank) => [[pair].flat().join(" "), rank]));
     this.special = new Map(Object.entries(special));
   }
 
@@ -28,10 +29,18 @@ export class Tokenizer {
   encode(text) {
     const names = [...this.special.keys()].map((name) => name.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&"));
     const parts = names.length ? text.split(new RegExp(`(${names.join("|")})`)) : [text];
-    return parts.flatMap((part) => (this.special.has(part) ? [this.special.get(part)] : this.#plain(part)));
+    return parts.flatMap((part) =>
+      this.special.has(part) ? [this.special.get(part)] : this.encodePlain(part),
+    );
   }
 
-  #plain(text) {
+  /** Returns the ids of a text in which the names of special tokens are plain text. */
+  encodePlain(text) {
+    const parts = this.digits ? text.split(/(\p{N})/u) : [text];
+    return parts.flatMap((part) => this.#words(part));
+  }
+
+  #words(text) {
     return (text.match(SPLIT) ?? []).flatMap((word) => {
       const bytes = new TextEncoder().encode(word);
       return this.#merge(Array.from(bytes, (byte) => this.alphabet[byte])).map((piece) =>

@@ -8,8 +8,8 @@ const PAGE = 65536;
 const WIDTH = 16;
 const MAX_ROWS = 6; // rows of x that one loaded weight is multiplied with
 
-/** Returns a kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul and the
- *  loops that kernel.ts exports. compiled: {name: bytes}, the fastest first; the kernel uses the first one that
+/** Returns a kernel: allocate(bytes) → address, floats(address, length), bytes(address, length), matmul, grouped
+ *  (for matrices in groups) and the loops that kernel.ts exports. compiled: {name: bytes}, the fastest first; the kernel uses the first one that
  *  this browser can run and states its `name`. */
 export async function loadKernel(compiled) {
   const memory = new WebAssembly.Memory({ initial: 1 });
@@ -31,7 +31,30 @@ export async function loadKernel(compiled) {
   const {
     instance: { exports },
   } = await WebAssembly.instantiate(compiled[name], { env: { memory } });
-  return { ...kernel, ...exports, matmul: inGroups(exports), name, simd: true };
+  return {
+    ...kernel,
+    ...exports,
+    matmul: inGroups(exports),
+    grouped: unpacking(kernel, exports),
+    name,
+    simd: true,
+  };
+}
+
+/** Returns grouped(bits, rows, x, w, y, inner, outer) for any number of rows; its scratch memory grows with `inner`. */
+function unpacking(kernel, { grouped4, grouped8 }) {
+  let ones = 0,
+    unpacked = 0,
+    widest = 0;
+  return (bits, rows, x, w, y, inner, outer) => {
+    if (!ones) kernel.floats((ones = kernel.allocate(4 * WIDTH)), WIDTH).fill(1);
+    if (inner > widest) unpacked = kernel.allocate(4 * WIDTH * (widest = inner));
+    const multiply = bits === 4 ? grouped4 : grouped8;
+    for (let row = 0; row < rows; row += MAX_ROWS) {
+      const some = Math.min(MAX_ROWS, rows - row);
+      multiply(some, x + 4 * row * inner, w, ones, unpacked, y + 4 * row * outer, inner, outer);
+    }
+  };
 }
 
 /** Returns matmul(x, w, scales, y, rows, inner, outer, small) for any number of rows, built from the exports for 1

@@ -25,12 +25,12 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   v128.store(y, f32x4.mul(second, v128.load(scales, 16)), 16);
 }
 
-/** Multiplies 1 to 3 rows of x, two panels at a time. `rows` and `small` are constants where this is inlined, so the compiler
- *  removes the tests of them. */
+/** Multiplies 1 to 3 rows of x, two panels at a time, and computes `count` columns of y [rows, outer]. `rows` and `small` are
+ *  constants where this is inlined, so the compiler removes the tests of them. */
 // @ts-ignore: decorator
-@inline function wide(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void {
+@inline function wide(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void {
   const pitch = <usize>inner << 2, line = <usize>outer << 2, step: usize = small ? 8 : 32, panel = <usize>inner * step, pitch2 = pitch * 2;
-  for (const stop = y + line; y < stop; y += 64, scales += 64, w += panel) {
+  for (const stop = y + (<usize>count << 2); y < stop; y += 64, scales += 64, w += panel) {
     let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a, s = a, t = a, eight = a;
     for (let from = x, end = x + pitch; from < end; from += 4, w += step) {
       const r = v128.load32_splat(from);
@@ -61,12 +61,12 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   }
 }
 
-/** Multiplies 4 to 6 rows of x, one panel at a time. */
+/** Multiplies 4 to 6 rows of x, one panel at a time; the arguments are those of `wide`. */
 // @ts-ignore: decorator
-@inline function tall(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void {
+@inline function tall(rows: i32, small: bool, x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void {
   const pitch = <usize>inner << 2, line = <usize>outer << 2, step: usize = small ? 8 : 32;
   const pitch2 = pitch * 2, pitch3 = pitch * 3, pitch4 = pitch * 4, pitch5 = pitch * 5;
-  for (const stop = y + line; y < stop; y += 32, scales += 32) {
+  for (const stop = y + (<usize>count << 2); y < stop; y += 32, scales += 32) {
     let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a, i = a, j = a, k = a, l = a, eight = a;
     for (let from = x, end = x + pitch; from < end; from += 4, w += step) {
       if (small) eight = v128.load8x8_s(w);
@@ -94,20 +94,96 @@ const LOG2E: f32 = 1.44269504, LN2_HIGH: f32 = 0.693359375, LN2_LOW: f32 = -2.12
   }
 }
 
+// `count` columns of y for 1 to 6 rows and float32 weights. They are functions of their own: inlined together into one large
+// function, the compiler runs out of registers for their loops.
+function columns1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(1, false, x, w, scales, y, inner, outer, count); }
+function columns2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(2, false, x, w, scales, y, inner, outer, count); }
+function columns3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { wide(3, false, x, w, scales, y, inner, outer, count); }
+function columns4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(4, false, x, w, scales, y, inner, outer, count); }
+function columns5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(5, false, x, w, scales, y, inner, outer, count); }
+function columns6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32, count: i32): void { tall(6, false, x, w, scales, y, inner, outer, count); }
+
 // y [rows, outer] = x [rows, inner] · wᵀ, each column times its scale, for 1 to 6 rows. w: integers, stored as float32 or
 // as int8. outer is a multiple of 16.
-export function float1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, false, x, w, scales, y, inner, outer); }
-export function float2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, false, x, w, scales, y, inner, outer); }
-export function float3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(3, false, x, w, scales, y, inner, outer); }
-export function float4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(4, false, x, w, scales, y, inner, outer); }
-export function float5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(5, false, x, w, scales, y, inner, outer); }
-export function float6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(6, false, x, w, scales, y, inner, outer); }
-export function int1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, true, x, w, scales, y, inner, outer); }
-export function int2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, true, x, w, scales, y, inner, outer); }
-export function int3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(3, true, x, w, scales, y, inner, outer); }
-export function int4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(4, true, x, w, scales, y, inner, outer); }
-export function int5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(5, true, x, w, scales, y, inner, outer); }
-export function int6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(6, true, x, w, scales, y, inner, outer); }
+export function float1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns1(x, w, scales, y, inner, outer, outer); }
+export function float2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns2(x, w, scales, y, inner, outer, outer); }
+export function float3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns3(x, w, scales, y, inner, outer, outer); }
+export function float4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns4(x, w, scales, y, inner, outer, outer); }
+export function float5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns5(x, w, scales, y, inner, outer, outer); }
+export function float6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { columns6(x, w, scales, y, inner, outer, outer); }
+export function int1(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(1, true, x, w, scales, y, inner, outer, outer); }
+export function int2(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(2, true, x, w, scales, y, inner, outer, outer); }
+export function int3(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { wide(3, true, x, w, scales, y, inner, outer, outer); }
+export function int4(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(4, true, x, w, scales, y, inner, outer, outer); }
+export function int5(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(5, true, x, w, scales, y, inner, outer, outer); }
+export function int6(x: usize, w: usize, scales: usize, y: usize, inner: i32, outer: i32): void { tall(6, true, x, w, scales, y, inner, outer, outer); }
+
+// Matrices whose weights share a scale in groups of 32 columns, as GGUF's Q4_1 (4 bits) and Q8_0 (8 bits) store them. A panel of
+// eight rows has one block per group: eight scales, for 4 bits eight minima, both in half precision, then 256 integers. Four-bit
+// integers are stored in vectors of four columns: the low halves of the bytes are the first two columns, the high halves the
+// other two. Two panels are unpacked to float32 and then multiplied with all rows of x, so the rows share the unpacking.
+
+const GROUP = 32;
+
+/** Returns four half-precision numbers as float32: the bits are moved into place, and the factor 2¹¹² corrects the exponent. */
+// @ts-ignore: decorator
+@inline function halves(bits: v128): v128 {
+  const magnitude = i32x4.shl(v128.and(bits, i32x4.splat(0x7fff)), 13), sign = i32x4.shl(v128.and(bits, i32x4.splat(0x8000)), 16);
+  return v128.or(f32x4.mul(magnitude, f32x4.splat(reinterpret<f32>(0x77800000))), sign);
+}
+
+/** Writes the eight weights integer · scale + minimum of one column. `eight` contains the integers as 16-bit numbers. */
+// @ts-ignore: decorator
+@inline function column(to: usize, eight: v128, scale1: v128, scale2: v128, least1: v128, least2: v128): void {
+  v128.store(to, f32x4.add(f32x4.mul(low(eight), scale1), least1));
+  v128.store(to, f32x4.add(f32x4.mul(high(eight), scale2), least2), 16);
+}
+
+/** Unpacks one block of 256 weights to float32, [32 columns, 8 rows]. Returns the address after the block. */
+// @ts-ignore: decorator
+@inline function unpack(bits: i32, from: usize, to: usize): usize {
+  let h = v128.load(from);
+  const scale1 = halves(i32x4.extend_low_i16x8_u(h)), scale2 = halves(i32x4.extend_high_i16x8_u(h));
+  from += 16;
+  if (bits == 8) {
+    for (const end = from + 256; from < end; from += 8, to += 32) {
+      const eight = v128.load8x8_s(from);
+      v128.store(to, f32x4.mul(low(eight), scale1));
+      v128.store(to, f32x4.mul(high(eight), scale2), 16);
+    }
+    return from;
+  }
+  h = v128.load(from);
+  const least1 = halves(i32x4.extend_low_i16x8_u(h)), least2 = halves(i32x4.extend_high_i16x8_u(h));
+  from += 16;
+  for (const end = from + 128; from < end; from += 16, to += 128) {
+    const v = v128.load(from), first = v128.and(v, i8x16.splat(15)), other = i8x16.shr_u(v, 4);
+    column(to, i16x8.extend_low_i8x16_u(first), scale1, scale2, least1, least2);
+    column(to + 32, i16x8.extend_high_i8x16_u(first), scale1, scale2, least1, least2);
+    column(to + 64, i16x8.extend_low_i8x16_u(other), scale1, scale2, least1, least2);
+    column(to + 96, i16x8.extend_high_i8x16_u(other), scale1, scale2, least1, least2);
+  }
+  return from;
+}
+
+/** Computes y [rows, outer] = x [rows, inner] · wᵀ for 1 to 6 rows and a matrix in groups. ones: sixteen times 1; unpacked: memory
+ *  for 16 · inner floats. inner is a multiple of 32, outer one of 16. */
+// @ts-ignore: decorator
+@inline function grouped(bits: i32, rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32): void {
+  for (const end = y + (<usize>outer << 2); y < end; y += 64) {
+    const stop = unpacked + (<usize>inner << 6);
+    for (let to = unpacked; to < stop; to += GROUP * 32) w = unpack(bits, w, to);
+    if (rows == 1) columns1(x, unpacked, ones, y, inner, outer, 16);
+    else if (rows == 2) columns2(x, unpacked, ones, y, inner, outer, 16);
+    else if (rows == 3) columns3(x, unpacked, ones, y, inner, outer, 16);
+    else if (rows == 4) columns4(x, unpacked, ones, y, inner, outer, 16);
+    else if (rows == 5) columns5(x, unpacked, ones, y, inner, outer, 16);
+    else columns6(x, unpacked, ones, y, inner, outer, 16);
+  }
+}
+
+export function grouped4(rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32): void { grouped(4, rows, x, w, ones, unpacked, y, inner, outer); }
+export function grouped8(rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32): void { grouped(8, rows, x, w, ones, unpacked, y, inner, outer); }
 
 // The rest of a layer. Sizes are multiples of 4, a head's of 16.
 

@@ -105,7 +105,7 @@ function layout(id, { manifest, presets }) {
     ),
     speedup: chart(
       "Prediction and measurement",
-      "Line: predicted from α, T(k) and c. Diamond: predicted from this run's τ. Dot: measured, with the range of three repeats.",
+      "Line: predicted from α, T(k) and c. Diamond: predicted from this run's τ. Dot: measured, with the range of its repeats.",
     ),
     numbers: make("dl", { class: "sdl-readouts" }),
     why: make("p", { class: "sdl-task sdl-live-why" }),
@@ -123,6 +123,19 @@ function layout(id, { manifest, presets }) {
     view.why,
     view.numbers,
   );
+  view.settings = make(
+    "details",
+    { class: "sdl-live-settings" },
+    make("summary", {}, "Settings: γ, temperature, weights, seed"),
+    make(
+      "div",
+      { class: "sdl-controls" },
+      view.gamma.node,
+      view.temperature.node,
+      view.format.node,
+      control(`${id}-seed`, "Seed", "the same seed gives the same text", view.seed),
+    ),
+  );
   view.results = make("div", { hidden: true }, view.replay.node, view.measured);
   view.root = make(
     "section",
@@ -134,16 +147,9 @@ function layout(id, { manifest, presets }) {
       make("label", { for: `${id}-prompt` }, "Prompt ", make("small", {}, "change it, or type your own")),
       view.prompt,
     ),
-    make(
-      "div",
-      { class: "sdl-controls" },
-      view.gamma.node,
-      view.temperature.node,
-      view.format.node,
-      control(`${id}-seed`, "Seed", "the same seed gives the same text", view.seed),
-    ),
     make("div", { class: "sdl-row sdl-live-go" }, view.run, view.progress),
     view.status,
+    view.settings,
     view.results,
   );
   return view;
@@ -335,7 +341,7 @@ function guided(view, usePreset) {
     speedup: view.speedup.node,
     why: view.why,
   };
-  return tour((stop) => {
+  const guide = tour((stop) => {
     for (const name of ["gamma", "temperature"])
       if (name in stop.set) set(view.root.querySelector(`[id$="-${name}"]`), stop.set[name]);
     if ("preset" in stop.set) {
@@ -343,10 +349,13 @@ function guided(view, usePreset) {
       usePreset();
     }
     if ("format" in stop.set) view.format.select.value = stop.set.format;
+    if (Object.keys(stop.set).some((name) => name !== "preset")) view.settings.open = true;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const part = view.measured.hidden && stop.look !== "text" ? view.run : parts[stop.look];
     part.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
   });
+  new MutationObserver(() => guide.ran()).observe(view.root, { attributeFilter: ["data-runs"] });
+  return guide.node;
 }
 
 /** Shows only a button; nothing is loaded before the reader presses it. */

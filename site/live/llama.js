@@ -1,22 +1,29 @@
-// A Llama-family decoder: the same network as specdec_lite/engine/transformer.py. This module has no imports; the
-// kernel (kernel.js), passed as an argument, does the arithmetic. A weight is an integer times the scale of its row.
+// A Llama-family decoder: the same network as specdec_lite/engine/transformer.py. The kernel (kernel.js),
+// passed as an argument, does the arithmetic. A weight is an integer times the scale of its row.
 // The integers are stored as int8, or as float32 after loading: the arithmetic is the same, but a pass reads a
 // different number of bytes. A matrix is stored in panels of LANES rows: weight i of row r at
-// (⌊r/LANES⌋, i, r mod LANES).
+// (⌊r/LANES⌋, i, r mod LANES). A matrix in groups has one scale for every GROUP columns of a row instead, and for 4
+// bits a minimum; kernel.ts describes its blocks.
 
-const CHUNK = 18; // tokens per pass; a longer prompt is fed in several passes
-const LANES = 8;
+import { halves } from "./scalar.js";
+
+export const CHUNK = 18; // tokens per pass; a longer prompt is fed in several passes
+export const LANES = 8;
+const GROUP = 32;
+const BLOCK = { 4: 160, 8: 272 }; // bytes of a block of GROUP columns of LANES rows, by the bits of an integer
 
 export class Llama {
-  /** config, tensors: one model of the manifest. weights: the downloaded ArrayBuffer. format: "int8" or
-   *  "float32". capacity: number of positions in the key/value cache, a multiple of 4. */
+  /** config, tensors: one model of the manifest. weights: the downloaded ArrayBuffer, or the address in the kernel's
+   *  memory to which the file was copied. format: "int8" or "float32", for matrices with one scale per row.
+   *  capacity: number of positions in the key/value cache, a multiple of 4. */
   constructor(kernel, { config, tensors }, weights, format, capacity) {
     // length: number of stored positions; a smaller value discards the rest
     Object.assign(this, { kernel, config, capacity, length: 0 });
-    const load = (name) => this.#load(tensors[name], weights, format === "int8");
+    const load = (name) => tensors[name] && this.#load(tensors[name], weights, format === "int8");
     this.embedding = load("embedding");
     this.norm = load("norm");
     this.head = config.tied ? this.embedding : load("head");
+    this.onStates = null; // if set: called with (address, first position, rows) of the states after the final norm
     const names = ["norm1", "qkv", "out", "norm2", "gate_up", "down"];
     this.blocks = Array.from({ length: config.layers }, (_, i) =>
       Object.fromEntries(names.map((n) => [n, load(`blocks.${i}.${n}`)])),
@@ -39,10 +46,11 @@ export class Llama {
   }
 
   /** Copies one tensor into the kernel's memory and returns {at, rows, cols}, for a matrix also {scales, small}.
-   *  small: whether it is int8. */
-  #load({ offset, rows, cols, scales }, weights, small) {
+   *  small: whether it is int8. A tensor that is in the kernel's memory already stays where it is. */
+  #load({ offset, rows, cols, scales, bits }, weights, small) {
     const { kernel } = this,
       count = rows * cols;
+    if (typeof weights === "number") return { at: weights + offset, rows, cols, bits };
     const copy = (at, numbers) => {
       kernel.floats(at, numbers.length).set(numbers);
       return at;
@@ -92,20 +100,28 @@ export class Llama {
     for (let start = 0; start < tokens.length; start += CHUNK) {
       const chunk = tokens.slice(start, start + CHUNK),
         ends = start + chunk.length === tokens.length;
-      this.#embed(chunk);
-      this.blocks.forEach((block, layer) => this.#block(block, layer, chunk.length));
-      this.length += chunk.length;
-      if (ends || !last) rows.push(...this.#score(chunk.length, last, tokens.length > CHUNK));
+      this.embed(chunk, this.stream);
+      this.runBlocks(chunk.length);
+      if (ends || !last) rows.push(...this.score(chunk.length, last, tokens.length > CHUNK));
+      else if (this.onStates) this.#finish(chunk.length);
     }
     return rows;
   }
 
-  #embed(tokens) {
+  /** Runs all blocks on the first n rows of the stream, and stores their keys and values. */
+  runBlocks(n) {
+    this.blocks.forEach((block, layer) => this.#block(block, layer, n));
+    this.length += n;
+  }
+
+  /** Writes the embeddings of some tokens [n, hidden] to an address. */
+  embed(tokens, to) {
+    if (this.embedding.bits) return tokens.forEach((token, row) => this.#unpackRow(token, row, to));
     const {
       kernel,
       embedding: { at, scales, small, rows, cols },
     } = this;
-    const stream = kernel.floats(this.stream, tokens.length * cols),
+    const stream = kernel.floats(to, tokens.length * cols),
       scale = kernel.floats(scales, rows);
     const matrix = small ? kernel.bytes(at, rows * cols) : kernel.floats(at, rows * cols);
     tokens.forEach((token, row) => {
@@ -115,12 +131,39 @@ export class Llama {
     });
   }
 
-  #multiply(x, { at, scales, small, rows, cols }, y, n) {
-    this.kernel.matmul(x, at, scales, y, n, cols, rows, small);
+  /** Writes one embedding of a matrix in groups of 8-bit integers. */
+  #unpackRow(token, row, to) {
+    const { kernel } = this,
+      { at, cols } = this.embedding,
+      lane = token % LANES,
+      blocks = cols / GROUP,
+      out = kernel.floats(to + 4 * row * cols, cols);
+    for (let b = 0; b < blocks; b++) {
+      const block = at + (((token - lane) / LANES) * blocks + b) * BLOCK[8];
+      const [scale] = halves(kernel.bytes(block + 2 * lane, 2)),
+        integers = kernel.bytes(block + 2 * LANES, GROUP * LANES);
+      for (let i = 0; i < GROUP; i++) out[b * GROUP + i] = integers[i * LANES + lane] * scale;
+    }
   }
 
-  #normalise({ at }, n) {
-    this.kernel.normalise(this.stream, at, this.normed, n, this.config.hidden, this.config.eps);
+  /** Multiplies n rows at address x with a matrix, and writes them to address y. */
+  multiply(x, { at, scales, small, rows, cols, bits }, y, n) {
+    if (bits) this.kernel.grouped(bits, n, x, at, y, cols, rows);
+    else this.kernel.matmul(x, at, scales, y, n, cols, rows, small);
+  }
+
+  /** Normalizes n rows of the stream; without a norm it copies them. */
+  #normalise(norm, n) {
+    const { kernel, stream, normed } = this,
+      { hidden, eps } = this.config;
+    if (norm) kernel.normalise(stream, norm.at, normed, n, hidden, eps);
+    else kernel.floats(normed, n * hidden).set(kernel.floats(stream, n * hidden));
+  }
+
+  /** Applies the final norm to n rows, and shows the result to `onStates`. */
+  #finish(n) {
+    this.#normalise(this.norm, n);
+    this.onStates?.(this.normed, this.length - n, n);
   }
 
   /** Computes one layer: attention, then a gated MLP, each added to the residual stream. */
@@ -130,14 +173,14 @@ export class Llama {
       config: { hidden, inner },
     } = this;
     this.#normalise(block.norm1, n);
-    this.#multiply(this.normed, block.qkv, this.wide, n);
+    this.multiply(this.normed, block.qkv, this.wide, n);
     this.#attention(layer, n);
-    this.#multiply(this.seen, block.out, this.added, n);
+    this.multiply(this.seen, block.out, this.added, n);
     kernel.add(this.stream, this.added, n * hidden);
     this.#normalise(block.norm2, n);
-    this.#multiply(this.normed, block.gate_up, this.wide, n);
+    this.multiply(this.normed, block.gate_up, this.wide, n);
     kernel.gate(this.wide, this.normed, n, inner);
-    this.#multiply(this.normed, block.down, this.added, n);
+    this.multiply(this.normed, block.down, this.added, n);
     kernel.add(this.stream, this.added, n * hidden);
   }
 
@@ -179,15 +222,16 @@ export class Llama {
     }
   }
 
-  /** Applies the final norm and the head. Rows are copied if another chunk would overwrite them. */
-  #score(n, last, copy) {
+  /** Applies the final norm and the head to n rows of the stream. Rows are copied if another chunk would overwrite
+   *  them. */
+  score(n, last, copy = false) {
     const {
       kernel,
       config: { hidden, vocab },
     } = this;
-    this.#normalise(this.norm, n);
+    this.#finish(n);
     const first = last ? n - 1 : 0;
-    this.#multiply(this.normed + 4 * first * hidden, this.head, this.logits, n - first);
+    this.multiply(this.normed + 4 * first * hidden, this.head, this.logits, n - first);
     const row = (i) => kernel.floats(this.logits + 4 * i * vocab, vocab);
     return Array.from({ length: n - first }, (_, i) => (copy ? row(i).slice() : row(i)));
   }

@@ -73,9 +73,9 @@ export function replay(id) {
   const node = make(
     "div",
     { class: "sdl-live-replay" },
+    make("div", {}, ...paces.map((each) => each.node)),
     text,
     make("div", { class: "sdl-live-scrub" }, play, scrub),
-    make("div", {}, ...paces.map((each) => each.node)),
     legend,
     make("label", {}, switched, " show rejected and unused drafts"),
   );

@@ -3,6 +3,18 @@
 
 const PANEL = 8; // rows of a matrix that are stored together
 
+/** Returns half-precision numbers, given as bytes, as float32. */
+export function halves(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  return Float32Array.from({ length: bytes.length / 2 }, (_, i) => {
+    const bits = view.getUint16(2 * i, true),
+      exponent = (bits >> 10) & 31,
+      fraction = bits & 1023;
+    const size = exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;
+    return bits >> 15 ? -size : size;
+  });
+}
+
 export function scalarLoops({ floats, bytes }) {
   function matmul(x, w, scales, y, rows, inner, outer, small) {
     const from = floats(x, rows * inner),
@@ -34,6 +46,35 @@ export function scalarLoops({ floats, bytes }) {
           to[row * outer + o + lane] = sum * scale[o + lane];
         });
       }
+  }
+
+  // Unpacks one block of a panel: 32 columns of eight rows, to[column * 8 + row].
+  function unpack(bits, from, to) {
+    const scale = halves(bytes(from, 16)),
+      least = bits === 4 ? halves(bytes(from + 16, 16)) : new Float32Array(PANEL);
+    const packed = bytes(from + (bits === 4 ? 32 : 16), 32 * bits);
+    for (let i = 0; i < 256; i++) {
+      // four bits: a vector of 16 bytes contains columns 4v and 4v + 1 in its low halves, the other two in its high halves
+      const byte = packed[bits === 4 ? (i >> 5) * 16 + (i & 15) : i];
+      const integer = bits === 8 ? byte : (byte >> (i & 16 ? 4 : 0)) & 15;
+      to[i] = Math.fround(Math.fround(integer * scale[i % PANEL]) + least[i % PANEL]);
+    }
+    return from + (bits === 4 ? 160 : 272);
+  }
+
+  function grouped(bits, rows, x, w, y, inner, outer) {
+    const from = floats(x, rows * inner),
+      to = floats(y, rows * outer),
+      panel = new Float32Array(PANEL * inner);
+    for (let o = 0; o < outer; o += PANEL) {
+      for (let at = 0; at < panel.length; at += 256) w = unpack(bits, w, panel.subarray(at, at + 256));
+      for (let row = 0; row < rows; row++)
+        for (let lane = 0; lane < PANEL; lane++) {
+          let sum = 0;
+          for (let i = 0; i < inner; i++) sum += from[row * inner + i] * panel[i * PANEL + lane];
+          to[row * outer + o + lane] = sum;
+        }
+    }
   }
 
   function normalise(x, weight, y, rows, size, eps) {
@@ -101,5 +142,5 @@ export function scalarLoops({ floats, bytes }) {
       for (let j = 0; j < size; j++) result[j] += (weight[i] / mass) * value[i * size + j];
   }
 
-  return { matmul, normalise, add, gate, turn, spread, attend };
+  return { matmul, grouped, normalise, add, gate, turn, spread, attend };
 }

@@ -85,46 +85,65 @@ export function verify(drafted, q, row, rng) {
   };
 }
 
-/** Drafts γ tokens and returns them with the distributions from which they were drawn. The draft model is first fed
- *  the tokens that its cache lacks. */
-function propose(draft, tokens, gamma, temperature, rng) {
-  const drafted = [],
-    q = [];
-  let fed = gamma ? tokens.slice(draft.length) : [];
-  for (let i = 0; i < gamma; i++) {
-    q.push(distribution(draft.forward(fed, true)[0], temperature));
-    drafted.push(rng.draw(q[i]));
-    fed = [drafted[i]];
-  }
-  return { drafted, q };
+export const NO_DRAFT = { drafted: [], q: [], passes: 0 };
+
+/** Returns the drafter of a smaller model. It drafts γ tokens with the distributions from which they were drawn. The
+ *  model is first fed the tokens that its cache lacks. */
+export function modelDrafter(draft) {
+  return {
+    begin: () => {
+      draft.length = 0;
+    },
+    propose(tokens, gamma, temperature, rng) {
+      const drafted = [],
+        q = [];
+      let fed = gamma ? tokens.slice(draft.length) : [];
+      for (let i = 0; i < gamma; i++) {
+        q.push(distribution(draft.forward(fed, true)[0], temperature));
+        drafted.push(rng.draw(q[i]));
+        fed = [drafted[i]];
+      }
+      return { drafted, q, passes: drafted.length };
+    },
+    // the prompt is read before the first step, which is timed
+    prefill: (tokens) => draft.forward(tokens, true),
+    keep: (length) => {
+      draft.length = Math.min(draft.length, length);
+    },
+  };
 }
 
-/** Decodes `wanted` tokens after the prompt and yields one step per target pass. draft: null for plain decoding.
- *  stop: the token that ends the text. Steps state their milliseconds; no step includes the prefill. Both models'
- *  caches are overwritten. */
+/** Decodes `wanted` tokens after the prompt and yields one step per target pass. draft: a draft model, a drafter
+ *  (drafters.js), or null for plain decoding. stop: the token that ends the text. Steps state their milliseconds; no
+ *  step includes the prefill. All caches are overwritten. */
 export function* decode(
   target,
   draft,
   prompt,
   { gamma, temperature, wanted, rng, stop = -1, clock = () => 0 },
 ) {
-  const tokens = [...prompt];
-  for (const model of draft ? [target, draft] : [target]) {
-    model.length = 0;
-    if (tokens.length > 1) model.forward(tokens.slice(0, -1), true);
+  const tokens = [...prompt],
+    drafter = draft?.forward ? modelDrafter(draft) : draft;
+  target.length = 0;
+  target.onStates = null;
+  drafter?.begin(target);
+  if (tokens.length > 1) {
+    target.forward(tokens.slice(0, -1), true);
+    drafter?.prefill?.(tokens.slice(0, -1));
   }
   while (wanted > 0) {
     const start = clock();
-    const length = draft ? Math.min(gamma, wanted - 1) : 0;
-    const { drafted, q } = propose(draft, tokens, length, temperature, rng);
+    const length = drafter ? Math.min(gamma, wanted - 1) : 0;
+    const { drafted, q, passes } = drafter?.propose(tokens, length, temperature, rng) ?? NO_DRAFT;
     const proposed = clock();
     const logits = target.forward([tokens.at(-1), ...drafted]);
     const scored = clock();
     const verdict = verify(drafted, q, (i) => distribution(logits[i], temperature), rng);
     const emitted = [...drafted.slice(0, verdict.accepted), verdict.token];
     target.length = tokens.length + verdict.accepted;
-    if (draft) draft.length = Math.min(draft.length, target.length);
-    const step = cutAt(stop, { ...verdict, drafted, emitted, draftPasses: drafted.length });
+    drafter?.keep?.(target.length);
+    drafter?.observe?.({ ...verdict, drafted });
+    const step = cutAt(stop, { ...verdict, drafted, emitted, draftPasses: passes });
     tokens.push(...step.emitted);
     wanted -= step.emitted.length;
     yield { ...step, drafting: proposed - start, verifying: scored - proposed, other: clock() - scored };

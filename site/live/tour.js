@@ -48,9 +48,11 @@ export const STOPS = [
   },
 ];
 
-/** Returns the tour's box. visit: called with each stop that the reader opens. */
+/** Returns the tour's box as {node, ran}. visit: called with each stop that the reader opens. The next stop opens only
+ *  after a run: call `ran` when one has ended. */
 export function tour(visit) {
-  let at = -1;
+  let at = -1,
+    waits = false; // whether this stop still waits for a run
   const name = make("strong"),
     words = make("span"),
     text = make("p", { class: "sdl-live-tour-words", "aria-live": "polite" }, name, " ", words);
@@ -69,15 +71,31 @@ export function tour(visit) {
       ? stop.words
       : "The tour has six stops, about a minute each. Use the buttons of this box.";
     back.hidden = at < 1;
-    on.textContent = at < 0 ? "Take the tour" : at < STOPS.length - 1 ? "Next stop" : "Leave the tour";
+    on.textContent =
+      at < 0
+        ? "Take the tour"
+        : waits
+          ? "Next stop: after a run"
+          : at < STOPS.length - 1
+            ? "Next stop"
+            : "Leave the tour";
+    if (waits) on.setAttribute("aria-disabled", "true");
+    else on.removeAttribute("aria-disabled");
   };
   const go = (step) => {
     at = at + step === STOPS.length ? -1 : at + step;
+    waits = step > 0 && at >= 0 && STOPS[at].look !== "text";
     show();
     if (at >= 0) visit(STOPS[at]);
   };
   back.addEventListener("click", () => go(-1));
-  on.addEventListener("click", () => go(1));
+  on.addEventListener("click", () => waits || go(1));
   show();
-  return node;
+  return {
+    node,
+    ran() {
+      waits = false;
+      show();
+    },
+  };
 }

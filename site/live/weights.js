@@ -62,3 +62,39 @@ export async function join(pieces, { bytes, sha256 }) {
   }
   return data.buffer;
 }
+
+const CACHE = "specdec-lite-weights";
+
+/** Returns the browser's cache of verified shards, or null where there is none (an insecure address, private mode). */
+async function shardCache() {
+  try {
+    return (await globalThis.caches?.open(CACHE)) ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** Downloads the shards of a file in order and passes each to `place(bytes, offset)`. A verified shard stays in the
+ *  browser's cache, so an interrupted download continues with the first missing shard. */
+export async function downloadShards(base, { shards, bytes }, place, onProgress) {
+  const cache = await shardCache();
+  let offset = 0;
+  for (const shard of shards) {
+    const url = `${base}${shard.name}?${shard.sha256.slice(0, 16)}`,
+      stored = await cache?.match(url);
+    const arrived = (share) => onProgress((offset + share * shard.bytes) / bytes);
+    let pieces = stored && [new Uint8Array(await stored.arrayBuffer())];
+    pieces ??= await download(url, shard.bytes, false, arrived);
+    let data;
+    try {
+      data = new Uint8Array(await join(pieces, shard));
+    } catch (error) {
+      await cache?.delete(url);
+      throw error;
+    }
+    if (!stored) await cache?.put(url, new Response(data)).catch(() => {}); // a full disk only costs a later download
+    place(data, offset);
+    offset += shard.bytes;
+    onProgress(offset / bytes);
+  }
+}

@@ -4,15 +4,18 @@
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
+import { HeadDrafter, LookupDrafter } from "./drafters.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
-import { bytesOf, download, join } from "./weights.js";
+import { bytesOf, download, downloadShards, join } from "./weights.js";
+import { clock, race } from "./asked.js";
 
-const CAPACITY = 512; // positions in a cache
-const WANTED = 96; // tokens per run; fewer on a slow device
+const CAPACITY = 640; // positions in a cache of the small pair
+const LARGE_CAPACITY = 1024; // positions in a cache of SmolLM2
+const WANTED = 192; // tokens per run; fewer on a slow device
 const PATIENCE = 3000; // milliseconds that a plain run may take, approximately
 const MAX_GAMMA = 8;
-const REPEATS = 3; // timed runs with drafts, and as many without
+const REPEATS = 5; // timed runs with drafts, and as many without
 const PASSES = 5; // timed batches of passes of each width; REPEATS on a slow device
 const FEWEST = 16; // tokens per run on the slowest device
 const INTERVAL = 100; // milliseconds between two messages with decoded text
@@ -32,6 +35,26 @@ export async function build({ kernels, manifest, weights, format }) {
   };
 }
 
+/** Builds SmolLM2 and its drafters in a new kernel. fill(kernel, address): copies the weights file to that address of
+ *  the kernel's memory. */
+export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_CAPACITY }) {
+  const kernel = await loadKernel(kernels),
+    base = kernel.allocate(manifest.bytes);
+  await fill(kernel, base);
+  const target = new Llama(kernel, manifest.models.target, base, "", capacity);
+  const lookup = new LookupDrafter(target.config.vocab),
+    head = new HeadDrafter(kernel, manifest.models.head, base, target, capacity);
+  return {
+    kernel,
+    target,
+    drafters: { lookup, head },
+    tokenizer: new Tokenizer(manifest.tokenizer),
+    chat: manifest.chat,
+    stop: manifest.stop,
+    capacity,
+  };
+}
+
 const median = (values) => {
   const sorted = [...values].sort((a, b) => a - b),
     middle = sorted.length >> 1;
@@ -44,8 +67,6 @@ function read(tokenizer, text) {
     room = CAPACITY - WANTED - MAX_GAMMA;
   return { ids: ids.slice(-room), cut: Math.max(0, ids.length - room) };
 }
-
-const clock = () => performance.now();
 
 /** Returns a function that decodes from the start, plainly or speculatively; a seed gives the same text each time. */
 function decoder({ target, draft }, ids, { gamma, temperature, seed }) {
@@ -168,6 +189,16 @@ export function run(engine, options, post = () => {}) {
   return result;
 }
 
+/** Joins byte arrays of unknown total length. */
+function joined(pieces) {
+  const all = new Uint8Array(pieces.reduce((sum, piece) => sum + piece.length, 0));
+  pieces.reduce((at, piece) => {
+    all.set(piece, at);
+    return at + piece.length;
+  }, 0);
+  return all;
+}
+
 /** Answers the page's messages. There is one engine; a different format replaces it. */
 function serve(scope) {
   const pieces = [];
@@ -189,6 +220,41 @@ function serve(scope) {
       parts = { kernels: compiled, manifest, weights };
       engine = await build({ ...parts, format });
       scope.postMessage({ type: "ready", simd: engine.kernel.simd });
+    },
+    async loadSmollm2({ kernels, base }) {
+      const compiled = Object.fromEntries(
+        Object.entries(kernels).map(([name, base64]) => [name, bytesOf(base64)]),
+      );
+      if (!Object.values(compiled).some((each) => WebAssembly.validate(each)))
+        throw new Error(
+          "This browser has no WebAssembly SIMD, and without it SmolLM2 would need seconds per word. The small pair runs without it.",
+        );
+      const progress = (share) => scope.postMessage({ type: "progress", share });
+      const manifest = JSON.parse(
+        new TextDecoder().decode(
+          await download(`${base}smollm2.json`, Infinity, false, () => {}).then(joined),
+        ),
+      );
+      const fill = (kernel, address) =>
+        downloadShards(
+          base,
+          manifest,
+          (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes),
+          progress,
+        );
+      try {
+        engine = await buildSmollm2({ kernels: compiled, manifest, fill });
+      } catch (error) {
+        if (!/memory/i.test(error.message)) throw error;
+        throw new Error(
+          "This browser could not give the page enough memory (about 160 MB). Close other tabs and try again.",
+        );
+      }
+      scope.postMessage({ type: "ready" });
+    },
+    ask({ options }) {
+      const result = race(engine, options, (message) => scope.postMessage(message));
+      scope.postMessage({ type: "result", ...result });
     },
     async run({ options }) {
       if (engine?.format !== options.format) {

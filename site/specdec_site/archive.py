@@ -1,6 +1,6 @@
 """The whole book as one zip file, which works from a folder without a network.
 
-The archive is written after all pages are finished. It leaves out itself and the weights file that
+The archive is written after all pages are finished. It leaves out itself and the weights files that
 only a web server can deliver. Its copy of the download offer says that it is a copy. Its pages do
 not preload their font, because browsers refuse to preload one from a folder.
 """
@@ -14,8 +14,11 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
+from . import live_smollm2
+
 NAME = "specdec-lite-book"
 EXCLUDED = (f"{NAME}.zip", "_static/live/weights.bin", ".buildinfo", ".buildinfo.bak")
+SHARDS = f"_static/live/{live_smollm2.FILES}*"
 PRELOAD = re.compile(r'<link [^>]*rel="preload"[^>]*>')
 OFFER = re.compile(r'<p class="sdl-download">.*?</p>', flags=re.S)
 
@@ -55,7 +58,7 @@ def members(book: Path) -> list[Path]:
     return sorted(
         path
         for path in book.rglob("*")
-        if path.is_file() and str(path.relative_to(book)) not in EXCLUDED
+        if path.is_file() and str(path.relative_to(book)) not in EXCLUDED and not path.match(SHARDS)
     )
 
 

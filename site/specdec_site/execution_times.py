@@ -1,24 +1,28 @@
 """When each chapter ran, for how long and with which versions: a line below it, and one table.
 
-The versions are those that the chapter's first cell printed; myst-nb measures the seconds.
+The chapters run in the environment that builds the book, so the versions are this environment's.
+myst-nb measures the seconds.
 """
 
 import posixpath
 import re
 from datetime import UTC, datetime
+from importlib.metadata import version
 
 from docutils import nodes
 from myst_nb.sphinx_ import NbMetadataCollector
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
+from specdec_lite.loading.memory import resolve_device
 from specdec_lite.measure.timing import machine_name
 
 from . import deferred
 from .docutils_tables import table
 
 KEY = "sdl_run"
-VERSIONS = re.compile(r"specdec_lite \S+ · torch \S+ · transformers \S+ · \w+")
+PACKAGES = {"specdec_lite": "specdec-lite", "torch": "torch", "transformers": "transformers"}
+"""Packages whose versions are shown: import name → distribution."""
 READING = re.compile(r"^(\d+) minutes ·")
 
 
@@ -38,13 +42,12 @@ def record_run(app: Sphinx, doctree: nodes.document) -> None:
     page, metadata = app.env.docname, app.env.metadata[app.env.docname]
     metadata["sdl_minutes"] = reading_minutes(doctree)
     run = NbMetadataCollector.get_doc_data(app.env)[page].get("exec_data")
-    printed = VERSIONS.search(
-        "\n".join(block.astext() for block in doctree.findall(nodes.literal_block))
-    )
-    if not run or run["runtime"] is None or not printed:
+    if not run or run["runtime"] is None:
         return
     python = metadata.get("language_info", {}).get("version")
-    versions = ([f"Python {python}"] if python else []) + printed[0].split(" · ")
+    versions = [f"Python {python}"] if python else []
+    versions += [f"{name} {version(package)}" for name, package in PACKAGES.items()]
+    versions.append(str(resolve_device("auto")))
     day = datetime.fromtimestamp(run["mtime"], UTC).date().isoformat()
     metadata[KEY] = {
         "date": day,

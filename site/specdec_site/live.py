@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 from sphinx.errors import ExtensionError
+from sphinx.util import logging
 from torch import Tensor
 
 from specdec_book.viz import interactive
@@ -23,10 +24,29 @@ from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.pairs import SHIPPED, load_model
 from specdec_lite.texts.corpus import evaluation_prompts
+from specdec_lite.texts.smollm2_tasks import TASKS
+
+from . import live_smollm2
+
+logger = logging.getLogger(__name__)
 
 SOURCE = Path(__file__).resolve().parent.parent / "live"
-WORKER = ("scalar.js", "kernel.js", "llama.js", "bpe.js", "speculate.js", "weights.js", "worker.js")
-PAGE = ("download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js")
+WORKER = (
+    "scalar.js",
+    "kernel.js",
+    "llama.js",
+    "bpe.js",
+    "speculate.js",
+    "drafters.js",
+    "weights.js",
+    "asked.js",
+    "worker.js",
+)
+PAGES = {
+    "live": ("download.js", "explain.js", "charts.js", "replay.js", "tour.js", "live.js"),
+    "ask": ("download.js", "charts.js", "ask.js"),
+}
+"""Interactive → modules of its panel."""
 LANES = 8  # rows of a matrix that the kernel processes together
 KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}
 """Kernel → options of its compiler, the fastest kernel first."""
@@ -210,6 +230,11 @@ def presets() -> list[dict]:
     ]
 
 
+def questions() -> list[dict]:
+    """Return one question per kind of text for SmolLM2: [{"kind", "text"}]."""
+    return [{"kind": kind, "text": tasks[0].text} for kind, tasks in TASKS.items()]
+
+
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
     """Compile kernel.ts to WebAssembly once for each entry of KERNELS.
 
@@ -307,14 +332,18 @@ def write(static: Path, node_modules: Path) -> None:
         "presets": presets(),
         "kernels": kernels,
         "worker": worker,
+        "smollm2": live_smollm2.write(folder, logger.info),
+        "questions": questions(),
     }
     (folder / "engine.js").write_text(f"globalThis.sdlLive = {json.dumps(engine)};\n", "utf-8")
-    interface = bundle(PAGE).replace("export default ", 'globalThis.sdlInteractives["live"] = ')
     kit = (interactive.STATIC / "kit.js").read_text("utf-8")
-    (static / "interactives" / "live.js").write_text(
-        "globalThis.sdlInteractives ??= {};\n"
-        f"globalThis.sdlShare = (() => {{\n{kit}\nreturn share;\n}})();\n"
-        f"(() => {{\n{interface}\n}})();\n",
-        "utf-8",
-    )
+    for name, modules in PAGES.items():
+        export_name = f'globalThis.sdlInteractives["{name}"] = '
+        panel = bundle(modules).replace("export default ", export_name)
+        (static / "interactives" / f"{name}.js").write_text(
+            "globalThis.sdlInteractives ??= {};\n"
+            f"globalThis.sdlShare = (() => {{\n{kit}\nreturn share;\n}})();\n"
+            f"(() => {{\n{panel}\n}})();\n",
+            "utf-8",
+        )
     shutil.copy2(SOURCE / "live.css", static / "interactives" / "live.css")

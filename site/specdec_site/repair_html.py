@@ -127,12 +127,26 @@ def use_one_logo(soup: BeautifulSoup) -> None:
         logo["class"] = ["logo__image"]
 
 
-def add_metadata(soup: BeautifulSoup, home: str) -> None:
-    """Add what search engines and shared links show: first paragraph, title and the book's card.
+CARDS = Path(__file__).resolve().parent.parent / "static" / "cards"
+
+
+def card_of(page: str) -> str:
+    """Return the address of a page's social card below _static: its own, or the book's.
+
+    Args:
+        page: name of the page, such as "notebooks/07_how_fast".
+    """
+    own = CARDS / f"{page.rsplit('/', 1)[-1]}.png"
+    return f"cards/{own.name}" if own.is_file() else "card.png"
+
+
+def add_metadata(soup: BeautifulSoup, home: str, page: str = "") -> None:
+    """Add what search engines and shared links show: first paragraph, title and a card.
 
     Args:
         soup: the page, changed in place.
         home: the book's address, ending with a slash.
+        page: name of the page.
     """
     first = soup.select_one("article p")
     text = " ".join(first.get_text(" ").split()) if first else ""
@@ -142,7 +156,7 @@ def add_metadata(soup: BeautifulSoup, home: str) -> None:
         "og:type": "article",
         "og:title": title,
         "og:description": summary,
-        "og:image": f"{home}_static/card.png",
+        "og:image": f"{home}_static/{card_of(page)}",
     }
     tags = [{"name": "description", "content": summary}]
     tags += [{"property": name, "content": content} for name, content in properties.items()]
@@ -203,6 +217,7 @@ def repair(
     glossary: Sequence[terms.Term] = (),
     references: Sequence[citations.Reference] = (),
     chapter: str | None = None,
+    name: str = "",
 ) -> BeautifulSoup:
     """Return a page with all repairs; its formulas are still TeX.
 
@@ -212,6 +227,7 @@ def repair(
         glossary: terms that the page links to, in ../book/glossary.html.
         references: entries of the bibliography that its citations can refer to.
         chapter: the page's number, if it has one.
+        name: of the page, such as "notebooks/07_how_fast".
     """
     soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=PRESERVED)
     for step in REPAIRS:
@@ -220,7 +236,7 @@ def repair(
     citations.add_cards(soup, references)
     if chapter is not None:
         captions.number_figures(soup, chapter)
-    add_metadata(soup, home)
+    add_metadata(soup, home, name)
     return soup
 
 
@@ -283,7 +299,14 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
         if "_static" not in page.parts and not redirects:
             chapter = numbering.number(page.as_posix(), Path(app.srcdir))
             terms_of_page = glossary if chapter is not None else ()
-            pages[path] = repair(path.read_text("utf-8"), home, terms_of_page, references, chapter)
+            pages[path] = repair(
+                path.read_text("utf-8"),
+                home,
+                terms_of_page,
+                references,
+                chapter,
+                page.with_suffix("").as_posix(),
+            )
     formulas.draw_formulas(list(pages.values()), Path(app.srcdir) / "node_modules")
     bundle.bundle_files(list(pages.values()), out / "_static")
     for path, soup in pages.items():

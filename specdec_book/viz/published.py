@@ -93,7 +93,7 @@ def by_batch() -> go.Figure:
         )
     fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["rejected"])
     fig.update_layout(
-        title="Under load a dense model gains less, a mixture of experts more",
+        title="Under load a dense model gains less, a mixture of experts at first more",
         xaxis={"title": "requests at a time", "type": "log", "tickvals": [2, 4, 8, 16, 32, 64]},
         yaxis_title="speedup over plain decoding",
     )

@@ -38,7 +38,7 @@ def round_bar(
         f"A round has {gamma} drafts at {c:.2f} target passes each, a verification of {verify:.2f}"
         f" and other work of {other:.2f}. It takes {cost:.2f} target passes. Plain decoding of the"
         f" same tokens takes {total:.2f}.",
-        f"{tokens:.2f} tokens take {cost:.2f} target passes instead of {total:.2f}, which is"
+        f"{tokens:.3f} tokens take {cost:.2f} target passes instead of {total:.2f}, which is"
         f" {total / cost:.2f} times as fast.",
     )
     drawing.words(4, 14, "speculative: one round", "start", bold=True)
@@ -48,7 +48,9 @@ def round_bar(
     drawing.box(4 + (gamma * c + verify) * unit, 22, other * unit, 28, "neutral")
     drawing.words(4, 64, f"draft: {gamma} × {c:.2f}", "start")
     drawing.words(max(4 + cost * unit, 170), 64, f"other {other:.2f}", "end")
-    drawing.words(4, 96, f"plain: {tokens:.2f} tokens, {total:.2f} passes", "start", bold=True)
+    drawing.words(
+        4, 96, f"plain: {tokens:.3f} tokens × {plain:.3f} = {total:.2f} passes", "start", bold=True
+    )
     for i in range(int(tokens)):
         drawing.box(4 + i * plain * unit, 104, plain * unit, 28, "target", f"{plain:.2f}")
     rest = tokens - int(tokens)

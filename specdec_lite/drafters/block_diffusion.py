@@ -10,6 +10,7 @@ from specdec_lite.drafters.parts.block_head import BlockHead
 from specdec_lite.drafters.parts.block_session import BlockSession
 from specdec_lite.drafters.parts.heads import check_size
 from specdec_lite.drafters.parts.parallel import check_correction
+from specdec_lite.drafters.parts.published import is_published, read_blocks
 from specdec_lite.drafters.parts.vocabulary import output_head
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
@@ -45,12 +46,13 @@ class BlockDiffusionDrafter(Drafter):
 
         Args:
             target: the model that decodes.
-            path: file or folder of the head; None for the one shipped for this target.
+            path: file or folder of the head, ours or a published one; None for the shipped one.
             gamma: as for the class.
         """
-        return cls(
-            target, load(find_weights("block_diffusion", target, path), target, BlockHead), gamma
-        )
+        if is_published(path):
+            return cls(target, read_blocks(str(path), target), gamma)
+        head = load(find_weights("block_diffusion", target, path), target, BlockHead)
+        return cls(target, head, gamma)
 
     def start(self, context: Context) -> BlockSession:
         return BlockSession(self.target, self.head, self.output_head, self.gamma, context)

@@ -6,12 +6,11 @@ import torch
 
 from specdec_lite import checks
 from specdec_lite.acceptance import exact_match, speculative_sampling
-from specdec_lite.drafters.parts.composite import CompositeDrafter
-from specdec_lite.drafters.parts.ngram_model import NgramModel
+from specdec_lite.drafters.parts.composite import CompositeDrafter, inner_round
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, NotFiniteError, Session, speculate
+from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
 
 
@@ -36,8 +35,7 @@ class CascadeDrafter(CompositeDrafter):
         return CascadeSession(self, context)
 
     def check(self, target: CausalLM, positions: int) -> None:
-        if not isinstance(self.model, NgramModel):
-            checks.same_device("drafter", self.model, target)
+        checks.same_device("drafter", self.model, target)
         checks.same_width("cascade's model", self.model, target)
         checks.positions(self.model, positions)
         self.model.check_layers(self.inner.hidden_layers)
@@ -77,11 +75,7 @@ class CascadeSession(Session):
         inner = self._inner_context(context, wanted)
         tokens, rows = [], []
         while inner.wanted > 0:
-            try:
-                step, inner = speculate(self.drafter.model, self.inner, inner, rule, self.layers)
-            except NotFiniteError as error:
-                text = str(error).replace("the target's", "the cascade's middle model's")
-                raise NotFiniteError(text) from None
+            step, inner = inner_round(self.drafter.model, self.inner, inner, rule, self.layers)
             self.passes += 1
             tokens += step.tokens
             rows += context.sampling(inner.scores.logits[0])  # pyright: ignore[reportOptionalMemberAccess]

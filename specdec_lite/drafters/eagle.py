@@ -10,6 +10,7 @@ from specdec_lite.drafters.parts.expansion import ConfidenceTree
 from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.drafters.parts.feature_session import FeatureSession
 from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.parts.published import is_published, read_eagle
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import find_weights, load
 from specdec_lite.speculation import Context, Drafter, Limits
@@ -56,12 +57,16 @@ class EagleDrafter(Drafter):
         Args:
             target: the model that decodes.
             version: 1 (a chain), 2 (the same head, a `ConfidenceTree`) or 3.
-            path: file or folder of the head; None for the one shipped for this target.
+            path: file or folder of the head, ours or one as its authors or `speculators` publish
+                it; None for the one shipped for this target.
             draft: as for the class; None for the version's default.
         """
         checks.whole("version", version, 1, 3)
         name, build = ("eagle3", Eagle3Head) if version == 3 else ("eagle1", Eagle1Head)
-        head = load(find_weights(name, target, path), target, build)
+        if is_published(path):
+            head = read_eagle(str(path), target, version)
+        else:
+            head = load(find_weights(name, target, path), target, build)
         default = 4 if version == 1 else ConfidenceTree()
         return cls(target, head, default if draft is None else draft)
 

@@ -82,9 +82,8 @@ class LookaheadSession(Session):
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         if scores.logits.shape[1] < self.fed:
             return  # the engine cut the tree because the text ends
-        self.rows.append(
-            scores.logits[0, upload(self.ends, scores.logits.device)].argmax(-1).tolist()
-        )
+        ends = upload(self.ends, scores.logits.device)
+        self.rows.append(scores.logits[0, ends].argmax(-1).tolist())
         if len(self.rows) == self.drafter.ngram:
             for gram in zip([self.root, *self.rows[0]], *self.rows[1:]):
                 self.remember(gram)

@@ -9,15 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.parts.heads import Heads, check_heads, check_target, stored_heads
-from specdec_lite.drafters.parts.reports import SHIPPED as SHIPPED, load_report
+from specdec_lite.drafters.parts import reports
+from specdec_lite.drafters.parts.heads import Heads, check_heads, check_target
 from specdec_lite.drafters.parts.tree_shapes import check_ranks
 from specdec_lite.drafters.parts.vocabulary import output_head
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.loading.weights import find_weights, load
+from specdec_lite.loading.weights import find_weights
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 from specdec_lite.tree import TokenTree
+
+SHIPPED, load_report = reports.SHIPPED, reports.load_report
 
 
 class MedusaDrafter(Drafter):
@@ -48,15 +50,12 @@ class MedusaDrafter(Drafter):
 
         Args:
             target: the model that decodes.
-            path: folder of the heads; None for those shipped for this target.
+            path: folder of the heads, ours or as vLLM reads them; None for the shipped ones.
             tree: None for the stored tree, or else a chain.
         """
         folder = find_weights("medusa", target, path)
-        heads = load(folder, target, stored_heads)
-        if tree is None:
-            stored = load_report(folder).get("tree")
-            tree = TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)
-        return cls(target, heads, tree)
+        heads, stored = reports.load_medusa(folder, target)
+        return cls(target, heads, stored if tree is None else tree)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:

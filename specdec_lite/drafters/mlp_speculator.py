@@ -77,16 +77,14 @@ class MlpSession(ChainSession):
         # After a prompt of one token no token has been scored yet.
         if context.scores is None:
             return NOTHING
-        net = self.speculator
-        state = net.begin(context.scores.hidden["final"][0, -1])
-
+        state = self.speculator.begin(context.scores.hidden["final"][0, -1])
         last = upload(context.tokens[-1:], state.device)
 
         def follow(token: Tensor | None) -> Tensor:
             nonlocal state
-            before = last if token is None else token
-            state = net(state if token is None else net.again(state), before[0])
+            known = state if token is None else self.speculator.again(state)
+            state = self.speculator(known, (last if token is None else token)[0])
             self.passes += 1
-            return net.head(state)
+            return self.speculator.head(state)
 
         return draft_chain(context, follow, self.length)

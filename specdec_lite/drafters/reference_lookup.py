@@ -19,7 +19,8 @@ class ReferenceLookupDrafter(Drafter):
     """Find the last n tokens in a reference, and propose what follows them there.
 
     In every reference a pointer moves forward with the accepted tokens, and only positions after
-    it count. The tokens are chosen, not drawn. Without a match nothing is proposed.
+    it count. (The pointer is ours; the authors' decoder always takes the first occurrence.) The
+    tokens are chosen, not drawn. Without a match nothing is proposed.
 
     Args:
         references: texts, rows of token ids.

@@ -76,9 +76,7 @@ class SpecExecSession(ModelTreeSession):
                 scores.append((scores[parent] if parent >= 0 else 0.0) + value + DECAY)
             fresh = range(first, len(tokens))
             # Among equal scores the older node wins, so no child is kept without its parent.
-            best_nodes = set(
-                nsmallest(drafter.nodes, range(len(tokens)), lambda node: -scores[node])
-            )
+            best_nodes = set(nsmallest(drafter.nodes, range(len(tokens)), lambda n: -scores[n]))
             frontier = [node for node in fresh if node in best_nodes]
             if not frontier or level == levels - 1:
                 break

@@ -164,7 +164,7 @@ def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
         folder: the model's folder.
         vocab_size: ids from here on are left out.
     """
-    stated = None
+    stated: Any = None
     for name in ("generation_config.json", "config.json"):
         try:
             stated = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
@@ -172,7 +172,7 @@ def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
             continue
         if stated is not None:
             break
-    ids = stated if isinstance(stated, list) else [stated]
+    ids: list[Any] = stated if isinstance(stated, list) else [stated]
     return tuple(token for token in ids if is_whole(token) and 0 <= token < vocab_size)
 
 
@@ -278,6 +278,23 @@ def _indexed_files(folder: Path) -> list[str]:
     if outside:
         raise ValueError(f"{index}: names {outside[0]!r}: must be a file in the same folder")
     return names
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return all tensors of a folder's safetensors files, on the CPU.
+
+    Args:
+        folder: a model's folder.
+
+    Raises:
+        ValueError: there are none, or a file is damaged.
+    """
+    files = _weight_files(folder)
+    if not files:
+        raise ValueError(
+            f"{folder}: holds no *.safetensors file: convert its weights; other formats can run code"
+        )
+    return {name: weight for file in files for name, weight in _read(file).items()}
 
 
 def _read(file: Path) -> dict[str, Tensor]:

@@ -74,7 +74,7 @@ class SpeculativeGenerate:
         limit, stops = read_criteria(stopping_criteria)
         sampling = read_processors(logits_processor)
         if not generation_config.do_sample:
-            sampling = {"temperature": 0.0}
+            sampling["temperature"] = 0.0
         if self._target is None or self._target.model is not model:
             self._target = CausalLM(model)
         self.output = generate(

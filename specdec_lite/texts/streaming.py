@@ -55,7 +55,7 @@ def stream_text(
             raise TypeError(f"stop_strings holds {stop!r}: must be strings")
         if not stop:
             raise ValueError("stop_strings holds an empty string: every text would end immediately")
-    ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+    ids: Any = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     ends = target.end_of_text if stop_token_ids is None else stop_token_ids
     steps = stream(target, ids, drafter, max_new_tokens, stop_token_ids=ends, **settings)
     row = ids["input_ids"] if hasattr(ids, "keys") else ids

@@ -25,6 +25,7 @@ from specdec_lite.training import eagle, head_trainer
 
 TARGET = native(vocab_size=40, num_layers=8, dtype=torch.float32)
 RATES = {"mean": [0.5] * 4, "error": [0.1] * 4}
+BY_DEPTH = RATES | {"tokens": [9] * 4}
 WORDS = ["--prompts", "2", "--new-tokens", "6", "--turns", "2"]
 
 
@@ -91,7 +92,8 @@ def shipped(tmp_path, monkeypatch):
 
 def test_the_eagle_family(tmp_path, monkeypatch, shipped):
     for name in ("eagle1", "eagle3"):
-        shipped(name, KINDS[name].for_target(TARGET), tokens=9, held_out={"all": {"alpha": RATES}})
+        held_out = {"all": {"alpha": BY_DEPTH, "agrees": BY_DEPTH}}
+        shipped(name, KINDS[name].for_target(TARGET), tokens=9, held_out=held_out)
     monkeypatch.setattr(eagle_smollm2, "SIZES", (10, 40))
     out = tmp_path / "eagle-smollm2.json"
     words = [*WORDS, "--out", str(out), *folders(tmp_path)]

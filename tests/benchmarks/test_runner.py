@@ -179,7 +179,7 @@ def test_wrong_options_are_named(run, words, named, capsys):
     assert named in capsys.readouterr().err.splitlines()[-1] and Squares.calls == []
 
 
-@pytest.mark.parametrize("words", ["run speeed", "lits", "run nothing-like-it"])
+@pytest.mark.parametrize("words", ["run speedy", "lists", "run nothing-like-it"])
 def test_an_unknown_name_gets_one_line(words):
     with pytest.raises(SystemExit) as error:
         command.main(words.split())

@@ -187,7 +187,7 @@ def test_an_answer_begins_with_the_right_choice(path: Path):
 
 
 FOLD = re.compile(r"<details>.*?</details>", flags=re.S)
-MARK = re.compile(r"</?[a-zA-Z][^>]*>")
+MARK = re.compile(r"<!--.*?-->|</?[a-zA-Z][^>]*>", re.S)  # comments and tags
 
 
 @every_chapter

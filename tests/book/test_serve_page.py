@@ -193,6 +193,20 @@ def test_costs_of_a_round():
     assert f"{dense} plain passes" in TEXT and f"{mixture} for Qwen3-30B-A3B" in TEXT
 
 
+def test_a_mixture_gains_under_load():
+    gains = {
+        each["batch"]: f"{each['speedup']:.2f}×"
+        for each in forecasts.records("angelspec_hy3")
+        if (each["setting"], each["workload"]) == ("MTP-3", "GSM8K")
+    }
+    assert f"gains {gains[4]} at 4 requests and {gains[64]} at 64" in TEXT
+
+
+def test_the_lines_link_to_their_documentation():
+    for part in LINES.split("\n### ")[1:]:
+        assert "](https://" in part, part.split("\n")[0]
+
+
 def test_speedups_without_a_length():
     sglang = [f"{each['speedup']:.2f}×" for each in forecasts.records("sglang_eagle")]
     assert " and ".join(sglang) in TEXT

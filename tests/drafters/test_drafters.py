@@ -331,20 +331,17 @@ def test_bad_gammas_are_rejected(gamma):
 
 
 def test_a_bare_module_is_rejected():
-    with pytest.raises(TypeError, match="model is a Transformer: must be a CausalLM"):
+    with pytest.raises(TypeError, match="model is a Transformer"):
         ModelDrafter(native().model)
 
 
-def test_a_draft_with_nan_logits_raises_when_it_draws():
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_draft_with_nan_logits_raises(temperature):
     draft = native(seed=3)
     with torch.no_grad():
         draft.model.head.weight.fill_(float("nan"))
     with pytest.raises(ValueError, match="NaN"):
-        generate(native(), PROMPT, ModelDrafter(draft, 2), 8, temperature=1.0)
-    plain = generate(native(), PROMPT, max_new_tokens=8).tokens
-    assert torch.equal(
-        generate(native(), PROMPT, ModelDrafter(draft, 2), 8).tokens, plain
-    )  # greedy: a useless draft, harmless
+        generate(native(), PROMPT, ModelDrafter(draft, 2), 8, temperature=temperature)
 
 
 FILES = sorted((ROOT / "specdec_lite" / "drafters").glob("*.py"))

@@ -275,13 +275,13 @@ def test_heads_load_for_both_versions_and_bad_arguments_are_rejected(tmp_path):
     drafter = EagleDrafter.from_pretrained(TARGET, 2, tmp_path)
     assert drafter.draft == ConfidenceTree() and torch.equal(drafter.head.ids, IDS)
     assert drafter.limits().nodes == 16 and EagleDrafter(TARGET, head).limits().is_chain
-    with pytest.raises(ValueError, match="version=4: must be a whole number in 1 … 3"):
+    with pytest.raises(ValueError, match="version=4"):
         EagleDrafter.from_pretrained(TARGET, 4)
     with pytest.raises(ValueError, match="trained on another target"):
         EagleDrafter.from_pretrained(native(seed=3), 1, tmp_path)
     with pytest.raises(ValueError, match="other weights than this drafter's"):
         MtpDrafter.from_pretrained(TARGET, tmp_path)
-    with pytest.raises(TypeError, match="head is a CausalLM: must be a FeatureHead"):
+    with pytest.raises(TypeError, match="head is a CausalLM"):
         EagleDrafter(TARGET, TARGET)
     with pytest.raises(ValueError, match="head is for states of size 16"):
         EagleDrafter(TARGET, random_head(native(**TINY)))

@@ -66,5 +66,5 @@ def test_drawn_guesses_are_verified_with_the_row_they_came_from(rule):
 def test_bad_guesses_are_rejected_before_any_model_runs():
     with pytest.raises(ValueError, match="gamma=0"):
         JacobiDrafter(0)
-    with pytest.raises(ValueError, match="guess=48: must be a whole number in 0 … 47"):
+    with pytest.raises(ValueError, match="guess=48"):
         generate(TARGET, PROMPT, JacobiDrafter(4, [3, 48]))

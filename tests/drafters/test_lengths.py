@@ -43,7 +43,7 @@ def drafting(policy):
         text = []
 
         def follow(token):
-            text.extend([] if token is None else [token])
+            text.extend([] if token is None else [int(token)])
             return law(tuple(text)).log()
 
         context = Context(torch.tensor([0]), None, Sampling(), rng, 99, len(law(())))

@@ -267,15 +267,15 @@ def test_weights_load_from_a_folder_and_bad_arguments_are_rejected(tmp_path):
     assert len(text[0]) == len(text[1]) == 12
     with pytest.raises(ValueError, match="trained on another target"):
         BlockDiffusionDrafter.from_pretrained(native(seed=3), tmp_path)
-    with pytest.raises(ValueError, match="gamma=4: must be a whole number in 1 … 3"):
+    with pytest.raises(ValueError, match="gamma=4"):
         BlockDiffusionDrafter(TARGET, head, 4)
-    with pytest.raises(TypeError, match="head is a CausalLM: must be a BlockHead"):
+    with pytest.raises(TypeError, match="head is a CausalLM"):
         BlockDiffusionDrafter(TARGET, TARGET)
-    with pytest.raises(ValueError, match="correction is for 9 tokens: the rows are of 48"):
+    with pytest.raises(ValueError, match="correction is for 9 tokens"):
         MarkovDrafter(TARGET, random_heads(TARGET), random_correction(native(vocab_size=9)))
-    with pytest.raises(TypeError, match="correction is a CausalLM: must be a Correction"):
+    with pytest.raises(TypeError, match="correction is a CausalLM"):
         MarkovDrafter(TARGET, random_heads(TARGET), TARGET)
-    with pytest.raises(ValueError, match=r"mask_id=48: must be a whole number in 0 … 47"):
+    with pytest.raises(ValueError, match=r"mask_id=48"):
         PardDrafter(TARGET, 3, 48)
     with pytest.raises(ValueError, match="heads read states of size 64, the target's have size 32"):
         HydraDrafter(TARGET, HydraHeads(64, 2))

@@ -107,5 +107,5 @@ def test_bad_arguments_are_rejected(options, error, message):
 
 
 def test_a_reference_in_another_vocabulary_is_rejected():
-    with pytest.raises(ValueError, match="references holds 48: token ids must be in 0 … 47"):
+    with pytest.raises(ValueError, match="references holds 48"):
         stream(TARGET, [1], PromptLookupDrafter(references=[torch.tensor([3, 48])]))

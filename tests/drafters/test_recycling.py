@@ -74,7 +74,7 @@ def test_learned_texts_are_kept_and_generations_are_forgotten():
 def test_bad_arguments_are_rejected():
     with pytest.raises(ValueError, match="nodes=0"):
         TokenRecyclingDrafter(TARGET, 0)
-    with pytest.raises(ValueError, match="shape's ranks=8: must be a whole number in 0 … 7"):
+    with pytest.raises(ValueError, match="shape's ranks=8"):
         TokenRecyclingDrafter(TARGET, shape=TokenTree([8], [-1]))
     with pytest.raises(TypeError, match="target is a Transformer"):
         TokenRecyclingDrafter(TARGET.model)

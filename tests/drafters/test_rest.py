@@ -86,5 +86,5 @@ def test_bad_arguments_are_rejected(options):
 
 
 def test_a_datastore_in_another_vocabulary_is_rejected():
-    with pytest.raises(ValueError, match="ids holds 48: token ids must be in 0 … 47"):
+    with pytest.raises(ValueError, match="ids holds 48"):
         stream(native(), [1], RestDrafter.from_text([1, 48]))

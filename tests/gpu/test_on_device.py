@@ -222,7 +222,7 @@ def test_a_draft_of_another_temperature_is_captured_again(capturing):
         assert alike(*whole_drafts(target, draft, 3, temperature))
     (slots,) = draft.backend.free.values()
     assert sum(isinstance(program, DraftProgram) for program in slots[0].programs.values()) <= 2
-    with pytest.raises(TypeError, match="model is a CausalLM: must be a StaticLM"):
+    with pytest.raises(TypeError, match="model is a CausalLM"):
         CapturedDrafter(target, 2)
 
 

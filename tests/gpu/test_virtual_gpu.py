@@ -28,7 +28,7 @@ PLAN = (
 )
 SERVING = ("a batch, T = 0", "a batch, T = 1", "diagnose")
 SERVING += ("a wrapped model: Llama", "a wrapped model: GPT2")
-TRAINING = ("training eagle, pair", "training eagle, smollm2")
+TRAINING = ("training eagle, pair", "training eagle, smollm2", "the losses of other heads")
 EXISTING = ("gpu/test_graphs.py", "gpu/test_on_device.py", "measure/test_timing_more.py")
 CAPABILITIES = ("9.0", "7.5")
 

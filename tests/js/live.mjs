@@ -7,7 +7,9 @@ import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
-import { build, run } from "../../site/live/worker.js";
+import { drafterOf, promptIds } from "../../site/live/asked.js";
+import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
+import { build, buildSmollm2, run } from "../../site/live/worker.js";
 
 v8.setFlagsFromString("--experimental-wasm-relaxed-simd"); // on by default from node 21 on
 const request = JSON.parse(readFileSync(0, "utf8"));
@@ -29,6 +31,24 @@ async function engine({ folder, format, kernel, capacity }) {
     (name) => new Llama(loaded, manifest.models[name], weights, format, capacity),
   );
   return { kernel: loaded, target, draft };
+}
+
+// Builds a model in groups, as SmolLM2 is, from its shards.
+function groupedEngine({ folder, kernel, capacity }) {
+  const manifest = JSON.parse(readFileSync(`${folder}/smollm2.json`, "utf8"));
+  const names = kernel === "scalar" ? [] : kernel ? [kernel] : ["relaxed", "simd"];
+  const kernels = Object.fromEntries(
+    names.map((name) => [name, readFileSync(`${folder}/kernel-${name}.wasm`)]),
+  );
+  const fill = (to, address) => {
+    let at = address;
+    for (const { name } of manifest.shards) {
+      const bytes = readFileSync(`${folder}/${name}`);
+      to.bytes(at, bytes.length).set(bytes);
+      at += bytes.length;
+    }
+  };
+  return buildSmollm2({ kernels, manifest, fill, capacity });
 }
 
 const base64 = (rows) =>
@@ -93,6 +113,78 @@ const jobs = {
     });
     return { kernel: models.kernel.name, logits: base64(rows) };
   },
+  async groupedLogits(r) {
+    const { kernel, target } = await groupedEngine(r);
+    const rows = r.passes.flatMap(({ start, tokens }) => {
+      target.length = start;
+      return target.forward(tokens).map((row) => row.slice());
+    });
+    return { kernel: kernel.name, logits: base64(rows) };
+  },
+  async groupedDecode(r) {
+    const engine = await groupedEngine(r);
+    engine.costs = r.costs;
+    const { target, stop, kernel } = engine;
+    const timed = ({ prompt, drafter, gamma, wanted, temperature = 0, seed = 1 }) => {
+      const rng = seeded(seed),
+        options = { gamma, temperature, wanted, rng, stop, clock: () => performance.now() };
+      const source = drafter ? drafterOf(engine, drafter, drafter === "both" ? 0 : gamma) : null;
+      const steps = [...decode(target, source, prompt, options)];
+      return { steps, stats: count(steps) };
+    };
+    const passes = (r.widths ?? []).map((width) => {
+      target.length = 0;
+      const fed = Array.from({ length: width }, (_, i) => 100 + i);
+      const times = Array.from({ length: 5 }, () => {
+        const start = performance.now();
+        target.forward(fed);
+        target.length = 0;
+        return performance.now() - start;
+      });
+      return times.sort((a, b) => a - b)[2];
+    });
+    return { kernel: kernel.name, runs: r.runs.map(timed), passes };
+  },
+  lookup: (r) => r.texts.map((text) => new LookupDrafter(4).propose(text, r.gamma).drafted),
+  encodeGrouped(r) {
+    const { tokenizer } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
+    const own = new Tokenizer(tokenizer);
+    return r.texts.map((text) => own.encode(text));
+  },
+  questions(r) {
+    const { tokenizer, chat: parts } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
+    const engine = { tokenizer: new Tokenizer(tokenizer), chat: parts, capacity: 1024 };
+    return r.questions.map((question) => {
+      try {
+        return promptIds(engine, question);
+      } catch (error) {
+        return error.message;
+      }
+    });
+  },
+  plans: (r) =>
+    r.costs.map((costs, i) => {
+      const lengths = [];
+      const source = {
+        name: "head",
+        begin: () => {},
+        propose(_, gamma) {
+          lengths.push(gamma);
+          return { drafted: Array(gamma).fill(0), q: [], passes: 0 };
+        },
+      };
+      const chosen = new ChosenDrafter(source);
+      chosen.costs = costs;
+      chosen.begin();
+      for (let round = 0; round < r.rounds; round++) {
+        const before = lengths.length;
+        chosen.propose([1, 2, 3], 5);
+        if (lengths.length === before) lengths.push(0);
+        const accepted = Math.min(r.accepted[i], lengths.at(-1));
+        chosen.observe({ accepted, kind: accepted < lengths.at(-1) ? "recovered" : "bonus" });
+      }
+      return { lengths };
+    }),
   encode(r) {
     const tokenizer = new Tokenizer(JSON.parse(readFileSync(`${r.folder}/manifest.json`, "utf8")).tokenizer);
     return r.texts.map((text) => {

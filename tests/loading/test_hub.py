@@ -242,9 +242,7 @@ def test_an_out_of_memory_error_becomes_advice(folder, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 7.00 GiB. GPU 0 has …")
 
     monkeypatch.setattr(checkpoints, "load_file", full)
-    with pytest.raises(
-        MemoryError, match="memory ran out while loading the target: choose a smaller pair"
-    ) as error:
+    with pytest.raises(MemoryError, match="memory ran out while loading the target") as error:
         load_pair(folder / "large", folder / "large", device="cpu")
     assert error.value.__suppress_context__ and "Tried to allocate" not in str(error.value)
     with pytest.raises(RuntimeError, match="something else"), advise("decoding"):

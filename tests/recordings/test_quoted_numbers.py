@@ -1,8 +1,9 @@
-"""Every marked number in prose equals the recording that it names.
+"""Every marked number in prose equals the recording or the formula that it names.
 
 A mark follows the number: `1.88×<!-- recorded: speed/amd-epyc: max(values(rows, "speedup")) -->`.
 Its first part is a recording, or a JSON file of the repository. Its second part is an expression of
-`data` (the content), `rows` (its field of that name), `one`, `where`, `values` and `sound` below.
+`data` (the content), `rows` (its field of that name), `one`, `where`, `values` and `sound` below. The
+mark of a computed number, `<!-- computed: theory.expected_tokens(0.8, 4) -->`, has no recording.
 """
 
 import json
@@ -15,9 +16,12 @@ import nbformat
 import pytest
 
 from specdec_book import recordings
+from specdec_lite import roofline, theory
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = re.compile(r"<!-- recorded: (?P<name>[\w./-]+): (?P<expression>.+?) -->", re.DOTALL)
+MARK = re.compile(
+    r"<!-- (?:recorded: (?P<name>[\w./-]+)|computed): (?P<expression>.+?) -->", re.DOTALL
+)
 NUMBER = re.compile(r"(?P<number>[-−]?(?:\d[\d,]*)?\.?\d+)(?P<unit> ?[%×]?)$")
 
 
@@ -42,7 +46,29 @@ def values(rows: list[dict], name: str, **fields) -> list[float]:
     return [row[name]["value"] for row in sound(rows, **fields)]
 
 
-FUNCTIONS = dict(one=one, where=where, sound=sound, values=values, median=statistics.median)
+def least_alpha(speedup: float, c: float) -> float:
+    """Return the smallest α, to two digits, whose best γ reaches a speedup."""
+    alphas = (number / 100 for number in range(101))
+    return next(alpha for alpha in alphas if theory.optimal_gamma(alpha, c)[1] >= speedup)
+
+
+def gammas_within(share: float, alpha: float, c: float) -> list[int]:
+    """Return the γ whose speedup is below the best by less than a share of it."""
+    most = (1 - share) * theory.optimal_gamma(alpha, c)[1]
+    return [g for g in range(1, 25) if theory.walltime_improvement(alpha, g, c) > most]
+
+
+FUNCTIONS = dict(
+    one=one,
+    where=where,
+    sound=sound,
+    values=values,
+    median=statistics.median,
+    least_alpha=least_alpha,
+    gammas_within=gammas_within,
+    theory=theory,
+    roofline=roofline,
+)
 
 
 def texts() -> Iterator[tuple[str, str]]:
@@ -71,7 +97,7 @@ def fault(before: str, mark: re.Match) -> str | None:
     number = NUMBER.search(before)
     if number is None:
         return f"no number before {mark[0]}"
-    data = content(mark["name"])
+    data = content(mark["name"]) if mark["name"] else {}
     names = FUNCTIONS | {"data": data, "rows": data.get("rows")}
     value = eval(mark["expression"], names) * (100 if "%" in number["unit"] else 1)
     written = number["number"].replace(",", "").replace("−", "-")
@@ -90,12 +116,15 @@ def faults(text: str) -> list[str]:
 @pytest.mark.parametrize("name, text", [pytest.param(*each, id=each[0]) for each in texts()])
 def test_marked_numbers_equal_their_recordings(name, text):
     assert faults(text) == []
-    assert text.count("<!-- recorded") == len(MARK.findall(text)), "a mark is malformed"
+    assert len(re.findall("<!-- (?:recorded|computed)", text)) == len(MARK.findall(text)), (
+        "a mark is malformed"
+    )
 
 
 def test_the_pages_with_recorded_numbers_have_marks():
     marked = {name: len(MARK.findall(text)) for name, text in texts()}
-    assert marked["README.md"] == 5 and marked["limits.md"] > 5 and marked["07_how_fast.ipynb"] > 3
+    assert marked["README.md"] == 5 and marked["cheat_sheet.md"] > 8
+    assert marked["limits.md"] > 5 and marked["07_how_fast.ipynb"] > 3
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,16 @@ def test_search_results_contain_no_tex(open_page):
 
 
 @pytest.mark.browser
+def test_the_search_lists_the_chapter_that_defines_a_term_first(open_page):
+    page = open_page("search.html?q=bonus+token")
+    first = page.locator("#search-results ul.search > li > a").first
+    first.wait_for()
+    page.wait_for_function(
+        "document.querySelector('#search-results ul.search > li > a').textContent.startsWith('5. ')"
+    )
+
+
+@pytest.mark.browser
 def test_search_results_appear_while_a_reader_types(open_page):
     page = open_page("search.html")
     field = page.locator("main form.bd-search input")

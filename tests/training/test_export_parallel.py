@@ -115,9 +115,9 @@ def test_exported_block_diffusion_gives_our_logits(tmp_path):
 
 
 def test_heads_that_vllm_cannot_represent_are_rejected(tmp_path):
-    with pytest.raises(ValueError, match="heads is a Heads: must be ReducedHeads"):
+    with pytest.raises(ValueError, match="heads is a Heads"):
         export_medusa(tmp_path, random_heads(TARGET), TARGET)
     with pytest.raises(ValueError, match="head has qk_norm=False"):
         export_blocks(tmp_path, blocks(qk_norm=False), TARGET, 47)
-    with pytest.raises(ValueError, match="mask_id=48: must be a whole number in 0 … 47"):
+    with pytest.raises(ValueError, match="mask_id=48"):
         export_blocks(tmp_path, blocks(), TARGET, 48)

@@ -226,7 +226,7 @@ def test_muon_takes_the_hidden_matrices_and_adamw_the_rest(tmp_path):
 
 
 def test_invalid_plans_are_rejected(monkeypatch):
-    with pytest.raises(ValueError, match="optimizer='sgd': must be one of adamw, muon"):
+    with pytest.raises(ValueError, match="optimizer='sgd'"):
         Plan(1, 1.0, optimizer="sgd")
     for wrong, message in (
         ({"seed": -1}, "seed=-1: must be 0 or more"),

@@ -103,7 +103,7 @@ def test_a_draft_model_is_evaluated_by_its_own_logits():
 
 
 def test_unknown_kinds_of_heads_are_rejected():
-    with pytest.raises(TypeError, match="head is a Linear: no rows are known for it"):
+    with pytest.raises(TypeError, match="head is a Linear"):
         anchors.anchor_logits(torch.nn.Linear(2, 2), TARGET, TEXT, states(), ANCHORS, 3)
 
 
@@ -229,7 +229,7 @@ def test_whole_runs_for_smollm2_with_a_draft_vocabulary(tmp_path, monkeypatch):
         out = generate(TARGET, TEXT[0, :6].tolist(), drafter, 12)
         assert out.tokens.tolist() == plain.tokens.tolist()
         assert {token for step in out.steps for token in step.tree.tokens.tolist()} <= vocabulary
-    with pytest.raises(ValueError, match="kind='pard': for smollm2 it must be one of medusa"):
+    with pytest.raises(ValueError, match="kind='pard'"):
         main([*arguments, "--kind", "pard", "--out", str(tmp_path)])
 
 

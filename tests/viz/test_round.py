@@ -189,7 +189,7 @@ def test_a_greedy_round_has_no_uniforms_and_shows_soft_rows():
 
 
 def test_more_words_than_the_picture_has_room_for_are_rejected():
-    with pytest.raises(ValueError, match="top_k=6: must be a whole number in 1 … 5"):
+    with pytest.raises(ValueError, match="top_k=6"):
         Round.record(tiny(0), ModelDrafter(tiny(1), 2), Letters(), "hello", top_k=6)
 
 

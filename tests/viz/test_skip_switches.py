@@ -95,7 +95,7 @@ def test_bad_state_is_rejected(given, message):
 
 def test_the_first_target_is_the_default():
     assert SkipSwitches({"tiny": ONE, "two": TWO}).target == "tiny"
-    with pytest.raises(traitlets.TraitError, match=r"target='x': must be one of \['tiny'\]"):
+    with pytest.raises(traitlets.TraitError, match=r"target='x'"):
         SkipSwitches({"tiny": ONE}, target="x")
 
 

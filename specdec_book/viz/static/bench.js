@@ -281,7 +281,7 @@ function captions(s, r) {
   ];
   return [
     kinds.filter(Boolean).join(" "),
-    `Dots: frequencies. Band: ${100 * CERTAINTY} % of lossless runs stay inside. ${line}`,
+    `Dots: frequencies. Band: ${100 * CERTAINTY} % of lossless runs. ${line}`,
   ];
 }
 
@@ -603,8 +603,9 @@ function render({ model, el }) {
   const distance = make(
     "details",
     {},
-    make("summary", {}, "Distance of the draws from p"),
+    make("summary", {}, "Distance of the draws from p, and all numbers"),
     make("div", { class: "sdl-charts" }, charts.trace.node),
+    scroll("All numbers as a table", table),
   );
   distance.addEventListener("toggle", () => draw()); // a closed drawing has no width
   const root = make(
@@ -629,12 +630,6 @@ function render({ model, el }) {
     make("div", { class: "sdl-row" }, ...draws, again),
     spoken,
     distance,
-    make(
-      "details",
-      {},
-      make("summary", {}, "All numbers as a table"),
-      scroll("All numbers as a table", table),
-    ),
   );
 
   root.sdlState = {

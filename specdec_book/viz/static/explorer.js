@@ -133,7 +133,7 @@ const CORRECTIONS = [
   },
 ];
 const TASK = { c: 0.2, speedup: 2 };
-const HEIGHT = 180; // of the two large charts
+const HEIGHT = 154; // of the two large charts
 const STRIP = 90; // of the two small charts
 const solved = (alpha, gamma) =>
   `Solved: α = ${alpha.toFixed(2)}, with γ = ${gamma}. A draft that costs a fifth of the target needs this acceptance rate.`;

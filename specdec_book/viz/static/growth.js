@@ -154,7 +154,7 @@ function render({ model, el }) {
     ...start.contexts.map(({ grown, static: fixed }) => Math.max(grown.length, fixed.length)),
   );
   const { announce, silence, task, spoken } = narration(
-    "change the budget until the target accepts different numbers of tokens from the two trees. Then choose a text where the fixed tree wins.",
+    "find a budget at which the target accepts more tokens of the grown tree than of the fixed tree. Then try other texts.",
     "Here the fixed tree wins, 3 to 2: the draft was confident of a wrong word.",
     100,
   );

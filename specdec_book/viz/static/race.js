@@ -42,12 +42,13 @@ function result(race) {
     `${faster(formulas.speedup(race))}, ${same}`,
     `${formulas.tokens(plain)} tokens: ${plain.length} passes of the target in ${clock(formulas.seconds(plain))}, or ` +
       `${speculative.length} passes and their drafts in ${clock(formulas.seconds(speculative))}. ` +
-      `The ${count} timed turns gave ${low} to ${high}.`,
+      (count > 1 ? `The ${count} timed turns gave ${low} to ${high}.` : "It was timed once."),
   ];
 }
 
 // The honest range over all texts.
 function overall(races) {
+  if (races.length < 2) return "";
   const all = races.map(formulas.speedup);
   const [slowest, quickest] = [Math.min(...all), Math.max(...all)];
   const kind = (x) => races[all.indexOf(x)].kind;
@@ -59,7 +60,7 @@ function overall(races) {
 
 // A lane of the picture: its title with a stopwatch, its text, and one bar per pass.
 function laneOf(name, title) {
-  const watch = make("output", { "aria-live": "off" });
+  const watch = make("span", { class: "sdl-race-watch" });
   const inner = make("div");
   const about = { tabindex: 0, role: "region", "aria-label": `Text of ${title}` };
   const box = make("div", { class: "sdl-text", ...about }, inner);
@@ -201,8 +202,7 @@ function render({ model, el }) {
         { class: "sdl-row" },
         start,
         ...(isCalm ? [] : [slow]),
-        make("label", { for: `${id}-text` }, "text "),
-        kinds,
+        ...(races.length > 1 ? [make("label", { for: `${id}-text` }, "text "), kinds] : []),
       ),
       request,
       ...parts.map(({ node }) => node),

@@ -149,7 +149,7 @@ function roundTicks(most) {
 }
 
 function drawLatency(svg, width, s, r) {
-  const box = { left: 48, right: width - 62, top: 24, bottom: 176 };
+  const box = { left: 48, right: width - 62, top: 24, bottom: 150 };
   const points = LOADS.map((load) => [load, consequences(s, load)]);
   const curves = [
     ["plain", "plain", "var(--sdl-target)", ""],
@@ -223,7 +223,7 @@ function drawLatency(svg, width, s, r) {
 }
 
 function drawGains(svg, width, s, r) {
-  const box = { left: 34, right: width - 8, top: 24, bottom: 176 };
+  const box = { left: 34, right: width - 8, top: 24, bottom: 150 };
   const batch = Math.max(1, Math.round(r.drafted.batch));
   const gammas = Array.from({ length: r.table.tokens.at(-1) }, (_, i) => i);
   const plain = formulas.goodput(r.table, s.alpha, batch, 0);
@@ -279,14 +279,14 @@ function render({ model, el }) {
       "Time per token, by load",
       "A line ends where its queue begins to grow. Drag to set the load.",
       "sdl-wide",
-      { height: 216 },
+      { height: 190 },
     ),
     gains: chart(
       "Goodput by γ, over plain decoding",
       "Purple: your γ. Outlined: the most tokens per second.",
       "sdl-narrow",
       {
-        height: 216,
+        height: 190,
       },
     ),
   };

@@ -1,8 +1,10 @@
 """Drafters that contain other drafters."""
 
 from collections.abc import Iterator
+from typing import Any
 
-from specdec_lite.speculation import Drafter
+from specdec_lite.proposal import Step
+from specdec_lite.speculation import Context, Drafter, NotFiniteError, speculate
 
 
 class CompositeDrafter(Drafter):
@@ -53,3 +55,19 @@ def branches(drafter: Drafter) -> bool:
     limits = drafter.limits()
     chain = limits is not None and limits.is_chain
     return not chain or getattr(drafter, "nested_rounds", False)
+
+
+def inner_round(*arguments: Any) -> tuple[Step, Context]:
+    """Run one round of a cascade's middle model.
+
+    Args:
+        *arguments: those of `speculate`.
+
+    Raises:
+        NotFiniteError: the middle model's logits contain NaN; the error names that model.
+    """
+    try:
+        return speculate(*arguments)
+    except NotFiniteError as error:
+        text = str(error).replace("the target's", "the cascade's middle model's")
+        raise NotFiniteError(text) from None

@@ -176,7 +176,8 @@ class Pair(nn.Module):
 
     def __init__(self, size: int, eps: float):
         super().__init__()
-        self.embedded, self.state = Norm(size, eps), Norm(size, eps)
+        self.embedded: nn.Module = Norm(size, eps)
+        self.state: nn.Module = Norm(size, eps)
 
     def forward(self, x: Tensor) -> Tensor:
         embedded, state = x.chunk(2, -1)
@@ -212,11 +213,23 @@ class Eagle3Head(FeatureHead):
 
     Its output need not match any feature. Source: Li et al. 2025, section 3; depths as in the
     authors' code.
+
+    Args:
+        layers: the target's hidden states that the head reads.
+        vocab_size: size v of the draft's vocabulary.
+        norm_before_residual: whether the block adds to the normed g instead of g.
+        shape: other fields of a `TransformerConfig`.
     """
 
-    def __init__(self, layers: Sequence[Layer], vocab_size: int, **shape):
+    def __init__(
+        self, layers: Sequence[Layer], vocab_size: int, norm_before_residual: bool = False, **shape
+    ):
         super().__init__(layers, vocab_size, **shape)
         self.block = WideBlock(self.shape)
+        self.norm_before_residual = norm_before_residual
+        self.before: nn.Module = nn.Identity()
+        if norm_before_residual:
+            self.before, self.block.norm1.state = self.block.norm1.state, nn.Identity()
         self.fuse = nn.Linear(len(self.layers) * self.size, self.size, bias=False)
         self.norm = Tail(self.size, self.shape.norm_eps)
         self.head = nn.Linear(self.size, vocab_size, bias=False)
@@ -227,11 +240,16 @@ class Eagle3Head(FeatureHead):
             return 2, num_layers // 2, num_layers - 3
         return tuple(dict.fromkeys((0, num_layers // 2, "final")))
 
+    @property
+    def config(self) -> dict:
+        option = {"norm_before_residual": True} if self.norm_before_residual else {}
+        return super().config | option
+
     def begin(self, features: Sequence[Tensor]) -> Tensor:
         return self.fuse(torch.cat(tuple(features), -1))
 
     def enter(self, embedded: Tensor, state: Tensor) -> Tensor:
-        return torch.cat((embedded, state), -1)
+        return torch.cat((embedded, self.before(state)), -1)
 
 
 class MtpHead(FeatureHead):

@@ -22,6 +22,7 @@ class NgramModel:
     """
 
     native = False
+    runs_on_host = True
     max_positions = math.inf
     device = torch.device("cpu")
 

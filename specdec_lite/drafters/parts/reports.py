@@ -1,9 +1,13 @@
-"""Read the measurements stored beside trained heads."""
+"""Read Medusa heads and the measurements stored beside them."""
 
 import json
 from pathlib import Path
 
-from specdec_lite.loading.weights import SHIPPED as WEIGHTS
+from specdec_lite.drafters.parts.heads import Heads, stored_heads
+from specdec_lite.drafters.parts.published import is_published, read_medusa
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.loading.weights import SHIPPED as WEIGHTS, load
+from specdec_lite.tree import TokenTree
 
 SHIPPED = WEIGHTS / "medusa" / "pair"
 """Folder of the Medusa heads of the shipped pair."""
@@ -27,3 +31,20 @@ def load_report(folder: str | Path = SHIPPED) -> dict:
             f"folder={str(folder)!r}: must be a folder that holds report.json beside the heads"
         )
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def load_medusa(folder: str | Path, target: CausalLM) -> tuple[Heads, TokenTree]:
+    """Return the Medusa heads in a folder, and the tree of ranks chosen for them, else a chain.
+
+    Args:
+        folder: of heads of this library, or of published ones.
+        target: the model that decodes.
+
+    Raises:
+        ValueError: the heads do not fit the target; heads of this library have no report.json.
+    """
+    if is_published(folder):
+        heads, stored = read_medusa(folder, target), None
+    else:
+        heads, stored = load(folder, target, stored_heads), load_report(folder).get("tree")
+    return heads, TokenTree(**stored) if stored else TokenTree.chain([0] * heads.count)

@@ -1,0 +1,340 @@
+// The panel that asks SmolLM2: a question, one button, the race while it decodes, and its replay. This thread computes
+// nothing. The race at the end is the book's interactive `race`, fed with this run.
+
+import { loadScript, startWorker } from "./download.js";
+import { make } from "./charts.js";
+
+const DRAFTERS = {
+  both: "lookup or the trained head, chosen in every round",
+  head: "the trained head (EAGLE-1)",
+  lookup: "prompt lookup: what the request repeats",
+};
+const PLAIN = "plain decoding",
+  SPECULATIVE = "speculative decoding";
+const DELETED = ["rejected", "unused"];
+let panels = 0;
+
+const base = () => `${document.documentElement.dataset.content_root}_static/live/`;
+const megabytes = (bytes) => `${Math.round(bytes / 1e6)} MB`;
+const ratio = (x) => `${x.toFixed(2)}×`;
+
+function field(id, name, note, input) {
+  return make(
+    "div",
+    { class: "sdl-control" },
+    make("label", { for: id }, `${name} `, make("small", {}, note)),
+    input,
+  );
+}
+
+function menu(id, options) {
+  return make(
+    "select",
+    { id },
+    ...Object.entries(options).map(([value, text]) => make("option", { value }, text)),
+  );
+}
+
+/** Returns a lane of text that grows while the worker decodes. */
+function growingLane(title) {
+  const text = make("div", { class: "sdl-text", tabindex: 0, role: "group", "aria-label": title }),
+    time = make("span");
+  return {
+    node: make("div", { class: "sdl-ask-lane" }, make("p", { class: "sdl-heading" }, title, " ", time), text),
+    clear() {
+      text.replaceChildren();
+      time.textContent = "";
+    },
+    extend(passes) {
+      for (const { words } of passes)
+        for (const [kind, word] of words)
+          if (!DELETED.includes(kind)) text.append(make("span", { class: `sdl-token sdl-${kind}` }, word));
+      if (passes.length) time.textContent = `${passes.at(-1).at.toFixed(2)} s`;
+      text.scrollTop = text.scrollHeight;
+    },
+  };
+}
+
+/** Returns what a shared address says of a run, or null. */
+export function sharedRun(hash) {
+  const shared = new URLSearchParams(hash.replace(/^#/, "")).get("ask-run");
+  const [speedup, low, high, plain, fast, ...device] = (shared ?? "").split("~");
+  const numbers = [speedup, low, high, plain, fast].map(Number);
+  if (!shared || numbers.some((x) => !Number.isFinite(x) || x <= 0 || x > 1e4)) return null;
+  return {
+    speedup: numbers[0],
+    range: [numbers[1], numbers[2]],
+    perSecond: [numbers[3], numbers[4]],
+    device: device.join(" ").slice(0, 80),
+  };
+}
+
+/** Returns the fragment of an address that carries a run. */
+export function shareFragment({ speedups, perSecond }, device) {
+  const sorted = [...speedups].sort((a, b) => a - b),
+    numbers = [sorted[sorted.length >> 1], sorted[0], sorted.at(-1), perSecond.plain, perSecond.speculative];
+  return `#ask-run=${encodeURIComponent([...numbers.map((x) => x.toFixed(2)), device].join("~"))}`;
+}
+
+/** Returns the headline of a result and the sentence below it. */
+export function summary({ speedups, perSecond, same, stats, costs, temperature }) {
+  const sorted = [...speedups].sort((a, b) => a - b),
+    speedup = sorted[sorted.length >> 1];
+  const text = temperature
+    ? "both texts are draws from the same distribution"
+    : same
+      ? "the same text ✓"
+      : "the texts differ ✗";
+  const times = costs.target.map((time) => (time / costs.target[0]).toFixed(2));
+  return [
+    `${ratio(speedup)} ${speedup >= 1 ? "as fast" : "as fast, so slower"} · ${text}`,
+    `The ${speedups.length} turns gave ${ratio(sorted[0])} to ${ratio(sorted.at(-1))}: ` +
+      `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them. ` +
+      `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
+      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}.`,
+  ];
+}
+
+function device() {
+  const { userAgentData, hardwareConcurrency, userAgent } = navigator;
+  const system = userAgentData?.platform ?? /\(([^;)]+)/.exec(userAgent)?.[1] ?? "unknown system";
+  return `${system}, ${hardwareConcurrency ?? "?"} threads`;
+}
+
+function layout(id, { smollm2, questions }) {
+  const kinds = Object.fromEntries(questions.map(({ kind }, i) => [i, kind]));
+  const view = {
+    kind: menu(`${id}-kind`, kinds),
+    question: make("textarea", { id: `${id}-question`, rows: 3, autocomplete: "off" }),
+    run: make(
+      "button",
+      { type: "button", class: "sdl-button sdl-ask-run" },
+      `Load SmolLM2 (${megabytes(smollm2.bytes)}) and race`,
+    ),
+    cancel: make("button", { type: "button", class: "sdl-button", hidden: true }, "Cancel"),
+    progress: make("progress", { max: 1, value: 0, "aria-label": "Download of SmolLM2", hidden: true }),
+    status: make("p", { class: "sdl-ask-status", role: "status" }),
+    lanes: { plain: growingLane(PLAIN), speculative: growingLane(SPECULATIVE) },
+    drafter: menu(`${id}-drafter`, DRAFTERS),
+    gamma: menu(`${id}-gamma`, { 0: "chosen in every round", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5" }),
+    temperature: menu(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
+    headline: make("strong", { class: "sdl-race-headline" }),
+    details: make("p", { class: "sdl-ask-details" }),
+    share: make("button", { type: "button", class: "sdl-share" }, "copy a link to this result"),
+    replay: make("div"),
+    shared: make("p", { class: "sdl-ask-shared", hidden: true }),
+  };
+  view.growing = make("div", { hidden: true }, view.lanes.plain.node, view.lanes.speculative.node);
+  view.result = make("div", { hidden: true }, view.headline, view.details, view.share);
+  view.root = make(
+    "section",
+    { class: "sdl sdl-ask sdl-fates", "aria-label": "Ask SmolLM2 in this page" },
+    view.shared,
+    make(
+      "div",
+      { class: "sdl-row" },
+      field(`${id}-kind`, "Question", "change it, or type your own", view.kind),
+    ),
+    make("label", { for: `${id}-question`, class: "sdl-hidden" }, "Your question"),
+    view.question,
+    make("div", { class: "sdl-row sdl-ask-go" }, view.run, view.cancel, view.progress),
+    view.status,
+    view.growing,
+    view.result,
+    view.replay,
+    make(
+      "details",
+      {},
+      make("summary", {}, "Settings"),
+      make(
+        "div",
+        { class: "sdl-controls" },
+        field(`${id}-drafter`, "Drafts", "where the guesses come from", view.drafter),
+        field(`${id}-gamma`, "γ", "draft length", view.gamma),
+        field(`${id}-temperature`, "temperature", "0 takes the likeliest token", view.temperature),
+      ),
+    ),
+  );
+  return view;
+}
+
+/** Returns the engine in its worker. `load` fetches the weights, `ask` answers; errors have a message for the reader. */
+function machine(parts) {
+  let worker = null,
+    abort = () => {};
+  const request = (message, onMessage) =>
+    new Promise((resolve, reject) => {
+      abort = () => reject(new Error("Cancelled. What has arrived stays in this browser's cache."));
+      worker.onmessage = ({ data }) => {
+        if (data.type === "failed") reject(new Error(data.text));
+        else if (data.type === "ready" || data.type === "result") resolve(data);
+        else onMessage(data);
+      };
+      worker.onerror = (event) => {
+        event.preventDefault();
+        reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`));
+      };
+      worker.postMessage(message);
+    });
+  const stop = () => {
+    worker?.terminate();
+    worker = null;
+  };
+  return {
+    ready: () => worker !== null,
+    stop,
+    cancel() {
+      abort();
+      stop();
+    },
+    async load(onProgress) {
+      worker = startWorker(parts.worker);
+      const kernels = globalThis.sdlScalar ? {} : parts.kernels,
+        address = new URL(base(), location.href).href;
+      try {
+        await request({ type: "loadSmollm2", kernels, base: address }, ({ share }) => onProgress(share));
+      } catch (error) {
+        stop();
+        throw error;
+      }
+    },
+    ask: (options, onMessage) => request({ type: "ask", options }, onMessage),
+  };
+}
+
+async function showReplay(view, result, question) {
+  if (!globalThis.sdlInteractives?.race) await loadScript(`${base()}../interactives/race.js`);
+  const state = {
+    races: [{ kind: "your question", request: question, lanes: result.lanes, speedups: result.speedups }],
+    about: `Recorded now on this device (${device()}), one thread, in this page.`,
+    race: 0,
+    slow: false,
+    autoplay: true,
+  };
+  const mountPoint = make("div", { "data-module": "race", class: "sdl-interactive" });
+  const script = make("script", { type: "application/json" });
+  script.textContent = JSON.stringify(state);
+  mountPoint.append(script);
+  view.replay.replaceChildren(mountPoint);
+  globalThis.sdlMount(mountPoint);
+}
+
+function mount(el, parts) {
+  const view = layout(`sdl-ask-${++panels}`, parts),
+    engine = machine(parts);
+  const say = (text, bad = false) => {
+    view.status.textContent = text;
+    view.status.classList.toggle("sdl-ask-bad", bad);
+  };
+  const useKind = () => {
+    view.question.value = parts.questions[Number(view.kind.value)].text;
+  };
+  let last = null;
+
+  async function go() {
+    const question = view.question.value;
+    view.run.setAttribute("aria-disabled", "true");
+    view.cancel.hidden = false;
+    try {
+      if (!engine.ready()) {
+        view.progress.hidden = false;
+        say("Loading SmolLM2. It comes from this book's own folder and stays in this browser's cache.");
+        await engine.load((share) => {
+          view.progress.value = share;
+        });
+      }
+      view.progress.hidden = true;
+      view.replay.replaceChildren();
+      view.result.hidden = true;
+      view.growing.hidden = false;
+      Object.values(view.lanes).forEach((lane) => lane.clear());
+      say("Timing passes on this device, then decoding both ways…");
+      const options = {
+        question,
+        drafter: view.drafter.value,
+        gamma: Number(view.gamma.value),
+        temperature: Number(view.temperature.value),
+        seed: 1,
+      };
+      last = view.root.sdlResult = await engine.ask(options, (message) => {
+        if (message.type === "lane") view.lanes[message.lane].extend(message.passes);
+        else say(`Timed turn ${message.turn} of ${message.of}: plain and speculative decoding alternate.`);
+      });
+      [view.headline.textContent, view.details.textContent] = summary(last);
+      view.growing.hidden = true;
+      view.result.hidden = false;
+      await showReplay(view, last, question);
+      say("");
+      view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
+    } catch (error) {
+      say(error.message, true);
+    }
+    view.run.textContent = engine.ready()
+      ? "Race"
+      : `Load SmolLM2 (${megabytes(parts.smollm2.bytes)}) and race`;
+    view.cancel.hidden = view.progress.hidden = true;
+    view.run.removeAttribute("aria-disabled");
+  }
+
+  view.run.addEventListener("click", () => view.run.getAttribute("aria-disabled") || go());
+  view.cancel.addEventListener("click", () => engine.cancel());
+  view.kind.addEventListener("change", useKind);
+  view.share.addEventListener("click", async () => {
+    const address = location.href.replace(/#.*/, "") + shareFragment(last, device());
+    history.replaceState(null, "", address);
+    await navigator.clipboard?.writeText(address).catch(() => {});
+    view.share.textContent = "the address of this page now carries the result";
+  });
+  useKind();
+  const shared = sharedRun(location.hash);
+  if (shared) {
+    view.shared.hidden = false;
+    view.shared.textContent =
+      `Shared with you: ${ratio(shared.speedup)} (${ratio(shared.range[0])} to ${ratio(shared.range[1])}), ` +
+      `${shared.perSecond[0].toFixed(1)} → ${shared.perSecond[1].toFixed(1)} tokens per second, measured on: ${shared.device}. ` +
+      "Run it here to compare your device.";
+  }
+  el.replaceChildren(view.root);
+  return () => engine.stop();
+}
+
+const note = (el, text, ...more) =>
+  el.replaceChildren(
+    make(
+      "section",
+      { class: "sdl sdl-ask", "aria-label": "Ask SmolLM2 in this page" },
+      make("p", { role: "alert" }, text),
+      ...more,
+    ),
+  );
+
+/** Mounts the panel after the engine has loaded, without weights. */
+function render({ el }) {
+  let unmount = () => {};
+  async function begin() {
+    el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
+    try {
+      if (location.protocol === "file:")
+        return note(
+          el,
+          "SmolLM2 runs in the published book: a page that was opened from a folder cannot read its 100 MB of weights. The small pair runs here too.",
+        );
+      if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
+      if (!globalThis.sdlLive.smollm2)
+        return note(
+          el,
+          "This copy of the book was built without SmolLM2's weights, because they could not be downloaded at that time.",
+        );
+      unmount = mount(el, globalThis.sdlLive);
+    } catch (error) {
+      const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
+      again.addEventListener("click", begin);
+      note(el, error.message, again);
+    }
+    return undefined;
+  }
+  begin();
+  return () => unmount();
+}
+
+export default { render };

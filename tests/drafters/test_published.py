@@ -1,0 +1,291 @@
+"""Published heads are read: exported ones come back unchanged, random ones decode, others are named.
+
+The folders have the names and shapes in which EAGLE's authors, `speculators` and vLLM store heads.
+"""
+
+import json
+
+import pytest
+import torch
+from features_zoo import random_head
+from heads_zoo import random_blocks
+from models_zoo import PROMPT, build, native
+from safetensors.torch import load_file, save_file
+
+from specdec_lite import CausalLM, generate
+from specdec_lite.drafters import BlockDiffusionDrafter, EagleDrafter, MedusaDrafter
+from specdec_lite.drafters.parts.feature_head import Eagle3Head
+from specdec_lite.drafters.parts.heads import ReducedHeads
+from specdec_lite.drafters.parts.published import read_blocks, read_eagle, read_medusa
+from specdec_lite.training.export import export
+from specdec_lite.training.export_parallel import export_blocks, export_medusa
+
+TARGET = native(num_layers=8)
+PLAIN = generate(TARGET, PROMPT, max_new_tokens=24).tokens
+IDS = torch.tensor([token for token in range(48) if token % 3])
+
+
+def edit(folder, config=None, tensors=None, drop=()):
+    """Change entries of config.json, and add, replace or drop tensors."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | (config or {})))
+    weights = load_file(folder / "model.safetensors") | (tensors or {})
+    kept = {name: weight.contiguous() for name, weight in weights.items() if name not in drop}
+    save_file(kept, folder / "model.safetensors")
+
+
+def rename(folder, *pairs):
+    """Rename the beginnings of tensor names."""
+    renamed = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        for old, new in pairs:
+            name = new + name.removeprefix(old) if name.startswith(old) else name
+        renamed[name] = weight
+    save_file(renamed, folder / "model.safetensors")
+
+
+def eagle(kind, tmp_path, ids=None):
+    torch.manual_seed(0)
+    if kind == "eagle3":
+        head = Eagle3Head.for_target(TARGET, IDS if ids is None else ids)
+        head = head.double().requires_grad_(False)
+    else:
+        head = random_head(TARGET)
+    export(tmp_path, head, TARGET, torch.float64)
+    return head
+
+
+def same_drafts(first, second):
+    """Return whether two drafters draft the same tokens with the same probabilities."""
+    runs = [generate(TARGET, PROMPT, each, 30, 1.0, seed=3) for each in (first, second)]
+    trees, rows = (
+        [[getattr(step, name) for step in run.steps] for run in runs] for name in ("tree", "q")
+    )
+    equal = all(a.tokens.tolist() == b.tokens.tolist() for a, b in zip(*trees))
+    return equal and all(torch.allclose(torch.tensor(a), torch.tensor(b)) for a, b in zip(*rows))
+
+
+@pytest.mark.parametrize("kind, version", [("eagle", 1), ("eagle3", 3)])
+def test_an_exported_eagle_head_is_read_back(kind, version, tmp_path):
+    head = eagle(kind, tmp_path)
+    again = read_eagle(tmp_path, TARGET, version)
+    own, read = head.state_dict(), again.state_dict()
+    assert own.keys() == read.keys() and all(torch.equal(own[name], read[name]) for name in own)
+    loaded = EagleDrafter.from_pretrained(TARGET, version, tmp_path, 3)
+    assert same_drafts(loaded, EagleDrafter(TARGET, head, 3))
+    assert torch.equal(generate(TARGET, PROMPT, loaded, 24).tokens, PLAIN)
+
+
+def speculators(folder, kind, **entries):
+    """Rewrite an exported folder as `speculators` stores it: sizes apart, other names."""
+    config = json.loads((folder / "config.json").read_text())
+    count = config.pop("draft_vocab_size", None)
+    written = {
+        "architectures": ["Eagle3Speculator" if kind == "eagle3" else "EagleSpeculator"],
+        "speculators_model_type": kind,
+        "speculators_config": {"algorithm": kind, "default_proposal_method": "greedy"},
+        "transformer_layer_config": config,
+        **({"draft_vocab_size": count} if count else {}),
+        **entries,
+    }
+    (folder / "config.json").write_text(json.dumps(written))
+    own = {"midlayer.": "layers.0."} if kind == "eagle3" else {"layers.0.": "transformer."}
+    own |= {} if kind == "eagle3" else {"fc.": "fusion_fc."}
+    rename(folder, *own.items())
+
+
+@pytest.mark.parametrize("kind, version", [("eagle", 1), ("eagle3", 3)])
+def test_the_format_of_speculators_is_read(kind, version, tmp_path):
+    head = eagle(kind, tmp_path)
+    speculators(tmp_path, kind)
+    copies = {"embed_tokens.weight": TARGET.backend.embedding.weight.detach()}
+    if kind == "eagle":
+        copies["lm_head.weight"] = TARGET.backend.head.weight.detach()
+    edit(tmp_path, tensors=copies)
+    loaded = EagleDrafter.from_pretrained(TARGET, version, tmp_path, 3)
+    assert same_drafts(loaded, EagleDrafter(TARGET, head, 3))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_norm_before_the_residual(before, tmp_path):
+    """The first pair attends to itself alone: the block adds to the normed g, or to g."""
+    head = eagle("eagle3", tmp_path)
+    speculators(tmp_path, "eagle3", norm_before_residual=before)
+    norm = torch.linspace(0.5, 2.0, 32, dtype=torch.float64)
+    edit(tmp_path, tensors={"layers.0.hidden_norm.weight": norm})
+    read = read_eagle(tmp_path, TARGET, 3)
+    head.block.norm1.state.weight.data = norm
+    g, e = torch.randn(2, 1, 1, 32, dtype=torch.float64)
+    residual = torch.nn.functional.rms_norm(g, (32,), norm, head.shape.norm_eps)
+    cos, sin = (table[:1] for table in TARGET.model.rotary(TARGET.device, TARGET.dtype))
+
+    def through(module):
+        x = module.enter(e, g)
+        return (x + module.block.attention(x, cos, sin, None))[..., 32:]
+
+    shift = residual - g if before else torch.zeros_like(g)
+    assert torch.allclose(through(read), through(head) + shift)
+    drafter = EagleDrafter.from_pretrained(TARGET, 3, tmp_path)
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+
+
+def test_a_map_in_another_order_gives_the_same_drafts(tmp_path):
+    head = eagle("eagle3", tmp_path)
+    order = torch.randperm(len(IDS), generator=torch.Generator().manual_seed(1))
+    rows = {"lm_head.weight": head.head.weight[order], "d2t": IDS[order] - torch.arange(len(IDS))}
+    edit(tmp_path, tensors=rows)
+    loaded = EagleDrafter.from_pretrained(TARGET, 3, tmp_path, 3)
+    assert same_drafts(loaded, EagleDrafter(TARGET, head, 3))
+
+
+def test_other_depths_and_a_bias_are_read(tmp_path):
+    eagle("eagle3", tmp_path / "three")
+    speculators(tmp_path / "three", "eagle3", eagle_aux_hidden_state_layer_ids=[1, 3, 6])
+    assert read_eagle(tmp_path / "three", TARGET, 3).layers == (1, 3, 6)
+    head = eagle("eagle", tmp_path / "one")
+    bias = torch.linspace(-1, 1, 32, dtype=torch.float64)
+    edit(tmp_path / "one", tensors={"fc.bias": bias})
+    read = read_eagle(tmp_path / "one", TARGET, 1)
+    x = torch.randn(2, 5, 32, dtype=torch.float64)
+    assert torch.allclose(read.enter(*x), head.enter(*x) + bias)
+    drafter = EagleDrafter.from_pretrained(TARGET, 1, tmp_path / "one")
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+
+
+def test_a_random_head_in_the_published_shape_decodes_for_a_hugging_face_model(tmp_path):
+    """Llama of three layers, so the depths are stated; names and shapes are those of a release."""
+    target = CausalLM(build("Llama", {"num_hidden_layers": 3}).double())
+    d, inner, v = 32, 48, 20
+    shapes = {
+        "fc.weight": (d, 3 * d),
+        "layers.0.hidden_norm.weight": (d,),
+        "layers.0.input_layernorm.weight": (d,),
+        "layers.0.post_attention_layernorm.weight": (d,),
+        "layers.0.self_attn.q_proj.weight": (d, 2 * d),
+        "layers.0.self_attn.k_proj.weight": (d // 2, 2 * d),
+        "layers.0.self_attn.v_proj.weight": (d // 2, 2 * d),
+        "layers.0.self_attn.o_proj.weight": (d, d),
+        "layers.0.mlp.gate_proj.weight": (inner, d),
+        "layers.0.mlp.up_proj.weight": (inner, d),
+        "layers.0.mlp.down_proj.weight": (d, inner),
+        "norm.weight": (d,),
+        "lm_head.weight": (v, d),
+    }
+    torch.manual_seed(0)
+    tensors = {name: torch.randn(shape) * 0.3 for name, shape in shapes.items()}
+    in_draft = torch.zeros(48, dtype=torch.bool)
+    in_draft[::2][:v] = True
+    tensors |= {"t2d": in_draft, "d2t": in_draft.nonzero()[:, 0] - torch.arange(v)}
+    layer = {
+        "model_type": "llama",
+        "vocab_size": 48,
+        "hidden_size": d,
+        "intermediate_size": inner,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
+        "max_position_embeddings": 2048,
+    }
+    config = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_version": "0.3.0",
+        "draft_vocab_size": v,
+        "norm_before_residual": True,
+        "target_hidden_size": None,
+        "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
+        "transformer_layer_config": layer,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file(tensors, tmp_path / "model.safetensors")
+    drafter = EagleDrafter.from_pretrained(target, 3, tmp_path, 3)
+    out = generate(target, PROMPT, drafter, 24)
+    assert torch.equal(out.tokens, generate(target, PROMPT, max_new_tokens=24).tokens)
+    assert {int(t) for step in out.steps for t in step.tree.tokens} <= set(range(0, 2 * v, 2))
+
+
+def test_exported_medusa_heads_are_read_back(tmp_path):
+    heads = ReducedHeads(32, 3, 48).double().requires_grad_(False)
+    torch.nn.init.normal_(heads.up, std=0.3, generator=torch.Generator().manual_seed(0))
+    export_medusa(tmp_path, heads, TARGET, torch.float64)
+    assert torch.equal(read_medusa(tmp_path, TARGET).up, heads.up)
+    drafter = MedusaDrafter.from_pretrained(TARGET, tmp_path)
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+    assert drafter.limits().levels == 3
+    edit(tmp_path, tensors={"blocks.0.layers.0.bias": torch.zeros(32)})
+    with pytest.raises(ValueError, match=r"holds blocks.0.layers.0.bias, a part that is not known"):
+        read_medusa(tmp_path, TARGET)
+    edit(
+        tmp_path,
+        tensors={"lm_heads.1.weight": torch.zeros(48, 32)},
+        drop=["blocks.0.layers.0.bias"],
+    )
+    with pytest.raises(ValueError, match=r"its lm_heads.1.weight \(48, 32\) is not the target's"):
+        read_medusa(tmp_path, TARGET)
+
+
+@pytest.mark.parametrize("words", [0, 20])
+def test_an_exported_block_head_is_read_back(words, tmp_path):
+    head = random_blocks(TARGET, 4, words=words, layers=(2, 5), qk_norm=True)
+    export_blocks(tmp_path, head, TARGET, 47, torch.float64)
+    again = read_blocks(tmp_path, TARGET)
+    own, read = head.state_dict(), again.state_dict()
+    assert own.keys() == read.keys() and all(torch.allclose(own[n], read[n]) for n in own)
+    assert again.layers == head.layers and again.size == 4
+    loaded = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path)
+    assert same_drafts(loaded, BlockDiffusionDrafter(TARGET, head))
+    (tmp_path / "mask_embedding.pt").unlink()
+    fallback = read_blocks(tmp_path, TARGET).embedding.weight[0]
+    assert torch.equal(fallback, TARGET.embed(torch.tensor(47)))
+
+
+WRONG = {
+    "of another size": (
+        dict(config={"hidden_size": 64}),
+        "states of size 64, the target's have 32",
+    ),
+    "with two layers": (dict(config={"num_hidden_layers": 2}), "has 2 layers: must have one"),
+    "without a weight": (dict(drop=["fc.weight"]), "lacks fuse.weight"),
+    "with an unknown weight": (
+        dict(tensors={"layers.1.x": torch.zeros(1)}),
+        "holds layers.1.x, a part that is not known",
+    ),
+    "with embeddings of its own": (
+        dict(tensors={"embed_tokens.weight": torch.zeros(48, 32)}),
+        "its embed_tokens.weight .* is not the target's",
+    ),
+    "with another activation": (dict(config={"hidden_act": "gelu"}), "not a plain Llama's"),
+    "with a map beyond the vocabulary": (
+        dict(tensors={"d2t": torch.full((len(IDS),), 40)}),
+        "d2t maps to tokens 40 … ",
+    ),
+    "with an option that is not known": (dict(config={"norm_before_fc": True}), "norm_before_fc"),
+    "with a matrix of another shape": (
+        dict(tensors={"midlayer.mlp.down_proj.weight": torch.zeros(32, 40)}),
+        r"block.down.weight has shape \(32, 40\)",
+    ),
+    "that reads layers which do not exist": (
+        dict(config={"eagle_aux_hidden_state_layer_ids": [2, 5, 9]}),
+        "are none of 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG)
+def test_a_head_that_does_not_fit_is_refused_by_name(change, message, tmp_path):
+    eagle("eagle3", tmp_path)
+    edit(tmp_path, **change)
+    with pytest.raises(ValueError, match=message):
+        EagleDrafter.from_pretrained(TARGET, 3, tmp_path)
+
+
+def test_a_head_of_another_version_and_other_files_are_refused(tmp_path):
+    eagle("eagle3", tmp_path)
+    with pytest.raises(ValueError, match="holds a head of type eagle3, version=1 was asked for"):
+        EagleDrafter.from_pretrained(TARGET, 1, tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="holds no .*safetensors file: convert its weights"):
+        EagleDrafter.from_pretrained(TARGET, 3, tmp_path)

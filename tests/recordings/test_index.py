@@ -1,0 +1,63 @@
+"""The index of recordings lists every recording, with the pages that show it."""
+
+import json
+
+import nbformat
+
+from benchmarks import index
+from benchmarks.catalogue import EXPERIMENTS
+from specdec_book import recordings
+
+ELSEWHERE = {
+    "block-verification-gain",
+    "blockwise-training",
+    "longer-training",
+    "losslessness",
+    "medusa-training",
+    "mutation-testing",
+    "waits",
+}
+"""Experiments that a chapter, a test or a training command measures."""
+
+
+def test_the_index_is_up_to_date():
+    written = index.PATH.read_text(encoding="utf-8")
+    assert written == index.markdown(), "run: python -m benchmarks index"
+    rows = [line for line in written.splitlines() if line.startswith("| [")]
+    assert [row.split("]")[0][3:] for row in rows] == recordings.names()
+
+
+def test_every_folder_of_results_is_an_experiment():
+    folders = {path.name for path in recordings.FOLDER.iterdir() if path.is_dir()}
+    assert folders <= {*EXPERIMENTS, *ELSEWHERE} and set(recordings.RENAMED.values()) <= folders
+
+
+def test_a_page_is_found_however_it_names_a_recording(tmp_path):
+    code = {
+        'recordings.load("memory")': {"pass-times"},
+        "for each in recordings.names('speed'): ...": {"speed"},
+        'results.load("scoreboard-smollm2/amd-epyc").data': {"scoreboard-smollm2"},
+        '[recordings.load(n) for n in ("exits", "bits")]': {
+            "early-exit-acceptance",
+            "quantized-draft-acceptance",
+        },
+        "NextWord.load()": {"next-words"},
+        'print("memory")': set(),
+    }
+    for source, names in code.items():
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+        (tmp_path / "page.ipynb").write_text(nbformat.writes(notebook), encoding="utf-8")
+        assert index.shown(tmp_path / "page.ipynb") == names, source
+    page = tmp_path / "page.md"
+    page.write_text("```{interactive} race\n:recording: race\n```\nrecordings.load('memory')\n")
+    assert index.shown(page) == {"race"}
+
+
+def test_every_chapter_of_the_book_that_reads_a_recording_is_listed():
+    readers = index.pages()
+    for path, names in readers.items():
+        if path.endswith(".ipynb"):
+            cells = json.loads((index.ROOT / path).read_text(encoding="utf-8"))["cells"]
+            source = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+            reads = "recordings.load(" in source or "recordings.names(" in source
+            assert not reads or names, path

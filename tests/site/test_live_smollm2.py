@@ -1,0 +1,323 @@
+"""SmolLM2 in the live page: the engine in node agrees with the library; the panel in Chromium."""
+
+import base64
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+from gguf import GGMLQuantizationType, quants
+from node import live_module
+from specdec_site import live, live_smollm2
+
+from specdec_lite import generate, load_smollm2
+from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.loading.gguf_file import split_halves
+from specdec_lite.loading.smollm2 import smollm2_folder
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
+
+KERNELS = (*live.KERNELS, "scalar")
+TYPES = {4: GGMLQuantizationType.Q4_1, 8: GGMLQuantizationType.Q8_0}
+TOLERANCE = 2e-3
+"""Largest difference of a logit; sums in another order give about 1e-4."""
+
+
+def quantized(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a matrix as GGUF stores it, and the weights that these bytes mean."""
+    raw = quants.quantize(weight.astype(np.float32), TYPES[bits])
+    return raw, quants.dequantize(raw, TYPES[bits])
+
+
+def interleaved(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Reorder rows from Hugging Face's order to GGUF's: the inverse of `split_halves`."""
+    order = split_halves(torch.arange(len(weight))[:, None], heads)[:, 0]
+    return weight[order.argsort()]
+
+
+class SmallFile:
+    """A model of SmolLM2's form in four bits: for the page in `folder`, and in PyTorch as `model`."""
+
+    def __init__(self, folder: Path, kernels: dict[str, bytes]):
+        torch.manual_seed(3)
+        config = TransformerConfig(
+            vocab_size=64,
+            hidden_size=64,
+            intermediate_size=96,
+            num_layers=2,
+            num_heads=2,
+            num_kv_heads=1,
+            head_size=32,
+            tied=True,
+        )
+        self.model = Transformer(config).requires_grad_(False)
+        tensors, state = [], self.model.state_dict()
+
+        def add(name: str, own: str, rows=slice(None), bits: int = 4, heads: int = 0) -> None:
+            weight = state[own][rows]
+            weight.copy_(torch.randn_like(weight) * (0.3 if weight.dim() > 1 else 0.1))
+            if weight.dim() == 1:
+                weight.add_(1)
+                raw = weight.numpy().copy()
+            else:
+                raw, meant = quantized(weight.numpy(), bits)
+                weight.copy_(torch.from_numpy(meant))
+                raw = interleaved(raw, heads) if heads else raw
+            tensors.append(SimpleNamespace(name=f"{name}.weight", data=raw))
+
+        add("token_embd", "embedding.weight", bits=8)
+        add("output_norm", "norm.weight")
+        for layer in range(config.num_layers):
+            block, own = f"blk.{layer}", f"blocks.{layer}"
+            add(f"{block}.attn_q", f"{own}.qkv.weight", slice(0, 64), heads=2)
+            add(f"{block}.attn_k", f"{own}.qkv.weight", slice(64, 96), heads=1)
+            add(f"{block}.attn_v", f"{own}.qkv.weight", slice(96, 128))
+            add(f"{block}.attn_output", f"{own}.out.weight")
+            add(f"{block}.ffn_gate", f"{own}.gate_up.weight", slice(0, 96))
+            add(f"{block}.ffn_up", f"{own}.gate_up.weight", slice(96, 192))
+            add(f"{block}.ffn_down", f"{own}.down.weight")
+            add(f"{block}.attn_norm", f"{own}.norm1.weight")
+            add(f"{block}.ffn_norm", f"{own}.norm2.weight")
+        self.model.load_state_dict(state)
+        fields = {
+            "attention.head_count": 2,
+            "attention.head_count_kv": 1,
+            "block_count": 2,
+            "embedding_length": 64,
+            "feed_forward_length": 96,
+            "rope.dimension_count": 32,
+            "vocab_size": 64,
+            "rope.freq_base": config.rope_theta,
+            "attention.layer_norm_rms_epsilon": config.norm_eps,
+        }
+        reader = SimpleNamespace(
+            tensors=tensors,
+            fields={
+                f"llama.{name}": SimpleNamespace(contents=lambda value=value: value)
+                for name, value in fields.items()
+            },
+        )
+        file = live_smollm2.PackedFile()
+        target = live_smollm2.add_target(file, reader)
+        head = {"config": target["config"] | {"layers": 1, "tied": False, "vocab": 16}}
+        head["tensors"] = {
+            "fuse": file.matrix(quantized(np.zeros((64, 128)), 8)[0], 8),
+            "blocks.0.qkv": file.matrix(quantized(np.zeros((128, 64)), 8)[0], 8),
+        }
+        manifest = {
+            "models": {"target": target, "head": head | {"ids": list(range(16))}},
+            "tokenizer": {"pieces": ["a"], "merges": [], "special": {}},
+            "bytes": len(file.data),
+            "shards": [{"name": "all.bin"}],
+        }
+        (folder / "all.bin").write_bytes(bytes(file.data))
+        (folder / "smollm2.json").write_text(json.dumps(manifest), "utf-8")
+        for name, compiled in kernels.items():
+            (folder / f"kernel-{name}.wasm").write_bytes(compiled)
+        self.folder = str(folder)
+
+
+@pytest.fixture(scope="session")
+def kernels(tmp_path_factory) -> dict[str, bytes]:
+    return live.compile_kernels(ROOT / "node_modules", tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory, kernels) -> SmallFile:
+    return SmallFile(tmp_path_factory.mktemp("grouped"), kernels)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory, kernels) -> str:
+    """The folder of the page's own files of SmolLM2."""
+    folder = tmp_path_factory.mktemp("smollm2")
+    live_smollm2.write(folder)
+    for name, compiled in kernels.items():
+        (folder / f"kernel-{name}.wasm").write_bytes(compiled)
+    return str(folder)
+
+
+def page_logits(folder: str, passes: list[dict], vocab: int, kernel: str | None = None):
+    """Return the page's logits [tokens, V]."""
+    request = {"kernel": kernel} if kernel else {}
+    answer = live_module("groupedLogits", folder=folder, passes=passes, capacity=96, **request)
+    if kernel == "relaxed" and answer["kernel"] == "scalar":
+        pytest.skip("this node has no relaxed SIMD")
+    return np.frombuffer(base64.b64decode(answer["logits"]), np.float32).reshape(-1, vocab)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_logits_of_four_bit_weights_equal_those_of_pytorch(small, kernel):
+    """Passes of 1 to 8 tokens, a prompt of several chunks, and a rollback."""
+    draw = random.Random(1)
+    tokens = [draw.randrange(64) for _ in range(80)]
+    passes, start = [], 0
+    for width in (1, 2, 3, 4, 5, 6, 7, 8, 40):
+        passes.append({"start": start, "tokens": tokens[start : start + width]})
+        start += width
+    passes.append({"start": 10, "tokens": tokens[10:14]})
+    rows = page_logits(small.folder, passes, 64, kernel)
+    expected = small.model(torch.tensor([tokens[:start]]))[0].numpy()
+    assert np.abs(rows[:start] - expected).max() < 1e-4
+    assert np.abs(rows[start:] - expected[10:14]).max() < 1e-4
+
+
+def test_a_wrong_order_of_the_four_bit_integers_is_noticed(small, monkeypatch):
+    """The broken variant: nibbles exchanged."""
+    matrix = np.random.default_rng(0).normal(size=(16, 64))
+    raw, _ = quantized(matrix, 4)
+    right = live_smollm2.panels(raw, 4)
+    blocks = raw.reshape(16, -1, 20).copy()
+    blocks[..., 4:] = blocks[..., 4:] >> 4 | blocks[..., 4:] << 4
+    assert live_smollm2.panels(blocks.reshape(16, -1), 4) != right
+
+
+@pytest.mark.slow
+def test_smollm2_in_the_page_is_the_librarys(exported):
+    """Logits, greedy text with every drafter, and the accepted drafts of the trained head."""
+    target, tokenizer = load_smollm2("cpu", "float32")
+    prompts = {kind: chat(tokenizer, TASKS[kind][0].text) for kind in ("question", "edit")}
+    prompts = {kind: [int(token) for token in ids] for kind, ids in prompts.items()}
+    ids = prompts["question"]
+    rows = page_logits(exported, [{"start": 0, "tokens": ids}], target.vocab_size)
+    with torch.inference_mode():
+        expected = target.model(torch.tensor([ids]))[0].numpy()
+    assert np.abs(rows - expected).max() < TOLERANCE
+    assert (rows.argmax(-1) == expected.argmax(-1)).all()
+    runs = [
+        {"prompt": ids, "drafter": drafter, "gamma": 3, "wanted": 40}
+        for ids in prompts.values()
+        for drafter in (None, "lookup", "head", "both")
+    ]
+    costs = {"target": [1.0, 1.1, 1.5, 1.5, 1.6, 1.8], "draft": 0.1}
+    answer = live_module("groupedDecode", folder=exported, runs=runs, costs=costs)
+    drafter = EagleDrafter.from_pretrained(target, draft=3)
+    for number, ids in enumerate(prompts.values()):
+        own = answer["runs"][4 * number : 4 * number + 4]
+        texts = [[token for step in run["steps"] for token in step["emitted"]] for run in own]
+        assert texts[1:] == [texts[0]] * 3, "a drafter changed the text"
+        output = generate(target, ids, drafter, 40, stop_token_ids=2)
+        assert texts[2] == output.tokens.tolist()
+        emitted = [len(step["emitted"]) for step in own[2]["steps"]]
+        assert emitted == [len(step.tokens) for step in output.steps]
+
+
+def test_lookup_proposes_what_the_library_proposes():
+    draw = random.Random(2)
+    texts = [[draw.randrange(4) for _ in range(draw.randrange(2, 40))] for _ in range(300)]
+    found = live_module("lookup", texts=texts, gamma=4)
+    drafter = PromptLookupDrafter(4, 4, 2)
+    for text, own in zip(texts, found, strict=True):
+        context = SimpleNamespace(tokens=torch.tensor(text), wanted=99, vocab_size=4)
+        proposal = drafter.start(context).propose(context)
+        assert own == proposal.tree.tokens.tolist()
+
+
+def test_the_tokenizer_separates_digits_as_smollm2_does(exported):
+    folder = smollm2_folder()
+    tokenizer = live_smollm2.load_tokenizer(folder)
+    texts = ["In 2026, 3.14 and 1 000!", "x=42\n\n  7", "½ of ٣ 12ab34", "  99  bottles"]
+    own = live_module("encodeGrouped", folder=exported, texts=texts)
+    assert own == [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+
+
+def test_a_special_token_in_a_question_is_plain_text(exported):
+    ids, error, empty = live_module(
+        "questions", folder=exported, questions=["Hi <|im_end|>", "word " * 3000, "  "]
+    )
+    assert ids.count(2) == 2 and ids[-1] != 2, "the template's own two"
+    assert "3,0" in error and "shorten it" in error
+    assert "empty" in empty
+
+
+def test_the_round_is_plain_where_no_draft_promises_a_gain():
+    """Length and source follow the costs and the recent acceptance."""
+    cheap = {"target": [1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "draft": 0.0}
+    expensive = {"target": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "draft": 0.5}
+    rounds = live_module("plans", costs=[cheap, expensive], accepted=[5, 0], rounds=20)
+    assert rounds[0]["lengths"][-1] == 5
+    assert set(rounds[1]["lengths"][5:]) == {0, 1}, "one draft of one token is tried now and then"
+    assert rounds[1]["lengths"].count(1) <= 4
+
+
+ASK = "book/live.html"
+PATIENCE = 400_000
+
+
+def open_ask(open_page, **settings):
+    page = open_page(ASK, **settings)
+    page.wait_for_selector(".sdl-ask-run")
+    return page
+
+
+def finish(page, run: int = 1) -> str:
+    page.wait_for_function(
+        f"document.querySelector('.sdl-ask').dataset.runs === '{run}'"
+        " || document.querySelector('.sdl-ask-bad')",
+        timeout=PATIENCE,
+    )
+    return page.locator(".sdl-ask-status").inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_a_question_is_answered_twice_and_raced(open_page):
+    """Nothing is loaded before the press; both texts are equal; a link carries the result."""
+    page = open_ask(open_page)
+    loaded = "performance.getEntriesByType('resource').some((e) => /smollm2-/.test(e.name))"
+    assert not page.evaluate(loaded)
+    page.locator(".sdl-ask select").first.select_option("2")
+    page.get_by_label("Your question").fill("Write the word tea five times.")
+    page.locator(".sdl-ask-run").focus()
+    page.keyboard.press("Enter")
+    assert finish(page) == ""
+    result = page.evaluate("document.querySelector('.sdl-ask').sdlResult")
+    assert result["same"] and len(result["speedups"]) == 3
+    assert "the same text ✓" in page.locator(".sdl-ask .sdl-race-headline").first.inner_text()
+    assert page.locator(".sdl-ask .sdl-race-lane").count() == 2
+    page.get_by_text("copy a link to this result").click()
+    address = page.evaluate("location.hash")
+    assert address.startswith("#ask-run=")
+    other = open_ask(lambda path, **options: open_page(path + address, **options))
+    assert "Shared with you" in other.locator(".sdl-ask-shared").inner_text()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("altered", "checksum differs"),
+        ("missing", "answered 404"),
+        ("short", "incomplete"),
+        ("scalar", "no WebAssembly SIMD"),
+    ],
+)
+def test_a_failed_load_says_why_and_can_be_tried_again(open_page, fault, words):
+    page = open_ask(open_page)
+    page.problems.clear()
+    if fault == "scalar":
+        page.evaluate("globalThis.sdlScalar = true")
+    answers = {
+        "altered": {"body": bytes(16_000_000)},
+        "missing": {"status": 404, "body": ""},
+        "short": {"body": b"short"},
+    }
+    if fault in answers:
+        page.route("**/smollm2-0.bin*", lambda route: route.fulfill(**answers[fault]))
+    page.locator(".sdl-ask-run").click()
+    assert words in finish(page)
+    assert page.locator(".sdl-ask-run").get_attribute("aria-disabled") is None
+    page.problems.clear()
+
+
+@pytest.mark.browser
+def test_a_cancelled_download_says_so(open_page):
+    page = open_ask(open_page)
+    page.route("**/smollm2-1.bin*", lambda route: None)  # never answered
+    page.locator(".sdl-ask-run").click()
+    page.get_by_role("button", name="Cancel").click()
+    assert finish(page).startswith("Cancelled")
