@@ -648,6 +648,36 @@ STOPPING = [
         lambda right, c, gamma, hit: right(c, gamma, 1 - hit),
         "exchange them",
     ),
+    (
+        stopping.check_constant_speed,
+        lambda right, r, gamma, c: stopping._constant_speed(r, gamma, c, added=0),
+        "accepted + 1",
+    ),
+    (
+        stopping.check_constant_speed,
+        lambda right, r, gamma, c: stopping._constant_speed(r, gamma, c, wasted=False),
+        "all drafted tokens",
+    ),
+    (
+        stopping.check_constant_speed,
+        lambda right, r, gamma, c: stopping._constant_speed(r, gamma, c, cut=False),
+        "the last draft is cut",
+    ),
+    (stopping.check_shared_draw, lambda right, p, g: int(np.argmax(np.add(p, g))), "to log p"),
+    (stopping.check_shared_draw, lambda right, p, g: int(np.argmax(p)), "without any noise"),
+    (
+        stopping.check_hit_gain,
+        lambda right, c, gamma, fan, growth: stopping._hit_gain(c, gamma, fan, growth, verdicts=0),
+        "gamma + 1 verdicts",
+    ),
+    (stopping.check_hit_gain, lambda right, c, gamma, fan, growth: 1 + c * gamma, "as free"),
+    (
+        stopping.check_hit_gain,
+        lambda right, c, gamma, fan, growth: (
+            (1 + c * gamma) / (1 + c * gamma * (1 + growth * ((gamma + 1) * fan - 1)))
+        ),
+        "not their sum",
+    ),
 ]
 
 PREDICTABLE = [

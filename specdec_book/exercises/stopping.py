@@ -134,3 +134,130 @@ def check_overlap_gain(fn: Callable[[float, int, float], float]) -> Outcome:
             ),
         ],
     )
+
+
+RIGHTS = [
+    ([3, 0, 1, 4, 2, 0, 0, 5, 1, 0, 2, 1], 2, 0.1),
+    ([3, 0, 1, 4, 2, 0, 0, 5, 1, 0, 2, 1], 4, 0.3),
+    ([0, 0, 0, 0, 0], 3, 0.2),
+    ([8, 7, 6, 5, 4, 3, 2, 1, 0], 4, 0.05),
+]
+
+
+def _constant_speed(
+    right: Sequence[int],
+    gamma: int,
+    c: float,
+    added: int = 1,
+    wasted: bool = True,
+    cut: bool = True,
+) -> float:
+    position, rounds, drafted = 0, 0, 0
+    while position < len(right):
+        length = min(gamma, len(right) - position - 1) if cut else gamma
+        accepted = min(right[position], length)
+        rounds += 1
+        drafted += length if wasted else accepted
+        position += max(1, accepted + added)
+    return len(right) / (rounds + c * drafted)
+
+
+def check_constant_speed(fn: Callable[[list[int], int, float], float]) -> Outcome:
+    """Check fn(right, gamma, c) → tokens per pass time of a constant draft length.
+
+    Args:
+        fn: The reader's function. right[i] is the number of drafted tokens that the target accepts
+            if a draft begins at position i; a pass takes 1 and a drafted token c.
+    """
+    return check(
+        fn,
+        _constant_speed,
+        RIGHTS,
+        [
+            Mistake(
+                lambda right, gamma, c: _constant_speed(right, gamma, c, added=0),
+                "every round adds one token of the target after the accepted ones: move on by"
+                " accepted + 1.",
+            ),
+            Mistake(
+                lambda right, gamma, c: _constant_speed(right, gamma, c, wasted=False),
+                "rejected drafts cost time too: count all drafted tokens.",
+            ),
+            Mistake(
+                lambda right, gamma, c: _constant_speed(right, gamma, c, cut=False),
+                "the last draft is cut: before the end of the text, at most"
+                " len(right) − position − 1 tokens are drafted.",
+            ),
+        ],
+    )
+
+
+NOISES = [
+    ([0.5, 0.3, 0.2], [0.1, 0.9, 0.2]),
+    ([0.5, 0.3, 0.2], [-0.6, -0.5, 1.4]),
+    ([0.1, 0.2, 0.7], [2.0, 0.5, -0.3]),
+    ([0.25, 0.25, 0.5], [1.2, -0.4, 0.1]),
+    ([0.6, 0.39, 0.01], [0.1, 0.3, 0.9]),
+]
+
+
+def check_shared_draw(fn: Callable[[list[float], list[float]], int]) -> Outcome:
+    """Check fn(p, noise) → the token that Gumbel noise draws from a distribution.
+
+    Args:
+        fn: The reader's function. noise[x] is the Gumbel noise of token x at this position.
+    """
+    return check(
+        fn,
+        lambda p, noise: int(np.argmax(np.log(p) + np.asarray(noise))),
+        NOISES,
+        [
+            Mistake(
+                lambda p, noise: int(np.argmax(np.asarray(p) + np.asarray(noise))),
+                "add the noise to log p, not to p: otherwise the token is not drawn from p.",
+            ),
+            Mistake(
+                lambda p, noise: int(np.argmax(p)),
+                "that is the likeliest token, without any noise: every draw would be the same.",
+            ),
+        ],
+    )
+
+
+PREPARED = [(0.25, 4, 3, 0.0), (0.25, 4, 3, 0.1), (0.1, 2, 2, 0.5), (0.05, 6, 3, 0.2)]
+
+
+def _hit_gain(c: float, gamma: int, fan: int, growth: float, verdicts: int = 1) -> float:
+    preparing = c * gamma * (1 + growth * ((gamma + verdicts) * fan - 1))
+    return (1 + c * gamma) / max(1.0, preparing)
+
+
+def check_hit_gain(fn: Callable[[float, int, int, float], float]) -> Outcome:
+    """Check fn(c, gamma, fan, growth) → speedup of a round of Saguaro whose draft is ready.
+
+    Args:
+        fn: The reader's function. A pass takes 1 and a drafted token c. `fan` drafts are prepared
+            for each verdict, in one batch; a batch of n takes 1 + growth · (n − 1) single drafts.
+    """
+    return check(
+        fn,
+        _hit_gain,
+        PREPARED,
+        [
+            Mistake(
+                lambda c, gamma, fan, growth: _hit_gain(c, gamma, fan, growth, verdicts=0),
+                "with gamma drafted tokens there are gamma + 1 verdicts: 0 to gamma accepted.",
+            ),
+            Mistake(
+                lambda c, gamma, fan, growth: 1 + c * gamma,
+                "that prices all prepared drafts as free: the round lasts until they are finished.",
+            ),
+            Mistake(
+                lambda c, gamma, fan, growth: (
+                    (1 + c * gamma) / (1 + c * gamma * (1 + growth * ((gamma + 1) * fan - 1)))
+                ),
+                "the target verifies while the drafts are prepared: take the longer of the two"
+                " times, not their sum.",
+            ),
+        ],
+    )

@@ -25,9 +25,6 @@ COLORWAY = [
     for name in ("target", "draft", "accepted", "rejected", "recovered", "bonus", "neutral")
 ]
 
-# Two series that are neither models nor fates of a token: "this and that".
-NEUTRAL_PAIR = ("#5E4B8B", "#8A6D3B")
-
 # Text in the color of a line, dark enough to be read on white.
 INKS = {
     "target": "#0072B2",
@@ -55,8 +52,6 @@ BRIGHT = {
     "you": "#C99BE6",
 }
 
-BRIGHT_PAIR = ("#B3A2E0", "#D9BC85")
-
 # Last colors of a color scale. They are deep on a light background and bright on a dark one, so
 # that text changes between dark and light at the same part of the scale in both themes.
 DEEP = {"blue": "#005C94", "orange": "#A84300"}
@@ -71,7 +66,6 @@ def dark_data() -> dict[str, str]:
     """Return the dark theme's color for each color of marks, text and scales (lower-case keys)."""
     pairs = [(shades[role].lower(), BRIGHT[role]) for shades in (PALETTE, INKS) for role in BRIGHT]
     ends = {DEEP[tone].lower(): DEEP_IN_THE_DARK[tone] for tone in DEEP}
-    ends |= {dark.lower(): bright for dark, bright in zip(NEUTRAL_PAIR, BRIGHT_PAIR)}
     return dict(pairs) | ends | {"#000000": "#F0F0F0"}
 
 

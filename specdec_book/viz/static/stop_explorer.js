@@ -219,7 +219,7 @@ function render({ model, el }) {
   );
   const showStrip = newStrip(strip.svg, words, places);
   const showText = newText(text, words);
-  const colors = ["muted", "one", "other", "ink"].map((name) => `var(--sdl-${name})`);
+  const colors = ["muted", "you", "other", "ink"].map((name) => `var(--sdl-${name})`);
   const showSpeeds = newSpeeds(speeds.svg, colors);
   let limits = {};
   const draw = () => {
