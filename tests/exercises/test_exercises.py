@@ -34,17 +34,10 @@ every_exercise = pytest.mark.parametrize("exercise", exercises(), ids=str)
 every_check = pytest.mark.parametrize("check", CHECKS, ids=called)
 
 
-TWO_PAGES = {"15_when_to_stop": "15b_hide_drafting"}
-"""Chapter → its second page, which shares the chapter's three exercises."""
-
-
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_every_chapter_asks_for_three(path):
-    """A line, a function, an open one; a chapter of two pages has at least one on each."""
-    own = [exercise for exercise in exercises() if exercise.chapter == path.stem]
-    if path.stem in TWO_PAGES:
-        own += [e for e in exercises() if e.chapter == TWO_PAGES[path.stem]]
-    assert len(own) == 3 or path.stem in TWO_PAGES.values() and own
+    """A line, a function, an open one."""
+    assert len([exercise for exercise in exercises() if exercise.chapter == path.stem]) == 3
 
 
 @every_exercise
