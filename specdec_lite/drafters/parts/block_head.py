@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from specdec_lite.drafters.parts.feature_head import FIXED, shape_for
 from specdec_lite.drafters.parts.parallel import Correction
 from specdec_lite.drafters.parts.vocabulary import DraftVocabulary
-from specdec_lite.engine.cache import Layer
+from specdec_lite.engine.cache import Layer, aligned
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import (
     Block,
@@ -158,7 +158,7 @@ class BlockHead(Transformer):
         masks = self.embedding.weight.expand(*anchors.shape[:2], self.size - 1, -1)
         x = torch.cat((anchors[:, :, None].to(masks.dtype), masks), 2).flatten(1, 2)
         if bias is None:
-            bias = x.new_zeros(x.shape[1], start + x.shape[1])
+            bias = aligned((x.shape[1], start + x.shape[1]), x.dtype, x.device).zero_()
         for module, stored in zip(self.blocks, past):
             block = cast(Block, module)
             x = x + block.attention(x, cos, sin, bias, stored, start)
