@@ -109,7 +109,8 @@ function layout(id, { smollm2, questions }) {
     run: make(
       "button",
       { type: "button", class: "sdl-button sdl-ask-run" },
-      `Load SmolLM2 (${megabytes(smollm2.bytes)}) and race`,
+      icon(),
+      ` Load SmolLM2 (${megabytes(smollm2.bytes)}) and race`,
     ),
     cancel: make("button", { type: "button", class: "sdl-button", hidden: true }, "Cancel"),
     progress: make("progress", { max: 1, value: 0, "aria-label": "Download of SmolLM2", hidden: true }),
@@ -298,12 +299,19 @@ function mount(el, parts) {
   return () => engine.stop();
 }
 
+const icon = () =>
+  make(
+    "svg",
+    { width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true" },
+    make("path", { d: "M2 1l11 6-11 6z", fill: "currentColor" }),
+  );
+
 const note = (el, text, ...more) =>
   el.replaceChildren(
     make(
       "section",
       { class: "sdl sdl-ask", "aria-label": "Ask SmolLM2 in this page" },
-      make("p", { role: "alert" }, text),
+      make("p", { role: "alert" }, icon(), " ", text),
       ...more,
     ),
   );

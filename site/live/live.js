@@ -302,6 +302,7 @@ function mount(el, parts) {
       );
       view.run.textContent = "Run";
       view.root.dataset.runs = Number(view.root.dataset.runs ?? 0) + 1;
+      guide.ran();
     } catch (error) {
       view.run.textContent = engine.ready() ? "Run" : "Try again";
       showStatus(error.message, true);
@@ -316,7 +317,8 @@ function mount(el, parts) {
     if (SLIDER_KEYS.has(event.key)) event.stopPropagation();
   });
   usePreset();
-  view.root.prepend(guided(view, usePreset));
+  const guide = guided(view, usePreset);
+  view.root.prepend(guide.node);
   el.replaceChildren(view.root);
   globalThis.sdlShare?.(el, view.root); // from the interactives' kit.js, which the build puts before this script
   const watcher = new ResizeObserver(drawCharts);
@@ -341,7 +343,7 @@ function guided(view, usePreset) {
     speedup: view.speedup.node,
     why: view.why,
   };
-  const guide = tour((stop) => {
+  return tour((stop) => {
     for (const name of ["gamma", "temperature"])
       if (name in stop.set) set(view.root.querySelector(`[id$="-${name}"]`), stop.set[name]);
     if ("preset" in stop.set) {
@@ -354,8 +356,6 @@ function guided(view, usePreset) {
     const part = view.measured.hidden && stop.look !== "text" ? view.run : parts[stop.look];
     part.scrollIntoView({ block: "nearest", behavior: still ? "auto" : "smooth" });
   });
-  new MutationObserver(() => guide.ran()).observe(view.root, { attributeFilter: ["data-runs"] });
-  return guide.node;
 }
 
 /** Shows only a button; nothing is loaded before the reader presses it. */

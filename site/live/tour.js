@@ -75,12 +75,10 @@ export function tour(visit) {
       at < 0
         ? "Take the tour"
         : waits
-          ? "Next stop: after a run"
+          ? "Next stop, after a run"
           : at < STOPS.length - 1
             ? "Next stop"
             : "Leave the tour";
-    if (waits) on.setAttribute("aria-disabled", "true");
-    else on.removeAttribute("aria-disabled");
   };
   const go = (step) => {
     at = at + step === STOPS.length ? -1 : at + step;
@@ -89,7 +87,11 @@ export function tour(visit) {
     if (at >= 0) visit(STOPS[at]);
   };
   back.addEventListener("click", () => go(-1));
-  on.addEventListener("click", () => waits || go(1));
+  on.addEventListener("click", () => {
+    if (!waits) return go(1);
+    words.textContent = `Press Run first. ${STOPS[at].words}`;
+    return undefined;
+  });
   show();
   return {
     node,

@@ -73,7 +73,7 @@ def write_interactives(static: Path) -> None:
     target = static / "interactives"
     target.mkdir(parents=True, exist_ok=True)
     for name in interactive.modules():
-        script = classic_script(name, interactive.source(name))
+        script = live.without_comments(classic_script(name, interactive.source(name)))
         (target / f"{name}.js").write_text(script, "utf-8")
     for sheet in sorted(interactive.STATIC.glob("*.css")):
         shutil.copy2(sheet, target / sheet.name)

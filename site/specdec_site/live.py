@@ -278,6 +278,16 @@ def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
     return compiled
 
 
+def without_comments(script: str) -> str:
+    """Return a script without the comments that have lines of their own; the page loads less.
+
+    Args:
+        script: JavaScript, laid out by prettier.
+    """
+    script = re.sub(r"^ */\*\*.*?\*/\n", "", script, flags=re.M | re.S)
+    return re.sub(r"^ *//.*\n", "", script, flags=re.M)
+
+
 def bundle(names: tuple[str, ...]) -> str:
     """Return modules of site/live as the body of one classic script, without imports and exports.
 
@@ -340,10 +350,11 @@ def write(static: Path, node_modules: Path) -> None:
     for name, modules in PAGES.items():
         export_name = f'globalThis.sdlInteractives["{name}"] = '
         panel = bundle(modules).replace("export default ", export_name)
-        (static / "interactives" / f"{name}.js").write_text(
+        script = (
             "globalThis.sdlInteractives ??= {};\n"
             f"globalThis.sdlShare = (() => {{\n{kit}\nreturn share;\n}})();\n"
-            f"(() => {{\n{panel}\n}})();\n",
-            "utf-8",
+            f"(() => {{\n{panel}\n}})();\n"
         )
+        path = static / "interactives" / f"{name}.js"
+        path.write_text(without_comments(script), "utf-8")
     shutil.copy2(SOURCE / "live.css", static / "interactives" / "live.css")

@@ -80,8 +80,9 @@ def test_a_link_restores_the_settings_of_the_live_page(open_page):
     page = open_page("book/live.html#live:gamma=5,seed=7,preset=4")
     page.wait_for_function("document.querySelector('.sdl-live [id$=-gamma]')?.value === '5'")
     assert page.locator(".sdl-live [id$=-seed]").input_value() == "7"
+    page.locator(".sdl-live-settings > summary").click()
     page.locator(".sdl-live [id$=-gamma]").fill("3")
-    page.locator(".sdl-share").click()
+    page.locator("[data-module=live] .sdl-share").click()
     page.wait_for_function("location.hash === '#live:preset=4,gamma=3,seed=7'")
 
 

@@ -165,14 +165,14 @@ def test_the_roofline_stays_in_its_frame_at_the_ends_of_its_sliders(mounted, wid
         }""")
         assert outside == [], setting
         assert {
-            "memory roof": "var(--sdl-target)",
-            "arithmetic roof": "var(--sdl-rejected)",
+            "memory roof": "var(--sdl-one)",
+            "arithmetic roof": "var(--sdl-other)",
         }.keys() >= set(named) and len(named) <= len(drawn), setting
         assert all(
             color in drawn
             for name, color in (
-                ("memory roof", "var(--sdl-target)"),
-                ("arithmetic roof", "var(--sdl-rejected)"),
+                ("memory roof", "var(--sdl-one)"),
+                ("arithmetic roof", "var(--sdl-other)"),
             )
             if name in named
         ), setting

@@ -127,8 +127,13 @@ def test_interactive_moves_by_keyboard_and_mouse(open_page, page_name: str):
             at = 0.25 if float(by_keyboard) > float(slider.get_attribute("max")) / 2 else 0.9
             page.mouse.click(box["x"] + at * box["width"], box["y"] + box["height"] / 2)
             assert slider.input_value() != by_keyboard and interactive.inner_html() != drawing
-        if not sliders:
-            switch = interactive.locator("button:visible:enabled").first
+        buttons = interactive.locator("button:not(.sdl-share):visible:enabled")
+        if not sliders and not buttons.count():
+            drawing = interactive.inner_html()
+            interactive.locator("textarea").first.fill("accept_len: 2.5")
+            assert interactive.inner_html() != drawing
+        elif not sliders:
+            switch = buttons.first
             for press in (lambda: switch.press("Space"), switch.click):
                 drawing = interactive.inner_html()
                 press()

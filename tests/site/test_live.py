@@ -17,6 +17,7 @@ PATIENCE = 240_000  # milliseconds: a slow machine is not a failure
 def open_live(open_page, prompt: str = "def add(a, b):\n    return", **settings):
     page = open_page(LIVE, **settings)
     page.wait_for_selector(".sdl-live")
+    page.locator(".sdl-live-settings > summary").click()
     page.get_by_label("Prompt").fill(prompt)
     return page
 
@@ -48,6 +49,7 @@ def test_the_page_decodes_and_explains(open_page):
     page = open_page(LIVE)
     page.on("request", lambda request: requests.append(request.url))
     page.wait_for_selector(".sdl-live")
+    page.locator(".sdl-live-settings > summary").click()
     assert not page.evaluate(
         "performance.getEntriesByType('resource').some((entry) => /weights/.test(entry.name))"
     )

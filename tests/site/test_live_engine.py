@@ -284,7 +284,7 @@ def test_a_whole_run_of_the_worker(shipped):
     result, kinds = answer["result"], [message["type"] for message in answer["messages"]]
     traces = [message for message in answer["messages"] if message["type"] == "trace"]
     assert (
-        kinds == ["trace"] * len(traces) + ["turn", "turn", "turn", "result"]
+        kinds == ["trace"] * len(traces) + ["turn"] * 5 + ["result"]
         and result["simd"]
         and result["same"]
     )

@@ -176,8 +176,9 @@ def test_modules_that_cannot_be_bundled_are_an_error(tmp_path, monkeypatch):
 
 
 def test_every_module_except_the_kernel_is_in_a_bundle():
-    joined = live.bundle(live.WORKER) + live.bundle(live.PAGE)
-    assert {*live.WORKER, *live.PAGE} == {path.name for path in live.SOURCE.glob("*.js")}
+    joined = "".join(live.bundle(names) for names in (live.WORKER, *live.PAGES.values()))
+    panels = {name for names in live.PAGES.values() for name in names}
+    assert {*live.WORKER, *panels} == {path.name for path in live.SOURCE.glob("*.js")}
     assert re.search(r"^import ", joined, flags=re.M) is None
 
 
