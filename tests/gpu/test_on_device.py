@@ -370,7 +370,7 @@ def reads_in_rounds(monkeypatch, target, drafter, rule, temperature):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("static", [False, True])
 def test_a_round_reads_the_device_once(monkeypatch, temperature, static):
-    """The plain path waits for every token; this one waits once, for the verdict."""
+    """The plain path waits twice or more, for the draft and the verdict; this one waits once."""
     target = native(dtype=torch.float32)
     models = target, perturbed(target)
     fixed = [StaticLM(model, 200) for model in models] if static else models
@@ -379,7 +379,7 @@ def test_a_round_reads_the_device_once(monkeypatch, temperature, static):
     )
     plain = reads_in_rounds(monkeypatch, models[0], ModelDrafter(models[1], 4), None, temperature)
     assert len(device) > 4 and set(device) == {1}
-    assert len(plain) > 4 and min(plain) > 4
+    assert len(plain) > 4 and min(plain) > 1
 
 
 @pytest.mark.parametrize("rule", [speculative_sampling, sample_and_match], ids=lambda r: r.name)
