@@ -298,7 +298,7 @@ def test_a_whole_run_of_the_worker(shipped):
     )
     assert (
         len(result["passTimes"]) == len(steps)
-        and len(result["plain"]) == len(result["speculative"]) == 3
+        and len(result["plain"]) == len(result["speculative"]) == 5
         and len(result["costs"]["target"]) == 9
     )
     assert (
