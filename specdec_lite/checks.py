@@ -102,6 +102,22 @@ def model(name: str, value) -> Any:
     return value
 
 
+def verifier(name: str, value) -> Any:
+    """Return a value that is a `CausalLM` which can verify.
+
+    Args:
+        name: of the argument.
+        value: of the argument.
+
+    Raises:
+        TypeError: it is not a CausalLM.
+        ValueError: it can only draft.
+    """
+    if reason := getattr(model(name, value), "draft_only", ""):
+        raise ValueError(f"{name} can only draft: it {reason}")
+    return value
+
+
 def instance(name: str, value, kind: type, allowed: str = "") -> Any:
     """Return a value that is an instance of a class.
 

@@ -29,6 +29,7 @@ from specdec_lite.drafters.parts.expansion import drawn_then_chosen, with_replac
 from specdec_lite.drafters.parts.heads import ExitHead, Heads
 from specdec_lite.drafters.parts.indexes import Counts
 from specdec_lite.drafters.parts.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
+from specdec_lite.drafters.parts.quantization import multiplies_8_bits
 from specdec_lite.drafters.pass_rows import LookaheadRows
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
@@ -235,6 +236,15 @@ DRAFTERS = {
         target, [(0, "mlp"), (1, "attention")], 3
     ),
     "the target in 8 bits": lambda target: d.QuantisedDrafter(target, 8, 3),
+    **(
+        {
+            "the target in 8 bits, and its inputs": lambda target: d.QuantisedDrafter(
+                target, 8, 3, dynamic=True
+            )
+        }
+        if multiplies_8_bits()
+        else {}
+    ),
     "the target in 3 bits": lambda target: d.QuantisedDrafter(target, 3, 3),
     "look-ahead rows": lambda target: d.PassDrafter(target, lookahead(target)),
     "the target on sinks and a window": lambda target: d.SparseCacheDrafter(target, 1, 3, 3),

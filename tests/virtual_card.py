@@ -246,7 +246,8 @@ class Card(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         tensors = [x for x in leaves((args, kwargs)) if isinstance(x, Tensor)]
         ours = any(type(x) is GpuTensor for x in tensors)
-        device = kwargs.get("device")
+        places = [x for x in (kwargs.get("device"), *args) if isinstance(x, torch.device)]
+        device = places[0] if places else None
         to_card = device is not None and device.type == self.device.type
         if not ours and not to_card:
             return func(*args, **kwargs)

@@ -116,6 +116,7 @@ class Names(TorchFunctionMode):
     """Calls of `torch` with "cuda" in their arguments, in the backend's words."""
 
     FROM_DATA = (torch.tensor, torch.as_tensor, torch.asarray)
+    PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -139,6 +140,11 @@ class Names(TorchFunctionMode):
         if func in self.FROM_DATA[1:] and args and isinstance(args[0], GpuTensor):
             if kwargs.get("device") is None or is_card(kwargs["device"]):
                 return args[0].to(kwargs.get("dtype") or args[0].dtype)
+        if func in self.FROM_DATA and args and isinstance(args[0], list | tuple):
+            read = lambda x: x.item() if isinstance(x, GpuTensor) else x
+            args = (mapped(read, args[0]), *args[1:])
+        if func in self.PRODUCTS and isinstance(args[0], GpuTensor) and args[0].dim() == 1:
+            return func(args[0][None], *args[1:])[0]  # PyTorch's own way squeezes in place
         if func in self.FROM_DATA and is_card(kwargs.get("device")):
             return func(*args, **kwargs | {"device": CPU}).to(card().device)
         if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], GpuTensor):

@@ -68,12 +68,16 @@ class RecordingSession(FeatureSession):
     """A session that records the logits of every expanded node."""
 
     def _draft(self, context, first):
-        self.rows = {-1: first[0]}
+        self.paths = [()]
+        self.rows = {(): first[0]}
         return super()._draft(context, first)
 
-    def _score_nodes(self, tree, nodes):
-        logits = super()._score_nodes(tree, nodes)
-        self.rows.update(zip(nodes, logits))
+    def _score_level(self, tokens, above):
+        logits = super()._score_level(tokens, above)
+        self.paths = [
+            (*self.paths[parent], token) for token, parent in zip(tokens.tolist(), above.tolist())
+        ]
+        self.rows.update(zip(self.paths, logits))
         return logits
 
 
@@ -108,7 +112,7 @@ def nodes_of(
 
     Args:
         tree: The drafted tree.
-        rows: Logits [V] of the draft by node; -1 is the root.
+        rows: Logits [V] of the draft after each path of tokens; () is the root's.
         truth: Target's greedy tokens after the text.
         tokenizer: Anything with `decode(ids)`.
         by_worth: Whether to sort nodes by worth; else they keep the tree's order.
@@ -117,7 +121,8 @@ def nodes_of(
     worth: list[float] = []
     for token, parent in zip(tokens, tree.parents):
         above = worth[parent] if parent >= 0 else 1.0
-        worth.append(above * float(rows[parent].softmax(-1)[token]))
+        path = tuple(tokens[node] for node in tree.path(parent))
+        worth.append(above * float(rows[path].softmax(-1)[token]))
     nodes = range(len(tree))
     order = sorted(nodes, key=lambda node: -worth[node]) if by_worth else list(nodes)
     order = order[:MAX_NODES]

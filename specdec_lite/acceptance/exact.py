@@ -3,12 +3,12 @@
 from torch import Tensor
 
 from specdec_lite.acceptance.protocol import (
+    SiblingRatios,
     drawn_from,
     kind_of,
     numbers_of,
     residual,
     rule,
-    sibling_tests,
     walk_tree,
 )
 from specdec_lite.proposal import Draws, Proposal, Verdict
@@ -33,24 +33,23 @@ def speculative_sampling(proposal: Proposal, target_probs: Tensor, rng: Rng) -> 
         target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
         rng: where chance comes from.
     """
-    numbers = numbers_of(proposal, target_probs)
+    ratio = SiblingRatios(proposal, target_probs)
     path: list[int] = []
     tests: list[int] = []
     node = -1
     while True:
-        p = target_probs[node + 1]
         draws = proposal.draws.get(node, ())
-        siblings = sibling_tests(proposal, numbers, draws, p)
-        for count, (p_over_q, p) in enumerate(siblings, start=1):
-            if rng.flip(p_over_q):
-                node = draws[count - 1][0]
+        for index, (child, _) in enumerate(draws):
+            if rng.flip(ratio(node, index)):
+                node = child
                 path.append(node)
-                tests.append(count)
+                tests.append(index + 1)
                 break
         else:
+            p = target_probs[node + 1]
+            for child, row in draws:
+                p = residual(p, drawn_from(proposal, row, ratio.numbers.tokens[child], p))
             if draws:
-                child, row = draws[-1]
-                p = residual(p, drawn_from(proposal, row, numbers.tokens[child], p))
                 tests.append(len(draws))
             kind = kind_of(path, rejected=bool(draws))
             return Verdict(tuple(path), rng.draw(p), kind, tuple(tests))

@@ -7,16 +7,9 @@ largest acceptance that any rule can reach.
 import torch
 from torch import Tensor
 
-from specdec_lite.acceptance.protocol import (
-    RuleFunction,
-    drawn_from,
-    numbers_of,
-    residual,
-    rule,
-    walk_tree,
-)
+from specdec_lite.acceptance.protocol import RuleFunction, numbers_of, residual, rule, walk_tree
 from specdec_lite.checks import whole
-from specdec_lite.proposal import Draws, Proposal, Verdict
+from specdec_lite.proposal import Draws, Proposal, Verdict, one_hot
 from specdec_lite.sampling import Rng
 
 BISECTIONS = 60
@@ -46,14 +39,19 @@ def k_seq(k: int) -> RuleFunction:
 
     def verify(proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         numbers = numbers_of(proposal, target_probs)
+        # One copy of all rows to the host: the bisection reads a number at each of its steps.
+        probs = target_probs[:0] if proposal.probs is None else proposal.probs.to(target_probs)
+        host = torch.cat((target_probs, probs)).cpu()
+        target_rows, drawn_rows = host[: len(target_probs)], host[len(target_probs) :]
 
         def visit(node: int, draws: Draws) -> tuple[int | None, int]:
-            p = target_probs[node + 1]
+            p = target_rows[node + 1]
             if not draws:
                 return None, rng.draw(p)
-            rows = [drawn_from(proposal, row, numbers.tokens[child], p) for child, row in draws]
-            # One copy to the host: the bisection reads a number at each of its steps.
-            p, *rows = torch.stack((p, *(row.to(p) for row in rows))).cpu()
+            rows = [
+                one_hot(numbers.tokens[child], p) if row is None else drawn_rows[row]
+                for child, row in draws
+            ]
             _check_rows(rows, k)
             rho, remaining = plan(p, rows[0], len(draws))
             for index, (child, row) in enumerate(draws):

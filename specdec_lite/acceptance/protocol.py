@@ -6,14 +6,13 @@ target's adjusted distributions: row 0 follows the root (the last committed toke
 node i.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from specdec_lite.proposal import DraftNumbers, Draws, Proposal, Verdict, one_hot, ratio_of
-from specdec_lite.sampling import Rng
+from specdec_lite.sampling import Rng, upload
 
 RuleFunction = Callable[[Proposal, Tensor, Rng], Verdict]
 Visit = Callable[[int, Draws], tuple[int | None, int]]
@@ -109,31 +108,68 @@ def numbers_of(proposal: Proposal, target_probs: Tensor) -> DraftNumbers:
     return proposal.numbers or proposal.read(target_probs)[0].numbers  # pyright: ignore[reportReturnType]
 
 
-def sibling_tests(
-    proposal: Proposal, numbers: DraftNumbers, draws: Draws, p: Tensor
-) -> Iterator[tuple[float, Tensor]]:
-    """Yield (p/q, p) for each draw at a node, where p is the residual after the draws before it.
+class SiblingRatios:
+    """The p/q of every draw, where p is the residual after the draws before it.
 
-    The first p/q was read with the proposal. Those of all later siblings are read together, once
-    the first draw has been rejected: every read waits for the device.
+    The p/q of the first draw at a node was read with the proposal. Those of later siblings are read
+    once a first draw has been rejected, together for all nodes that the walk can still reach: every
+    read waits for the device.
 
     Args:
         proposal: the drafted tree.
-        numbers: of the proposal.
-        draws: of the node, in sibling order.
-        p: the target's distribution [V] after the node.
+        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
     """
-    if draws:
-        yield numbers.ratio(*draws[0]), p
-    if len(draws) < 2:
-        return
-    residuals, values = [], []
-    for (node, row), (next_node, _) in pairwise(draws):
-        p = residual(p, drawn_from(proposal, row, numbers.tokens[node], p))
-        residuals.append(p)
-        values.append(p[numbers.tokens[next_node]])
-    for (node, row), value, p in zip(draws[1:], torch.stack(values).tolist(), residuals):
-        yield ratio_of(value, numbers.drawn(row), numbers.tokens[node]), p
+
+    def __init__(self, proposal: Proposal, target_probs: Tensor):
+        self.proposal = proposal
+        self.target_probs = target_probs
+        self.numbers = numbers_of(proposal, target_probs)
+        self.later: dict[int, list[float]] = {}  # node → p of its draws after the first
+
+    def __call__(self, node: int, index: int) -> float:
+        """Return p/q of a draw.
+
+        Args:
+            node: the node below which the token was drawn.
+            index: the draw's number among those of the node.
+
+        Raises:
+            ValueError: q = 0. Such a token cannot have been drawn from its row.
+        """
+        child, row = self.proposal.draws[node][index]
+        if index == 0:
+            return self.numbers.ratio(child, row)
+        if node not in self.later:
+            self._read(node)
+        p = self.later[node][index - 1]
+        return ratio_of(p, self.numbers.drawn(row), self.numbers.tokens[child])
+
+    def _read(self, node: int) -> None:
+        """Read p of the later draws at a node, and at every node below these draws."""
+        draws, device = self.proposal.draws, self.target_probs.device
+        nodes, below = [node], [child for child, _ in draws[node][1:]]
+        while below:
+            nodes += below
+            below = [child for parent in below for child, _ in draws.get(parent, ())]
+        # Those with most draws come first, so that the nodes still tested are always a prefix.
+        families = {n: draws[n] for n in nodes if len(draws.get(n, ())) > 1}
+        order = sorted(families, key=lambda n: -len(families[n]))
+        p = self.target_probs[upload([n + 1 for n in order], device)]
+        tested: list[int] = []
+        values: list[Tensor] = []
+        for index in range(1, len(families[order[0]])):
+            order = [n for n in order if len(families[n]) > index]
+            p = residual(p[: len(order)], self._rows([families[n][index - 1] for n in order], p))
+            tokens = [self.numbers.tokens[families[n][index][0]] for n in order]
+            values.append(p.gather(-1, upload(tokens, device)[:, None])[:, 0])
+            tested += order
+        for n, value in zip(tested, torch.cat(values).tolist()):
+            self.later.setdefault(n, []).append(value)
+
+    def _rows(self, draws: Sequence[tuple[int, int | None]], like: Tensor) -> Tensor:
+        """Return the distributions [n, V] that draws were made from."""
+        tokens = self.numbers.tokens
+        return torch.stack([drawn_from(self.proposal, r, tokens[n], like[0]) for n, r in draws])
 
 
 def walk_tree(proposal: Proposal, visit: Visit) -> Verdict:

@@ -1,20 +1,15 @@
 """A tree of the same shape in every round, drafted by a model level by level."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
-from specdec_lite.drafters.parts.expansion import Child, TreeBuilder, without_replacement
+from specdec_lite.drafters.parts.expansion import Child, Siblings, TreeBuilder, without_replacement
 from specdec_lite.drafters.parts.tree_session import ModelTreeDrafter, ModelTreeSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
-from specdec_lite.sampling import Rng
 from specdec_lite.speculation import Context, Limits
 from specdec_lite.tree import TokenTree
-
-Siblings = Callable[[Tensor, int, Rng], list[Child]]
 
 
 class FixedTreeDrafter(ModelTreeDrafter):
@@ -28,14 +23,14 @@ class FixedTreeDrafter(ModelTreeDrafter):
     Args:
         draft: a `CausalLM`.
         tree: the shape; only its parents are used (`drafters.parts.tree_shapes` builds some).
-        siblings: siblings(row [V], count, rng) draws the children of a node: `without_replacement`,
-            `with_replacement` or `drawn_then_chosen` of `drafters.parts.expansion`.
+        siblings: how the children of a node are drawn: `without_replacement`, `with_replacement`
+            or `drawn_then_chosen` of `drafters.parts.expansion`.
     """
 
     def __init__(self, draft: CausalLM, tree: TokenTree, siblings: Siblings = without_replacement):
         super().__init__(draft)
         self.tree = instance("tree", tree, TokenTree, "a TokenTree, the shape")
-        self.siblings = siblings
+        self.siblings = instance("siblings", siblings, Siblings)
 
     def start(self, context: Context) -> "FixedTreeSession":
         return FixedTreeSession(self, context)
@@ -80,7 +75,5 @@ class FixedTreeSession(ModelTreeSession):
             most = min(max(counts), len(rows[0]))
             best = torch.stack(rows).topk(most).indices.tolist()
             return [[(token, None) for token in row[:n]] for row, n in zip(best, counts)]
-        return [
-            self.drafter.siblings(context.sampling(row), count, context.rng) if count else []
-            for row, count in zip(rows, counts)
-        ]
+        rows = [context.sampling(row) for row in rows]
+        return self.drafter.siblings.level(rows, counts, context.rng)

@@ -28,7 +28,7 @@ class MedusaDrafter(Drafter):
     The tokens are chosen, so a lossless rule stays lossless at every temperature.
 
     Args:
-        target: the model that decodes; all heads share its vocabulary projection.
+        target: the model that decodes; heads without a vocabulary projection share its own.
         heads: heads trained on this target.
         tree: tree of ranks: a node of rank r on level i is guess r (0: likeliest) of head i + 1.
     """
@@ -50,7 +50,7 @@ class MedusaDrafter(Drafter):
 
         Args:
             target: the model that decodes.
-            path: folder of the heads, ours or as vLLM reads them; None for the shipped ones.
+            path: folder of the heads, ours, the authors' or vLLM's; None for the shipped ones.
             tree: None for the stored tree, or else a chain.
         """
         folder = find_weights("medusa", target, path)
@@ -60,7 +60,7 @@ class MedusaDrafter(Drafter):
     @torch.inference_mode()
     def logits(self, hidden: Tensor, levels: int | None = None) -> Tensor:
         """Return logits [..., levels, V] of the first heads (None: all) on states [..., d]."""
-        return self.output_head.head(self.heads(hidden, slice(levels)))
+        return self.heads.logits(hidden, slice(levels), self.output_head.head)
 
     def start(self, context: Context) -> "MedusaSession":
         return MedusaSession(self)

@@ -41,6 +41,7 @@ class CausalLM:
         dtype: of the weights.
         end_of_text: ids that end a text of this model, as its files state them; the loaders set
             them. `generate` stops at them if you pass `stop_token_ids=target.end_of_text`.
+        draft_only: why the model cannot verify; empty if it can.
 
     Raises:
         TypeError: if `model` is anything else.
@@ -50,6 +51,7 @@ class CausalLM:
 
     longest_pass: float = math.inf
     end_of_text: tuple[int, ...] = ()
+    draft_only: str = ""
 
     def __init__(self, model: nn.Module):
         self.model: Any = model

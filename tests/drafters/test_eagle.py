@@ -43,18 +43,19 @@ class Noted(FeatureSession):
     compared = 0
 
     def _draft(self, context, first):
-        proposal = super()._draft(context, first)
-        grown = self.grown if hasattr(self, "grown") else proposal.tree
-        for node in self.fed:
-            path = grown.tokens[list(grown.path(node))].tolist()
-            right = trained(self.head, [*context.tokens.tolist(), *path], len(path))
-            Noted.apart = max(Noted.apart, float((right - self.states[node]).abs().max()))
-            Noted.compared += 1
-        return proposal
+        self.committed = context.tokens.tolist()
+        self.paths = [[]]
+        return super()._draft(context, first)
 
-    def _score_nodes(self, tree, nodes):
-        self.grown = tree
-        return super()._score_nodes(tree, nodes)
+    def _score_level(self, tokens, above):
+        logits = super()._score_level(tokens, above)
+        pairs = zip(tokens.tolist(), above.tolist())
+        self.paths = [[*self.paths[parent], token] for token, parent in pairs]
+        for path, state in zip(self.paths, self.states):
+            right = trained(self.head, [*self.committed, *path], len(path))
+            Noted.apart = max(Noted.apart, float((right - state).abs().max()))
+            Noted.compared += 1
+        return logits
 
 
 class NotedDrafter(EagleDrafter):
@@ -236,33 +237,38 @@ def test_among_equal_values_the_parent_is_kept():
     sure = torch.full((48,), -1e9, dtype=torch.float64)
     context = Context(torch.tensor([1]), None, Sampling(0.0), None, 9, 48)
 
-    def expand(tree, nodes):
-        rows = sure.repeat(len(nodes), 1)
-        for row, node in zip(rows, nodes):
-            row[tree.levels + 1 if node >= 0 else 1] = 0.0
+    calls = iter(range(2, 9))
+
+    def expand(tokens, above):
+        rows = sure.repeat(len(tokens), 1)
+        rows[:, next(calls)] = 0.0
         return rows
 
-    proposal, values = expand_confidence_tree(context, expand, ConfidenceTree(3, 4, 4))
+    first = sure[None].clone()
+    first[0, 1] = 0.0
+    proposal, values = expand_confidence_tree(context, first, expand, ConfidenceTree(3, 4, 4))
     assert proposal.tree == TokenTree.chain([1, 2, 3, 4]) and values == [0.0] * 4
 
 
 def test_the_confidence_tree_keeps_the_best_of_all_nodes():
     rows = torch.randn(200, 48, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     place = iter(range(200))
-    value = {(): 0.0}
+    value = {}
+    paths = [()]
 
-    def expand(tree, nodes):
-        logits = rows[[next(place) for _ in nodes]]
-        for node, row in zip(nodes, logits.log_softmax(-1)):
-            path = tuple(tree.tokens[list(tree.path(node))].tolist())
+    def expand(tokens, above):
+        if len(tokens):
+            paths[:] = [(*paths[i], token) for token, i in zip(tokens.tolist(), above.tolist())]
+        logits = rows[[next(place) for _ in paths]]
+        for path, row in zip(paths, logits.log_softmax(-1)):
             for chance, token in zip(*(part.tolist() for part in row.topk(3))):
-                value[(*path, token)] = value[path] + chance
+                value[(*path, token)] = value.get(path, 0.0) + chance
         return logits
 
     context = Context(torch.tensor([1]), None, Sampling(1.0), SeededRng(0), 9, 48)
-    tree = expand_confidence_tree(context, expand, ConfidenceTree(3, 3, 8))[0].tree
+    first = expand(torch.tensor([]), torch.tensor([]))
+    tree = expand_confidence_tree(context, first, expand, ConfidenceTree(3, 3, 8))[0].tree
     kept = {tuple(tree.tokens[list(tree.path(node))].tolist()) for node in range(len(tree))}
-    del value[()]
     assert kept == set(sorted(value, key=lambda path: -value[path])[:8]) and len(value) == 21
 
 

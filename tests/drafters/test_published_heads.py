@@ -12,7 +12,7 @@ from heads_zoo import random_blocks
 from models_zoo import PROMPT, build, native
 from safetensors.torch import load_file, save_file
 
-from specdec_lite import CausalLM, generate
+from specdec_lite import CausalLM, TokenTree, generate
 from specdec_lite.drafters import BlockDiffusionDrafter, EagleDrafter, MedusaDrafter
 from specdec_lite.drafters.parts.feature_head import Eagle3Head
 from specdec_lite.drafters.parts.heads import ReducedHeads
@@ -225,6 +225,108 @@ def test_exported_medusa_heads_are_read_back(tmp_path):
     )
     with pytest.raises(ValueError, match=r"its lm_heads.1.weight \(48, 32\) is not the target's"):
         read_medusa(tmp_path, TARGET)
+
+
+def authors_medusa(folder, count=3, size=32, **config):
+    """Write random heads as Medusa's authors do, and return their tensors."""
+    generator = torch.Generator().manual_seed(0)
+    random = lambda *shape: 0.3 * torch.randn(*shape, generator=generator, dtype=torch.float64)
+    tensors = {}
+    for i in range(count):
+        tensors[f"{i}.0.linear.weight"] = random(size, size)
+        tensors[f"{i}.0.linear.bias"] = random(size)
+        tensors[f"{i}.1.weight"] = random(48, size)
+    config = {"medusa_num_heads": count, "medusa_num_layers": 1} | config
+    (folder / "config.json").write_text(json.dumps(config))
+    torch.save(tensors, folder / "medusa_lm_head.pt")
+    return tensors
+
+
+def test_medusa_heads_of_the_authors_are_read(tmp_path):
+    """Head i computes x + SiLU(W x + b), then its own projection, and guesses i + 2 tokens ahead."""
+    tensors = authors_medusa(tmp_path)
+    drafter = MedusaDrafter.from_pretrained(TARGET, tmp_path, TokenTree([0, 1, 0], [-1, -1, 0]))
+    x = torch.randn(5, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    logits = drafter.logits(x)
+    assert logits.shape == (5, 3, 48)
+    for i in range(3):
+        linear = x @ tensors[f"{i}.0.linear.weight"].T + tensors[f"{i}.0.linear.bias"]
+        by_hand = (x + torch.nn.functional.silu(linear)) @ tensors[f"{i}.1.weight"].T
+        assert torch.allclose(logits[:, i], by_hand)
+        others = [logits[:, k] for k in range(3) if k != i]
+        assert all((by_hand - other).abs().max() > 0.1 for other in others)
+    assert torch.equal(generate(TARGET, PROMPT, drafter, 24).tokens, PLAIN)
+    authors_medusa(tmp_path, 3, medusa_num_heads=2)
+    assert MedusaDrafter.from_pretrained(TARGET, tmp_path).limits().levels == 2
+
+
+class Attack:
+    """A pickled object that would run code."""
+
+    def __reduce__(self):
+        return print, ("code of the file was run",)
+
+
+def test_medusa_files_that_do_not_fit_are_refused_and_run_no_code(tmp_path, capsys):
+    tensors = authors_medusa(tmp_path)
+    file = tmp_path / "medusa_lm_head.pt"
+    for change, message in (
+        ({"3.2.weight": torch.zeros(1)}, "holds 3.2.weight"),
+        ({"0.1.weight": torch.zeros(47, 32)}, "0.1.weight has shape"),
+        ({"0.0.linear.bias": torch.zeros(64)}, "size 64"),
+        ({"0.0.linear.bias": Attack()}, "medusa_lm_head.pt: cannot be read"),
+        ({"0.0.linear.bias": "text"}, "named tensors"),
+    ):
+        torch.save(tensors | change, file)
+        with pytest.raises(ValueError, match=message):
+            read_medusa(tmp_path, TARGET)
+    assert "was run" not in capsys.readouterr().out
+    torch.save({name: t for name, t in tensors.items() if name != "2.1.weight"}, file)
+    with pytest.raises(ValueError, match="lacks 2.1.weight"):
+        read_medusa(tmp_path, TARGET)
+    file.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="medusa_lm_head.pt: cannot be read"):
+        read_medusa(tmp_path, TARGET)
+    for name, value in (("medusa_num_layers", 2), ("medusa_num_heads", 4)):
+        authors_medusa(tmp_path, **{name: value})
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            read_medusa(tmp_path, TARGET)
+
+
+@pytest.mark.parametrize("words", [0, 20])
+def test_the_format_of_speculators_is_read_for_block_diffusion(words, tmp_path):
+    """Sizes are stored apart, depths and the mask's token at the top, and no embedding."""
+    head = random_blocks(TARGET, 4, words=words, layers=(2, 5), qk_norm=True)
+    with torch.no_grad():
+        head.embedding.weight[0] = TARGET.embed(torch.tensor(47))
+    export_blocks(tmp_path, head, TARGET, 47, torch.float64)
+    (tmp_path / "mask_embedding.pt").unlink()
+    layer = json.loads((tmp_path / "config.json").read_text())
+    for name in ("dflash_config", "block_size", "draft_vocab_size", "architectures"):
+        layer.pop(name, None)
+    config = {
+        "architectures": ["DFlashSpeculator"],
+        "speculators_model_type": "dflash",
+        "speculators_config": {"algorithm": "dflash", "default_proposal_method": "greedy"},
+        "draft_vocab_size": words or 48,
+        "block_size": 4,
+        "aux_hidden_state_layer_ids": [2, 5],
+        "mask_token_id": 47,
+        "projector_type": "dflash",
+        "sample_from_anchor": False,
+        "transformer_layer_config": layer,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    in_draft = torch.zeros(48, dtype=torch.bool)
+    in_draft[head.words.ids if words else slice(None)] = True
+    edit(tmp_path, tensors={"t2d": in_draft})
+    loaded = BlockDiffusionDrafter.from_pretrained(TARGET, tmp_path)
+    assert loaded.head.layers == (2, 5)
+    assert same_drafts(loaded, BlockDiffusionDrafter(TARGET, head))
+    for option in ({"projector_type": "domino"}, {"sample_from_anchor": True}):
+        (tmp_path / "config.json").write_text(json.dumps(config | option))
+        with pytest.raises(ValueError, match=next(iter(option))):
+            read_blocks(tmp_path, TARGET)
 
 
 @pytest.mark.parametrize("words", [0, 20])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import update_wrapper
 
 import torch
 from torch import Tensor
@@ -15,9 +16,9 @@ from specdec_lite.tree import TokenTree
 Child = tuple[int, Tensor | None]
 """A token and the distribution [V] that it was drawn from; None: the token was chosen."""
 
-ScoreNodes = Callable[[TokenTree, list[int]], Tensor]
-"""score(tree, nodes) → logits [len(nodes), V] after these nodes of the tree; −1 is the root. The
-parents of the nodes were scored by an earlier call."""
+ScoreLevel = Callable[[Tensor, Tensor], Tensor]
+"""score(tokens [n], above [n]) → logits [n, V] after new nodes. The parent of node i is number
+above[i] of the nodes of the call before; before the first call there is only the root, number 0."""
 
 
 class TreeBuilder:
@@ -115,36 +116,63 @@ def expand_tree(
     return builder.proposal()
 
 
-def expand_ranked_tree(context: Context, score: ScoreNodes, ranks: TokenTree) -> Proposal:
+def expand_ranked_tree(
+    context: Context, first: Tensor, score: ScoreLevel, ranks: TokenTree
+) -> Proposal:
     """Draft a tree whose shape was chosen in advance.
 
     At temperature 0, a node of rank r is the r-th likeliest child of its parent. Above 0, siblings
-    are drawn without replacement.
+    are drawn without replacement. The device is read at most once, after all levels.
 
     Args:
         context: context of this round.
-        score: returns the logits after given nodes.
+        first: logits [1, V] after the root.
+        score: returns the logits after the nodes of a level.
         ranks: the shape, a tree of ranks.
     """
-    builder = TreeBuilder()
-    queue = [(-1, -1)]  # (node, its node in `ranks`)
-    for _ in range(min(ranks.levels, context.wanted - 1)):
-        families = [(node, kin) for node, rank in queue if (kin := ranks.children(rank))]
-        if not families:
-            break
-        queue = []
-        logits = score(builder.tree, [node for node, _ in families])
+    order: list[int] = []  # the nodes of `ranks`, level by level
+    tokens: list[Tensor] = []
+    families: list[Family] = []
+    level, fed, logits = [-1], [-1], first
+    for depth in range(min(ranks.levels, context.wanted - 1)):
+        if depth:
+            inner = [place for place, node in enumerate(level) if ranks.children(node)]
+            above = [fed.index(ranks.parents[level[place]]) for place in inner]
+            fed = [level[place] for place in inner]
+            logits = score(
+                tokens[-1][upload(inner, first.device)], upload(above, first.device, torch.long)
+            )
+        level = [child for node in fed for child in ranks.children(node)]
+        order += level
         if context.sampling.greedy:
-            children = ranked_children(logits, [ranks.tokens[list(kin)] for _, kin in families])
+            parents = [place for place, node in enumerate(fed) for _ in ranks.children(node)]
+            wanted = ranks.tokens[level]
+            best = logits.topk(min(logits.shape[-1], int(wanted.max()) + 1)).indices
+            tokens.append(best[upload(parents, best.device), upload(wanted, best.device)])
         else:
-            rows = context.sampling(logits)
-            children = [
-                without_replacement(row, len(kin), context.rng)
-                for row, (_, kin) in zip(rows, families)
+            drawn = [
+                without_replacement.draw(row, len(ranks.children(node)), context.rng)
+                for row, node in zip(context.sampling(logits), fed)
             ]
-        for (parent, kin), family in zip(families, children):
-            queue += [(builder.add(parent, *child), rank) for rank, child in zip(kin, family)]
-    return builder.proposal()
+            tokens.append(torch.cat([family.tokens for family in drawn]))
+            families += drawn
+    if not order:
+        return NOTHING
+    numbers = {-1: -1} | {node: number for number, node in enumerate(order)}
+    tree = TokenTree.trusted(
+        torch.cat(tokens), tuple(numbers[ranks.parents[node]] for node in order)
+    )
+    if context.sampling.greedy:
+        return Proposal(tree)
+    # A row that ran out of tokens has fewer children; nodes below the missing ones are dropped.
+    masses = torch.cat([family.masses for family in families]).tolist()
+    kept: set[int] = set()
+    for node, (mass, parent) in enumerate(zip(masses, tree.parents)):
+        if mass > 0 and (parent < 0 or parent in kept):
+            kept.add(node)
+    tree, nodes = tree.prune(kept)
+    rows = [row for family in families for row in family.rows]
+    return Proposal(tree, stack_rows([0] * len(nodes), [rows[node] for node in nodes]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,40 +197,49 @@ class ConfidenceTree:
 
 
 def expand_confidence_tree(
-    context: Context, score: ScoreNodes, sizes: ConfidenceTree
+    context: Context, first: Tensor, score: ScoreLevel, sizes: ConfidenceTree
 ) -> tuple[Proposal, list[float]]:
     """Expand the nodes of which the draft is most confident, then keep the best of all nodes.
 
     Every token is chosen, at any temperature: a drawn token could not be dropped after its q was
     read. No node has a larger value than its parent, and among equal values the older node is
-    kept, so the nodes kept form a tree.
+    kept, so the nodes kept form a tree. The device is read once, after all levels.
 
     Args:
         context: context of this round.
-        score: returns the logits after given nodes.
+        first: logits [1, V] after the root.
+        score: returns the logits after the nodes of a level.
         sizes: width, levels and number of nodes.
 
     Returns:
         The proposal, and for each of its nodes the value: log q summed along its path.
     """
-    builder = TreeBuilder()
-    values: list[float] = []
-    value_of = lambda node: values[node] if node >= 0 else 0.0
-
-    def best(nodes: Sequence[int], count: int) -> list[int]:
-        return sorted(sorted(nodes, key=lambda node: (-value_of(node), node))[:count])
-
-    level = [-1]
-    for _ in range(min(sizes.levels, context.wanted - 1)):
-        frontier = best(level, sizes.width)
-        log_q = score(builder.tree, frontier).log_softmax(-1)
-        top = log_q.topk(min(sizes.width, log_q.shape[-1]))
-        host = read(tokens=top.indices.flatten(), logs=top.values.flatten())
-        parents = [parent for parent in frontier for _ in range(top.values.shape[-1])]
-        level = [builder.add(parent, int(x)) for parent, x in zip(parents, host["tokens"])]
-        values += [value_of(parent) + min(log, 0.0) for parent, log in zip(parents, host["logs"])]
-    tree, nodes = builder.tree.prune(best(range(len(values)), sizes.nodes))
-    return Proposal(tree), [values[node] for node in nodes]
+    width = min(sizes.width, first.shape[-1])
+    logits = first
+    fed = torch.full((1,), -1, device=first.device)  # the nodes fed last, at first the root
+    value = torch.zeros(1, dtype=torch.float64, device=first.device)
+    tokens: list[Tensor] = []
+    parents: list[Tensor] = []
+    values: list[Tensor] = []
+    count = 0
+    for level in range(min(sizes.levels, context.wanted - 1)):
+        if level:
+            best = values[-1].sort(descending=True, stable=True).indices[: sizes.width]
+            best = best.sort().values
+            logits = score(tokens[-1][best], best // width)
+            fed, value = count - len(tokens[-1]) + best, values[-1][best]
+        top = logits.log_softmax(-1).topk(width)
+        tokens.append(top.indices.flatten())
+        parents.append(fed[:, None].expand(-1, width).flatten())
+        values.append((value[:, None] + top.values.double().clamp(max=0)).flatten())
+        count += len(tokens[-1])
+    if not count:
+        return NOTHING, []
+    host = read(tokens=torch.cat(tokens), parents=torch.cat(parents), values=torch.cat(values))
+    grown = TokenTree(list(map(int, host["tokens"])), list(map(int, host["parents"])))
+    ranked = sorted(range(count), key=lambda node: -host["values"][node])
+    tree, nodes = grown.prune(ranked[: sizes.nodes])
+    return Proposal(tree), [host["values"][node] for node in nodes]
 
 
 def likeliest(logits: Tensor, count: int) -> list[Child]:
@@ -215,19 +252,62 @@ def likeliest(logits: Tensor, count: int) -> list[Child]:
     return [(token, None) for token in logits.topk(count).indices.tolist()]
 
 
-def ranked_children(logits: Tensor, ranks: Sequence[Tensor]) -> list[list[Child]]:
-    """Choose the tokens of given ranks after several nodes.
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The children of one node, before the host has read them.
+
+    Attributes:
+        tokens: [n] ids.
+        masses: [n]; 0 for a child that does not exist, because the row had run out of tokens.
+        rows: for each child the distribution [V] that it was drawn from; None if it was chosen.
+    """
+
+    tokens: Tensor
+    masses: Tensor
+    rows: Sequence[Tensor | None]
+
+
+class Siblings:
+    """A way to draw the children of a node: siblings(row [V], count, rng) → list of `Child`.
 
     Args:
-        logits: logits [nodes, V].
-        ranks: for each node, the ranks [n] of its children; 0 is the likeliest token.
+        draw: draw(row [V], count ≥ 1, rng) → their `Family`.
     """
-    most = max(int(row.max()) for row in ranks) + 1
-    orders = logits.topk(min(logits.shape[-1], most)).indices.tolist()
-    return [[(order[rank], None) for rank in row.tolist()] for order, row in zip(orders, ranks)]
+
+    def __init__(self, draw: Callable[[Tensor, int, Rng], Family]):
+        self.draw = draw
+        update_wrapper(self, draw)
+
+    def __call__(self, row: Tensor, count: int, rng: Rng) -> list[Child]:
+        return self.level([row], [count], rng)[0]
+
+    def level(self, rows: Sequence[Tensor], counts: Sequence[int], rng: Rng) -> list[list[Child]]:
+        """Draw the children of several nodes, and read all of them together.
+
+        Args:
+            rows: the distribution [V] after each node.
+            counts: the number of children of each node.
+            rng: source of randomness.
+        """
+        drawn = [self.draw(row, n, rng) if n > 0 else None for row, n in zip(rows, counts)]
+        families = [family for family in drawn if family is not None]
+        if not families:
+            return [[] for _ in drawn]
+        host = read(
+            tokens=torch.cat([family.tokens for family in families]),
+            masses=torch.cat([family.masses for family in families]),
+        )
+        numbers = zip(host["tokens"], host["masses"])
+        return [
+            [(int(token), row) for row, (token, mass) in zip(family.rows, numbers) if mass > 0]
+            if family is not None
+            else []
+            for family in drawn
+        ]
 
 
-def without_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
+@Siblings
+def without_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     """Draw different tokens one after another, each with the renormalised row it was drawn from.
 
     Args:
@@ -235,8 +315,6 @@ def without_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
         count: number of tokens; fewer are drawn if the row runs out of tokens.
         rng: source of randomness.
     """
-    if count < 1:
-        return []
     tokens, masses, rows = [], [], []
     rest = row
     for _ in range(count):
@@ -244,12 +322,11 @@ def without_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
         rows.append(rest / masses[-1])
         tokens.append(draw_unread(rng, rows[-1]))
         rest = rows[-1].index_fill(-1, tokens[-1], 0)
-    host = read(tokens=torch.cat(tokens), masses=torch.cat(masses))
-    drawn = zip(host["tokens"], host["masses"], rows)
-    return [(int(token), row) for token, mass, row in drawn if mass > 0]
+    return Family(torch.cat(tokens), torch.cat(masses), rows)
 
 
-def with_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
+@Siblings
+def with_replacement(row: Tensor, count: int, rng: Rng) -> Family:
     """Draw tokens independently. Equal tokens become one node with two draws.
 
     Args:
@@ -257,11 +334,12 @@ def with_replacement(row: Tensor, count: int, rng: Rng) -> list[Child]:
         count: number of draws.
         rng: source of randomness.
     """
-    tokens = torch.cat([draw_unread(rng, row) for _ in range(count)]).tolist() if count else []
-    return [(token, row) for token in tokens]
+    tokens = torch.cat([draw_unread(rng, row) for _ in range(count)])
+    return Family(tokens, torch.ones_like(tokens), [row] * count)
 
 
-def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> list[Child]:
+@Siblings
+def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> Family:
     """Choose the `count` − 1 likeliest tokens, and before them draw one from the rest of the row.
 
     No lossless rule accepts one of these siblings more often than the walk does. Only tokens of
@@ -274,10 +352,12 @@ def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> list[Child]:
         rng: source of randomness.
     """
     best = row.topk(min(count - 1, len(row)))
-    drawn = without_replacement(row.index_fill(-1, best.indices, 0), 1, rng)
-    host = read(tokens=best.indices, probs=best.values)
-    chosen = [int(token) for token, prob in zip(host["tokens"], host["probs"]) if prob > 0]
-    return [*drawn, *((token, None) for token in chosen)]
+    drawn = without_replacement.draw(row.index_fill(-1, best.indices, 0), 1, rng)
+    return Family(
+        torch.cat((drawn.tokens, best.indices)),
+        torch.cat((drawn.masses, best.values)),
+        [*drawn.rows, *[None] * len(best.indices)],
+    )
 
 
 def merge(drafts: Sequence[Proposal]) -> tuple[Proposal, list[tuple[int, ...]]]:

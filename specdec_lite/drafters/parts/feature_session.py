@@ -1,6 +1,7 @@
 """The session that EAGLE and multi-token prediction share: draft with a block on target features."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.drafters.parts.chain import ChainSession, draft_chain
@@ -18,6 +19,47 @@ from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
 
 
+class FedTree(TokenTree):
+    """The nodes that were fed in a round, whose parents stay on the device.
+
+    A pass needs only their depths and their attention mask.
+
+    Args:
+        mask: bool [n, n], as `TokenTree.mask`.
+        depths: of every node.
+    """
+
+    def __init__(self, mask: Tensor, depths: list[int]):
+        self.allowed = mask
+        self._depths = depths
+
+    def __len__(self) -> int:
+        return len(self._depths)
+
+    @property
+    def mask(self) -> Tensor:
+        return self.allowed
+
+    @property
+    def is_chain(self) -> bool:
+        return False
+
+    def extended(self, above: Tensor) -> "FedTree":
+        """Return the tree with a further level.
+
+        Args:
+            above: for each new node [k], the number of its parent within the newest level.
+        """
+        count = len(above)
+        newest = self.allowed[len(self) - self._depths.count(self.levels - 1) :]
+        if not len(self):
+            newest = self.allowed.new_zeros(1, 0)
+        alone = torch.eye(count, dtype=torch.bool, device=newest.device)
+        rows = torch.cat((newest[above], alone), 1)
+        mask = torch.cat((F.pad(self.allowed, (0, count)), rows))
+        return FedTree(mask, self._depths + [self.levels] * count)
+
+
 class FeatureSession(ChainSession):
     """Draft a chain or a tree, starting from the target's newest hidden state.
 
@@ -30,6 +72,10 @@ class FeatureSession(ChainSession):
         body: the same block as a language model of one layer.
         draft: γ policy, a tree of ranks, or a `ConfidenceTree`.
         context: context at the start of the generation.
+
+    Attributes:
+        states: states [n, d] of the tokens fed last, from which the next pairs are made.
+        fed: the nodes fed in this round.
     """
 
     def __init__(
@@ -46,8 +92,8 @@ class FeatureSession(ChainSession):
         self.body = body
         self.draft = draft
         self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
-        self.states: dict[int, Tensor] = {}
-        self.fed: list[int] = []
+        self.states = torch.empty(0)
+        self.fed = FedTree(torch.empty(0, 0, dtype=torch.bool), [])
 
     def _score(
         self, tokens: Tensor, states: Tensor, tree: TokenTree | None = None, cached: int = 0
@@ -81,8 +127,8 @@ class FeatureSession(ChainSession):
         newest = upload(context.tokens[-fresh:], self.target.device)
         first, states = self._score(newest, self.head.begin(features))
         committed = self.cache.length
-        self.states = {-1: states[-1]}
-        self.fed = []
+        self.states = states[-1:]
+        self.fed = FedTree(torch.empty(0, 0, dtype=torch.bool, device=states.device), [])
         proposal = self._draft(context, first)
         self.cache.crop(committed)
         return proposal
@@ -93,30 +139,20 @@ class FeatureSession(ChainSession):
         def follow(token: Tensor | None) -> Tensor:
             if token is None:
                 return first[0]
-            logits, states = self._score(token, self.states[-1][None])
-            self.states[-1] = states[0]
+            logits, self.states = self._score(token, self.states)
             return logits[0]
 
-        def score(tree: TokenTree, nodes: list[int]) -> Tensor:
-            return first if nodes == [-1] else self._score_nodes(tree, nodes)
-
         if isinstance(self.draft, ConfidenceTree):
-            return expand_confidence_tree(context, score, self.draft)[0]
+            return expand_confidence_tree(context, first, self._score_level, self.draft)[0]
         if isinstance(self.draft, TokenTree):
-            return expand_ranked_tree(context, score, self.draft)
+            return expand_ranked_tree(context, first, self._score_level, self.draft)
         return draft_chain(context, follow, self.length)
 
-    def _score_nodes(self, tree: TokenTree, nodes: list[int]) -> Tensor:
-        """Feed these nodes and return the logits [len(nodes), V] after them."""
-        before = len(self.fed)
-        self.fed += nodes
-        numbers = {node: number for number, node in enumerate(self.fed)}
-        parents = [numbers.get(tree.parents[node], -1) for node in self.fed]
-        part = TokenTree(tree.tokens[self.fed], parents)
-        states = torch.stack([self.states[tree.parents[node]] for node in nodes])
-        tokens = upload(tree.tokens[nodes], states.device)
-        logits, states = self._score(tokens, states, part, before)
-        self.states.update(zip(nodes, states))
+    def _score_level(self, tokens: Tensor, above: Tensor) -> Tensor:
+        """Feed new nodes [n] and return the logits [n, V] after them; see `ScoreLevel`."""
+        cached = len(self.fed)
+        self.fed = self.fed.extended(above)
+        logits, self.states = self._score(tokens, self.states[above], self.fed, cached)
         return logits
 
     def cut(self, length: int) -> None:

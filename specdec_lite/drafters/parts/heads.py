@@ -3,6 +3,8 @@
 Shapes: d hidden size, K heads, e width of a head's hidden layer.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -58,6 +60,16 @@ class Heads(nn.Module):
         inner = F.silu(torch.einsum("...d,kde->...ke", hidden, self.up[which]))
         return hidden[..., None, :] + torch.einsum("...ke,ked->...kd", inner, self.down[which])
 
+    def logits(self, hidden: Tensor, which: slice, project: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the logits [..., K, V] of the heads.
+
+        Args:
+            hidden: states "final" [..., d].
+            which: the heads to compute.
+            project: the vocabulary projection that the heads share.
+        """
+        return project(self(hidden, which))
+
 
 class ReducedHeads(Heads):
     """Heads with one matrix each, x + SiLU(W x), and a draft vocabulary, as engines serve Medusa.
@@ -88,12 +100,45 @@ class ReducedHeads(Heads):
         return hidden[..., None, :] + added
 
 
+class FullHeads(Heads):
+    """Heads as Medusa's authors publish them: x + SiLU(W x + b), and a projection for each head.
+
+    Source: Cai et al. 2024, section 2.1.1.
+
+    Args:
+        hidden_size: the target's d.
+        count: number of heads K.
+        vocab_size: the target's V.
+    """
+
+    def __init__(self, hidden_size: int, count: int, vocab_size: int):
+        nn.Module.__init__(self)
+        self.words = None
+        self.up = nn.Parameter(torch.zeros(count, hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(count, hidden_size))
+        self.rows = nn.Parameter(torch.zeros(count, vocab_size, hidden_size))
+
+    @property
+    def config(self) -> dict[str, int]:
+        sizes = {"hidden_size": self.hidden_size, "count": self.count}
+        return sizes | {"vocab_size": self.rows.shape[1]}
+
+    def forward(self, hidden: Tensor, which: slice = slice(None)) -> Tensor:
+        inner = torch.einsum("...d,kde->...ke", hidden, self.up[which]) + self.bias[which]
+        return hidden[..., None, :] + F.silu(inner)
+
+    def logits(self, hidden: Tensor, which: slice, project: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.einsum("...kd,kvd->...kv", self(hidden, which), self.rows[which])
+
+
 def stored_heads(**config) -> Heads:
     """Build untrained heads of the class that a stored config belongs to.
 
     Args:
-        config: the arguments of `Heads` or `ReducedHeads`.
+        config: the arguments of `Heads`, `ReducedHeads` or `FullHeads`.
     """
+    if "vocab_size" in config:
+        return FullHeads(**config)
     return ReducedHeads(**config) if "words" in config else Heads(**config)
 
 

@@ -1,18 +1,23 @@
-"""Read heads that others have published: config.json and safetensors, in the formats engines serve.
+"""Read heads that others have published: config.json and weights, in the formats engines serve.
 
-These are EAGLE-1 and EAGLE-3 as their authors store them and as `speculators` does, Medusa as vLLM
-reads it, and DFlash. A head that does not fit the target, or that has a part which is not known
+These are EAGLE-1, EAGLE-3 and DFlash as their authors store them and as `speculators` does, and
+Medusa as its authors store it and as vLLM reads it. Files of tensors are read without running
+pickled code. A head that does not fit the target, or that has a part which is not known
 here, raises ValueError with the name of the part.
 """
 
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from specdec_lite.checks import is_whole
 from specdec_lite.drafters.parts.block_head import BlockHead
 from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead
-from specdec_lite.drafters.parts.heads import ReducedHeads
+from specdec_lite.drafters.parts.heads import FullHeads, Heads, ReducedHeads
 from specdec_lite.engine.cache import Layer
 from specdec_lite.engine.hf_state import FUSED, from_hf_state
 from specdec_lite.engine.models import CausalLM
@@ -22,6 +27,8 @@ from specdec_lite.loading.model_config import config_from_hf, read_config
 
 COPIES = ("embed_tokens.weight", "lm_head.weight")
 """Parts that many heads store although they are the target's own."""
+AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+"""Names of the file in which Medusa's authors, and engines after them, store all heads."""
 UNUSED = ("rotary_emb.inv_freq", "t2d")
 """Stored tensors that are computed here."""
 
@@ -59,17 +66,23 @@ def read_eagle(folder: str | Path, target: CausalLM, version: int) -> FeatureHea
     return head.to(target.device, target.dtype).requires_grad_(False)
 
 
-def read_medusa(folder: str | Path, target: CausalLM) -> ReducedHeads:
-    """Return published Medusa heads that share the target's vocabulary projection.
+def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
+    """Return published Medusa heads.
 
     Args:
-        folder: with config.json and safetensors, as vLLM reads them.
+        folder: with config.json and medusa_lm_head.pt (the authors' format: every head has a bias
+            and a vocabulary projection), or with config.json and safetensors as vLLM reads them
+            (heads that share the target's projection).
         target: the model that decodes.
 
     Raises:
-        ValueError: the heads do not fit the target, or have biases or projections of their own.
+        ValueError: the heads do not fit the target, or have a part that is not known here.
     """
     folder = Path(folder)
+    for name in AUTHORS_MEDUSA:
+        if (folder / name).is_file():
+            heads = _read_authors_medusa(folder, name, target)
+            return heads.to(target.device, target.dtype).requires_grad_(False)
     _, tensors = _read(folder)
     for name in [name for name in tensors if name.startswith("lm_heads.")]:
         _drop_copy(folder, tensors, name, target.backend.head.weight)
@@ -99,6 +112,14 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
     folder = Path(folder)
     config, tensors = _read(folder)
     own = config.get("dflash_config") or {}
+    if config.get("projector_type", "dflash") != "dflash":
+        raise ValueError(
+            f"{folder}: projector_type={config['projector_type']!r} is an option that is not known"
+            " here"
+        )
+    for option in ("sample_from_anchor", "shift_label", "sliding_window_non_causal"):
+        if config.get(option):
+            raise ValueError(f"{folder}: {option}=true is an option that is not known here")
     sizes = _layer_config(config)
     shape = config_from_hf(sizes | {"model_type": "qwen3", "tie_word_embeddings": True})
     if shape is None or "block_size" not in config:
@@ -168,6 +189,60 @@ def _check_sizes(folder: Path, size: int, target: CausalLM) -> None:
         raise ValueError(
             f"{folder}: reads hidden states of size {size}, the target's have {target.hidden_size}"
         )
+
+
+def _read_authors_medusa(folder: Path, name: str, target: CausalLM) -> FullHeads:
+    """Return Medusa heads in the authors' format: 0.0.linear.weight, 0.0.linear.bias, 0.1.weight …"""
+    config, tensors = read_config(folder), read_tensors(folder / name)
+    if config.get("medusa_num_layers", 1) != 1:
+        raise ValueError(
+            f"{folder}: medusa_num_layers={config['medusa_num_layers']}: must be 1 block per head"
+        )
+    stored = len({key.split(".")[0] for key in tensors})
+    count = config.get("medusa_num_heads", stored)
+    if not is_whole(count) or not 1 <= count <= stored:
+        raise ValueError(f"{folder}: medusa_num_heads={count!r}: must be 1 … {stored}")
+    heads = FullHeads(target.hidden_size, count, target.vocab_size).to(target.dtype)
+    parts = {"up": "0.linear.weight", "bias": "0.linear.bias", "rows": "1.weight"}
+    keys = {ours: [f"{i}.{theirs}" for i in range(count)] for ours, theirs in parts.items()}
+    if missing := [key for group in keys.values() for key in group if key not in tensors]:
+        raise ValueError(f"{folder}: {name} lacks {missing[0]}")
+    known = {f"{i}.{theirs}" for i in range(stored) for theirs in parts.values()}
+    _check_empty(folder, {key: 0 for key in tensors.keys() - known})
+    _check_sizes(folder, tensors["0.0.linear.bias"].numel(), target)
+    for ours, group in keys.items():
+        own = heads.get_parameter(ours)
+        for key in group:
+            if tensors[key].shape != own.shape[1:]:
+                raise ValueError(
+                    f"{folder}: {key} has shape {tuple(tensors[key].shape)}, must be"
+                    f" {tuple(own.shape[1:])} for this target"
+                )
+        stacked = torch.stack([tensors[key] for key in group])
+        own.data.copy_(stacked.transpose(1, 2) if ours == "up" else stacked)
+    return heads
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, or of a file of `torch.save`.
+
+    No code that the file may contain is run.
+
+    Args:
+        file: the file.
+
+    Raises:
+        ValueError: the file cannot be read, or contains anything but named tensors.
+    """
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{file}: cannot be read: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise ValueError(f"{file}: holds {type(found).__name__}, must be named tensors alone")
+    return found
 
 
 def _read_eagle1(
