@@ -22,10 +22,10 @@ ROWS = (
 )
 """(source, setting, text, batch) of the forecasts that the table shows."""
 LINES = (
-    ("sglang_eagle3_batches", "EAGLE", "dense 8B, EAGLE", "draft"),
-    ("sglang_eagle3_batches", "EAGLE-3", "dense 8B, EAGLE-3", "target"),
-    ("angelspec_hy3", "MTP-3", "mixture 295B-A21B, MTP", "accepted"),
-    ("angelspec_hy3", "DFlash-8", "mixture 295B-A21B, DFlash", "neutral"),
+    ("sglang_eagle3_batches", "EAGLE", "dense 8B, EAGLE", "one"),
+    ("sglang_eagle3_batches", "EAGLE-3", "dense 8B, EAGLE-3", "one"),
+    ("angelspec_hy3", "MTP-3", "mixture 295B-A21B, MTP", "other"),
+    ("angelspec_hy3", "DFlash-8", "mixture 295B-A21B, DFlash", "other"),
 )
 """(source, setting, name, color) of the figure's lines."""
 
@@ -135,7 +135,7 @@ def by_batch() -> go.Figure:
             name=name,
             line_color=PALETTE[color],
         )
-    fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["rejected"])
+    fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
     fig.update_layout(
         title="Under load a dense model gains less, a mixture of experts at first more",
         xaxis={"title": "requests at a time", "type": "log", "tickvals": [2, 4, 8, 16, 32, 64]},
