@@ -48,8 +48,8 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
     """
     fig = go.Figure()
     for kind, color, width in (
-        ("weights", "target", 0.8),
-        ("attention", "draft", 0.5),
+        ("weights", "one", 0.8),
+        ("attention", "other", 0.5),
         ("other", "neutral", 0.25),
     ):
         bars = [(lane, op) for lane, ops in lanes.items() for op in ops if op.kind == kind]

@@ -1,4 +1,4 @@
-"""Speedups that others measured on GPUs, beside the formula's forecast: a table, and a figure by batch."""
+"""Speedups that others measured on GPUs, beside the formula's forecast, and by batch."""
 
 import statistics
 
@@ -22,16 +22,59 @@ ROWS = (
 )
 """(source, setting, text, batch) of the forecasts that the table shows."""
 LINES = (
-    ("sglang_eagle3_batches", "EAGLE", "dense 8B, EAGLE", "draft"),
-    ("sglang_eagle3_batches", "EAGLE-3", "dense 8B, EAGLE-3", "target"),
-    ("angelspec_hy3", "MTP-3", "mixture 295B-A21B, MTP", "accepted"),
-    ("angelspec_hy3", "DFlash-8", "mixture 295B-A21B, DFlash", "neutral"),
+    ("sglang_eagle3_batches", "EAGLE", "dense 8B, EAGLE", "one"),
+    ("sglang_eagle3_batches", "EAGLE-3", "dense 8B, EAGLE-3", "one"),
+    ("angelspec_hy3", "MTP-3", "mixture 295B-A21B, MTP", "other"),
+    ("angelspec_hy3", "DFlash-8", "mixture 295B-A21B, DFlash", "other"),
 )
 """(source, setting, name, color) of the figure's lines."""
 
 
-def forecast_table() -> Markdown:
-    """Return measured speedups beside their forecasts, with card, engine and source."""
+def forecast_figure() -> go.Figure:
+    """Return the figure of every measured speedup against its forecast."""
+    every = forecasts.all_forecasts()
+    least, most = (
+        end(value for each in every for value in (each.measured, each.predicted))
+        for end in (min, max)
+    )
+    fig = go.Figure()
+    fig.add_scatter(
+        name="measured",
+        x=[each.predicted for each in every],
+        y=[each.measured for each in every],
+        mode="markers",
+        marker={"color": PALETTE["one"], "size": 8},
+        text=[model(each) for each in every],
+        hovertemplate="%{text}: forecast %{x:.2f}×, measured %{y:.2f}×<extra></extra>",
+        showlegend=False,
+    )
+    fig.add_scatter(
+        name="equal",
+        x=[least, most],
+        y=[least, most],
+        mode="lines",
+        line={"color": PALETTE["neutral"], "dash": "dash"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    fig.update_layout(
+        title=f"{forecasts.within(every, 0.1)} of {len(every)} forecasts are within 10 %",
+        xaxis_title="forecast speedup, τ ÷ cost of a round",
+        yaxis_title="measured speedup",
+    )
+    alt = (
+        "Speedups that others measured on GPUs against the forecast from each source's own numbers;"
+        f" on the dashed line both are equal. The median error is {forecasts.median_error(every):.1%}."
+    )
+    return figure(fig, alt, "published-forecasts")
+
+
+def forecast_table(fold: str = "") -> Markdown:
+    """Return measured speedups beside their forecasts, with card, engine and source.
+
+    Args:
+        fold: Title of a fold around the table; "" for an open table.
+    """
     by_key = {
         (each.source, each.setting, each.workload, each.batch): each
         for each in forecasts.all_forecasts()
@@ -64,6 +107,7 @@ def forecast_table() -> Markdown:
         ("measurement", "card", "engine", "requests", "measured", "forecast", "error"),
         rows,
         caption,
+        fold,
     )
 
 
@@ -91,7 +135,7 @@ def by_batch() -> go.Figure:
             name=name,
             line_color=PALETTE[color],
         )
-    fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["rejected"])
+    fig.add_hline(y=1, line_dash="dot", line_color=PALETTE["neutral"])
     fig.update_layout(
         title="Under load a dense model gains less, a mixture of experts at first more",
         xaxis={"title": "requests at a time", "type": "log", "tickvals": [2, 4, 8, 16, 32, 64]},

@@ -20,10 +20,8 @@ PALETTE = {
 }
 """A color for each role of a token. Two things without a role are "one" and "other"; "you" marks
 what the reader sets."""
-COLORWAY = [
-    PALETTE[name]
-    for name in ("target", "draft", "accepted", "rejected", "recovered", "bonus", "neutral")
-]
+COLORWAY = [PALETTE["one"], PALETTE["other"], PALETTE["neutral"]]
+"""Colors of traces without a role; dashes and symbols tell them apart."""
 
 # Text in the color of a line, dark enough to be read on white.
 INKS = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from bs4 import BeautifulSoup
 from IPython.core.inputtransformer2 import TransformerManager
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,6 +198,44 @@ def test_a_chapter_is_short(path: Path):
     assert len(MARK.sub("", FOLD.sub("", text)).split()) <= 1800
     assert len(MARK.sub("", text).split()) <= 2200
     assert len(cells(path, "code")) <= 18
+
+
+@every_chapter
+def test_a_chapter_claims_one_thing_in_one_sentence(path: Path):
+    (claim,) = re.findall(r"^\*\*(.+?)\*\*$", cells(path, "markdown")[0].source, flags=re.M)
+    assert claim[-1] in ".?" and not re.search(r"[.?!] [A-Z]", claim), claim
+
+
+SHOWS = re.compile(
+    r"^(display\(|figure\(|table\(|sketches\.|arcs\(|\w+_(text|overview)\(|drawing$|[A-Z]\w+[.(])",
+    re.M,
+)
+
+
+@every_chapter
+def test_a_picture_or_a_question_comes_first(path: Path):
+    """At most 140 words are between the goals and the first thing to look at or to answer."""
+    title, *rest = nbformat.read(path, as_version=4).cells
+    text = FOLD.sub("", title.source.rpartition("\n- ")[2].partition("\n\n")[2])
+    for cell in rest:
+        if cell.cell_type == "markdown":
+            before, question, _ = cell.source.partition('<details class="sdl-predict"')
+            text += "\n" + MARK.sub("", FOLD.sub("", before))
+            if question:
+                break
+        elif cell.id != "setup" and SHOWS.search(cell.source):
+            break
+    assert len(text.split()) <= 140, len(text.split())
+
+
+@every_chapter
+def test_a_chapter_has_few_tables(path: Path, book: Path):
+    """At most six tables outside folds; a reader compares few numbers, and looks up the rest."""
+    page = BeautifulSoup(
+        (book / "notebooks" / f"{path.stem}.html").read_text("utf-8"), "html.parser"
+    )
+    tables = [table for table in page.select("article table") if not table.find_parent("details")]
+    assert len(tables) <= 6, len(tables)
 
 
 @every_chapter

@@ -19,3 +19,11 @@ def test_the_figure_has_the_recorded_speedups():
     mixture = lines["mixture 295B-A21B, MTP"]
     assert mixture.y[-1] > mixture.y[0], "the title's claim"
     assert lines["dense 8B, EAGLE-3"].y[-1] < lines["dense 8B, EAGLE-3"].y[0]
+
+
+def test_the_figure_has_every_forecast():
+    fig = published.forecast_figure()
+    every = forecasts.all_forecasts()
+    assert len(fig.data[0].x) == len(every)
+    assert f"{forecasts.within(every, 0.1)} of {len(every)}" in fig.layout.title.text
+    assert "<details>" in published.forecast_table(fold="Some of them").data

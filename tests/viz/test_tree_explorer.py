@@ -278,6 +278,9 @@ def test_the_task_is_solved_by_keyboard(mounted):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     page = mounted(TreeExplorer(), width)
+    for summary in page.locator(".sdl-phone-fold > summary").all():
+        if summary.is_visible():
+            summary.click()
     nodes = page.get_by_role("treeitem")
     nodes.nth(2).click()
     assert nodes.nth(2).get_attribute("aria-selected") == "true"

@@ -158,7 +158,7 @@ def test_figure_sets_theme_and_text_alternative():
     fig = figure(go.Figure(go.Scatter(x=[1], y=[1])), alt=" one point ")
     assert (
         fig.layout.meta["alt"] == "one point"
-        and fig.layout.template.layout.colorway[0] == theme.PALETTE["target"]
+        and fig.layout.template.layout.colorway[0] == theme.PALETTE["one"]
     )
     for bad in ("", "  ", None):
         with pytest.raises(ValueError, match="alt"):

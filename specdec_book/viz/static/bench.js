@@ -608,6 +608,10 @@ function render({ model, el }) {
     scroll("All numbers as a table", table),
   );
   distance.addEventListener("toggle", () => draw()); // a closed drawing has no width
+  const isPhone = matchMedia("(max-width: 30rem)").matches;
+  const drawRow = make("div", { class: "sdl-row" }, ...draws, again);
+  const counting = [charts.counts.node, ...(isPhone ? [drawRow] : [])];
+  const counted = phoneFold("Draw tokens, and count them", { class: "sdl-half" }, () => draw(), ...counting);
   const root = make(
     "section",
     { class: "sdl sdl-low sdl-bench", "aria-label": "Rejection-sampling bench" },
@@ -622,12 +626,8 @@ function render({ model, el }) {
     ),
     make("div", { class: "sdl-frame" }, bars),
     result,
-    make(
-      "div",
-      { class: "sdl-frame" },
-      make("div", { class: "sdl-charts" }, charts.round.node, charts.counts.node),
-    ),
-    make("div", { class: "sdl-row" }, ...draws, again),
+    make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, charts.round.node, counted)),
+    ...(isPhone ? [] : [drawRow]),
     spoken,
     distance,
   );

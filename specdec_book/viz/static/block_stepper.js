@@ -219,10 +219,14 @@ function render({ model, el }) {
             "div",
             { class: "sdl-blocks-panels" },
             make("div", {}, title, scroll("The block by position", make("table", {}, heads, body))),
-            make("div", {}, passes.node, box),
+            make(
+              "div",
+              {},
+              passes.node,
+              phoneFold("The text so far", {}, () => {}, box, make("ul", { class: "sdl-legend" }, ...legend)),
+            ),
           ),
         ),
-        make("ul", { class: "sdl-legend" }, ...legend),
       ),
     draw(at, { text }) {
       const moment = moments[at];

@@ -670,7 +670,9 @@ function render({ model, el }) {
       make(
         "div",
         { class: "sdl-charts" },
-        ...[charts.round, charts.curve, charts.plane].map(({ node }) => node),
+        charts.round.node,
+        charts.curve.node,
+        phoneFold("Best speedup by α and c", { class: "sdl-narrow" }, () => draw(), charts.plane.node),
       ),
     ),
     spoken,

@@ -197,7 +197,7 @@ function render({ model, el }) {
       ),
     ),
     make("div", {}, spoken),
-    readouts,
+    phoneFold("Tokens of both trees", {}, () => {}, readouts),
     make(
       "details",
       {},

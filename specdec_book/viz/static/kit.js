@@ -100,6 +100,25 @@ function chart(title, caption, size, attributes) {
   return { svg, node: figure(title, size, svg, make("figcaption", {}, caption)) };
 }
 
+// A fold on a phone, where the controls and what they change must fit the screen; open and without a title elsewhere.
+// draw(): called after it was opened or closed.
+function phoneFold(words, attributes, draw, ...parts) {
+  const { class: names = "", ...rest } = attributes;
+  const summary = make("summary", {}, words);
+  const fold = make("details", { class: `sdl-phone-fold ${names}`.trim(), ...rest }, summary, ...parts);
+  const phone = matchMedia("(max-width: 30rem)");
+  const follow = () => {
+    fold.open = !phone.matches;
+  };
+  phone.addEventListener("change", follow);
+  follow();
+  fold.addEventListener("toggle", () => {
+    widths = new WeakMap(); // a closed drawing had no width
+    draw();
+  });
+  return fold;
+}
+
 // The width of a drawing, 0 while it is hidden. It is measured again only after the interactive's width has changed,
 // because measuring while drawing makes the browser compute the page's layout.
 let widths = new WeakMap();

@@ -268,7 +268,7 @@ function render({ model, el }) {
       ),
     ),
     make("div", { class: "sdl-frame" }, make("div", { class: "sdl-charts" }, tree.node, curves.node)),
-    numbers,
+    phoneFold("All numbers", {}, () => {}, numbers),
     make(
       "details",
       {},

@@ -195,7 +195,7 @@ function cell(kind, x, y, size) {
 // Draws the mask; it is rebuilt only for another tree. The selected row is framed.
 function drawMask(svg, s, shown) {
   const [count, depth, left, top] = [s.parents.length, formulas.depth(s.parents), 50, 20];
-  const size = Math.min(24, ((widthOf(svg) || 320) - left - 2) / (count + 1));
+  const size = Math.min(24, (Math.max(widthOf(svg), 240) - left - 2) / (count + 1));
   const [rule, allowed] = [formulas.mask(s.parents, s.mask_kind), formulas.mask(s.parents)];
   const words = (text, x, y, extra = {}) =>
     make(
@@ -438,19 +438,24 @@ function layout(s, id, view, parts, tools) {
           ),
           view.canvas,
         ),
-        figure(
-          "The mask",
-          "sdl-narrow",
-          tools.flip,
-          make("p", { class: "sdl-note" }, "Row: node and position. Column: node it attends to."),
-          parts.svg,
-          legend(),
+        phoneFold(
+          "The mask of this tree",
+          { class: "sdl-narrow" },
+          () => tools.repaint(),
+          figure(
+            "The mask",
+            "",
+            tools.flip,
+            make("p", { class: "sdl-note" }, "Row: node and position. Column: node it attends to."),
+            parts.svg,
+            legend(),
+          ),
         ),
       ),
     ),
     tools.slider,
     parts.spoken,
-    parts.numbers,
+    phoneFold("All numbers of the tree", {}, () => {}, parts.numbers),
     make(
       "details",
       {},
@@ -573,7 +578,7 @@ function render({ model, el }) {
     list: make("p", {}),
   };
   const actions = actionsOn(model, own, state, () => paint());
-  const tools = toolbar(`${id}-row`, actions);
+  const tools = { ...toolbar(`${id}-row`, actions), repaint: () => paint() };
   const root = layout(s, id, view, parts, tools);
   const paint = () => {
     const now = state();
