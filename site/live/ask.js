@@ -9,6 +9,12 @@ const DRAFTERS = {
   head: "the trained head (EAGLE-1)",
   lookup: "prompt lookup: what the request repeats",
 };
+const WAYS = {
+  fastest: "the fastest in a trial of one second",
+  one: "one thread",
+  threads: "several threads",
+  gpu: "graphics processor (WebGPU)",
+};
 const PLAIN = "plain decoding",
   SPECULATIVE = "speculative decoding";
 const DELETED = ["rejected", "unused"];
@@ -77,7 +83,7 @@ export function shareFragment({ speedups, perSecond }, device) {
 }
 
 /** Returns the headline of a result and the sentence below it. */
-export function summary({ speedups, perSecond, same, stats, costs, temperature }) {
+export function summary({ speedups, perSecond, same, stats, costs, temperature, ...how }) {
   const sorted = [...speedups].sort((a, b) => a - b),
     speedup = sorted[sorted.length >> 1];
   const text = temperature
@@ -91,8 +97,26 @@ export function summary({ speedups, perSecond, same, stats, costs, temperature }
     `The ${speedups.length} turns gave ${ratio(sorted[0])} to ${ratio(sorted.at(-1))}: ` +
       `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them. ` +
       `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
-      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}.`,
+      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}. ` +
+      computedBy(how),
   ];
+}
+
+/** Returns what computed a run, and why the others did not. */
+function computedBy({ way, threads, trial, missing }) {
+  const names = {
+    one: "one thread",
+    threads: threads > 1 ? `${threads} threads` : "several threads",
+    gpu: "the graphics processor",
+  };
+  const lost = Object.keys(trial ?? {}).filter((each) => each !== way && !missing[each]);
+  const slower = lost.map(
+    (each) => `${names[each] ?? each} took ${(trial[each] / trial[way]).toFixed(1)} times as long`,
+  );
+  return [
+    `Computed by ${names[way]}${slower.length ? `; in the trial ${slower.join(" and ")}` : ""}.`,
+    ...Object.values(missing),
+  ].join(" ");
 }
 
 function device() {
@@ -117,7 +141,11 @@ function layout(id, { smollm2, questions }) {
     status: make("p", { class: "sdl-ask-status", role: "status" }),
     lanes: { plain: growingLane(PLAIN), speculative: growingLane(SPECULATIVE) },
     drafter: menu(`${id}-drafter`, DRAFTERS),
-    gamma: menu(`${id}-gamma`, { 0: "chosen in every round", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5" }),
+    gamma: menu(`${id}-gamma`, [
+      "chosen in every round",
+      ...Array.from({ length: 7 }, (_, i) => String(i + 1)),
+    ]),
+    way: menu(`${id}-way`, WAYS),
     temperature: menu(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
     headline: make("strong", { class: "sdl-race-headline" }),
     details: make("p", { class: "sdl-ask-details" }),
@@ -153,6 +181,7 @@ function layout(id, { smollm2, questions }) {
         field(`${id}-drafter`, "Drafts", "where the guesses come from", view.drafter),
         field(`${id}-gamma`, "γ", "draft length", view.gamma),
         field(`${id}-temperature`, "temperature", "0 takes the likeliest token", view.temperature),
+        field(`${id}-way`, "Computed by", "the draft always by the processor", view.way),
       ),
     ),
   );
@@ -207,7 +236,7 @@ async function showReplay(view, result, question) {
   if (!globalThis.sdlInteractives?.race) await loadScript(`${base()}../interactives/race.js`);
   const state = {
     races: [{ kind: "your question", request: question, lanes: result.lanes, speedups: result.speedups }],
-    about: `Recorded now on this device (${device()}), one thread, in this page.`,
+    about: `Recorded now on this device (${device()}), in this page.`,
     race: 0,
     slow: false,
     autoplay: true,
@@ -255,6 +284,7 @@ function mount(el, parts) {
         drafter: view.drafter.value,
         gamma: Number(view.gamma.value),
         temperature: Number(view.temperature.value),
+        way: view.way.value,
         seed: 1,
       };
       last = view.root.sdlResult = await engine.ask(options, (message) => {

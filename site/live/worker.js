@@ -4,6 +4,7 @@
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
+import { GpuLlama, gpuDevice } from "./gpu.js";
 import { HeadDrafter, LookupDrafter } from "./drafters.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
@@ -35,24 +36,59 @@ export async function build({ kernels, manifest, weights, format }) {
   };
 }
 
+const NOT_ISOLATED =
+  "Several threads need a page that its server isolates (headers COOP and COEP), and this server does not send them.";
+
 /** Builds SmolLM2 and its drafters in a new kernel. fill(kernel, address): copies the weights file to that address of
- *  the kernel's memory. */
-export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_CAPACITY }) {
-  const kernel = await loadKernel(kernels),
+ *  the kernel's memory. threads: above 1 for kernels with shared memory. The result's `ways` are what can compute the
+ *  target's passes; `missing` says why another cannot. */
+export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_CAPACITY, threads = 1 }) {
+  const kernel = await loadKernel(kernels, threads),
     base = kernel.allocate(manifest.bytes);
   await fill(kernel, base);
   const target = new Llama(kernel, manifest.models.target, base, "", capacity);
-  const lookup = new LookupDrafter(target.config.vocab),
+  const lookup = new LookupDrafter(),
     head = new HeadDrafter(kernel, manifest.models.head, base, target, capacity);
+  const ways = { one: { target, threads: 1 } },
+    missing = { threads: NOT_ISOLATED };
+  if (threads > 1) ways.threads = { target, threads };
+  try {
+    const gpu = new GpuLlama(await gpuDevice(manifest.bytes), target, base, manifest.bytes);
+    ways.gpu = { target: gpu, threads };
+  } catch (error) {
+    missing.gpu = error.message;
+  }
+  kernel.threads = 1;
   return {
     kernel,
     target,
+    ways,
+    missing,
+    way: "one",
     drafters: { lookup, head },
     tokenizer: new Tokenizer(manifest.tokenizer),
     chat: manifest.chat,
     stop: manifest.stop,
+    costsByWay: {},
     capacity,
   };
+}
+
+const THREADS = 4; // at most: more wait for each other longer than they help at this model's size
+
+/** Returns the kernels for several threads, {kernels, threads}, or those for one where threads cannot share memory. */
+async function sharedKernels(kernels, base) {
+  const threads = Math.min(THREADS, navigator.hardwareConcurrency ?? 1);
+  if (!globalThis.crossOriginIsolated || threads < 2) return { kernels, threads: 1 };
+  const load = async (name) => [
+    name,
+    joined(await download(`${base}kernel-${name}-threads.wasm`, Infinity, false, () => {})),
+  ];
+  try {
+    return { kernels: Object.fromEntries(await Promise.all(Object.keys(kernels).map(load))), threads };
+  } catch {
+    return { kernels, threads: 1 };
+  }
 }
 
 const median = (values) => {
@@ -243,7 +279,7 @@ function serve(scope) {
           progress,
         );
       try {
-        engine = await buildSmollm2({ kernels: compiled, manifest, fill });
+        engine = await buildSmollm2({ manifest, fill, ...(await sharedKernels(compiled, base)) });
       } catch (error) {
         if (!/memory/i.test(error.message)) throw error;
         throw new Error(
@@ -252,8 +288,8 @@ function serve(scope) {
       }
       scope.postMessage({ type: "ready" });
     },
-    ask({ options }) {
-      const result = race(engine, options, (message) => scope.postMessage(message));
+    async ask({ options }) {
+      const result = await race(engine, options, (message) => scope.postMessage(message));
       scope.postMessage({ type: "result", ...result });
     },
     async run({ options }) {
