@@ -1,7 +1,7 @@
 // The panel that asks SmolLM2: a question, one button, the race while it decodes, and its replay. This thread computes
 // nothing. The race at the end is the book's interactive `race`, fed with this run.
 
-import { loadScript, startWorker } from "./download.js";
+import { loadFromScripts, loadScript, startEngine } from "./download.js";
 import { make } from "./charts.js";
 
 const DRAFTERS = {
@@ -190,45 +190,39 @@ function layout(id, { smollm2, questions }) {
 
 /** Returns the engine in its worker. `load` fetches the weights, `ask` answers; errors have a message for the reader. */
 function machine(parts) {
-  let worker = null,
-    abort = () => {};
-  const request = (message, onMessage) =>
-    new Promise((resolve, reject) => {
-      abort = () => reject(new Error("Cancelled. What has arrived stays in this browser's cache."));
-      worker.onmessage = ({ data }) => {
-        if (data.type === "failed") reject(new Error(data.text));
-        else if (data.type === "ready" || data.type === "result") resolve(data);
-        else onMessage(data);
-      };
-      worker.onerror = (event) => {
-        event.preventDefault();
-        reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`));
-      };
-      worker.postMessage(message);
-    });
-  const stop = () => {
-    worker?.terminate();
-    worker = null;
+  let engine = null;
+  const stop = (error) => {
+    engine?.stop(error);
+    engine = null;
   };
   return {
-    ready: () => worker !== null,
+    ready: () => engine !== null,
     stop,
-    cancel() {
-      abort();
-      stop();
-    },
+    cancel: () => stop(new Error("Cancelled. What has arrived stays in this browser's cache.")),
     async load(onProgress) {
-      worker = startWorker(parts.worker);
-      const kernels = globalThis.sdlScalar ? {} : parts.kernels,
-        address = new URL(base(), location.href).href;
+      const own = (engine = startEngine(parts.worker)),
+        fromFolder = location.protocol === "file:",
+        { scripts } = parts.smollm2;
+      const message = {
+        type: "loadSmollm2",
+        kernels: globalThis.sdlScalar ? {} : parts.kernels,
+        base: fromFolder ? null : new URL(base(), location.href).href,
+      };
       try {
-        await request({ type: "loadSmollm2", kernels, base: address }, ({ share }) => onProgress(share));
+        if (fromFolder)
+          await loadFromScripts(
+            `${base()}smollm2`,
+            scripts,
+            (text) => own.post({ type: "piece", text }),
+            onProgress,
+          );
+        await own.request(message, ({ share }) => onProgress(share));
       } catch (error) {
         stop();
         throw error;
       }
     },
-    ask: (options, onMessage) => request({ type: "ask", options }, onMessage),
+    ask: (options, onMessage) => engine.request({ type: "ask", options }, onMessage),
   };
 }
 
@@ -352,16 +346,16 @@ function render({ el }) {
   async function begin() {
     el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
     try {
-      if (location.protocol === "file:")
-        return note(
-          el,
-          "SmolLM2 runs in the published book: a page that was opened from a folder cannot read its 100 MB of weights. The small pair runs here too.",
-        );
       if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
       if (!globalThis.sdlLive.smollm2)
         return note(
           el,
           "This copy of the book was built without SmolLM2's weights, because they could not be downloaded at that time.",
+        );
+      if (location.protocol === "file:" && !globalThis.sdlLive.smollm2.scripts)
+        return note(
+          el,
+          "This downloaded copy has no weights of SmolLM2 (100 MB), so that it stays small. The published book has them, and so has the larger copy that `make zip` writes. The small pair runs here.",
         );
       unmount = mount(el, globalThis.sdlLive);
     } catch (error) {

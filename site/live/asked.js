@@ -2,6 +2,7 @@
 // race in the form that the interactive `race` replays.
 
 import { ChosenDrafter } from "./drafters.js";
+import { STOPPED } from "./gpu.js";
 import { awaited, count, decode, seeded } from "./speculate.js";
 
 const ANSWER = 128; // tokens of an answer, at most
@@ -11,7 +12,7 @@ const WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8]; // tokens of the passes that are timed
 const PASS_TURNS = 3;
 const REPORT_EVERY = 80; // milliseconds between two messages with decoded text
 const MAX_DRAFT = 7;
-const TRIAL = 1000; // milliseconds for the choice between threads and the graphics processor
+const TRIAL_TIME = 1000; // milliseconds for the choice between threads and the graphics processor
 const TRIAL_WIDTHS = [1, 4]; // tokens of its passes
 const SAME_LOGITS = 0.05; // sums in another order differ by about 0.001
 
@@ -70,7 +71,7 @@ async function timeWays(engine, ids) {
       if (rows.some(differs))
         throw new Error("The graphics processor computes other logits, so it is not used.");
       const fastest = TRIAL_WIDTHS.map(() => Infinity);
-      for (const start = clock(); fastest[0] === Infinity || clock() - start < TRIAL / ways.length;)
+      for (const start = clock(); fastest[0] === Infinity || clock() - start < TRIAL_TIME / ways.length;)
         for (const [i, width] of TRIAL_WIDTHS.entries())
           fastest[i] = Math.min(fastest[i], (await pass(width)).time);
       times[way] = fastest.reduce((sum, time) => sum + time);
@@ -87,8 +88,13 @@ export function fastestWay({ ways, trial }) {
   return Object.keys(ways).reduce((best, way) => (trial[way] < trial[best] ? way : best));
 }
 
-/** Runs the trial, once, if there is a choice. */
+/** Runs the trial, once, if there is a choice. A graphics processor that stopped since is no choice. */
 export async function tryWays(engine, ids) {
+  for (const [way, { target }] of Object.entries(engine.ways))
+    if (target.stopped) {
+      delete engine.ways[way];
+      engine.missing[way] = STOPPED;
+    }
   if (Object.keys(engine.ways).length > 1) engine.trial ??= await timeWays(engine, ids);
 }
 

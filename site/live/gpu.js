@@ -4,7 +4,8 @@
 
 const WIDEST = 8; // tokens per pass; a longer prompt is fed in several passes
 const GPU_PANEL = 8; // rows of a matrix that one workgroup multiplies
-const THREADS = 64; // of a workgroup
+const WORKGROUP = 64; // of a workgroup
+export const STOPPED = "The graphics processor stopped.";
 const SLOT = 256; // bytes from one operation's parameters to the next
 
 const COMMON = `
@@ -55,16 +56,16 @@ const MASK = vec4u(15);
 const UP = vec4u(24, 16, 8, 0);
 const DOWN = vec4u(24);
 const COLUMNS = ${2 * rows}u;
-var<workgroup> parts: array<vec4f, ${2 * rows * THREADS}>;
+var<workgroup> parts: array<vec4f, ${2 * rows * WORKGROUP}>;
 
 fn halves(at: u32) -> vec4f { return vec4f(unpack2x16float(weights[at]), unpack2x16float(weights[at + 1])); }
 
-@compute @workgroup_size(${THREADS})
+@compute @workgroup_size(${WORKGROUP})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32${subgroups ? ", @builtin(subgroup_id) own: u32, @builtin(num_subgroups) teams: u32" : ""}) {
   let base = op.w + group.x * op.inner / 32 * ${bits === 4 ? 40 : 68};
   let x = op.x + select(0, pass_.first * op.inner, op.more == 2);
   var sums: array<vec4f, ${2 * rows}>;
-  for (var i = thread; i < op.inner${bits === 4 ? " / 2" : ""}; i += ${THREADS}) {${unpacked}
+  for (var i = thread; i < op.inner${bits === 4 ? " / 2" : ""}; i += ${WORKGROUP}) {${unpacked}
     for (var k = 0u; k < ${rows}; k++) {
       let v = data[x + k * op.inner + column];${added}
     }
@@ -80,7 +81,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
   workgroupBarrier();
   if (thread >= COLUMNS) { return; }
   var sum = vec4f(0);
-  for (var i = 0u; i < ${subgroups ? "teams" : THREADS}; i++) { sum += parts[i * COLUMNS + thread]; }
+  for (var i = 0u; i < ${subgroups ? "teams" : WORKGROUP}; i++) { sum += parts[i * COLUMNS + thread]; }
   let y = op.y + (thread >> 1) * op.outer + group.x * ${GPU_PANEL} + (thread & 1) * 4;
   for (var lane = 0u; lane < 4; lane++) {
     data[y + lane] = sum[lane] + select(0, data[y + lane], op.more == 1);
@@ -99,7 +100,7 @@ function otherPrograms(
   const reduced = (operation) => `
 fn reduce(value: f32, thread: u32) -> f32 {
   shares[thread] = value;
-  for (var step = ${THREADS / 2}u; step > 0; step >>= 1) {
+  for (var step = ${WORKGROUP / 2}u; step > 0; step >>= 1) {
     workgroupBarrier();
     if (thread < step) { shares[thread] = ${operation("shares[thread]", "shares[thread + step]")}; }
   }
@@ -112,27 +113,27 @@ fn reduce(value: f32, thread: u32) -> f32 {
   return {
     // y = x / rms(x) · weight, a workgroup per row
     norm: `${COMMON}
-var<workgroup> shares: array<f32, ${THREADS}>;
+var<workgroup> shares: array<f32, ${WORKGROUP}>;
 ${reduced(sum)}
-@compute @workgroup_size(${THREADS})
+@compute @workgroup_size(${WORKGROUP})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
   let begin = op.x + group.x * ${hidden};
   var squares = 0.0;
-  for (var i = thread; i < ${hidden}; i += ${THREADS}) { squares += data[begin + i] * data[begin + i]; }
+  for (var i = thread; i < ${hidden}; i += ${WORKGROUP}) { squares += data[begin + i] * data[begin + i]; }
   let scale = inverseSqrt(reduce(squares, thread) / ${hidden} + ${eps});
-  for (var i = thread; i < ${hidden}; i += ${THREADS}) {
+  for (var i = thread; i < ${hidden}; i += ${WORKGROUP}) {
     data[op.y + group.x * ${hidden} + i] = data[begin + i] * scale * bitcast<f32>(weights[op.w + i]);
   }
 }`,
     // rotates queries in place and keys into the cache, and copies the values there; a workgroup per head and row
     turn: `${COMMON}
-@compute @workgroup_size(${THREADS})
+@compute @workgroup_size(${WORKGROUP})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
   let head = group.x;
   let position = pass_.position + group.y;
   let begin = op.x + group.y * ${line} + head * ${headSize};
   let kept = ((op.layer * ${kvHeads} + (head - ${heads}) % ${kvHeads}) * ${capacity} + position) * ${headSize};
-  for (var j = thread; j < ${half}; j += ${THREADS}) {
+  for (var j = thread; j < ${half}; j += ${WORKGROUP}) {
     let first = data[begin + j];
     let second = data[begin + ${half} + j];
     let c = data[${cos} + position * ${half} + j];
@@ -151,17 +152,17 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
 }`,
     // softmax(q · keysᵀ / √size) · values, a workgroup per head and row
     attend: `${COMMON}
-var<workgroup> shares: array<f32, ${THREADS}>;
+var<workgroup> shares: array<f32, ${WORKGROUP}>;
 var<workgroup> scores: array<f32, ${capacity}>;
 ${reduced(sum)}
 ${reduced((a, b) => `max(${a}, ${b})`).replace("reduce", "greatest")}
-@compute @workgroup_size(${THREADS})
+@compute @workgroup_size(${WORKGROUP})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
   let query = op.x + group.y * ${line} + group.x * ${headSize};
   let start = (op.layer * ${kvHeads} + group.x * ${kvHeads} / ${heads}) * ${capacity * headSize};
   let count = pass_.position + group.y + 1;
   var largest = -3.0e38;
-  for (var i = thread; i < count; i += ${THREADS}) {
+  for (var i = thread; i < count; i += ${WORKGROUP}) {
     var score = 0.0;
     for (var j = 0u; j < ${headSize}; j++) { score += data[query + j] * data[${keys} + start + i * ${headSize} + j]; }
     scores[i] = score * ${1 / Math.sqrt(headSize)};
@@ -169,12 +170,12 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
   }
   let top = greatest(largest, thread);
   var mass = 0.0;
-  for (var i = thread; i < count; i += ${THREADS}) {
+  for (var i = thread; i < count; i += ${WORKGROUP}) {
     scores[i] = exp(scores[i] - top);
     mass += scores[i];
   }
   let total = reduce(mass, thread);
-  for (var j = thread; j < ${headSize}; j += ${THREADS}) {
+  for (var j = thread; j < ${headSize}; j += ${WORKGROUP}) {
     var sum = 0.0;
     for (var i = 0u; i < count; i++) { sum += scores[i] * data[${values} + start + i * ${headSize} + j]; }
     data[op.y + (group.y * ${heads} + group.x) * ${headSize} + j] = sum / total;
@@ -182,9 +183,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) th
 }`,
     // y = silu(gate) · up, a thread per number
     gate: `${COMMON}
-@compute @workgroup_size(${THREADS})
+@compute @workgroup_size(${WORKGROUP})
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) thread: u32) {
-  let i = group.x * ${THREADS} + thread;
+  let i = group.x * ${WORKGROUP} + thread;
   if (i >= ${inner}) { return; }
   let gate = data[op.x + 2 * group.y * ${inner} + i];
   data[op.y + group.y * ${inner} + i] = gate / (1 + exp(-gate)) * data[op.x + (2 * group.y + 1) * ${inner} + i];
@@ -311,7 +312,7 @@ export class GpuLlama {
       times(at.seen, block.out, at.stream, 1, layer);
       norm(block.norm2);
       times(at.normed, block.gate_up, at.wide, 0, layer);
-      operation("gate", (n) => [Math.ceil(inner / THREADS), n], at.wide, 0, at.normed);
+      operation("gate", (n) => [Math.ceil(inner / WORKGROUP), n], at.wide, 0, at.normed);
       times(at.normed, block.down, at.stream, 1, layer);
     });
     norm(host.norm);
@@ -365,9 +366,8 @@ export class GpuLlama {
     try {
       await returned.mapAsync(GPUMapMode.READ, 0, states + size);
     } catch {
-      throw new Error(
-        "The graphics processor stopped. Press the button again: the page now uses the processor.",
-      );
+      this.stopped = true;
+      throw new Error(`${STOPPED} Press the button again: the page now computes without it.`);
     }
     const numbers = new Float32Array(returned.getMappedRange(0, states + size).slice(0));
     returned.unmap();

@@ -8,7 +8,7 @@ import { GpuLlama, gpuDevice } from "./gpu.js";
 import { HeadDrafter, LookupDrafter } from "./drafters.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
-import { bytesOf, download, downloadShards, join } from "./weights.js";
+import { bytesOf, download, downloadShards, join, placeShards } from "./weights.js";
 import { clock, race } from "./asked.js";
 
 const CAPACITY = 640; // positions in a cache of the small pair
@@ -74,11 +74,11 @@ export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_C
   };
 }
 
-const THREADS = 4; // at most: more wait for each other longer than they help at this model's size
+const MOST_THREADS = 4; // at most: more wait for each other longer than they help at this model's size
 
 /** Returns the kernels for several threads, {kernels, threads}, or those for one where threads cannot share memory. */
 async function sharedKernels(kernels, base) {
-  const threads = Math.min(THREADS, navigator.hardwareConcurrency ?? 1);
+  const threads = Math.min(MOST_THREADS, navigator.hardwareConcurrency ?? 1);
   if (!globalThis.crossOriginIsolated || threads < 2) return { kernels, threads: 1 };
   const load = async (name) => [
     name,
@@ -266,22 +266,19 @@ function serve(scope) {
           "This browser has no WebAssembly SIMD, and without it SmolLM2 would need seconds per word. The small pair runs without it.",
         );
       const progress = (share) => scope.postMessage({ type: "progress", share });
-      const manifest = JSON.parse(
-        new TextDecoder().decode(
-          await download(`${base}smollm2.json`, Infinity, false, () => {}).then(joined),
-        ),
-      );
-      const fill = (kernel, address) =>
-        downloadShards(
-          base,
-          manifest,
-          (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes),
-          progress,
-        );
+      const [own, ...shards] = pieces.splice(0), // without an address the page has sent all pieces
+        text = base ? joined(await download(`${base}smollm2.json`, Infinity, false, () => {})) : own,
+        manifest = JSON.parse(new TextDecoder().decode(text));
+      const fill = (kernel, address) => {
+        const place = (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes);
+        return base
+          ? downloadShards(base, manifest, place, progress)
+          : placeShards(manifest, shards, place, progress);
+      };
       try {
         engine = await buildSmollm2({ manifest, fill, ...(await sharedKernels(compiled, base)) });
       } catch (error) {
-        if (!/memory/i.test(error.message)) throw error;
+        if (!/memory|allocation/i.test(error.message)) throw error;
         throw new Error(
           "This browser could not give the page enough memory (about 160 MB). Close other tabs and try again.",
         );

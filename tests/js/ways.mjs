@@ -1,5 +1,6 @@
 // A module worker for the tests in Chromium: builds a model in groups and computes the same passes in every way that
-// this browser offers. It receives {folder, threads, passes, runs} and posts {ways, missing}.
+// this browser offers. It receives {folder, threads, subgroups, passes, runs} and posts
+// {ways, missing, subgroups}: whether the adapter has subgroups.
 import { buildSmollm2 } from "./live/worker.js";
 import { computeWith, drafterOf } from "./live/asked.js";
 import { awaited, decode, seeded } from "./live/speculate.js";
@@ -44,13 +45,16 @@ addEventListener("message", async ({ data }) => {
   if (!data.folder) return;
   try {
     const engine = await engineOf(data),
-      ways = {};
+      ways = {},
+      gpu = engine.ways.gpu?.target,
+      subgroups = gpu?.subgroups;
+    if (gpu && !data.subgroups) gpu.subgroups = false; // programs are compiled at their first use
     for (const way of Object.keys(engine.ways)) {
       computeWith(engine, way);
       ways[way] = { logits: await logitsOf(engine, data.passes), texts: [] };
       for (const run of data.runs) ways[way].texts.push(await textOf(engine, run));
     }
-    postMessage({ way: "all", ways, missing: engine.missing, subgroups: engine.ways.gpu?.target.subgroups });
+    postMessage({ way: "all", ways, missing: engine.missing, subgroups });
   } catch (error) {
     postMessage({ way: "all", error: error.stack });
   }

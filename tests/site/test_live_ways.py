@@ -68,7 +68,8 @@ def checked(answer: dict) -> dict:
 
 @pytest.mark.browser
 @pytest.mark.timeout(900)
-def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute):
+@pytest.mark.parametrize("subgroups", [True, False])
+def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute, subgroups):
     """Passes of 1 to 8 tokens, a prompt of several chunks, and a rollback."""
     draw = random.Random(1)
     tokens = [draw.randrange(64) for _ in range(56)]
@@ -80,7 +81,10 @@ def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute):
     expected = small.model(torch.tensor([tokens]))[0].numpy()
     runs = [{"prompt": [1, 2, 3], "gamma": 3, "wanted": 6}]
     runs.append(runs[0] | {"drafter": "lookup"})
-    ways = checked(compute({"folder": "small", "threads": 2, "passes": passes, "runs": runs}))
+    job = {"folder": "small", "threads": 2, "subgroups": subgroups, "passes": passes, "runs": runs}
+    answer = compute(job)
+    assert answer["subgroups"], "the software adapter has subgroups, so both programs are tested"
+    ways = checked(answer)
     for way, own in ways.items():
         rows = np.array(own["logits"])
         assert np.abs(rows[:start] - expected).max() < 1e-4, way
@@ -102,7 +106,13 @@ def test_smollm2_by_threads_and_by_webgpu_is_the_librarys(folder, compute):
     runs = [
         {"prompt": ids, "drafter": drafter, "gamma": 2, "wanted": 8} for drafter in (None, "head")
     ]
-    job = {"folder": "smollm2", "threads": 2, "passes": [{"start": 0, "tokens": ids}], "runs": runs}
+    job = {
+        "folder": "smollm2",
+        "threads": 2,
+        "subgroups": True,
+        "passes": [{"start": 0, "tokens": ids}],
+        "runs": runs,
+    }
     ways = checked(compute(job))
     for way, own in ways.items():
         rows = np.array(own["logits"])
@@ -123,6 +133,8 @@ def test_smollm2_by_threads_and_by_webgpu_is_the_librarys(folder, compute):
 def test_webgpu_is_used_only_where_it_is_right_and_faster(gpu, chosen, words):
     answer = live_module("trial", ways={"one": {"milliseconds": 20}, "gpu": gpu})
     assert answer["chosen"] == chosen
+    assert answer["then"] == "one", "a graphics processor that stopped was used again"
+    words = "The graphics processor stopped." if chosen == "gpu" else words
     assert words in answer["missing"]["gpu"] if words else not answer["missing"]
 
 
