@@ -14,7 +14,7 @@ CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py te
 	tests/acceptance tests/test_decoding.py tests/test_invariants.py
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help format lint check book test test-all mutate linkcheck lab serve bench bench-gpu engines clean
+.PHONY: help format lint check book test test-all mutate linkcheck lab serve zip bench bench-gpu engines clean
 help:
 	@echo "make book   build the book in $(BOOK), every chapter executed"
 	@echo "make format lay out Python and JavaScript as make lint expects"
@@ -26,6 +26,7 @@ help:
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
+	@echo "make zip    write the offline copy with SmolLM2 for the live page (_build/specdec-lite-book-smollm2.zip, about 110 MB)"
 	@echo "make bench  measure decoding, and write results/speed/; python -m benchmarks list shows all measurements"
 	@echo "make bench-gpu  measure a GPU, nine minutes at a time: captured passes, a pair trained on the spot, rounds, a map"
 	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
@@ -91,6 +92,9 @@ lab: $(SETUP)
 
 serve: book
 	$(BIN)/python site/serve.py --port $(PORT)
+
+zip: book
+	PYTHONPATH=site $(BIN)/python -m specdec_site.archive $(BOOK)
 
 bench: $(SETUP)
 	$(NICE) $(BIN)/python -m benchmarks run speed

@@ -19,6 +19,7 @@ EXPERIMENTS = {
     "version-speed": "versions:VersionSpeed",
     "engines": "engines:Engines",
     "live-page": "live:LivePage",
+    "live-smollm2": "live:LiveSmolLM2",
     "page-sizes": "site:PageSizes",
     "early-exit-acceptance": "self_drafts:EarlyExitAcceptance",
     "layer-skip-search": "self_drafts:LayerSkipSearch",

@@ -6,6 +6,11 @@ The command opens one page and presses its button once for every setting and pro
 the page's own; each is a ratio of medians over three turns. The recording also contains sizes, the
 time from the press to loaded models and to the first decoded text, and the longest time for which
 the page's own thread did not respond. The command asserts nothing.
+
+    make book && python -m benchmarks run live-smollm2     # six minutes on two cores
+
+does the same for SmolLM2: a race for each request, with one thread and with several. A race that
+ends with two different texts stops the command.
 """
 
 import os
@@ -13,7 +18,10 @@ import statistics
 from functools import cached_property
 from itertools import product
 
+from browser import Isolating, served
+
 from specdec_lite.texts.corpus import evaluation_prompts
+from specdec_lite.texts.smollm2_tasks import TASKS
 
 from .site import OfBook
 
@@ -200,3 +208,85 @@ class LivePage(OfBook):
         names = {setting: part for part, setting in self.settings.items()}
         rows = {names[key(row)]: row for row in data["rows"] if key(row) in names}
         return rows | {FIRST: data["milliseconds_from_press"]}
+
+
+class LiveSmolLM2(OfBook):
+    """The parts are races of SmolLM2 in the page: a way of computing, a kind of text, a request."""
+
+    name = "live-smollm2"
+    what = "SmolLM2 in the live page in a headless browser: plain and speculative, by kind of text"
+    time = "6 minutes"
+    quick = "--texts 1 --kinds edit --ways one".split()
+
+    @classmethod
+    def add_options(cls, parser):
+        super().add_options(parser)
+        parser.add_argument("--texts", type=int, default=2, help="requests per kind, one thread")
+        parser.add_argument("--kinds", nargs="+", choices=list(TASKS), default=list(TASKS))
+        parser.add_argument(
+            "--ways", nargs="+", choices=("one", "threads"), default=["one", "threads"]
+        )
+
+    @cached_property
+    def address(self) -> str:
+        """Address of the served book; its pages are isolated, so that threads can share memory."""
+        return self.open.enter_context(served(self.options.book, handler=Isolating))
+
+    @cached_property
+    def page(self):
+        """The live page with the panel of SmolLM2."""
+        page = self.browser.new_page()
+        page.goto(f"{self.address}book/live.html")
+        page.wait_for_selector(".sdl-ask-run")
+        page.get_by_text("Settings", exact=True).last.click()
+        return page
+
+    def parts(self):
+        options = self.options
+        texts = {"one": options.texts, "threads": 1}
+        return [
+            f"{way} {kind} {number}"
+            for way in options.ways
+            for kind in options.kinds
+            for number in range(texts[way])
+        ]
+
+    def run(self, part):
+        way, kind, number = part.split()
+        page, panel = self.page, "document.querySelector('.sdl-ask')"
+        page.get_by_label("Computed by").select_option(way)
+        page.get_by_label("Your question").fill(TASKS[kind][int(number)].text)
+        runs = int(page.evaluate(f"{panel}.dataset.runs ?? 0"))
+        page.locator(".sdl-ask-run").click()
+        page.wait_for_function(
+            f"{panel}.dataset.runs === '{runs + 1}' || document.querySelector('.sdl-ask-bad')",
+            timeout=10 * MINUTES,
+        )
+        if page.locator(".sdl-ask-bad").count():
+            raise RuntimeError(page.locator(".sdl-ask-status").inner_text())
+        result = page.evaluate(f"{panel}.sdlResult")
+        if not result["same"]:
+            raise RuntimeError(f"part {part}: the two texts differ")
+        return {
+            "way": way,
+            "threads": result["threads"],
+            "kind": kind,
+            "speedups": [round(x, 3) for x in result["speedups"]],
+            "per_second": {lane: round(x, 2) for lane, x in result["perSecond"].items()},
+            "tokens": result["stats"]["tokens"],
+            "tau": round(result["stats"]["tau"], 3),
+            "alpha": round(result["stats"]["alpha"] or 0, 3),
+            "target_ms": [round(x, 2) for x in result["costs"]["target"]],
+            "draft_ms": round(result["costs"]["draft"], 2),
+            "kernel": result["kernel"],
+        }
+
+    def summarise(self, rows):
+        return {
+            "cores": os.cpu_count(),
+            "browser": self.about_browser(),
+            "races": [rows[part] for part in self.parts()],
+        }
+
+    def restore(self, data):
+        return dict(zip(self.parts(), data["races"], strict=False))

@@ -192,6 +192,21 @@ SCHEMAS = {
             12,
         ),
     ),
+    "live-smollm2": fields(
+        "cores",
+        browser=TEXT,
+        races=rows(
+            fields(
+                "threads tokens tau alpha draft_ms",
+                way=TEXT,
+                kind=TEXT,
+                kernel=TEXT,
+                speedups=rows(NUMBER, 3),
+                per_second=each(NUMBER),
+                target_ms=rows(NUMBER, 8),
+            )
+        ),
+    ),
     "blockwise-training": fields(
         target=TEXT,
         runs=rows(

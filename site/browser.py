@@ -24,6 +24,16 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         """Write nothing."""
 
 
+class Isolating(Handler):
+    """A request handler that isolates its pages, so that their threads can share memory."""
+
+    def end_headers(self) -> None:
+        """Add the headers COOP and COEP, and end the headers."""
+        self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+        self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
+
+
 class Compressing(Handler):
     """A request handler that compresses text, as most web hosts do."""
 
@@ -72,17 +82,20 @@ def served(folder: Path, port: int = 0, handler: type[Handler] = Handler) -> Ite
 
 
 @contextmanager
-def chromium() -> Iterator:
+def chromium(*options: str) -> Iterator:
     """Yield headless Chromium as a Playwright browser that can reach only localhost.
 
     The environment variable CHROMIUM names its executable; the default is /usr/bin/chromium.
+
+    Args:
+        *options: more options of its command line.
     """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
-            args=["--no-sandbox", OFFLINE],
+            args=["--no-sandbox", OFFLINE, *options],
         )
         yield browser
         browser.close()

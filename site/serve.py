@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from browser import served
+from browser import Isolating, served
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,7 +49,7 @@ def rebuild_on_change() -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8000)
-    with served(ROOT / "_build" / "html", parser.parse_args().port) as address:
+    with served(ROOT / "_build" / "html", parser.parse_args().port, Isolating) as address:
         print(f"Open {address}index.html (press Ctrl+C to stop)")
         try:
             rebuild_on_change()

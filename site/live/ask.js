@@ -1,13 +1,19 @@
 // The panel that asks SmolLM2: a question, one button, the race while it decodes, and its replay. This thread computes
 // nothing. The race at the end is the book's interactive `race`, fed with this run.
 
-import { loadScript, startWorker } from "./download.js";
+import { loadFromScripts, loadScript, startEngine } from "./download.js";
 import { make } from "./charts.js";
 
 const DRAFTERS = {
   both: "lookup or the trained head, chosen in every round",
   head: "the trained head (EAGLE-1)",
   lookup: "prompt lookup: what the request repeats",
+};
+const WAYS = {
+  fastest: "the fastest in a trial of one second",
+  one: "one thread",
+  threads: "several threads",
+  gpu: "graphics processor (WebGPU)",
 };
 const PLAIN = "plain decoding",
   SPECULATIVE = "speculative decoding";
@@ -77,7 +83,7 @@ export function shareFragment({ speedups, perSecond }, device) {
 }
 
 /** Returns the headline of a result and the sentence below it. */
-export function summary({ speedups, perSecond, same, stats, costs, temperature }) {
+export function summary({ speedups, perSecond, same, stats, costs, temperature, ...how }) {
   const sorted = [...speedups].sort((a, b) => a - b),
     speedup = sorted[sorted.length >> 1];
   const text = temperature
@@ -91,8 +97,26 @@ export function summary({ speedups, perSecond, same, stats, costs, temperature }
     `The ${speedups.length} turns gave ${ratio(sorted[0])} to ${ratio(sorted.at(-1))}: ` +
       `${perSecond.plain.toFixed(1)} tokens per second without drafts and ${perSecond.speculative.toFixed(1)} with them. ` +
       `A target pass emitted ${stats.tau.toFixed(2)} tokens on average. On this device a pass over 2, 4 or 6 tokens ` +
-      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}.`,
+      `costs ${times[1]}, ${times[3]} or ${times[5]} times a pass over one, and a draft pass ${(costs.draft / costs.target[0]).toFixed(2)}. ` +
+      computedBy(how),
   ];
+}
+
+/** Returns what computed a run, and why the others did not. */
+function computedBy({ way, threads, trial, missing }) {
+  const names = {
+    one: "one thread",
+    threads: threads > 1 ? `${threads} threads` : "several threads",
+    gpu: "the graphics processor",
+  };
+  const lost = Object.keys(trial ?? {}).filter((each) => each !== way && !missing[each]);
+  const slower = lost.map(
+    (each) => `${names[each] ?? each} took ${(trial[each] / trial[way]).toFixed(1)} times as long`,
+  );
+  return [
+    `Computed by ${names[way]}${slower.length ? `; in the trial ${slower.join(" and ")}` : ""}.`,
+    ...Object.values(missing),
+  ].join(" ");
 }
 
 function device() {
@@ -117,7 +141,11 @@ function layout(id, { smollm2, questions }) {
     status: make("p", { class: "sdl-ask-status", role: "status" }),
     lanes: { plain: growingLane(PLAIN), speculative: growingLane(SPECULATIVE) },
     drafter: menu(`${id}-drafter`, DRAFTERS),
-    gamma: menu(`${id}-gamma`, { 0: "chosen in every round", 1: "1", 2: "2", 3: "3", 4: "4", 5: "5" }),
+    gamma: menu(`${id}-gamma`, [
+      "chosen in every round",
+      ...Array.from({ length: 7 }, (_, i) => String(i + 1)),
+    ]),
+    way: menu(`${id}-way`, WAYS),
     temperature: menu(`${id}-temperature`, { 0: "0: greedy", 0.7: "0.7", 1: "1" }),
     headline: make("strong", { class: "sdl-race-headline" }),
     details: make("p", { class: "sdl-ask-details" }),
@@ -153,6 +181,7 @@ function layout(id, { smollm2, questions }) {
         field(`${id}-drafter`, "Drafts", "where the guesses come from", view.drafter),
         field(`${id}-gamma`, "γ", "draft length", view.gamma),
         field(`${id}-temperature`, "temperature", "0 takes the likeliest token", view.temperature),
+        field(`${id}-way`, "Computed by", "the draft always by the processor", view.way),
       ),
     ),
   );
@@ -161,45 +190,39 @@ function layout(id, { smollm2, questions }) {
 
 /** Returns the engine in its worker. `load` fetches the weights, `ask` answers; errors have a message for the reader. */
 function machine(parts) {
-  let worker = null,
-    abort = () => {};
-  const request = (message, onMessage) =>
-    new Promise((resolve, reject) => {
-      abort = () => reject(new Error("Cancelled. What has arrived stays in this browser's cache."));
-      worker.onmessage = ({ data }) => {
-        if (data.type === "failed") reject(new Error(data.text));
-        else if (data.type === "ready" || data.type === "result") resolve(data);
-        else onMessage(data);
-      };
-      worker.onerror = (event) => {
-        event.preventDefault();
-        reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`));
-      };
-      worker.postMessage(message);
-    });
-  const stop = () => {
-    worker?.terminate();
-    worker = null;
+  let engine = null;
+  const stop = (error) => {
+    engine?.stop(error);
+    engine = null;
   };
   return {
-    ready: () => worker !== null,
+    ready: () => engine !== null,
     stop,
-    cancel() {
-      abort();
-      stop();
-    },
+    cancel: () => stop(new Error("Cancelled. What has arrived stays in this browser's cache.")),
     async load(onProgress) {
-      worker = startWorker(parts.worker);
-      const kernels = globalThis.sdlScalar ? {} : parts.kernels,
-        address = new URL(base(), location.href).href;
+      const own = (engine = startEngine(parts.worker)),
+        fromFolder = location.protocol === "file:",
+        { scripts } = parts.smollm2;
+      const message = {
+        type: "loadSmollm2",
+        kernels: globalThis.sdlScalar ? {} : parts.kernels,
+        base: fromFolder ? null : new URL(base(), location.href).href,
+      };
       try {
-        await request({ type: "loadSmollm2", kernels, base: address }, ({ share }) => onProgress(share));
+        if (fromFolder)
+          await loadFromScripts(
+            `${base()}smollm2`,
+            scripts,
+            (text) => own.post({ type: "piece", text }),
+            onProgress,
+          );
+        await own.request(message, ({ share }) => onProgress(share));
       } catch (error) {
         stop();
         throw error;
       }
     },
-    ask: (options, onMessage) => request({ type: "ask", options }, onMessage),
+    ask: (options, onMessage) => engine.request({ type: "ask", options }, onMessage),
   };
 }
 
@@ -207,7 +230,7 @@ async function showReplay(view, result, question) {
   if (!globalThis.sdlInteractives?.race) await loadScript(`${base()}../interactives/race.js`);
   const state = {
     races: [{ kind: "your question", request: question, lanes: result.lanes, speedups: result.speedups }],
-    about: `Recorded now on this device (${device()}), one thread, in this page.`,
+    about: `Recorded now on this device (${device()}), in this page.`,
     race: 0,
     slow: false,
     autoplay: true,
@@ -255,6 +278,7 @@ function mount(el, parts) {
         drafter: view.drafter.value,
         gamma: Number(view.gamma.value),
         temperature: Number(view.temperature.value),
+        way: view.way.value,
         seed: 1,
       };
       last = view.root.sdlResult = await engine.ask(options, (message) => {
@@ -322,16 +346,16 @@ function render({ el }) {
   async function begin() {
     el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
     try {
-      if (location.protocol === "file:")
-        return note(
-          el,
-          "SmolLM2 runs in the published book: a page that was opened from a folder cannot read its 100 MB of weights. The small pair runs here too.",
-        );
       if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
       if (!globalThis.sdlLive.smollm2)
         return note(
           el,
           "This copy of the book was built without SmolLM2's weights, because they could not be downloaded at that time.",
+        );
+      if (location.protocol === "file:" && !globalThis.sdlLive.smollm2.scripts)
+        return note(
+          el,
+          "This downloaded copy has no weights of SmolLM2 (100 MB), so that it stays small. The published book has them, and so has the larger copy that `make zip` writes. The small pair runs here.",
         );
       unmount = mount(el, globalThis.sdlLive);
     } catch (error) {

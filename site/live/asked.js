@@ -2,15 +2,19 @@
 // race in the form that the interactive `race` replays.
 
 import { ChosenDrafter } from "./drafters.js";
-import { count, decode, seeded } from "./speculate.js";
+import { STOPPED } from "./gpu.js";
+import { awaited, count, decode, seeded } from "./speculate.js";
 
 const ANSWER = 128; // tokens of an answer, at most
 const TURNS = 3; // timed turns of each lane
 const WARM_UP = 8; // tokens of each lane before the clock starts
-const WIDTHS = [1, 2, 3, 4, 5, 6]; // tokens of the passes that are timed
+const WIDTHS = [1, 2, 3, 4, 5, 6, 7, 8]; // tokens of the passes that are timed
 const PASS_TURNS = 3;
 const REPORT_EVERY = 80; // milliseconds between two messages with decoded text
-const MAX_DRAFT = 5;
+const MAX_DRAFT = 7;
+const TRIAL_TIME = 1000; // milliseconds for the choice between threads and the graphics processor
+const TRIAL_WIDTHS = [1, 4]; // tokens of its passes
+const SAME_LOGITS = 0.05; // sums in another order differ by about 0.001
 
 /** Returns the milliseconds of the page's clock. */
 export const clock = () => performance.now();
@@ -34,21 +38,83 @@ export function promptIds({ tokenizer, chat, capacity }, question) {
   return ids;
 }
 
+/** Sets what computes the target's passes: a key of engine.ways, which are {target, threads}. */
+export function computeWith(engine, way) {
+  if (!engine.ways[way]) throw new RangeError(engine.missing[way]);
+  const { target, threads } = engine.ways[way];
+  engine.kernel.threads = threads;
+  Object.assign(engine, { target, way });
+}
+
+/** Times passes of every way for about a second and returns {way: milliseconds of a pass over one token and of one over
+ *  four, added}. A way that fails, or whose logits differ from those of one thread, is removed. */
+async function timeWays(engine, ids) {
+  const times = {},
+    ways = Object.keys(engine.ways),
+    tokens = Array.from({ length: Math.max(...TRIAL_WIDTHS) }, (_, i) => ids[i % ids.length]);
+  let expected = null;
+  for (const way of ways) {
+    computeWith(engine, way);
+    const { target } = engine;
+    target.onStates = null;
+    const pass = async (width) => {
+      target.length = 0;
+      const start = clock(),
+        rows = await target.forward(tokens.slice(0, width));
+      return { time: clock() - start, row: rows.at(-1) };
+    };
+    try {
+      const rows = [];
+      for (const width of TRIAL_WIDTHS) rows.push((await pass(width)).row.slice()); // the first passes compile
+      expected ??= rows;
+      const differs = (row, i) => row.some((logit, j) => !(Math.abs(logit - expected[i][j]) < SAME_LOGITS));
+      if (rows.some(differs))
+        throw new Error("The graphics processor computes other logits, so it is not used.");
+      const fastest = TRIAL_WIDTHS.map(() => Infinity);
+      for (const start = clock(); fastest[0] === Infinity || clock() - start < TRIAL_TIME / ways.length;)
+        for (const [i, width] of TRIAL_WIDTHS.entries())
+          fastest[i] = Math.min(fastest[i], (await pass(width)).time);
+      times[way] = fastest.reduce((sum, time) => sum + time);
+    } catch (error) {
+      delete engine.ways[way];
+      engine.missing[way] = error.message;
+    }
+  }
+  return times;
+}
+
+/** Returns the fastest way of this device. */
+export function fastestWay({ ways, trial }) {
+  return Object.keys(ways).reduce((best, way) => (trial[way] < trial[best] ? way : best));
+}
+
+/** Runs the trial, once, if there is a choice. A graphics processor that stopped since is no choice. */
+export async function tryWays(engine, ids) {
+  for (const [way, { target }] of Object.entries(engine.ways))
+    if (target.stopped) {
+      delete engine.ways[way];
+      engine.missing[way] = STOPPED;
+    }
+  if (Object.keys(engine.ways).length > 1) engine.trial ??= await timeWays(engine, ids);
+}
+
 /** Returns the milliseconds of a target pass for each width, and of a draft pass of the head inside the loop. The
  *  widths alternate, so that a device that slows down affects them all. */
-export function passCosts({ target, drafters }, ids) {
-  const warm = { gamma: 3, temperature: 0, wanted: 16, rng: seeded(1), clock };
-  const { drafting, draftPasses } = count([...decode(target, drafters.head, ids, warm)]);
+export async function passCosts({ target, drafters }, ids) {
+  const warm = { gamma: 3, temperature: 0, wanted: 16, rng: seeded(1), clock },
+    steps = [];
+  for await (const step of awaited(decode(target, drafters.head, ids, warm))) steps.push(step);
+  const { drafting, draftPasses } = count(steps);
   const times = WIDTHS.map(() => []),
     length = target.length;
   target.onStates = null;
   for (let turn = 0; turn <= PASS_TURNS; turn++)
-    WIDTHS.forEach((width, i) => {
+    for (const [i, width] of WIDTHS.entries()) {
       const start = clock();
-      target.forward(Array.from({ length: width }, (_, j) => ids[j % ids.length]));
+      await target.forward(Array.from({ length: width }, (_, j) => ids[j % ids.length]));
       target.length = length;
       times[i].push(clock() - start);
-    });
+    }
   return { target: times.map((each) => middle(each.slice(1))), draft: drafting / draftPasses };
 }
 
@@ -80,45 +146,49 @@ function lane(steps, engine) {
   });
 }
 
-/** Answers a question `TURNS` times each way and returns the race. post: receives {type: "lane", lane, passes} while
- *  the first turn decodes, and {type: "turn", turn, of}. */
-export function race(engine, { question, drafter, gamma, temperature, seed }, post = () => {}) {
-  const ids = promptIds(engine, question),
-    { target, stop } = engine;
-  engine.costs ??= passCosts(engine, ids);
+/** Answers a question `TURNS` times each way and returns the race. way: what computes the passes, or "fastest". post:
+ *  receives {type: "lane", lane, passes} while the first turn decodes, and {type: "turn", turn, of}. */
+export async function race(engine, { question, drafter, gamma, temperature, seed, way }, post = () => {}) {
+  const ids = promptIds(engine, question);
+  await tryWays(engine, ids);
+  computeWith(engine, way === "fastest" ? fastestWay(engine) : way);
+  const { target, stop } = engine;
+  engine.costs = engine.costsByWay[engine.way] ??= await passCosts(engine, ids);
   const source = drafterOf(engine, drafter, gamma);
-  const once = (way, wanted) =>
-    decode(target, way === "plain" ? null : source, ids, {
-      gamma: gamma || MAX_DRAFT,
-      temperature,
-      wanted,
-      rng: seeded(seed),
-      stop,
-      clock,
-    });
+  const once = (lane, wanted) =>
+    awaited(
+      decode(target, lane === "plain" ? null : source, ids, {
+        gamma: gamma || MAX_DRAFT,
+        temperature,
+        wanted,
+        rng: seeded(seed),
+        stop,
+        clock,
+      }),
+    );
   const runs = { plain: [], speculative: [] };
-  for (const way of ["speculative", "plain"]) for (const _ of once(way, WARM_UP));
+  for (const each of ["speculative", "plain"]) for await (const _ of once(each, WARM_UP));
   for (let turn = 0; turn < TURNS; turn++) {
     const order = turn % 2 ? ["speculative", "plain"] : ["plain", "speculative"];
-    for (const way of order) {
+    for (const each of order) {
       const steps = [];
       let [sent, posted] = [0, clock()];
       const report = () => {
-        if (turn === 0) post({ type: "lane", lane: way, passes: lane(steps, engine).slice(sent) });
+        if (turn === 0) post({ type: "lane", lane: each, passes: lane(steps, engine).slice(sent) });
         [sent, posted] = [steps.length, clock()];
       };
-      for (const step of once(way, ANSWER)) {
+      for await (const step of once(each, ANSWER)) {
         steps.push(step);
         if (clock() - posted > REPORT_EVERY) report();
       }
       report();
-      runs[way].push(steps);
+      runs[each].push(steps);
     }
     post({ type: "turn", turn: turn + 1, of: TURNS });
   }
-  const seconds = (way) => runs[way].map((steps) => count(steps).milliseconds / 1000);
-  const perToken = (way) => runs[way].map((steps) => count(steps).milliseconds / count(steps).tokens);
-  const typical = (way) => runs[way][seconds(way).indexOf(middle(seconds(way)))];
+  const seconds = (each) => runs[each].map((steps) => count(steps).milliseconds / 1000);
+  const perToken = (each) => runs[each].map((steps) => count(steps).milliseconds / count(steps).tokens);
+  const typical = (each) => runs[each][seconds(each).indexOf(middle(seconds(each)))];
   const [plain, speculative] = [perToken("plain"), perToken("speculative")];
   const emitted = (steps) => JSON.stringify(steps.flatMap((step) => step.emitted));
   return {
@@ -131,5 +201,9 @@ export function race(engine, { question, drafter, gamma, temperature, seed }, po
     temperature,
     memory: engine.kernel.size(),
     kernel: engine.kernel.name,
+    way: engine.way,
+    threads: engine.kernel.threads,
+    trial: engine.trial,
+    missing: engine.missing,
   };
 }

@@ -19,14 +19,14 @@ export function loadScript(url) {
 
 let lastLoad = Promise.resolve();
 
-/** Loads the weights from scripts. Each script passes one piece, as base64 text, to a global function; copies of
- *  the live page on one page therefore load one after another. onPiece: receives each piece. */
-export function loadFromScripts(base, count, onPiece, onProgress) {
+/** Loads weights from scripts, `${prefix}-0.js` and so on. Each script passes one piece, as base64 text, to a global
+ *  function; copies of the live page on one page therefore load one after another. onPiece: receives each piece. */
+export function loadFromScripts(prefix, count, onPiece, onProgress) {
   const load = lastLoad.then(async () => {
     globalThis.sdlWeights = onPiece;
     try {
       for (let number = 0; number < count; number++) {
-        await loadScript(`${base}weights-${number}.js`);
+        await loadScript(`${prefix}-${number}.js`);
         onProgress((number + 1) / count);
         await new Promise((resolve) => setTimeout(resolve)); // lets the page respond
       }
@@ -46,4 +46,33 @@ export function startWorker(source) {
   // the worker has read its source before it sends a message
   worker.addEventListener("message", () => URL.revokeObjectURL(url), { once: true });
   return worker;
+}
+
+/** Starts the engine in a worker. request(message, onMessage): the promise of its answer, ready or result; onMessage
+ *  receives what comes before. Errors have a message for the reader. stop(error): ends the worker; a request that still
+ *  waits fails with the error. */
+export function startEngine(source) {
+  const worker = startWorker(source);
+  let fail = () => {};
+  return {
+    post: (message) => worker.postMessage(message),
+    request: (message, onMessage) =>
+      new Promise((resolve, reject) => {
+        fail = reject;
+        worker.onmessage = ({ data }) => {
+          if (data.type === "failed") reject(new Error(data.text));
+          else if (data.type === "ready" || data.type === "result") resolve(data);
+          else onMessage(data);
+        };
+        worker.onerror = (event) => {
+          event.preventDefault();
+          reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`));
+        };
+        worker.postMessage(message);
+      }),
+    stop(error) {
+      worker.terminate();
+      if (error) fail(error);
+    },
+  };
 }

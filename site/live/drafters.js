@@ -8,8 +8,8 @@ import { distribution, NO_DRAFT } from "./speculate.js";
 
 /** Proposes what followed the latest earlier occurrence of the text's last tokens. Source: Saxena 2023. */
 export class LookupDrafter {
-  constructor(vocab, longest = 4, shortest = 2) {
-    Object.assign(this, { name: "lookup", vocab, longest, shortest });
+  constructor(longest = 4, shortest = 2) {
+    Object.assign(this, { name: "lookup", longest, shortest });
   }
 
   begin() {}
@@ -31,14 +31,8 @@ export class LookupDrafter {
 
   propose(tokens, gamma) {
     const drafted = this.find(tokens, gamma);
-    return { drafted, q: drafted.map((token) => oneHot(token, this.vocab)), passes: 0 };
+    return { drafted, q: drafted.map((token) => ({ token })), passes: 0 };
   }
-}
-
-function oneHot(token, vocab) {
-  const row = new Float64Array(vocab);
-  row[token] = 1;
-  return row;
 }
 
 /** Returns a matrix whose rows are some rows of a matrix in groups of 8-bit integers, copied to new memory. ids: the
@@ -118,8 +112,9 @@ export class HeadDrafter {
 
   /** Returns the draft's distribution over the target's vocabulary. */
   #spread(logits, temperature) {
-    const small = distribution(logits, temperature),
-      row = new Float64Array(this.vocab);
+    const small = distribution(logits, temperature);
+    if (small.token !== undefined) return { token: this.ids[small.token] };
+    const row = new Float64Array(this.vocab);
     this.ids.forEach((id, i) => {
       row[id] = small[i];
     });

@@ -166,24 +166,60 @@ const GROUP = 32;
   return from;
 }
 
-/** Computes y [rows, outer] = x [rows, inner] · wᵀ for 1 to 6 rows and a matrix in groups. ones: sixteen times 1; unpacked: memory
- *  for 16 · inner floats. inner is a multiple of 32, outer one of 16. */
+/** Multiplies 3 or 4 rows of x with one unpacked panel [inner, 8] and writes eight columns of y. With more than eight sums, the
+ *  sums do not stay in registers. */
 // @ts-ignore: decorator
-@inline function grouped(bits: i32, rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32): void {
-  for (const end = y + (<usize>outer << 2); y < end; y += 64) {
+@inline function narrow(rows: i32, x: usize, w: usize, y: usize, inner: i32, outer: i32): void {
+  const pitch = <usize>inner << 2, line = <usize>outer << 2, pitch2 = pitch * 2, pitch3 = pitch * 3;
+  let a = f32x4.splat(0), b = a, c = a, d = a, e = a, f = a, g = a, h = a;
+  for (let end = x + pitch; x < end; x += 4, w += 32) {
+    const u = v128.load(w), v = v128.load(w, 16);
+    let t = v128.load32_splat(x);
+    a = fused(t, u, a); b = fused(t, v, b);
+    t = v128.load32_splat(x + pitch);
+    c = fused(t, u, c); d = fused(t, v, d);
+    t = v128.load32_splat(x + pitch2);
+    e = fused(t, u, e); f = fused(t, v, f);
+    if (rows > 3) {
+      t = v128.load32_splat(x + pitch3);
+      g = fused(t, u, g); h = fused(t, v, h);
+    }
+  }
+  v128.store(y, a); v128.store(y, b, 16);
+  v128.store(y + line, c); v128.store(y + line, d, 16);
+  v128.store(y + 2 * line, e); v128.store(y + 2 * line, f, 16);
+  if (rows > 3) { v128.store(y + 3 * line, g); v128.store(y + 3 * line, h, 16); }
+}
+
+function narrow3(x: usize, w: usize, y: usize, inner: i32, outer: i32): void { narrow(3, x, w, y, inner, outer); }
+function narrow4(x: usize, w: usize, y: usize, inner: i32, outer: i32): void { narrow(4, x, w, y, inner, outer); }
+
+/** Multiplies 1 to 4 rows of x with two unpacked panels and writes 16 columns of y. */
+function panels(rows: i32, x: usize, w: usize, ones: usize, y: usize, inner: i32, outer: i32): void {
+  const next = w + (<usize>inner << 5);
+  if (rows == 1) columns1(x, w, ones, y, inner, outer, 16);
+  else if (rows == 2) columns2(x, w, ones, y, inner, outer, 16);
+  else if (rows == 3) { narrow3(x, w, y, inner, outer); narrow3(x, next, y + 32, inner, outer); }
+  else { narrow4(x, w, y, inner, outer); narrow4(x, next, y + 32, inner, outer); }
+}
+
+/** Computes `count` columns of y [rows, outer] = x [rows, inner] · wᵀ for 1 to 8 rows and a matrix in groups. w: address of the
+ *  first of these columns' panels; ones: sixteen times 1; unpacked: memory for 16 · inner floats. inner is a multiple of 32, count
+ *  one of 16. */
+// @ts-ignore: decorator
+@inline function grouped(bits: i32, rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32, count: i32): void {
+  const first = rows > 4 ? (rows + 1) >> 1 : rows, rest = rows - first;
+  const other = x + ((<usize>first * inner) << 2), below = (<usize>first * outer) << 2;
+  for (const end = y + (<usize>count << 2); y < end; y += 64) {
     const stop = unpacked + (<usize>inner << 6);
     for (let to = unpacked; to < stop; to += GROUP * 32) w = unpack(bits, w, to);
-    if (rows == 1) columns1(x, unpacked, ones, y, inner, outer, 16);
-    else if (rows == 2) columns2(x, unpacked, ones, y, inner, outer, 16);
-    else if (rows == 3) columns3(x, unpacked, ones, y, inner, outer, 16);
-    else if (rows == 4) columns4(x, unpacked, ones, y, inner, outer, 16);
-    else if (rows == 5) columns5(x, unpacked, ones, y, inner, outer, 16);
-    else columns6(x, unpacked, ones, y, inner, outer, 16);
+    panels(first, x, unpacked, ones, y, inner, outer);
+    if (rest) panels(rest, other, unpacked, ones, y + below, inner, outer);
   }
 }
 
-export function grouped4(rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32): void { grouped(4, rows, x, w, ones, unpacked, y, inner, outer); }
-export function grouped8(rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32): void { grouped(8, rows, x, w, ones, unpacked, y, inner, outer); }
+export function grouped4(rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32, count: i32): void { grouped(4, rows, x, w, ones, unpacked, y, inner, outer, count); }
+export function grouped8(rows: i32, x: usize, w: usize, ones: usize, unpacked: usize, y: usize, inner: i32, outer: i32, count: i32): void { grouped(8, rows, x, w, ones, unpacked, y, inner, outer, count); }
 
 // The rest of a layer. Sizes are multiples of 4, a head's of 16.
 

@@ -1,6 +1,6 @@
 // The live page: the controls, the messages to the worker, and the results. This thread computes nothing.
 
-import { loadFromScripts, loadScript, startWorker } from "./download.js";
+import { loadFromScripts, loadScript, startEngine } from "./download.js";
 import { announcement, doubtAbout, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
 import { replay } from "./replay.js";
@@ -158,37 +158,19 @@ function layout(id, { manifest, presets }) {
 /** Returns the engine in its worker: `start` loads the models, `run` decodes. Errors have a message for the
  *  reader. */
 function machine(parts, onProgress) {
-  let worker = null,
+  let engine = null,
     attempts = 0;
-  const request = (message, onMessage) =>
-    new Promise((resolve, reject) => {
-      worker.onmessage = ({ data }) => {
-        if (data.type === "failed") reject(new Error(data.text));
-        else if (data.type === "ready" || data.type === "result") resolve(data);
-        else onMessage(data);
-      };
-      worker.onerror = (event) => {
-        event.preventDefault();
-        reject(new Error(`The engine stopped: ${event.message || "this browser could not start it"}.`));
-      };
-      worker.postMessage(message);
-    });
   return {
-    ready: () => worker !== null,
+    ready: () => engine !== null,
     async start(format) {
       const { manifest } = parts,
         kernels = globalThis.sdlScalar ? {} : parts.kernels;
       const url = location.protocol !== "file:" && new URL(`${base()}weights.bin`, location.href).href;
-      worker = startWorker(parts.worker);
+      engine = startEngine(parts.worker);
+      const send = (text) => engine.post({ type: "piece", text });
       try {
-        if (!url)
-          await loadFromScripts(
-            base(),
-            manifest.pieces,
-            (text) => worker.postMessage({ type: "piece", text }),
-            onProgress,
-          );
-        return await request(
+        if (!url) await loadFromScripts(`${base()}weights`, manifest.pieces, send, onProgress);
+        return await engine.request(
           { type: "load", kernels, manifest, format, url, again: attempts++ > 0 },
           ({ share }) => onProgress(share),
         );
@@ -197,10 +179,10 @@ function machine(parts, onProgress) {
         throw error;
       }
     },
-    run: (options, onMessage) => request({ type: "run", options }, onMessage),
+    run: (options, onMessage) => engine.request({ type: "run", options }, onMessage),
     stop() {
-      worker?.terminate();
-      worker = null;
+      engine?.stop();
+      engine = null;
     },
   };
 }

@@ -2,22 +2,24 @@
 // specdec_lite with a ModelDrafter step by step (speculation.py, acceptance/, sampling.py), so the same random
 // numbers give the same tokens. This module has no imports.
 
-/** Returns the distribution from which a token is drawn. At temperature 0 it is one-hot at the largest logit, so
- *  greedy decoding needs no separate code. */
+/** Returns the distribution from which a token is drawn. At temperature 0 it is one-hot at the largest logit. A one-hot
+ *  distribution is stored as {token}, because a row of the whole vocabulary costs more than it tells. */
 export function distribution(logits, temperature) {
-  const probs = new Float64Array(logits.length);
   let top = 0;
   for (let i = 1; i < logits.length; i++) if (logits[i] > logits[top]) top = i;
   if (!Number.isFinite(logits[top])) throw new RangeError("the logits hold no finite value");
-  if (temperature === 0) {
-    probs[top] = 1;
-    return probs;
-  }
+  if (temperature === 0) return { token: top };
+  const probs = new Float64Array(logits.length);
   let mass = 0;
   for (let i = 0; i < logits.length; i++)
     mass += probs[i] = Math.exp((logits[i] - logits[top]) / temperature);
   for (let i = 0; i < logits.length; i++) probs[i] /= mass;
   return probs;
+}
+
+/** Returns the probability of a token in a distribution. */
+function probability(probs, token) {
+  return probs.token === undefined ? probs[token] : Number(probs.token === token);
 }
 
 /** Returns the sum of all entries. */
@@ -33,6 +35,10 @@ export function chance(uniform) {
   return {
     flip: (prob) => uniform() < prob,
     draw(probs) {
+      if (probs.token !== undefined) {
+        uniform(); // a draw takes one number, whatever the distribution
+        return probs.token;
+      }
       const aim = uniform() * massOf(probs);
       let sum = 0,
         last = -1;
@@ -62,8 +68,10 @@ export function seeded(seed) {
 
 /** Returns norm(max(0, p − q)), from which a recovered token is drawn; p itself if nothing can be rejected. */
 export function residual(p, q) {
+  if (p.token !== undefined) return p;
   const excess = p.slice();
-  for (let token = 0; token < p.length; token++) excess[token] = Math.max(0, p[token] - q[token]);
+  for (let token = 0; token < p.length; token++)
+    excess[token] = Math.max(0, p[token] - probability(q, token));
   const mass = massOf(excess);
   return mass > 0 ? excess.map((prob) => prob / mass) : p;
 }
@@ -75,7 +83,7 @@ export function verify(drafted, q, row, rng) {
   for (let i = 0; i < drafted.length; i++) {
     const token = drafted[i],
       p = row(i);
-    if (!rng.flip(p[token] / q[i][token]))
+    if (!rng.flip(probability(p, token) / probability(q[i], token)))
       return { accepted: i, token: rng.draw(residual(p, q[i])), kind: "recovered" };
   }
   return {
@@ -113,6 +121,23 @@ export function modelDrafter(draft) {
   };
 }
 
+/** Returns the value of a pass. If the target computes elsewhere and returns a promise, the promise is yielded, and
+ *  `awaited` sends its value back. */
+function* resultOf(value) {
+  return value instanceof Promise ? yield value : value;
+}
+
+/** Returns the steps of `decode` for a target whose passes are promises. */
+export async function* awaited(steps) {
+  for (let next = steps.next(); !next.done;) {
+    if (next.value instanceof Promise) next = steps.next(await next.value);
+    else {
+      yield next.value;
+      next = steps.next();
+    }
+  }
+}
+
 /** Decodes `wanted` tokens after the prompt and yields one step per target pass. draft: a draft model, a drafter
  *  (drafters.js), or null for plain decoding. stop: the token that ends the text. Steps state their milliseconds; no
  *  step includes the prefill. All caches are overwritten. */
@@ -128,7 +153,7 @@ export function* decode(
   target.onStates = null;
   drafter?.begin(target);
   if (tokens.length > 1) {
-    target.forward(tokens.slice(0, -1), true);
+    yield* resultOf(target.forward(tokens.slice(0, -1), true));
     drafter?.prefill?.(tokens.slice(0, -1));
   }
   while (wanted > 0) {
@@ -136,7 +161,7 @@ export function* decode(
     const length = drafter ? Math.min(gamma, wanted - 1) : 0;
     const { drafted, q, passes } = drafter?.propose(tokens, length, temperature, rng) ?? NO_DRAFT;
     const proposed = clock();
-    const logits = target.forward([tokens.at(-1), ...drafted]);
+    const logits = yield* resultOf(target.forward([tokens.at(-1), ...drafted]));
     const scored = clock();
     const verdict = verify(drafted, q, (i) => distribution(logits[i], temperature), rng);
     const emitted = [...drafted.slice(0, verdict.accepted), verdict.token];

@@ -98,3 +98,14 @@ export async function downloadShards(base, { shards, bytes }, place, onProgress)
     onProgress(offset / bytes);
   }
 }
+
+/** Checks shards that a page opened from a folder has loaded, and passes each to `place(bytes, offset)`. */
+export async function placeShards({ shards, bytes }, pieces, place, onProgress) {
+  let offset = 0;
+  for (const [i, shard] of shards.entries()) {
+    place(new Uint8Array(await join([pieces[i] ?? new Uint8Array()], shard)), offset);
+    pieces[i] = null; // frees it before the next one is copied
+    offset += shard.bytes;
+    onProgress(offset / bytes);
+  }
+}

@@ -4,10 +4,11 @@
 
 import { loadKernel } from "./kernel.js";
 import { Llama } from "./llama.js";
+import { GpuLlama, gpuDevice } from "./gpu.js";
 import { HeadDrafter, LookupDrafter } from "./drafters.js";
 import { Tokenizer } from "./bpe.js";
 import { count, decode, seeded } from "./speculate.js";
-import { bytesOf, download, downloadShards, join } from "./weights.js";
+import { bytesOf, download, downloadShards, join, placeShards } from "./weights.js";
 import { clock, race } from "./asked.js";
 
 const CAPACITY = 640; // positions in a cache of the small pair
@@ -35,24 +36,59 @@ export async function build({ kernels, manifest, weights, format }) {
   };
 }
 
+const NOT_ISOLATED =
+  "Several threads need a page that its server isolates (headers COOP and COEP), and this server does not send them.";
+
 /** Builds SmolLM2 and its drafters in a new kernel. fill(kernel, address): copies the weights file to that address of
- *  the kernel's memory. */
-export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_CAPACITY }) {
-  const kernel = await loadKernel(kernels),
+ *  the kernel's memory. threads: above 1 for kernels with shared memory. The result's `ways` are what can compute the
+ *  target's passes; `missing` says why another cannot. */
+export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_CAPACITY, threads = 1 }) {
+  const kernel = await loadKernel(kernels, threads),
     base = kernel.allocate(manifest.bytes);
   await fill(kernel, base);
   const target = new Llama(kernel, manifest.models.target, base, "", capacity);
-  const lookup = new LookupDrafter(target.config.vocab),
+  const lookup = new LookupDrafter(),
     head = new HeadDrafter(kernel, manifest.models.head, base, target, capacity);
+  const ways = { one: { target, threads: 1 } },
+    missing = { threads: NOT_ISOLATED };
+  if (threads > 1) ways.threads = { target, threads };
+  try {
+    const gpu = new GpuLlama(await gpuDevice(manifest.bytes), target, base, manifest.bytes);
+    ways.gpu = { target: gpu, threads };
+  } catch (error) {
+    missing.gpu = error.message;
+  }
+  kernel.threads = 1;
   return {
     kernel,
     target,
+    ways,
+    missing,
+    way: "one",
     drafters: { lookup, head },
     tokenizer: new Tokenizer(manifest.tokenizer),
     chat: manifest.chat,
     stop: manifest.stop,
+    costsByWay: {},
     capacity,
   };
+}
+
+const MOST_THREADS = 4; // at most: more wait for each other longer than they help at this model's size
+
+/** Returns the kernels for several threads, {kernels, threads}, or those for one where threads cannot share memory. */
+async function sharedKernels(kernels, base) {
+  const threads = Math.min(MOST_THREADS, navigator.hardwareConcurrency ?? 1);
+  if (!globalThis.crossOriginIsolated || threads < 2) return { kernels, threads: 1 };
+  const load = async (name) => [
+    name,
+    joined(await download(`${base}kernel-${name}-threads.wasm`, Infinity, false, () => {})),
+  ];
+  try {
+    return { kernels: Object.fromEntries(await Promise.all(Object.keys(kernels).map(load))), threads };
+  } catch {
+    return { kernels, threads: 1 };
+  }
 }
 
 const median = (values) => {
@@ -230,30 +266,27 @@ function serve(scope) {
           "This browser has no WebAssembly SIMD, and without it SmolLM2 would need seconds per word. The small pair runs without it.",
         );
       const progress = (share) => scope.postMessage({ type: "progress", share });
-      const manifest = JSON.parse(
-        new TextDecoder().decode(
-          await download(`${base}smollm2.json`, Infinity, false, () => {}).then(joined),
-        ),
-      );
-      const fill = (kernel, address) =>
-        downloadShards(
-          base,
-          manifest,
-          (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes),
-          progress,
-        );
+      const [own, ...shards] = pieces.splice(0), // without an address the page has sent all pieces
+        text = base ? joined(await download(`${base}smollm2.json`, Infinity, false, () => {})) : own,
+        manifest = JSON.parse(new TextDecoder().decode(text));
+      const fill = (kernel, address) => {
+        const place = (bytes, offset) => kernel.bytes(address + offset, bytes.length).set(bytes);
+        return base
+          ? downloadShards(base, manifest, place, progress)
+          : placeShards(manifest, shards, place, progress);
+      };
       try {
-        engine = await buildSmollm2({ kernels: compiled, manifest, fill });
+        engine = await buildSmollm2({ manifest, fill, ...(await sharedKernels(compiled, base)) });
       } catch (error) {
-        if (!/memory/i.test(error.message)) throw error;
+        if (!/memory|allocation/i.test(error.message)) throw error;
         throw new Error(
           "This browser could not give the page enough memory (about 160 MB). Close other tabs and try again.",
         );
       }
       scope.postMessage({ type: "ready" });
     },
-    ask({ options }) {
-      const result = race(engine, options, (message) => scope.postMessage(message));
+    async ask({ options }) {
+      const result = await race(engine, options, (message) => scope.postMessage(message));
       scope.postMessage({ type: "result", ...result });
     },
     async run({ options }) {

@@ -5,7 +5,8 @@ run again, `outputs` renders figures and interactives, `tables` turns a figure's
 `boxes` turns block quotes into boxes, `numbering` puts chapter numbers before titles,
 `bibliography_style` labels the bibliography, `execution_times` records when chapters ran. `deferred`
 adds directives whose content is known only after all pages are read: `maps` draws the maps of the
-start page, `lossless_tables` shows what the tests found lossless, `library` lists the files to read.
+start page, `lossless_tables` shows what the tests found lossless, `library` lists the files to read,
+`live_speed` shows the recorded races of the live page.
 On finished pages: `assets` and `live` write scripts beside them, `repair_html` repairs the theme's
 HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
 `bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
@@ -23,6 +24,7 @@ from . import (
     icons,
     launch,
     library,
+    live_speed,
     lossless_tables,
     maps,
     numbering,
@@ -45,6 +47,7 @@ def setup(app: Sphinx) -> dict:
         maps,
         lossless_tables,
         library,
+        live_speed,
         launch,
         assets,
         repair_html,

@@ -3,10 +3,18 @@
 The archive is written after all pages are finished. It leaves out itself and the weights files that
 only a web server can deliver. Its copy of the download offer says that it is a copy. Its pages do
 not preload their font, because browsers refuse to preload one from a folder.
+
+    PYTHONPATH=site python -m specdec_site.archive _build/html     # or: make zip
+
+writes the larger archive, with SmolLM2 for the live page, beside the book's folder.
 """
 
+import argparse
+import base64
+import json
 import re
 import zipfile
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -62,23 +70,54 @@ def members(book: Path) -> list[Path]:
     )
 
 
-def pack(book: Path, day: date) -> Path:
-    """Write the archive into the built book's own folder and return its path.
+def scripts(live: Path) -> Iterator[tuple[str, str]]:
+    """Yield the names and contents of the scripts that carry SmolLM2 in a page without a server.
+
+    A page that was opened from a folder can load scripts, but no other files. The first script has
+    the manifest, and each of the others one shard.
 
     Args:
-        book: folder of the built book.
-        day: date that the copy states.
+        live: the book's folder _static/live.
+
+    Raises:
+        ValueError: the book was built without SmolLM2's weights.
     """
-    target = book / f"{NAME}.zip"
+    manifest = live / f"{live_smollm2.FILES}.json"
+    if not manifest.exists():
+        raise ValueError(f"{live} has no {manifest.name}: the book was built without SmolLM2")
+    shards = json.loads(manifest.read_text("utf-8"))["shards"]
+    files = [manifest, *(live / shard["name"] for shard in shards)]
+    for number, file in enumerate(files):
+        text = base64.b64encode(file.read_bytes()).decode()
+        yield f"{live_smollm2.FILES}-{number}.js", f'globalThis.sdlWeights("{text}");\n'
+    engine = (live / "engine.js").read_text("utf-8")
+    yield "engine.js", f"{engine}globalThis.sdlLive.smollm2.scripts = {len(files)};\n"
+
+
+def pack(book: Path, day: date, smollm2: bool = False) -> Path:
+    """Write the archive and return its path.
+
+    Args:
+        book: folder of the built book; the archive is written into it.
+        day: date that the copy states.
+        smollm2: whether to include SmolLM2; the archive is then written beside the book's folder.
+    """
+    target = book.parent / f"{NAME}-smollm2.zip" if smollm2 else book / f"{NAME}.zip"
+    live = book / "_static" / "live"
+    extra = dict(scripts(live)) if smollm2 else {}
     note = f"You are reading the downloaded copy of {day.isoformat()}: it needs no network."
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path in members(book):
             name = f"{NAME}/{path.relative_to(book)}"
+            if path.parent == live and path.name in extra:
+                continue
             if path.suffix == ".html":
                 page = PRELOAD.sub("", path.read_text("utf-8"))
                 archive.writestr(name, fill_offer(page, note))
             else:
                 archive.write(path, name)
+        for own, text in extra.items():
+            archive.writestr(f"{NAME}/{live.relative_to(book)}/{own}", text)
     return target
 
 
@@ -98,3 +137,13 @@ def register(app: Sphinx) -> None:
     """Add the directive and the archive to a Sphinx application."""
     app.add_directive("download-book", Download)
     app.connect("build-finished", publish, priority=900)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the book and SmolLM2 as one zip file.")
+    parser.add_argument("book", type=Path, help="folder of the built book")
+    try:
+        written = pack(parser.parse_args().book.resolve(), date.today(), smollm2=True)
+    except ValueError as error:
+        parser.error(str(error))
+    print(f"{written}: {written.stat().st_size / 1e6:.0f} MB")

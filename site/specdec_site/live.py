@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -33,8 +34,10 @@ logger = logging.getLogger(__name__)
 SOURCE = Path(__file__).resolve().parent.parent / "live"
 WORKER = (
     "scalar.js",
+    "threads.js",
     "kernel.js",
     "llama.js",
+    "gpu.js",
     "bpe.js",
     "speculate.js",
     "drafters.js",
@@ -50,6 +53,8 @@ PAGES = {
 LANES = 8  # rows of a matrix that the kernel processes together
 KERNELS = {"relaxed": ("--enable", "relaxed-simd"), "simd": ()}
 """Kernel → options of its compiler, the fastest kernel first."""
+THREADS = ("--enable", "threads", "--sharedMemory", "--maximumMemory", "4096")
+"""Options of the compiler for a kernel whose memory several threads share."""
 PIECE = 500_000
 """Bytes of weights per script; a page opened from a folder loads scripts instead of weights.bin."""
 PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
@@ -236,14 +241,15 @@ def questions() -> list[dict]:
 
 
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
-    """Compile kernel.ts to WebAssembly once for each entry of KERNELS.
+    """Compile kernel.ts to WebAssembly once for each entry of KERNELS, and again for threads.
 
     Args:
         node_modules: folder of the JavaScript packages.
-        folder: where each kernel is also written, as kernel-<name>.wasm.
+        folder: where each kernel is also written, as kernel-<name>.wasm; with shared memory, for
+            several threads, as kernel-<name>-threads.wasm.
 
     Returns:
-        Name → compiled bytes.
+        Name → compiled bytes of the kernels for one thread.
 
     Raises:
         ExtensionError: the compiler is not installed, or it reported an error.
@@ -252,8 +258,8 @@ def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
     if not compiler.exists():
         raise ExtensionError(f"{compiler} is missing: run `npm ci` first (`make book` does)")
     compiled = {}
-    for name, options in KERNELS.items():
-        target = folder / f"kernel-{name}.wasm"
+    for (name, options), shared in product(KERNELS.items(), ((), THREADS)):
+        target = folder / f"kernel-{name}{'-threads' if shared else ''}.wasm"
         command = [
             "node",
             compiler,
@@ -270,11 +276,12 @@ def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
             "--enable",
             "simd",
             *options,
+            *shared,
         ]
         process = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
         if process.returncode:
             raise ExtensionError(f"kernel.ts does not compile: {process.stdout}{process.stderr}")
-        compiled[name] = target.read_bytes()
+        compiled.setdefault(name, target.read_bytes())
     return compiled
 
 

@@ -210,6 +210,7 @@ def test_the_status_names_recordings_and_unfinished_runs(run, tmp_path, monkeypa
 
 NEEDS_MORE = {
     "live-page": "book",
+    "live-smollm2": "book",
     "page-sizes": "book",
     "engines": ".engines",
     "eagle-smollm2": ".engines",
@@ -240,7 +241,7 @@ def test_every_quick_run(name, tmp_path):
 
 @pytest.mark.matrix
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ("live-page", "page-sizes"))
+@pytest.mark.parametrize("name", ("live-page", "live-smollm2", "page-sizes"))
 def test_a_quick_run_in_the_built_book(name, tmp_path, book):
     arguments = ["--quick", "--work", str(tmp_path), "--book", str(book)]
     assert execute(catalogue.find(name), arguments)

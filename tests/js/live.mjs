@@ -7,7 +7,7 @@ import { Tokenizer } from "../../site/live/bpe.js";
 import { chance, count, decode, seeded } from "../../site/live/speculate.js";
 import { doubtAbout, expectedTokens, explanation, interval } from "../../site/live/explain.js";
 import { STOPS } from "../../site/live/tour.js";
-import { drafterOf, promptIds } from "../../site/live/asked.js";
+import { computeWith, drafterOf, fastestWay, promptIds, tryWays } from "../../site/live/asked.js";
 import { ChosenDrafter, LookupDrafter } from "../../site/live/drafters.js";
 import { build, buildSmollm2, run } from "../../site/live/worker.js";
 
@@ -145,7 +145,7 @@ const jobs = {
     });
     return { kernel: kernel.name, runs: r.runs.map(timed), passes };
   },
-  lookup: (r) => r.texts.map((text) => new LookupDrafter(4).propose(text, r.gamma).drafted),
+  lookup: (r) => r.texts.map((text) => new LookupDrafter().propose(text, r.gamma).drafted),
   encodeGrouped(r) {
     const { tokenizer } = JSON.parse(readFileSync(`${r.folder}/smollm2.json`, "utf8"));
     const own = new Tokenizer(tokenizer);
@@ -161,6 +161,28 @@ const jobs = {
         return error.message;
       }
     });
+  },
+  // Ways of computing a pass with given times, in milliseconds; each adds a number to the logits.
+  async trial(r) {
+    const wayOf = ({ milliseconds, added = 0, stops = false }) => ({
+      threads: 1,
+      target: {
+        async forward(tokens) {
+          if (stops) throw new Error("it stopped");
+          await new Promise((resolve) => setTimeout(resolve, milliseconds));
+          return tokens.map(() => Float32Array.of(1 + added, 2));
+        },
+      },
+    });
+    const ways = Object.fromEntries(Object.entries(r.ways).map(([name, way]) => [name, wayOf(way)])),
+      engine = { kernel: {}, ways, missing: {} };
+    await tryWays(engine, [1, 2]);
+    engine.trial ??= {};
+    computeWith(engine, fastestWay(engine));
+    const chosen = engine.way;
+    engine.target.stopped = chosen === "gpu"; // the graphics processor stops after the trial
+    await tryWays(engine, [1, 2]);
+    return { chosen, then: fastestWay(engine), missing: engine.missing };
   },
   plans: (r) =>
     r.costs.map((costs, i) => {

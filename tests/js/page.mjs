@@ -329,7 +329,7 @@ const jobs = {
     const got = { a: [], b: [], c: [], again: [] },
       start = (base, into) =>
         loadFromScripts(
-          `${base}/`,
+          `${base}/weights`,
           2,
           (text) => got[into].push(text),
           () => {},

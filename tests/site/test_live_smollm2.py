@@ -246,6 +246,9 @@ def test_the_round_is_plain_where_no_draft_promises_a_gain():
 
 ASK = "book/live.html"
 PATIENCE = 400_000
+NO_MEMORY = """WebAssembly.Memory.prototype.grow = () => {
+  throw new RangeError("WebAssembly.Memory.grow(): Maximum memory size exceeded");
+};"""
 
 
 def open_ask(open_page, **settings):
@@ -271,12 +274,16 @@ def test_a_question_is_answered_twice_and_raced(open_page):
     loaded = "performance.getEntriesByType('resource').some((e) => /smollm2-/.test(e.name))"
     assert not page.evaluate(loaded)
     page.locator(".sdl-ask select").first.select_option("2")
+    page.get_by_label("Your question").fill("word " * 3000)
+    page.locator(".sdl-ask-run").click()
+    assert "shorten it" in finish(page)
     page.get_by_label("Your question").fill("Write the word tea five times.")
     page.locator(".sdl-ask-run").focus()
     page.keyboard.press("Enter")
     assert finish(page) == ""
     result = page.evaluate("document.querySelector('.sdl-ask').sdlResult")
     assert result["same"] and len(result["speedups"]) == 3
+    assert "offers no graphics processor" in page.locator(".sdl-ask-details").inner_text()
     assert "the same text ✓" in page.locator(".sdl-ask .sdl-race-headline").first.inner_text()
     assert page.locator(".sdl-ask .sdl-race-lane").count() == 2
     page.get_by_text("copy a link to this result").click()
@@ -293,7 +300,9 @@ def test_a_question_is_answered_twice_and_raced(open_page):
         ("altered", "checksum differs"),
         ("missing", "answered 404"),
         ("short", "incomplete"),
+        ("aborted", "could not be downloaded"),
         ("scalar", "no WebAssembly SIMD"),
+        ("memory", "enough memory"),
     ],
 )
 def test_a_failed_load_says_why_and_can_be_tried_again(open_page, fault, words):
@@ -301,6 +310,10 @@ def test_a_failed_load_says_why_and_can_be_tried_again(open_page, fault, words):
     page.problems.clear()
     if fault == "scalar":
         page.evaluate("globalThis.sdlScalar = true")
+    if fault == "memory":
+        page.evaluate(f"sdlLive.worker = {json.dumps(NO_MEMORY)} + sdlLive.worker")
+    if fault == "aborted":
+        page.route("**/smollm2-1.bin*", lambda route: route.abort())
     answers = {
         "altered": {"body": bytes(16_000_000)},
         "missing": {"status": 404, "body": ""},

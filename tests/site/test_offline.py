@@ -1,11 +1,15 @@
 """The book requests nothing from other hosts, and its archive works from a folder."""
 
+import base64
+import json
 import zipfile
+from datetime import date
 from pathlib import Path
 
 import pytest
 from browsing import PAGES, START, drawing_faults, parsed, scroll_through
 from mounting import settle
+from specdec_site import archive
 
 ARCHIVE = "specdec-lite-book"
 
@@ -87,3 +91,40 @@ def test_the_archive_is_complete_and_does_not_contain_itself(book: Path, unpacke
     assert f"{(book / f'{ARCHIVE}.zip').stat().st_size / 1e6:.1f} MB" in offer.get_text()
     inside = parsed(unpacked / START).select_one(".sdl-download")
     assert inside.a is None and "downloaded copy" in inside.get_text()
+
+
+def test_the_larger_archive_carries_smollm2_in_scripts(tmp_path: Path):
+    """Without the option nothing of it is in the archive; without the weights the command says so."""
+    live = tmp_path / "book" / "_static" / "live"
+    live.mkdir(parents=True)
+    (live / "engine.js").write_text("globalThis.sdlLive = {};\n")
+    with pytest.raises(ValueError, match="without SmolLM2"):
+        archive.pack(tmp_path / "book", date.today(), smollm2=True)
+    (live / "smollm2-0.bin").write_bytes(b"weights")
+    (live / "smollm2.json").write_text(json.dumps({"shards": [{"name": "smollm2-0.bin"}]}))
+    folder = f"{ARCHIVE}/_static/live/"
+    with zipfile.ZipFile(archive.pack(tmp_path / "book", date.today())) as small:
+        assert small.namelist() == [f"{folder}engine.js"]
+    with zipfile.ZipFile(archive.pack(tmp_path / "book", date.today(), smollm2=True)) as large:
+        names = ("smollm2-0.js", "smollm2-1.js", "engine.js")
+        assert sorted(large.namelist()) == sorted(f"{folder}{name}" for name in names)
+        shard = large.read(f"{folder}smollm2-1.js").decode().split('"')[1]
+        assert base64.b64decode(shard) == b"weights"
+        assert "smollm2.scripts = 2;" in large.read(f"{folder}engine.js").decode()
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_smollm2_answers_from_the_larger_archive(open_page, book: Path, tmp_path: Path):
+    with zipfile.ZipFile(archive.pack(book, date.today(), smollm2=True)) as large:
+        large.extractall(tmp_path)
+    page = open_page("book/live.html", origin=f"{(tmp_path / ARCHIVE).as_uri()}/")
+    page.get_by_label("Your question").fill("Write the word tea five times.")
+    page.locator(".sdl-ask-run").click()
+    page.wait_for_function(
+        "document.querySelector('.sdl-ask').dataset.runs || document.querySelector('.sdl-ask-bad')",
+        timeout=900_000,
+    )
+    assert page.locator(".sdl-ask-status").inner_text() == ""
+    assert page.evaluate("document.querySelector('.sdl-ask').sdlResult.same")

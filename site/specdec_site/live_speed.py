@@ -1,0 +1,83 @@
+"""The directive of the live page: the recorded races of SmolLM2 in a browser, by kind of text."""
+
+import statistics
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from specdec_book import recordings
+
+from . import deferred
+from .docutils_tables import table
+
+EXPERIMENT = "live-smollm2"
+
+
+def median(races: list[dict], lane: str) -> str:
+    """Return the median tokens per second of a lane, as text.
+
+    Args:
+        races: races of one kind of text and one number of threads.
+        lane: "plain" or "speculative".
+    """
+    return f"{statistics.median(race['per_second'][lane] for race in races):.0f}"
+
+
+def speedup(races: list[dict]) -> str:
+    """Return the median speedup over all turns of some races and its range, as text."""
+    turns = [value for race in races for value in race["speedups"]]
+    return f"{statistics.median(turns):.2f}× ({min(turns):.2f} to {max(turns):.2f})"
+
+
+def rows(races: list[dict]) -> list[tuple[str, ...]]:
+    """Return one row per number of threads and kind of text."""
+    groups: dict[tuple, list[dict]] = {}
+    for race in races:
+        groups.setdefault((race["threads"], race["kind"]), []).append(race)
+    return [
+        (
+            str(threads),
+            kind,
+            str(len(group)),
+            median(group, "plain"),
+            median(group, "speculative"),
+            speedup(group),
+            f"{statistics.median(race['tau'] for race in group):.2f}",
+        )
+        for (threads, kind), group in groups.items()
+    ]
+
+
+def costs(races: list[dict]) -> list[tuple[str, ...]]:
+    """Return T(1) in milliseconds, T(k)/T(1) and c for each number of threads."""
+    lines = []
+    for threads in dict.fromkeys(race["threads"] for race in races):
+        group = [race for race in races if race["threads"] == threads]
+        ratio = lambda get: statistics.median(get(race) / race["target_ms"][0] for race in group)
+        one = statistics.median(race["target_ms"][0] for race in group)
+        passes = (f"{ratio(lambda race, k=k: race['target_ms'][k]):.2f}" for k in range(1, 8))
+        lines.append(
+            (str(threads), f"{one:.1f}", *passes, f"{ratio(lambda race: race['draft_ms']):.2f}")
+        )
+    return lines
+
+
+def fill(app: Sphinx, page: str) -> list[nodes.Node]:
+    """Return the content of the directive: two tables and the source of the recording."""
+    if not recordings.names(EXPERIMENT):
+        return [nodes.paragraph(text="No machine is recorded yet; run it on yours above.")]
+    recording = recordings.load(EXPERIMENT)
+    races = recording.data["races"]
+    speeds = ("threads", "kind", "requests", "plain, tokens/s", "speculative, tokens/s")
+    times = ("threads", "T(1), ms", *(f"T({k})/T(1)" for k in range(2, 9)), "c")
+    source = f"{recording.data['browser']}; {recording.source.replace('`', '')}."
+    return [
+        table((*speeds, "speedup (range of the turns)", "τ"), rows(races)),
+        table(times, costs(races)),
+        nodes.paragraph("", "", nodes.emphasis(text=source)),
+    ]
+
+
+def register(app: Sphinx) -> None:
+    """Add the directive to a Sphinx application."""
+    deferred.add_directive(app, "live-speed", fill)
