@@ -11,6 +11,8 @@ EXPERIMENTS = {
     "pass-times": "memory:PassTimes",
     "scoreboard": "scoreboard:Scoreboard",
     "scoreboard-smollm2": "scoreboard:ScoreboardSmolLM2",
+    "scoreboard-counts": "scoreboard_counts:ScoreboardCounts",
+    "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCountsSmolLM2",
     "batch-speed": "serving:BatchSpeed",
     "cascade-speed": "stages:CascadeSpeed",
     "self-draft-speed": "self_drafts:SelfDraftSpeed",

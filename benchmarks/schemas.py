@@ -22,6 +22,8 @@ def each(of):
     return {"type": "object", "additionalProperties": of, "minProperties": 1}
 
 
+ROW = {"type": "string", "pattern": "^[0-9]+( [0-9]+)*$"}
+"""Whole numbers in a text, one per prompt."""
 TEXT, NUMBER, TRUTH = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
 MAYBE = {"type": ["number", "null"]}
 INTERVAL = {**rows(NUMBER, 2), "maxItems": 2}
@@ -136,6 +138,40 @@ SCHEMAS = {
             )
         ),
         lengths=rows(fields(domain=TEXT, methods=each(fields("gamma", speedup=SPREAD))), least=0),
+    ),
+    "scoreboard-counts": fields(
+        "gamma new_tokens batch",
+        model=TEXT,
+        dtype=TEXT,
+        prompts_sha256=TEXT,
+        about=each(
+            fields(
+                "bytes",
+                source=TEXT,
+                chapter=TEXT,
+                rule={"type": ["string", "null"]},
+                lossless=TRUTH,
+                minutes=MAYBE,
+                trained=TRUTH,
+            )
+        ),
+        absent={"type": "object", "additionalProperties": TEXT},
+        named=each({"type": ["string", "array"]}),
+        cells=rows(
+            fields(
+                "temperature",
+                kind=TEXT,
+                methods=each(
+                    fields(
+                        rows=each(ROW),
+                        **dict.fromkeys(
+                            "tokens rounds accepted tested drafted levels empty reached tried".split(),
+                            ROW,
+                        ),
+                    )
+                ),
+            )
+        ),
     ),
     "speed": fields(
         "gamma prompts_per_domain repeats",
@@ -467,3 +503,4 @@ SCHEMAS = {
     "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
 }
 SCHEMAS["scoreboard-smollm2"] = SCHEMAS["scoreboard"]
+SCHEMAS["scoreboard-counts-smollm2"] = SCHEMAS["scoreboard-counts"]
