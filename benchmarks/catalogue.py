@@ -13,6 +13,8 @@ EXPERIMENTS = {
     "scoreboard-smollm2": "scoreboard:ScoreboardSmolLM2",
     "scoreboard-counts": "scoreboard_counts:ScoreboardCounts",
     "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCountsSmolLM2",
+    "scoreboard-clocks": "scoreboard_clocks:ScoreboardClocks",
+    "scoreboard-clocks-smollm2": "scoreboard_clocks:ScoreboardClocksSmolLM2",
     "batch-speed": "serving:BatchSpeed",
     "cascade-speed": "stages:CascadeSpeed",
     "self-draft-speed": "self_drafts:SelfDraftSpeed",

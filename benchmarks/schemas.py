@@ -26,6 +26,12 @@ ROW = {"type": "string", "pattern": "^[0-9]+( [0-9]+)*$"}
 """Whole numbers in a text, one per prompt."""
 TEXT, NUMBER, TRUTH = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
 MAYBE = {"type": ["number", "null"]}
+COUNTS = fields(
+    rows=each(ROW),
+    **dict.fromkeys(
+        "tokens rounds accepted tested drafted levels empty reached tried".split(), ROW
+    ),
+)
 INTERVAL = {**rows(NUMBER, 2), "maxItems": 2}
 SPREAD = fields("value", interval=INTERVAL)
 SUBLAYERS = rows({"type": "array"}, 0)
@@ -157,20 +163,20 @@ SCHEMAS = {
         ),
         absent={"type": "object", "additionalProperties": TEXT},
         named=each({"type": ["string", "array"]}),
-        cells=rows(
-            fields(
-                "temperature",
-                kind=TEXT,
-                methods=each(
-                    fields(
-                        rows=each(ROW),
-                        **dict.fromkeys(
-                            "tokens rounds accepted tested drafted levels empty reached tried".split(),
-                            ROW,
-                        ),
-                    )
-                ),
-            )
+        cells=rows(fields("temperature", kind=TEXT, methods=each(COUNTS))),
+    ),
+    "scoreboard-clocks": fields(
+        "threads gamma turns context",
+        model=TEXT,
+        column=TEXT,
+        device=TEXT,
+        prompts_sha256=TEXT,
+        passes=each(each(rows(NUMBER, 2))),
+        rounds=each(each(each(rows(TEXT, 2)))),
+        plain=each({"type": "object", "additionalProperties": rows(NUMBER)}),
+        checks=rows(
+            fields("temperature seconds plain", method=TEXT, kind=TEXT, dtype=TEXT, counts=COUNTS),
+            least=0,
         ),
     ),
     "speed": fields(
@@ -504,3 +510,4 @@ SCHEMAS = {
 }
 SCHEMAS["scoreboard-smollm2"] = SCHEMAS["scoreboard"]
 SCHEMAS["scoreboard-counts-smollm2"] = SCHEMAS["scoreboard-counts"]
+SCHEMAS["scoreboard-clocks-smollm2"] = SCHEMAS["scoreboard-clocks"]
