@@ -4,10 +4,13 @@ Each row is ready to run on the shipped pair or on SmolLM2. `scoreboard` measure
 fails if a drafter or rule of the library has no row here.
 """
 
+import inspect
 import io
+import json
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from specdec_book import recordings
@@ -398,3 +401,79 @@ def bytes_beside(drafter: d.Drafter, target: CausalLM) -> int:
 
     Beside(file).dump(drafter)
     return file.tell()
+
+
+def minutes_of_training(method: Method, model: str) -> float | None:
+    """Return the training time of a shipped drafter, or None if its report has none.
+
+    Args:
+        method: Row of the scoreboard.
+        model: "pair" or "smollm2".
+    """
+    path = method.weights and method.trained(model) / "report.json"
+    if not path or not path.is_file():
+        return None
+    report = json.loads(path.read_text(encoding="utf-8"))
+    seconds = report.get("seconds") or report.get("training", {}).get("seconds")
+    return seconds and seconds / 60
+
+
+def describe(method: Method, pair: Pair, model: str, gamma: int) -> dict:
+    """Return the facts about a method that need no measurement.
+
+    Args:
+        method: Row of the scoreboard.
+        pair: Models in float32, in which the bytes are counted.
+        model: "pair" or "smollm2".
+        gamma: Draft length.
+    """
+    return {
+        "source": method.source,
+        "chapter": method.chapter,
+        "rule": method.rule.name if method.rule else None,
+        "lossless": method.lossless,
+        "bytes": bytes_beside(method.make(pair, gamma), pair.target),
+        "minutes": minutes_of_training(method, model),
+        "trained": method.weights is not None,
+    }
+
+
+ARGUMENTS = ("pair", "target", "draft", "tokenizer", "gamma")
+"""Names of parameters that a row from outside the library may have."""
+
+
+def custom(name: str) -> Method:
+    """Return a row for a drafter that is not part of the library.
+
+    Args:
+        name: "module:Name" of a drafter's class, or of a function that returns a drafter. Its
+            parameters are matched by name: pair, target, draft, tokenizer and gamma.
+
+    Raises:
+        ValueError: If there is no such object, or if it needs another parameter.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        make = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"--method {name}: must be MODULE:NAME of a drafter ({error})") from None
+    parameters = inspect.signature(make).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    if unknown := [each for each in needed if each not in ARGUMENTS]:
+        raise ValueError(
+            f"--method {name}: needs the argument {unknown[0]!r}; the arguments that it can have are"
+            f" {', '.join(ARGUMENTS)}"
+        )
+    names = [p.name for p in parameters if p.name in ARGUMENTS]
+
+    def build(pair: Pair, gamma: int) -> d.Drafter:
+        values = {
+            "pair": pair,
+            "target": pair.target,
+            "draft": pair.draft,
+            "tokenizer": pair.tokenizer,
+            "gamma": gamma,
+        }
+        return make(**{each: values[each] for each in names})
+
+    return Method(build, "custom", "")

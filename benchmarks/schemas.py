@@ -22,8 +22,16 @@ def each(of):
     return {"type": "object", "additionalProperties": of, "minProperties": 1}
 
 
+ROW = {"type": "string", "pattern": "^[0-9]+( [0-9]+)*$"}
+"""Whole numbers in a text, one per prompt."""
 TEXT, NUMBER, TRUTH = {"type": "string"}, {"type": "number"}, {"type": "boolean"}
 MAYBE = {"type": ["number", "null"]}
+COUNTS = fields(
+    rows=each(ROW),
+    **dict.fromkeys(
+        "tokens rounds accepted tested drafted levels empty reached tried".split(), ROW
+    ),
+)
 INTERVAL = {**rows(NUMBER, 2), "maxItems": 2}
 SPREAD = fields("value", interval=INTERVAL)
 SUBLAYERS = rows({"type": "array"}, 0)
@@ -136,6 +144,40 @@ SCHEMAS = {
             )
         ),
         lengths=rows(fields(domain=TEXT, methods=each(fields("gamma", speedup=SPREAD))), least=0),
+    ),
+    "scoreboard-counts": fields(
+        "gamma new_tokens batch",
+        model=TEXT,
+        dtype=TEXT,
+        prompts_sha256=TEXT,
+        about=each(
+            fields(
+                "bytes",
+                source=TEXT,
+                chapter=TEXT,
+                rule={"type": ["string", "null"]},
+                lossless=TRUTH,
+                minutes=MAYBE,
+                trained=TRUTH,
+            )
+        ),
+        absent={"type": "object", "additionalProperties": TEXT},
+        named=each({"type": ["string", "array"]}),
+        cells=rows(fields("temperature", kind=TEXT, methods=each(COUNTS))),
+    ),
+    "scoreboard-clocks": fields(
+        "threads gamma turns context",
+        model=TEXT,
+        column=TEXT,
+        device=TEXT,
+        prompts_sha256=TEXT,
+        passes=each(each(rows(NUMBER, 2))),
+        rounds=each(each(each(rows(TEXT, 2)))),
+        plain=each({"type": "object", "additionalProperties": rows(NUMBER)}),
+        checks=rows(
+            fields("temperature seconds plain", method=TEXT, kind=TEXT, dtype=TEXT, counts=COUNTS),
+            least=0,
+        ),
     ),
     "speed": fields(
         "gamma prompts_per_domain repeats",
@@ -482,3 +524,5 @@ SCHEMAS = {
     "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
 }
 SCHEMAS["scoreboard-smollm2"] = SCHEMAS["scoreboard"]
+SCHEMAS["scoreboard-counts-smollm2"] = SCHEMAS["scoreboard-counts"]
+SCHEMAS["scoreboard-clocks-smollm2"] = SCHEMAS["scoreboard-clocks"]

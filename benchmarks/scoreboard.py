@@ -39,7 +39,7 @@ from specdec_lite.texts.smollm2_tasks import TASKS, chat
 from . import hugging_face, plain
 from .decoding import Shares
 from .experiment import Experiment
-from .methods import METHODS, Method, bytes_beside
+from .methods import METHODS, Method, describe
 from .named import NAMED
 from .smollm2 import STOP
 from .speed import Bench, Contender, Setting, Turns, contenders, drafted_limits, take_turns
@@ -420,41 +420,6 @@ def drifts(
 # The recording ------------------------------------------------------------------------------------
 
 
-def minutes_of_training(method: Method, model: str) -> float | None:
-    """Return the training time of a shipped drafter, or None if its report has none.
-
-    Args:
-        method: Row of the scoreboard.
-        model: "pair" or "smollm2".
-    """
-    path = method.weights and method.trained(model) / "report.json"
-    if not path or not path.is_file():
-        return None
-    report = json.loads(path.read_text(encoding="utf-8"))
-    seconds = report.get("seconds") or report.get("training", {}).get("seconds")
-    return seconds and seconds / 60
-
-
-def describe(name: str, method: Method, options: argparse.Namespace) -> dict:
-    """Return the facts about a method that need no measurement.
-
-    Args:
-        name: Name of the row.
-        method: Row of the scoreboard.
-        options: Options of the command line.
-    """
-    pair = load_models(options.model)
-    return {
-        "source": method.source,
-        "chapter": method.chapter,
-        "rule": method.rule.name if method.rule else None,
-        "lossless": method.lossless,
-        "bytes": bytes_beside(method.make(pair, GAMMA), pair.target),
-        "minutes": minutes_of_training(method, options.model),
-        "trained": method.weights is not None,
-    }
-
-
 def round_numbers(data):
     """Return the data with numbers rounded to four digits, because further digits are noise."""
     if isinstance(data, dict):
@@ -480,7 +445,10 @@ def describe_run(methods: dict[str, Method], options: argparse.Namespace) -> dic
         "new_tokens": options.new_tokens,
         "prompts_per_kind": options.prompts,
         "lengths": [],
-        "methods": {name: describe(name, each, options) for name, each in methods.items()},
+        "methods": {
+            name: describe(each, load_models(options.model), options.model, GAMMA)
+            for name, each in methods.items()
+        },
         "absent": {name: why for name, why in absent.items() if why},
         "named": NAMED,
     }

@@ -13,6 +13,11 @@ from specdec_lite import load_pair
 from specdec_lite.loading.checkpoints import load_tokenizer
 from specdec_lite.loading.smollm2 import smollm2_folder
 from specdec_lite.texts import pair_tasks
+from specdec_lite.texts.benchmark_prompts import (
+    EXTRA_KINDS,
+    KINDS as KINDS_OF_PROMPTS,
+    load_benchmark_prompts,
+)
 from specdec_lite.texts.corpus import evaluation_prompts, training_text
 from specdec_lite.texts.pair_tasks import SHARES
 from specdec_lite.texts.smollm2_tasks import TASKS
@@ -64,11 +69,15 @@ def prompts() -> list[tuple]:
     pair, smollm2 = load_pair(device="cpu").tokenizer, load_tokenizer(smollm2_folder())
     ours = [(pair, text) for texts in pair_tasks.tasks().values() for text in texts]
     theirs = [(smollm2, task.text) for tasks in TASKS.values() for task in tasks]
+    every = KINDS_OF_PROMPTS + EXTRA_KINDS
+    shared = [prompt for rows in load_benchmark_prompts(every).values() for prompt in rows]
+    ours += [(pair, prompt.document) for prompt in shared]
+    theirs += [(smollm2, message) for prompt in shared for message in prompt.messages]
     return [*ours, *theirs]
 
 
 def test_no_prompt_shares_fifty_tokens_with_the_corpus(prompts, corpus):
-    assert len(prompts) > 70 and len(corpus) > 20e6
+    assert len(prompts) > 600 and len(corpus) > 20e6
     assert [prompt for each in prompts if (prompt := shared(*each, corpus))] == []
 
 

@@ -1,5 +1,5 @@
-// The scoreboard: recorded methods as a table that sorts and filters, and a plot of their speedup against their memory
-// or drift. Every number was recorded; only the order and the frontier are computed here.
+// The scoreboard: methods as a table that sorts and filters, and a plot of their speedup, or of τ where no costs were
+// recorded, against their memory or drift. Only the order and the frontier are computed here.
 
 const NONE = "–";
 const fixed = (digits) => (value) => (value === null ? NONE : value.toFixed(digits));
@@ -41,12 +41,12 @@ const formulas = {
       return down ? -order : order;
     });
   },
-  // Names of the rows that no other row beats. A row beats another if it is at least as good in cost and speedup, and
+  // Names of the rows that no other row beats. A row beats another if it is at least as good in cost and gain, and
   // better in one of them.
-  frontier(rows, cost) {
-    const known = rows.filter((row) => row[cost] !== null && row.over_best !== null);
+  frontier(rows, cost, gain) {
+    const known = rows.filter((row) => row[cost] !== null && row[gain] !== null);
     const beats = (a, b) =>
-      a[cost] <= b[cost] && a.over_best >= b.over_best && (a[cost] < b[cost] || a.over_best > b.over_best);
+      a[cost] <= b[cost] && a[gain] >= b[gain] && (a[cost] < b[cost] || a[gain] > b[gain]);
     return known.filter((row) => !known.some((other) => beats(other, row))).map((row) => row.name);
   },
 };
@@ -54,7 +54,8 @@ const formulas = {
 const COLUMNS = [
   { key: "name", head: "method", text: String },
   { key: "over_best", head: "× best plain", text: fixed(2), down: true },
-  { key: "speedup", head: "× plain", text: fixed(2), down: true },
+  { key: "verdict", head: "result", text: (value) => value ?? NONE, down: true },
+  { key: "over_same", head: "× same dtype", text: fixed(2), down: true },
   { key: "tau", head: "τ", text: fixed(2), down: true },
   { key: "alpha", head: "accepted ÷ tested", text: fixed(2), down: true },
   { key: "c", head: "c", text: fixed(2) },
@@ -62,8 +63,9 @@ const COLUMNS = [
   { key: "lossless", head: "distribution", text: (value) => (value ? "the target's" : "changed") },
   { key: "source", head: "drafts from", text: String, more: true },
   { key: "used", head: "emitted ÷ verified", text: fixed(2), down: true, more: true },
-  { key: "formula", head: "predicted ×", text: fixed(2), down: true, more: true },
-  { key: "held", head: "measured ÷ predicted", text: fixed(2), down: true, more: true },
+  { key: "dtype", head: "dtype", text: (value) => value ?? NONE, more: true },
+  { key: "verify", head: "pass", text: fixed(2), more: true },
+  { key: "overhead", head: "rest", text: fixed(2), more: true },
   {
     key: "same",
     head: "same text",
@@ -78,31 +80,40 @@ const COSTS = {
   drift: { label: "drift from the target's distribution", log: false, text: fixed(2) },
 };
 
-const ratio = (value) => (value === null ? NONE : times(value));
-const isAbove = ({ speedup, ceiling }) => speedup !== null && ceiling !== null && speedup > ceiling;
-const spread = ({ over_best: value, interval }) =>
-  interval ? `${ratio(value)} (${interval.map((end) => end.toFixed(2)).join(" to ")})` : ratio(value);
+const GAINS = { over_best: "× best plain decoding", tau: "τ, tokens per target pass" };
 
-function summary(row, where) {
+const ratio = (value) => (value === null ? NONE : times(value));
+const gainOf = (row, gain) => (gain === "tau" ? `τ ${fixed(2)(row.tau)}` : ratio(row.over_best));
+const spread = (row, gain) =>
+  row.interval
+    ? `${gainOf(row, gain)} (${row.interval.map((end) => end.toFixed(2)).join(" to ")})`
+    : gainOf(row, gain);
+
+// What a row costs and gains; without recorded costs, τ alone.
+function speeds(row) {
+  if (row.over_best === null) return "";
+  const plain = ` Against plain decoding in ${row.dtype}, in which it is fastest, it is ${ratio(row.over_same)}, at ${row.tokens_per_second.toFixed(1)} tokens per second.`;
+  return `${plain} Its target pass costs ${row.verify.toFixed(2)} plain passes, and everything but draft and target pass costs ${row.overhead.toFixed(2)}.`;
+}
+
+function summary(row, where, gain) {
   if (!row) return "Choose a row for its details.";
   const distribution = row.lossless
     ? "The method is lossless."
     : row.drift === null
       ? "The method changes the distribution of the text; the drift was not measured."
       : `The method changes the distribution of a token by ${row.drift.toFixed(3)} on average.`;
-  const above = isAbove(row) ? ` τ allows at most ${ratio(row.ceiling)}; the excess is timing noise.` : "";
-  const predicted = row.formula
-    ? ` The formula predicts ${ratio(row.formula)}; measured ÷ predicted is ${fixed(2)(row.held)}.`
-    : "";
   const training =
     row.minutes === null
       ? row.trained
         ? " after training of unrecorded length"
         : ""
       : ` after ${row.minutes.toFixed(0)} minutes of training`;
-  const plain = ` Against plain decoding in float32 it is ${ratio(row.speedup)}, at ${row.tokens_per_second.toFixed(1)} tokens per second.`;
-  const costs = ` Its target pass costs ${row.verify.toFixed(2)} plain passes, and everything but draft and target pass costs ${row.overhead.toFixed(2)}.`;
-  return `${row.name}, ${where}: ${spread(row)} as fast as the best plain decoding, with τ = ${fixed(2)(row.tau)}.${plain}${above}${predicted}${costs} ${distribution}${byPosition(row)} It needs ${formatBytes(row.bytes)} of memory${training}.`;
+  const result =
+    gain === "tau"
+      ? spread(row, gain)
+      : `${spread(row, gain)} as fast as the best plain decoding, with τ = ${fixed(2)(row.tau)}`;
+  return `${row.name}, ${where}: ${result}.${speeds(row)} ${distribution}${byPosition(row)} It needs ${formatBytes(row.bytes)} of memory${training}.`;
 }
 
 const shares = (values) => values.map((share) => (share === null ? NONE : `${Math.round(100 * share)} %`));
@@ -118,15 +129,15 @@ function byPosition({ positions, conditional, empty }) {
   return `${idle} In rounds with drafts, the draft at position ${range} was accepted in ${shares(positions).join(", ")} of the rounds.${given}`;
 }
 
-function taskState(chosen, best, fastest) {
+function taskState(chosen, best, first) {
   if (!chosen) return "Choose a row in the table or in the plot.";
-  if (chosen.name === fastest?.name)
-    return "This row is the fastest. Which row would you choose with less memory?";
-  if (!best.includes(chosen.name)) return "Another row needs no more memory and is faster.";
+  if (chosen.name === first?.name)
+    return "This row is the best. Which row would you choose with less memory?";
+  if (!best.includes(chosen.name)) return "Another row needs no more memory and is better.";
   return solved(chosen.name);
 }
 
-const solved = (name) => `Solved: every row that is faster than ${name} needs more memory.`;
+const solved = (name) => `Solved: every row that is better than ${name} needs more memory.`;
 const withMargins = (low, high) => [low - 0.06 * (high - low || 1), high + 0.1 * (high - low || 1)];
 
 // Where names can be written beside their points: [{ row, x, anchor }], first come, first served. A name needs free
@@ -151,11 +162,11 @@ function placeNames(points, right) {
 }
 
 // A card beside the point under the pointer.
-function drawCard(svg, row, px, py, width, format, cost) {
+function drawCard(svg, row, px, py, width, format, cost, gain) {
   const lines = [
     row.name,
-    `${spread(row)} the best plain decoding`,
-    `τ ${fixed(2)(row.tau)} · ${format(row[cost])}`,
+    gain === "tau" ? spread(row, gain) : `${spread(row, gain)} the best plain decoding`,
+    `${gain === "tau" ? "" : `τ ${fixed(2)(row.tau)} · `}${format(row[cost])} · chapter ${pageOf(row.chapter)}`,
   ];
   const long = 7 * Math.max(...lines.map((line) => line.length)) + 16;
   const x = Math.min(Math.max(4, px + 12), width - long - 4);
@@ -178,16 +189,16 @@ function drawCard(svg, row, px, py, width, format, cost) {
   );
 }
 
-function drawPlane(svg, width, rows, cost, best, chosen, pick) {
+function drawPlane(svg, width, rows, cost, gain, best, chosen, pick) {
   const { label, log, text: format } = COSTS[cost];
-  const known = rows.filter((row) => row[cost] !== null && row.over_best !== null);
+  const known = rows.filter((row) => row[cost] !== null && row[gain] !== null);
   svg.replaceChildren();
   if (!known.length) return;
   const box = { left: 40, right: width - 16, top: 24, bottom: 262 };
   const scale = (value) => (log ? Math.log10(Math.max(1, value)) : value);
   const xs = known.map((row) => scale(row[cost]));
   const [left, right] = withMargins(Math.min(...xs), Math.max(...xs));
-  const high = Math.max(1.2, ...known.map((row) => row.over_best)) * 1.08;
+  const high = Math.max(1.2, ...known.map((row) => row[gain])) * 1.08;
   const x = (value) => box.left + ((scale(value) - left) / (right - left)) * (box.right - box.left);
   const y = (value) => box.bottom - (value / high) * (box.bottom - box.top);
   const words = (at, text, attributes = {}) => make("text", { x: at[0], y: at[1], ...attributes }, text);
@@ -216,16 +227,14 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
       }),
     );
   svg.append(
-    words([0, 12], "× best plain decoding"),
+    words([0, 12], GAINS[gain]),
     words([box.right, box.bottom + 35], label, { "text-anchor": "end" }),
   );
   const edge = known.filter((row) => best.includes(row.name)).sort((a, b) => a[cost] - b[cost]);
   if (edge.length > 1)
     svg.append(
       make("path", {
-        d: edge
-          .map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row.over_best)}`)
-          .join(""),
+        d: edge.map((row, i) => `${i ? `H${x(row[cost])}V` : `M${x(row[cost])} `}${y(row[gain])}`).join(""),
         fill: "none",
         stroke: "var(--sdl-muted)",
         "stroke-width": 2,
@@ -234,8 +243,8 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
     );
   const rank = (row) => (row === chosen ? 2 : best.includes(row.name) ? 1 : 0);
   const points = known
-    .map((row) => ({ row, px: x(row[cost]), py: y(row.over_best) }))
-    .sort((a, b) => rank(b.row) - rank(a.row) || b.row.over_best - a.row.over_best);
+    .map((row) => ({ row, px: x(row[cost]), py: y(row[gain]) }))
+    .sort((a, b) => rank(b.row) - rank(a.row) || b.row[gain] - a.row[gain]);
   const names = placeNames(points, box.right);
   for (const { row, px, py } of points) {
     const isChosen = row.name === chosen?.name;
@@ -256,7 +265,7 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
     let card = null;
     mark.addEventListener("pointerenter", () => {
       card?.remove();
-      svg.append((card = drawCard(svg, row, px, py, width, format, cost)));
+      svg.append((card = drawCard(svg, row, px, py, width, format, cost, gain)));
     });
     mark.addEventListener("pointerleave", () => card?.remove());
     mark.addEventListener("click", () => pick(row.name));
@@ -273,10 +282,13 @@ function drawPlane(svg, width, rows, cost, best, chosen, pick) {
   );
 }
 
-// A link on a page of the book; plain text in a notebook.
+const pageOf = (chapter) => formulas.page(chapter.replace(/^notebooks\//, ""));
+
+// A link on a page of the book; plain text in a notebook, and nothing for a row from outside the library.
 function chapterLink(chapter) {
+  if (!chapter) return make("span", {}, NONE);
   const name = chapter.replace(/^notebooks\//, "");
-  const label = formulas.page(name);
+  const label = pageOf(chapter);
   const isPage = globalThis.location?.pathname.endsWith(".html");
   return isPage ? make("a", { href: `${name}.html` }, label) : make("span", {}, label);
 }
@@ -319,7 +331,11 @@ function render({ model, el }) {
       (value) => set({ cost: value }),
     ),
   };
-  const plane = chart("Speedup and its cost", "", "sdl-plane", { height: 302 });
+  const gain = get("gain");
+  const note = get("machine")
+    ? `Speeds on ${get("machine")} are counts × costs. A row wins or loses if its 95 % interval excludes 1; otherwise it ties.`
+    : "No costs were recorded, so the table has no speeds: rows are sorted by τ.";
+  const plane = chart("Gain and its cost", "", "sdl-plane", { height: 302 });
   const caption = plane.node.querySelector("figcaption");
   const body = make("tbody");
   const heads = COLUMNS.map(({ key, head, down, more }) => {
@@ -340,10 +356,10 @@ function render({ model, el }) {
   const all = make("input", { type: "checkbox" });
   all.addEventListener("change", () => table.classList.toggle("sdl-all-columns", all.checked));
   const words =
-    "choose a row that is not the fastest and that no other row beats in both memory and speedup.";
+    "choose a row that is not the best and that no other row beats in both memory and speedup or τ.";
   const longestState = solved("a method with a rather long name × rule");
   const { task, spoken, announce, silence } = narration(words, longestState, 150);
-  const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot speedup against" };
+  const labels = { setting: "text", source: "drafts from", fidelity: "rules", cost: "plot against" };
   const root = make(
     "section",
     { class: "sdl sdl-scoreboard", "aria-label": `The scoreboard${whose}` },
@@ -357,7 +373,7 @@ function render({ model, el }) {
     spoken,
     make("label", { class: "sdl-row" }, all, "all columns"),
     scroll(`The table of methods${whose}`, table),
-    make("p", { class: "sdl-note" }, "* above the largest speedup that τ allows, because of timing noise."),
+    make("p", { class: "sdl-note" }, note),
   );
   const pick = (name) => set({ chosen: get("chosen") === name ? "" : name });
   const draw = () => {
@@ -382,29 +398,25 @@ function render({ model, el }) {
         line.append(
           make("th", { scope: "row" }, name),
           ...COLUMNS.slice(1).map(({ key, text, more }) =>
-            make(
-              "td",
-              { class: more ? "sdl-more" : "" },
-              text(row[key] ?? null, row) + (key === "speedup" && isAbove(row) ? " *" : ""),
-            ),
+            make("td", { class: more ? "sdl-more" : "" }, text(row[key] ?? null, row)),
           ),
           make("td", {}, chapterLink(row.chapter)),
         );
-        if (row.over_best !== null && row.over_best < 1) line.classList.add("sdl-loses");
+        if (row.verdict === "loses") line.classList.add("sdl-loses");
         return line;
       }),
     );
-    const best = formulas.frontier(rows, cost);
+    const best = formulas.frontier(rows, cost, gain);
     caption.textContent =
       cost === "bytes"
-        ? "Circles: lossless. Diamonds: lossy. The line at 1 is the best plain decoding. Dashed: the fastest row for each amount of memory. Point at a row for its numbers."
-        : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the fastest row for each amount of drift.";
-    drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, best, chosen, pick);
-    const fastest = formulas.sort(rows, "over_best", true)[0];
-    const hint = chosen || !fastest ? "" : "Choose a row for its details. The fastest row is ";
+        ? "Circles: lossless. Diamonds: lossy. The line at 1 is plain decoding. Dashed: the best row for each amount of memory. Point at a row for its numbers."
+        : "The plot shows lossless rows at 0 and lossy rows whose drift was measured. Dashed: the best row for each amount of drift.";
+    drawPlane(plane.svg, Math.max(260, widthOf(plane.svg) || 640), rows, cost, gain, best, chosen, pick);
+    const first = formulas.sort(rows, gain, true)[0];
+    const hint = chosen || !first ? "" : "Choose a row for its details. The best row is ";
     announce(() => [
-      hint + summary(chosen ?? fastest, settings[setting].name),
-      taskState(chosen, formulas.frontier(rows, "bytes"), fastest),
+      hint + summary(chosen ?? first, settings[setting].name, gain),
+      taskState(chosen, formulas.frontier(rows, "bytes", gain), first),
     ]);
   };
   const names = ["setting", "source", "fidelity", "cost", "sort", "down", "chosen"];

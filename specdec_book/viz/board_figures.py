@@ -1,0 +1,155 @@
+"""Figures of the scoreboard: which method for which text, and predicted against measured speed."""
+
+import plotly.graph_objects as go
+
+from specdec_book.recordings.board import Board
+from specdec_book.viz.cells import cells
+from specdec_book.viz.figure import figure
+from specdec_book.viz.scoreboard import TARGETS
+from specdec_book.viz.theme import PALETTE
+
+SHOWN = 14
+"""Rows of the figure of methods; the table has all of them."""
+
+
+def chapter_of(chapter: str) -> str:
+    """Return the name of a chapter for a hover card, such as "chapter 13" or "appendix A2".
+
+    Args:
+        chapter: Page, such as "notebooks/13_eagle"; "" for a row from outside the library.
+    """
+    number = chapter.rpartition("/")[2].partition("_")[0]
+    if not number:
+        return "not in the book"
+    return f"appendix {number.upper()}" if number[0] == "a" else f"chapter {number.lstrip('0')}"
+
+
+def best_by_kind(board: Board, temperature: float) -> dict[str, tuple[str, dict]]:
+    """Return {kind: (best lossless row, its entry)}; by speed, or by τ without costs.
+
+    Args:
+        board: Counts, and costs if there are any.
+        temperature: Sampling temperature.
+    """
+    best = {}
+    for kind in board.kinds(temperature):
+        entries = {name: board.entry(name, kind, temperature) for name in board.methods}
+        known = {n: e for n, e in entries.items() if e and board.data["about"][n]["lossless"]}
+        rank = lambda name: (known[name]["over_best"] or known[name]["tau"])["value"]
+        name = max(known, key=rank)
+        best[kind] = (name, known[name])
+    return best
+
+
+def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
+    """Return one cell per method and kind of text, the best method first.
+
+    A cell has the speedup over the best plain decoding; without costs it has τ.
+
+    Args:
+        board: Counts, and costs if there are any.
+        temperature: Sampling temperature.
+    """
+    kinds = board.kinds(temperature)
+    best = best_by_kind(board, temperature)
+    winners = {name for name, _ in best.values()}
+    ranked = board.ranked(temperature)
+    shown = ranked[:SHOWN] + [name for name in ranked[SHOWN:] if name in winners]
+    entries = [[board.entry(name, kind, temperature) for kind in kinds] for name in shown]
+    has_speeds = board.has_speeds(temperature)
+    field = "over_best" if has_speeds else "tau"
+    grid = [[entry[field]["value"] for entry in row] for row in entries]
+    mark = lambda name, kind: " ●" if best[kind][0] == name else ""
+    words = [
+        [f"{value:.2f}{mark(name, kind)}" for value, kind in zip(row, kinds)]
+        for name, row in zip(shown, grid)
+    ]
+    fig = cells(grid, kinds, shown, words=words, middle=1 if has_speeds else None)
+    cards = [
+        card(board, name, entry, temperature)
+        for name, row in zip(shown, entries)
+        for entry in row
+    ]
+    fig.update_traces(customdata=[[text] for text in cards], hovertemplate="%{customdata[0]}")
+    what = "speedup over the best plain decoding" if has_speeds else "τ, tokens per target pass"
+    count = len(winners)
+    title = "No method is the best for every text" if count > 1 else f"{ranked[0]} leads on all texts"
+    fig.update_layout(title=title)
+    target = TARGETS.get(board.model, board.model)
+    decoding = "greedy" if temperature == 0 else f"T = {temperature:g}"
+    more = f" The other {len(ranked) - len(shown)} rows are in the table." * (len(ranked) > len(shown))
+    return figure(
+        fig,
+        f"{what[0].upper()}{what[1:]}, by method and kind of text, {target}, {decoding};"
+        f" lossless rows, the best mean first, ● the best of a kind. Prompts per kind: {board.size}."
+        f"{more}",
+        name=f"which-method-{board.model}",
+    )
+
+
+def card(board: Board, name: str, entry: dict, temperature: float) -> str:
+    """Return the text of a hover card: the numbers of a cell and the path to its chapter.
+
+    Args:
+        board: Counts, and costs if there are any.
+        name: Row.
+        entry: Columns of the cell.
+        temperature: Sampling temperature.
+    """
+    spread = lambda each: "{:.2f} [{:.2f}, {:.2f}]".format(each["value"], *each["interval"])
+    lines = [f"<b>{name}</b>", f"τ {spread(entry['tau'])}"]
+    if entry["over_best"]:
+        best = board.costs.best_plain(temperature)
+        lines += [
+            f"{spread(entry['over_best'])} × best plain ({best}): {entry['verdict']}",
+            f"{spread(entry['over_same'])} × plain in {entry['dtype']}",
+        ]
+    lines.append(chapter_of(board.data["about"][name]["chapter"]))
+    return "<br>".join(lines) + "<extra></extra>"
+
+
+def predicted_and_measured(board: Board) -> go.Figure:
+    """Return a point per text that was timed in full: predicted against measured speedup.
+
+    Args:
+        board: Counts and costs.
+
+    Raises:
+        ValueError: If the board has no costs.
+    """
+    rows = board.checks()
+    if not rows:
+        raise ValueError("the board has no costs: run scoreboard-clocks first")
+    errors = sorted(abs(row["predicted"] / row["measured"] - 1) for row in rows)
+    middle = errors[len(errors) // 2]
+    fig = go.Figure()
+    ends = [f(row[e] for row in rows for e in ("measured", "predicted")) for f in (min, max)]
+    fig.add_scatter(
+        x=ends, y=ends, mode="lines", line=dict(color=PALETTE["neutral"], dash="dot"), name="equal"
+    )
+    fig.add_scatter(
+        x=[row["measured"] for row in rows],
+        y=[row["predicted"] for row in rows],
+        mode="markers",
+        marker_color=PALETTE["target"],
+        name="one text",
+        text=[
+            f"{row['method']}, {row['kind']}, T = {row['temperature']:g}, {row['dtype']}"
+            for row in rows
+        ],
+        hovertemplate="%{text}: measured %{x:.2f}, predicted %{y:.2f}<extra></extra>",
+    )
+    fig.update_layout(
+        title=f"The product is within {100 * middle:.0f} % for half of the texts",
+        xaxis_title="measured speedup over plain decoding in the same precision",
+        yaxis_title="predicted speedup",
+        height=420,
+    )
+    target = TARGETS.get(board.model, board.model)
+    return figure(
+        fig,
+        f"Predicted against measured speedup of {len(rows)} texts of {target}, each decoded in full"
+        f" beside plain decoding. The median error is {100 * middle:.0f} %, the largest"
+        f" {100 * errors[-1]:.0f} %.",
+        name=f"check-{board.model}",
+    )
