@@ -3,13 +3,13 @@
 The weights have a spread wide enough for varied greedy text, so that a test of argmax can fail.
 """
 
-import copy
 from functools import lru_cache
 
 import torch
 import transformers
 
 from specdec_lite import CausalLM, load_pair
+from specdec_lite.diagnosis.enumeration import tiny_draft
 from specdec_lite.drafters.parts.expansion import expand_tree, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
@@ -170,16 +170,7 @@ def perturbed(model: CausalLM, noise: float = 0.1, seed: int = 1) -> CausalLM:
         noise: standard deviation of the noise, relative to that of each matrix.
         seed: of the noise.
     """
-    other, generator = copy.deepcopy(model.model), torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for weight in other.parameters():
-            if weight.dim() > 1:
-                weight += (
-                    noise
-                    * weight.std()
-                    * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
-                )
-    return CausalLM(other)
+    return tiny_draft(model, noise, seed)
 
 
 @torch.inference_mode()

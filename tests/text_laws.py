@@ -5,6 +5,7 @@ from models_zoo import WINDOW, hugging_face, native
 
 from specdec_lite import stream
 from specdec_lite.acceptance import block_distribution, draw_chain, joint_distribution
+from specdec_lite.diagnosis.enumeration import distance as distance
 from specdec_lite.sampling import Sampling, outcomes
 
 NATIVE = {
@@ -61,15 +62,6 @@ def own_text_law(target, sampling, length):
             if p > 0
         }
     return probs
-
-
-def distance(ours, theirs):
-    return (
-        sum(
-            abs(ours.get(text, 0.0) - theirs.get(text, 0.0)) for text in ours.keys() | theirs.keys()
-        )
-        / 2
-    )
 
 
 SAMPLINGS = [

@@ -5,7 +5,6 @@ is also compared with the row that the drafter reports for it, because a wrong r
 cause of a wrong distribution.
 """
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -13,24 +12,30 @@ import torch
 from torch import Tensor
 
 from specdec_lite import checks
-from specdec_lite.contract import Context, Drafter, Limits, Session
-from specdec_lite.decoding import generate, stream
-from specdec_lite.engine.cache import CacheReader, ReadOnlyCacheError
+from specdec_lite.contract import Drafter
+from specdec_lite.decoding import generate
+from specdec_lite.diagnosis.enumeration import (
+    FaultFound,
+    TooManyOutcomes,
+    Watch,
+    distance,
+    enumerate_texts,
+    own_texts,
+    tiny_draft,
+    tiny_target,
+)
 from specdec_lite.engine.models import CausalLM
-from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import Proposal, one_hot
-from specdec_lite.sampling import EnumeratingRng, Sampling, outcomes
+from specdec_lite.sampling import Sampling
+
+__all__ = ["Fault", "LosslessReport", "check_lossless", "tiny_draft", "tiny_target"]
 
 TOLERANCE = 1e-6
 """The largest total variation that rounding explains: rows may be reported in float32."""
 SAMPLINGS = (Sampling(1.0), Sampling(0.5), Sampling(1.5, top_k=2), Sampling(1.0, top_p=0.7))
-PROMPT = (1, 2, 0, 1, 2, 1)
-"""A text that repeats itself, so that drafters which copy have something to copy."""
 GREEDY_TOKENS = 24
 MOST_OUTCOMES = 20_000
 """Outcomes to enumerate at each setting; a drafter that has more is not checked."""
-MOST_OF_LONG_TEXTS = 1000
-"""Outcomes from which on shorter texts are enumerated."""
 
 CAUSES = {
     "invalid proposal": "a token or a row of probs is not valid",
@@ -134,11 +139,11 @@ def check_lossless(
     has_wrong_row = False
     for sampling in SAMPLINGS:
         try:
-            texts, watch = _enumerate(target, drafter, sampling, rule, max_outcomes)
-        except _Found as found:
-            faults.setdefault(found.fault.name, found.fault)
+            texts, watch = enumerate_texts(target, drafter, sampling, rule, max_outcomes)
+        except FaultFound as found:
+            faults.setdefault(found.name, Fault(found.name, found.where))
             continue
-        except _TooMany:
+        except TooManyOutcomes:
             raise ValueError(
                 f"the drafter has more than max_outcomes={max_outcomes} outcomes at"
                 f" {_label(sampling)}: make_drafter must return a smaller one, such as a chain of 2 tokens"
@@ -153,9 +158,9 @@ def check_lossless(
         if fault is not None and not has_wrong_row:  # the first one; others follow from it
             has_wrong_row = True
             faults[fault.name] = fault
-        distance = _distance(texts, _own_texts(target, sampling, len(next(iter(texts)))))
-        if distance > TOLERANCE:
-            where = f"{_label(sampling)}: total variation {distance:.4f}"
+        apart = distance(texts, own_texts(target, sampling, len(next(iter(texts)))))
+        if apart > TOLERANCE:
+            where = f"{_label(sampling)}: total variation {apart:.4f}"
             faults.setdefault("text", Fault("text", where))
     for fault in _check_greedy(make_drafter, rule):
         faults.setdefault(fault.name, fault)
@@ -165,228 +170,12 @@ def check_lossless(
     return LosslessReport(type(drafter).__name__, ordered, count, rows)
 
 
-def tiny_target(vocab_size: int = 3, seed: int = 5) -> CausalLM:
-    """Return a native model with random weights in float64: two layers of size 16.
-
-    Args:
-        vocab_size: V.
-        seed: of the weights.
-    """
-    config = TransformerConfig(
-        vocab_size=vocab_size,
-        hidden_size=16,
-        intermediate_size=16,
-        num_layers=2,
-        num_heads=2,
-        num_kv_heads=1,
-        head_size=8,
-        tied=False,
-        max_positions=512,
-    )
-    with torch.random.fork_rng(devices=[]):
-        model = Transformer(config)
-    generator = torch.Generator().manual_seed(seed)
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=0.6, generator=generator)
-    return CausalLM(model.double().requires_grad_(False))
-
-
-def tiny_draft(target: CausalLM, noise: float = 0.3, seed: int = 1) -> CausalLM:
-    """Return a draft model that often agrees with a native target: a copy with noise.
-
-    Args:
-        target: a native model.
-        noise: standard deviation of the noise, relative to that of each matrix.
-        seed: of the noise.
-    """
-    checks.native("target", target)
-    model, generator = copy.deepcopy(target.model), torch.Generator().manual_seed(seed)
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            shape, dtype = weight.shape, weight.dtype
-            error = torch.randn(shape, generator=generator, dtype=dtype).to(weight.device)
-            weight.data += noise * weight.std() * error
-    return CausalLM(model)
-
-
 def _label(sampling: Sampling) -> str:
     """Return the settings in words."""
     parts = [f"temperature {sampling.temperature:g}"]
     parts += [] if sampling.top_k is None else [f"top-k {sampling.top_k}"]
     parts += [] if sampling.top_p is None else [f"top-p {sampling.top_p:g}"]
     return ", ".join(parts)
-
-
-class _Found(Exception):
-    """A fault that ends a run."""
-
-    def __init__(self, name: str, where: str):
-        super().__init__(name)
-        self.fault = Fault(name, where)
-
-
-class _TooMany(Exception):
-    """More outcomes than are enumerated."""
-
-
-class _Watch(Drafter):
-    """Another drafter, whose proposals are recorded.
-
-    Attributes:
-        drafts: {committed text: {choices so far: (their probability, the proposal)}}.
-        outcomes: number of texts that were enumerated.
-        strict: whether the target's cache and the drafter's states are compared too.
-    """
-
-    def __init__(self, inner: Drafter, target: CausalLM, strict: bool = False):
-        self.inner = inner
-        self.target = target
-        self.strict = strict
-        self.hidden_layers = inner.hidden_layers
-        self.drafts: dict[tuple, dict[tuple, tuple[float, Proposal]]] = {}
-        self.outcomes = 0
-
-    def start(self, context: Context) -> Session:
-        return _WatchedSession(self, self.inner.start(context))
-
-    def check(self, target: CausalLM, positions: int) -> None:
-        self.inner.check(target, positions)
-
-    def check_rule(self, rule: object) -> None:
-        self.inner.check_rule(rule)
-
-    def limits(self) -> Limits | None:
-        return self.inner.limits()
-
-
-class _WatchedSession(Session):
-    def __init__(self, watch: _Watch, session: Session):
-        self.watch = watch
-        self.session = session
-
-    def propose(self, context: Context) -> Proposal:
-        watch, rng = self.watch, context.rng
-        before = _contents(context.cache) if watch.strict else []
-        try:
-            proposal = self.session.propose(context)
-        except ReadOnlyCacheError as error:
-            raise _Found("target's cache", str(error)) from None
-        self.passes = self.session.passes
-        where = f"after {context.tokens.tolist()}"
-        length = len(context.tokens) - 1 if context.cache is None else context.cache.length
-        if length != len(context.tokens) - 1:
-            raise _Found("target's cache", f"{where}: it has {length} tokens after drafting")
-        if not isinstance(proposal, Proposal):
-            return proposal  # the round names it
-        try:
-            proposal.check_contents(context.vocab_size)
-        except (ValueError, IndexError) as error:
-            raise _Found("invalid proposal", f"{where}: {error}") from None
-        limits = watch.limits()
-        if limits is not None and len(proposal.tree) > limits.nodes:
-            raise _Found("limits", f"{where}: {len(proposal.tree)} nodes, limits() states {limits}")
-        if watch.strict:
-            self._compare_cache(context, before, where)
-            self._compare_states(context, proposal, where)
-        if isinstance(rng, EnumeratingRng):
-            group = watch.drafts.setdefault(tuple(context.tokens.tolist()), {})
-            known = group.setdefault(rng.choices[: rng.step], (rng.weight, proposal))[1]
-            if not _equal(known, proposal):
-                tokens = [each.tree.tokens.tolist() for each in (known, proposal)]
-                raise _Found("not repeatable", f"{where}: {tokens[0]}, then {tokens[1]}")
-        return proposal
-
-    def observe(self, verdict, scores) -> None:
-        self.session.observe(verdict, scores)
-
-    def cut(self, length: int) -> None:
-        self.session.cut(length)
-
-    def _compare_cache(self, context: Context, before: list[Tensor], where: str) -> None:
-        if not all(map(torch.equal, before, _contents(context.cache))):
-            raise _Found("target's cache", f"{where}: stored keys or values differ")
-
-    def _compare_states(self, context: Context, proposal: Proposal, where: str) -> None:
-        if proposal.states is None:
-            return
-        block, rows = proposal.states
-        target, tokens, tree = self.watch.target, context.tokens, proposal.tree
-        cache = target.new_cache()
-        if len(tokens) > 1:
-            target.score(tokens[:-1], cache)
-        fed = torch.cat((tokens[-1:], tree.tokens))
-        own = target.score(fed, cache, tree, (block,)).hidden[block]
-        if own.shape != rows.shape or (own - rows).abs().max() > 1e-6:
-            raise _Found("states", f"{where}: the rows after block {block} differ")
-
-
-def _contents(reader) -> list[Tensor]:
-    """Return copies of the keys and values that a native model's cache stores."""
-    cache = reader._cache if isinstance(reader, CacheReader) else reader
-    tensors, stored = cache.storage.tensors, slice(cache.length)
-    return [part[..., stored, :].clone() for part in (tensors.keys, tensors.values)]
-
-
-def _equal(first: Proposal, second: Proposal) -> bool:
-    """Return whether two proposals have the same tree and the same rows."""
-    if first.tree.parents != second.tree.parents:
-        return False
-    if not torch.equal(first.tree.tokens, second.tree.tokens):
-        return False
-    if first.probs is None or second.probs is None:
-        return first.probs is second.probs
-    return first.probs.shape == second.probs.shape and bool(
-        torch.allclose(first.probs, second.probs, rtol=0, atol=1e-9)
-    )
-
-
-def _enumerate(
-    target: CausalLM, drafter: Drafter, sampling: Sampling, rule, max_outcomes: int
-) -> tuple[dict[tuple[int, ...], float], _Watch]:
-    """Return the exact distribution of the text, and the drafts that were made for it.
-
-    Texts have three tokens, or two if there would be too many outcomes.
-    """
-    for length in (3, 2):
-        watch = _Watch(drafter, target)
-        settings = (length, sampling.temperature, sampling.top_k, sampling.top_p, rule)
-
-        def text(rng, watch=watch, settings=settings):
-            steps = stream(target, PROMPT, watch, *settings, rng=rng)
-            return tuple(token for step in steps for token in step.tokens)
-
-        texts: dict[tuple[int, ...], float] = {}
-        text(EnumeratingRng())  # twice, so that chance from elsewhere is seen
-        for emitted, weight in outcomes(text):
-            watch.outcomes += 1
-            texts[emitted] = texts.get(emitted, 0.0) + weight
-            if watch.outcomes > (
-                max_outcomes if length == 2 else min(MOST_OF_LONG_TEXTS, max_outcomes)
-            ):
-                break
-        else:
-            return texts, watch
-    raise _TooMany
-
-
-def _own_texts(target: CausalLM, sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
-    """Return the distribution of the target's own text: one pass per prefix, without a drafter."""
-    texts: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(length):
-        longer = {}
-        for text, weight in texts.items():
-            logits = target.score([*PROMPT, *text], target.new_cache()).logits[0, -1]
-            probs = sampling(logits).tolist()
-            longer |= {(*text, x): weight * p for x, p in enumerate(probs) if p > 0}
-        texts = longer
-    return texts
-
-
-def _distance(first: dict, second: dict) -> float:
-    """Return the total variation distance of two distributions of texts."""
-    keys = first.keys() | second.keys()
-    return sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in keys) / 2
 
 
 # Reported rows ------------------------------------------------------------------------------------
@@ -412,7 +201,7 @@ class _Draw:
         self.weights = torch.zeros_like(self.row)
 
 
-def _compare_rows(watch: _Watch, sampling: Sampling) -> tuple[Fault | None, int]:
+def _compare_rows(watch: Watch, sampling: Sampling) -> tuple[Fault | None, int]:
     """Return the fault of the first wrong row, and the number of rows that were compared."""
     fault = None
     compared = 0
@@ -425,8 +214,8 @@ def _compare_rows(watch: _Watch, sampling: Sampling) -> tuple[Fault | None, int]
             compared += 1
             mass = draw.weights.sum()
             actual = draw.weights / mass
-            distance = (actual - draw.row).abs().sum().item() / 2
-            if distance > TOLERANCE and fault is None:
+            apart = (actual - draw.row).abs().sum().item() / 2
+            if apart > TOLERANCE and fault is None:
                 rows = [each.weights.sum().item() for (h, _), each in draws.items() if h == history]
                 is_dropped = sum(rows) < reached[history] * (1 - TOLERANCE)
                 name = _cause(actual, draw, sampling, is_dropped, len(rows) == 1)
@@ -525,10 +314,10 @@ def _check_greedy(make_drafter: Callable[[CausalLM], Drafter], rule) -> list[Fau
     for temperature in (0.0, 1.0):
         where = f"temperature {temperature:g}"
         try:
-            drafter = _Watch(make_drafter(target), target, strict=True)
+            drafter = Watch(make_drafter(target), target, strict=True)
             out = generate(target, prompt, drafter, GREEDY_TOKENS, temperature, rule=rule, seed=0)
-        except _Found as found:
-            faults.append(Fault(found.fault.name, f"{where}, {found.fault.where}"))
+        except FaultFound as found:
+            faults.append(Fault(found.name, f"{where}, {found.where}"))
             continue
         except Exception as error:
             faults.append(Fault("error", f"{where}: {type(error).__name__}: {error}"))

@@ -1,0 +1,283 @@
+"""Enumerate every text that a drafter can lead to on a tiny model, and watch its proposals.
+
+`lossless.check_lossless` evaluates what is recorded here.
+"""
+
+import copy
+
+import torch
+from torch import Tensor
+
+from specdec_lite import checks
+from specdec_lite.contract import Context, Drafter, Limits, Session
+from specdec_lite.decoding import stream
+from specdec_lite.engine.cache import CacheReader, ReadOnlyCacheError
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import EnumeratingRng, Sampling, outcomes
+
+PROMPT = (1, 2, 0, 1, 2, 1)
+"""A text that repeats itself, so that drafters which copy have something to copy."""
+MOST_OF_LONG_TEXTS = 1000
+"""Outcomes from which on shorter texts are enumerated."""
+
+
+def tiny_target(vocab_size: int = 3, seed: int = 5) -> CausalLM:
+    """Return a native model with random weights in float64: two layers of size 16.
+
+    Args:
+        vocab_size: V.
+        seed: of the weights.
+    """
+    config = TransformerConfig(
+        vocab_size=vocab_size,
+        hidden_size=16,
+        intermediate_size=16,
+        num_layers=2,
+        num_heads=2,
+        num_kv_heads=1,
+        head_size=8,
+        tied=False,
+        max_positions=512,
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = Transformer(config)
+    generator = torch.Generator().manual_seed(seed)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=0.6, generator=generator)
+    return CausalLM(model.double().requires_grad_(False))
+
+
+def tiny_draft(target: CausalLM, noise: float = 0.3, seed: int = 1) -> CausalLM:
+    """Return a draft model that often agrees with a native target: a copy with noise.
+
+    Args:
+        target: a native model.
+        noise: standard deviation of the noise, relative to that of each matrix.
+        seed: of the noise.
+    """
+    checks.native("target", target)
+    model, generator = copy.deepcopy(target.model), torch.Generator().manual_seed(seed)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            shape, dtype = weight.shape, weight.dtype
+            error = torch.randn(shape, generator=generator, dtype=dtype).to(weight.device)
+            weight.data += noise * weight.std() * error
+    return CausalLM(model)
+
+
+class FaultFound(Exception):
+    """A fault of the drafter that ends a run.
+
+    Args:
+        name: a key of `lossless.CAUSES`.
+        where: the round in which it was seen, with numbers.
+    """
+
+    def __init__(self, name: str, where: str):
+        super().__init__(name)
+        self.name = name
+        self.where = where
+
+
+class TooManyOutcomes(Exception):
+    """More outcomes than are enumerated."""
+
+
+class Watch(Drafter):
+    """Another drafter, whose proposals are recorded.
+
+    Args:
+        inner: the other drafter.
+        target: the model that decodes.
+        strict: whether the target's cache and the drafter's states are compared too.
+
+    Attributes:
+        drafts: {committed text: {choices so far: (their probability, the proposal)}}.
+        outcomes: number of texts that were enumerated.
+    """
+
+    def __init__(self, inner: Drafter, target: CausalLM, strict: bool = False):
+        self.inner = inner
+        self.target = target
+        self.strict = strict
+        self.hidden_layers = inner.hidden_layers
+        self.drafts: dict[tuple, dict[tuple, tuple[float, Proposal]]] = {}
+        self.outcomes = 0
+
+    def start(self, context: Context) -> Session:
+        return WatchedSession(self, self.inner.start(context))
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        self.inner.check(target, positions)
+
+    def check_rule(self, rule: object) -> None:
+        self.inner.check_rule(rule)
+
+    def limits(self) -> Limits | None:
+        return self.inner.limits()
+
+
+class WatchedSession(Session):
+    """The drafting of one generation, whose proposals are checked and recorded.
+
+    Args:
+        watch: the drafter that records.
+        session: of the other drafter.
+
+    Raises:
+        FaultFound: a proposal or the target's cache is wrong.
+    """
+
+    def __init__(self, watch: Watch, session: Session):
+        self.watch = watch
+        self.session = session
+
+    def propose(self, context: Context) -> Proposal:
+        watch, rng = self.watch, context.rng
+        before = _contents(context.cache) if watch.strict else []
+        try:
+            proposal = self.session.propose(context)
+        except ReadOnlyCacheError as error:
+            raise FaultFound("target's cache", str(error)) from None
+        self.passes = self.session.passes
+        where = f"after {context.tokens.tolist()}"
+        length = len(context.tokens) - 1 if context.cache is None else context.cache.length
+        if length != len(context.tokens) - 1:
+            raise FaultFound("target's cache", f"{where}: it has {length} tokens after drafting")
+        if not isinstance(proposal, Proposal):
+            return proposal  # the round names it
+        try:
+            proposal.check_contents(context.vocab_size)
+        except (ValueError, IndexError) as error:
+            raise FaultFound("invalid proposal", f"{where}: {error}") from None
+        limits = watch.limits()
+        if limits is not None and len(proposal.tree) > limits.nodes:
+            raise FaultFound(
+                "limits", f"{where}: {len(proposal.tree)} nodes, limits() states {limits}"
+            )
+        if watch.strict:
+            self._compare_cache(context, before, where)
+            self._compare_states(context, proposal, where)
+        if isinstance(rng, EnumeratingRng):
+            group = watch.drafts.setdefault(tuple(context.tokens.tolist()), {})
+            known = group.setdefault(rng.choices[: rng.step], (rng.weight, proposal))[1]
+            if not _equal(known, proposal):
+                tokens = [each.tree.tokens.tolist() for each in (known, proposal)]
+                raise FaultFound("not repeatable", f"{where}: {tokens[0]}, then {tokens[1]}")
+        return proposal
+
+    def observe(self, verdict, scores) -> None:
+        self.session.observe(verdict, scores)
+
+    def cut(self, length: int) -> None:
+        self.session.cut(length)
+
+    def _compare_cache(self, context: Context, before: list[Tensor], where: str) -> None:
+        if not all(map(torch.equal, before, _contents(context.cache))):
+            raise FaultFound("target's cache", f"{where}: stored keys or values differ")
+
+    def _compare_states(self, context: Context, proposal: Proposal, where: str) -> None:
+        if proposal.states is None:
+            return
+        block, rows = proposal.states
+        target, tokens, tree = self.watch.target, context.tokens, proposal.tree
+        cache = target.new_cache()
+        if len(tokens) > 1:
+            target.score(tokens[:-1], cache)
+        fed = torch.cat((tokens[-1:], tree.tokens))
+        own = target.score(fed, cache, tree, (block,)).hidden[block]
+        if own.shape != rows.shape or (own - rows).abs().max() > 1e-6:
+            raise FaultFound("states", f"{where}: the rows after block {block} differ")
+
+
+def _contents(reader) -> list[Tensor]:
+    """Return copies of the keys and values that a native model's cache stores."""
+    cache = reader._cache if isinstance(reader, CacheReader) else reader
+    tensors, stored = cache.storage.tensors, slice(cache.length)
+    return [part[..., stored, :].clone() for part in (tensors.keys, tensors.values)]
+
+
+def _equal(first: Proposal, second: Proposal) -> bool:
+    """Return whether two proposals have the same tree and the same rows."""
+    if first.tree.parents != second.tree.parents:
+        return False
+    if not torch.equal(first.tree.tokens, second.tree.tokens):
+        return False
+    if first.probs is None or second.probs is None:
+        return first.probs is second.probs
+    return first.probs.shape == second.probs.shape and bool(
+        torch.allclose(first.probs, second.probs, rtol=0, atol=1e-9)
+    )
+
+
+def enumerate_texts(
+    target: CausalLM, drafter: Drafter, sampling: Sampling, rule, max_outcomes: int
+) -> tuple[dict[tuple[int, ...], float], Watch]:
+    """Return the exact distribution of the text, and the drafts that were made for it.
+
+    Texts have three tokens, or two if there would be too many outcomes.
+
+    Args:
+        target: a tiny model.
+        drafter: the drafter.
+        sampling: of the generation.
+        rule: the rule to verify with; None for the default rule.
+        max_outcomes: the largest number of texts to enumerate.
+
+    Raises:
+        TooManyOutcomes: even texts of two tokens have more.
+        FaultFound: a proposal is wrong.
+    """
+    for length in (3, 2):
+        watch = Watch(drafter, target)
+        settings = (length, sampling.temperature, sampling.top_k, sampling.top_p, rule)
+
+        def text(rng, watch=watch, settings=settings):
+            steps = stream(target, PROMPT, watch, *settings, rng=rng)
+            return tuple(token for step in steps for token in step.tokens)
+
+        texts: dict[tuple[int, ...], float] = {}
+        text(EnumeratingRng())  # twice, so that chance from elsewhere is seen
+        for emitted, weight in outcomes(text):
+            watch.outcomes += 1
+            texts[emitted] = texts.get(emitted, 0.0) + weight
+            if watch.outcomes > (
+                max_outcomes if length == 2 else min(MOST_OF_LONG_TEXTS, max_outcomes)
+            ):
+                break
+        else:
+            return texts, watch
+    raise TooManyOutcomes
+
+
+def own_texts(target: CausalLM, sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
+    """Return the distribution of the target's own text: one pass per prefix, without a drafter.
+
+    Args:
+        target: a tiny model.
+        sampling: of the generation.
+        length: number of tokens of a text.
+    """
+    texts: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(length):
+        longer = {}
+        for text, weight in texts.items():
+            logits = target.score([*PROMPT, *text], target.new_cache()).logits[0, -1]
+            probs = sampling(logits).tolist()
+            longer |= {(*text, x): weight * p for x, p in enumerate(probs) if p > 0}
+        texts = longer
+    return texts
+
+
+def distance(first: dict, second: dict) -> float:
+    """Return the total variation distance of two distributions of texts.
+
+    Args:
+        first: {text: probability}.
+        second: the same.
+    """
+    keys = first.keys() | second.keys()
+    return sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in keys) / 2
