@@ -27,8 +27,8 @@
   addEventListener("beforeprint", () => {
     shade = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light"; // paper is white
-    // a figure's data remain folded, because the figure itself is printed
-    folded = [...document.querySelectorAll("details:not([open], .sdl-data)")];
+    // a figure's data and the code of set-up and figures remain folded, because the figure itself is printed
+    folded = [...document.querySelectorAll("details:not([open], .sdl-data, .hide:not(:has(.cell_output)))")];
     folded.forEach((details) => {
       details.open = true;
     });

@@ -12,7 +12,7 @@ def test_print_shows_only_the_article(open_page):
     assert page.locator("article").is_visible()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert (
-        page.locator("article details:not([open], .sdl-data)").count() == 0
+        page.locator("article details:not([open], .sdl-data, .hide)").count() == 0
         and page.locator("article .sdl-data:visible").count() == 0
     )
     page.wait_for_function(
@@ -27,15 +27,26 @@ def test_print_shows_only_the_article(open_page):
 
 
 @pytest.mark.browser
-def test_unfolded_parts_are_opaque_on_paper(open_page):
+def test_paper_has_no_code_that_the_page_hides(open_page):
+    """The set-up cell and the code of the figures stay hidden; code to read is printed."""
     page = open_page(FIRST_CHAPTER)
+    hidden = "article details.hide:not(:has(.cell_output)) .highlight"
     page.emulate_media(media="print")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    translucent = (
-        "[...document.querySelectorAll('article details.hide :is(.cell_input, .highlight,"
-        " pre)')].filter((part) => getComputedStyle(part).opacity !== '1').length"
-    )
-    assert page.locator("article details.hide").count() > 0 and page.evaluate(translucent) == 0
+    assert page.locator(hidden).count() > 3 and page.locator(f"{hidden}:visible").count() == 0
+    assert page.locator("article .cell_input .highlight:visible").count() > 3
+    assert "%pip install" not in page.locator("article").inner_text()
+
+
+@pytest.mark.browser
+def test_paper_shows_the_end_of_a_round(open_page):
+    page = open_page(next(name for name in CHAPTERS if "/05_" in name))
+    slider = page.locator(".sdl-round input[type=range]").first
+    assert slider.input_value() == "1"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert slider.input_value() == slider.get_attribute("max") != "1"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert slider.input_value() == "1"
 
 
 @pytest.mark.browser
@@ -46,7 +57,7 @@ def test_on_paper_drawings_can_shrink_and_code_has_no_switch(open_page):
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert drawings > 0 and page.locator(f"{bare}:visible").count() == 0
     page.emulate_media(media="print")
-    assert page.locator("details.hide > summary:visible, .sdl details:visible").count() == 0
+    assert page.locator("details.hide > summary:visible, .sdl details:not(.sdl-phone-fold):visible").count() == 0
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(bare).count() == drawings

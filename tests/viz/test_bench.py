@@ -270,6 +270,9 @@ def test_bench_in_a_browser(chromium, width):
     page.get_by_label("Rule", exact=True).select_option("from_p")
     page.get_by_label("p(C)").focus()
     page.keyboard.press("Home")
+    fold = page.locator(".sdl-phone-fold > summary")
+    if fold.is_visible():
+        fold.click()
     page.get_by_role("button", name="Draw 10,000").press("Enter")
     page.wait_for_function(
         "document.querySelector('.sdl-task-state').textContent.startsWith('Solved')"

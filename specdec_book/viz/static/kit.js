@@ -468,11 +468,33 @@ function stepper({ model, el }, moments, { name, event, isEvent, task, taskState
     announce(() => [sentence(moments[at]), taskState(moments[at])]);
   };
   const detach = attach({ model, el }, root, { "change:moment": draw }, draw);
+  const offPaper = endOnPaper(now, (moment) => assign(model, { moment }), last);
   draw();
   return () => {
     bar.stop();
+    offPaper();
     detach();
     silence();
+  };
+}
+
+// Paper shows the end of a recording that the reader has not begun, because its first moment is empty.
+// now(), set(at), last: the moment, how to change it, the last one. Returns a function that stops this.
+function endOnPaper(now, set, last) {
+  let isMoved = false;
+  const end = () => {
+    isMoved = now() === 0;
+    if (isMoved) set(last);
+  };
+  const back = () => {
+    if (isMoved) set(0);
+    isMoved = false;
+  };
+  addEventListener("beforeprint", end);
+  addEventListener("afterprint", back);
+  return () => {
+    removeEventListener("beforeprint", end);
+    removeEventListener("afterprint", back);
   };
 }
 

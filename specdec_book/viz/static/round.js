@@ -570,9 +570,11 @@ function render({ model, el }) {
   if (model.get("autoplay") && !isCalm) watcher.observe(root);
   if (model.get("autoplay") && isCalm && now() === 0)
     set(moments.findLastIndex((moment) => moment.round === 0));
+  const offPaper = endOnPaper(now, set, last);
   draw();
   return () => {
     stop();
+    offPaper();
     watcher.disconnect();
     detach();
   };
