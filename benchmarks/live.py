@@ -7,10 +7,10 @@ the page's own; each is a ratio of medians over three turns. The recording also 
 time from the press to loaded models and to the first decoded text, and the longest time for which
 the page's own thread did not respond. The command asserts nothing.
 
-    make book && python -m benchmarks run live-smollm2     # six minutes on two cores
+    make book && python -m benchmarks run live-smollm2     # five minutes on two cores
 
-does the same for SmolLM2: a race for each request, with one thread and with several. A race that
-ends with two different texts stops the command.
+does the same for SmolLM2: a race for each request, with one thread and, for some kinds, with several.
+A race that ends with two different texts stops the command.
 """
 
 import os
@@ -210,12 +210,16 @@ class LivePage(OfBook):
         return rows | {FIRST: data["milliseconds_from_press"]}
 
 
+WITH_THREADS = ("code", "edit", "json")
+"""Kinds of text that several threads decode too."""
+
+
 class LiveSmolLM2(OfBook):
     """The parts are races of SmolLM2 in the page: a way of computing, a kind of text, a request."""
 
     name = "live-smollm2"
     what = "SmolLM2 in the live page in a headless browser: plain and speculative, by kind of text"
-    time = "6 minutes"
+    time = "5 minutes"
     quick = "--texts 1 --kinds edit --ways one".split()
 
     @classmethod
@@ -242,14 +246,11 @@ class LiveSmolLM2(OfBook):
         return page
 
     def parts(self):
-        options = self.options
-        texts = {"one": options.texts, "threads": 1}
-        return [
-            f"{way} {kind} {number}"
-            for way in options.ways
-            for kind in options.kinds
-            for number in range(texts[way])
-        ]
+        parts = {
+            "one": [f"one {k} {i}" for k in self.options.kinds for i in range(self.options.texts)],
+            "threads": [f"threads {k} 0" for k in self.options.kinds if k in WITH_THREADS],
+        }
+        return [part for way in self.options.ways for part in parts[way]]
 
     def run(self, part):
         way, kind, number = part.split()
