@@ -141,7 +141,7 @@ class Costs:
         }
 
     def passes(self, dtype: str, widths: np.ndarray) -> np.ndarray:
-        """Return the seconds of passes alone; beyond the largest k the last slope goes on.
+        """Return the seconds of passes alone; beyond the largest k the last slope continues.
 
         Args:
             dtype: PyTorch's name of the precision.
