@@ -275,7 +275,7 @@ class ScoreboardClocks(Experiment):
         every = [
             (name, kind, temperature)
             for temperature in self.options.temperatures
-            for kind in KINDS
+            for kind in self.prompts
             for name in self.cells(temperature)
         ]
         rng = np.random.default_rng(0)

@@ -181,7 +181,7 @@ class ScoreboardCounts(Experiment):
         "draft model × lenient(0.6)",
         *"--prompts 4 --new-tokens 8 --kinds json".split(),
     )
-    unrelated = ("prompts", "kinds", "share")
+    unrelated = ("prompts", "kinds", "temperatures", "share")
     model = "pair"
     dtype = "float32"
 

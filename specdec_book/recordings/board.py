@@ -24,7 +24,7 @@ RESAMPLES = 1000
 PLAIN = "plain"
 MAIN_KINDS = ("question", "code", "edit", "json", "summary", "prose")
 """Kinds with speeds. Costs are measured after short prompts, so long ones have counts alone."""
-WIN, TIE, LOSS = "wins", "ties", "loses"
+WIN, TIE, LOSS = VERDICTS = ("wins", "ties", "loses")
 Cell = tuple[str, float]
 """Kind of text and temperature."""
 
@@ -141,7 +141,7 @@ class Costs:
         }
 
     def passes(self, dtype: str, widths: np.ndarray) -> np.ndarray:
-        """Return the seconds of passes alone; beyond the largest k the last slope goes on.
+        """Return the seconds of passes alone; beyond the largest k the last slope continues.
 
         Args:
             dtype: PyTorch's name of the precision.
@@ -486,7 +486,7 @@ class Board:
 
     def verdicts(self) -> dict[str, int]:
         """Return how many (row, kind, temperature) win, tie and lose against the best plain."""
-        counted = dict.fromkeys((WIN, TIE, LOSS), 0)
+        counted = dict.fromkeys(VERDICTS, 0)
         for temperature in self.temperatures:
             for kind in self.kinds(temperature):
                 for name in self.methods:

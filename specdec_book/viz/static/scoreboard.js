@@ -60,7 +60,7 @@ const COLUMNS = [
   { key: "alpha", head: "accepted ÷ tested", text: fixed(2), down: true },
   { key: "c", head: "c", text: fixed(2) },
   { key: "bytes", head: "memory", text: formatBytes },
-  { key: "lossless", head: "distribution", text: (value) => (value ? "the target's" : "changed") },
+  { key: "lossless", head: "lossless", text: (value) => (value ? "yes" : "no") },
   { key: "source", head: "drafts from", text: String, more: true },
   { key: "used", head: "emitted ÷ verified", text: fixed(2), down: true, more: true },
   { key: "dtype", head: "dtype", text: (value) => value ?? NONE, more: true },

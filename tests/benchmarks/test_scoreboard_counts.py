@@ -1,0 +1,225 @@
+"""Count and time the scoreboard's rows on a tiny pair: bytes, growth, shares, checks, own rows."""
+
+import json
+import sys
+
+import jsonschema
+import pytest
+import torch
+from models_zoo import native
+
+from benchmarks import plain, scoreboard_clocks, scoreboard_counts
+from benchmarks.experiment import execute
+from benchmarks.methods import METHODS, Method, custom
+from benchmarks.schemas import SCHEMAS
+from benchmarks.scoreboard_clocks import ScoreboardClocks
+from benchmarks.scoreboard_counts import ScoreboardCounts, extend, pack, size, split
+from benchmarks.speed import Contender, Run
+from specdec_book.recordings import Recording
+from specdec_book.recordings.board import Board
+from specdec_lite import acceptance as a, generate
+from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
+from specdec_lite.loading.pairs import Pair
+from specdec_lite.measure import stamps
+from specdec_lite.texts.benchmark_prompts import BenchmarkPrompt
+
+TARGET = native(dtype=torch.float32)
+SMALL = {
+    "draft model": Method(lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/05"),
+    "prompt lookup": Method(lambda pair, g: PromptLookupDrafter(g), "text", "notebooks/08"),
+    "draft model × lenient(0.6)": Method(
+        lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/07b", a.lenient(0.6)
+    ),
+}
+
+
+class Numbers:
+    """A tokenizer of texts that are numbers."""
+
+    chat_template = None
+
+    def encode(self, text: str) -> list[int]:
+        return [int(word) % TARGET.vocab_size for word in text.split()]
+
+
+def prompts(kinds=("code", "json"), count=None):
+    texts = [" ".join(str((i + 1) * j) for j in range(1, 13)) for i in range(8)]
+    rows = lambda kind: [
+        BenchmarkPrompt(f"{kind}-{i}", kind, "", (), t) for i, t in enumerate(texts)
+    ]
+    return {kind: rows(kind)[:count] for kind in kinds if kind in ("code", "json")}
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Let both experiments run on a tiny pair whose draft is the target; return the arguments."""
+    pair = Pair(TARGET, TARGET, Numbers())
+    for module in (scoreboard_counts, scoreboard_clocks):
+        monkeypatch.setattr(module, "METHODS", SMALL)
+        monkeypatch.setattr(module, "load_benchmark_prompts", prompts)
+    monkeypatch.setattr(scoreboard_counts, "load_models", lambda model, dtype: pair)
+    monkeypatch.setattr(ScoreboardClocks, "load", lambda self, dtype: pair)
+    other = Contender(lambda ids, seed: Run(1.0, 4, 0.1, ()))
+    monkeypatch.setattr(plain, "others", lambda *about: {"transformers": other})
+    words = lambda name: ["--work", str(tmp_path / "w"), "--out", str(tmp_path / f"{name}.json")]
+    return words
+
+
+def count(tiny, name="counts", *more):
+    path = execute(
+        ScoreboardCounts, [*"--kinds code json --new-tokens 9".split(), *more, *tiny(name)]
+    )
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def cell(data, kind="code", temperature=0.0):
+    return next(
+        row["methods"]
+        for row in data["cells"]
+        if (row["kind"], row["temperature"]) == (kind, temperature)
+    )
+
+
+def test_the_same_command_gives_the_same_bytes(tiny, tmp_path):
+    first = count(tiny, "counts", "--prompts", "4")
+    jsonschema.validate(first, SCHEMAS["scoreboard-counts"])
+    path = tmp_path / "counts.json"
+    before = path.read_bytes()
+    count(tiny, "counts", "--prompts", "4")
+    assert path.read_bytes() == before
+    again = count(tiny, "again", "--prompts", "4")
+    assert again["cells"] == first["cells"]
+
+
+def test_counts_are_those_of_single_runs(tiny):
+    data = count(tiny, "counts", "--prompts", "4")
+    methods = cell(data)
+    assert set(methods) == {"plain", "draft model", "prompt lookup"}
+    assert set(cell(data, "json", 1.0)) == {"plain", *SMALL}
+    itself = methods["draft model"]
+    assert split(itself["accepted"]) == split(itself["tested"]) and set(split(itself["same"])) == {
+        1
+    }
+    assert split(methods["plain"]["rounds"]) == split(methods["plain"]["tokens"]) == [9] * 4
+    for number, prompt in enumerate(prompts()["code"][:4]):
+        ids = prompt.encode(Numbers())
+        for name, temperature in (("prompt lookup", 0.0), ("draft model × lenient(0.6)", 1.0)):
+            method = SMALL[name]
+            drafter = method.make(Pair(TARGET, TARGET, None), 4)
+            options = {"rule": method.rule, "seed": number}
+            steps = generate(TARGET, ids, drafter, 9, temperature, **options).steps
+            counted = cell(data, "code", temperature)[name]
+            assert split(counted["rounds"])[number] == len(steps)
+            assert split(counted["drafted"])[number] == sum(step.drafted for step in steps)
+            passes = sum(split(each)[number] for each in counted["rows"].values())
+            assert passes == len(steps)
+
+
+def test_a_longer_run_extends_the_recording(tiny, monkeypatch):
+    short = count(tiny, "counts", "--prompts", "4")
+    decoded = []
+    real = scoreboard_counts.Decoder.decode
+    monkeypatch.setattr(
+        scoreboard_counts.Decoder,
+        "decode",
+        lambda self, name: decoded.append(min(self.seeds)) or real(self, name),
+    )
+    long = count(tiny, "counts", "--prompts", "8")
+    assert set(decoded) == {4} and size(cell(long)["draft model"]) == 8
+    for name, counts in cell(short).items():
+        assert split(cell(long)[name]["tokens"])[:4] == split(counts["tokens"])
+    whole = count(tiny, "whole", "--prompts", "8")
+    assert whole["cells"] == long["cells"]
+
+
+def test_shares_are_joined(tiny, tmp_path):
+    work = ["--work", str(tmp_path / "w")]
+    words = "--kinds code json --new-tokens 9 --prompts 8".split()
+    for share in ("1/2", "2/2"):
+        execute(ScoreboardCounts, [*words, *work, "--share", share])
+    joined = count(tiny, "joined", "--prompts", "8")
+    shares = sorted((tmp_path / "w").glob("share-*/scoreboard-counts/counts.json"))
+    assert len(shares) == 2
+    for path in shares:
+        path.unlink()
+    assert count(tiny, "whole", "--prompts", "8")["cells"] == joined["cells"]
+
+
+def test_packed_counts_of_other_widths_are_joined():
+    one = {name: 1 for name in scoreboard_counts.SUMS}
+    levels = {"reached": [1, 0], "tried": [2, 1]}
+    first = pack([one | levels | {"rows": {1: 2}}])
+    second = pack([one | levels | {"rows": {5: 3}}, one | levels | {"rows": {1: 1, 5: 1}}])
+    both = extend(first, second)
+    assert both["rows"] == {"1": "2 0 1", "5": "0 3 1"} and both["tokens"] == "1 1 1"
+    assert (
+        both["reached"] == "3 0" and both["tried"] == "6 3" and size(both) == 3 and size(None) == 0
+    )
+
+
+def test_costs_of_every_row_become_speeds(tiny):
+    counts = count(tiny, "counts", "--prompts", "4")
+    words = "--turns 2 --rounds 2 --check-share 0.5 --check-tokens 6".split()
+    path = execute(ScoreboardClocks, [*words, *tiny("clocks")])
+    clocks = json.loads(path.read_text(encoding="utf-8"))
+    jsonschema.validate(clocks, SCHEMAS["scoreboard-clocks"])
+    assert set(clocks["rounds"]["float32"]["1"]) == {"plain", *SMALL}
+    assert set(clocks["rounds"]["float32"]["0"]) == {"plain", "draft model", "prompt lookup"}
+    board = Board(*map(recording, (counts, clocks)))
+    for name in board.methods:
+        entry = board.entry(name, None, 1.0)
+        assert entry["over_best"]["value"] > 0 and entry["verdict"] in ("wins", "ties", "loses")
+    assert board.checks() and all(row["predicted"] > 0 for row in board.checks())
+
+
+def recording(content):
+    return Recording("board", *(content.pop(field) for field in stamps.STAMP), data=content)
+
+
+def test_a_row_from_outside_the_library(tiny, tmp_path, monkeypatch):
+    text = "from specdec_lite.drafters import PromptLookupDrafter\n"
+    text += "def mine(gamma, target):\n    return PromptLookupDrafter(gamma)\n"
+    text += "def greedy(width):\n    return None\n"
+    (tmp_path / "own_drafters.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "own_drafters:mine"
+    data = count(tiny, "counts", "--prompts", "4")
+    added = count(tiny, "counts", "--prompts", "4", "--method", name)
+    assert cell(added)[name] == cell(added)["prompt lookup"] == cell(data)["prompt lookup"]
+    assert added["about"][name]["source"] == "custom"
+    words = "--turns 2 --rounds 1 --check-share 0".split()
+    execute(ScoreboardClocks, [*words, *tiny("clocks")])
+    path = execute(ScoreboardClocks, [*words, "--method", name, *tiny("clocks")])
+    clocks = json.loads(path.read_text(encoding="utf-8"))
+    assert {name, "draft model"} <= set(clocks["rounds"]["bfloat16"]["0"])
+    assert clocks["added"][0]["rows"] == [name]
+    with pytest.raises(ValueError, match="needs the argument 'width'"):
+        custom("own_drafters:greedy")
+    for wrong in ("own_drafters:absent", "no_such_module:x", "nothing"):
+        with pytest.raises(ValueError, match="must be MODULE:NAME"):
+            custom(wrong)
+    del sys.modules["own_drafters"]
+
+
+@pytest.mark.parametrize(
+    "kind, words, message",
+    [
+        (ScoreboardCounts, "--prompts 3", "must be a multiple of 4"),
+        (ScoreboardCounts, "--new-tokens 1", "must be at least 2"),
+        (ScoreboardCounts, "--temperatures -1", "must be ≥ 0"),
+        (ScoreboardCounts, "--share 3/2", "must be K/N"),
+        (ScoreboardCounts, "--rows nothing", "must be among draft model"),
+        (ScoreboardClocks, "--turns 1", "--turns: must be at least 2"),
+        (ScoreboardClocks, "--check-share 2", "must be in [0, 1]"),
+        (ScoreboardClocks, "--rows nothing", "must be among draft model"),
+    ],
+)
+def test_wrong_options_are_rejected(kind, words, message, tiny, capsys):
+    with pytest.raises(SystemExit):
+        execute(kind, [*words.split(), *tiny("out")])
+    assert message in capsys.readouterr().err
+
+
+def test_every_row_of_the_catalog_states_its_facts():
+    for name, method in METHODS.items():
+        assert method.source and method.chapter.startswith("notebooks/"), name
