@@ -566,6 +566,38 @@ def test_a_malformed_config_is_rejected(tmp_path, text, message):
             load_pair(tmp_path, tmp_path, device="cpu")
 
 
+@pytest.mark.parametrize(
+    "entry, value",
+    [
+        ("num_attention_heads", "four"),
+        ("hidden_size", None),
+        ("num_hidden_layers", 0),
+        ("vocab_size", 4.5),
+        ("num_key_value_heads", []),
+        ("head_dim", -8),
+        ("rms_norm_eps", "small"),
+        ("rope_theta", 0),
+        ("rope_parameters", [1]),
+        ("rope_scaling", "llama3"),
+    ],
+)
+def test_a_config_with_a_value_of_the_wrong_kind_names_file_and_entry(tmp_path, entry, value):
+    config = BARE | {"model_type": "llama", entry: value}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=f"config.json: {entry}="):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"metadata": {"total_size": "big"}}'])
+def test_a_malformed_index_is_named_before_the_download(tmp_path, text):
+    config = BARE | {"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ValueError, match=r"model.safetensors.index.json: "):
+        checkpoints.model_size(tmp_path)
+
+
 def test_an_index_without_names_is_rejected(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(BARE | {"model_type": "llama"}))
     (tmp_path / "model.safetensors.index.json").write_text("{}")

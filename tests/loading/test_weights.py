@@ -127,6 +127,18 @@ def test_other_files_are_rejected(tmp_path):
         load(tmp_path / "plain", target, Deep)
 
 
+@pytest.mark.parametrize(
+    "key, text", [("config", "{"), ("config", "[8]"), ("Q8_0", "{}"), ("Q8_0", '["absent"]')]
+)
+def test_malformed_metadata_names_file_and_key(key, text, tmp_path):
+    target, _, path = save_deep(tmp_path)
+    with safe_open(path, "pt") as content:
+        metadata = content.metadata()
+    write(path, load_file(path), metadata | {key: text})
+    with pytest.raises(ValueError, match=f"path=.*metadata {key}"):
+        load(path, target, Deep)
+
+
 def test_another_target_is_rejected_with_both_fingerprints(tmp_path):
     target, _, path = save_deep(tmp_path)
     other = native(seed=1)
