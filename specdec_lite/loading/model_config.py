@@ -135,7 +135,9 @@ def _check_entries(config: dict) -> None:
     """Raise KeyError for a required entry that is missing, ValueError for a value of a wrong kind."""
     for name in (*REQUIRED, *COUNTS):
         value = config[name] if name in REQUIRED else config.get(name)
-        if not (value is None and name in COUNTS or is_whole(value) and value >= 1):
+        if value is None and name in COUNTS:
+            continue
+        if value is None or not is_whole(value) or value < 1:
             raise ValueError(f"{name}={value!r}: must be a whole number ≥ 1")
     for name in ("rms_norm_eps", "rope_theta"):
         value = config.get(name)
