@@ -66,18 +66,20 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     ]
     fig = cells(grid, kinds, shown, words=words, middle=1 if has_speeds else None)
     cards = [
-        card(board, name, entry, temperature)
-        for name, row in zip(shown, entries)
-        for entry in row
+        card(board, name, entry, temperature) for name, row in zip(shown, entries) for entry in row
     ]
     fig.update_traces(customdata=[[text] for text in cards], hovertemplate="%{customdata[0]}")
     what = "speedup over the best plain decoding" if has_speeds else "τ, tokens per target pass"
     count = len(winners)
-    title = "No method is the best for every text" if count > 1 else f"{ranked[0]} leads on all texts"
+    title = (
+        "No method is the best for every text" if count > 1 else f"{ranked[0]} leads on all texts"
+    )
     fig.update_layout(title=title)
     target = TARGETS.get(board.model, board.model)
     decoding = "greedy" if temperature == 0 else f"T = {temperature:g}"
-    more = f" The other {len(ranked) - len(shown)} rows are in the table." * (len(ranked) > len(shown))
+    more = f" The other {len(ranked) - len(shown)} rows are in the table." * (
+        len(ranked) > len(shown)
+    )
     return figure(
         fig,
         f"{what[0].upper()}{what[1:]}, by method and kind of text, {target}, {decoding};"
