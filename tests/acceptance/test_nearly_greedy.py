@@ -64,9 +64,9 @@ def test_laxer_rules_accept_more_and_change_the_text():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: top_k_match(0), "k=0: must be a whole number ≥ 1"),
+        (lambda: top_k_match(0), "k=0"),
         (lambda: top_k_match(1.5), "k=1.5"),
-        (lambda: distance_match(-1), "epsilon=-1: must be a number ≥ 0"),
+        (lambda: distance_match(-1), "epsilon=-1"),
         (lambda: distance_match(float("nan")), "epsilon=nan"),
     ],
 )

@@ -259,7 +259,7 @@ def test_a_text_is_wrong_although_every_row_is_right():
 def test_what_cannot_be_checked_is_refused():
     with pytest.raises(TypeError, match="make_drafter's result is a CausalLM"):
         check_lossless(lambda target: target)
-    with pytest.raises(ValueError, match="more than max_outcomes=3 outcomes at temperature 1"):
+    with pytest.raises(ValueError, match="max_outcomes=3"):
         check_lossless(DRAFTERS["draft model"], max_outcomes=3)
 
 

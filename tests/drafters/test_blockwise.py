@@ -210,13 +210,13 @@ def test_heads_load_from_a_folder(tmp_path):
     drafter = BlockwiseDrafter.from_pretrained(target, tmp_path, k=5, draft_temperature=0)
     assert drafter.k == 5 and drafter.sampling.greedy
     assert torch.equal(drafter.heads.down, heads.down.bfloat16().to(target.dtype))
-    with pytest.raises(ValueError, match="trained on another target"):
+    with pytest.raises(ValueError, match="another target"):
         BlockwiseDrafter.from_pretrained(native(seed=1), tmp_path)
 
 
 @pytest.mark.parametrize("k", [0, -1, 5, 2.0, "2", None])
 def test_bad_block_sizes_are_rejected(k):
-    with pytest.raises(ValueError, match=r"k=.*must be a whole number in 1 … 4"):
+    with pytest.raises(ValueError, match="k="):
         BlockwiseDrafter(native(), random_heads(native()), k)
 
 
@@ -225,7 +225,7 @@ def test_arguments_that_do_not_fit_are_rejected():
     for args, error, message in (
         ((target.model, random_heads(target)), TypeError, "target is a Transformer"),
         ((target, "heads"), TypeError, "heads is a str"),
-        ((target, Heads(16, 3)), ValueError, "size 16, the target's have size 32"),
+        ((target, Heads(16, 3)), ValueError, "size 16"),
         ((target, random_heads(target), 2, -1), ValueError, "temperature=-1"),
     ):
         with pytest.raises(error, match=message):
@@ -247,9 +247,9 @@ def test_the_shipped_heads_are_small_and_belong_to_the_shipped_target():
     assert {path.suffix for path in SHIPPED.iterdir()} <= {".safetensors", ".md", ".json"}
     drafter = BlockwiseDrafter.from_pretrained(shipped().target)
     assert drafter.k == 4 and drafter.heads.count == 7
-    with pytest.raises(ValueError, match=r"k=9: must be a whole number in 1 … 8"):
+    with pytest.raises(ValueError, match="k=9"):
         BlockwiseDrafter.from_pretrained(shipped().target, k=9)
-    with pytest.raises(ValueError, match="trained on another target"):
+    with pytest.raises(ValueError, match="another target"):
         BlockwiseDrafter.from_pretrained(shipped().draft)
 
 

@@ -326,7 +326,7 @@ def test_drafts_are_no_longer_than_the_remaining_tokens():
 
 @pytest.mark.parametrize("gamma", [0, -1, 2.0, "4", None, True])
 def test_bad_gammas_are_rejected(gamma):
-    with pytest.raises(ValueError, match="gamma=.*must be a whole number ≥ 1"):
+    with pytest.raises(ValueError, match="gamma="):
         ModelDrafter(native(), gamma)
 
 

@@ -283,17 +283,17 @@ def test_heads_load_for_both_versions_and_bad_arguments_are_rejected(tmp_path):
     assert drafter.limits().nodes == 16 and EagleDrafter(TARGET, head).limits().is_chain
     with pytest.raises(ValueError, match="version=4"):
         EagleDrafter.from_pretrained(TARGET, 4)
-    with pytest.raises(ValueError, match="trained on another target"):
+    with pytest.raises(ValueError, match="another target"):
         EagleDrafter.from_pretrained(native(seed=3), 1, tmp_path)
-    with pytest.raises(ValueError, match="other weights than this drafter's"):
+    with pytest.raises(ValueError, match="other weights"):
         MtpDrafter.from_pretrained(TARGET, tmp_path)
     with pytest.raises(TypeError, match="head is a CausalLM"):
         EagleDrafter(TARGET, TARGET)
-    with pytest.raises(ValueError, match="head is for states of size 16"):
+    with pytest.raises(ValueError, match="size 16"):
         EagleDrafter(TARGET, random_head(native(**TINY)))
     with pytest.raises(ValueError, match="nodes=0"):
         ConfidenceTree(nodes=0)
-    with pytest.raises(ValueError, match="made of another target"):
+    with pytest.raises(ValueError, match="another target"):
         generate(native(num_layers=3), PROMPT, drafter, 4)
 
 

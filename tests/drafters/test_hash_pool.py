@@ -45,5 +45,5 @@ def test_bad_arguments_are_rejected(options):
 def test_a_pool_for_another_vocabulary_is_rejected():
     drafter = HashPoolDrafter(n=1)
     drafter.learn([1, 48])
-    with pytest.raises(ValueError, match="has learnt token 48: target's token ids are 0 … 47"):
+    with pytest.raises(ValueError, match="learnt token 48"):
         stream(TARGET, PROMPT, drafter)

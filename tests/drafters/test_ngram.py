@@ -64,8 +64,8 @@ def test_an_argmax_with_a_soft_row_changes_the_distribution():
 
 
 BAD = [
-    (dict(ids=[0], vocab_size=3), r"n=3: must be a whole number in 1 … 1 \(and ids"),
-    (dict(ids=TEXT, vocab_size=2), "ids holds 2: token ids must be in 0 … 1"),
+    (dict(ids=[0], vocab_size=3), "n=3"),
+    (dict(ids=TEXT, vocab_size=2), "ids holds 2"),
     (dict(ids=TEXT, vocab_size=3, n=0), "n=0"),
     (dict(ids=TEXT, vocab_size=3, gamma=0), "gamma=0"),
     (dict(ids=TEXT, vocab_size=3, draft_temperature=-1), "temperature=-1"),
@@ -79,7 +79,7 @@ def test_bad_arguments_are_rejected(options, message):
 
 
 def test_another_vocabulary_is_rejected_before_any_model_runs():
-    with pytest.raises(ValueError, match="a vocabulary of 3 tokens, target has 48"):
+    with pytest.raises(ValueError, match="3 tokens"):
         stream(native(), [1], NgramDrafter.from_text(TEXT, 3))
 
 

@@ -265,21 +265,21 @@ def test_weights_load_from_a_folder_and_bad_arguments_are_rejected(tmp_path):
     assert again.limits().levels == 2 and again.head.sizes == head.sizes
     text = [generate(TARGET, PROMPT, d, 12, 1.0, seed=0).tokens.tolist() for d in (again, drafter)]
     assert len(text[0]) == len(text[1]) == 12
-    with pytest.raises(ValueError, match="trained on another target"):
+    with pytest.raises(ValueError, match="another target"):
         BlockDiffusionDrafter.from_pretrained(native(seed=3), tmp_path)
     with pytest.raises(ValueError, match="gamma=4"):
         BlockDiffusionDrafter(TARGET, head, 4)
     with pytest.raises(TypeError, match="head is a CausalLM"):
         BlockDiffusionDrafter(TARGET, TARGET)
-    with pytest.raises(ValueError, match="correction is for 9 tokens"):
+    with pytest.raises(ValueError, match="9 tokens"):
         MarkovDrafter(TARGET, random_heads(TARGET), random_correction(native(vocab_size=9)))
     with pytest.raises(TypeError, match="correction is a CausalLM"):
         MarkovDrafter(TARGET, random_heads(TARGET), TARGET)
     with pytest.raises(ValueError, match=r"mask_id=48"):
         PardDrafter(TARGET, 3, 48)
-    with pytest.raises(ValueError, match="heads read states of size 64, the target's have size 32"):
+    with pytest.raises(ValueError, match="size 64"):
         HydraDrafter(TARGET, HydraHeads(64, 2))
-    with pytest.raises(ValueError, match="speculator is for sizes d, V"):
+    with pytest.raises(ValueError, match="speculator"):
         MlpSpeculatorDrafter(TARGET, random_speculator(native(vocab_size=9)))
 
 

@@ -94,9 +94,9 @@ def test_replay_equals_the_real_run():
 BAD = [
     (dict(gamma=0), ValueError, "gamma=0"),
     (dict(max_ngram=0), ValueError, "max_ngram=0"),
-    (dict(min_ngram=4), ValueError, "min_ngram=4: must be a whole number in 1 … 3"),
+    (dict(min_ngram=4), ValueError, "min_ngram=4"),
     (dict(references=[[1, -2]]), ValueError, "references holds -2"),
-    (dict(references=[[0.5]]), TypeError, "references: must be one row"),
+    (dict(references=[[0.5]]), TypeError, "references"),
 ]
 
 

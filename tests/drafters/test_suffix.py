@@ -71,5 +71,5 @@ def test_bad_arguments_are_rejected(options):
 def test_a_memory_in_another_vocabulary_is_rejected():
     drafter = SuffixDrafter()
     drafter.learn([50])
-    with pytest.raises(ValueError, match="has learnt token 50: target's token ids are 0 … 47"):
+    with pytest.raises(ValueError, match="learnt token 50"):
         stream(TARGET, [1], drafter)

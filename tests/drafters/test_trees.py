@@ -65,6 +65,20 @@ def test_independent_draws_share_nodes_under_k_seq():
     assert any(len(step.tree) < step.drafted for step in steps)
 
 
+def test_k_seq_refuses_a_shape_that_it_cannot_verify_before_decoding():
+    class Never(FixedTreeDrafter):
+        def start(self, context):
+            raise AssertionError("decoding began")
+
+    for drafter, message in (
+        (Never(TARGET, balanced([3, 1]), with_replacement), "at most 2 draws"),
+        (Never(TARGET, balanced([2, 1])), "independent"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            steps_of(drafter, rule=k_seq(2))
+    assert steps_of(FixedTreeDrafter(TARGET, balanced([1, 1])), rule=k_seq(2))
+
+
 def test_sequoia_takes_the_clock_into_account():
     assert len(SequoiaDrafter(DRAFT, 16).tree) == 16
     assert SequoiaDrafter(DRAFT, 16, depth=2).tree.levels == 2

@@ -157,10 +157,10 @@ def test_a_prefill_computes_the_logits_of_its_last_row_alone(name):
 @pytest.mark.parametrize(
     "kind, reason",
     [
-        ("roberta", "gives other logits for a prompt than in one pass.*off by 56% of their spread"),
-        ("xlnet", "fails on a block of tokens.*puts no keys and values in the cache"),
-        ("openai-gpt", "fails on a block of tokens.*it puts no keys and values in the cache"),
-        ("glm_moe_dsa", "fails on a prompt.*update_indexer"),
+        ("roberta", "other logits for a prompt"),
+        ("xlnet", "a block of tokens"),
+        ("openai-gpt", "a block of tokens"),
+        ("glm_moe_dsa", "update_indexer"),
     ],
 )
 def test_types_that_a_plain_cache_cannot_continue_raise_errors(kind, reason):
@@ -268,9 +268,7 @@ def test_bad_arguments_of_a_pass_raise_errors(name):
     assert cache.length == 0
     model.score([1] * 509, cache)
     for tree in (TokenTree.chain([1, 2, 3]), TokenTree([1, 2, 3, 4], [-1, -1, 0, 2])):
-        with pytest.raises(
-            ValueError, match="4 positions after 509 exceed the model's context length of 512"
-        ):
+        with pytest.raises(ValueError, match="4 positions after 509"):
             model.score([1, *tree.tokens], cache, tree)
     tree = TREE.prune(range(4))[0]
     model.score([1, *tree.tokens], cache, tree)  # five tokens, but only two levels
@@ -306,9 +304,7 @@ def test_a_view_exits_early_on_the_same_storage():
     hidden = model.score([7], cache, hidden_layers=(1,)).hidden[1]
     assert apart(early, model.head(model.model.norm(hidden))) < 1e-10
     assert apart(model.score([8], cache).logits[0], logits_of(model, [*PROMPT, 7, 8])[-1:]) < 1e-10
-    with pytest.raises(
-        ValueError, match=r"hidden_layers=\[2\]: \[2\] are none of 0 .embedding., 1 … 1"
-    ):
+    with pytest.raises(ValueError, match=r"hidden_layers=\[2\]"):
         model.score([8], view, hidden_layers=(2,))
     with pytest.raises(ValueError, match="native"):
         hugging_face("Llama").new_cache().view(1)
@@ -324,10 +320,7 @@ def test_an_error_for_a_layer_does_not_change_the_cache():
     model = hugging_face("Llama")
     cache = model.new_cache()
     model.score([1, 2, 3], cache)
-    with pytest.raises(
-        ValueError,
-        match='Hugging Face models give "final" in place of the state after the last block',
-    ):
+    with pytest.raises(ValueError, match='"final"'):
         model.score([4], cache, hidden_layers=(model.num_layers,))
     assert apart(model.score([4], cache).logits[0], logits_of(model, [1, 2, 3, 4])[-1:]) < 1e-10
 
@@ -389,7 +382,7 @@ def test_the_head_scales_and_caps_logits_as_the_type_does(family, change):
 
 def test_a_head_of_another_width_raises_an_error():
     model = CausalLM(tiny("rembert"))  # a layer before its head makes the states narrower
-    with pytest.raises(ValueError, match="RemBertForCausalLM does something to its logits"):
+    with pytest.raises(ValueError, match="RemBertForCausalLM"):
         model.head(torch.randn(1, model.hidden_size, dtype=model.dtype))
 
 
@@ -410,7 +403,7 @@ def test_a_head_that_gives_other_logits_than_a_pass_raises(dtype):
         return out
 
     scaled.model.register_forward_hook(halve)
-    with pytest.raises(ValueError, match="LlamaForCausalLM does something to its logits"):
+    with pytest.raises(ValueError, match="LlamaForCausalLM"):
         scaled.head(hidden)
 
 
@@ -621,10 +614,7 @@ def test_long_rope_is_read_no_further_than_its_first_context():
 def test_bidirectional_models_raise_an_error(kind, monkeypatch):
     CausalLM(tiny(kind))
     monkeypatch.setitem(SMALL, "is_decoder", False)
-    with pytest.raises(
-        ValueError,
-        match="other logits for a prompt .*cannot be decoded.* its config says is_decoder=False",
-    ):
+    with pytest.raises(ValueError, match="is_decoder=False"):
         CausalLM(tiny(kind))
 
 
@@ -637,7 +627,7 @@ def test_other_objects_and_tokens_that_are_no_ids_raise_errors():
             TypeError, match=f"tokens has dtype torch.{dtype}: must be whole numbers"
         ):
             native().score(ids, native().new_cache())
-    with pytest.raises(ValueError, match="tokens holds 1 ids for a tree of 3 nodes"):
+    with pytest.raises(ValueError, match="tokens holds 1"):
         native().score([5], native().new_cache(), TokenTree.chain([1, 2, 3]))
 
 

@@ -207,5 +207,5 @@ def test_stored_keys_can_be_read_from_native_models():
         assert torch.equal(cache.keys(layer)[0], cache.storage.tensors.keys[layer, 0, :, :9])
     with pytest.raises(ValueError, match="layer=3"):
         cache.keys(3)
-    with pytest.raises(ValueError, match="keys.* needs a native model"):
+    with pytest.raises(ValueError, match="keys"):
         hugging_face("Llama").new_cache().keys(0)

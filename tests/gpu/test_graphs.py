@@ -241,9 +241,7 @@ def test_timing_takes_a_static_model():
 def test_a_tree_above_the_longest_pass_raises_before_a_model_runs(monkeypatch):
     model, static = both(sizes=(1, 2, 5))
     monkeypatch.setattr(CausalLM, "score", lambda *a, **k: pytest.fail("a model ran"))
-    with pytest.raises(
-        ValueError, match="tree has 5 nodes: .* longest pass, 5; give StaticLM larger sizes"
-    ):
+    with pytest.raises(ValueError, match="tree has 5 nodes"):
         generate(
             static,
             PROMPT,
@@ -261,7 +259,7 @@ def test_capacities_and_sizes_that_cannot_work_raise_errors():
     assert static.max_positions == 31
     with pytest.raises(ValueError, match="context length of 31"):
         generate(static, PROMPT, max_new_tokens=30)
-    with pytest.raises(ValueError, match="exceed the model's context length"):
+    with pytest.raises(ValueError, match="context length"):
         static.score([1] * 41, static.new_cache())
     for capacity, sizes, named in (
         (9, (1, 9), "capacity=9"),

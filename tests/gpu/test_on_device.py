@@ -462,7 +462,7 @@ def test_trees_and_other_rngs_raise_errors():
     target = native(dtype=torch.float32)
     with pytest.raises(ValueError, match="on_device verifies chains"):
         on_device(Proposal(TokenTree([1, 2], [-1, -1])), torch.full((3, 4), 0.25), SeededRng(0))
-    with pytest.raises(TypeError, match="rng is a EnumeratingRng: .*SeededRng"):
+    with pytest.raises(TypeError, match="rng is a EnumeratingRng"):
         list(
             stream(
                 target,
@@ -474,7 +474,7 @@ def test_trees_and_other_rngs_raise_errors():
                 rng=EnumeratingRng(),
             )
         )
-    with pytest.raises(TypeError, match="rng is a EnumeratingRng: .*SeededRng"):
+    with pytest.raises(TypeError, match="rng is a EnumeratingRng"):
         on_device(Proposal(TokenTree.chain([1])), torch.full((2, 4), 0.25), EnumeratingRng())
 
 
@@ -485,7 +485,7 @@ def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
     with torch.no_grad():
         broken.model.norm.weight.fill_(float("nan"))
     for temperature in (0.0, 1.0):
-        with pytest.raises(ValueError, match="hold NaN, infinity or no finite value"):
+        with pytest.raises(ValueError, match="NaN"):
             generate(
                 broken, PROMPT, DeviceDrafter(target, 2), 8, temperature, rule=on_device, seed=0
             )
@@ -500,10 +500,7 @@ def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
             rows.append(1)
         return scores
 
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(ValueError, match="hold NaN, infinity or no finite value"),
-    ):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ValueError, match="NaN"):
         patch.setattr(CausalLM, "score", spoil)
         generate(
             target,
@@ -531,15 +528,15 @@ def test_nan_logits_and_impossible_drafts_raise_errors(monkeypatch):
             session.propose = propose
             return session
 
-    with pytest.raises(ValueError, match="to which it gave probability 0.0"):
+    with pytest.raises(ValueError, match="probability 0.0"):
         generate(target, PROMPT, Liar(target, 2), 20, 1.0, rule=on_device, seed=0)
-    with pytest.raises(ValueError, match="to which it gave probability 0.0"):
+    with pytest.raises(ValueError, match="probability 0.0"):
         on_device(
             Proposal(TokenTree.chain([0]), torch.tensor([[0.0, 0.5, 0.5]])),
             torch.tensor([[0.5, 0.25, 0.25]] * 2),
             SeededRng(0),
         )
-    with pytest.raises(ValueError, match="to which it gave probability nan"):
+    with pytest.raises(ValueError, match="probability nan"):
         generate(target, PROMPT, DeviceDrafter(broken, 2), 8, 1.0, rule=on_device, seed=0)
 
 

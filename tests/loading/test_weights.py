@@ -102,7 +102,7 @@ def test_weights_saved_in_eight_bits_load_within_rounding(tmp_path):
         assert again.state_dict()[name].equal(stored)
     with pytest.raises(ValueError, match="bits=4"):
         save(tmp_path, module, target, {}, bits=4)
-    with pytest.raises(ValueError, match=r"0.weight has shape \(48, 64\), this drafter's has"):
+    with pytest.raises(ValueError, match=r"0.weight has shape \(48, 64\)"):
         load(path, target, lambda: nn.Sequential(nn.Linear(68, 48), nn.Linear(48, 3)))
 
 
@@ -120,11 +120,23 @@ def test_other_files_are_rejected(tmp_path):
         with pytest.raises(ValueError, match=f"path='.*': must be a folder that holds {FILE}, or"):
             load(location, target, Deep)
     (tmp_path / "pickle").write_bytes(b"\x80\x04K\x01.")
-    with pytest.raises(ValueError, match="pickle': not a safetensors file"):
+    with pytest.raises(ValueError, match="pickle'"):
         load(tmp_path / "pickle", target, Deep)
     save_file({"weight": torch.zeros(2)}, tmp_path / "plain")
-    with pytest.raises(ValueError, match=r"holds \['weight'\] without the metadata config and"):
+    with pytest.raises(ValueError, match=r"holds \['weight'\]"):
         load(tmp_path / "plain", target, Deep)
+
+
+@pytest.mark.parametrize(
+    "key, text", [("config", "{"), ("config", "[8]"), ("Q8_0", "{}"), ("Q8_0", '["absent"]')]
+)
+def test_malformed_metadata_names_file_and_key(key, text, tmp_path):
+    target, _, path = save_deep(tmp_path)
+    with safe_open(path, "pt") as content:
+        metadata = content.metadata()
+    write(path, load_file(path), metadata | {key: text})
+    with pytest.raises(ValueError, match=f"path=.*metadata {key}"):
+        load(path, target, Deep)
 
 
 def test_another_target_is_rejected_with_both_fingerprints(tmp_path):
@@ -139,9 +151,7 @@ def test_another_target_is_rejected_with_both_fingerprints(tmp_path):
 
 def test_another_config_or_other_weights_are_rejected(tmp_path):
     target, module, path = save_deep(tmp_path)
-    with pytest.raises(
-        ValueError, match=r"config \{'size': 8\}, which is not one of Heads \(.*size"
-    ):
+    with pytest.raises(ValueError, match=r"config \{'size': 8\}"):
         load(path, target, Heads)
     with pytest.raises(
         ValueError, match=r"missing \['blocks.2.bias', 'blocks.2.weight'\], unexpected \[\]"
@@ -151,9 +161,7 @@ def test_another_config_or_other_weights_are_rejected(tmp_path):
         ValueError, match=r"missing \[\], unexpected \['blocks.1.bias', 'blocks.1.weight'\]"
     ):
         load(path, target, lambda size: Deep(size, 1))
-    with pytest.raises(
-        ValueError, match=r"blocks.0.bias has shape \(8,\), this drafter's has \(9,\)"
-    ):
+    with pytest.raises(ValueError, match=r"blocks.0.bias has shape \(8,\)"):
         load(path, target, lambda size: Deep(size + 1))
 
 

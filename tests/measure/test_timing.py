@@ -240,7 +240,7 @@ def test_machine_state_reads_load_threads_and_cores(monkeypatch):
     ids=str,
 )
 def test_bad_numbers_of_tokens_are_rejected(arguments):
-    with pytest.raises(ValueError, match="ks=.*context=.*must be whole numbers ≥ 1"):
+    with pytest.raises(ValueError, match="ks=.*context="):
         measure_costs(native(), **arguments)
 
 

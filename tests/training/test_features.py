@@ -93,5 +93,5 @@ def test_files_of_another_target_or_broken_files_are_rejected(tmp_path):
     in_float32 = CausalLM(native(dtype=torch.float32).model)
     assert Features(in_float32, tmp_path).path(WINDOWS) != one.path(WINDOWS)
     one.path(WINDOWS).write_bytes(b"broken")
-    with pytest.raises(ValueError, match=r"must contain the layers \('final',\)"):
+    with pytest.raises(ValueError, match=r"\('final',\)"):
         one(WINDOWS)

@@ -135,13 +135,10 @@ def test_the_checkpoint_of_another_run_is_rejected(tmp_path):
         (PLAN, 1),
     ):
         model = initialize(Transformer(SHAPE), seed)
-        with pytest.raises(
-            ValueError,
-            match="model.pt is the checkpoint of another run .* choose another --work folder",
-        ):
+        with pytest.raises(ValueError, match="model.pt"):
             train(model, next_token_loss(model), STREAMS, plan, tmp_path / "model.pt")
     other = {name: stream[:-1] for name, stream in STREAMS.items()}
-    with pytest.raises(ValueError, match="model.pt is the checkpoint of another run"):
+    with pytest.raises(ValueError, match="model.pt"):
         train(
             initialize(Transformer(SHAPE)),
             next_token_loss(initialize(Transformer(SHAPE))),
@@ -229,15 +226,15 @@ def test_invalid_plans_are_rejected(monkeypatch):
     with pytest.raises(ValueError, match="optimizer='sgd'"):
         Plan(1, 1.0, optimizer="sgd")
     for wrong, message in (
-        ({"seed": -1}, "seed=-1: must be 0 or more"),
-        ({"warmup": 0}, "warmup=0: must be 1 or more"),
-        ({"decay_from": 30.0}, "decay_from=30.0: must be at least 0 and below 1"),
+        ({"seed": -1}, "seed=-1"),
+        ({"warmup": 0}, "warmup=0"),
+        ({"decay_from": 30.0}, "decay_from=30.0"),
         ({"decay_from": 1}, "decay_from=1: must"),
     ):
         with pytest.raises(ValueError, match=message):
             Plan(1, 1.0, **wrong)
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
-    with pytest.raises(ValueError, match="optimizer='muon' needs torch 2.9"):
+    with pytest.raises(ValueError, match="optimizer='muon'"):
         training.optimizers(Transformer(SHAPE), Plan(1, 1.0, optimizer="muon"))
 
 
@@ -395,9 +392,7 @@ def test_packages_add_no_held_out_text_and_no_tests(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "PACKAGES", ("borrower",))
     assert sorted(corpus.training_text(packages=True)["packages"]) == ["", "x = 1\n"]
     monkeypatch.setattr(corpus, "PACKAGES", ("borrower", "not_there"))
-    with pytest.raises(
-        ModuleNotFoundError, match="packages=True reads .* not installed: not_there"
-    ):
+    with pytest.raises(ModuleNotFoundError, match="not_there"):
         corpus.training_text(packages=True)
 
 

@@ -78,7 +78,7 @@ def test_widget_carries_its_texts_and_rejects_empty_ones(explorer):
     text = state["state"]["texts"][0]
     assert text["ids"] == [*PROMPT, *ANSWER] and text["start"] == len(PROMPT)
     assert "".join(text["tokens"]) == Letters().decode([*PROMPT, *ANSWER])
-    with pytest.raises(ValueError, match="tokens of the answer of 'a'=0"):
+    with pytest.raises(ValueError, match="'a'=0"):
         Lookup.of({"a": ([1], [])}, Letters())
 
 

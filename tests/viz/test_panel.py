@@ -132,7 +132,7 @@ def test_interval_is_wilsons(accepted, tested):
     "bad, named",
     [
         ({"pairs": {}}, "pairs is empty"),
-        ({"pairs": {"x": 3}}, "pairs holds a int"),
+        ({"pairs": {"x": 3}}, "pairs"),
         ({"prompts": []}, "prompts"),
         ({"prompts": "text"}, "prompts is a str"),
         ({"prompts": ["a" * 70 + "b", "a" * 70 + "c"]}, "same 60 characters"),

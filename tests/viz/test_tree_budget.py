@@ -52,7 +52,7 @@ def test_times_are_interpolated_between_measured_passes():
         ({"rates": [0.1, 0.6]}, "must not increase"),
         ({"rates": [0.6, 0.5]}, "at most 1"),
         ({"ks": [2, 4], "times": [1.0, 2.0]}, "begin with 1"),
-        ({"ks": [1, 4, 5]}, "times has 2 entries"),
+        ({"ks": [1, 4, 5]}, "times"),
         ({"nodes": 65}, "nodes"),
         ({"stretch": -0.1}, "stretch"),
     ],

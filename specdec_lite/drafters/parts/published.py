@@ -23,7 +23,7 @@ from specdec_lite.engine.hf_state import FUSED, from_hf_state
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import TransformerConfig
 from specdec_lite.loading.checkpoints import read_weights
-from specdec_lite.loading.model_config import config_from_hf, read_config
+from specdec_lite.loading.model_config import config_in, read_config
 
 COPIES = ("embed_tokens.weight", "lm_head.weight")
 """Parts that many heads store although they are the target's own."""
@@ -121,7 +121,9 @@ def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
         if config.get(option):
             raise ValueError(f"{folder}: {option}=true is an option that is not known here")
     sizes = _layer_config(config)
-    shape = config_from_hf(sizes | {"model_type": "qwen3", "tie_word_embeddings": True})
+    shape = config_in(
+        folder / "config.json", sizes | {"model_type": "qwen3", "tie_word_embeddings": True}
+    )
     if shape is None or "block_size" not in config:
         raise ValueError(f"{folder}: its config.json is not that of a DFlash head of this kind")
     _check_sizes(folder, shape.hidden_size, target)
@@ -174,7 +176,7 @@ def _layer_config(config: dict) -> dict:
 def _shape(folder: Path, config: dict, target: CausalLM) -> TransformerConfig:
     """Return the sizes of a head's block, after checking that it fits the target."""
     sizes = {"vocab_size": target.vocab_size} | _layer_config(config)
-    shape = config_from_hf(sizes | {"model_type": "llama"})
+    shape = config_in(folder / "config.json", sizes | {"model_type": "llama"})
     if shape is None:
         raise ValueError(f"{folder}: its config.json states a layer that is not a plain Llama's")
     if sizes.get("num_hidden_layers", 1) != 1:

@@ -23,14 +23,20 @@ def load_report(folder: str | Path = SHIPPED) -> dict:
         {"accuracies": {text: [levels][ranks]}, "tree": the tree of ranks chosen from them, …}.
 
     Raises:
-        ValueError: if there is no report.json.
+        ValueError: if there is no report.json, or it is not a JSON object.
     """
     path = Path(folder) / "report.json"
     if not path.is_file():
         raise ValueError(
             f"folder={str(folder)!r}: must be a folder that holds report.json beside the heads"
         )
-    return json.loads(path.read_text(encoding="utf-8"))
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(report, dict):
+        raise ValueError(f"{path}: must hold a JSON object, and holds a {type(report).__name__}")
+    return report
 
 
 def load_medusa(folder: str | Path, target: CausalLM) -> tuple[Heads, TokenTree]:

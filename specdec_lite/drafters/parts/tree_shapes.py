@@ -179,3 +179,29 @@ def fastest_shape(
     speed[0, 1:] = 0  # nodes without levels
     d, n = np.unravel_index(int(speed.argmax()), speed.shape)
     return _read(first, int(n), int(d))
+
+
+def check_draws(rule: object, most: int, independent: bool) -> None:
+    """Check, before decoding, that a rule can verify a tree of a given shape.
+
+    Args:
+        rule: the rule that verifies the drafts.
+        most: largest number of children of a node.
+        independent: whether siblings are independent draws from one row.
+
+    Raises:
+        ValueError: the rule takes only independent draws, or fewer of them (`k_seq`).
+    """
+    k = getattr(rule, "independent_draws", None)
+    if k is None or most < 2:
+        return
+    if not independent:
+        raise ValueError(
+            f"rule={getattr(rule, 'name', rule)} takes independent draws from one row, and this"
+            " drafter's siblings differ: use siblings=with_replacement, or speculative_sampling"
+        )
+    if most > k:
+        raise ValueError(
+            f"rule={getattr(rule, 'name', rule)} takes at most {k} draws at a node, and the tree"
+            f" has {most}: use k_seq({most})"
+        )
