@@ -57,7 +57,12 @@ def test_on_paper_drawings_can_shrink_and_code_has_no_switch(open_page):
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert drawings > 0 and page.locator(f"{bare}:visible").count() == 0
     page.emulate_media(media="print")
-    assert page.locator("details.hide > summary:visible, .sdl details:not(.sdl-phone-fold):visible").count() == 0
+    assert (
+        page.locator(
+            "details.hide > summary:visible, .sdl details:not(.sdl-phone-fold):visible"
+        ).count()
+        == 0
+    )
     page.emulate_media(media="screen")
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(bare).count() == drawings
