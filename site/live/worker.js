@@ -11,12 +11,12 @@ import { count, decode, seeded } from "./speculate.js";
 import { bytesOf, download, downloadShards, join, placeShards } from "./weights.js";
 import { clock, race } from "./asked.js";
 
-const CAPACITY = 640; // positions in a cache of the small pair
+const CAPACITY = 1024; // positions in a cache of the small pair
 const LARGE_CAPACITY = 1024; // positions in a cache of SmolLM2
-const WANTED = 192; // tokens per run; fewer on a slow device
-const PATIENCE = 3000; // milliseconds that a plain run may take, approximately
+const WANTED = 512; // tokens per run, so that a race takes some seconds; fewer on a slow device
+const PATIENCE = 4500; // milliseconds that a plain run may take, approximately
 const MAX_GAMMA = 8;
-const REPEATS = 5; // timed runs with drafts, and as many without
+const REPEATS = 3; // timed runs with drafts, and as many without
 const PASSES = 5; // timed batches of passes of each width; REPEATS on a slow device
 const FEWEST = 16; // tokens per run on the slowest device
 const INTERVAL = 100; // milliseconds between two messages with decoded text

@@ -39,6 +39,7 @@ class Term:
     def pattern(self) -> re.Pattern:
         """The pattern of the term in a sentence, in the singular or plural."""
         words = re.escape(self.name).replace(r"\ ", r"\s+")
+        words = re.sub("y$", "(?:y|ie)", words)
         first, rest = words[0], words[1:]
         if first.isalpha() and first.islower():
             first = f"[{first}{first.upper()}]"

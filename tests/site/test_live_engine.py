@@ -284,7 +284,7 @@ def test_a_whole_run_of_the_worker(shipped):
     result, kinds = answer["result"], [message["type"] for message in answer["messages"]]
     traces = [message for message in answer["messages"] if message["type"] == "trace"]
     assert (
-        kinds == ["trace"] * len(traces) + ["turn"] * 5 + ["result"]
+        kinds == ["trace"] * len(traces) + ["turn"] * 3 + ["result"]
         and result["simd"]
         and result["same"]
     )
@@ -298,7 +298,7 @@ def test_a_whole_run_of_the_worker(shipped):
     )
     assert (
         len(result["passTimes"]) == len(steps)
-        and len(result["plain"]) == len(result["speculative"]) == 5
+        and len(result["plain"]) == len(result["speculative"]) == 3
         and len(result["costs"]["target"]) == 9
     )
     assert (

@@ -57,6 +57,12 @@ def test_only_the_first_use_of_a_term_is_linked():
     assert str(soup) == again
 
 
+def test_plurals_are_uses_of_a_term():
+    words = {"padded vocabulary": "Padded vocabularies may differ", "KV cache": "two KV caches"}
+    assert all(Term(name, "", "").pattern.search(text) for name, text in words.items())
+    assert not Term("policy", "", "").pattern.search("policyholder")
+
+
 def test_a_definition_is_short_plain_text(tmp_path: Path):
     page = tmp_path / "glossary.html"
     page.write_text(

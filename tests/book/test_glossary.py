@@ -1,0 +1,32 @@
+"""The glossary has no entry that no page uses."""
+
+import re
+from pathlib import Path
+
+import nbformat
+from specdec_site.terms import Term
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def entries() -> list[str]:
+    """Return the terms of the glossary's source."""
+    text = (ROOT / "book" / "glossary.md").read_text("utf-8")
+    body = text.partition("```{glossary}\n:sorted:\n")[2].partition("\n```")[0]
+    return re.findall(r"^(\S.*)$", body, flags=re.M)
+
+
+def prose() -> str:
+    """Return the text of every page except the glossary."""
+    pages = [path for path in (ROOT / "book").glob("*.md") if path.stem != "glossary"]
+    texts = [path.read_text("utf-8") for path in pages]
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        texts += [cell.source for cell in cells if cell.cell_type == "markdown"]
+    return "\n".join(texts)
+
+
+def test_every_term_is_used_on_a_page():
+    text, terms = prose(), entries()
+    assert len(terms) == len(set(terms)) > 80
+    assert [term for term in terms if not Term(term, "", "").pattern.search(text)] == []
