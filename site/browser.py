@@ -81,22 +81,28 @@ def served(folder: Path, port: int = 0, handler: type[Handler] = Handler) -> Ite
         server.server_close()
 
 
-@contextmanager
-def chromium(*options: str) -> Iterator:
-    """Yield headless Chromium as a Playwright browser that can reach only localhost.
+def launch(kind, *options: str):
+    """Start headless Chromium as a Playwright browser that can reach only localhost.
 
     The environment variable CHROMIUM names its executable; the default is /usr/bin/chromium.
 
     Args:
-        *options: more options of its command line.
+        kind: Playwright's type of browser.
+        *options: more options of the command line.
     """
+    return kind.launch(
+        executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
+        args=["--no-sandbox", OFFLINE, *options],
+    )
+
+
+@contextmanager
+def chromium() -> Iterator:
+    """Yield headless Chromium as a Playwright browser that can reach only localhost."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),
-            args=["--no-sandbox", OFFLINE, *options],
-        )
+        browser = launch(playwright.chromium)
         yield browser
         browser.close()
 

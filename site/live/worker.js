@@ -40,9 +40,16 @@ const NOT_ISOLATED =
   "Several threads need a page that its server isolates (headers COOP and COEP), and this server does not send them.";
 
 /** Builds SmolLM2 and its drafters in a new kernel. fill(kernel, address): copies the weights file to that address of
- *  the kernel's memory. threads: above 1 for kernels with shared memory. The result's `ways` are what can compute the
- *  target's passes; `missing` says why another cannot. */
-export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_CAPACITY, threads = 1 }) {
+ *  the kernel's memory. threads: above 1 for kernels with shared memory; whyOne: why there is one. The result's `ways`
+ *  are what can compute the target's passes; `missing` says why another cannot. */
+export async function buildSmollm2({
+  kernels,
+  manifest,
+  fill,
+  capacity = LARGE_CAPACITY,
+  threads = 1,
+  whyOne = NOT_ISOLATED,
+}) {
   const kernel = await loadKernel(kernels, threads),
     base = kernel.allocate(manifest.bytes);
   await fill(kernel, base);
@@ -50,8 +57,9 @@ export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_C
   const lookup = new LookupDrafter(),
     head = new HeadDrafter(kernel, manifest.models.head, base, target, capacity);
   const ways = { one: { target, threads: 1 } },
-    missing = { threads: NOT_ISOLATED };
+    missing = {};
   if (threads > 1) ways.threads = { target, threads };
+  else missing.threads = whyOne;
   try {
     const gpu = new GpuLlama(await gpuDevice(manifest.bytes), target, base, manifest.bytes);
     ways.gpu = { target: gpu, threads };
@@ -76,10 +84,11 @@ export async function buildSmollm2({ kernels, manifest, fill, capacity = LARGE_C
 
 const MOST_THREADS = 4; // at most: more wait for each other longer than they help at this model's size
 
-/** Returns the kernels for several threads, {kernels, threads}, or those for one where threads cannot share memory. */
+/** Returns the kernels for several threads, {kernels, threads}, or those for one and why, {kernels, whyOne}. */
 async function sharedKernels(kernels, base) {
   const threads = Math.min(MOST_THREADS, navigator.hardwareConcurrency ?? 1);
-  if (!globalThis.crossOriginIsolated || threads < 2) return { kernels, threads: 1 };
+  if (!globalThis.crossOriginIsolated) return { kernels };
+  if (threads < 2) return { kernels, whyOne: "This device offers one processor core." };
   const load = async (name) => [
     name,
     joined(await download(`${base}kernel-${name}-threads.wasm`, Infinity, false, () => {})),
@@ -87,7 +96,7 @@ async function sharedKernels(kernels, base) {
   try {
     return { kernels: Object.fromEntries(await Promise.all(Object.keys(kernels).map(load))), threads };
   } catch {
-    return { kernels, threads: 1 };
+    return { kernels, whyOne: "The kernel for several threads could not be loaded." };
   }
 }
 
