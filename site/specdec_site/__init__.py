@@ -5,8 +5,9 @@ run again, `outputs` renders figures and interactives, `tables` turns a figure's
 `boxes` turns block quotes into boxes, `numbering` puts chapter numbers before titles,
 `bibliography_style` labels the bibliography, `execution_times` records when chapters ran. `deferred`
 adds directives whose content is known only after all pages are read: `maps` draws the maps of the
-start page, `lossless_tables` shows what the tests found lossless, `library` lists the files to read,
-`live_speed` shows the recorded races of the live page.
+start page, `lossless_tables` shows what the tests found lossless, `board_table` the best method for
+each kind of text, `library` lists the files to read, `live_speed` shows the recorded races of the
+live page.
 On finished pages: `assets` and `live` write scripts beside them, `repair_html` repairs the theme's
 HTML with `phone_tables`, `line_breaks`, `terms`, `citations`, `captions`, `formulas`, `icons` and
 `bundle`, and `archive` packs the book into one file. Nothing here runs in a notebook.
@@ -18,6 +19,7 @@ from . import (
     archive,
     assets,
     bibliography_style,
+    board_table,
     boxes,
     deferred,
     execution_times,
@@ -46,6 +48,7 @@ def setup(app: Sphinx) -> dict:
         execution_times,
         maps,
         lossless_tables,
+        board_table,
         library,
         live_speed,
         launch,

@@ -2,7 +2,7 @@
 
 import plotly.graph_objects as go
 
-from specdec_book.recordings.board import Board
+from specdec_book.recordings.board import MAIN_KINDS, Board, load
 from specdec_book.viz.cells import cells
 from specdec_book.viz.figure import figure
 from specdec_book.viz.scoreboard import TARGETS
@@ -39,6 +39,40 @@ def best_by_kind(board: Board, temperature: float) -> dict[str, tuple[str, dict]
         name = max(known, key=rank)
         best[kind] = (name, known[name])
     return best
+
+
+def advice() -> tuple[tuple[str, ...], list[list[str]], str]:
+    """Return the best lossless row for each kind of text, of every target that was counted.
+
+    SmolLM2 decodes greedily, because it answers requests; the pair decodes at the largest
+    temperature, because its greedy texts repeat themselves.
+
+    Returns:
+        The heads of a table, its rows, and a sentence that says what the numbers are.
+    """
+    boards = [load(model) for model in ("smollm2", "pair")]
+    at = [boards[0].temperatures[0], boards[1].temperatures[-1]]
+    best = [best_by_kind(board, temperature) for board, temperature in zip(boards, at)]
+    kinds = [kind for kind in MAIN_KINDS if any(kind in each for each in best)]
+
+    def cell(each: dict, kind: str) -> str:
+        if kind not in each:
+            return "not counted yet"
+        name, entry = each[kind]
+        if entry["over_best"] is None:
+            return f"{name}: τ {entry['tau']['value']:.2f}"
+        return f"{name}: {entry['over_best']['value']:.2f}×, {entry['verdict']}"
+
+    heads = [
+        f"{TARGETS[board.model]}, T = {temperature:g}" for board, temperature in zip(boards, at)
+    ]
+    rows = [[kind, *(cell(each, kind) for each in best)] for kind in kinds]
+    if all(board.costs for board in boards):
+        unit = "Speedup over the fastest plain decoding, and whether its 95 % interval excludes 1"
+    else:
+        unit = "τ where no costs are recorded yet; it says nothing about the time of a draft"
+    sizes = " and ".join(board.size for board in boards)
+    return ("text", *heads), rows, f"{unit}. Prompts per kind: {sizes}."
 
 
 def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:

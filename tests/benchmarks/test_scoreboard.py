@@ -19,8 +19,6 @@ from benchmarks.methods import METHODS, Method, bytes_beside
 from benchmarks.named import NAMED
 from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Contender, ours
-from specdec_book import recordings
-from specdec_book.viz import Scoreboard
 from specdec_lite import TokenTree, acceptance as a, drafters, theory
 from specdec_lite.drafters import Drafter, ModelDrafter, PromptLookupDrafter
 from specdec_lite.loading.pairs import Pair
@@ -187,12 +185,6 @@ def test_a_whole_recording(recorded):
     assert gammas == set(scoreboard.LENGTHS)
     assert result["drift"]["draft model × lenient(0.6)"]["mean"] < 1e-3  # the draft is the target
     assert result["methods"]["prompt lookup"]["minutes"] is None
-    stamp = {name: result.pop(name) for name in stamps.STAMP}
-    widget = Scoreboard.of(recordings.Recording("board", *stamp.values(), data=result))
-    assert [row["name"] for row in widget.rows] == list(SMALL)
-    assert [setting["domain"] for setting in widget.settings] == [None, "one", "two"] * 2
-    lenient = widget.rows[2]
-    assert lenient["cells"][:3] == [None] * 3 and lenient["cells"][3]["tau"] > 1
 
 
 def test_a_finished_setting_is_not_measured_again(recorded, monkeypatch):

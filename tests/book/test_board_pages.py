@@ -1,0 +1,67 @@
+"""Pages that quote the scoreboard compute what they quote from the one board, and agree with it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from specdec_book.recordings import board
+from specdec_book.viz import board_figures
+from specdec_book.viz.board_figures import advice, best_by_kind, methods_by_text
+
+ROOT = Path(__file__).parents[2]
+
+
+def code_of(path: Path) -> str:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "code")
+
+
+def test_no_page_reads_counts_or_costs_past_the_board():
+    """Nor does a page type one of their numbers: a mark would name the recording."""
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        assert not re.search(r"load\(\s*f?[\"']scoreboard-c", code_of(path)), path.name
+    for path in [*(ROOT / "book").glob("*.md"), *(ROOT / "notebooks").glob("*.ipynb")]:
+        assert "recorded: scoreboard-c" not in path.read_text(encoding="utf-8"), path.name
+
+
+def test_the_advice_is_computed_where_it_is_quoted():
+    assert "```{which-draft}" in (ROOT / "book" / "cheat_sheet.md").read_text(encoding="utf-8")
+    assert "advice()" in code_of(ROOT / "notebooks" / "19_will_it_pay.ipynb")
+    assert 'load_board("pair")' in code_of(ROOT / "notebooks" / "18_predictable_text.ipynb")
+
+
+@pytest.mark.parametrize("model", board.SUFFIX)
+def test_the_advice_agrees_with_the_board(model):
+    each = board.load(model)
+    column = 1 if model == "smollm2" else 2
+    temperature = each.temperatures[0 if model == "smollm2" else -1]
+    best = best_by_kind(each, temperature)
+    heads, rows, sentence = advice()
+    assert f"T = {temperature:g}" in heads[column] and each.size in sentence
+    for kind, *cells in rows:
+        if kind in best:
+            name, entry = best[kind]
+            value = (entry["over_best"] or entry["tau"])["value"]
+            assert cells[column - 1].startswith(f"{name}: ") and f"{value:.2f}" in cells[column - 1]
+    assert all(each.data["about"][name]["lossless"] for name, _ in best.values())
+
+
+@pytest.mark.parametrize("model", board.SUFFIX)
+def test_the_figure_has_the_numbers_of_the_board(model):
+    each = board.load(model)
+    temperature = each.temperatures[0]
+    (bars,) = methods_by_text(each, temperature).data
+    field = "over_best" if each.has_speeds(temperature) else "tau"
+    assert len(bars.hovertext) == len(bars.text) == len(bars.customdata)
+    for (name, _), kind, text, card in zip(bars.customdata, bars.x, bars.text, bars.hovertext):
+        value = each.entry(name, kind, temperature)[field]["value"]
+        assert text.startswith(f"{value:.2f}") and name in card
+        assert board_figures.chapter_of(each.data["about"][name]["chapter"]) in card
+
+
+def test_chapters_are_named_on_cards():
+    names = {"notebooks/08_model_free": "chapter 8", "notebooks/07b_better_rule": "chapter 7b"}
+    names |= {"notebooks/a2_blockwise_heads": "appendix A2", "": "not in the book"}
+    assert {page: board_figures.chapter_of(page) for page in names} == names
