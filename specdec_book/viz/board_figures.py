@@ -60,17 +60,14 @@ def advice() -> tuple[tuple[str, ...], list[list[str]], str]:
             return "not counted yet"
         name, entry = each[kind]
         if entry["over_best"] is None:
-            return f"{name}: τ {entry['tau']['value']:.2f}"
+            return "no costs recorded yet"  # τ alone says nothing about the time of a draft
         return f"{name}: {entry['over_best']['value']:.2f}×, {entry['verdict']}"
 
     heads = [
         f"{TARGETS[board.model]}, T = {temperature:g}" for board, temperature in zip(boards, at)
     ]
     rows = [[kind, *(cell(each, kind) for each in best)] for kind in kinds]
-    if all(board.costs for board in boards):
-        unit = "Speedup over the fastest plain decoding, and whether its 95 % interval excludes 1"
-    else:
-        unit = "τ where no costs are recorded yet; it says nothing about the time of a draft"
+    unit = "Speedup over the fastest plain decoding, and whether its 95 % interval excludes 1"
     sizes = " and ".join(board.size for board in boards)
     return ("text", *heads), rows, f"{unit}. Prompts per kind: {sizes}."
 
@@ -103,12 +100,12 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
         card(board, name, entry, temperature) for name, row in zip(shown, entries) for entry in row
     ]
     fig.update_traces(hovertext=cards, hovertemplate="%{hovertext}<extra></extra>")
-    what = "speedup over the best plain decoding" if has_speeds else "τ, tokens per target pass"
+    what = "speedup over the best plain decoding" if has_speeds else "tokens per target pass, τ"
     count = len(winners)
     title = (
         "No method is the best for every text" if count > 1 else f"{ranked[0]} leads on all texts"
     )
-    fig.update_layout(title=title)
+    fig.update_layout(title=title[0].upper() + title[1:])
     target = TARGETS.get(board.model, board.model)
     decoding = "greedy" if temperature == 0 else f"T = {temperature:g}"
     more = f" The other {len(ranked) - len(shown)} rows are in the table." * (
