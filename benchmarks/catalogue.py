@@ -37,6 +37,7 @@ EXPERIMENTS = {
     "eagle-smollm2": "eagle_smollm2:EagleSmolLM2",
     "heads-at-equal-bytes": "heads:HeadsAtEqualBytes",
     "parallel-heads-smollm2": "heads_smollm2:ParallelHeadsSmolLM2",
+    "head-training-smollm2": "head_training:HeadTraining",
     "training-losses": "losses:TrainingLosses",
     "online-learning": "online:OnlineLearning",
     "next-words": "next_words:NextWords",
