@@ -270,7 +270,9 @@ class HeadTraining(Experiment):
     def features(self) -> Features:
         """The target's states, stored once for every arm."""
         target = self.model[0]
-        layers = tuple(dict.fromkeys((*eagle.Eagle3Head.default_layers(target.num_layers), "final")))
+        layers = tuple(
+            dict.fromkeys((*eagle.Eagle3Head.default_layers(target.num_layers), "final"))
+        )
         return Features(target, self.options.cache / "features", layers)
 
     def batches(self, kind: str, share: float = 1.0) -> list[tuple[Tensor, Tensor]]:
