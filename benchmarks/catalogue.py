@@ -15,6 +15,7 @@ EXPERIMENTS = {
     "scoreboard-counts-smollm2": "scoreboard_counts:ScoreboardCountsSmolLM2",
     "scoreboard-clocks": "scoreboard_clocks:ScoreboardClocks",
     "scoreboard-clocks-smollm2": "scoreboard_clocks:ScoreboardClocksSmolLM2",
+    "formats-smollm2": "formats_smollm2:FormatsSmolLM2",
     "batch-speed": "serving:BatchSpeed",
     "cascade-speed": "stages:CascadeSpeed",
     "self-draft-speed": "self_drafts:SelfDraftSpeed",

@@ -297,6 +297,19 @@ SCHEMAS = {
             words=rows(TEXT, 3), laws=rows(fields("agrees", law=rows({"type": "array"})), 2)
         ),
     ),
+    "formats-smollm2": fields(
+        target=TEXT,
+        passes=each(fields("bytes", seconds=each(rows(NUMBER, 3)))),
+        decoded=each(
+            each(
+                fields(
+                    "turns same seconds_per_token",
+                    speedup=SPREAD,
+                    kinds=each(fields(speedup=SPREAD, tau=SPREAD)),
+                )
+            )
+        ),
+    ),
     "head-training-smollm2": fields(
         "budget gamma held_out",
         target=TEXT,

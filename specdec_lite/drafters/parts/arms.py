@@ -10,8 +10,8 @@ from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter
 
-PRIOR = 0.5
-"""Part of its largest draft that an arm is imagined to have had accepted once, before it is measured."""
+PRIOR = 1
+"""Tokens that an arm is imagined to have had accepted in one round, before it is measured."""
 
 LEAST = 1e-3
 """Number of rounds from which the sums are discounted no further, so that they never vanish."""
@@ -46,8 +46,7 @@ class Arm:
     def __init__(self, drafter: Drafter, context: Context):
         self.session = drafter.start(context)
         self.free = not drafter.hidden_layers and drafter.draft_model() is None
-        limits = drafter.limits()
-        self.tokens = 1 + PRIOR * (1 if limits is None else limits.levels)
+        self.tokens = 1.0 + PRIOR
         self.cost = 1.0
         self.rounds = 1.0
         self.draft: tuple[int, Proposal] = (0, NOTHING)
