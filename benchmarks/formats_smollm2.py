@@ -35,7 +35,7 @@ FORMATS = ("float32", "bfloat16", "int8", "int4")
 DECODED = ("bfloat16", "int4")
 KS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 CONTEXT = 128
-GAMMA = {"bfloat16": 3, "int4": 2}
+GAMMA = {"bfloat16": 2, "int4": 1}
 """Draft length of the head by format: int4 passes cost more per token."""
 LOOKUP = {"bfloat16": 8, "int4": 7}
 """Draft length of the lookup; the product in int4 takes four rows at a time."""
@@ -88,19 +88,17 @@ def load(dtype: str) -> CausalLM:
     return load_smollm2("cpu", dtype)[0]
 
 
-def automatic(target: CausalLM, gamma: int, c: float, v: float) -> BanditDrafter:
+def automatic(target: CausalLM, c: float, v: float) -> BanditDrafter:
     """Return the automatic choice among lookups of several match lengths and the head.
 
     Args:
         target: SmolLM2.
-        gamma: draft length of the head.
         c: cost of a draft pass in passes of the target.
         v: cost of a drafted token in the target's pass.
     """
     lookups = [PromptLookupDrafter(8, n, n) for n in (3, 2, 1)]
-    short = PromptLookupDrafter(3, 2, 1)
-    heads = [EagleDrafter.from_pretrained(target, 1, draft=g) for g in (gamma, gamma - 1) if g]
-    return BanditDrafter([*lookups, short, *heads], c, v)
+    heads = [EagleDrafter.from_pretrained(target, 1, draft=g) for g in (2, 1)]
+    return BanditDrafter([*lookups, *heads], c, v)
 
 
 def geometric_mean(seconds: dict[str, np.ndarray], plain: dict[str, np.ndarray]) -> dict:
@@ -191,10 +189,7 @@ class FormatsSmolLM2(Experiment):
             quartiles = {
                 str(k): np.quantile(times[dtype, k], (0.25, 0.5, 0.75)).tolist() for k in KS
             }
-            table[dtype] = {
-                "seconds": quartiles,
-                "bytes": matrix_bytes(model),
-            }
+            table[dtype] = {"seconds": quartiles, "bytes": matrix_bytes(model)}
             if dtype in DECODED:
                 table[dtype]["c"] = self.step(model) / quartiles["1"][1]
         return table
@@ -230,7 +225,7 @@ class FormatsSmolLM2(Experiment):
             "plain": None,
             "lookup": PromptLookupDrafter(LOOKUP[dtype]),
             "head": EagleDrafter.from_pretrained(target, 1, draft=gamma),
-            "automatic": automatic(target, gamma, *self.costs(dtype)),
+            "automatic": automatic(target, *self.costs(dtype)),
         }
         return self.decoded(target, drafters, float(temperature))
 

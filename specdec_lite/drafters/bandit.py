@@ -30,7 +30,7 @@ class BanditDrafter(CompositeDrafter):
         bonus: size of the bonus.
     """
 
-    def __init__(self, drafters: Sequence[Drafter], c=0.1, v=0.04, discount=0.9, bonus=0.1):
+    def __init__(self, drafters: Sequence[Drafter], c=0.1, v=0.04, discount=0.98, bonus=0.05):
         self.drafters = tuple(checks.drafter("drafters", drafter) for drafter in drafters)
         if not drafters:
             raise ValueError("drafters is empty: give at least one")
