@@ -40,7 +40,7 @@ def test_a_costly_draft_is_left_to_the_lookup():
 @pytest.mark.parametrize("tokens", [40, 80])
 def test_a_head_that_waited_drafts_as_if_it_had_drafted_in_every_round(tokens):
     head = EagleDrafter(TARGET, random_head(TARGET), 2)
-    bandit = BanditDrafter([head, GOOD], bonus=5.0)
+    bandit = BanditDrafter([head, GOOD], discount=0.9, bonus=5.0)
     every = {}
     output = generate(TARGET, PROMPT, bandit, tokens)
     text, seen = [*PROMPT, *output.tokens.tolist()], len(PROMPT)
