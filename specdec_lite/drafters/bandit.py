@@ -1,6 +1,7 @@
 """Choose a drafter in every round by what recent rounds accepted: discounted UCB.
 
-Source: Hou et al. 2025 (BanditSpec); Garivier and Moulines 2011 (the discount).
+Source: Hou et al. 2025 (BanditSpec); Garivier and Moulines 2011 (the discount). Measuring drafters
+that did not draft is also the idea of Not-a-Bandit (arXiv 2510.20064), for other drafters.
 """
 
 import math
