@@ -232,7 +232,7 @@ class FormatsSmolLM2(Experiment):
     def decoded(
         self, target: CausalLM, drafters: dict[str, Drafter | None], temperature: float
     ) -> dict:
-        """Decode all prompts with all decoders in turns.
+        """Decode all prompts with all decoders, alternating.
 
         Args:
             target: the model.
