@@ -10,13 +10,15 @@ SHOWN = (2, 4, 5, 8)
 
 
 def interval(spread: dict, digits: int = 2) -> str:
-    """Return a value with its interval as text.
+    """Return a value with its interval as text; without it if it has no width (one prompt per kind).
 
     Args:
         spread: "value" and "interval" of a recording.
         digits: decimals.
     """
     low, high = spread["interval"]
+    if low == high:
+        return f"{spread['value']:.{digits}f}"
     return f"{spread['value']:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
@@ -48,7 +50,7 @@ def format_table(record: "recordings.Recording") -> Markdown:
         heads,
         rows,
         "Processor time of passes; then × plain decoding in the same format, greedy, geometric mean"
-        f" over {kinds} kinds of request (95 % interval over prompts). {record.source}",
+        f" over {kinds} kinds of request (95 % interval if there are several prompts per kind). {record.source}",
     )
 
 
