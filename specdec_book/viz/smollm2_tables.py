@@ -10,7 +10,7 @@ SHOWN = (2, 4, 5, 8)
 
 
 def interval(spread: dict, digits: int = 2) -> str:
-    """Return a value with its interval as text; without it if it has no width (one prompt per kind).
+    """Return a value with its interval as text, without an interval of no width (one prompt).
 
     Args:
         spread: "value" and "interval" of a recording.
@@ -50,7 +50,8 @@ def format_table(record: "recordings.Recording") -> Markdown:
         heads,
         rows,
         "Processor time of passes; then × plain decoding in the same format, greedy, geometric mean"
-        f" over {kinds} kinds of request (95 % interval if there are several prompts per kind). {record.source}",
+        f" over {kinds} kinds of request (95 % interval if there are several prompts per kind)."
+        f" {record.source}",
     )
 
 
