@@ -335,6 +335,16 @@ def relays() -> dict[str, Method]:
             *("cascade", ch13),
             weights="eagle1",
         ),
+        "a bandit over lookup and EAGLE-1": Method(
+            lambda pair, g: d.BanditDrafter(
+                [
+                    d.PromptLookupDrafter(2 * g, 3, 2),
+                    d.EagleDrafter.from_pretrained(pair.target, 1, draft=g),
+                ]
+            ),
+            *("cascade", ch13),
+            weights="eagle1",
+        ),
     }
 
 

@@ -297,6 +297,32 @@ SCHEMAS = {
             words=rows(TEXT, 3), laws=rows(fields("agrees", law=rows({"type": "array"})), 2)
         ),
     ),
+    "formats-smollm2": fields(
+        target=TEXT,
+        passes=each(fields("bytes", seconds=each(rows(NUMBER, 3)))),
+        decoded=each(
+            each(
+                fields(
+                    "turns same seconds_per_token",
+                    speedup=SPREAD,
+                    kinds=each(fields(speedup=SPREAD, tau=SPREAD)),
+                )
+            )
+        ),
+    ),
+    "head-training-smollm2": fields(
+        "budget gamma held_out",
+        target=TEXT,
+        texts=each(fields("texts tokens seconds")),
+        arms=each(
+            fields(
+                "seconds steps tokens distinct parameters",
+                agrees=SPREAD,
+                accepted=SPREAD,
+                gain=fields(agrees=SPREAD, accepted=SPREAD),
+            )
+        ),
+    ),
     "parallel-heads-smollm2": fields(
         heads=each(TRAINED),
         gained=each(rows(SPREAD, 4)),

@@ -257,6 +257,13 @@ DRAFTERS = {
     "a tree drawn level by level over cached nodes": lambda target: GrownDrafter(
         perturbed(target), two_drawn
     ),
+    "a bandit over lookup, a draft model and a head": lambda target: d.BanditDrafter(
+        [
+            d.PromptLookupDrafter(3, 2),
+            d.ModelDrafter(perturbed(target), 2),
+            d.EagleDrafter(target, random_head(target), 2),
+        ]
+    ),
     "a tree drawn by two drafts, merged": lambda target: d.MergedDrafter(
         [d.ModelDrafter(perturbed(target), 2), d.ModelDrafter(perturbed(target, seed=3), 2)]
     ),

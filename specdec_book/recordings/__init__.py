@@ -29,6 +29,8 @@ RENAMED = {
     "drafting": "proposal-times",
     "eagle": "eagle-ablations",
     "exits": "early-exit-acceptance",
+    "formats": "formats-smollm2",
+    "head-training": "head-training-smollm2",
     "heads": "heads-at-equal-bytes",
     "heads-smollm2": "parallel-heads-smollm2",
     "live": "live-page",

@@ -1,5 +1,6 @@
 """The public drafters and where each is defined; `drafters.__init__` loads them on first use."""
 
+from specdec_lite.drafters.bandit import BanditDrafter
 from specdec_lite.drafters.block_diffusion import BlockDiffusionDrafter
 from specdec_lite.drafters.blockwise import BlockwiseDrafter
 from specdec_lite.drafters.cascade import CascadeDrafter
@@ -48,6 +49,7 @@ from specdec_lite.drafters.tempered import TemperedDrafter
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 __all__ = [
+    "BanditDrafter",
     "BlockDiffusionDrafter",
     "BlockwiseDrafter",
     "CascadeDrafter",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite.engine.cache import Pass, Scores, additive, tree_positions, visible
-from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.engine.transformer import LANES, Transformer, TransformerConfig
 from specdec_lite.sampling import upload
 
 TRIANGLE = 4096
@@ -158,15 +158,16 @@ class NativeBackend:
         """
         return self.head(hidden)
 
-    def causal(self, length: int, count: int, weight: Tensor) -> Tensor:
+    def causal(self, length: int, count: int, weight: Tensor, width: int = 0) -> Tensor:
         """Return the additive causal mask [count, length + count].
 
         Args:
             length: number of tokens stored.
             count: number of tokens fed.
             weight: a tensor of the mask's device and dtype.
+            width: number of columns if above length + count, at most TRIANGLE.
         """
-        total = length + count
+        total = max(length + count, width)
         if total > TRIANGLE:
             positions = torch.arange(length, total, device=weight.device)
             return additive(visible(length, count, None, None, positions), weight.dtype)
@@ -179,7 +180,20 @@ class NativeBackend:
             size = min(TRIANGLE, max(total, 2 * len(triangle), 512))
             triangle = torch.ones(size, size, dtype=torch.bool, device=weight.device).tril()
             triangle = self.triangle = additive(triangle, weight.dtype)
-        return triangle[length:total, :total]
+        return triangle[length : length + count, :total]
+
+    def is_by_row(self, inputs: Pass) -> bool:
+        """Return whether every row of a pass is computed as if it were the only one.
+
+        Args:
+            inputs: a chain of tokens in a cache that does not slide.
+        """
+        length, count = inputs.cache.length, inputs.count
+        return (
+            0 < count <= self.model.rows_alone
+            and inputs.cache.batch == 1
+            and 0 < length <= TRIANGLE - LANES - count
+        )
 
     def score(self, inputs: Pass) -> Scores:
         """Run a pass, and store the keys and values of its tokens.
@@ -191,8 +205,7 @@ class NativeBackend:
         length, shift = cache.length, cache.shift
         weight = self.embedding.weight
         window = self.model.config.window
-        cache.storage.reserve(length + count)
-        positions = bias = None
+        positions = bias = width = None
         masked = window is not None and length + shift + count > window
         if tree is not None or masked or shift:
             positions = tree_positions(length, count, tree, weight.device, inputs.cached, shift)
@@ -200,8 +213,12 @@ class NativeBackend:
             stored = cache.positions() if masked else None
             mask = visible(length, count, tree, window, positions, inputs.cached, stored)
             bias = additive(mask, weight.dtype)
+        elif self.is_by_row(inputs):
+            width = -(-(length + count) // LANES) * LANES
+            bias = self.causal(length, count, weight, width)
         elif count > 1 and length:
             bias = self.causal(length, count, weight)
+        cache.storage.reserve(width or length + count)
         hidden: dict = dict.fromkeys(inputs.hidden_layers)
         logits = self.model(
             inputs.tokens,
@@ -215,5 +232,6 @@ class NativeBackend:
             states=inputs.states,
             skip=cache.skip,
             head=inputs.logits,
+            width=width,
         )
         return Scores(logits, hidden)

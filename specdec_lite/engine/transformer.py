@@ -125,6 +125,28 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
     return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
 
 
+def attend_by_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Return the attention output [1, H, n, h], every row computed as if it were the only one.
+
+    A kernel that takes several rows together may add up in another order. Here each row is a batch
+    entry of its own, so a row's result does not depend on the number of rows. It does not depend on
+    w either, if w is a multiple of `LANES`: masked keys then add zeros to complete vectors.
+
+    Args:
+        q: [1, H, n, h].
+        k: [1, G, w, h].
+        v: [1, G, w, h].
+        bias: additive mask [n, w].
+    """
+    _, heads, n, size = q.shape
+    groups = k.shape[1]
+    rows = q.view(groups, heads // groups, n, size).permute(2, 0, 1, 3)
+    mask = bias[:, None, None].expand(-1, 1, heads // groups, -1)
+    k, v = (entries.expand(n, -1, -1, -1) for entries in (k, v))
+    mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask)
+    return mixed.permute(1, 2, 0, 3).reshape(q.shape)
+
+
 def repeated(bias: Tensor, times: int) -> Tensor:
     """Return a mask repeated for the query heads that share a key head: `aligned` [..., times·n, m].
 
@@ -139,6 +161,8 @@ def repeated(bias: Tensor, times: int) -> Tensor:
     return rows.copy_(bias.unsqueeze(-3)).flatten(-3, -2)
 
 
+LANES = 16
+"""A multiple of the float32 numbers that a CPU adds at a time."""
 FEW = 4096
 """Number of elements up to which a CPU spends more time on calling kernels than in them."""
 
@@ -161,7 +185,9 @@ class Norm(nn.Module):
         Args:
             x: [..., size].
         """
-        if torch.is_grad_enabled() or x.device.type != "cpu" or x.numel() > FEW:
+        is_small = x.device.type == "cpu" and x.numel() <= FEW
+        # In bfloat16 the two ways round differently: a row would depend on the number of rows.
+        if torch.is_grad_enabled() or not is_small or x.dtype == torch.bfloat16:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
         # On a CPU, rms_norm takes nine kernels and layer_norm takes one. (x, −x) has mean 0, and
         # its variance is the mean square of x.
@@ -200,6 +226,7 @@ class Block(nn.Module):
         bias: Tensor | None,
         past=None,
         start: int | Tensor = 0,
+        width: int | None = None,
     ) -> Tensor:
         """Return the attention sublayer's output [B, n, d], without the residual.
 
@@ -211,6 +238,8 @@ class Block(nn.Module):
                 with nothing stored before them, use the causal mask.
             past: this layer's (keys, values) [B, G, capacity, h]; None: nothing is stored.
             start: where to write in `past` (see `store`).
+            width: number of slots that attention reads, row by row (see `attend_by_row`); None: up
+                to the last slot written, all rows together.
         """
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
@@ -223,7 +252,11 @@ class Block(nn.Module):
             q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
         if past is not None:
             k, v = store(past, k, v, start)
-        mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
+        if width is None or past is None or bias is None:
+            mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
+        else:
+            k, v = (entries[:, :, :width] for entries in past)
+            mixed = attend_by_row(q, k, v, bias)
         return self.out(mixed.transpose(1, 2).reshape(batch, n, -1))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -252,6 +285,10 @@ class Transformer(nn.Module):
 
     Args:
         config: its sizes and options.
+
+    Attributes:
+        rows_alone: number of rows up to which a chain's rows do not depend on each other's number
+            (see `attend_by_row`). This is worth its time only if the linear layers behave so too.
     """
 
     def __init__(self, config: TransformerConfig):
@@ -263,6 +300,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight
+        self.rows_alone = 0
         self._tables: dict = {}
 
     def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
@@ -305,6 +343,7 @@ class Transformer(nn.Module):
         states: tuple[int, Tensor] | None = None,
         skip: Collection[tuple[int, str]] = (),
         head: bool = True,
+        width: int | None = None,
     ) -> Tensor:
         """Run a pass and return its logits.
 
@@ -323,6 +362,7 @@ class Transformer(nn.Module):
                 replace the embedding.
             skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
             head: False leaves the vocabulary projection out; the logits then have no rows.
+            width: number of slots that attention reads, row by row; `bias` is [n, width] then.
 
         Returns:
             Logits [B, n, V], or [B, 1, V] with `last`.
@@ -332,7 +372,7 @@ class Transformer(nn.Module):
         cos, sin = (table[rows] for table in self.rotary(x.device, x.dtype))
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
-        if bias is not None:
+        if bias is not None and width is None:
             bias = repeated(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
         if first in keep:
@@ -341,7 +381,7 @@ class Transformer(nn.Module):
         for index, block in enumerate(islice(self.blocks, first, layers), start=first):
             past = None if storage is None else storage.layers[index]
             if (index, "attention") not in skip:
-                x = x + block.attention(x, cos, sin, bias, past, start)  # pyright: ignore[reportCallIssue]
+                x = x + block.attention(x, cos, sin, bias, past, start, width)  # pyright: ignore[reportCallIssue]
             if (index, "mlp") not in skip:
                 x = x + block.mlp(x)  # pyright: ignore[reportCallIssue]
             if index + 1 in keep:

@@ -10,6 +10,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from specdec_lite import _extras
+from specdec_lite.engine.hf_state import FUSED
+from specdec_lite.engine.int4 import GROUP, ROWS, Codes, attach
+from specdec_lite.engine.linear import unpack
+from specdec_lite.engine.transformer import Transformer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -91,6 +95,63 @@ def _llama_config(field: Callable[[str], Any]):
         pad_token_id=field("tokenizer.ggml.padding_token_id"),
         dtype="float32",
     )
+
+
+def attach_codes(model: Transformer, path: Path) -> None:
+    """Let a model multiply by the 4-bit weights of the file that it was converted from.
+
+    The file has the blocks' matrices in Q4_1 and the embedding, which is also the vocabulary
+    projection, in Q8_0. Scales are stored in float16 and rounded to bfloat16 here; nothing else is
+    rounded.
+
+    Args:
+        model: changed in place; in bfloat16, on a CPU and frozen.
+        path: the GGUF file.
+
+    Raises:
+        ValueError: if a matrix is stored in another format.
+    """
+    reader = _extras.load("gguf").GGUFReader(path)
+    matrices = {tensor.name: tensor for tensor in reader.tensors}
+    heads = {"attn_q": model.config.num_heads, "attn_k": model.config.num_kv_heads}
+    names = {theirs: name for name, theirs in NAMES.items()}
+    unpack(model)
+    attach(model.head, read_codes(matrices["token_embd.weight"]))
+    for number, block in enumerate(model.blocks):
+        for part in ("qkv", "out", "gate_up", "down"):
+            codes = []
+            for theirs in FUSED[part]:
+                name = names[theirs]
+                each = read_codes(matrices[f"blk.{number}.{name}.weight"])
+                if name in heads:
+                    parts = (each.codes, each.scales, each.zeros)
+                    each = Codes(*(split_halves(rows, heads[name]) for rows in parts))
+                codes.append(each)
+            attach(getattr(block, part), Codes.stack(codes))
+    model.rows_alone = ROWS
+
+
+def read_codes(tensor: Any) -> Codes:
+    """Return the weights of a matrix of a GGUF file, which are stored in Q4_1 or Q8_0.
+
+    Args:
+        tensor: of the file's reader.
+
+    Raises:
+        ValueError: if the matrix is stored in another format.
+    """
+    rows = torch.from_numpy(np.array(tensor.data))
+    kind = tensor.tensor_type.name
+    if kind == "Q4_1":  # per group: scale, minimum, then the codes of i and i + 16 in one byte
+        groups = rows.unflatten(1, (-1, 4 + GROUP // 2))
+        scales, minima = groups[..., :4].contiguous().view(torch.float16).float().unbind(-1)
+        pairs = groups[..., 4:]
+        return Codes.of_4_bits(torch.cat((pairs & 15, pairs >> 4), -1).flatten(1), scales, minima)
+    if kind == "Q8_0":  # per group: scale, then the codes
+        groups = rows.unflatten(1, (-1, 2 + GROUP))
+        scales = groups[..., :2].contiguous().view(torch.float16).float().squeeze(-1)
+        return Codes.of_8_bits(groups[..., 2:].contiguous().view(torch.int8).flatten(1), scales)
+    raise ValueError(f"{tensor.name}: is stored in {kind}, must be Q4_1 or Q8_0")
 
 
 def split_halves(weight: Tensor, heads: int) -> Tensor:

@@ -19,9 +19,10 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError
 
+from specdec_lite.engine.int4 import OPERATORS, can_multiply
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.checkpoints import DESCRIPTION, fetch_folder, load_model, load_tokenizer
-from specdec_lite.loading.gguf_file import convert
+from specdec_lite.loading.gguf_file import attach_codes, convert
 from specdec_lite.loading.memory import advise, gigabytes, resolve_device
 from specdec_lite.loading.model_config import resolve_dtype
 
@@ -38,6 +39,8 @@ ABOUT = (
     " dequantised"
 )
 """Description of the model; recordings contain it word for word."""
+INT4 = "int4"
+"""The dtype of `load_smollm2` that multiplies by the 4-bit file's codes."""
 DISK_BYTES = 800_000_000
 """Bytes on disk during the conversion; 640 MB of them remain afterwards."""
 
@@ -56,11 +59,13 @@ def load_smollm2(
     text on every prompt tried: in bfloat16 a near-tie of two logits may fall the other way when a
     pass has another number of rows. Bfloat16 decodes faster, plain decoding most of all. So a
     speedup in float32 is not one over bfloat16: compare with plain decoding in the same dtype.
+    "int4" decodes fastest without a draft, and a pass over several tokens costs most there.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
         dtype: "auto" (float32, in which the weights are stored), "float32", "bfloat16", "float16"
-            or "float64".
+            or "float64"; or "int4": bfloat16 passes that multiply by the 4-bit file's own codes,
+            on a CPU.
         source: hub id or folder to load instead, such as "HuggingFaceTB/SmolLM2-135M-Instruct" for
             the weights before rounding.
 
@@ -72,7 +77,11 @@ def load_smollm2(
         ValueError: the downloaded or stored file is not the expected one.
         OSError: the disk is full, or the cache cannot be written.
     """
-    device = str(resolve_device(device))
+    codes = dtype == INT4
+    device = "cpu" if codes and device == "auto" else str(resolve_device(device))
+    if codes:
+        _check_int4(device, source)
+        dtype = "bfloat16"
     resolve_dtype(dtype, "float32", device)
     if source is not None:
         folder = fetch_folder("source", source, [*DESCRIPTION, "*.safetensors"])
@@ -83,12 +92,27 @@ def load_smollm2(
     try:
         with advise("loading SmolLM2-135M-Instruct"):
             model = load_model(folder, device, dtype)
+        if codes:
+            attach_codes(model.model, folder / GGUF)
         tokenizer = load_tokenizer(folder)
     except ValueError as error:
         error.add_note(f"To fetch SmolLM2-135M-Instruct again, delete {folder}.")
         raise
     model.about = ABOUT  # pyright: ignore[reportAttributeAccessIssue]
     return model, tokenizer
+
+
+def _check_int4(device: str, source: str | Path | None) -> None:
+    """Raise an error if the model cannot be loaded in 4 bits."""
+    if source is not None:
+        raise ValueError(
+            f"source={str(source)!r}: dtype={INT4!r} needs the 4-bit file, so source must be None"
+        )
+    if device != "cpu" or not can_multiply():
+        raise ValueError(
+            f"dtype={INT4!r}: needs device='cpu', not {device!r}, and a PyTorch with"
+            f" {' and '.join(OPERATORS)}; use 'bfloat16'"
+        )
 
 
 def cache_folder() -> Path:

@@ -200,6 +200,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     intermediate_help = "width of the head's MLP; default: the target's"
     parser.add_argument("--intermediate", type=int, help=intermediate_help)
     parser.add_argument("--texts", type=int, help="number of training texts, at most")
+    start_help = "folder of a trained head to continue from, with its vocabulary and sizes"
+    parser.add_argument("--start", type=Path, help=start_help)
     work_help = "folder for checkpoints, hidden states and the shipped target's own text"
     add_folders(parser, None, "folder for the weights", cache_folder() / "eagle", work_help)
     add_device(parser)
@@ -232,13 +234,15 @@ def load_texts(options: argparse.Namespace) -> tuple[CausalLM, Texts]:
 
 
 def build_head(options: argparse.Namespace, target: CausalLM, texts: Texts) -> FeatureHead:
-    """Return the head that the options ask for, with fresh weights.
+    """Return the head that the options ask for, with fresh weights or those of `--start`.
 
     Args:
         options: parsed options of the command.
         target: the head's target.
         texts: their most frequent tokens become the draft vocabulary.
     """
+    if options.start is not None:
+        return load(options.start, target, KINDS[options.version]).float().requires_grad_(True)
     count = options.vocabulary or VOCABULARY[options.target]
     ids = most_frequent_tokens(texts.training, count, target.vocab_size)
     sizes = {"intermediate_size": options.intermediate} if options.intermediate else {}
@@ -265,6 +269,7 @@ def run(options: argparse.Namespace) -> None:
     layers = tuple(dict.fromkeys((*Eagle3Head.default_layers(target.num_layers), "final")))
     features = Features(target, options.work / "features", layers)
     sizes = f"{len(head.ids)}-{head.shape.intermediate_size}-{len(texts.training)}-{steps}"
+    sizes += "" if options.start is None else "-continued"
     path = options.work / f"{name}-{fingerprint(target)}-{sizes}.pt"
     print(f"{len(texts.training)} texts, {tokens} tokens, {steps} steps", flush=True)
     seconds = fit(head, target, data, features, recipe, plan, path)

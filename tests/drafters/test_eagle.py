@@ -312,3 +312,29 @@ def test_offline_acceptance_equals_that_of_the_first_node_in_decoding():
         length += len(step.tokens)
     assert {True, False} == {kept for kept, _ in online}
     assert all(kept == offline for kept, offline in online)
+
+
+# Chosen tokens need no rows over the target's vocabulary --------------------------------------------
+
+
+@KIND
+@pytest.mark.parametrize("draft", [3, TokenTree([0, 1, 0, 2], [-1, -1, 0, -1]), GROWTH])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature, monkeypatch):
+    head = random_head(TARGET, kind, ids=IDS)
+    drafter = (MtpDrafter if kind == "mtp" else EagleDrafter)(TARGET, head, draft)
+
+    def drafts():
+        output = generate(TARGET, PROMPT, drafter, 24, temperature, seed=3)
+        return [(step.tree.tokens.tolist(), step.tree.parents) for step in output.steps]
+
+    narrow = drafts()
+    begin = FeatureSession.__init__
+
+    def wide(session, *arguments):
+        begin(session, *arguments)
+        session.ids = None
+
+    monkeypatch.setattr(FeatureSession, "__init__", wide)
+    assert drafts() == narrow
+    assert {token for tokens, _ in narrow for token in tokens} <= set(IDS.tolist())

@@ -13,6 +13,7 @@ import torch
 
 from specdec_lite import stream
 from specdec_lite.drafters import (
+    BanditDrafter,
     CascadeDrafter,
     CoupledDrafter,
     MergedDrafter,
@@ -140,6 +141,7 @@ WRAPPERS = {
     "tempered": lambda inner: TemperedDrafter(inner, 1.0),
     "merged": lambda inner: MergedDrafter([inner, inner]),
     "relay": lambda inner: RelayDrafter([(inner, 1)]),
+    "bandit": lambda inner: BanditDrafter([inner]),
     "cascade": lambda inner: CascadeDrafter(BETWEEN, inner, 1),
 }
 PAIRS = {

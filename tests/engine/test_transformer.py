@@ -199,6 +199,14 @@ def test_norms_equal_those_of_float64_to_rounding(dtype, tolerance, rows, size, 
     assert (scale - 1).abs().max() < tolerance / 8
 
 
+@torch.inference_mode()
+def test_a_bfloat16_row_has_the_same_norm_in_every_pass_that_verifies():
+    norm = Norm(576, 1e-5).bfloat16()
+    norm.weight.data = (0.5 + torch.rand(576)).bfloat16()
+    x = torch.randn(1, 17, 576).bfloat16()
+    assert torch.equal(norm(x), torch.cat([norm(row) for row in x.split(1, 1)], 1))
+
+
 def test_rotary_products_depend_on_distance_alone():
     model = native().model
     cos, sin = model.rotary(torch.device("cpu"), torch.float64)

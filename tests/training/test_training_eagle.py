@@ -114,6 +114,27 @@ def test_acceptance_by_depth_equals_that_of_the_distributions():
         assert torch.equal(rows[step]["agrees"], (true.argmax(-1) == q.argmax(-1)).flatten())
 
 
+def test_a_run_continues_from_a_trained_head(tmp_path, monkeypatch):
+    target = native(vocab_size=40)
+    samples = [eagle.Sample(row, 5, "text", 0.0) for row in TEXT]
+    monkeypatch.setattr(eagle, "load_pair", lambda **options: Pair(target, target, None))
+    monkeypatch.setattr(eagle, "pair_texts", lambda *args: eagle.Texts(samples, samples))
+    parser = argparse.ArgumentParser()
+    eagle.add_arguments(parser)
+
+    def trained(name: str, *arguments: str) -> torch.Tensor:
+        folders = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / name)]
+        eagle.run(parser.parse_args(["--epochs", "2", "--batch", "2", *arguments, *folders]))
+        return EagleDrafter.from_pretrained(target, 1, tmp_path / name).head.fuse.weight
+
+    first = trained("first", "--vocabulary", "30")
+    start = ("--start", str(tmp_path / "first"))
+    still = trained("still", *start, "--rate", "1e-12")
+    further = trained("further", *start, "--rate", "1e-2", "--epochs", "3")
+    assert still.shape == first.shape and (still - first).abs().max() < 0.01 * first.abs().max()
+    assert (further - first).abs().max() > 0.05 * first.abs().max()
+
+
 @pytest.mark.parametrize("name, dtype", [("pair", torch.float32), ("smollm2", torch.bfloat16)])
 def test_a_whole_run(name, dtype, tmp_path, monkeypatch):
     target = native(vocab_size=40, dtype=dtype)

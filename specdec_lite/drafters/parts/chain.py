@@ -31,7 +31,10 @@ class ChainSession(Session):
 
 
 def draft_chain(
-    context: Context, follow: Callable[[Tensor | None], Tensor], length: int | Length
+    context: Context,
+    follow: Callable[[Tensor | None], Tensor],
+    length: int | Length,
+    ids: Tensor | None = None,
 ) -> Proposal:
     """Draft tokens one after another: the argmax if greedy, else drawn from the adjusted q.
 
@@ -43,6 +46,8 @@ def draft_chain(
             and follow(None) those after the committed text. Rows of another width are fitted to
             the target's V.
         length: number of tokens, or the session's γ policy.
+        ids: the token of every logit, for greedy drafts whose policy does not look at them; None:
+            logit i is token i.
 
     Raises:
         ValueError: the logits contain NaN.
@@ -53,9 +58,12 @@ def draft_chain(
     tokens: list[Tensor] = []
     rows: list[Tensor] = []
     while len(tokens) < most:
-        logits = fit(follow(token), context.vocab_size)
+        logits = follow(token)
+        if ids is None:
+            logits = fit(logits, context.vocab_size)
         if context.sampling.greedy:
-            token = logits.argmax(-1, keepdim=True)
+            best = logits.argmax(-1, keepdim=True)
+            token = best if ids is None else ids[best]
         else:
             rows.append(context.sampling(logits))
             token = draw_unread(context.rng, rows[-1])

@@ -117,7 +117,7 @@ def expand_tree(
 
 
 def expand_ranked_tree(
-    context: Context, first: Tensor, score: ScoreLevel, ranks: TokenTree
+    context: Context, first: Tensor, score: ScoreLevel, ranks: TokenTree, ids: Tensor | None = None
 ) -> Proposal:
     """Draft a tree whose shape was chosen in advance.
 
@@ -129,6 +129,7 @@ def expand_ranked_tree(
         first: logits [1, V] after the root.
         score: returns the logits after the nodes of a level.
         ranks: the shape, a tree of ranks.
+        ids: the token of every logit, at temperature 0; None: logit i is token i.
     """
     order: list[int] = []  # the nodes of `ranks`, level by level
     tokens: list[Tensor] = []
@@ -148,6 +149,7 @@ def expand_ranked_tree(
             parents = [place for place, node in enumerate(fed) for _ in ranks.children(node)]
             wanted = ranks.tokens[level]
             best = logits.topk(min(logits.shape[-1], int(wanted.max()) + 1)).indices
+            best = best if ids is None else ids[best]
             tokens.append(best[upload(parents, best.device), upload(wanted, best.device)])
         else:
             drawn = [
@@ -197,7 +199,11 @@ class ConfidenceTree:
 
 
 def expand_confidence_tree(
-    context: Context, first: Tensor, score: ScoreLevel, sizes: ConfidenceTree
+    context: Context,
+    first: Tensor,
+    score: ScoreLevel,
+    sizes: ConfidenceTree,
+    ids: Tensor | None = None,
 ) -> tuple[Proposal, list[float]]:
     """Expand the nodes of which the draft is most confident, then keep the best of all nodes.
 
@@ -210,6 +216,7 @@ def expand_confidence_tree(
         first: logits [1, V] after the root.
         score: returns the logits after the nodes of a level.
         sizes: width, levels and number of nodes.
+        ids: the token of every logit; None: logit i is token i.
 
     Returns:
         The proposal, and for each of its nodes the value: log q summed along its path.
@@ -229,7 +236,7 @@ def expand_confidence_tree(
             logits = score(tokens[-1][best], best // width)
             fed, value = count - len(tokens[-1]) + best, values[-1][best]
         top = logits.log_softmax(-1).topk(width)
-        tokens.append(top.indices.flatten())
+        tokens.append((top.indices if ids is None else ids[top.indices]).flatten())
         parents.append(fed[:, None].expand(-1, width).flatten())
         values.append((value[:, None] + top.values.double().clamp(max=0)).flatten())
         count += len(tokens[-1])

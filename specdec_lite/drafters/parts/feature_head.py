@@ -141,6 +141,7 @@ class FeatureHead(DraftVocabulary):
         model.norm = self.norm  # pyright: ignore[reportAttributeAccessIssue]
         model.head = nn.Linear(*reversed(self.rows(target).shape), bias=False, device="meta")
         model.head.weight = nn.Parameter(self.rows(target), requires_grad=False)
+        pack(self.fuse)
         return CausalLM(pack(model))
 
 

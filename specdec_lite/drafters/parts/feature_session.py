@@ -94,6 +94,11 @@ class FeatureSession(ChainSession):
         self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
         self.states = torch.empty(0)
         self.fed = FedTree(torch.empty(0, 0, dtype=torch.bool), [])
+        chooses = isinstance(draft, ConfidenceTree)
+        if context.sampling.greedy:
+            chooses = not (isinstance(draft, Length) and draft.looks)
+        # Chosen tokens need no rows over the target's vocabulary.
+        self.ids = head.ids if chooses else None
 
     def _score(
         self, tokens: Tensor, states: Tensor, tree: TokenTree | None = None, cached: int = 0
@@ -107,14 +112,17 @@ class FeatureSession(ChainSession):
             cached: number of nodes of the tree that are in the cache already.
 
         Returns:
-            Logits [n, V] (of a chain only the last row), and the states [n, d] of the next pairs.
+            Logits [n, V], or [n, v] if tokens are chosen (of a chain only the last row), and the
+            states [n, d] of the next pairs.
         """
         rows = self.head.enter(self.target.embed(tokens), states)[None]
         self.passes += 1
         scores = self.body.score(
             tokens, self.cache, tree, (1,), tree is None, cached=cached, states=(0, rows)
         )
-        logits = self.head.spread(scores.logits[0], self.target.vocab_size)
+        logits = scores.logits[0]
+        if self.ids is None:
+            logits = self.head.spread(logits, self.target.vocab_size)
         return logits, self.head.leave(scores.hidden[1][0])
 
     @torch.inference_mode()
@@ -143,10 +151,12 @@ class FeatureSession(ChainSession):
             return logits[0]
 
         if isinstance(self.draft, ConfidenceTree):
-            return expand_confidence_tree(context, first, self._score_level, self.draft)[0]
+            return expand_confidence_tree(context, first, self._score_level, self.draft, self.ids)[
+                0
+            ]
         if isinstance(self.draft, TokenTree):
-            return expand_ranked_tree(context, first, self._score_level, self.draft)
-        return draft_chain(context, follow, self.length)
+            return expand_ranked_tree(context, first, self._score_level, self.draft, self.ids)
+        return draft_chain(context, follow, self.length, self.ids)
 
     def _score_level(self, tokens: Tensor, above: Tensor) -> Tensor:
         """Feed new nodes [n] and return the logits [n, V] after them; see `ScoreLevel`."""

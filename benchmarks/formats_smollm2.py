@@ -1,0 +1,335 @@
+"""Measure SmolLM2 in several number formats: T(k), and what speculation gains in each.
+
+    OMP_NUM_THREADS=1 python -m benchmarks run formats-smollm2                 # 12 quiet minutes
+    python -m benchmarks run formats-smollm2 --prompts 2 --turns 1 --minutes 2 # coarse
+
+The less a plain pass costs, the more every drafted token costs in comparison. All times are
+processor seconds after the first round of a text, which a busy machine lengthens far less than
+wall-clock seconds. Plain decoding, prompt lookup, the trained head and the automatic choice between
+the last two alternate in random order on the same prompts. A part stops after its share of
+--minutes, always after complete turns, and records how many turns it made.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from time import monotonic, process_time
+
+import numpy as np
+import torch
+
+from specdec_lite import CausalLM, load_smollm2
+from specdec_lite.drafters import BanditDrafter, EagleDrafter, PromptLookupDrafter
+from specdec_lite.drafters.parts.quantization import quantize
+from specdec_lite.engine.int4 import int4_bytes
+from specdec_lite.loading.weights import fingerprint
+from specdec_lite.measure.intervals import RESAMPLES, ratio
+from specdec_lite.measure.timing import pass_job, prefilled
+from specdec_lite.speculation import Drafter
+from specdec_lite.texts.smollm2_tasks import KINDS, TASKS, chat
+
+from .experiment import Experiment
+from .heads import decode
+
+FORMATS = ("float32", "bfloat16", "int8", "int4")
+DECODED = ("bfloat16", "int4")
+KS = (1, 2, 3, 4, 5, 6, 7, 8, 9)
+CONTEXT = 128
+GAMMA = {"bfloat16": 2, "int4": 1}
+"""Draft length of the head by format: int4 passes cost more per token."""
+LOOKUP = {"bfloat16": 8, "int4": 7}
+"""Draft length of the lookup; the product in int4 takes four rows at a time."""
+PASSAGE = (
+    "The ferry leaves at seven and calls at three islands. On the first, a school waits for its"
+    " teacher; on the second, the baker for flour; on the third nobody waits, and the ferry"
+    " stops anyway, because the timetable was printed before the last family moved away."
+)
+CODE = (
+    "def mean(values):\n    total = 0\n    for value in values:\n        total = total + value\n"
+    "    return total / len(values)\n"
+)
+FURTHER = {
+    "question": (
+        "Why does the sky turn red in the evening?",
+        "How does a lock lift a ship from one canal to the next?",
+    ),
+    "code": (
+        "Write a Python function that counts the words of a text and returns the ten most frequent.",
+        "Write a Python class Queue with push, pop and a largest size.",
+    ),
+    "edit": (
+        f"Add type hints to this function and repeat all of it:\n\n{CODE}",
+        f"Correct the spelling of this text and repeat all of it:\n\n{PASSAGE}",
+    ),
+    "json": (
+        'Write a JSON array of five plants with "name", "height" and "months" of bloom.',
+        'Give me a JSON object for a recipe: "title", "minutes" and a list of "ingredients".',
+    ),
+    "summary": (
+        f"Summarize this text in two sentences:\n\n{PASSAGE}",
+        f"List the facts of this text:\n\n{PASSAGE}",
+    ),
+    "story": (
+        "Tell a story about a ferry that stops at an empty island.",
+        "Write a story about a baker who forgets a recipe.",
+    ),
+}
+"""Two further requests of each kind."""
+
+
+def load(dtype: str) -> CausalLM:
+    """Return SmolLM2 in a format; "int8" rounds its linear layers once more, one scale per row.
+
+    Args:
+        dtype: one of FORMATS.
+    """
+    if dtype == "int8":
+        return quantize(load_smollm2("cpu", "bfloat16")[0])
+    return load_smollm2("cpu", dtype)[0]
+
+
+def automatic(target: CausalLM, c: float, v: float) -> BanditDrafter:
+    """Return the automatic choice among lookups of several match lengths and the head.
+
+    Args:
+        target: SmolLM2.
+        c: cost of a draft pass in passes of the target.
+        v: cost of a drafted token in the target's pass.
+    """
+    lookups = [PromptLookupDrafter(8, n, n) for n in (3, 2, 1)]
+    heads = [EagleDrafter.from_pretrained(target, 1, draft=g) for g in (2, 1)]
+    return BanditDrafter([*lookups, *heads], c, v)
+
+
+def geometric_mean(seconds: dict[str, np.ndarray], plain: dict[str, np.ndarray]) -> dict:
+    """Return the geometric mean over kinds of plain's seconds per token over a drafter's.
+
+    Args:
+        seconds: [prompts, turns] seconds per token of each kind.
+        plain: the same of plain decoding.
+
+    Returns:
+        The value and its 95 % interval; resamples draw prompts within every kind.
+    """
+    rng = np.random.default_rng(0)
+    logs = np.zeros(RESAMPLES)
+    value = 0.0
+    for kind, each in seconds.items():
+        rows = rng.integers(len(each), size=(RESAMPLES, len(each)))
+        theirs, ours = plain[kind].sum(1), each.sum(1)
+        logs += np.log(theirs[rows].sum(1) / ours[rows].sum(1)) / len(seconds)
+        value += math.log(theirs.sum() / ours.sum()) / len(seconds)
+    interval = np.exp(np.quantile(logs, (0.025, 0.975))).tolist()
+    return {"value": math.exp(value), "interval": interval}
+
+
+class FormatsSmolLM2(Experiment):
+    """The parts are the passes of all formats, and the decoding of DECODED by temperature."""
+
+    name = "formats-smollm2"
+    what = "SmolLM2's T(k) in four number formats, and speculation in two of them"
+    time = "12 minutes"
+    quick = "--prompts 1 --kinds edit --new-tokens 6 --turns 1 --repeats 2".split()
+    unrelated = ("minutes",)
+
+    @classmethod
+    def add_options(cls, parser):
+        parser.add_argument("--prompts", type=int, default=8, help="per kind, at most 8")
+        parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
+        parser.add_argument("--new-tokens", type=int, default=64)
+        parser.add_argument("--turns", type=int, default=6, help="at most")
+        parser.add_argument("--minutes", type=float, default=12, help="for all parts")
+        parser.add_argument("--repeats", type=int, default=25, help="passes per k")
+
+    def check(self):
+        for name in ("prompts", "new_tokens", "turns", "repeats"):
+            if getattr(self.options, name) < 1:
+                raise ValueError(f"--{name.replace('_', '-')}: must be at least 1")
+
+    def parts(self):
+        return ["passes", *(f"{dtype}, T = {t}" for dtype in DECODED for t in (0, 1))]
+
+    @cached_property
+    def models(self) -> dict[str, CausalLM]:
+        """The models that decode, by format."""
+        return {dtype: load(dtype) for dtype in DECODED}
+
+    @cached_property
+    def prompts(self) -> dict[str, list[list[int]]]:
+        """The prompts of each kind as token ids."""
+        _, tokenizer = load_smollm2("cpu", "bfloat16")
+        texts = {kind: [task.text for task in TASKS[kind]] for kind in self.options.kinds}
+        return {
+            kind: [chat(tokenizer, text) for text in (*each, *FURTHER[kind])][
+                : self.options.prompts
+            ]
+            for kind, each in texts.items()
+        }
+
+    def passes(self) -> dict:
+        """Measure T(k) of every format in alternation, and a step of the head in two of them."""
+        models = {dtype: load(dtype) for dtype in FORMATS}
+        text = torch.arange(1, CONTEXT + 1)
+        jobs = {}
+        for dtype, model in models.items():
+            cache = prefilled(model, text, 1, max(KS))
+            jobs |= {(dtype, k): pass_job(model, text, k, cache=cache) for k in KS}
+        times: dict[tuple, list[float]] = {key: [] for key in jobs}
+        rng = np.random.default_rng(0)
+        for job in jobs.values():
+            job()
+        for _ in range(self.options.repeats):
+            for number in rng.permutation(len(jobs)):
+                key = list(jobs)[number]
+                began = process_time()
+                jobs[key]()
+                times[key].append(process_time() - began)
+        table = {}
+        for dtype, model in models.items():
+            quartiles = {
+                str(k): np.quantile(times[dtype, k], (0.25, 0.5, 0.75)).tolist() for k in KS
+            }
+            table[dtype] = {"seconds": quartiles, "bytes": matrix_bytes(model)}
+            if dtype in DECODED:
+                table[dtype]["c"] = self.step(model) / quartiles["1"][1]
+        return table
+
+    def step(self, model: CausalLM) -> float:
+        """Return the processor seconds per draft pass of the head while it decodes one text.
+
+        Args:
+            model: the target.
+        """
+        head = EagleDrafter.from_pretrained(model, 1, draft=GAMMA["bfloat16"])
+        prompt = next(iter(self.prompts.values()))[0]
+        run = decode(model, head, prompt, self.options.new_tokens, 0.0, 0)
+        return run["drafting"] / max(1, run["rounds"]) / GAMMA["bfloat16"]
+
+    def costs(self, dtype: str) -> tuple[float, float]:
+        """Return the cost of a draft pass and of a drafted token, from the measured passes.
+
+        Args:
+            dtype: one of DECODED.
+        """
+        row = self.rows["passes"][dtype]
+        seconds = {int(k): median for k, (_, median, _) in row["seconds"].items()}
+        return row["c"], max(0.0, (seconds[4] / seconds[1] - 1) / 3)
+
+    def run(self, part):
+        if part == "passes":
+            return self.passes()
+        dtype, _, temperature = part.partition(", T = ")
+        target = self.models[dtype]
+        gamma = GAMMA[dtype]
+        drafters = {
+            "plain": None,
+            "lookup": PromptLookupDrafter(LOOKUP[dtype]),
+            "head": EagleDrafter.from_pretrained(target, 1, draft=gamma),
+            "automatic": automatic(target, *self.costs(dtype)),
+        }
+        return self.decoded(target, drafters, float(temperature))
+
+    def decoded(
+        self, target: CausalLM, drafters: dict[str, Drafter | None], temperature: float
+    ) -> dict:
+        """Decode all prompts with all decoders, alternating.
+
+        Args:
+            target: the model.
+            drafters: the decoders; "plain" is among them.
+            temperature: of the sampling.
+
+        Returns:
+            Seconds and rounds per token [prompts][turns] by kind and decoder, and the share of
+            greedy texts that equal plain decoding's.
+        """
+        rng = np.random.default_rng(0)
+        ends = monotonic() + 60 * self.options.minutes / (len(self.parts()) - 1)
+        tables: dict[str, dict] = {
+            kind: {name: [[] for _ in prompts] for name in drafters}
+            for kind, prompts in self.prompts.items()
+        }
+        same: dict[str, list[bool]] = {name: [] for name in drafters}
+        longest = 0.0
+        for turn in range(self.options.turns):
+            began = monotonic()
+            if turn and began + longest > ends:
+                break
+            for kind, prompts in self.prompts.items():
+                for number, prompt in enumerate(prompts):
+                    runs = {}
+                    for name in rng.permutation([*drafters]):
+                        seed = 1000 * turn + number
+                        length = self.options.new_tokens
+                        run = decode(target, drafters[name], prompt, length, temperature, seed)
+                        runs[name] = run
+                        row = [run["seconds"], run["tokens"], run["rounds"]]
+                        tables[kind][name][number].append(row)
+                    for name, run in runs.items():
+                        same[name].append(run["text"] == runs["plain"]["text"])
+            longest = max(longest, monotonic() - began)
+        return {
+            "kinds": tables,
+            "same": {name: sum(each) / len(each) for name, each in same.items()},
+        }
+
+    def summarise(self, rows):
+        data = {"target": self.target, "passes": rows["passes"], "decoded": {}}
+        for part, table in rows.items():
+            if part != "passes":
+                data["decoded"][part] = summary(table)
+        return data
+
+    @property
+    def target(self) -> str:
+        """The fingerprint of the model."""
+        return fingerprint(load_smollm2("cpu", "bfloat16")[0])
+
+    def restore(self, data):
+        return {}  # the recording has no runs by prompt
+
+
+def matrix_bytes(model: CausalLM) -> int:
+    """Return the bytes of the matrices that one pass reads.
+
+    Args:
+        model: in one of FORMATS.
+    """
+    if in_int4 := int4_bytes(model.model):
+        return in_int4
+    layers = [m for m in model.model.modules() if hasattr(m, "rows") and hasattr(m, "scales")]
+    if layers:
+        return sum(layer.rows.nbytes + layer.scales.nbytes for layer in layers)
+    return sum(w.nbytes for w in model.model.parameters() if w.dim() == 2)
+
+
+def summary(table: dict) -> dict:
+    """Return speedup and τ by kind, and the geometric mean over kinds, of every decoder.
+
+    Args:
+        table: as `FormatsSmolLM2.decoded` returns it.
+    """
+    cells = {
+        kind: {name: np.array(each, float) for name, each in row.items()}
+        for kind, row in table["kinds"].items()
+    }
+    per_token = lambda runs: runs[..., 0] / np.maximum(1, runs[..., 1])
+    names: Sequence[str] = list(next(iter(cells.values())))
+    plain = {kind: per_token(row["plain"]) for kind, row in cells.items()}
+    result = {}
+    for name in names:
+        seconds = {kind: per_token(row[name]) for kind, row in cells.items()}
+        result[name] = {
+            "turns": int(next(iter(seconds.values())).shape[1]),
+            "same": table["same"][name],
+            "seconds_per_token": float(np.mean([each.mean() for each in seconds.values()])),
+            "speedup": geometric_mean(seconds, plain),
+            "kinds": {
+                kind: {
+                    "speedup": ratio(plain[kind], seconds[kind]),
+                    "tau": ratio(row[name][..., 1], row[name][..., 2]),
+                }
+                for kind, row in cells.items()
+            },
+        }
+    return result

@@ -1,0 +1,87 @@
+"""Choose a drafter in every round by what recent rounds accepted: discounted UCB.
+
+Source: Hou et al. 2025 (BanditSpec); Garivier and Moulines 2011 (the discount). Measuring drafters
+that did not draft is also the idea of Not-a-Bandit (arXiv 2510.20064), for other drafters.
+"""
+
+import math
+from collections.abc import Sequence
+
+from specdec_lite import checks
+from specdec_lite.drafters.parts.arms import Arm
+from specdec_lite.drafters.parts.composite import CompositeDrafter
+from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.speculation import Context, Drafter, Limits, Session
+
+
+class BanditDrafter(CompositeDrafter):
+    """Let the drafter with the most recent tokens per cost draft, one per round.
+
+    A drafter that makes no passes and reads no states is measured in every round, by the text that
+    follows. Any other is measured only when it drafts, and gets a bonus that grows while it waits.
+    A drafter that proposes nothing is passed over, and one below plain decoding does not draft.
+
+    Args:
+        drafters: at least one, in order of preference among equal ones.
+        c: cost of a draft pass, in passes of the target over one token.
+        v: cost of every drafted token in the target's pass, in the same unit.
+        discount: weight of a round relative to the next one, in [0, 1].
+        bonus: size of the bonus.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter], c=0.1, v=0.04, discount=0.98, bonus=0.05):
+        self.drafters = tuple(checks.drafter("drafters", drafter) for drafter in drafters)
+        if not drafters:
+            raise ValueError("drafters is empty: give at least one")
+        self.c, self.v = checks.number("c", c), checks.number("v", v)
+        self.discount = checks.unit("discount", discount)
+        self.bonus = checks.number("bonus", bonus)
+        layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]
+        self.hidden_layers = tuple(dict.fromkeys(layers))
+
+    def start(self, context: Context) -> "BanditSession":
+        return BanditSession(self, [Arm(drafter, context) for drafter in self.drafters])
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        for drafter in self.drafters:
+            drafter.check(target, positions)
+
+    def limits(self) -> Limits | None:
+        known = [each for each in (drafter.limits() for drafter in self.drafters) if each]
+        if len(known) < len(self.drafters):
+            return None
+        return Limits(max(each.levels for each in known), max(each.nodes for each in known))
+
+
+class BanditSession(Session):
+    """The drafting of one generation. `chosen` is the arm of the last proposal."""
+
+    def __init__(self, drafter: BanditDrafter, arms: list[Arm]):
+        self.drafter, self.arms, self.chosen = drafter, arms, arms[0]
+
+    def index(self, arm: Arm) -> float:
+        """Return an arm's tokens per cost, plus a bonus if it is measured only when it drafts."""
+        rounds = sum(each.rounds for each in self.arms)
+        bonus = 0.0 if arm.free else math.sqrt(math.log(1 + rounds) / arm.rounds)
+        return arm.tokens / arm.cost + self.drafter.bonus * bonus
+
+    def propose(self, context: Context) -> Proposal:
+        for arm in self.arms:
+            arm.catch_up(context, self.drafter)
+        playable = [arm for arm in self.arms if self.index(arm) > 1]
+        for arm in sorted(playable, key=self.index, reverse=True):
+            proposal = arm.propose(context)
+            self.passes = sum(each.session.passes for each in self.arms)
+            self.chosen = arm
+            if len(proposal.tree):
+                return proposal
+        return NOTHING
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        self.chosen.observe(verdict, scores, self.drafter)
+
+    def cut(self, length: int) -> None:
+        for arm in self.arms:
+            arm.cut(length)

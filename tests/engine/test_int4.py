@@ -1,0 +1,251 @@
+"""Products with 4-bit weights: the file's numbers, the same row by row, and the same greedy text."""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from models_zoo import PROMPT
+from torch import nn
+
+from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
+from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.engine.int4 import (
+    GROUP,
+    OPERATORS,
+    ROWS,
+    Codes,
+    Int4Linear,
+    attach,
+    can_multiply,
+    is_int4,
+)
+from specdec_lite.engine.transformer import Transformer, TransformerConfig
+from specdec_lite.loading import smollm2
+from specdec_lite.loading.gguf_file import read_codes
+from specdec_lite.texts.smollm2_tasks import TASKS, chat
+
+pytestmark = pytest.mark.skipif(not can_multiply(), reason="needs PyTorch's 4-bit product")
+STORED = {"Q4_1": gguf.GGMLQuantizationType.Q4_1, "Q8_0": gguf.GGMLQuantizationType.Q8_0}
+CONFIG = TransformerConfig(
+    vocab_size=64,
+    hidden_size=64,
+    intermediate_size=96,
+    num_layers=3,
+    num_heads=4,
+    num_kv_heads=2,
+    head_size=16,
+    max_positions=512,
+)
+
+
+class Stored:
+    """A matrix as the reader of a GGUF file gives it."""
+
+    def __init__(self, weight: torch.Tensor, kind: str):
+        self.name, self.tensor_type = "matrix", STORED[kind]
+        self.data = gguf.quants.quantize(weight.numpy(), self.tensor_type)
+
+    def weight(self) -> torch.Tensor:
+        """Return the weights as the format defines them, in float32."""
+        return torch.from_numpy(np.array(gguf.dequantize(self.data, self.tensor_type)))
+
+
+def matrix(outputs: int = 64, inputs: int = 96) -> torch.Tensor:
+    return torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(0))
+
+
+def in_float32(codes: Codes) -> torch.Tensor:
+    """Return the weights [out, n·in] before scales and zero points are rounded to bfloat16."""
+    groups = codes.codes.float().unflatten(1, (-1, GROUP)) - 8
+    return (groups * codes.scales[..., None] + codes.zeros[..., None]).flatten(1)
+
+
+def layer_of(codes: Codes, inputs: int) -> Int4Linear:
+    layer = nn.Linear(inputs, len(codes.codes), bias=False)
+    layer = layer.bfloat16().requires_grad_(False)
+    attach(layer, codes)
+    return layer  # pyright: ignore[reportReturnType]
+
+
+@torch.inference_mode()
+def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    return layer(x)
+
+
+def model_of_4_bits(seed: int = 0) -> CausalLM:
+    """Return a small model whose linear layers are rounded to Q4_1, its head to Q8_0."""
+    torch.manual_seed(seed)
+    model = Transformer(CONFIG)
+    for weight in model.parameters():
+        if weight.dim() == 2:
+            nn.init.normal_(weight, std=0.3)
+    model = model.bfloat16().requires_grad_(False)
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.Linear):
+            kind = "Q8_0" if name == "head" else "Q4_1"
+            attach(layer, read_codes(Stored(layer.weight.detach().float(), kind)))
+    model.rows_alone = ROWS
+    return CausalLM(model)
+
+
+# The numbers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_codes_are_the_files_weights(kind):
+    stored = Stored(matrix(), kind)
+    codes = read_codes(stored)
+    copies = in_float32(codes).view(64, -1, 96)
+    assert (copies.sum(1) - stored.weight()).abs().max() < 1e-6
+    assert codes.codes.max() == 15 and codes.codes.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_only_scales_and_zero_points_are_rounded(kind):
+    codes = read_codes(Stored(matrix(), kind))
+    exact, rounded = in_float32(codes), codes.weight()
+    per_weight = 8 * codes.scales.abs() + codes.zeros.abs()
+    assert ((rounded - exact).abs() <= 2**-8 * per_weight.repeat_interleave(GROUP, 1)).all()
+    assert not torch.equal(rounded, exact)
+    whole = Codes(codes.codes, codes.scales.bfloat16().float(), codes.zeros.bfloat16().float())
+    assert torch.equal(whole.weight(), in_float32(whole))
+
+
+def test_another_format_is_refused():
+    stored = Stored(matrix(), "Q4_1")
+    stored.tensor_type = gguf.GGMLQuantizationType.Q4_0
+    with pytest.raises(ValueError, match="matrix: is stored in Q4_0"):
+        read_codes(stored)
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_the_product_is_that_of_the_codes(kind):
+    codes = read_codes(Stored(matrix(), kind))
+    x = torch.randn(7, 96).bfloat16()
+    weight = codes.weight().view(64, -1, 96).sum(1)
+    exact = x.double() @ weight.double().T
+    error = (product(layer_of(codes, 96), x).double() - exact).abs().max()
+    assert error < 2**-8 * exact.abs().max()
+    swapped = Codes(
+        codes.codes, codes.scales, codes.zeros.roll(1, 0)
+    )  # broken: another row's zeros
+    wrong = swapped if kind == "Q4_1" else Codes(codes.codes, codes.scales, codes.zeros * 0)
+    assert (product(layer_of(wrong, 96), x).double() - exact).abs().max() > 10 * error
+
+
+def test_stacked_layers_are_their_layers_on_top_of_each_other():
+    parts = [read_codes(Stored(matrix(rows), "Q4_1")) for rows in (32, 64)]
+    x = torch.randn(3, 96).bfloat16()
+    whole = product(layer_of(Codes.stack(parts), 96), x)
+    assert torch.equal(whole, torch.cat([product(layer_of(part, 96), x) for part in parts], 1))
+
+
+def test_outside_inference_mode_the_bfloat16_weights_count():
+    layer = layer_of(read_codes(Stored(matrix(), "Q4_1")), 96)
+    x = torch.randn(2, 96).bfloat16().requires_grad_()
+    out = layer(x)
+    out.sum().backward()
+    assert torch.equal(out, nn.functional.linear(x, layer.weight)) and x.grad is not None
+    assert not torch.equal(out, product(layer, x))
+
+
+@pytest.mark.parametrize("change", [lambda w: w.float(), lambda w: w.clone().requires_grad_()])
+def test_layers_that_cannot_be_attached(change):
+    layer = nn.Linear(96, 64, bias=False).bfloat16().requires_grad_(False)
+    weight = change(layer.weight.detach())
+    layer.weight = nn.Parameter(weight, requires_grad=weight.requires_grad)
+    with pytest.raises(ValueError, match="must be frozen, bfloat16"):
+        attach(layer, read_codes(Stored(matrix(), "Q4_1")))
+
+
+def test_codes_of_another_shape_are_refused():
+    layer = nn.Linear(64, 64, bias=False).bfloat16().requires_grad_(False)
+    with pytest.raises(ValueError, match="codes has shape"):
+        attach(layer, read_codes(Stored(matrix(), "Q4_1")))
+
+
+# The same, row by row -------------------------------------------------------------------------------
+
+
+def test_a_products_rows_do_not_depend_on_their_number():
+    layer = layer_of(read_codes(Stored(matrix(), "Q4_1")), 96)
+    x = torch.randn(2 * ROWS, 96).bfloat16()
+    whole = product(layer, x)
+    for rows in range(1, 2 * ROWS):
+        assert torch.equal(product(layer, x[:rows]), whole[:rows])
+
+
+def one_by_one(model: CausalLM, text: list[int]) -> torch.Tensor:
+    """Return the logits [n, V] after each token of a text that follows PROMPT, fed one by one."""
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    return torch.cat([model.score([token], cache).logits[0] for token in text])
+
+
+def together(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
+    """Return the same logits, fed in chains."""
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    chains = [text[first : first + size] for first in range(0, len(text), size)]
+    return torch.cat([model.score(chain, cache).logits[0] for chain in chains])
+
+
+def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one():
+    model = model_of_4_bits()
+    text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
+    expected = one_by_one(model, text)
+    for size in (2, 3, 5, 8, ROWS):
+        assert torch.equal(together(model, text, size), expected)
+    model.model.rows_alone = 0  # broken: attention takes the rows of a pass together
+    assert not torch.equal(together(model, text, 5), one_by_one(model, text))
+
+
+def test_a_tree_agrees_to_rounding():
+    model = model_of_4_bits()
+    tree = TokenTree([7, 8, 9, 10], [-1, -1, 0, 0])
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    nodes = model.score([5, *tree.tokens.tolist()], cache, tree).logits[0]
+    for node, path in enumerate(([7], [8], [7, 9], [7, 10])):
+        alone = one_by_one(model, [5, *path])[-1]
+        assert (nodes[node + 1] - alone).abs().max() < 0.05 * alone.abs().max()
+
+
+@pytest.mark.parametrize("gamma", [1, 3, 8])
+def test_greedy_text_with_a_draft_is_plain_text(gamma):
+    target, draft = model_of_4_bits(), model_of_4_bits(seed=1)
+    plain = generate(target, PROMPT, None, 80).tokens
+    for drafter in (ModelDrafter(target, gamma), ModelDrafter(draft, gamma), PromptLookupDrafter()):
+        assert torch.equal(generate(target, PROMPT, drafter, 80).tokens, plain)
+
+
+# SmolLM2 --------------------------------------------------------------------------------------------
+
+
+def test_int4_needs_the_4_bit_file_and_a_cpu():
+    with pytest.raises(ValueError, match="source='folder'"):
+        load_smollm2("cpu", "int4", source="folder")
+    with pytest.raises(ValueError, match="needs device='cpu', not 'cuda'"):
+        smollm2._check_int4("cuda", None)
+
+
+def test_int4_needs_the_operators(monkeypatch):
+    monkeypatch.setattr(smollm2, "can_multiply", lambda: False)
+    with pytest.raises(ValueError, match=OPERATORS[0]):
+        load_smollm2("cpu", "int4")
+
+
+@pytest.mark.slow
+def test_smollm2_in_4_bits():
+    model, tokenizer = load_smollm2("cpu", "int4")
+    exact, _ = load_smollm2("cpu", "float32")
+    assert is_int4(model.model) and not is_int4(exact.model)
+    ids = chat(tokenizer, TASKS["json"][0].text)
+    ours, theirs = (each.score(ids, each.new_cache()).logits[0].float() for each in (model, exact))
+    assert (ours - theirs).abs().max() < 0.05 * theirs.abs().max()
+    assert (ours.argmax(-1) == theirs.argmax(-1)).float().mean() > 0.9
+    drafters = (PromptLookupDrafter(4), EagleDrafter.from_pretrained(model, 1, draft=3))
+    for kind in ("edit", "summary"):
+        ids = chat(tokenizer, TASKS[kind][0].text)
+        plain = generate(model, ids, None, 32).tokens
+        assert all(torch.equal(generate(model, ids, each, 32).tokens, plain) for each in drafters)
