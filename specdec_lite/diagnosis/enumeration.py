@@ -51,14 +51,14 @@ def tiny_target(vocab_size: int = 3, seed: int = 5) -> CausalLM:
 
 
 def tiny_draft(target: CausalLM, noise: float = 0.3, seed: int = 1) -> CausalLM:
-    """Return a draft model that often agrees with a native target: a copy with noise.
+    """Return a draft model that often agrees with a target: a copy with noise.
 
     Args:
-        target: a native model.
+        target: a model.
         noise: standard deviation of the noise, relative to that of each matrix.
         seed: of the noise.
     """
-    checks.native("target", target)
+    checks.model("target", target)
     model, generator = copy.deepcopy(target.model), torch.Generator().manual_seed(seed)
     for weight in model.parameters():
         if weight.dim() > 1:
