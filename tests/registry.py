@@ -304,6 +304,7 @@ NATIVE_ONLY = {
     "early exit with an adapter",
     "the target without some sublayers",
     "the target in 8 bits",
+    "the target in 8 bits, and its inputs",
     "the target in 3 bits",
     "look-ahead rows",
     "the target on sinks and a window",

@@ -421,7 +421,7 @@ def test_a_damaged_copy_is_reported_with_advice(cache, name):
     assert f"delete {cache / 'smollm2'}" in "".join(error.value.__notes__)
 
 
-@pytest.mark.parametrize("wrong", [dict(dtype="int4"), dict(device="nowhere")])
+@pytest.mark.parametrize("wrong", [dict(dtype="int2"), dict(device="nowhere")])
 def test_arguments_are_checked_before_the_download(cache, monkeypatch, wrong):
     calls = replace_pip(monkeypatch, b"")
     with pytest.raises(ValueError, match=next(iter(wrong))):
