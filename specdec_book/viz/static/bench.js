@@ -1,5 +1,5 @@
-// The rejection-sampling bench. Every rule has a few small parts; its exact distribution and its draws are both computed
-// from them. A test compares the distribution with specdec_lite/acceptance on a grid.
+// The rejection-sampling bench. A rule's exact distribution and its draws are computed from the same parts. A test
+// compares the distribution with specdec_lite/acceptance.
 
 const NAMES = "ABCDEFGH";
 const MAX_DRAWS = 1e6;
@@ -268,7 +268,7 @@ function summary(s, r, run) {
   );
 }
 
-// The captions of the two charts, which name only what is drawn.
+// The captions of both charts.
 function captions(s, r) {
   const line = `Blue line: ${goalName(s)}.`;
   const has = (part) => sum(r.parts[part]) > 0;

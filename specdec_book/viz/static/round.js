@@ -1,4 +1,4 @@
-// One round as a picture. Every moment and verdict is computed from the recorded rows p and q and the uniforms u.
+// One round as a picture, computed from the recorded rows p and q and the uniforms u.
 
 const PACE = 1700; // milliseconds per moment while playing
 
@@ -16,7 +16,7 @@ const formulas = {
   // The draft's row of a test; for a chosen word it is one-hot.
   rowOf: ({ word, q }, p) => q ?? p.map((_, i) => Number(i === word)),
 
-  // The target's row before the first test and after each rejection.
+  // The target's row at first and after each rejection.
   residuals: ({ p, tests }) =>
     tests.reduce((rows, test) => [...rows, formulas.residual(rows.at(-1), formulas.rowOf(test, p))], [p]),
 
