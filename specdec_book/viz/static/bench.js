@@ -179,12 +179,12 @@ const formulas = {
   },
 };
 
-// Tasks: what a chapter asks the reader to find. `state(s, r)` says what is still missing, or begins with "Solved".
+// A chapter's tasks. `state(s, r)` says what is still missing, or begins with "Solved".
 
 const percent = (share) => `${(100 * share).toFixed(0)} %`;
 const needsRule = (s, id) => (s.rule === id ? "" : `Set the rule to “${ruleOf(id).label}” first.`);
 
-// A pair with which a wrong rule emits p.
+// A pair that fits a wrong rule.
 const fooled = (id, explanation) => ({
   words:
     `set the rule to “${ruleOf(id).label}”. Find p and q that differ by at least 0.1 in total variation and with ` +

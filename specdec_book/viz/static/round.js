@@ -236,7 +236,7 @@ function miniature(row, isLit) {
   return svg;
 }
 
-// The table of the round: a column per position, with its draft, the target's row and both caches' cells.
+// The table of the round: a column per position, with draft, target's row and both caches' cells.
 function drawGrid(grid, round, moment, options, before) {
   const { kind, row: now } = moment;
   const isLit = rank(kind) >= rank("pass");
