@@ -236,7 +236,7 @@ const TASKS = {
 
 const goalName = (s) => (s.rejected ? "the residual" : "p");
 
-// The verdict: [whether the rule emits p, that in words, how much it keeps].
+// [whether the rule emits p, that in words, how much it keeps].
 function verdict(s, r) {
   const off = formulas.totalVariation(s.p, r.emitted);
   const isExact = off < 5e-4;
