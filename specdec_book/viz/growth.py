@@ -65,19 +65,22 @@ class TreeGrowth(Interactive):
 
 
 class RecordingSession(FeatureSession):
-    """A session that records the logits of every expanded node."""
+    """A session that records the logits [V] of every expanded node."""
 
     def _draft(self, context, first):
         self.paths = [()]
-        self.rows = {(): first[0]}
+        self.rows = {(): self._spread(first)[0]}
         return super()._draft(context, first)
+
+    def _spread(self, logits):
+        return self.head.spread(logits, self.target.vocab_size)
 
     def _score_level(self, tokens, above):
         logits = super()._score_level(tokens, above)
         self.paths = [
             (*self.paths[parent], token) for token, parent in zip(tokens.tolist(), above.tolist())
         ]
-        self.rows.update(zip(self.paths, logits))
+        self.rows.update(zip(self.paths, self._spread(logits)))
         return logits
 
 

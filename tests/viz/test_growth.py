@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+import torch
 import traitlets
 from features_zoo import random_head
 from javascript import evaluate
@@ -77,6 +78,18 @@ def test_draft_trees_returns_the_trees_of_a_session():
         first = [node for node in tree if node["parent"] == -1]
         assert [node["right"] for node in first] == [int(n["word"]) == truth[0] for n in first]
     assert len(trees["grown"]) == MAX_NODES and VOCABULARY > 4
+
+
+def test_worth_is_the_probability_of_a_token_in_a_smaller_draft_vocabulary():
+    target = native()
+    ids = torch.arange(0, VOCABULARY, 2)
+    drafter = EagleDrafter(target, random_head(target, ids=ids))
+    tree = draft_trees(drafter, Numbers(), "5 17 3 41 9", levels=3)["static"]
+    first = [node for node in tree if node["parent"] == -1]
+    worths = [node["worth"] for node in first]  # of ranks 0, 1, …
+    assert all(int(node["word"]) in ids for node in tree)
+    assert len(worths) > 1 and worths == sorted(worths, reverse=True)
+    assert worths[0] > 1 / len(ids) and sum(worths) <= 1
 
 
 def test_widgets_carry_their_state_and_reject_bad_state():
