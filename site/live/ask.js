@@ -1,7 +1,7 @@
 // The panel that asks SmolLM2: a question, one button, the race while it decodes, and its replay. This thread computes
 // nothing. The race at the end is the book's interactive `race`, fed with this run.
 
-import { loadFromScripts, loadScript, startEngine } from "./download.js";
+import { loadEngine, loadFromScripts, loadScript, startEngine } from "./download.js";
 import { make } from "./charts.js";
 
 const DRAFTERS = {
@@ -346,18 +346,18 @@ function render({ el }) {
   async function begin() {
     el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
     try {
-      if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
-      if (!globalThis.sdlLive.smollm2)
+      const parts = await loadEngine(base());
+      if (!parts.smollm2)
         return note(
           el,
           "This copy of the book was built without SmolLM2's weights, because they could not be downloaded at that time.",
         );
-      if (location.protocol === "file:" && !globalThis.sdlLive.smollm2.scripts)
+      if (location.protocol === "file:" && !parts.smollm2.scripts)
         return note(
           el,
           "This downloaded copy has no weights of SmolLM2 (100 MB), so that it stays small. The published book has them, and so has the larger copy that `make zip` writes. The small pair runs here.",
         );
-      unmount = mount(el, globalThis.sdlLive);
+      unmount = mount(el, parts);
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
       again.addEventListener("click", begin);

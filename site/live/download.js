@@ -17,6 +17,16 @@ export function loadScript(url) {
   });
 }
 
+/** Returns the engine without weights. Two panels of one page share it: the script runs once. */
+export async function loadEngine(base) {
+  const load = () =>
+    loadScript(`${base}engine.js`).finally(() => {
+      globalThis.sdlEngineLoad = null; // a failed load can be tried again
+    });
+  if (!globalThis.sdlLive) await (globalThis.sdlEngineLoad ??= load());
+  return globalThis.sdlLive;
+}
+
 let lastLoad = Promise.resolve();
 
 /** Loads weights from scripts, `${prefix}-0.js` and so on. Each script passes one piece, as base64 text, to a global

@@ -1,6 +1,6 @@
 // The live page: the controls, the messages to the worker, and the results. This thread computes nothing.
 
-import { loadFromScripts, loadScript, startEngine } from "./download.js";
+import { loadEngine, loadFromScripts, startEngine } from "./download.js";
 import { announcement, doubtAbout, explanation, prediction, readouts } from "./explain.js";
 import { chart, drawCosts, drawSpeedup, make } from "./charts.js";
 import { replay } from "./replay.js";
@@ -370,8 +370,7 @@ function render({ model, el }) {
     const opened = el.contains(document.activeElement);
     el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
     try {
-      if (!globalThis.sdlLive) await loadScript(`${base()}engine.js`);
-      unmount = mount(el, globalThis.sdlLive);
+      unmount = mount(el, await loadEngine(base()));
       if (opened) el.querySelector(".sdl-live-run").focus(); // focusing the text box would open a phone's keyboard
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
