@@ -65,3 +65,10 @@ def outside_the_frame(page, setting: dict) -> list[str]:
       }).map((n) => n.outerHTML);
     }"""
     )
+
+
+def open_phone_folds(page) -> None:
+    """Open what a phone shows folded; on a wider page nothing is folded."""
+    for summary in page.locator(".sdl-phone-fold > summary").all():
+        if summary.is_visible():
+            summary.click()

@@ -1,7 +1,7 @@
 """The speedup explorer and the roofline explorer, by keyboard, mouse and touch, wide and narrow."""
 
 import pytest
-from mounting import says
+from mounting import open_phone_folds, says
 
 from specdec_book.viz import Explorer
 from specdec_book.viz.roofline import Roofline
@@ -236,6 +236,7 @@ def test_the_explorers_charts_are_dragged(mounted, width):
     says(page, ".sdl-summary", "γ 21")
     drag(page, "Speedup by draft length", (0.5, 0.5), (1.1, 0.5))
     assert value(page, "gamma") == 24
+    open_phone_folds(page)
     drag(page, "Best speedup by α and c", (0.1, 0.1), (0.5, 0.6))
     assert (value(page, "alpha"), value(page, "c")) == pytest.approx(
         (0.6, 0.6), abs=0.02

@@ -10,7 +10,7 @@ import torch
 import traitlets
 from browsing import accessibility_faults
 from javascript import evaluate
-from mounting import says
+from mounting import open_phone_folds, says
 
 from specdec_book.viz.bench import RULES, Bench
 from specdec_book.viz.interactive import MIME
@@ -270,9 +270,7 @@ def test_bench_in_a_browser(chromium, width):
     page.get_by_label("Rule", exact=True).select_option("from_p")
     page.get_by_label("p(C)").focus()
     page.keyboard.press("Home")
-    fold = page.locator(".sdl-phone-fold > summary")
-    if fold.is_visible():
-        fold.click()
+    open_phone_folds(page)
     page.get_by_role("button", name="Draw 10,000").press("Enter")
     page.wait_for_function(
         "document.querySelector('.sdl-task-state').textContent.startsWith('Solved')"

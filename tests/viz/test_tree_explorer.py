@@ -9,7 +9,7 @@ import pytest
 import traitlets
 from browsing import accessibility_faults
 from javascript import evaluate
-from mounting import says
+from mounting import open_phone_folds, says
 
 from specdec_book.viz import TreeExplorer
 from specdec_book.viz.interactive import MIME
@@ -278,9 +278,7 @@ def test_the_task_is_solved_by_keyboard(mounted):
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nodes_are_added_and_removed_by_mouse(mounted, width):
     page = mounted(TreeExplorer(), width)
-    for summary in page.locator(".sdl-phone-fold > summary").all():
-        if summary.is_visible():
-            summary.click()
+    open_phone_folds(page)
     nodes = page.get_by_role("treeitem")
     nodes.nth(2).click()
     assert nodes.nth(2).get_attribute("aria-selected") == "true"
