@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from specdec_lite import checks
 from specdec_lite.drafters.parts.arms import Arm
-from specdec_lite.drafters.parts.composite import CompositeDrafter
+from specdec_lite.drafters.parts.composite import GroupDrafter
 from specdec_lite.engine.cache import Scores
-from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 
-class BanditDrafter(CompositeDrafter):
+class BanditDrafter(GroupDrafter):
     """Let the drafter with the most recent tokens per cost draft, one per round.
 
     A drafter that makes no passes and reads no states is measured in every round, by the text that
@@ -32,25 +31,17 @@ class BanditDrafter(CompositeDrafter):
     """
 
     def __init__(self, drafters: Sequence[Drafter], c=0.1, v=0.04, discount=0.98, bonus=0.05):
-        self.drafters = tuple(checks.drafter("drafters", drafter) for drafter in drafters)
-        if not drafters:
-            raise ValueError("drafters is empty: give at least one")
+        super().__init__(drafters)
         self.c, self.v = checks.number("c", c), checks.number("v", v)
         self.discount = checks.unit("discount", discount)
         self.bonus = checks.number("bonus", bonus)
-        layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]
-        self.hidden_layers = tuple(dict.fromkeys(layers))
 
     def start(self, context: Context) -> "BanditSession":
         return BanditSession(self, [Arm(drafter, context) for drafter in self.drafters])
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        for drafter in self.drafters:
-            drafter.check(target, positions)
-
     def limits(self) -> Limits | None:
-        known = [each for each in (drafter.limits() for drafter in self.drafters) if each]
-        if len(known) < len(self.drafters):
+        known = self.known_limits()
+        if not known:
             return None
         return Limits(max(each.levels for each in known), max(each.nodes for each in known))
 

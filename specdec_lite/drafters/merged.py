@@ -3,18 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch import Tensor
-
-from specdec_lite.checks import instance
-from specdec_lite.drafters.parts.composite import CompositeDrafter
+from specdec_lite.drafters.parts.composite import GroupDrafter
 from specdec_lite.drafters.parts.expansion import merge
 from specdec_lite.engine.cache import Scores
-from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Proposal, Verdict
-from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.speculation import Context, Limits, Session
 
 
-class MergedDrafter(CompositeDrafter):
+class MergedDrafter(GroupDrafter):
     """Let every drafter draft, and verify all drafts as one tree.
 
     Draws are tested in the order of the drafters, and chosen tokens after all drawn ones
@@ -24,30 +20,12 @@ class MergedDrafter(CompositeDrafter):
         drafters: at least one drafter, of chains or trees; the same one may occur several times.
     """
 
-    def __init__(self, drafters: Sequence[Drafter]):
-        self.drafters = tuple(drafters)
-        for i, drafter in enumerate(self.drafters):
-            instance(f"drafters[{i}]", drafter, Drafter, "a drafter")
-        if not self.drafters:
-            raise ValueError("drafters is empty: give at least one")
-        layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]
-        self.hidden_layers = tuple(dict.fromkeys(layers))
-
     def start(self, context: Context) -> "MergedSession":
         return MergedSession([drafter.start(context) for drafter in self.drafters])
 
-    def check(self, target: CausalLM, positions: int) -> None:
-        for drafter in self.drafters:
-            drafter.check(target, positions)
-
-    def learn(self, tokens: Sequence[int] | Tensor) -> None:
-        for drafter in dict.fromkeys(self.drafters):
-            drafter.learn(tokens)
-
     def limits(self) -> Limits | None:
-        limits = [drafter.limits() for drafter in self.drafters]
-        known = [each for each in limits if each is not None]
-        if len(known) < len(limits):
+        known = self.known_limits()
+        if not known:
             return None
         return Limits(max(each.levels for each in known), sum(each.nodes for each in known))
 

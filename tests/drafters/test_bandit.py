@@ -27,6 +27,16 @@ def test_the_better_drafter_drafts_nearly_always():
         assert taken(BanditDrafter(drafters, bonus=20.0))[1] < tau  # broken: it only explores
 
 
+def test_every_drafter_learns_once_what_the_user_gives():
+    class Learner(PromptLookupDrafter):
+        def learn(self, tokens):
+            self.learned = [*getattr(self, "learned", []), list(tokens)]
+
+    one, other = Learner(4), Learner(4)
+    BanditDrafter([one, other, one]).learn([1, 2, 3])
+    assert one.learned == other.learned == [[1, 2, 3]]
+
+
 def test_a_costly_draft_is_left_to_the_lookup():
     passes = lambda c: sum(
         step.draft_passes

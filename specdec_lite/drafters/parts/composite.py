@@ -1,10 +1,14 @@
 """Drafters that contain other drafters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torch import Tensor
+
+from specdec_lite.checks import instance
+from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import Step
-from specdec_lite.speculation import Context, Drafter, NotFiniteError, speculate
+from specdec_lite.speculation import Context, Drafter, Limits, NotFiniteError, speculate
 
 
 class CompositeDrafter(Drafter):
@@ -31,6 +35,37 @@ class CompositeDrafter(Drafter):
                 f"rule={name!s}: a CoupledDrafter with a {type(branching[0]).__name__} is lossless"
                 " only under same_noise"
             )
+
+
+class GroupDrafter(CompositeDrafter):
+    """A drafter with several others, each of which drafts from the committed text.
+
+    Args:
+        drafters: at least one drafter, of chains or trees; the same one may occur several times.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter]):
+        self.drafters = tuple(drafters)
+        for i, drafter in enumerate(self.drafters):
+            instance(f"drafters[{i}]", drafter, Drafter, "a drafter")
+        if not self.drafters:
+            raise ValueError("drafters is empty: give at least one")
+        layers = [layer for drafter in self.drafters for layer in drafter.hidden_layers]
+        self.hidden_layers = tuple(dict.fromkeys(layers))
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        for drafter in self.drafters:
+            drafter.check(target, positions)
+
+    def learn(self, tokens: Sequence[int] | Tensor) -> None:
+        for drafter in dict.fromkeys(self.drafters):
+            drafter.learn(tokens)
+
+    def known_limits(self) -> list[Limits]:
+        """Return the limits of all drafters; an empty list if those of any are not known."""
+        limits = [drafter.limits() for drafter in self.drafters]
+        known = [each for each in limits if each is not None]
+        return known if len(known) == len(limits) else []
 
 
 def members(drafter: Drafter) -> Iterator[Drafter]:
