@@ -33,6 +33,15 @@ class FedTree(TokenTree):
         self.allowed = mask
         self._depths = depths
 
+    @classmethod
+    def empty(cls, device: torch.device | None = None) -> "FedTree":
+        """Return the tree without nodes.
+
+        Args:
+            device: of the mask; None: the host.
+        """
+        return cls(torch.empty(0, 0, dtype=torch.bool, device=device), [])
+
     def __len__(self) -> int:
         return len(self._depths)
 
@@ -93,7 +102,7 @@ class FeatureSession(ChainSession):
         self.draft = draft
         self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
         self.states = torch.empty(0)
-        self.fed = FedTree(torch.empty(0, 0, dtype=torch.bool), [])
+        self.fed = FedTree.empty()
         chooses = isinstance(draft, ConfidenceTree)
         if context.sampling.greedy:
             chooses = not (isinstance(draft, Length) and draft.looks)
@@ -136,7 +145,7 @@ class FeatureSession(ChainSession):
         first, states = self._score(newest, self.head.begin(features))
         committed = self.cache.length
         self.states = states[-1:]
-        self.fed = FedTree(torch.empty(0, 0, dtype=torch.bool, device=states.device), [])
+        self.fed = FedTree.empty(states.device)
         proposal = self._draft(context, first)
         self.cache.crop(committed)
         return proposal
