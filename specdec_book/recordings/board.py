@@ -152,6 +152,16 @@ class Costs:
         beyond = np.maximum(0, np.asarray(widths) - ks[-1])
         return np.interp(widths, ks, seconds) + slope * beyond
 
+    def verifying(self, dtype: str, rows: dict[str, str]) -> np.ndarray:
+        """Return the seconds of all passes of each text, before the turn's factor.
+
+        Args:
+            dtype: PyTorch's name of the precision.
+            rows: {tokens of a pass: number of such passes of each text}.
+        """
+        counts = np.array([numbers(each) for each in rows.values()])  # [widths, texts]
+        return self.passes(dtype, np.array([*map(int, rows)])) @ counts
+
     def rounds(self, name: str, dtype: str, temperature: float) -> list[np.ndarray] | None:
         """Return each turn's rounds [rounds, (levels, tokens of the pass, three times in s)].
 
@@ -311,6 +321,15 @@ class Board:
         drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
         return np.concatenate([np.arange(count)[None], drawn])
 
+    def chosen_prompts(self, kind: str, count: int) -> np.ndarray:
+        """Return the resamples of a kind's prompts; each kind has draws of its own.
+
+        Args:
+            kind: Kind of text.
+            count: Number of prompts.
+        """
+        return self.chosen(count, MAIN_KINDS.index(kind) if kind in MAIN_KINDS else 9)
+
     @cache  # noqa: B019
     def pace(self, name: str, kind: str, temperature: float, dtype: str) -> np.ndarray | None:
         """Return the seconds per token of a row [resamples + 1]; None if it has no costs.
@@ -328,10 +347,8 @@ class Board:
         rounds, empty, levels, tokens = (
             numbers(counts[field]) for field in ("rounds", "empty", "levels", "tokens")
         )
-        widths = np.array(list(map(int, counts["rows"])))
-        passes = np.array([numbers(each) for each in counts["rows"].values()])  # [widths, prompts]
-        verifying = self.costs.passes(dtype, widths) @ passes
-        prompts = self.chosen(len(tokens), MAIN_KINDS.index(kind) if kind in MAIN_KINDS else 9)
+        verifying = self.costs.verifying(dtype, counts["rows"])
+        prompts = self.chosen_prompts(kind, len(tokens))
         turns = self.chosen(self.costs.turns, 100)
         total = lambda values: values[prompts].sum(1)
         seconds = (
@@ -443,7 +460,7 @@ class Board:
         for kind in kinds:
             cell = self.cells[kind, temperature][name]
             tokens, rounds = numbers(cell["tokens"]), numbers(cell["rounds"])
-            prompts = self.chosen(len(tokens), MAIN_KINDS.index(kind) if kind in MAIN_KINDS else 9)
+            prompts = self.chosen_prompts(kind, len(tokens))
             sums += tokens[prompts].sum(1), rounds[prompts].sum(1)
         ratios = sums[0] / sums[1]
         return estimate(ratios[0], ratios[1:])
@@ -467,11 +484,7 @@ class Board:
         total = lambda field: sum(numbers(cell[field]).sum() for cell in cells)
         rounds, empty, levels = total("rounds"), total("empty"), total("levels")
         one = float(self.costs.passes(dtype, np.array([1]))[0])
-        verifying = sum(
-            numbers(each).sum() * self.costs.passes(dtype, np.array([int(width)]))[0]
-            for cell in cells
-            for width, each in cell["rows"].items()
-        )
+        verifying = sum(self.costs.verifying(dtype, cell["rows"]).sum() for cell in cells)
         values = {field: estimate(mean(field)[0], mean(field)[1:]) for field in SPEEDUPS}
         return values | {
             "verdict": verdict(values["over_best"]),
@@ -526,10 +539,7 @@ class Board:
             counts = {f: numbers(each["counts"][f]).sum() for f in ("tokens", "rounds", *DRAFTS)}
             if costs is None or not counts["tokens"]:
                 continue
-            verifying = sum(
-                numbers(passes).sum() * self.costs.passes(dtype, np.array([int(width)]))[0]
-                for width, passes in each["counts"]["rows"].items()
-            )
+            verifying = self.costs.verifying(dtype, each["counts"]["rows"]).sum()
             drafting = costs.drafting(*(counts[f] for f in ("rounds", *DRAFTS)))
             seconds = (
                 costs.draft.mean() * drafting
