@@ -4,6 +4,7 @@ Each row is ready to run on the shipped pair or on SmolLM2. `scoreboard` measure
 fails if a drafter or rule of the library has no row here.
 """
 
+import argparse
 import inspect
 import io
 import json
@@ -487,3 +488,57 @@ def custom(name: str) -> Method:
         return make(**{each: values[each] for each in names})
 
     return Method(build, "custom", "")
+
+
+# Rows of a run ------------------------------------------------------------------------------------
+
+
+def add_rows(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose rows.
+
+    Args:
+        parser: Parser of an experiment.
+    """
+    parser.add_argument("--rows", nargs="+", help="names of rows to measure; default: all")
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="add a row: a drafter, or a function from a pair and gamma to one",
+    )
+
+
+def available_rows(model: str, added: Sequence[str]) -> dict[str, Method]:
+    """Return the rows that a target can have.
+
+    Args:
+        model: "pair" or "smollm2".
+        added: Values of `--method`.
+    """
+    every = METHODS | {name: custom(name) for name in added}
+    return {name: each for name, each in every.items() if not each.why_not(model)}
+
+
+def absent_rows(model: str) -> dict[str, str]:
+    """Return why a target cannot have the other rows of the catalog.
+
+    Args:
+        model: "pair" or "smollm2".
+    """
+    return {name: why for name, each in METHODS.items() if (why := each.why_not(model))}
+
+
+def choose(available: dict[str, Method], names: Sequence[str]) -> dict[str, Method]:
+    """Return some of the rows, in the order of the catalog.
+
+    Args:
+        available: Result of `available_rows`.
+        names: Names of rows.
+
+    Raises:
+        ValueError: If there is no row of such a name.
+    """
+    if unknown := [name for name in names if name not in available]:
+        raise ValueError(f"--rows {unknown[0]!r}: must be among {', '.join(available)}")
+    return {name: available[name] for name in available if name in names}

@@ -33,6 +33,16 @@ COUNTS = fields(
     ),
 )
 INTERVAL = {**rows(NUMBER, 2), "maxItems": 2}
+ABOUT = fields(
+    "bytes",
+    source=TEXT,
+    chapter=TEXT,
+    rule={"type": ["string", "null"]},
+    lossless=TRUTH,
+    minutes=MAYBE,
+    trained=TRUTH,
+)
+"""What is known of a row of the scoreboard without a measurement."""
 SPREAD = fields("value", interval=INTERVAL)
 SUBLAYERS = rows({"type": "array"}, 0)
 FOUND = fields("rate c", skip=SUBLAYERS, elsewhere=SPREAD)
@@ -110,17 +120,7 @@ SCHEMAS = {
         "threads gamma new_tokens prompts_per_kind",
         model=TEXT,
         clock=TEXT,
-        methods=each(
-            fields(
-                "bytes",
-                source=TEXT,
-                chapter=TEXT,
-                rule={"type": ["string", "null"]},
-                lossless=TRUTH,
-                minutes=MAYBE,
-                trained=TRUTH,
-            )
-        ),
+        methods=each(ABOUT),
         absent={"type": "object", "additionalProperties": TEXT},
         named=each({"type": ["string", "array"]}),
         rows=rows(
@@ -150,17 +150,7 @@ SCHEMAS = {
         model=TEXT,
         dtype=TEXT,
         prompts_sha256=TEXT,
-        about=each(
-            fields(
-                "bytes",
-                source=TEXT,
-                chapter=TEXT,
-                rule={"type": ["string", "null"]},
-                lossless=TRUTH,
-                minutes=MAYBE,
-                trained=TRUTH,
-            )
-        ),
+        about=each(ABOUT),
         absent={"type": "object", "additionalProperties": TEXT},
         named=each({"type": ["string", "array"]}),
         cells=rows(fields("temperature", kind=TEXT, methods=each(COUNTS))),

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from specdec_lite import CausalLM, load_pair, load_smollm2, stream, timing
+from specdec_lite import CausalLM, stream, timing
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 from specdec_lite.proposal import Step
@@ -33,8 +33,8 @@ from specdec_lite.texts.benchmark_prompts import KINDS, SHA256, load_benchmark_p
 
 from . import plain
 from .experiment import Experiment
-from .methods import METHODS, Method, custom
-from .scoreboard_counts import GAMMA, PLAIN, count, depth_of, pack
+from .methods import Method, add_rows, available_rows, choose
+from .scoreboard_counts import GAMMA, PLAIN, count, depth_of, load_models, pack
 from .smollm2 import STOP
 
 KS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 20, 24, 32, 48, 64)
@@ -82,14 +82,7 @@ class ScoreboardClocks(Experiment):
             "--check-share", type=float, default=0.1, help="share of cells to check"
         )
         parser.add_argument("--check-tokens", type=int, default=64, help="tokens per checked text")
-        parser.add_argument("--rows", nargs="+", help="names of rows to time; default: all")
-        parser.add_argument(
-            "--method",
-            action="append",
-            default=[],
-            metavar="MODULE:NAME",
-            help="add a row: a drafter, or a function from a pair and gamma to one",
-        )
+        add_rows(parser)
         parser.add_argument("--machine", help="name of the column and of the file")
         parser.add_argument("--device", default="cpu", help="device of everything that is timed")
         parser.set_defaults(model=cls.model)
@@ -103,12 +96,8 @@ class ScoreboardClocks(Experiment):
     def methods(self) -> dict[str, Method]:
         """The rows to time."""
         options = self.options
-        every = METHODS | {name: custom(name) for name in options.method}
-        available = {name: each for name, each in every.items() if not each.why_not(self.model)}
-        chosen = options.rows or options.method or available
-        if unknown := [name for name in chosen if name not in available]:
-            raise ValueError(f"--rows {unknown[0]!r}: must be among {', '.join(available)}")
-        return {name: available[name] for name in available if name in chosen}
+        available = available_rows(self.model, options.method)
+        return choose(available, options.rows or options.method or [*available])
 
     def check(self):
         options = self.options
@@ -142,19 +131,8 @@ class ScoreboardClocks(Experiment):
     @cached_property
     def pairs(self) -> dict[str, Pair]:
         """{dtype: models}; SmolLM2 is a pair without a draft."""
-        return {dtype: self.load(dtype) for dtype in self.options.dtypes}
-
-    def load(self, dtype: str) -> Pair:
-        """Return the models in one precision; the pair's draft is always in float32.
-
-        Args:
-            dtype: PyTorch's name of the precision.
-        """
         device = self.options.device
-        if self.model == "pair":
-            return load_pair(device=device, dtype="float32" if dtype == "float32" else "auto")
-        target, tokenizer = load_smollm2(device, dtype)
-        return Pair(target, None, tokenizer)
+        return {dtype: load_models(self.model, dtype, device) for dtype in self.options.dtypes}
 
     @cached_property
     def drafters(self) -> dict[str, dict[str, Drafter]]:

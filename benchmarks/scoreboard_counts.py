@@ -32,7 +32,7 @@ from specdec_lite.proposal import Step
 from specdec_lite.texts.benchmark_prompts import EXTRA_KINDS, KINDS, SHA256, load_benchmark_prompts
 
 from .experiment import Experiment, check_schema
-from .methods import METHODS, Method, custom, describe
+from .methods import Method, absent_rows, add_rows, available_rows, choose, describe
 from .named import NAMED
 from .smollm2 import STOP
 
@@ -47,16 +47,17 @@ SUMS = ("tokens", "rounds", "accepted", "tested", "drafted", "levels", "empty")
 
 
 @cache
-def load_models(model: str, dtype: str) -> Pair:
-    """Return the models on the CPU; SmolLM2 is a pair without a draft.
+def load_models(model: str, dtype: str, device: str = "cpu") -> Pair:
+    """Return the models; SmolLM2 is a pair without a draft.
 
     Args:
         model: "pair" or "smollm2".
         dtype: PyTorch's name of the target's precision; the pair's draft is always in float32.
+        device: Device of the models.
     """
     if model == "pair":
-        return load_pair(device="cpu", dtype="float32" if dtype == "float32" else "auto")
-    target, tokenizer = load_smollm2("cpu", dtype)
+        return load_pair(device=device, dtype="float32" if dtype == "float32" else "auto")
+    target, tokenizer = load_smollm2(device, dtype)
     return Pair(target, None, tokenizer)
 
 
@@ -197,14 +198,7 @@ class ScoreboardCounts(Experiment):
         )
         parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
         parser.add_argument("--new-tokens", type=int, default=128)
-        parser.add_argument("--rows", nargs="+", help="names of rows to count; default: all")
-        parser.add_argument(
-            "--method",
-            action="append",
-            default=[],
-            metavar="MODULE:NAME",
-            help="add a row: a drafter, or a function from a pair and gamma to one",
-        )
+        add_rows(parser)
         parser.add_argument("--again", nargs="+", default=[], help="rows to count again")
         parser.add_argument(
             "--share", metavar="K/N", help="count share K of N; a run without it joins the shares"
@@ -222,13 +216,9 @@ class ScoreboardCounts(Experiment):
     @cached_property
     def methods(self) -> dict[str, Method]:
         """The rows to count."""
-        options = self.options
-        every = METHODS | {name: custom(name) for name in options.method}
-        available = {name: each for name, each in every.items() if not each.why_not(self.model)}
-        chosen = options.rows or available
-        if unknown := [name for name in (*chosen, *options.again) if name not in available]:
-            raise ValueError(f"--rows {unknown[0]!r}: must be among {', '.join(available)}")
-        return {name: available[name] for name in available if name in chosen}
+        available = available_rows(self.model, self.options.method)
+        choose(available, self.options.again)
+        return choose(available, self.options.rows or [*available])
 
     def check(self):
         options = self.options
@@ -309,14 +299,13 @@ class ScoreboardCounts(Experiment):
             for name, counts in blocks.items():
                 if size(cell.get(name)) == first:  # a block counts only after the blocks before it
                     cell[name] = extend(cell[name], counts) if first else counts
-        absent = {name: each.why_not(self.model) for name, each in METHODS.items()}
         pair = load_models(self.model, "float32")
         return self.identity | {
             "about": {
                 name: describe(method, pair, self.model, GAMMA)
                 for name, method in self.methods.items()
             },
-            "absent": {name: why for name, why in absent.items() if why},
+            "absent": absent_rows(self.model),
             "named": NAMED,
             "cells": [
                 {

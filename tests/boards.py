@@ -1,9 +1,20 @@
-"""A small scoreboard: two kinds of text, four rows, costs of two precisions."""
+"""A small scoreboard: two kinds of text, four rows, costs of two precisions; and a small catalog."""
 
+from benchmarks.methods import Method
 from benchmarks.scoreboard_counts import PLAIN, join
 from specdec_book.recordings import Recording
 from specdec_book.recordings.board import Board
+from specdec_lite import acceptance as a
+from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
 
+SMALL = {
+    "draft model": Method(lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/05"),
+    "prompt lookup": Method(lambda pair, g: PromptLookupDrafter(g), "text", "notebooks/08"),
+    "draft model × lenient(0.6)": Method(
+        lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/07b", a.lenient(0.6)
+    ),
+}
+"""Rows that run on a tiny pair."""
 ABOUT = {
     "draft": ("model", "notebooks/05_draft_then_verify", True, 5_000_000),
     "copy": ("text", "notebooks/08_model_free", True, 200),

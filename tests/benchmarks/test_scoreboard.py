@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 import torch
 import yaml
+from boards import SMALL
 from conftest import ROOT
 from models_zoo import native, perturbed
 from registry import RULES
@@ -20,18 +21,11 @@ from benchmarks.named import NAMED
 from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Contender, ours
 from specdec_lite import TokenTree, acceptance as a, drafters, theory
-from specdec_lite.drafters import Drafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.drafters import Drafter, ModelDrafter
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 
 TARGET = native(dtype=torch.float32)
-SMALL = {
-    "draft model": Method(lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/05"),
-    "prompt lookup": Method(lambda pair, g: PromptLookupDrafter(g), "text", "notebooks/08"),
-    "draft model × lenient(0.6)": Method(
-        lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/07b", a.lenient(0.6)
-    ),
-}
 
 
 def test_every_drafter_and_rule_has_a_row():

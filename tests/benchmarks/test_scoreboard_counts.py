@@ -6,31 +6,24 @@ import sys
 import jsonschema
 import pytest
 import torch
+from boards import SMALL
 from models_zoo import native
 
-from benchmarks import plain, scoreboard_clocks, scoreboard_counts
+from benchmarks import methods, plain, scoreboard_clocks, scoreboard_counts
 from benchmarks.experiment import execute
-from benchmarks.methods import METHODS, Method, custom
+from benchmarks.methods import METHODS, custom
 from benchmarks.schemas import SCHEMAS
 from benchmarks.scoreboard_clocks import ScoreboardClocks
 from benchmarks.scoreboard_counts import ScoreboardCounts, extend, pack, size, split
 from benchmarks.speed import Contender, Run
 from specdec_book.recordings import Recording
 from specdec_book.recordings.board import Board
-from specdec_lite import acceptance as a, generate
-from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
+from specdec_lite import generate
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 from specdec_lite.texts.benchmark_prompts import BenchmarkPrompt
 
 TARGET = native(dtype=torch.float32)
-SMALL = {
-    "draft model": Method(lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/05"),
-    "prompt lookup": Method(lambda pair, g: PromptLookupDrafter(g), "text", "notebooks/08"),
-    "draft model × lenient(0.6)": Method(
-        lambda pair, g: ModelDrafter(pair.draft, g), "model", "notebooks/07b", a.lenient(0.6)
-    ),
-}
 
 
 class Numbers:
@@ -54,11 +47,10 @@ def prompts(kinds=("code", "json"), count=None):
 def tiny(tmp_path, monkeypatch):
     """Let both experiments run on a tiny pair whose draft is the target; return the arguments."""
     pair = Pair(TARGET, TARGET, Numbers())
+    monkeypatch.setattr(methods, "METHODS", SMALL)
     for module in (scoreboard_counts, scoreboard_clocks):
-        monkeypatch.setattr(module, "METHODS", SMALL)
         monkeypatch.setattr(module, "load_benchmark_prompts", prompts)
-    monkeypatch.setattr(scoreboard_counts, "load_models", lambda model, dtype: pair)
-    monkeypatch.setattr(ScoreboardClocks, "load", lambda self, dtype: pair)
+        monkeypatch.setattr(module, "load_models", lambda model, dtype, device="cpu": pair)
     other = Contender(lambda ids, seed: Run(1.0, 4, 0.1, ()))
     monkeypatch.setattr(plain, "others", lambda *about: {"transformers": other})
     words = lambda name: ["--work", str(tmp_path / "w"), "--out", str(tmp_path / f"{name}.json")]
