@@ -2,7 +2,8 @@
 
 import torch
 
-from specdec_lite.drafters import ModelDrafter
+from specdec_lite.drafters import EarlyExitDrafter, ModelDrafter
+from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.drafters.model import ModelSession
 from specdec_lite.drafters.parts.chain import draft_chain, fit
 from specdec_lite.engine.cache import Scores
@@ -133,3 +134,21 @@ class ArgmaxSession(ModelSession):
 class ArgmaxDrafter(ModelDrafter):
     def start(self, context):
         return ArgmaxSession(self.model, self.length, context)
+
+
+class ShiftedStatesDrafter(EarlyExitDrafter):
+    """Report every state of the exit one row late."""
+
+    def start(self, context):
+        return ShiftedStates(self, self.layers, self.adapter, self.reuse)
+
+
+class ShiftedStates(EarlyExitSession):
+    """The drafting of one generation."""
+
+    def propose(self, context):
+        proposal = super().propose(context)
+        if proposal.states is None:
+            return proposal
+        block, rows = proposal.states
+        return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))

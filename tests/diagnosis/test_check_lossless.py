@@ -4,6 +4,7 @@ import broken
 import pytest
 import torch
 from broken import grow
+from broken_drafts import ShiftedStatesDrafter
 from conftest import ROOT
 from models_zoo import TreeDrafter
 from registry import DRAFTERS
@@ -15,14 +16,12 @@ from specdec_lite.diagnosis.lossless import tiny_draft, tiny_target
 from specdec_lite.drafters import (
     CoupledDrafter,
     Drafter,
-    EarlyExitDrafter,
     MergedDrafter,
     ModelDrafter,
     Session,
     SparseCacheDrafter,
     draft_chain,
 )
-from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.proposal import NOTHING, Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.tree import TokenTree
@@ -136,22 +135,6 @@ class RowsBeforeSampling(Drafter, Session):
         return Proposal(TokenTree.chain([token]), Sampling()(logits)[None])
 
 
-class StaleStates(EarlyExitSession):
-    """Report the states of the exit one row late."""
-
-    def propose(self, context):
-        proposal = super().propose(context)
-        if proposal.states is None:
-            return proposal
-        block, rows = proposal.states
-        return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))
-
-
-class StaleDrafter(EarlyExitDrafter):
-    def start(self, context):
-        return StaleStates(self, self.layers, self.adapter, self.reuse)
-
-
 class DraftsInTheTargetsCache(SparseCacheDrafter):
     def draft_cache(self, context):
         return context.cache
@@ -210,7 +193,7 @@ BROKEN = {
         lambda target: DraftsInTheTargetsCache(target, 0, 99, 2),
         "target's cache",
     ),
-    "stale states": (lambda target: StaleDrafter(target, 1, 2), "states"),
+    "stale states": (lambda target: ShiftedStatesDrafter(target, 1, 2), "states"),
     "no proposal": (wrong(what_is_no_proposal), "error"),
     "more than limits() states": (wrong(a_longer_chain), "limits"),
     "noise shared by a merge": (

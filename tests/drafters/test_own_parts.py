@@ -4,14 +4,13 @@ each promises beyond the invariants, and broken variants that the invariants see
 
 import pytest
 import torch
+from broken_drafts import ShiftedStatesDrafter
 from models_zoo import PROMPT, hugging_face, native, perturbed
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import CascadeDrafter, EarlyExitDrafter, ModelDrafter, SparseCacheDrafter
 from specdec_lite.drafters.cascade import CascadeSession
-from specdec_lite.drafters.early_exit import EarlyExitSession
 from specdec_lite.drafters.parts.lengths import Confidence, Heuristic, Length
-from specdec_lite.proposal import Proposal
 
 TARGET = native(num_layers=4)
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=60).tokens
@@ -54,24 +53,10 @@ def test_reuse_runs_the_first_layers_once(monkeypatch):
     assert texts[True] == texts[False] and rows[True] < 0.7 * rows[False]
 
 
-class ShiftedStates(EarlyExitSession):
-    """Broken: report every state one row late."""
-
-    def propose(self, context):
-        proposal = super().propose(context)
-        if proposal.states is None:
-            return proposal
-        block, rows = proposal.states
-        return Proposal(proposal.tree, proposal.probs, states=(block, rows.roll(1, dims=1)))
-
-
-class ShiftedDrafter(EarlyExitDrafter):
-    def start(self, context):
-        return ShiftedStates(self, self.layers, self.adapter, self.reuse)
-
-
 def test_states_that_are_one_row_late_change_the_greedy_text():
-    assert not torch.equal(generate(TARGET, PROMPT, ShiftedDrafter(TARGET, 1, 3), 60).tokens, PLAIN)
+    assert not torch.equal(
+        generate(TARGET, PROMPT, ShiftedStatesDrafter(TARGET, 1, 3), 60).tokens, PLAIN
+    )
 
 
 class Deaf(CascadeDrafter):

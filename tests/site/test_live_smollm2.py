@@ -27,6 +27,15 @@ TOLERANCE = 2e-3
 """Largest difference of a logit; sums in another order give about 1e-4."""
 
 
+def passes_over(tokens: list[int], widths) -> tuple[list[dict], int]:
+    """Return passes of these widths over a text, then one after a rollback; and where they end."""
+    passes, start = [], 0
+    for width in widths:
+        passes.append({"start": start, "tokens": tokens[start : start + width]})
+        start += width
+    return [*passes, {"start": 10, "tokens": tokens[10:14]}], start
+
+
 def quantized(weight: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a matrix as GGUF stores it, and the weights that these bytes mean."""
     raw = quants.quantize(weight.astype(np.float32), TYPES[bits])
@@ -155,11 +164,7 @@ def test_logits_of_four_bit_weights_equal_those_of_pytorch(small, kernel):
     """Passes of 1 to 8 tokens, a prompt of several chunks, and a rollback."""
     draw = random.Random(1)
     tokens = [draw.randrange(64) for _ in range(80)]
-    passes, start = [], 0
-    for width in (1, 2, 3, 4, 5, 6, 7, 8, 40):
-        passes.append({"start": start, "tokens": tokens[start : start + width]})
-        start += width
-    passes.append({"start": 10, "tokens": tokens[10:14]})
+    passes, start = passes_over(tokens, (*range(1, 9), 40))
     rows = page_logits(small.folder, passes, 64, kernel)
     expected = small.model(torch.tensor([tokens[:start]]))[0].numpy()
     assert np.abs(rows[:start] - expected).max() < 1e-4

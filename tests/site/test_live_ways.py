@@ -14,7 +14,7 @@ import torch
 from conftest import ROOT
 from node import live_module
 from specdec_site import live, live_smollm2
-from test_live_smollm2 import ASK, TOLERANCE, SmallFile, finish
+from test_live_smollm2 import ASK, TOLERANCE, SmallFile, finish, passes_over
 
 from specdec_lite import load_smollm2
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
@@ -78,11 +78,7 @@ def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute, subgro
     """Passes of 1 to 8 tokens, a prompt of several chunks, and a rollback."""
     draw = random.Random(1)
     tokens = [draw.randrange(64) for _ in range(56)]
-    passes, start = [], 0
-    for width in (1, 2, 3, 4, 5, 6, 7, 8, 20):
-        passes.append({"start": start, "tokens": tokens[start : start + width]})
-        start += width
-    passes.append({"start": 10, "tokens": tokens[10:14]})
+    passes, start = passes_over(tokens, (*range(1, 9), 20))
     expected = small.model(torch.tensor([tokens]))[0].numpy()
     runs = [{"prompt": [1, 2, 3], "gamma": 3, "wanted": 6}]
     runs.append(runs[0] | {"drafter": "lookup"})
