@@ -90,9 +90,9 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     has_speeds = board.has_speeds(temperature)
     field = "over_best" if has_speeds else "tau"
     grid = [[entry[field]["value"] for entry in row] for row in entries]
-    mark = lambda name, kind: " ●" if best[kind][0] == name else ""
+    bold = lambda name, kind: "<b>{}</b>" if best[kind][0] == name else "{}"
     words = [
-        [f"{value:.2f}{mark(name, kind)}" for value, kind in zip(row, kinds)]
+        [bold(name, kind).format(f"{value:.2f}") for value, kind in zip(row, kinds)]
         for name, row in zip(shown, grid)
     ]
     fig = cells(grid, kinds, shown, words=words, middle=1 if has_speeds else None)
@@ -100,6 +100,9 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
         card(board, name, entry, temperature) for name, row in zip(shown, entries) for entry in row
     ]
     fig.update_traces(hovertext=cards, hovertemplate="%{hovertext}<extra></extra>")
+    fig.update_xaxes(
+        tickangle=None
+    )  # automatic: on a phone the names of kinds are wider than cells
     what = "speedup over the best plain decoding" if has_speeds else "tokens per target pass, τ"
     count = len(winners)
     title = (
@@ -114,7 +117,7 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     return figure(
         fig,
         f"{what[0].upper()}{what[1:]}, by method and kind of text, {target}, {decoding};"
-        f" lossless rows, the best mean first, ● the best of a kind. Prompts per kind: {board.size}."
+        f" lossless rows, the best mean first, bold the best of a kind. Prompts per kind: {board.size}."
         f"{more}",
         name=f"which-method-{board.model}",
     )
