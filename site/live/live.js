@@ -370,7 +370,7 @@ function render({ model, el }) {
     const opened = el.contains(document.activeElement);
     el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
     try {
-      unmount = mount(el, await loadEngine(base()));
+      unmount = mount(el, globalThis.sdlLive ?? (await loadEngine(base())));
       if (opened) el.querySelector(".sdl-live-run").focus(); // focusing the text box would open a phone's keyboard
     } catch (error) {
       const again = make("button", { type: "button", class: "sdl-button" }, "Try again");
