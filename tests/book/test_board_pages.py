@@ -55,10 +55,12 @@ def test_the_figure_has_the_numbers_of_the_board(model):
     temperature = each.temperatures[0]
     (bars,) = methods_by_text(each, temperature).data
     field = "over_best" if each.has_speeds(temperature) else "tau"
+    best = {(name, kind) for kind, (name, _) in best_by_kind(each, temperature).items()}
     assert len(bars.hovertext) == len(bars.text) == len(bars.customdata)
     for (name, _), kind, text, card in zip(bars.customdata, bars.x, bars.text, bars.hovertext):
         value = each.entry(name, kind, temperature)[field]["value"]
-        assert text.startswith(f"{value:.2f}") and name in card
+        assert re.sub("</?b>", "", text) == f"{value:.2f}" and name in card
+        assert text.startswith("<b>") == ((name, kind) in best)  # bold is the best of its kind
         assert board_figures.chapter_of(each.data["about"][name]["chapter"]) in card
 
 
