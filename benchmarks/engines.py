@@ -5,7 +5,7 @@
     python -m benchmarks run engines --folders smollm2:medusa=DIR    # add a head that was exported
 
 The engines are transformers, vLLM and llama.cpp. All decode greedily in float32 with one thread.
-Within an engine the methods alternate, and a speedup is the median over paired turns. Seconds
+Within an engine the methods alternate in paired turns, over which a speedup has its interval. Seconds
 include the prefill, as an engine's caller sees them. Wall-clock time and processor time are both
 recorded; other jobs on the machine lengthen processor time far less. A part is one model in one
 engine. `make test` does not
@@ -35,6 +35,7 @@ from specdec_lite.diagnosis.metrics import explain
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter, SuffixDrafter
 from specdec_lite.loading.pairs import SHIPPED
 from specdec_lite.loading.smollm2 import GGUF, smollm2_folder
+from specdec_lite.measure.intervals import ratio
 from specdec_lite.texts.corpus import evaluation_prompts
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 from specdec_lite.training.export import export
@@ -340,21 +341,10 @@ def entry(result: dict, plain: dict, texts: list[list[int]], gap: Callable, leas
     }
     if result is not plain:
         values["speedup"] = {
-            batch: paired_ratio(plain["processor"][batch], spent)
+            batch: ratio([[each] for each in plain["processor"][batch]], [[each] for each in spent])
             for batch, spent in result["processor"].items()
         }
     return values | acceptance_of(result["counters"], sum(map(len, result["tokens"])))
-
-
-def paired_ratio(plain: Sequence[float], drafted: Sequence[float]) -> dict[str, float]:
-    """Return the median, smallest and largest ratio of paired turns.
-
-    Args:
-        plain: Seconds without drafts.
-        drafted: Seconds with drafts.
-    """
-    ratios = [a / b for a, b in zip(plain, drafted)]
-    return {"value": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
 
 
 def acceptance_of(counters: dict, tokens: int) -> dict:
@@ -796,11 +786,7 @@ class Engines(Experiment):
             for name in ("new_tokens", "gamma", "batches", "turns", "chats")
         }
         settings["folders"] = [*map(str, options.folders)]
-        note = (
-            "the machine was shared with other jobs, see state: tokens a second of the processor"
-            " are what to read, and only ratios within one engine"
-        )
-        record = settings | {"threads": 1, "note": note} | gather(Bench(options), rows)
+        record = settings | {"threads": 1} | gather(Bench(options), rows)
         record["switches"] = switches(options.gamma, [each.method for each in options.folders])
         return record
 

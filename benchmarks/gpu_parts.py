@@ -1064,10 +1064,16 @@ def grid(bench: Bench) -> dict:
 
 
 def scoreboard(bench: Bench) -> dict:
-    """Measure every drafter under every rule with `benchmarks.scoreboard` on this device."""
+    """Time every row of the scoreboard on this device, with `benchmarks.scoreboard_clocks`."""
     out = bench.work / "scoreboard.json"
-    minutes = str(0.1 if bench.scale.is_tiny else 6)
-    options = ["--device", bench.device, "--minutes", minutes, "--out", str(out)]
-    command = [sys.executable, "-m", "benchmarks.scoreboard", *options]
-    subprocess.run([*command, "--work", str(bench.work / "scoreboard")], cwd=ROOT, check=True)
+    little = ["--rows", "prompt lookup", *"--turns 2 --rounds 1 --check-share 0".split()]
+    options = [
+        "--device",
+        bench.device,
+        "--out",
+        str(out),
+        *(little if bench.scale.is_tiny else []),
+    ]
+    command = [sys.executable, "-m", "benchmarks", "run", "scoreboard-clocks", *options]
+    subprocess.run([*command, "--work", str(bench.work)], cwd=ROOT, check=True)
     return {"scoreboard": json.loads(out.read_text("utf-8"))}

@@ -1,7 +1,8 @@
 """List every drafter and every rule of the library as a row of the scoreboard.
 
-Each row is ready to run on the shipped pair or on SmolLM2. `scoreboard` measures the rows. A test
-fails if a drafter or rule of the library has no row here.
+Each row is ready to run on the shipped pair or on SmolLM2. `scoreboard_counts` and
+`scoreboard_clocks` measure the rows. A test fails if a drafter or rule of the library has no row
+here.
 """
 
 import argparse
@@ -53,7 +54,6 @@ class Method:
         rule: Rule that verifies; None is the default. Another rule differs only above temperature
             0.
         targets: Targets on which the method runs, "pair" and "smollm2".
-        lengths: Whether the method drafts a chain of γ and is measured at several γ.
         weights: Folder of the trained weights that the method needs for a target.
         lacks: Why the method cannot run on SmolLM2, if `targets` does not contain it.
     """
@@ -63,7 +63,6 @@ class Method:
     chapter: str
     rule: RuleFunction | Verifier | None = None
     targets: Sequence[str] = BOTH
-    lengths: bool = False
     weights: str | None = None
     lacks: str = NO_DRAFT_MODEL
 
@@ -149,10 +148,8 @@ def without_weights() -> dict[str, Method]:
     """Return the methods that use only the text and the target."""
     ch8, ch12 = "notebooks/08_model_free", "notebooks/14_lookahead"
     return {
-        "prompt lookup": Method(
-            lambda pair, g: d.PromptLookupDrafter(g), "text", ch8, lengths=True
-        ),
-        "suffix decoding": Method(lambda pair, g: d.SuffixDrafter(g), "text", ch8, lengths=True),
+        "prompt lookup": Method(lambda pair, g: d.PromptLookupDrafter(g), "text", ch8),
+        "suffix decoding": Method(lambda pair, g: d.SuffixDrafter(g), "text", ch8),
         "suffix decoding, a tree": Method(
             lambda pair, g: d.SuffixDrafter(2 * g, width=3), "text", ch8
         ),
@@ -160,13 +157,13 @@ def without_weights() -> dict[str, Method]:
             lambda pair, g: d.RestDrafter(array(pair.tokenizer), 2 * g), "text", ch8
         ),
         "n-gram model": Method(
-            lambda pair, g: d.NgramDrafter(counts(pair.tokenizer), g), "text", ch8, lengths=True
+            lambda pair, g: d.NgramDrafter(counts(pair.tokenizer), g), "text", ch8
         ),
         "token recycling": Method(
             lambda pair, g: d.TokenRecyclingDrafter(pair.target, 2 * g), "text", ch8
         ),
-        "a hash pool": Method(lambda pair, g: d.HashPoolDrafter(g), "text", ch8, lengths=True),
-        "Jacobi": Method(lambda pair, g: d.JacobiDrafter(g), "target", ch12, lengths=True),
+        "a hash pool": Method(lambda pair, g: d.HashPoolDrafter(g), "text", ch8),
+        "Jacobi": Method(lambda pair, g: d.JacobiDrafter(g), "target", ch12),
         "Lookahead": Method(lambda pair, g: d.LookaheadDrafter(3, 3, 3), "target", ch12),
     }
 
@@ -178,7 +175,6 @@ def parts_of_the_target() -> dict[str, Method]:
         "early exit": Method(
             lambda pair, g: d.EarlyExitDrafter.from_pretrained(pair.target, gamma=g),
             *("target", ch9),
-            lengths=True,
             weights="early_exit",
         ),
         "layers left out": Method(skipping, "target", ch9),
@@ -212,7 +208,6 @@ def trained_heads() -> dict[str, Method]:
             lambda pair, g: d.BlockwiseDrafter.from_pretrained(pair.target, k=min(g, COUNT) + 1),
             "heads",
             "notebooks/04_blockwise_parallel",
-            lengths=True,
             weights="blockwise",
         ),
         "Medusa, a chain": Method(medusa(chain), "heads", ch14, weights="medusa"),
@@ -224,9 +219,7 @@ def trained_heads() -> dict[str, Method]:
             *("heads", ch10),
             weights="hydra",
         ),
-        "EAGLE-1, a chain": Method(
-            eagle(1, lambda g: g), "heads", ch11, lengths=True, weights="eagle1"
-        ),
+        "EAGLE-1, a chain": Method(eagle(1, lambda g: g), "heads", ch11, weights="eagle1"),
         "EAGLE-1, a tree": Method(
             eagle(1, lambda g: tree_of_ranks(2 * g)), "heads", ch11, weights="eagle1"
         ),
@@ -274,9 +267,7 @@ def draft_models() -> dict[str, Method]:
     ch5, ch10 = "05_draft_then_verify", "12_training"
     ch13, ch15 = "15_when_to_stop", "11_token_trees"
     return {
-        "draft model": of(
-            lambda pair, g: d.ModelDrafter(pair.draft, g), "model", ch5, lengths=True
-        ),
+        "draft model": of(lambda pair, g: d.ModelDrafter(pair.draft, g), "model", ch5),
         "draft model, stops when unsure": of(
             lambda pair, g: d.ModelDrafter(pair.draft, Confidence(2 * g, 0.4)), "model", ch13
         ),

@@ -1,7 +1,7 @@
 """Provide the plain decoders of a machine, which a reader would use instead of any draft.
 
 They use the same weights in another precision, without the packed copy, and in transformers'
-`generate`. `scoreboard` compares them with the library's own plain decoding in float32.
+`generate`. `scoreboard_clocks` compares them with the library's own plain decoding in float32.
 """
 
 from collections.abc import Callable

@@ -116,35 +116,14 @@ SCHEMAS = {
             )
         ),
     ),
-    "scoreboard": fields(
-        "threads gamma new_tokens prompts_per_kind",
-        model=TEXT,
-        clock=TEXT,
-        methods=each(ABOUT),
-        absent={"type": "object", "additionalProperties": TEXT},
-        named=each({"type": ["string", "array"]}),
-        rows=rows(
-            fields(
-                "temperature turns",
-                domain=TEXT,
-                plain=fields("seconds round", tokens_per_second=each(NUMBER), best=TEXT),
-                methods=each(
-                    fields(
-                        "gamma levels nodes empty used c verify overhead tokens_per_second"
-                        " from_costs same",
-                        name=TEXT,
-                        tau=SPREAD,
-                        positions=rows(NUMBER, 0),
-                        conditional=rows(MAYBE, 0),
-                        speedup=SPREAD,
-                        over_best=SPREAD,
-                        formula=MAYBE,
-                    )
-                ),
-            )
+    "draft-lengths": fields(
+        "temperature threads new_tokens prompts",
+        dtype=TEXT,
+        kinds=each(
+            fields("turns", chains=rows(fields("gamma", name=TEXT, tau=SPREAD, speedup=SPREAD)))
         ),
-        lengths=rows(fields(domain=TEXT, methods=each(fields("gamma", speedup=SPREAD))), least=0),
     ),
+    "rule-drift": fields("temperature mass places", drift=each(fields("most", mean=SPREAD))),
     "scoreboard-counts": fields(
         "gamma new_tokens batch",
         model=TEXT,
@@ -507,7 +486,6 @@ SCHEMAS = {
     "engines": fields(
         "new_tokens gamma turns threads",
         batches=rows(NUMBER),
-        note=TEXT,
         state=each({}),
         refused={"type": "object"},
         switches=each(each(TEXT)),
@@ -539,6 +517,5 @@ SCHEMAS = {
     ),
     "waits": fields("gamma new_tokens", methods=each(each(fields("reads uploads")))),
 }
-SCHEMAS["scoreboard-smollm2"] = SCHEMAS["scoreboard"]
 SCHEMAS["scoreboard-counts-smollm2"] = SCHEMAS["scoreboard-counts"]
 SCHEMAS["scoreboard-clocks-smollm2"] = SCHEMAS["scoreboard-clocks"]

@@ -29,7 +29,6 @@ MOVED = {
     "specdec_lite.drafters.words": "specdec_lite.drafters.parts.vocabulary",
     "specdec_lite.exercises": "specdec_book.exercises",
     "specdec_lite.loading.corpus": "specdec_lite.texts.corpus",
-    "specdec_lite.loading.pair_tasks": "specdec_lite.texts.pair_tasks",
     "specdec_lite.loading.smollm2_tasks": "specdec_lite.texts.smollm2_tasks",
     "specdec_lite.measure.quoted": "specdec_book.recordings.models",
     "specdec_lite.measure.results": "specdec_book.recordings",

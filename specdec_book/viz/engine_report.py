@@ -57,10 +57,9 @@ def speeds(recording: Recording) -> Markdown:
     noun = "core" if cores == 1 else "cores"
     caption = (
         "The shipped pair, greedy, float32, one thread. Plain decoding: tokens per second of"
-        " processor time. Drafts: × plain decoding of the same engine, the median of"
-        f" {data['turns']} paired turns, and the smallest and largest in brackets; where these lie"
-        " on both sides of 1, it is a tie. The machine was shared (load average up to"
-        f" {busiest:.0f} on {cores} {noun}), so this is an indication. {recording.source}"
+        " processor time. Drafts: × plain decoding of the same engine, and in brackets the 95 %"
+        f" interval over {data['turns']} paired turns; an interval that contains 1 is a tie."
+        f" The load average was at most {busiest:.1f} on {cores} {noun}. {recording.source}"
     )
     return table(heads, rows, caption)
 
@@ -77,9 +76,9 @@ def cell(row: dict, batch: str) -> str:
         return "refused"
     if batch not in row.get("speedup", {}):
         return f"{speed[batch]:.0f} tokens/s"
-    gain = row["speedup"][batch]
-    text = f"{gain['value']:.2f}× [{gain['low']:.2f}, {gain['high']:.2f}]"
-    return f"{text} tie" if gain["low"] <= 1 <= gain["high"] else text
+    low, high = row["speedup"][batch]["interval"]
+    text = f"{row['speedup'][batch]['value']:.2f}× [{low:.2f}, {high:.2f}]"
+    return f"{text} tie" if low <= 1 <= high else text
 
 
 def number(value: float | None) -> str:

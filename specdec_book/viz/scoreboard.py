@@ -36,7 +36,7 @@ def table_of(board: Board, drift: dict) -> list[dict]:
 
     Args:
         board: Counts, and costs if there are any.
-        drift: {method: {"mean": drift from the target's distribution}} of lossy rows.
+        drift: {method: drift from the target's distribution} of lossy rows.
     """
 
     def cell(name: str, setting: dict) -> dict | None:
@@ -50,7 +50,7 @@ def table_of(board: Board, drift: dict) -> list[dict]:
     rows = []
     for name in board.methods:
         about = board.data["about"][name]
-        distance = 0.0 if about["lossless"] else drift.get(name, {}).get("mean")
+        distance = 0.0 if about["lossless"] else drift.get(name)
         properties = {
             key: about[key]
             for key in ("source", "chapter", "lossless", "bytes", "minutes", "trained")
@@ -115,7 +115,7 @@ class Scoreboard(Interactive):
 
         Args:
             board: From `specdec_book.recordings.board.load`.
-            drift: {method: {"mean": drift from the target's distribution}} of lossy rows.
+            drift: {method: drift from the target's distribution} of lossy rows.
             state: Other traits.
 
         Raises:

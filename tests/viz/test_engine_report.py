@@ -15,7 +15,7 @@ PLAIN = {
     "refused": {},
 }
 DRAFTED = PLAIN | {
-    "speedup": {"1": {"value": 1.5, "low": 1.4, "high": 1.7}},
+    "speedup": {"1": {"value": 1.5, "interval": [1.4, 1.7]}},
     "tokens_per_second": {"seconds": {"1": 9.0}, "processor": {"1": 135.0}},
     "refused": {"4": "ValueError: one at\n a time"},
     "differences": [{"prompt": 2, "place": 5, "gap": 0.0}],
@@ -44,7 +44,7 @@ def test_the_tables_contain_the_recorded_numbers():
         "| vllm | draft_model | 1.50× [1.40, 1.70] | refused | 2.50 | 0.75 | 15 of 16 |" in speeds
     )
     assert "| vllm | plain | 90 tokens/s | 200 tokens/s |" in speeds
-    assert "load average up to 8" in speeds and "a command" in speeds
+    assert "load average was at most 7.6 on 2 cores" in speeds and "a command" in speeds
     assert "| vllm | draft_model | `LLM(…)` |" in settings
     assert "``ImportError: no``" in refused and "batch 4 | ``ValueError: one at a time``" in refused
 
@@ -68,8 +68,8 @@ def test_heads_and_loads_are_shown_if_measured():
     assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
 
 
-def test_a_range_around_1_is_a_tie():
-    row = DRAFTED | {"speedup": {"1": {"value": 1.1, "low": 0.9, "high": 1.2}}}
+def test_an_interval_around_1_is_a_tie():
+    row = DRAFTED | {"speedup": {"1": {"value": 1.1, "interval": [0.9, 1.2]}}}
     assert cell(row, "1") == "1.10× [0.90, 1.20] tie"
 
 

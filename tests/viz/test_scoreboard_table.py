@@ -16,7 +16,7 @@ def call(name, *arguments):
 
 
 def test_a_board_becomes_rows_and_settings():
-    table = Scoreboard.of(boards.board(), {"draft × typical": {"mean": 0.2}})
+    table = Scoreboard.of(boards.board(), {"draft × typical": 0.2})
     assert [setting["name"] for setting in table.settings] == [
         "all kinds of text, greedy",
         "code, greedy",
@@ -98,7 +98,7 @@ def test_a_chapter_link_shows_its_number():
 @pytest.mark.browser
 @pytest.mark.parametrize("width, theme", [(1280, "light"), (390, "dark")])
 def test_sorting_filtering_and_choosing(mounted, width, theme):
-    table = Scoreboard.of(boards.board(), {"draft × typical": {"mean": 0.2}}, setting=4)
+    table = Scoreboard.of(boards.board(), {"draft × typical": 0.2}, setting=4)
     page = mounted(table, width, theme)
     names = lambda: page.locator("tbody th").all_text_contents()
     assert names() == ["draft × typical", "draft", "copy", "heads"]

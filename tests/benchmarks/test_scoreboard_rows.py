@@ -1,0 +1,86 @@
+"""Test the scoreboard's rows: each drafter, rule and method on the map has one, or a reason."""
+
+import re
+from pathlib import Path
+
+import torch
+import yaml
+from conftest import ROOT
+from models_zoo import native, perturbed
+from registry import RULES
+
+from benchmarks import methods as listed
+from benchmarks.methods import METHODS, Method, bytes_beside
+from benchmarks.named import NAMED
+from specdec_lite import drafters
+from specdec_lite.drafters import Drafter, ModelDrafter
+
+TARGET = native(dtype=torch.float32)
+
+
+def test_every_drafter_and_rule_has_a_row():
+    shipped = {
+        name
+        for name in drafters.__all__
+        if isinstance(kind := getattr(drafters, name), type) and issubclass(kind, Drafter)
+    }
+    assert len(shipped) > 25
+    used = set(re.findall(r"\bd\.(\w+)", Path(listed.__file__).read_text("utf-8")))
+    # Prompts of the scoreboard have no reference text; `benchmarks.lookup` measures this drafter.
+    assert shipped - {"ReferenceLookupDrafter"} <= used
+    stem = lambda rule: rule.name.partition("(")[0]
+    covered = {stem(method.rule) for method in METHODS.values() if method.rule}
+    default = {"speculative_sampling", "exact_match"}
+    assert {stem(rule) for rule, _ in RULES.values()} - default <= covered
+
+
+def test_every_row_names_its_chapter():
+    sources = yaml.safe_load((ROOT / "book" / "map.yml").read_text("utf-8"))["sources"]
+    for name, method in METHODS.items():
+        assert (ROOT / f"{method.chapter}.ipynb").is_file(), name
+        assert method.source in sources, name
+        assert method.rule is None or name.endswith(f"× {method.rule.name}") or "noise" in name
+
+
+MAP = yaml.safe_load((ROOT / "book" / "map.yml").read_text("utf-8"))["methods"]
+NAMES = {name for row in MAP for name in row[3]}
+
+
+def unplaced(names: set[str], named: dict) -> list[str]:
+    """Return the names on the map without a row on the scoreboard and without a sentence."""
+    return sorted(
+        name
+        for name in names
+        if not (where := named.get(name))
+        or (len(where.split()) < 8 if isinstance(where, str) else not set(where) <= set(METHODS))
+    )
+
+
+def test_each_method_on_the_map_has_a_row_or_a_sentence():
+    assert unplaced(NAMES, NAMED) == [] and set(NAMED) == NAMES
+    assert unplaced(NAMES | {"a new one"}, NAMED) == ["a new one"]
+    assert unplaced({"REST"}, {"REST": ("no such row",)}) == ["REST"]
+    assert unplaced({"REST"}, {"REST": "Not here."}) == ["REST"]
+
+
+def test_a_method_has_weights_for_a_target_or_a_reason(tmp_path, monkeypatch):
+    for model in ("pair", "smollm2"):
+        here = {name for name, method in METHODS.items() if not method.why_not(model)}
+        assert {"prompt lookup", "EAGLE-1, a chain", "Jacobi"} <= here
+        assert all(METHODS[n].why_not(model).endswith(".") for n in set(METHODS) - here)
+    assert METHODS["draft model"].why_not("pair") == "" != METHODS["draft model"].why_not("smollm2")
+    monkeypatch.setattr(listed, "WEIGHTS", tmp_path)
+    (tmp_path / "new").mkdir()
+    trained = Method(lambda pair, g: None, "heads", "notebooks/13_eagle", weights="new")
+    assert trained.why_not("smollm2") == listed.NOT_TRAINED and trained.why_not("pair") == ""
+    (tmp_path / "new" / "smollm2").mkdir()
+    assert trained.why_not("smollm2") == listed.NOT_TRAINED, "a report alone"
+    (tmp_path / "new" / "smollm2" / listed.FILE).touch()
+    assert trained.why_not("smollm2") == ""
+
+
+def test_bytes_exclude_the_target():
+    other = perturbed(TARGET)
+    weights = sum(w.numel() * w.element_size() for w in other.model.parameters())
+    assert bytes_beside(ModelDrafter(TARGET, 2), TARGET) < 2000
+    assert weights < bytes_beside(ModelDrafter(other, 2), TARGET) < 1.5 * weights + 20_000
