@@ -266,7 +266,7 @@ class Plan:
     gamma: int
     batches: Sequence[int]
     turns: int
-    least: int = 3
+    least: int
 
 
 def measure(decoders: dict[str, Decode], plan: Plan) -> dict[str, dict]:
@@ -314,7 +314,7 @@ def add_counters(counters: Sequence[dict]) -> dict:
     return {name: sum(one.get(name, 0) for one in counters) for name in names}
 
 
-def entry(result: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int = 3) -> dict:
+def entry(result: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int) -> dict:
     """Return a method's entry in the recording.
 
     Args:
@@ -499,11 +499,14 @@ class Bench:
         if model == "smollm2":
             _, tokenizer = self.smollm2
             chats = [[chat(tokenizer, task.text) for task in tasks] for tasks in TASKS.values()]
-            short = [min(kind, key=len) for kind in chats][: options.chats]
-            return Plan(short, options.new_tokens, 3, [1], 1, len(short))
+            short = [ids for row in zip(*(sorted(kind, key=len) for kind in chats)) for ids in row]
+            rows = short[: options.prompts]
+            return Plan(rows, options.new_tokens, 3, [1], options.turns, len(rows))
         texts = [row["text"] for rows in zip(*evaluation_prompts().values()) for row in rows]
-        ids = [self.pair.tokenizer.encode(text) for text in texts[: max(options.batches)]]
-        return Plan(ids, options.new_tokens, options.gamma, options.batches, options.turns)
+        count = max(options.prompts, *options.batches)
+        ids = [self.pair.tokenizer.encode(text) for text in texts[:count]]
+        turns = (options.batches, options.turns, options.prompts)
+        return Plan(ids, options.new_tokens, options.gamma, *turns)
 
     def target(self, model: str) -> CausalLM:
         """Return a target.
@@ -537,11 +540,14 @@ class Bench:
             model: "pair" or "smollm2".
         """
         plan = self.plan(model)
-        drafters = {"plain": None, "eagle": self.eagle(model)}
+        drafters = {
+            "plain": None,
+            "eagle": self.eagle(model),
+            "lookup": PromptLookupDrafter(plan.gamma, 4, 2),
+            "suffix": SuffixDrafter(SUFFIX),
+        }
         if model == "pair":
             drafters |= {
-                "lookup": PromptLookupDrafter(plan.gamma, 4, 2),
-                "suffix": SuffixDrafter(SUFFIX),
                 "draft_model": ModelDrafter(self.pair.draft, plan.gamma),
                 "eagle3": self.eagle(model, 3),
             }
@@ -580,8 +586,7 @@ class Bench:
                 folders[method] = str(folder)
         exported = [folder for folder in self.options.folders if folder.model == model]
         folders |= {folder.method: str(folder.path) for folder in exported}
-        configs = speculations(self.plan(model).gamma, folders)
-        return configs if model == "pair" else {name: configs[name] for name in folders}
+        return speculations(self.plan(model).gamma, folders)
 
     def vllm(self, model: str, *methods: str) -> dict[str, Decode]:
         """Return vLLM's methods. Methods that vLLM rejects are recorded in `refused` and left out.
@@ -670,6 +675,7 @@ PARTS = {
     "transformers pair": Bench.transformers,
     "ours smollm2": Bench.ours,
     "vllm smollm2": Bench.vllm,
+    "vllm smollm2 plain lookup": Bench.vllm,
     "llama.cpp smollm2": Bench.llama,
     "load": None,
 }
@@ -732,8 +738,8 @@ class Engines(Experiment):
 
     name = "engines"
     what = "the same models in this library and in real engines, greedy, one thread each"
-    time = "1 hour"
-    quick = "--new-tokens 2 --gamma 2 --batches 1 --turns 1 --chats 1".split()
+    time = "15 minutes"
+    quick = "--new-tokens 2 --gamma 2 --batches 1 --turns 1 --prompts 1".split()
     unrelated = ("cache",)
 
     @classmethod
@@ -741,8 +747,8 @@ class Engines(Experiment):
         parser.add_argument("--new-tokens", type=int, default=24)
         parser.add_argument("--gamma", type=int, default=4)
         parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16])
-        parser.add_argument("--turns", type=int, default=3)
-        parser.add_argument("--chats", type=int, default=6, help="number of prompts for SmolLM2")
+        parser.add_argument("--turns", type=int, default=6)
+        parser.add_argument("--prompts", type=int, default=8, help="fewest prompts per turn")
         parser.add_argument("--folders", nargs="+", default=[], metavar="MODEL:METHOD=DIR")
         parser.add_argument(
             "--cache", type=Path, default=Path(".work/engines"), help="folder of the engines' logs"
@@ -750,10 +756,10 @@ class Engines(Experiment):
 
     def check(self):
         options = self.options
-        numbers = (options.new_tokens, options.gamma, options.turns, options.chats)
+        numbers = (options.new_tokens, options.gamma, options.turns, options.prompts)
         if min(*numbers, *options.batches) < 1:
             raise ValueError(
-                "--new-tokens, --gamma, --turns, --chats and --batches: must be at least 1"
+                "--new-tokens, --gamma, --turns, --prompts and --batches: must be at least 1"
             )
         try:
             options.folders = [Folder.parse(text) for text in options.folders]
@@ -783,7 +789,7 @@ class Engines(Experiment):
         options = self.options
         settings = {
             name: getattr(options, name)
-            for name in ("new_tokens", "gamma", "batches", "turns", "chats")
+            for name in ("new_tokens", "gamma", "batches", "turns", "prompts")
         }
         settings["folders"] = [*map(str, options.folders)]
         record = settings | {"threads": 1} | gather(Bench(options), rows)

@@ -10,12 +10,14 @@ NAMES = {"ours": "this library", "llama.cpp": "node-llama-cpp"}
 """Engines by the names in the recordings. What ran llama.cpp's models was node-llama-cpp with its own
 JavaScript predictors, not `llama-server`."""
 
+TARGETS = {"pair": "The shipped pair", "smollm2": "SmolLM2"}
+
 
 def report(recording: Recording) -> list[Markdown]:
     """Return the tables of a recording; parts that were not measured are left out.
 
-    They show speeds and acceptance, settings, what the engines refused, SmolLM2's head by position
-    and the simulator beside vLLM.
+    They show speeds and acceptance, settings, what the engines refused, SmolLM2's speeds and its
+    head by position, and the simulator beside vLLM.
 
     Args:
         recording: A recording of `benchmarks.engines`.
@@ -23,25 +25,27 @@ def report(recording: Recording) -> list[Markdown]:
     data = recording.data
     tables = [speeds(recording), switches(data), refusals(data)]
     if "smollm2" in data["engines"]:
-        tables.append(positions(data["engines"]["smollm2"]))
+        tables += [speeds(recording, "smollm2"), positions(data["engines"]["smollm2"])]
     if "load" in data:
         tables.append(load(data["load"]))
     return tables
 
 
-def speeds(recording: Recording) -> Markdown:
-    """Return the speedups on the shipped pair, one row for each method of each engine.
+def speeds(recording: Recording, model: str = "pair") -> Markdown:
+    """Return the speedups on a target, one row for each method of each engine.
 
-    Drafted rows have speedups only: a speedup is a ratio within a turn, and on a shared machine the
-    ratio of two medians differs from the median of the ratios.
+    Drafted rows have speedups only, because a speedup is a ratio within a turn.
 
     Args:
         recording: A recording of `benchmarks.engines`.
+        model: Target, "pair" or "smollm2".
     """
     data = recording.data
-    batches = [str(batch) for batch in data["batches"]]
+    engines = data["engines"][model]
+    timed = [row["tokens_per_second"]["processor"] for m in engines.values() for row in m.values()]
+    batches = [str(batch) for batch in data["batches"] if any(str(batch) in each for each in timed)]
     rows = []
-    for engine, methods in data["engines"]["pair"].items():
+    for engine, methods in engines.items():
         order = sorted(methods, key=lambda method: (method != "plain", method))
         for method in order:
             row = methods[method]
@@ -56,10 +60,11 @@ def speeds(recording: Recording) -> Markdown:
     cores = len(states[0]["pins"])
     noun = "core" if cores == 1 else "cores"
     caption = (
-        "The shipped pair, greedy, float32, one thread. Plain decoding: tokens per second of"
-        " processor time. Drafts: × plain decoding of the same engine, and in brackets the 95 %"
-        f" interval over {data['turns']} paired turns; an interval that contains 1 is a tie."
-        f" The load average was at most {busiest:.1f} on {cores} {noun}. {recording.source}"
+        f"{TARGETS[model]}, greedy, float32, one thread, {data['prompts']} prompts per turn or as"
+        " many as the batch has rows. Plain decoding: tokens per second of processor time. Drafts:"
+        " × plain decoding of the same engine, and in brackets the 95 % interval over"
+        f" {data['turns']} paired turns; an interval that contains 1 is a tie. The load average"
+        f" was at most {busiest:.1f} on {cores} {noun}. {recording.source}"
     )
     return table(heads, rows, caption)
 

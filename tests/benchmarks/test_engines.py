@@ -63,7 +63,7 @@ def test_bursts_are_rounds_and_an_engine_error_is_recorded_verbatim():
     counters = decode([[1]])["counters"]
     drafted = {name.rpartition("num_")[2]: count for name, count in counters.items()}
     assert (drafted["drafts"], drafted["draft_tokens"], drafted["accepted_tokens"]) == (2, 4, 1)
-    result = engines.measure({"assisted": decode}, engines.Plan([[1]] * 3, 4, 4, [1, 2], 2))
+    result = engines.measure({"assisted": decode}, engines.Plan([[1]] * 3, 4, 4, [1, 2], 2, 3))
     assert result["assisted"]["refused"] == {"2": "ValueError: one at a time"}
     assert len(result["assisted"]["processor"]["1"]) == 2
     assert result["assisted"]["counters"] == engines.add_counters([counters] * 3)
@@ -100,7 +100,18 @@ def test_a_recording_contains_all_engines(tmp_path, monkeypatch):
     monkeypatch.setattr(engines, "measure_part", run)
     monkeypatch.setattr(engines.Engines, "check_engines", lambda self: None)
     out = tmp_path / "engines.json"
-    ask = ["--batches", "1", "--out", str(out), "--work", str(tmp_path), "--cache", str(tmp_path)]
+    ask = [
+        "--batches",
+        "1",
+        "--prompts",
+        "3",
+        "--out",
+        str(out),
+        "--work",
+        str(tmp_path),
+        "--cache",
+        str(tmp_path),
+    ]
     monkeypatch.setattr(experiment, "check_schema", lambda name, data: None)
     execute(engines.Engines, ask)
     assert parts == ["vllm pair", "ours pair", "load"]

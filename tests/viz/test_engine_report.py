@@ -27,6 +27,7 @@ HEAD = {"rates": [0.5, 0.25, 0.125], "tau": 1.875}
 DATA = {
     "batches": [1, 4],
     "turns": 3,
+    "prompts": 8,
     "state": {"ours pair": {"start": {"load_average": [7.6, 1, 1], "pins": [0, 1]}}},
     "refused": {"vllm pair suffix": "ImportError: no"},
     "switches": {"vllm": {"draft_model": "LLM(…)"}},
@@ -51,7 +52,10 @@ def test_the_tables_contain_the_recorded_numbers():
 
 def test_heads_and_loads_are_shown_if_measured():
     data = copy.deepcopy(DATA)
-    data["engines"]["smollm2"] = {"ours": {"plain": PLAIN, "eagle": HEAD}, "vllm": {"eagle": HEAD}}
+    data["engines"]["smollm2"] = {
+        "ours": {"plain": PLAIN, "eagle": DRAFTED | HEAD},
+        "vllm": {"eagle": PLAIN | HEAD},
+    }
     row = {"load": 0.3, "gamma": 4, "measured": 0.01, "simulated": 0.011, "error": 0.1}
     row["error_apart"] = 0.25
     data["load"] = {
@@ -62,7 +66,10 @@ def test_heads_and_loads_are_shown_if_measured():
         "batches": [1, 4],
         "rounds": {"plain": {"seconds": [1.0, 2.0]}, "draft_model": {"seconds": [1.5, 4.0]}},
     }
-    heads, load = (table.data for table in report(recording(data))[3:])
+    smollm2, heads, load = (table.data for table in report(recording(data))[3:])
+    assert (
+        "SmolLM2, greedy" in smollm2 and "| this library | eagle | 1.50× [1.40, 1.70] |" in smollm2
+    )
     assert "| this library | eagle | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
     assert "a round costs 1.50, 2.00 plain steps" in load
     assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
