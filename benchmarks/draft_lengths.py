@@ -2,8 +2,8 @@
 
     python -m benchmarks run draft-lengths
 
-On each kind of text every chain and plain decoding decode the same prompts in turns of random
-order, at temperature 1 and in float32. The machine must be quiet.
+On each kind of text every chain and plain decoding decode the same prompts one after the other, in a
+new random order for each prompt, at temperature 1 and in float32. The machine must be quiet.
 """
 
 from dataclasses import replace
