@@ -10,6 +10,8 @@ NAMES = {"ours": "this library", "llama.cpp": "node-llama-cpp"}
 """Engines by the names in the recordings. What ran llama.cpp's models was node-llama-cpp with its own
 JavaScript predictors, not `llama-server`."""
 
+WITHOUT_HEADS = ("draft_model", "lookup", "suffix")
+"""Methods that draft without a head on the target."""
 TARGETS = {"pair": "The shipped pair", "smollm2": "SmolLM2"}
 
 
@@ -119,7 +121,7 @@ def positions(engines: dict) -> Markdown:
         [NAMES.get(engine, engine), method, *map(number, row["rates"]), number(row["tau"])]
         for engine, methods in engines.items()
         for method, row in methods.items()
-        if row.get("rates")
+        if row.get("rates") and method not in WITHOUT_HEADS
     ]
     count = len(rows[0]) - 3
     caption = "Acceptance rates of SmolLM2's exported heads, on the same greedy prompts"

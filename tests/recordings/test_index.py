@@ -36,7 +36,7 @@ def test_a_page_is_found_however_it_names_a_recording(tmp_path):
     code = {
         'recordings.load("memory")': {"pass-times"},
         "for each in recordings.names('speed'): ...": {"speed"},
-        'results.load("scoreboard-smollm2/amd-epyc").data': {"scoreboard-smollm2"},
+        'results.load("race/amd-epyc").data': {"race"},
         '[recordings.load(n) for n in ("exits", "bits")]': {
             "early-exit-acceptance",
             "quantized-draft-acceptance",

@@ -54,7 +54,7 @@ def test_heads_and_loads_are_shown_if_measured():
     data = copy.deepcopy(DATA)
     data["engines"]["smollm2"] = {
         "ours": {"plain": PLAIN, "eagle": DRAFTED | HEAD},
-        "vllm": {"eagle": PLAIN | HEAD},
+        "vllm": {"eagle": PLAIN | HEAD, "suffix": PLAIN | {"rates": [0.2] * 5, "tau": 1.3}},
     }
     row = {"load": 0.3, "gamma": 4, "measured": 0.01, "simulated": 0.011, "error": 0.1}
     row["error_apart"] = 0.25
@@ -71,6 +71,7 @@ def test_heads_and_loads_are_shown_if_measured():
         "SmolLM2, greedy" in smollm2 and "| this library | eagle | 1.50× [1.40, 1.70] |" in smollm2
     )
     assert "| this library | eagle | 0.50 | 0.25 | 0.12 | 1.88 |" in heads and "plain" not in heads
+    assert "suffix" not in heads  # it is no head, and has other positions
     assert "a round costs 1.50, 2.00 plain steps" in load
     assert "| 30% | 4 | 10.0 | 11.0 | +10% | +25% |" in load
 
