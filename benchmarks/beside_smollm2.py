@@ -43,8 +43,7 @@ class Bench(Experiment):
         parser.add_argument("--cache", type=Path, default=cache_folder() / "eagle")
 
     def check(self):
-        if wrong := [name for name in self.sizes if getattr(self.options, name) < 1]:
-            raise ValueError(f"--{wrong[0].replace('_', '-')}: must be at least 1")
+        self.check_least(**dict.fromkeys(self.sizes, 1))
 
     def parts(self):
         return list(self.steps)

@@ -13,11 +13,11 @@ import torch
 
 from specdec_lite import timing
 from specdec_lite.measure.intervals import ratio
-from specdec_lite.texts.benchmark_prompts import KINDS, SHA256, load_benchmark_prompts
+from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 
 from .experiment import Experiment
 from .methods import METHODS
-from .scoreboard_counts import load_models
+from .scoreboard_counts import encoded_prompts, load_models
 from .speed import WARM, Bench, Setting, contenders, take_turns
 
 CHAINS = ("draft model", "EAGLE-1, a chain", "early exit", "prompt lookup", "n-gram model")
@@ -45,9 +45,7 @@ class DraftLengths(Experiment):
         options = self.options
         if min(options.lengths) < 1:
             raise ValueError(f"--lengths {options.lengths}: must be whole numbers ≥ 1")
-        for name, least in (("prompts", 2), ("new_tokens", 2), ("turns", 1)):
-            if getattr(options, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')}: must be at least {least}")
+        self.check_least(prompts=2, new_tokens=2, turns=1)
 
     def parts(self):
         return [*self.options.kinds]
@@ -57,24 +55,15 @@ class DraftLengths(Experiment):
         """The chains and the prompts."""
         options = self.options
         pair = load_models("pair", "float32")
-        prompts = load_benchmark_prompts(options.kinds, count=options.prompts)
         return Bench(
             load=lambda dtype: pair,
-            prompts={
-                kind: [torch.tensor(prompt.encode(pair.tokenizer)) for prompt in rows]
-                for kind, rows in prompts.items()
-            },
+            prompts=encoded_prompts(pair.tokenizer, options.kinds, options.prompts),
             gammas=options.lengths,
             dtypes=("float32",),
             new_tokens=options.new_tokens,
             turns=options.turns,
             drafters={name: METHODS[name].make for name in CHAINS},
         )
-
-    @cached_property
-    def state(self) -> dict:
-        """The state of the machine when the run starts."""
-        return timing.machine_state()
 
     def run(self, part):
         assert self.state

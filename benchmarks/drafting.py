@@ -177,11 +177,6 @@ class ProposalTimes(Experiment):
         """The trigram counts and the seconds that they took."""
         return time_build(lambda: Counts(self.source[1], len(self.source[0]), 3))
 
-    @cached_property
-    def state(self) -> dict:
-        """The state of the machine when the run starts."""
-        return timing.machine_state()
-
     def timed(self, drafter: Drafter, temperature: float = 0.0) -> dict:
         """Return `proposals` of a drafter on the text.
 

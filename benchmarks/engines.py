@@ -505,8 +505,8 @@ class Bench:
         texts = [row["text"] for rows in zip(*evaluation_prompts().values()) for row in rows]
         count = max(options.prompts, *options.batches)
         ids = [self.pair.tokenizer.encode(text) for text in texts[:count]]
-        turns = (options.batches, options.turns, options.prompts)
-        return Plan(ids, options.new_tokens, options.gamma, *turns)
+        sizes = (options.new_tokens, options.gamma, options.batches)
+        return Plan(ids, *sizes, options.turns, options.prompts)
 
     def target(self, model: str) -> CausalLM:
         """Return a target.

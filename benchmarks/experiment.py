@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from tqdm import tqdm
 
 from specdec_book import recordings
 from specdec_lite.measure import stamps
+from specdec_lite.measure.machine import machine_state
 
 from .schemas import SCHEMAS
 
@@ -69,6 +71,24 @@ class Experiment:
         Raises:
             ValueError: If an option has a wrong value; the message names it.
         """
+
+    def check_least(self, **least: int) -> None:
+        """Check options that have a smallest value.
+
+        Args:
+            least: Smallest value of each option, by its name.
+
+        Raises:
+            ValueError: If an option is smaller; the message names it.
+        """
+        for name, smallest in least.items():
+            if getattr(self.options, name) < smallest:
+                raise ValueError(f"--{name.replace('_', '-')}: must be at least {smallest}")
+
+    @cached_property
+    def state(self) -> dict:
+        """The state of the machine when this is first read, which `run` does before it measures."""
+        return machine_state()
 
     def parts(self) -> list[str]:
         """Return the names of the parts in the order of measurement."""

@@ -142,9 +142,7 @@ class FormatsSmolLM2(Experiment):
         parser.add_argument("--repeats", type=int, default=25, help="passes per k")
 
     def check(self):
-        for name in ("prompts", "new_tokens", "turns", "repeats"):
-            if getattr(self.options, name) < 1:
-                raise ValueError(f"--{name.replace('_', '-')}: must be at least 1")
+        self.check_least(prompts=1, new_tokens=1, turns=1, repeats=1)
 
     def parts(self):
         return ["passes", *(f"{dtype}, T = {t}" for dtype in DECODED for t in (0, 1))]

@@ -9,7 +9,6 @@ recorded curves with the reader's own.
 """
 
 import copy
-from functools import cached_property
 
 import torch
 
@@ -92,11 +91,6 @@ class PassTimes(Experiment):
         parser.add_argument(
             "--budget", type=float, default=24.0, help="seconds for each of the four models"
         )
-
-    @cached_property
-    def state(self) -> dict:
-        """The state of the machine when the run starts."""
-        return timing.machine_state()
 
     def parts(self):
         # float16 on a GPU without bfloat16

@@ -125,19 +125,12 @@ class BookModels(Experiment):
         return the_books_models(self.options)
 
     def check(self):
-        for name, least in (("turns", 2), ("prompts", 2), ("new_tokens", max(GAMMAS) + 2)):
-            if getattr(self.options, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')}: must be at least {least}")
+        self.check_least(turns=2, prompts=2, new_tokens=max(GAMMAS) + 2)
 
     @cached_property
     def plan(self) -> Plan:
         """The plan of this run."""
         return self.make()
-
-    @cached_property
-    def state(self) -> dict:
-        """The state of the machine when the run starts."""
-        return timing.machine_state()
 
     @cached_property
     def passes(self) -> dict[str, tuple[str, str]]:

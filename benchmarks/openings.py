@@ -201,9 +201,7 @@ class FirstTokenAcceptance(Experiment):
         parser.add_argument("--new-tokens", type=int, default=96)
 
     def check(self):
-        for name, least in (("texts", 1), ("new_tokens", LEAST)):
-            if getattr(self.options, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')}: must be at least {least}")
+        self.check_least(texts=1, new_tokens=LEAST)
 
     def parts(self):
         return list(self.make)

@@ -18,11 +18,11 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.intervals import estimate
 from specdec_lite.proposal import Proposal, one_hot
 from specdec_lite.sampling import Sampling
-from specdec_lite.texts.benchmark_prompts import KINDS, SHA256, load_benchmark_prompts
+from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 
 from .experiment import Experiment
 from .methods import METHODS, Method
-from .scoreboard_counts import load_models
+from .scoreboard_counts import encoded_prompts, load_models
 
 MASS = 0.999
 """Probability under q of the drafted tokens that are enumerated, most likely first."""
@@ -133,9 +133,7 @@ class RuleDrift(Experiment):
         parser.add_argument("--places", type=int, default=4, help="places per prompt")
 
     def check(self):
-        for name in ("prompts", "places"):
-            if getattr(self.options, name) < 1:
-                raise ValueError(f"--{name}: must be at least 1")
+        self.check_least(prompts=1, places=1)
 
     @cached_property
     def pair(self) -> Pair:
@@ -145,12 +143,8 @@ class RuleDrift(Experiment):
     @cached_property
     def texts(self) -> list[Tensor]:
         """The first prompts of each kind as token ids."""
-        kinds = load_benchmark_prompts(KINDS, count=self.options.prompts)
-        return [
-            torch.tensor(prompt.encode(self.pair.tokenizer))
-            for rows in kinds.values()
-            for prompt in rows
-        ]
+        kinds = encoded_prompts(self.pair.tokenizer, KINDS, self.options.prompts)
+        return [ids for rows in kinds.values() for ids in rows]
 
     def parts(self):
         return [*lossy_rules()]

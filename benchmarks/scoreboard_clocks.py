@@ -29,12 +29,12 @@ from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure import stamps
 from specdec_lite.proposal import Step
 from specdec_lite.speculation import Drafter
-from specdec_lite.texts.benchmark_prompts import KINDS, SHA256, load_benchmark_prompts
+from specdec_lite.texts.benchmark_prompts import KINDS, SHA256
 
 from . import plain
 from .experiment import Experiment
 from .methods import Method, add_rows, available_rows, choose
-from .scoreboard_counts import GAMMA, PLAIN, count, depth_of, load_models, pack
+from .scoreboard_counts import GAMMA, PLAIN, count, depth_of, encoded_prompts, load_models, pack
 from .smollm2 import STOP
 
 KS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 20, 24, 32, 48, 64)
@@ -101,10 +101,7 @@ class ScoreboardClocks(Experiment):
 
     def check(self):
         options = self.options
-        least = {"turns": 2, "prompts": 1, "rounds": 1, "check_tokens": 2}
-        for name, lowest in least.items():
-            if getattr(options, name) < lowest:
-                raise ValueError(f"--{name.replace('_', '-')}: must be at least {lowest}")
+        self.check_least(turns=2, prompts=1, rounds=1, check_tokens=2)
         if not 0 <= options.check_share <= 1:
             raise ValueError(f"--check-share {options.check_share}: must be in [0, 1]")
         assert self.methods
@@ -124,11 +121,6 @@ class ScoreboardClocks(Experiment):
     # Models and prompts ---------------------------------------------------------------------------
 
     @cached_property
-    def state(self) -> dict:
-        """The state of the machine when the run starts."""
-        return timing.machine_state()
-
-    @cached_property
     def pairs(self) -> dict[str, Pair]:
         """{dtype: models}; SmolLM2 is a pair without a draft."""
         device = self.options.device
@@ -146,10 +138,7 @@ class ScoreboardClocks(Experiment):
     def prompts(self) -> dict[str, list[torch.Tensor]]:
         """The first prompts of each kind as token ids."""
         tokenizer = next(iter(self.pairs.values())).tokenizer
-        return {
-            kind: [torch.tensor(prompt.encode(tokenizer)) for prompt in rows]
-            for kind, rows in load_benchmark_prompts(KINDS, count=4).items()
-        }
+        return encoded_prompts(tokenizer, KINDS, 4)
 
     @property
     def stops(self) -> tuple[int, ...]:

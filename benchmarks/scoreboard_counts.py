@@ -61,6 +61,22 @@ def load_models(model: str, dtype: str, device: str = "cpu") -> Pair:
     return Pair(target, None, tokenizer)
 
 
+def encoded_prompts(
+    tokenizer, kinds: Sequence[str], count: int | None = None
+) -> dict[str, list[torch.Tensor]]:
+    """Return {kind: prompts of the scoreboard as token ids}.
+
+    Args:
+        tokenizer: Tokenizer of the target.
+        kinds: Kinds of text.
+        count: Most prompts per kind; None for all.
+    """
+    return {
+        kind: [torch.tensor(prompt.encode(tokenizer)) for prompt in prompts]
+        for kind, prompts in load_benchmark_prompts(kinds, count=count).items()
+    }
+
+
 # One prompt ---------------------------------------------------------------------------------------
 
 

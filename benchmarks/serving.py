@@ -265,11 +265,6 @@ class BatchSpeed(Experiment):
         return replace(self.make(), **{name: getattr(self.options, name) for name in names})
 
     @cached_property
-    def state(self) -> dict:
-        """The state of the machine when the run starts."""
-        return timing.machine_state()
-
-    @cached_property
     def settings(self) -> dict[str, dict]:
         """The settings by the names of their parts."""
         plan = self.plan

@@ -48,8 +48,8 @@ def tiny(tmp_path, monkeypatch):
     """Let both experiments run on a tiny pair whose draft is the target; return the arguments."""
     pair = Pair(TARGET, TARGET, Numbers())
     monkeypatch.setattr(methods, "METHODS", SMALL)
+    monkeypatch.setattr(scoreboard_counts, "load_benchmark_prompts", prompts)
     for module in (scoreboard_counts, scoreboard_clocks):
-        monkeypatch.setattr(module, "load_benchmark_prompts", prompts)
         monkeypatch.setattr(module, "load_models", lambda model, dtype, device="cpu": pair)
     other = Contender(lambda ids, seed: Run(1.0, 4, 0.1, ()))
     monkeypatch.setattr(plain, "others", lambda *about: {"transformers": other})
