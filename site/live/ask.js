@@ -346,7 +346,7 @@ function render({ el }) {
   async function begin() {
     el.replaceChildren(make("p", { class: "sdl sdl-ask-loading" }, "Loading…"));
     try {
-      const parts = globalThis.sdlLive ?? (await loadEngine(base()));
+      const parts = await loadEngine(base());
       if (!parts.smollm2)
         return note(
           el,

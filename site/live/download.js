@@ -17,13 +17,13 @@ export function loadScript(url) {
   });
 }
 
-/** Loads the engine without weights and returns it. Two panels of one page share the load: the script runs once. */
+/** Returns the engine without weights. Two panels of one page share it: the script runs once. */
 export async function loadEngine(base) {
   const load = () =>
     loadScript(`${base}engine.js`).finally(() => {
       globalThis.sdlEngineLoad = null; // a failed load can be tried again
     });
-  await (globalThis.sdlEngineLoad ??= load());
+  if (!globalThis.sdlLive) await (globalThis.sdlEngineLoad ??= load());
   return globalThis.sdlLive;
 }
 

@@ -370,6 +370,7 @@ function render({ model, el }) {
     const opened = el.contains(document.activeElement);
     el.replaceChildren(make("p", { class: "sdl sdl-live-loading" }, "Loading…"));
     try {
+      // without await where the engine is there: the page then mounts at once
       unmount = mount(el, globalThis.sdlLive ?? (await loadEngine(base())));
       if (opened) el.querySelector(".sdl-live-run").focus(); // focusing the text box would open a phone's keyboard
     } catch (error) {
