@@ -738,7 +738,7 @@ class Engines(Experiment):
 
     name = "engines"
     what = "the same models in this library and in real engines, greedy, one thread each"
-    time = "15 minutes"
+    time = "30 minutes"
     quick = "--new-tokens 2 --gamma 2 --batches 1 --turns 1 --prompts 1".split()
     unrelated = ("cache",)
 

@@ -100,9 +100,6 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
         card(board, name, entry, temperature) for name, row in zip(shown, entries) for entry in row
     ]
     fig.update_traces(hovertext=cards, hovertemplate="%{hovertext}<extra></extra>")
-    fig.update_xaxes(
-        tickangle=None
-    )  # automatic: on a phone the names of kinds are wider than cells
     what = "speedup over the best plain decoding" if has_speeds else "tokens per target pass, τ"
     count = len(winners)
     title = (

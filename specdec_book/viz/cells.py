@@ -87,7 +87,7 @@ def cells(
         coloraxis=color_axis(colors, scale),
     )
     fig.update_annotations(font_size=TITLE_SIZE)
-    fig.update_xaxes(tickangle=0, type="category", range=[-0.5, len(columns) - 0.5], showgrid=False)
+    fig.update_xaxes(type="category", range=[-0.5, len(columns) - 0.5], showgrid=False)
     fig.update_yaxes(range=[len(rows) - 0.5, -0.5], showgrid=False, zeroline=False)
     fig.update_yaxes(tickvals=list(range(len(rows))), ticktext=rows)
     return fig
