@@ -1,13 +1,14 @@
 """Measure SmolLM2 in several number formats: T(k), and what speculation gains in each.
 
-    OMP_NUM_THREADS=1 python -m benchmarks run formats-smollm2                 # 12 quiet minutes
-    python -m benchmarks run formats-smollm2 --prompts 2 --turns 1 --minutes 2 # coarse
+    OMP_NUM_THREADS=1 python -m benchmarks run formats-smollm2                 # 40 quiet minutes
+    python -m benchmarks run formats-smollm2 --prompts 2 --turns 1 --minutes 4 # coarse
 
 The less a plain pass costs, the more every drafted token costs in comparison. All times are
 processor seconds after the first round of a text, which a busy machine lengthens far less than
 wall-clock seconds. Plain decoding, prompt lookup, the trained head and the automatic choice between
-the last two alternate in random order on the same prompts. A part stops after its share of
---minutes, always after complete turns, and records how many turns it made.
+the last two alternate in random order on the same prompts, the first ones of the scoreboard's six
+kinds. A part stops after its share of --minutes, always after complete turns, and records how many
+turns it made.
 """
 
 import math
@@ -19,17 +20,19 @@ import numpy as np
 import torch
 
 from specdec_lite import CausalLM, load_smollm2
-from specdec_lite.drafters import BanditDrafter, EagleDrafter, PromptLookupDrafter
+from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter
 from specdec_lite.drafters.parts.quantization import quantize
 from specdec_lite.engine.int4 import int4_bytes
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.measure.intervals import RESAMPLES, ratio
 from specdec_lite.measure.timing import pass_job, prefilled
 from specdec_lite.speculation import Drafter
-from specdec_lite.texts.smollm2_tasks import KINDS, TASKS, chat
+from specdec_lite.texts.benchmark_prompts import KINDS
 
 from .experiment import Experiment
 from .heads import decode
+from .methods import automatic
+from .scoreboard_counts import encoded_prompts
 
 FORMATS = ("float32", "bfloat16", "int8", "int4")
 DECODED = ("bfloat16", "int4")
@@ -39,42 +42,8 @@ GAMMA = {"bfloat16": 2, "int4": 1}
 """Draft length of the head by format: int4 passes cost more per token."""
 LOOKUP = {"bfloat16": 8, "int4": 7}
 """Draft length of the lookup; the product in int4 takes four rows at a time."""
-PASSAGE = (
-    "The ferry leaves at seven and calls at three islands. On the first, a school waits for its"
-    " teacher; on the second, the baker for flour; on the third nobody waits, and the ferry"
-    " stops anyway, because the timetable was printed before the last family moved away."
-)
-CODE = (
-    "def mean(values):\n    total = 0\n    for value in values:\n        total = total + value\n"
-    "    return total / len(values)\n"
-)
-FURTHER = {
-    "question": (
-        "Why does the sky turn red in the evening?",
-        "How does a lock lift a ship from one canal to the next?",
-    ),
-    "code": (
-        "Write a Python function that counts the words of a text and returns the ten most frequent.",
-        "Write a Python class Queue with push, pop and a largest size.",
-    ),
-    "edit": (
-        f"Add type hints to this function and repeat all of it:\n\n{CODE}",
-        f"Correct the spelling of this text and repeat all of it:\n\n{PASSAGE}",
-    ),
-    "json": (
-        'Write a JSON array of five plants with "name", "height" and "months" of bloom.',
-        'Give me a JSON object for a recipe: "title", "minutes" and a list of "ingredients".',
-    ),
-    "summary": (
-        f"Summarize this text in two sentences:\n\n{PASSAGE}",
-        f"List the facts of this text:\n\n{PASSAGE}",
-    ),
-    "story": (
-        "Tell a story about a ferry that stops at an empty island.",
-        "Write a story about a baker who forgets a recipe.",
-    ),
-}
-"""Two further requests of each kind."""
+AUTOMATIC = {"bfloat16": {}, "int4": dict(lookups=(3, 3, 3), head=1, priors=(2.2, 1.5, 0.9, 1.1))}
+"""Settings of the automatic choice that differ from those in `methods`."""
 
 
 def load(dtype: str) -> CausalLM:
@@ -86,19 +55,6 @@ def load(dtype: str) -> CausalLM:
     if dtype == "int8":
         return quantize(load_smollm2("cpu", "bfloat16")[0])
     return load_smollm2("cpu", dtype)[0]
-
-
-def automatic(target: CausalLM, c: float, v: float) -> BanditDrafter:
-    """Return the automatic choice among lookups of several match lengths and the head.
-
-    Args:
-        target: SmolLM2.
-        c: cost of a draft pass in passes of the target.
-        v: cost of a drafted token in the target's pass.
-    """
-    lookups = [PromptLookupDrafter(8, n, n) for n in (3, 2, 1)]
-    heads = [EagleDrafter.from_pretrained(target, 1, draft=g) for g in (2, 1)]
-    return BanditDrafter([*lookups, *heads], c, v)
 
 
 def geometric_mean(seconds: dict[str, np.ndarray], plain: dict[str, np.ndarray]) -> dict:
@@ -128,17 +84,17 @@ class FormatsSmolLM2(Experiment):
 
     name = "formats-smollm2"
     what = "SmolLM2's T(k) in four number formats, and speculation in two of them"
-    time = "12 minutes"
+    time = "40 minutes, quiet"
     quick = "--prompts 1 --kinds edit --new-tokens 6 --turns 1 --repeats 2".split()
     unrelated = ("minutes",)
 
     @classmethod
     def add_options(cls, parser):
-        parser.add_argument("--prompts", type=int, default=8, help="per kind, at most 8")
+        parser.add_argument("--prompts", type=int, default=8, help="per kind")
         parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
         parser.add_argument("--new-tokens", type=int, default=64)
         parser.add_argument("--turns", type=int, default=6, help="at most")
-        parser.add_argument("--minutes", type=float, default=12, help="for all parts")
+        parser.add_argument("--minutes", type=float, default=40, help="for all parts")
         parser.add_argument("--repeats", type=int, default=25, help="passes per k")
 
     def check(self):
@@ -156,13 +112,8 @@ class FormatsSmolLM2(Experiment):
     def prompts(self) -> dict[str, list[list[int]]]:
         """The prompts of each kind as token ids."""
         _, tokenizer = load_smollm2("cpu", "bfloat16")
-        texts = {kind: [task.text for task in TASKS[kind]] for kind in self.options.kinds}
-        return {
-            kind: [chat(tokenizer, text) for text in (*each, *FURTHER[kind])][
-                : self.options.prompts
-            ]
-            for kind, each in texts.items()
-        }
+        prompts = encoded_prompts(tokenizer, self.options.kinds, self.options.prompts)
+        return {kind: [prompt.tolist() for prompt in each] for kind, each in prompts.items()}
 
     def passes(self) -> dict:
         """Measure T(k) of every format in alternation, and a step of the head in two of them."""
@@ -203,7 +154,7 @@ class FormatsSmolLM2(Experiment):
         run = decode(model, head, prompt, self.options.new_tokens, 0.0, 0)
         return run["drafting"] / max(1, run["rounds"]) / GAMMA["bfloat16"]
 
-    def costs(self, dtype: str) -> tuple[float, float]:
+    def costs(self, dtype: str) -> dict[str, float]:
         """Return the cost of a draft pass and of a drafted token, from the measured passes.
 
         Args:
@@ -211,7 +162,7 @@ class FormatsSmolLM2(Experiment):
         """
         row = self.rows["passes"][dtype]
         seconds = {int(k): median for k, (_, median, _) in row["seconds"].items()}
-        return row["c"], max(0.0, (seconds[4] / seconds[1] - 1) / 3)
+        return {"c": row["c"], "v": max(0.0, (seconds[4] / seconds[1] - 1) / 3)}
 
     def run(self, part):
         if part == "passes":
@@ -223,7 +174,7 @@ class FormatsSmolLM2(Experiment):
             "plain": None,
             "lookup": PromptLookupDrafter(LOOKUP[dtype]),
             "head": EagleDrafter.from_pretrained(target, 1, draft=gamma),
-            "automatic": automatic(target, *self.costs(dtype)),
+            "automatic": automatic(target, **AUTOMATIC[dtype], **self.costs(dtype)),
         }
         return self.decoded(target, drafters, float(temperature))
 

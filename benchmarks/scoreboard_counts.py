@@ -225,6 +225,7 @@ class ScoreboardCounts(Experiment):
     def __init__(self, options: argparse.Namespace):
         super().__init__(options)
         self.root = options.work
+        self.joined = options.out or stamps.recording_path(self.name, stamps.machine_name())
         if options.share:
             options.work = self.root / f"share-{options.share.replace('/', '-of-')}"
             options.out = options.out or options.work / self.name / "counts.json"
@@ -286,7 +287,8 @@ class ScoreboardCounts(Experiment):
     def recorded(self) -> dict[Cell, dict[str, dict]]:
         """{(kind, temperature): counts by row} of the existing recording and of finished shares."""
         cells: dict[Cell, dict[str, dict]] = {}
-        for path in [self.path, *sorted(self.root.glob(f"share-*/{self.name}/counts.json"))]:
+        shares = sorted(self.root.glob(f"share-*/{self.name}/counts.json"))
+        for path in dict.fromkeys([self.joined, self.path, *shares]):
             for cell, rows in recorded_cells(self.name, path, self.identity).items():
                 longer = cells.setdefault(cell, {})
                 for name, counts in rows.items():

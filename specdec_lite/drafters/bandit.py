@@ -28,16 +28,34 @@ class BanditDrafter(GroupDrafter):
         v: cost of every drafted token in the target's pass, in the same unit.
         discount: weight of a round relative to the next one, in [0, 1].
         bonus: size of the bonus.
+        priors: tokens per cost that each drafter is expected to reach before it is measured;
+            default: 2 for all.
+        weight: number of rounds that a prior counts as, ≥ 0.001.
     """
 
-    def __init__(self, drafters: Sequence[Drafter], c=0.1, v=0.04, discount=0.98, bonus=0.05):
+    def __init__(
+        self,
+        drafters: Sequence[Drafter],
+        c: float = 0.1,
+        v: float = 0.04,
+        discount: float = 0.98,
+        bonus: float = 0.05,
+        priors: Sequence[float] = (),
+        weight: float = 1.0,
+    ):
         super().__init__(drafters)
+        self.priors = [checks.number("priors", prior) for prior in priors] or [2.0] * len(drafters)
+        if len(self.priors) != len(drafters):
+            raise ValueError(f"priors has {len(priors)} numbers for {len(drafters)} drafters")
+        self.weight = checks.number("weight", weight, 1e-3)
         self.c, self.v = checks.number("c", c), checks.number("v", v)
         self.discount = checks.unit("discount", discount)
         self.bonus = checks.number("bonus", bonus)
 
     def start(self, context: Context) -> "BanditSession":
-        return BanditSession(self, [Arm(drafter, context) for drafter in self.drafters])
+        pairs = zip(self.drafters, self.priors)
+        arms = [Arm(drafter, context, prior, self.weight) for drafter, prior in pairs]
+        return BanditSession(self, arms)
 
     def limits(self) -> Limits | None:
         known = self.known_limits()

@@ -10,8 +10,9 @@ from models_zoo import native, perturbed
 from registry import RULES
 
 from benchmarks import methods as listed
-from benchmarks.methods import METHODS, Method, bytes_beside
+from benchmarks.methods import METHODS, Method, bytes_beside, describe
 from benchmarks.named import NAMED
+from benchmarks.scoreboard_counts import load_models
 from specdec_lite import drafters
 from specdec_lite.drafters import Drafter, ModelDrafter
 
@@ -84,3 +85,11 @@ def test_bytes_exclude_the_target():
     weights = sum(w.numel() * w.element_size() for w in other.model.parameters())
     assert bytes_beside(ModelDrafter(TARGET, 2), TARGET) < 2000
     assert weights < bytes_beside(ModelDrafter(other, 2), TARGET) < 1.5 * weights + 20_000
+
+
+def test_every_row_of_the_pair_can_be_described():
+    """A recording states the bytes of each row at the end of its run."""
+    pair = load_models("pair", "float32")
+    rows = {name: describe(method, pair, "pair", 4) for name, method in METHODS.items()}
+    assert all(row["bytes"] > 0 for row in rows.values())
+    assert rows["draft model"]["bytes"] > 1e6 > rows["prompt lookup"]["bytes"]

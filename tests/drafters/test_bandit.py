@@ -27,6 +27,22 @@ def test_the_better_drafter_drafts_nearly_always():
         assert taken(BanditDrafter(drafters, bonus=20.0))[1] < tau  # broken: it only explores
 
 
+def test_priors_decide_until_rounds_are_measured():
+    """Two equal drafters that read the model: the one with the larger prior drafts alone."""
+
+    def drafted(priors, weight=50.0):
+        bandit = BanditDrafter([GOOD, BAD], bonus=0.0, discount=1.0, priors=priors, weight=weight)
+        return [step.tree.tokens.tolist() for step in generate(TARGET, PROMPT, bandit, 20).steps]
+
+    alone = {
+        drafter: [s.tree.tokens.tolist() for s in generate(TARGET, PROMPT, drafter, 20).steps]
+        for drafter in (GOOD, BAD)
+    }
+    assert drafted([9, 2]) == alone[GOOD] != alone[BAD] == drafted([2, 9])
+    assert drafted([0.5, 0.5]) == [[]] * 20, "both are expected to be slower than plain decoding"
+    assert drafted([2, 9], 0.01) != alone[BAD], "a light prior gives way to what was measured"
+
+
 def test_every_drafter_learns_once_what_the_user_gives():
     class Learner(PromptLookupDrafter):
         def learn(self, tokens):
@@ -71,7 +87,17 @@ def test_what_a_text_accepts_of_a_draft():
     assert follow(tree, [5]) == (0, True)
 
 
-@pytest.mark.parametrize("wrong", [dict(drafters=[]), dict(c=-1), dict(discount=1.5)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        dict(drafters=[]),
+        dict(c=-1),
+        dict(discount=1.5),
+        dict(priors=[1, 2]),
+        dict(priors=[-1]),
+        dict(weight=0),
+    ],
+)
 def test_wrong_arguments(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         BanditDrafter(**{"drafters": [GOOD]} | wrong)

@@ -14,6 +14,7 @@ from specdec_lite import TokenTree, generate, stream
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
 from specdec_lite.drafters.parts.expansion import expand_confidence_tree
 from specdec_lite.drafters.parts.feature_session import FeatureSession
+from specdec_lite.drafters.parts.lengths import Confidence
 from specdec_lite.engine.cache import additive
 from specdec_lite.loading.weights import save
 from specdec_lite.proposal import Proposal
@@ -318,7 +319,9 @@ def test_offline_acceptance_equals_that_of_the_first_node_in_decoding():
 
 
 @KIND
-@pytest.mark.parametrize("draft", [3, TokenTree([0, 1, 0, 2], [-1, -1, 0, -1]), GROWTH])
+@pytest.mark.parametrize(
+    "draft", [3, Confidence(3, 0.2), TokenTree([0, 1, 0, 2], [-1, -1, 0, -1]), GROWTH]
+)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_narrow_rows_draft_the_same_tokens(kind, draft, temperature, monkeypatch):
     head = random_head(TARGET, kind, ids=IDS)

@@ -10,9 +10,6 @@ from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter
 
-PRIOR = 1
-"""Tokens that an arm is imagined to have had accepted in one round, before it is measured."""
-
 LEAST = 1e-3
 """Number of rounds from which the sums are discounted no further, so that they never vanish."""
 
@@ -31,6 +28,8 @@ class Arm:
     Args:
         drafter: of the session.
         context: context at the start of the generation.
+        prior: tokens per cost that are expected before the arm is measured.
+        weight: number of rounds, each at cost 1, that the expectation counts as.
 
     Attributes:
         session: the drafting of this generation.
@@ -43,12 +42,11 @@ class Arm:
         seen: number of tokens whose states were added to `missed`.
     """
 
-    def __init__(self, drafter: Drafter, context: Context):
+    def __init__(self, drafter: Drafter, context: Context, prior: float = 2.0, weight: float = 1.0):
         self.session = drafter.start(context)
         self.free = not drafter.hidden_layers and drafter.draft_model() is None
-        self.tokens = 1.0 + PRIOR
-        self.cost = 1.0
-        self.rounds = 1.0
+        self.tokens = prior * weight
+        self.cost = self.rounds = weight
         self.draft: tuple[int, Proposal] = (0, NOTHING)
         self.waiting: list[tuple[int, Proposal]] = []
         self.missed: Scores | None = None

@@ -46,15 +46,14 @@ def draft_chain(
             and follow(None) those after the committed text. Rows of another width are fitted to
             the target's V.
         length: number of tokens, or the session's γ policy.
-        ids: the token of every logit, for greedy drafts whose policy does not look at them; None:
-            logit i is token i.
+        ids: the token of every logit, for greedy drafts; None: logit i is token i.
 
     Raises:
         ValueError: the logits contain NaN.
     """
     length = Length.of(length)
     most = min(length.most(context), context.wanted - 1)
-    token = logits = None
+    token = number = logits = None
     tokens: list[Tensor] = []
     rows: list[Tensor] = []
     while len(tokens) < most:
@@ -62,13 +61,13 @@ def draft_chain(
         if ids is None:
             logits = fit(logits, context.vocab_size)
         if context.sampling.greedy:
-            best = logits.argmax(-1, keepdim=True)
-            token = best if ids is None else ids[best]
+            number = logits.argmax(-1, keepdim=True)
+            token = number if ids is None else ids[number]
         else:
             rows.append(context.sampling(logits))
-            token = draw_unread(context.rng, rows[-1])
+            token = number = draw_unread(context.rng, rows[-1])
         tokens.append(token)
-        if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), token[0]):
+        if length.looks and not length.go_on(rows[-1] if rows else logits.softmax(-1), number[0]):
             break
     if logits is None:
         return NOTHING

@@ -285,6 +285,9 @@ class Siblings:
         self.draw = draw
         update_wrapper(self, draw)
 
+    def __reduce__(self) -> str:
+        return self.draw.__qualname__  # a pickle refers to it by name, as to any function
+
     def __call__(self, row: Tensor, count: int, rng: Rng) -> list[Child]:
         return self.level([row], [count], rng)[0]
 

@@ -103,9 +103,7 @@ class FeatureSession(ChainSession):
         self.cache = body.new_cache(capacity=len(context.tokens) + context.wanted + 64)
         self.states = torch.empty(0)
         self.fed = FedTree.empty()
-        chooses = isinstance(draft, ConfidenceTree)
-        if context.sampling.greedy:
-            chooses = not (isinstance(draft, Length) and draft.looks)
+        chooses = isinstance(draft, ConfidenceTree) or context.sampling.greedy
         # Chosen tokens need no rows over the target's vocabulary.
         self.ids = head.ids if chooses else None
 

@@ -55,8 +55,9 @@ class Length:
         """Return whether to draft another token.
 
         Args:
-            row: the draft's distribution [V] of the last token.
-            token: the last token, a number or a tensor [], drawn from the row or its argmax.
+            row: the draft's distribution of the last token, over V tokens or over those that the
+                draft knows.
+            token: the last token's number in the row, an int or a tensor [].
         """
         return True
 
