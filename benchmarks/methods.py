@@ -323,13 +323,13 @@ def automatic(
     Args:
         target: model with a shipped EAGLE-1 head.
         lookups: draft lengths after a match of three tokens, of two, and of one.
-        head: longest draft of the head, which stops when unsure.
+        head: draft length of the head.
         priors: tokens per cost that the lookups and the head are expected to reach.
         c: cost of a draft pass in passes of the target.
         v: cost of a drafted token in the target's pass.
     """
     drafters = [d.PromptLookupDrafter(gamma, n, n) for gamma, n in zip(lookups, (3, 2, 1))]
-    eagle_head = d.EagleDrafter.from_pretrained(target, 1, draft=Confidence(head, 0.4))
+    eagle_head = d.EagleDrafter.from_pretrained(target, 1, draft=head)
     return d.BanditDrafter([*drafters, eagle_head], c, v, priors=priors, weight=8)
 
 

@@ -27,10 +27,14 @@ FEW = (1, 2)
 """Numbers of rows for which some processors run a slower kernel than for PADDED rows."""
 PADDED = 4
 """Rows to which a product with FEW rows is padded with zeros where that is faster."""
-GAIN = 0.92
+GAIN = 0.96
 """Padding must take at most this part of the time; smaller gains may be noise."""
-REPEATS = 7
-"""Runs of each product that the choice is made from; the shortest of them counts."""
+SWEEP = 1 << 26
+"""Bytes of weights, at most, by which a measurement multiplies in turn: those of the whole model, as
+in a pass. The weights of one layer alone would stay in the processor's caches.
+"""
+REPEATS = 4
+"""Runs of each sweep that the choice is made from; the shortest of them counts."""
 OPERATORS = ("_reorder_linear_weight", "_linear_pointwise", "_is_mkldnn_bf16_supported")
 """The operators that PyTorch's own compiler calls for packing. They are not public API: if one is
 missing, nothing is packed.
@@ -139,27 +143,38 @@ def padded_product(x: Tensor, packed: Tensor, bias: Tensor | None, count: int) -
 
 
 @cache
-def rows_to_pad(outputs: int, inputs: int, dtype: torch.dtype, threads: int) -> frozenset[int]:
+def rows_to_pad(
+    outputs: int, inputs: int, dtype: torch.dtype, threads: int, size: int
+) -> frozenset[int]:
     """Return which of FEW rows are multiplied faster if they are padded, by measurement.
 
-    Each shape is measured once per process, so that all its layers make the same choice. The runs
-    with and without padding alternate.
+    Each shape is measured once per process, so that all its layers make the same choice. Sweeps
+    over several layers of this shape, with and without padding, alternate.
 
     Args:
         outputs: out_features.
         inputs: in_features.
         dtype: of the weights.
         threads: number of threads, which changes the answer.
+        size: bytes of the model's weights; they are in the processor's caches if there are few.
     """
     weight = torch.zeros(outputs, inputs, dtype=dtype)
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+    layers = [
+        torch.ops.mkldnn._reorder_linear_weight(weight, ROWS)
+        for _ in range(math.ceil(min(size, SWEEP) / weight.nbytes))
+    ]
     chosen = set()
     for count in FEW:
         x = torch.zeros(1, count, inputs, dtype=dtype)
+
+        def sweep(multiply: Callable, *arguments, x=x) -> None:
+            for packed in layers:
+                multiply(x, packed, None, *arguments)
+
         plain, padded = math.inf, math.inf
         for _ in range(REPEATS):
-            plain = min(plain, seconds(lambda x=x: product(x, packed, None)))
-            padded = min(padded, seconds(lambda x=x, n=count: padded_product(x, packed, None, n)))
+            plain = min(plain, seconds(lambda: sweep(product)))
+            padded = min(padded, seconds(lambda n=count: sweep(padded_product, n)))
         if padded < GAIN * plain:
             chosen.add(count)
     return frozenset(chosen)
@@ -221,7 +236,8 @@ def pack(model: nn.Module) -> nn.Module:
     Returns:
         The same model.
     """
-    if sum(weight.nbytes for weight in model.parameters()) > LIMIT:
+    size = sum(weight.nbytes for weight in model.parameters())
+    if size > LIMIT:
         return model
     threads = torch.get_num_threads()
     for layer in model.modules():
@@ -231,7 +247,8 @@ def pack(model: nn.Module) -> nn.Module:
             layer.source = layer.weight.detach()
             layer.version = layer.weight._version  # pyright: ignore[reportArgumentType]
             layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.source, ROWS)
-            layer.padded = rows_to_pad(*layer.weight.shape, layer.weight.dtype, threads)  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+            shape: tuple[int, int] = layer.weight.shape  # pyright: ignore[reportAssignmentType]
+            layer.padded = rows_to_pad(*shape, layer.weight.dtype, threads, size)  # pyright: ignore[reportAttributeAccessIssue]
             layer.__class__ = PackedLinear
     return model
 
