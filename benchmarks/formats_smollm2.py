@@ -42,7 +42,7 @@ GAMMA = {"bfloat16": 2, "int4": 1}
 """Draft length of the head by format: int4 passes cost more per token."""
 LOOKUP = {"bfloat16": 8, "int4": 7}
 """Draft length of the lookup; the product in int4 takes four rows at a time."""
-AUTOMATIC = {"bfloat16": {}, "int4": dict(lookups=(3, 3, 3), head=1, priors=(2.2, 1.5, 0.9, 1.1))}
+AUTOMATIC = {"bfloat16": {}, "int4": dict(lookups=(7, 3, 3), head=1, priors=(2.2, 1.5, 0.9, 1.1))}
 """Settings of the automatic choice that differ from those in `methods`."""
 
 
