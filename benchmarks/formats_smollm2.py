@@ -176,7 +176,7 @@ class FormatsSmolLM2(Experiment):
             "head": EagleDrafter.from_pretrained(target, 1, draft=gamma),
             "automatic": automatic(target, **AUTOMATIC[dtype], **self.costs(dtype)),
         }
-        return self.decoded(target, drafters, float(temperature))
+        return summary(self.decoded(target, drafters, float(temperature)))
 
     def decoded(
         self, target: CausalLM, drafters: dict[str, Drafter | None], temperature: float
@@ -223,11 +223,8 @@ class FormatsSmolLM2(Experiment):
         }
 
     def summarise(self, rows):
-        data = {"target": self.target, "passes": rows["passes"], "decoded": {}}
-        for part, table in rows.items():
-            if part != "passes":
-                data["decoded"][part] = summary(table)
-        return data
+        decoded = {part: table for part, table in rows.items() if part != "passes"}
+        return {"target": self.target, "passes": rows["passes"], "decoded": decoded}
 
     @property
     def target(self) -> str:
@@ -235,7 +232,7 @@ class FormatsSmolLM2(Experiment):
         return fingerprint(load_smollm2("cpu", "bfloat16")[0])
 
     def restore(self, data):
-        return {}  # the recording has no runs by prompt
+        return {"passes": data["passes"]} | data["decoded"]
 
 
 def matrix_bytes(model: CausalLM) -> int:

@@ -42,15 +42,24 @@ def format_table(record: "recordings.Recording") -> Markdown:
                     interval(gains[each]["speedup"]) if gains else ""
                     for each in ("lookup", "head", "automatic")
                 ),
+                " → ".join(
+                    f"{1e3 * gains[each]['seconds_per_token']:.1f}"
+                    for each in ("plain", "automatic")
+                    if gains
+                ),
             )
         )
     kinds = len(next(iter(decoded.values()))["plain"]["kinds"])
-    heads = ("format", "T(1)", *(f"T({k})/T(1)" for k in SHOWN), "lookup", "head", "automatic")
+    heads = (
+        *("format", "T(1)", *(f"T({k})/T(1)" for k in SHOWN)),
+        *("lookup", "head", "chosen per round", "ms per token: plain → chosen"),
+    )
     return table(
         heads,
         rows,
         "Processor time of passes; then × plain decoding in the same format, greedy, geometric mean"
-        f" over {kinds} kinds of request (95 % interval if there are several prompts per kind)."
+        f" over {kinds} kinds of request (95 % interval over prompts), and the time per token, as"
+        " the mean over kinds."
         f" {record.source}",
     )
 

@@ -29,6 +29,8 @@ PADDED = 4
 """Rows to which a product with FEW rows is padded with zeros where that is faster."""
 GAIN = 0.96
 """Padding must take at most this part of the time; smaller gains may be noise."""
+ALONE = 16
+"""Rows up to which `pack` examines whether a row's result depends on the number of rows."""
 SWEEP = 1 << 26
 """Bytes of weights, at most, by which a measurement multiplies in turn: those of the whole model, as
 in a pass. The weights of one layer alone would stay in the processor's caches.
@@ -59,8 +61,8 @@ class PackedLinear(nn.Linear):
         packed: the weights in the processor's order.
         source: the weights that were packed. The reference keeps their memory from being reused.
         version: PyTorch's change counter of the weights when they were packed.
-        padded: numbers of input rows that are padded to PADDED rows, because that is faster here.
-            The results agree to within rounding.
+        padded: numbers of input rows that are padded to PADDED rows, because that is faster here, or
+            because their results differ by rounding from those of the same rows among others.
     """
 
     packed: Tensor
@@ -140,6 +142,32 @@ def padded_product(x: Tensor, packed: Tensor, bias: Tensor | None, count: int) -
     """
     rows = F.pad(x.reshape(count, -1), (0, 0, 0, PADDED - count))
     return product(rows, packed, bias)[:count].view(*x.shape[:-1], -1)
+
+
+@torch.inference_mode()
+def rows_agree(layer: PackedLinear) -> bool:
+    """Return whether the result of a row has the same bits with any number of other rows.
+
+    Args:
+        layer: the product that is examined, with up to ALONE rows.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, ALONE, layer.in_features, generator=generator).to(layer.weight.dtype)
+    expected = layer(x)
+    return all(layer(x[:, :n]).equal(expected[:, :n]) for n in range(1, ALONE))
+
+
+def agreeing_rows(layer: PackedLinear) -> tuple[frozenset[int], bool]:
+    """Return the numbers of rows to pad so that rows agree, and whether they do.
+
+    Args:
+        layer: with the rows that are padded for speed, which remain if the rows never agree.
+    """
+    measured = layer.padded
+    for layer.padded in (measured, frozenset(FEW)):
+        if rows_agree(layer):
+            return layer.padded, True
+    return measured, False
 
 
 @cache
@@ -230,6 +258,11 @@ def pack(model: nn.Module) -> nn.Module:
     LIMIT bytes and machines without oneDNN are left unchanged. Copies that are still current are
     reused.
 
+    In bfloat16, where two logits are often equal to within rounding, few rows are also padded if
+    that makes every row's result independent of the number of rows. If all layers of a
+    `Transformer` are so, its attention is computed row by row as well (`rows_alone`), and then
+    greedy text with a chain of drafts is plain text, bit for bit.
+
     Args:
         model: any module; an `nn.Linear` too.
 
@@ -240,6 +273,7 @@ def pack(model: nn.Module) -> nn.Module:
     if size > LIMIT:
         return model
     threads = torch.get_num_threads()
+    agreeing: dict[tuple[int, ...], tuple[frozenset[int], bool]] = {}
     for layer in model.modules():
         if type(layer) is PackedLinear and not layer.is_current():
             unpack(layer)
@@ -250,6 +284,16 @@ def pack(model: nn.Module) -> nn.Module:
             shape: tuple[int, int] = layer.weight.shape  # pyright: ignore[reportAssignmentType]
             layer.padded = rows_to_pad(*shape, layer.weight.dtype, threads, size)  # pyright: ignore[reportAttributeAccessIssue]
             layer.__class__ = PackedLinear
+        if type(layer) is PackedLinear and layer.weight.dtype == torch.bfloat16:
+            shape = layer.weight.shape
+            if shape not in agreeing:
+                agreeing[shape] = agreeing_rows(layer)
+            layer.padded = agreeing[shape][0]
+    if isinstance(rows_alone := getattr(model, "rows_alone", None), int) and agreeing:
+        products = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+        alone = all(type(layer) is PackedLinear for layer in products)
+        alone = alone and all(same for _, same in agreeing.values())
+        model.rows_alone = ALONE if alone else rows_alone  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     return model
 
 
@@ -262,11 +306,13 @@ def unpack(model: nn.Module) -> nn.Module:
     Returns:
         The same model.
     """
-    for layer in model.modules():
-        if type(layer) is PackedLinear:
-            layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
-            for name in ATTRIBUTES:
-                delattr(layer, name)
+    layers = [layer for layer in model.modules() if type(layer) is PackedLinear]
+    for layer in layers:
+        layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
+        for name in ATTRIBUTES:
+            delattr(layer, name)
+    if layers and isinstance(getattr(model, "rows_alone", None), int):
+        model.rows_alone = 0  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     return model
 
 

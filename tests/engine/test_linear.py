@@ -463,3 +463,48 @@ def test_the_pair_decodes_the_same_with_padded_rows():
         found.append((text, pair.target.score(ids[:1], pair.target.new_cache()).logits))
     assert found[0][0] == found[1][0]
     assert (found[0][1] - found[1][1]).abs().max() < 1e-3
+
+
+# In bfloat16, no row depends on the number of rows ---------------------------------------------------
+
+
+def bfloat16_model() -> CausalLM:
+    """Return a small model in bfloat16 whose rows agree, or skip."""
+    model = native(4, torch.bfloat16, num_layers=3)
+    pack(model.model.requires_grad_(False))
+    if not model.model.rows_alone:
+        pytest.skip("on this processor a row's rounding depends on the number of rows")
+    return model
+
+
+def logits(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
+    """Return the logits [n, V] after each token of a text that follows PROMPT, fed in chains."""
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    chains = [text[first : first + size] for first in range(0, len(text), size)]
+    return torch.cat([model.score(chain, cache).logits[0] for chain in chains])
+
+
+def test_a_chain_in_bfloat16_has_the_logits_of_its_tokens_one_by_one():
+    model = bfloat16_model()
+    text = torch.randint(40, (96,), generator=torch.Generator().manual_seed(1)).tolist()
+    expected = logits(model, text, 1)
+    for size in (2, 3, 5, 8, linear.ALONE):
+        assert torch.equal(logits(model, text, size), expected)
+    model.model.rows_alone = 0  # broken: attention takes the rows of a pass together
+    assert not torch.equal(logits(model, text, 5), logits(model, text, 1))
+
+
+def test_rows_that_do_not_agree_are_found(monkeypatch):
+    def alone_is_different(x, packed, bias):
+        result = product(x, packed, bias)
+        return result * 1.01 if x.shape[-2] == 1 else result
+
+    product = linear.product
+    monkeypatch.setattr(linear, "product", alone_is_different)
+    ours = packed_layer(torch.bfloat16)
+    assert linear.rows_agree(ours) and 1 in ours.padded, "padding makes the single row agree"
+    ours.padded = frozenset()
+    assert not linear.rows_agree(ours)
+    monkeypatch.setattr(linear, "PADDED", 1)
+    assert linear.agreeing_rows(ours) == (frozenset(), False), "no padding helps"
