@@ -182,8 +182,8 @@ class NativeBackend:
             triangle = self.triangle = additive(triangle, weight.dtype)
         return triangle[length : length + count, :total]
 
-    def is_by_row(self, inputs: Pass) -> bool:
-        """Return whether every row of a pass is computed as if it were the only one.
+    def rounds_alike(self, inputs: Pass) -> bool:
+        """Return whether no row of a pass depends on the number of rows.
 
         Args:
             inputs: a chain of tokens in a cache that does not slide.
@@ -213,7 +213,7 @@ class NativeBackend:
             stored = cache.positions() if masked else None
             mask = visible(length, count, tree, window, positions, inputs.cached, stored)
             bias = additive(mask, weight.dtype)
-        elif self.is_by_row(inputs):
+        elif self.rounds_alike(inputs):
             width = -(-(length + count) // LANES) * LANES
             bias = self.causal(length, count, weight, width)
         elif count > 1 and length:

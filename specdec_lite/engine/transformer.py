@@ -125,26 +125,36 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
     return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
 
 
-def attend_by_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Return the attention output [1, H, n, h], every row computed as if it were the only one.
+def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Return the attention output [1, H, n, h]; a row's rounding does not depend on n or w.
 
-    A kernel that takes several rows together may add up in another order. Here each row is a batch
-    entry of its own, so a row's result does not depend on the number of rows. It does not depend on
-    w either, if w is a multiple of `LANES`: masked keys then add zeros to complete vectors.
+    CPU kernels add up in the same order for any number of rows from LEAST on, if w is a multiple of
+    `LANES`: masked keys then add zeros to complete vectors. So rows are added if there are fewer.
 
     Args:
         q: [1, H, n, h].
         k: [1, G, w, h].
         v: [1, G, w, h].
-        bias: additive mask [n, w].
+        bias: additive mask [max(LEAST, H/G·n), w], from `alike`.
     """
-    _, heads, n, size = q.shape
-    groups = k.shape[1]
-    rows = q.view(groups, heads // groups, n, size).permute(2, 0, 1, 3)
-    mask = bias[:, None, None].expand(-1, 1, heads // groups, -1)
-    k, v = (entries.expand(n, -1, -1, -1) for entries in (k, v))
-    mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask)
-    return mixed.permute(1, 2, 0, 3).reshape(q.shape)
+    groups, size = k.shape[1], q.shape[-1]
+    rows = q.reshape(1, groups, -1, size)
+    count = rows.shape[2]
+    rows = F.pad(rows, (0, 0, 0, bias.shape[-2] - count))
+    mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=bias)
+    return mixed[:, :, :count].reshape(q.shape)
+
+
+def alike(bias: Tensor, times: int) -> Tensor:
+    """Return a mask repeated for the query heads that share a key head, with LEAST rows or more.
+
+    Args:
+        bias: [n, w].
+        times: H / G.
+    """
+    bias = repeated(bias, times)
+    missing = LEAST - len(bias)
+    return torch.cat((bias, bias[-1:].expand(missing, -1))) if missing > 0 else bias
 
 
 def repeated(bias: Tensor, times: int) -> Tensor:
@@ -163,6 +173,8 @@ def repeated(bias: Tensor, times: int) -> Tensor:
 
 LANES = 16
 """A multiple of the float32 numbers that a CPU adds at a time."""
+LEAST = 4
+"""Number of rows from which a CPU's attention adds up every row in the same order."""
 FEW = 4096
 """Number of elements up to which a CPU spends more time on calling kernels than in them."""
 
@@ -238,8 +250,8 @@ class Block(nn.Module):
                 with nothing stored before them, use the causal mask.
             past: this layer's (keys, values) [B, G, capacity, h]; None: nothing is stored.
             start: where to write in `past` (see `store`).
-            width: number of slots that attention reads, row by row (see `attend_by_row`); None: up
-                to the last slot written, all rows together.
+            width: number of slots that attention reads with a mask from `alike`; None: up to the
+                last slot written.
         """
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
@@ -256,7 +268,7 @@ class Block(nn.Module):
             mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
         else:
             k, v = (entries[:, :, :width] for entries in past)
-            mixed = attend_by_row(q, k, v, bias)
+            mixed = attend_alike(q, k, v, bias)
         return self.out(mixed.transpose(1, 2).reshape(batch, n, -1))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -288,7 +300,7 @@ class Transformer(nn.Module):
 
     Attributes:
         rows_alone: number of rows up to which a chain's rows do not depend on each other's number
-            (see `attend_by_row`). This is worth its time only if the linear layers behave so too.
+            (see `attend_alike`). This makes sense only if the linear layers behave so too.
     """
 
     def __init__(self, config: TransformerConfig):
@@ -362,7 +374,8 @@ class Transformer(nn.Module):
                 replace the embedding.
             skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
             head: False leaves the vocabulary projection out; the logits then have no rows.
-            width: number of slots that attention reads, row by row; `bias` is [n, width] then.
+            width: number of slots that attention reads, where every row is rounded alike; `bias` is
+                [n, width] then.
 
         Returns:
             Logits [B, n, V], or [B, 1, V] with `last`.
@@ -372,8 +385,9 @@ class Transformer(nn.Module):
         cos, sin = (table[rows] for table in self.rotary(x.device, x.dtype))
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
-        if bias is not None and width is None:
-            bias = repeated(bias, self.config.num_heads // self.config.num_kv_heads)
+        if bias is not None:
+            shape = repeated if width is None else alike
+            bias = shape(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
         if first in keep:
             keep[first] = x

@@ -196,7 +196,7 @@ def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one():
     expected = one_by_one(model, text)
     for size in (2, 3, 5, 8, ROWS):
         assert torch.equal(together(model, text, size), expected)
-    model.model.rows_alone = 0  # broken: attention takes the rows of a pass together
+    model.model.rows_alone = 0  # broken: attention adds up in another order
     assert not torch.equal(together(model, text, 5), one_by_one(model, text))
 
 

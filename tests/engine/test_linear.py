@@ -491,7 +491,7 @@ def test_a_chain_in_bfloat16_has_the_logits_of_its_tokens_one_by_one():
     expected = logits(model, text, 1)
     for size in (2, 3, 5, 8, linear.ALONE):
         assert torch.equal(logits(model, text, size), expected)
-    model.model.rows_alone = 0  # broken: attention takes the rows of a pass together
+    model.model.rows_alone = 0  # broken: attention adds up in another order
     assert not torch.equal(logits(model, text, 5), logits(model, text, 1))
 
 

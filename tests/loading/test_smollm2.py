@@ -179,7 +179,7 @@ def test_greedy_text_in_bfloat16_is_plain_text_bit_for_bit():
     text = plain[0][:8]
     cache = half.new_cache()
     half.score(prompts[0], cache)
-    half.model.rows_alone = 0  # broken: attention takes the rows of a pass together
+    half.model.rows_alone = 0  # broken: attention adds up in another order
     together = half.score(text, cache).logits[0]
     cache.crop(len(prompts[0]))
     alone = torch.cat([half.score([token], cache).logits[0] for token in text])
