@@ -262,8 +262,8 @@ def pack(model: nn.Module) -> nn.Module:
 
     In bfloat16, where two logits are often equal to within rounding, few rows are also padded if
     that makes every row's result independent of the number of rows. If all layers of a
-    `Transformer` are so, its attention is computed row by row as well (`rows_alone`), and then
-    greedy text with a chain of drafts is plain text, bit for bit.
+    `Transformer` are so, its attention rounds rows alike as well (`rows_alike`), and greedy text
+    with a chain of drafts is then plain text nearly always.
 
     Args:
         model: any module; an `nn.Linear` too.
@@ -291,11 +291,11 @@ def pack(model: nn.Module) -> nn.Module:
             if shape not in agreeing:
                 agreeing[shape] = agreeing_rows(layer)
             layer.padded = agreeing[shape][0]
-    if isinstance(rows_alone := getattr(model, "rows_alone", None), int) and agreeing:
+    if hasattr(model, "rows_alike") and agreeing:
         products = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-        alone = all(type(layer) is PackedLinear for layer in products)
-        alone = alone and all(same for _, same in agreeing.values())
-        model.rows_alone = ALONE if alone else rows_alone  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+        alike = all(type(layer) is PackedLinear for layer in products)
+        alike = alike and all(same for _, same in agreeing.values())
+        model.rows_alike = ALONE if alike else 0  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     return model
 
 
@@ -313,8 +313,8 @@ def unpack(model: nn.Module) -> nn.Module:
         layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
         for name in ATTRIBUTES:
             delattr(layer, name)
-    if layers and isinstance(getattr(model, "rows_alone", None), int):
-        model.rows_alone = 0  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
+    if layers and hasattr(model, "rows_alike"):
+        model.rows_alike = 0  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
     return model
 
 

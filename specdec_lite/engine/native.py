@@ -183,14 +183,14 @@ class NativeBackend:
         return triangle[length : length + count, :total]
 
     def rounds_alike(self, inputs: Pass) -> bool:
-        """Return whether no row of a pass depends on the number of rows.
+        """Return whether a row's rounding does not depend, or hardly, on the number of rows.
 
         Args:
             inputs: a chain of tokens in a cache that does not slide.
         """
         length, count = inputs.cache.length, inputs.count
         return (
-            0 < count <= self.model.rows_alone
+            0 < count <= max(self.model.rows_alone, self.model.rows_alike)
             and inputs.cache.batch == 1
             and 0 < length <= TRIANGLE - LANES - count
         )

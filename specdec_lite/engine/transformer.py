@@ -125,17 +125,40 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
     return F.scaled_dot_product_attention(rows, k, v, attn_mask=bias).reshape(q.shape)
 
 
-def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Return the attention output [1, H, n, h]; a row's rounding does not depend on n or w.
+def attend_by_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Return the attention output [1, H, n, h], every row computed as if it were the only one.
 
-    CPU kernels add up in the same order for any number of rows from LEAST on, if w is a multiple of
-    `LANES`: masked keys then add zeros to complete vectors. So rows are added if there are fewer.
+    A kernel that takes several rows together may add up in another order. Here each row is a batch
+    entry of its own, so a row's result does not depend on the number of rows. It does not depend on
+    w either, if w is a multiple of `LANES`: masked keys then add zeros to complete vectors. Several
+    rows take up to three times as long as together.
 
     Args:
         q: [1, H, n, h].
         k: [1, G, w, h].
         v: [1, G, w, h].
-        bias: additive mask [max(LEAST, H/G·n), w], from `alike`.
+        bias: additive mask [n, w].
+    """
+    _, heads, n, size = q.shape
+    groups = k.shape[1]
+    rows = q.view(groups, heads // groups, n, size).permute(2, 0, 1, 3)
+    mask = bias[:, None, None].expand(-1, 1, heads // groups, -1)
+    k, v = (entries.expand(n, -1, -1, -1) for entries in (k, v))
+    mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask)
+    return mixed.permute(1, 2, 0, 3).reshape(q.shape)
+
+
+def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Return the attention output [1, H, n, h] in one call, rounded almost alike for every n.
+
+    CPU kernels take BLOCK rows at a time, and fewer than LEAST by another kernel. So rows are added
+    where there are fewer. What remains is a last bit now and then, when w differs.
+
+    Args:
+        q: [1, H, n, h].
+        k: [1, G, w, h].
+        v: [1, G, w, h].
+        bias: additive mask from `alike`.
     """
     groups, size = k.shape[1], q.shape[-1]
     rows = q.reshape(1, groups, -1, size)
@@ -146,14 +169,14 @@ def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 
 
 def alike(bias: Tensor, times: int) -> Tensor:
-    """Return a mask repeated for the query heads that share a key head, with LEAST rows or more.
+    """Return a mask for `attend_alike`, whose last block has LEAST rows or more.
 
     Args:
         bias: [n, w].
         times: H / G.
     """
     bias = repeated(bias, times)
-    missing = LEAST - len(bias)
+    missing = LEAST - (len(bias) - 1) % BLOCK - 1
     return torch.cat((bias, bias[-1:].expand(missing, -1))) if missing > 0 else bias
 
 
@@ -173,8 +196,8 @@ def repeated(bias: Tensor, times: int) -> Tensor:
 
 LANES = 16
 """A multiple of the float32 numbers that a CPU adds at a time."""
-LEAST = 4
-"""Number of rows from which a CPU's attention adds up every row in the same order."""
+BLOCK, LEAST = 32, 4
+"""Rows that a CPU's attention takes at a time, and the number from which it uses its usual kernel."""
 FEW = 4096
 """Number of elements up to which a CPU spends more time on calling kernels than in them."""
 
@@ -239,6 +262,7 @@ class Block(nn.Module):
         past=None,
         start: int | Tensor = 0,
         width: int | None = None,
+        by_row: bool = False,
     ) -> Tensor:
         """Return the attention sublayer's output [B, n, d], without the residual.
 
@@ -250,8 +274,8 @@ class Block(nn.Module):
                 with nothing stored before them, use the causal mask.
             past: this layer's (keys, values) [B, G, capacity, h]; None: nothing is stored.
             start: where to write in `past` (see `store`).
-            width: number of slots that attention reads with a mask from `alike`; None: up to the
-                last slot written.
+            width: number of slots that attention reads; None: up to the last slot written.
+            by_row: with a width, use `attend_by_row`, whose mask is [n, width], or `attend_alike`.
         """
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
@@ -268,7 +292,7 @@ class Block(nn.Module):
             mixed = attend(q, k, v, bias, causal=bias is None and n > 1)
         else:
             k, v = (entries[:, :, :width] for entries in past)
-            mixed = attend_alike(q, k, v, bias)
+            mixed = (attend_by_row if by_row else attend_alike)(q, k, v, bias)
         return self.out(mixed.transpose(1, 2).reshape(batch, n, -1))
 
     def queries(self, x: Tensor) -> Tensor:
@@ -300,7 +324,8 @@ class Transformer(nn.Module):
 
     Attributes:
         rows_alone: number of rows up to which a chain's rows do not depend on each other's number
-            (see `attend_alike`). This makes sense only if the linear layers behave so too.
+            (see `attend_by_row`). This is worth its time only if the linear layers behave so too.
+        rows_alike: the same for `attend_alike`, which takes no time and leaves rare differences.
     """
 
     def __init__(self, config: TransformerConfig):
@@ -312,7 +337,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if config.tied:
             self.head.weight = self.embedding.weight
-        self.rows_alone = 0
+        self.rows_alone = self.rows_alike = 0
         self._tables: dict = {}
 
     def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
@@ -385,8 +410,9 @@ class Transformer(nn.Module):
         cos, sin = (table[rows] for table in self.rotary(x.device, x.dtype))
         if cos.dim() == 3:
             cos, sin = cos[:, None], sin[:, None]
-        if bias is not None:
-            shape = repeated if width is None else alike
+        by_row = self.rows_alone > 0
+        if bias is not None and not (by_row and width):
+            shape = alike if width else repeated
             bias = shape(bias, self.config.num_heads // self.config.num_kv_heads)
         keep = {} if keep is None else keep
         if first in keep:
@@ -395,7 +421,7 @@ class Transformer(nn.Module):
         for index, block in enumerate(islice(self.blocks, first, layers), start=first):
             past = None if storage is None else storage.layers[index]
             if (index, "attention") not in skip:
-                x = x + block.attention(x, cos, sin, bias, past, start, width)  # pyright: ignore[reportCallIssue]
+                x = x + block.attention(x, cos, sin, bias, past, start, width, by_row)  # pyright: ignore[reportCallIssue]
             if (index, "mlp") not in skip:
                 x = x + block.mlp(x)  # pyright: ignore[reportCallIssue]
             if index + 1 in keep:

@@ -58,9 +58,9 @@ def load_smollm2(
     The default is float32, because there greedy text with a draft equals plain greedy text on every
     prompt tried, with trees and in batches too. Bfloat16 decodes faster, plain decoding most of
     all. There a near-tie of two logits may fall the other way when a pass has another number of
-    rows; on a CPU that rounds every row alike (see `engine.linear.pack`) this cannot happen with
-    chains. A speedup in float32 is not one over bfloat16: compare with plain decoding in the same
-    dtype. "int4" decodes fastest without a draft, and a pass over several tokens costs most there.
+    rows; with chains this is rare on a CPU that rounds rows alike (see `engine.linear.pack`). A
+    speedup in float32 is not one over bfloat16: compare with plain decoding in the same dtype.
+    "int4" decodes fastest without a draft, and a pass over several tokens costs most there.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.

@@ -465,14 +465,14 @@ def test_the_pair_decodes_the_same_with_padded_rows():
     assert (found[0][1] - found[1][1]).abs().max() < 1e-3
 
 
-# In bfloat16, no row depends on the number of rows ---------------------------------------------------
+# In bfloat16, rows hardly depend on the number of rows ----------------------------------------------
 
 
 def bfloat16_model() -> CausalLM:
     """Return a small model in bfloat16 whose rows agree, or skip."""
     model = native(4, torch.bfloat16, num_layers=3)
     pack(model.model.requires_grad_(False))
-    if not model.model.rows_alone:
+    if not model.model.rows_alike:
         pytest.skip("on this processor a row's rounding depends on the number of rows")
     return model
 
@@ -485,14 +485,15 @@ def logits(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
     return torch.cat([model.score(chain, cache).logits[0] for chain in chains])
 
 
-def test_a_chain_in_bfloat16_has_the_logits_of_its_tokens_one_by_one():
+def test_a_chain_in_bfloat16_has_nearly_always_the_logits_of_its_tokens_one_by_one():
     model = bfloat16_model()
     text = torch.randint(40, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     expected = logits(model, text, 1)
-    for size in (2, 3, 5, 8, linear.ALONE):
-        assert torch.equal(logits(model, text, size), expected)
-    model.model.rows_alone = 0  # broken: attention adds up in another order
-    assert not torch.equal(logits(model, text, 5), logits(model, text, 1))
+    for size in (2, 3, 5, 8, 11, linear.ALONE):
+        same = (logits(model, text, size) == expected).all(1)
+        assert same.double().mean() > 0.9
+    model.model.rows_alike = 0  # broken: attention adds up in another order
+    assert (logits(model, text, 5) == logits(model, text, 1)).all(1).double().mean() < 0.5
 
 
 def test_rows_that_do_not_agree_are_found(monkeypatch):
