@@ -283,8 +283,9 @@ def pack(model: nn.Module) -> nn.Module:
             layer.source = layer.weight.detach()
             layer.version = layer.weight._version  # pyright: ignore[reportArgumentType]
             layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.source, ROWS)
-            shape: tuple[int, int] = layer.weight.shape  # pyright: ignore[reportAssignmentType]
-            layer.padded = rows_to_pad(*shape, layer.weight.dtype, threads, size)  # pyright: ignore[reportAttributeAccessIssue]
+            outputs, inputs = layer.weight.shape
+            padded = rows_to_pad(outputs, inputs, layer.weight.dtype, threads, size)
+            layer.padded = padded  # pyright: ignore[reportArgumentType]
             layer.__class__ = PackedLinear
         if type(layer) is PackedLinear and layer.weight.dtype == torch.bfloat16:
             shape = layer.weight.shape
