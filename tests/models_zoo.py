@@ -289,3 +289,17 @@ def two_drawn(logits, context):
     """Return two tokens drawn without replacement; at temperature 1 if decoding is greedy."""
     sampling = Sampling() if context.sampling.greedy else context.sampling
     return without_replacement(sampling(logits), 2, context.rng)
+
+
+def logits_in_chains(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
+    """Return the logits [n, V] after each token of a text that follows PROMPT, fed in chains.
+
+    Args:
+        model: that scores the text.
+        text: token ids.
+        size: tokens per chain.
+    """
+    cache = model.new_cache()
+    model.score(PROMPT, cache)
+    chains = [text[first : first + size] for first in range(0, len(text), size)]
+    return torch.cat([model.score(chain, cache).logits[0] for chain in chains])

@@ -4,7 +4,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from models_zoo import PROMPT
+from models_zoo import PROMPT, logits_in_chains
 from torch import nn
 
 from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
@@ -182,22 +182,14 @@ def one_by_one(model: CausalLM, text: list[int]) -> torch.Tensor:
     return torch.cat([model.score([token], cache).logits[0] for token in text])
 
 
-def together(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
-    """Return the same logits, fed in chains."""
-    cache = model.new_cache()
-    model.score(PROMPT, cache)
-    chains = [text[first : first + size] for first in range(0, len(text), size)]
-    return torch.cat([model.score(chain, cache).logits[0] for chain in chains])
-
-
 def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one():
     model = model_of_4_bits()
     text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     expected = one_by_one(model, text)
     for size in (2, 3, 5, 8, ROWS):
-        assert torch.equal(together(model, text, size), expected)
+        assert torch.equal(logits_in_chains(model, text, size), expected)
     model.model.rows_alone = 0  # broken: attention adds up in another order
-    assert not torch.equal(together(model, text, 5), one_by_one(model, text))
+    assert not torch.equal(logits_in_chains(model, text, 5), one_by_one(model, text))
 
 
 def test_a_tree_agrees_to_rounding():

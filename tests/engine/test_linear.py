@@ -7,7 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from models_zoo import PROMPT, build, native
+from models_zoo import PROMPT, build, logits_in_chains, native
 from torch import nn
 
 from specdec_lite import CausalLM, generate, load_pair
@@ -477,23 +477,17 @@ def bfloat16_model() -> CausalLM:
     return model
 
 
-def logits(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
-    """Return the logits [n, V] after each token of a text that follows PROMPT, fed in chains."""
-    cache = model.new_cache()
-    model.score(PROMPT, cache)
-    chains = [text[first : first + size] for first in range(0, len(text), size)]
-    return torch.cat([model.score(chain, cache).logits[0] for chain in chains])
-
-
 def test_a_chain_in_bfloat16_has_nearly_always_the_logits_of_its_tokens_one_by_one():
     model = bfloat16_model()
     text = torch.randint(40, (96,), generator=torch.Generator().manual_seed(1)).tolist()
-    expected = logits(model, text, 1)
+    expected = logits_in_chains(model, text, 1)
     for size in (2, 3, 5, 8, 11, linear.ALONE):
-        same = (logits(model, text, size) == expected).all(1)
+        same = (logits_in_chains(model, text, size) == expected).all(1)
         assert same.double().mean() > 0.9
-    model.model.rows_alike = 0  # broken: attention adds up in another order
-    assert (logits(model, text, 5) == logits(model, text, 1)).all(1).double().mean() < 0.5
+    model.model.rows_alike = 0  # broken: it fails the check above (.5 to .73 by kernel)
+    assert (logits_in_chains(model, text, 5) == logits_in_chains(model, text, 1)).all(
+        1
+    ).double().mean() < 0.9
 
 
 def test_rows_that_do_not_agree_are_found(monkeypatch):
