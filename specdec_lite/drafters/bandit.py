@@ -4,7 +4,6 @@ Source: Hou et al. 2025 (BanditSpec); Garivier and Moulines 2011 (the discount).
 that did not draft is also the idea of Not-a-Bandit (arXiv 2510.20064), for other drafters.
 """
 
-import math
 from collections.abc import Sequence
 
 from specdec_lite import checks
@@ -28,8 +27,7 @@ class BanditDrafter(GroupDrafter):
         v: cost of every drafted token in the target's pass, in the same unit.
         discount: weight of a round relative to the next one, in [0, 1].
         bonus: size of the bonus.
-        priors: tokens per cost that each drafter is expected to reach before it is measured;
-            default: 2 for all.
+        priors: tokens per cost to expect of each drafter before it is measured; default: 2 for all.
         weight: number of rounds that a prior counts as, ≥ 0.001.
     """
 
@@ -44,10 +42,10 @@ class BanditDrafter(GroupDrafter):
         weight: float = 1.0,
     ):
         super().__init__(drafters)
+        self.weight = checks.number("weight", weight, 1e-3)
         self.priors = [checks.number("priors", prior) for prior in priors] or [2.0] * len(drafters)
         if len(self.priors) != len(drafters):
             raise ValueError(f"priors has {len(priors)} numbers for {len(drafters)} drafters")
-        self.weight = checks.number("weight", weight, 1e-3)
         self.c, self.v = checks.number("c", c), checks.number("v", v)
         self.discount = checks.unit("discount", discount)
         self.bonus = checks.number("bonus", bonus)
@@ -58,10 +56,9 @@ class BanditDrafter(GroupDrafter):
         return BanditSession(self, arms)
 
     def limits(self) -> Limits | None:
-        known = self.known_limits()
-        if not known:
-            return None
-        return Limits(max(each.levels for each in known), max(each.nodes for each in known))
+        if known := self.known_limits():
+            return Limits(max(each.levels for each in known), max(each.nodes for each in known))
+        return None
 
 
 class BanditSession(Session):
@@ -70,17 +67,14 @@ class BanditSession(Session):
     def __init__(self, drafter: BanditDrafter, arms: list[Arm]):
         self.drafter, self.arms, self.chosen = drafter, arms, arms[0]
 
-    def index(self, arm: Arm) -> float:
-        """Return an arm's tokens per cost, plus a bonus if it is measured only when it drafts."""
-        rounds = sum(each.rounds for each in self.arms)
-        bonus = 0.0 if arm.free else math.sqrt(math.log(1 + rounds) / arm.rounds)
-        return arm.tokens / arm.cost + self.drafter.bonus * bonus
-
     def propose(self, context: Context) -> Proposal:
         for arm in self.arms:
             arm.catch_up(context, self.drafter)
-        playable = [arm for arm in self.arms if self.index(arm) > 1]
-        for arm in sorted(playable, key=self.index, reverse=True):
+        rounds = sum(arm.rounds for arm in self.arms)
+        indexes = {arm: arm.index(rounds, self.drafter.bonus) for arm in self.arms}
+        for arm in sorted(self.arms, key=lambda arm: indexes[arm], reverse=True):
+            if indexes[arm] <= 1:
+                break
             proposal = arm.propose(context)
             self.passes = sum(each.session.passes for each in self.arms)
             self.chosen = arm

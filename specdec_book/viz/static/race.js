@@ -12,7 +12,7 @@ const LEGEND = [
   ["bonus", "bonus"],
 ];
 const SLOWNESS = 4;
-const PER_TOKEN = 6; // px of a bar per token
+const TALLEST = 36; // px of the bar of the pass with the most tokens
 
 const formulas = {
   emitted: ({ words }) => words.filter(([kind]) => !DELETED.includes(kind)),
@@ -102,20 +102,20 @@ function showPasses(part, lane, count) {
 
 // One bar per pass at the time when the pass ended, as high as the tokens that it emitted.
 function drawPasses(part, lane, time, span, most) {
-  const [width, height] = [Math.max(240, widthOf(part.svg) || 480), PER_TOKEN * most + 8];
+  const [width, height] = [Math.max(240, widthOf(part.svg) || 480), TALLEST + 8];
   const x = (seconds) => 2 + ((width - 6) * seconds) / span;
   part.svg.setAttribute("height", height);
   part.svg.replaceChildren(
     make("line", { x1: 0, x2: width, y1: height - 1, y2: height - 1, class: "sdl-axis" }),
   );
   lane.slice(0, part.shown).forEach((pass) => {
-    const tokens = formulas.emitted(pass).length;
+    const tall = (TALLEST * formulas.emitted(pass).length) / most;
     part.svg.append(
       make("rect", {
         x: x(pass.at) - 1.25,
-        y: height - 1 - PER_TOKEN * tokens,
+        y: height - 1 - tall,
         width: 2.5,
-        height: PER_TOKEN * tokens,
+        height: tall,
         fill: `var(--sdl-${part.name === "plain" ? "muted" : "target"})`,
       }),
     );
@@ -207,7 +207,8 @@ function render({ model, el }) {
       request,
       ...parts.map(({ node }) => node),
       verdict,
-      make("p", { class: "sdl-race-about" }, make("small", {}, `${overall(races)} ${about}`)),
+      make("p", { class: "sdl-race-about" }, make("small", {}, overall(races))),
+      phoneFold("How it was recorded", { class: "sdl-race-about" }, draw, make("small", {}, about)),
     ),
   );
   function draw() {

@@ -1,5 +1,6 @@
 """One drafter among several of which each round plays one: what it gained, and what it must see."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -52,6 +53,16 @@ class Arm:
         self.missed: Scores | None = None
         self.seen = 0
         self.passes = 0
+
+    def index(self, rounds: float, bonus: float) -> float:
+        """Return the tokens per cost, plus a bonus if the arm is measured only when it drafts.
+
+        Args:
+            rounds: discounted number of measured rounds of all arms.
+            bonus: size of the bonus.
+        """
+        waiting = 0.0 if self.free else math.sqrt(math.log(1 + rounds) / self.rounds)
+        return self.tokens / self.cost + bonus * waiting
 
     def catch_up(self, context: Context, costs: Costs) -> None:
         """Measure earlier drafts by the text that followed, then draft again if the arm is free.
