@@ -5,12 +5,12 @@ from IPython.display import Markdown
 from specdec_book import recordings
 from specdec_book.viz.tables import table
 
-SHOWN = (2, 4, 5, 8)
+SHOWN = (2, 5, 8)
 """Numbers k of tokens for which the first table shows T(k)/T(1)."""
 
 
 def interval(spread: dict, digits: int = 2) -> str:
-    """Return a value with its interval as text, without an interval of no width (one prompt).
+    """Return a value and its interval, without an interval of no width (one prompt).
 
     Args:
         spread: "value" and "interval" of a recording.
@@ -19,7 +19,7 @@ def interval(spread: dict, digits: int = 2) -> str:
     low, high = spread["interval"]
     if low == high:
         return f"{spread['value']:.{digits}f}"
-    return f"{spread['value']:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{spread['value']:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def format_table(record: "recordings.Recording") -> Markdown:
@@ -52,14 +52,14 @@ def format_table(record: "recordings.Recording") -> Markdown:
     kinds = len(next(iter(decoded.values()))["plain"]["kinds"])
     heads = (
         *("format", "T(1)", *(f"T({k})/T(1)" for k in SHOWN)),
-        *("lookup", "head", "chosen per round", "ms per token: plain → chosen"),
+        *("lookup", "head", "chosen per round", "ms per token"),
     )
     return table(
         heads,
         rows,
         "Processor time of passes; then × plain decoding in the same format, greedy, geometric mean"
-        f" over {kinds} kinds of request (95 % interval over prompts), and the time per token, as"
-        " the mean over kinds."
+        f" over {kinds} kinds of request (95 % interval over prompts), and the mean time per token,"
+        " plain → chosen per round."
         f" {record.source}",
     )
 
