@@ -103,7 +103,7 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     what = "speedup over the best plain decoding" if has_speeds else "tokens per target pass, τ"
     count = len(winners)
     title = (
-        "No method is the best for every text" if count > 1 else f"{ranked[0]} leads on all texts"
+        "No method is the best for every text" if count > 1 else f"{ranked[0]} wins on every text"
     )
     fig.update_layout(title=title[0].upper() + title[1:])
     target = TARGETS.get(board.model, board.model)
