@@ -175,21 +175,14 @@ def test_a_products_rows_do_not_depend_on_their_number():
         assert torch.equal(product(layer, x[:rows]), whole[:rows])
 
 
-def one_by_one(model: CausalLM, text: list[int]) -> torch.Tensor:
-    """Return the logits [n, V] after each token of a text that follows PROMPT, fed one by one."""
-    cache = model.new_cache()
-    model.score(PROMPT, cache)
-    return torch.cat([model.score([token], cache).logits[0] for token in text])
-
-
 def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one():
     model = model_of_4_bits()
     text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
-    expected = one_by_one(model, text)
+    expected = logits_in_chains(model, text, 1)
     for size in (2, 3, 5, 8, ROWS):
         assert torch.equal(logits_in_chains(model, text, size), expected)
     model.model.rows_alone = 0  # broken: attention adds up in another order
-    assert not torch.equal(logits_in_chains(model, text, 5), one_by_one(model, text))
+    assert not torch.equal(logits_in_chains(model, text, 5), logits_in_chains(model, text, 1))
 
 
 def test_a_tree_agrees_to_rounding():
@@ -199,7 +192,7 @@ def test_a_tree_agrees_to_rounding():
     model.score(PROMPT, cache)
     nodes = model.score([5, *tree.tokens.tolist()], cache, tree).logits[0]
     for node, path in enumerate(([7], [8], [7, 9], [7, 10])):
-        alone = one_by_one(model, [5, *path])[-1]
+        alone = logits_in_chains(model, [5, *path], 1)[-1]
         assert (nodes[node + 1] - alone).abs().max() < 0.05 * alone.abs().max()
 
 
