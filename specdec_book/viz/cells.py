@@ -11,13 +11,13 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from specdec_book.viz.figure import PANEL_MARGIN
-from specdec_book.viz.theme import DEEP, LIGHT
+from specdec_book.viz.theme import BLACK, DEEP, LIGHT
 
 SIDE = 0.94  # side of a cell; 1 leaves no gap between cells
 ROW_HEIGHT = 30  # px
 GRID_GAP = 64  # px between two grids, for the lower grid's title and the upper grid's column names
 TITLE_SIZE = 14  # px, font size of a grid's title
-LIGHT_TEXT_DEPTH = 0.68  # part of the color scale from which on a cell's text is light
+LIGHT_TEXT_DEPTH = 0.75  # part of the color scale from which on a cell's text is light
 MIN_FONT_SIZE = 9  # px; a cell that has room only for a smaller font shows no text
 
 
@@ -134,7 +134,7 @@ def grid_bars(
         if value is not None
     ]
     x, y, values, labels = map(list, zip(*entries))
-    shades = ["background" if colors.depth(v) > LIGHT_TEXT_DEPTH else "text" for v in values]
+    is_deep = [colors.depth(value) > LIGHT_TEXT_DEPTH for value in values]
     return go.Bar(
         x=x,
         y=[SIDE] * len(y),
@@ -145,7 +145,7 @@ def grid_bars(
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
-        textfont_color=[LIGHT[shade] for shade in shades],
+        textfont_color=[LIGHT["background"] if deep else BLACK for deep in is_deep],
         customdata=[[rows[i], label] for i, label in zip(y, labels)],
         hovertemplate="%{customdata[0]}, %{x}: %{customdata[1]}<extra></extra>",
         showlegend=False,

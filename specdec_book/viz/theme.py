@@ -52,8 +52,11 @@ BRIGHT = {
 
 # Last colors of a color scale. They are deep on a light background and bright on a dark one, so
 # that text changes between dark and light at the same part of the scale in both themes.
-DEEP = {"blue": "#005C94", "orange": "#A84300"}
-DEEP_IN_THE_DARK = {"blue": "#3F93C9", "orange": "#D97A3D"}
+DEEP = {"blue": "#005C94", "orange": "#963C00"}
+DEEP_IN_THE_DARK = {"blue": "#4A9BD0", "orange": "#D97A3D"}
+
+# Text inside a cell, which needs more contrast than text on the page.
+BLACK = "#000000"
 
 # Colors that a page exchanges when the reader changes the theme.
 LIGHT = {"background": "#ffffff", "text": "#24292f", "grid": "#e3e6ea", "line": "#767c85"}
@@ -64,7 +67,7 @@ def dark_data() -> dict[str, str]:
     """Return the dark theme's color for each color of marks, text and scales (lower-case keys)."""
     pairs = [(shades[role].lower(), BRIGHT[role]) for shades in (PALETTE, INKS) for role in BRIGHT]
     ends = {DEEP[tone].lower(): DEEP_IN_THE_DARK[tone] for tone in DEEP}
-    return dict(pairs) | ends | {"#000000": "#F0F0F0"}
+    return dict(pairs) | ends | {BLACK: "#FFFFFF"}
 
 
 def layout(colors: dict) -> dict:

@@ -37,7 +37,7 @@ def test_several_grids_share_one_color_scale():
 def test_the_ends_of_the_color_scale_can_be_set():
     axis = cells([[0.1, 0.2]], "ab", "p", ends=(0, 0.4)).layout.coloraxis
     assert (axis.cmin, axis.cmax, axis.showscale) == (0, 0.4, False)
-    assert cells([[1, 1]], "ab", "p").data[0].textfont.color[0] == theme.LIGHT["text"]
+    assert cells([[1, 1]], "ab", "p").data[0].textfont.color[0] == theme.BLACK
 
 
 def test_a_row_of_another_length_is_rejected():
@@ -54,8 +54,9 @@ def mixed(low: str, high: str, share: float) -> str:
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_text_is_readable_at_every_depth(tone: str, is_dark: bool):
     shades = theme.DARK if is_dark else theme.LIGHT
+    pale = theme.dark_data()[theme.BLACK] if is_dark else theme.BLACK
     high = theme.dark_data()[theme.DEEP[tone].lower()] if is_dark else theme.DEEP[tone]
     assert contrast(high, shades["grid"]) >= 3
     for share in np.linspace(0, 1, 101):
-        word = shades["background" if share > LIGHT_TEXT_DEPTH else "text"]
-        assert contrast(word, mixed(shades["grid"], high, share)) >= 3.5, share
+        word = shades["background"] if share > LIGHT_TEXT_DEPTH else pale
+        assert contrast(word, mixed(shades["grid"], high, share)) >= (4.1 if is_dark else 4.5), share
