@@ -37,7 +37,7 @@ export async function build({ kernels, manifest, weights, format }) {
 }
 
 const NOT_ISOLATED =
-  "Several threads need a page that its server isolates (headers COOP and COEP), and this server does not send them.";
+  "Several threads need a page that its server isolates (headers COOP and COEP), and this page came without them.";
 
 /** Builds SmolLM2 and its drafters in a new kernel. fill(kernel, address): copies the weights file to that address of
  *  the kernel's memory. threads: above 1 for kernels with shared memory; whyOne: why there is one. The result's `ways`
