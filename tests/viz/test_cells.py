@@ -59,4 +59,6 @@ def test_text_is_readable_at_every_depth(tone: str, is_dark: bool):
     assert contrast(high, shades["grid"]) >= 3
     for share in np.linspace(0, 1, 101):
         word = shades["background"] if share > LIGHT_TEXT_DEPTH else pale
-        assert contrast(word, mixed(shades["grid"], high, share)) >= (4.1 if is_dark else 4.5), share
+        assert contrast(word, mixed(shades["grid"], high, share)) >= (4.1 if is_dark else 4.5), (
+            share
+        )
