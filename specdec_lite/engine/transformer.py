@@ -340,6 +340,10 @@ class Transformer(nn.Module):
         self.rows_alone = self.rows_alike = 0
         self._tables: dict = {}
 
+    def __getstate__(self) -> dict:
+        """Return the state of a copy, which computes its own tables when it needs them."""
+        return self.__dict__ | {"_tables": {}}
+
     def rotary(self, device, dtype) -> tuple[Tensor, Tensor]:
         """Return cos and sin [max_positions, h] for `rotate`; the first half of sin is negated.
 

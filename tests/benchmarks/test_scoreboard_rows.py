@@ -15,6 +15,7 @@ from benchmarks.named import NAMED
 from benchmarks.scoreboard_counts import load_models
 from specdec_lite import drafters
 from specdec_lite.drafters import Drafter, ModelDrafter
+from specdec_lite.drafters.parts.quantization import quantize
 
 TARGET = native(dtype=torch.float32)
 
@@ -85,6 +86,14 @@ def test_bytes_exclude_the_target():
     weights = sum(w.numel() * w.element_size() for w in other.model.parameters())
     assert bytes_beside(ModelDrafter(TARGET, 2), TARGET) < 2000
     assert weights < bytes_beside(ModelDrafter(other, 2), TARGET) < 1.5 * weights + 20_000
+
+
+def test_bytes_do_not_depend_on_what_the_target_has_read():
+    target = perturbed(TARGET)
+    before = bytes_beside(ModelDrafter(quantize(target), 2), target)
+    target.score(torch.arange(5), target.new_cache(capacity=5))
+    assert target.model._tables
+    assert bytes_beside(ModelDrafter(quantize(target), 2), target) == before
 
 
 def test_every_row_of_the_pair_can_be_described():
