@@ -101,7 +101,7 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     ]
     fig.update_traces(hovertext=cards, hovertemplate="%{hovertext}<extra></extra>")
     what = "speedup over the best plain decoding" if has_speeds else "tokens per target pass, τ"
-    title = f"{'no method' if len(winners) > 1 else ranked[0]} is the best for every text"
+    title = f"{'no method' if len(winners) > 1 else ranked[0]} has the largest mean on every text"
     fig.update_layout(title=title[0].upper() + title[1:])
     target = TARGETS.get(board.model, board.model)
     decoding = "greedy" if temperature == 0 else f"T = {temperature:g}"
