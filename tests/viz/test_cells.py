@@ -57,8 +57,7 @@ def test_text_is_readable_at_every_depth(tone: str, is_dark: bool):
     pale = theme.dark_data()[theme.BLACK] if is_dark else theme.BLACK
     high = theme.dark_data()[theme.DEEP[tone].lower()] if is_dark else theme.DEEP[tone]
     assert contrast(high, shades["grid"]) >= 3
+    least = 4.1 if is_dark else 4.5
     for share in np.linspace(0, 1, 101):
         word = shades["background"] if share > LIGHT_TEXT_DEPTH else pale
-        assert contrast(word, mixed(shades["grid"], high, share)) >= (4.1 if is_dark else 4.5), (
-            share
-        )
+        assert contrast(word, mixed(shades["grid"], high, share)) >= least, share
