@@ -46,14 +46,7 @@ def status() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line.
-
-    Args:
-        arguments: Arguments; None uses those of this process.
-
-    Raises:
-        SystemExit: With one line that names what is wrong.
-    """
+    """Run the command line."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     command, *rest = words or ["--help"]
     if command == "run" and rest and not rest[0].startswith("-"):

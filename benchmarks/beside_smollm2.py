@@ -83,23 +83,13 @@ class Bench(Experiment):
         return [ids for turn in turns for ids in turn][: self.options.prompts]
 
     def alternate(self, drafters: dict[str, Drafter], temperatures: Sequence[float]) -> dict:
-        """Return `heads.compare_decoding` on the prompts, by drafter and temperature.
-
-        Args:
-            drafters: Drafters by name.
-            temperatures: Sampling temperatures.
-        """
+        """Return `heads.compare_decoding` on the prompts, by drafter and temperature."""
         options = self.options
         settings = (self.prompts, options.new_tokens, temperatures, options.turns)
         return compare_decoding(self.model[0], drafters, *settings)
 
     def exported(self, method: str, folder: Path) -> Drafter:
-        """Write the files that vLLM's method loads, and return the same drafter of this library.
-
-        Args:
-            method: vLLM's name of the method.
-            folder: Where the files are written.
-        """
+        """Write the files that vLLM's method loads, and return the same drafter of this library."""
         raise NotImplementedError
 
     def served(self) -> dict:
@@ -145,11 +135,7 @@ class Bench(Experiment):
 
 
 def rates(counters: dict) -> dict:
-    """Return rounds, τ, the acceptance rate of each position and its standard error.
-
-    Args:
-        counters: Counters as vLLM prints them.
-    """
+    """Return rounds, τ, the acceptance rate of each position and its standard error."""
     read = acceptance_of(counters, 0)
     rounds = counters["vllm:spec_decode_num_drafts"]
     errors = [(rate * (1 - rate) / rounds) ** 0.5 for rate in read["rates"]]
@@ -167,11 +153,7 @@ def is_shipped(name: str) -> bool:
 
 
 def facts(name: str) -> dict:
-    """Return how a shipped head was trained, and the bytes of its file.
-
-    Args:
-        name: Name of the head.
-    """
+    """Return how a shipped head was trained, and the bytes of its file."""
     report = json.loads((shipped_folder(name) / "report.json").read_text("utf-8"))
     values = {key: report[key] for key in ("command", "texts", "tokens", "steps") if key in report}
     if is_shipped(name):

@@ -49,10 +49,6 @@ EXPERIMENTS = {
 
 
 def find(name: str) -> type[Experiment]:
-    """Return the class of an experiment.
-
-    Args:
-        name: Key of EXPERIMENTS.
-    """
+    """Return the class of an experiment."""
     module, _, kind = EXPERIMENTS[name].partition(":")
     return getattr(import_module(f"benchmarks.{module}"), kind)

@@ -36,11 +36,7 @@ LEAST = {"prompts": 2, "new_tokens": 2, "turns": 1, "least": 1}
 
 
 def shipped(options: argparse.Namespace) -> Bench:
-    """Return the bench of the shipped pair on the evaluation prompts.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return the bench of the shipped pair on the evaluation prompts."""
 
     def load(dtype: str):
         return load_pair(device=options.device, dtype="float32" if dtype == "float32" else "auto")
@@ -68,9 +64,6 @@ def shipped(options: argparse.Namespace) -> Bench:
 def hugging_face_contenders(options: argparse.Namespace) -> dict[str, Other]:
     """Return Hugging Face with the same two models: plain, and assisted against our leading
     drafter.
-
-    Args:
-        options: Options of the command line.
     """
     theirs = HuggingFace(SHIPPED, "float32", options.gammas[0], options.device)
     leader = next(iter(options.drafters or speed.DRAFTERS))
@@ -89,11 +82,7 @@ class Shares:
         self.began: float | None = None
 
     def deadline(self, left: int) -> float:
-        """Return the time at which the next setting ends.
-
-        Args:
-            left: Number of settings that remain, the next one included.
-        """
+        """Return the time at which the next setting ends."""
         now = perf_counter()
         if self.began is None:
             self.began = now
@@ -114,12 +103,7 @@ def spread(estimate: dict | None) -> str:
 
 
 def show(console: Console, row: dict) -> None:
-    """Print the table of a setting: decoders without a drafter first, then every drafter.
-
-    Args:
-        console: Where the table is printed.
-        row: Row of the recording.
-    """
+    """Print the table of a setting: decoders without a drafter first, then every drafter."""
     load = row["state"]["start"]["load_average"]
     title = f"{row['dtype']} {row['domain']} T={row['temperature']:g}, {row['turns']} turns"
     table = Table(
@@ -154,11 +138,7 @@ def show(console: Console, row: dict) -> None:
 
 
 def drafter_cells(entry: dict) -> list[str]:
-    """Return the table cells of a drafter; a flag replaces the speedup with its reason.
-
-    Args:
-        entry: Entry of the drafter in the recording.
-    """
+    """Return the table cells of a drafter; a flag replaces the speedup with its reason."""
     guess = entry["prediction"]
     formulas = [guess["plain"], guess["corrected"]]
     reasons = "; ".join(entry["flags"])

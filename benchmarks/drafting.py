@@ -25,9 +25,9 @@ from specdec_lite.drafters import (
     RestDrafter,
     SuffixDrafter,
 )
-from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
-from specdec_lite.drafters.parts.successors import update
-from specdec_lite.drafters.recycling import TokenRecyclingSession
+from specdec_lite.drafters.copying.indexes import Counts, SuffixArray
+from specdec_lite.drafters.copying.recycling import TokenRecyclingSession
+from specdec_lite.drafters.copying.successors import update
 from specdec_lite.loading.smollm2 import smollm2_folder
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context, Drafter
@@ -39,28 +39,14 @@ from .smollm2 import library
 
 
 def context(text: torch.Tensor, vocab_size: int, temperature: float = 0.0) -> Context:
-    """Return the context of a text without model scores.
-
-    Args:
-        text: Token ids [n].
-        vocab_size: Size of the vocabulary.
-        temperature: Sampling temperature.
-    """
+    """Return the context of a text without model scores."""
     return Context(text, None, Sampling(temperature), SeededRng(0), 64, vocab_size)
 
 
 def proposals(
     drafter: Drafter, text: torch.Tensor, first: int, vocab_size: int, temperature: float = 0.0
 ) -> dict:
-    """Return the seconds to start on the first tokens, and per proposal at each later position.
-
-    Args:
-        drafter: Drafter to time.
-        text: Token ids [n].
-        first: Number of tokens at the start.
-        vocab_size: Size of the vocabulary.
-        temperature: Sampling temperature.
-    """
+    """Return the seconds to start on the first tokens, and per proposal at each later position."""
     began = perf_counter()
     session = drafter.start(context(text[:first], vocab_size, temperature))
     session.propose(context(text[:first], vocab_size, temperature))
@@ -80,13 +66,7 @@ def spread(seconds: list[float]) -> dict:
 
 
 def transformers_lookup(text: torch.Tensor, first: int, gamma: int) -> dict:
-    """Return the same for transformers' candidate generator.
-
-    Args:
-        text: Token ids [n].
-        first: Number of tokens at the start.
-        gamma: Draft length.
-    """
+    """Return the same for transformers' candidate generator."""
     generator = PromptLookupCandidateGenerator(
         num_output_tokens=gamma, max_matching_ngram_size=3, max_length=len(text) + 64
     )
@@ -99,14 +79,7 @@ def transformers_lookup(text: torch.Tensor, first: int, gamma: int) -> dict:
 
 
 def recycling(text: torch.Tensor, vocab_size: int, nodes: int, count: int) -> dict[str, dict]:
-    """Time token recycling's two halves: filling the tree, and reading the rows of a pass.
-
-    Args:
-        text: Token ids [n].
-        vocab_size: Size of the vocabulary.
-        nodes: Nodes of the tree.
-        count: Number of proposals.
-    """
+    """Time token recycling's two halves: filling the tree, and reading the rows of a pass."""
     rng = torch.Generator().manual_seed(0)
     session = TokenRecyclingSession.__new__(TokenRecyclingSession)
     session.drafter = type("Shape", (), {"tree": TokenTree.best([(0.4, 0.2, 0.1)] * 6, nodes)})
@@ -178,12 +151,7 @@ class ProposalTimes(Experiment):
         return time_build(lambda: Counts(self.source[1], len(self.source[0]), 3))
 
     def timed(self, drafter: Drafter, temperature: float = 0.0) -> dict:
-        """Return `proposals` of a drafter on the text.
-
-        Args:
-            drafter: Drafter to time.
-            temperature: Sampling temperature.
-        """
+        """Return `proposals` of a drafter on the text."""
         first = len(self.text) - self.options.count
         return proposals(drafter, self.text, first, len(self.source[0]), temperature)
 

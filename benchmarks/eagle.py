@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specdec_lite import generate, load_pair
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter
-from specdec_lite.drafters.parts.feature_head import Eagle1Head, FeatureHead
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, FeatureHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
@@ -52,9 +52,6 @@ def unshifted(target: CausalLM) -> CausalLM:
     """Return the target with embeddings one position late.
 
     A feature is then paired with its own token.
-
-    Args:
-        target: Model to wrap; its weights are shared.
     """
     other = copy.copy(target)
     other.embed = lambda ids: target.embed(ids.roll(1, -1))
@@ -77,14 +74,7 @@ HEADS = {
 
 
 def short_texts(tokenizer, count: int = 16, start: int = 16, length: int = 48) -> Texts:
-    """Return pieces of held-out documents for a quick run, in place of the target's own texts.
-
-    Args:
-        tokenizer: Tokenizer of the target.
-        count: Number of texts, half of them for temperature 1.
-        start: Tokens before the part that counts.
-        length: Tokens per text.
-    """
+    """Return pieces of held-out documents for a quick run, in place of the target's own texts."""
     documents = [item["text"] for items in evaluation_prompts().values() for item in items]
     pieces = [torch.tensor(tokenizer.encode(text)[:length]) for text in documents]
     whole = [ids for ids in pieces if len(ids) == length][:count]
@@ -95,17 +85,7 @@ def short_texts(tokenizer, count: int = 16, start: int = 16, length: int = 48) -
 def train_head(
     name: str, target: CausalLM, texts: eagle.Texts, options
 ) -> tuple[FeatureHead, CausalLM]:
-    """Train a head.
-
-    Args:
-        name: Key of HEADS.
-        target: Model that verifies.
-        texts: Training and held-out texts.
-        options: Options of the command line.
-
-    Returns:
-        The head, and the target whose inputs it was trained on.
-    """
+    """Train a head."""
     kind, recipe, is_late = HEADS[name]
     inputs = unshifted(target) if is_late else target
     head = eagle.initialize_head(kind.for_target(target), target)
@@ -119,27 +99,14 @@ def train_head(
 
 
 def rates(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> dict:
-    """Return the acceptance rates of a head on the held-out texts.
-
-    Args:
-        head: Head to measure.
-        target: Model that verifies.
-        texts: Training and held-out texts.
-    """
+    """Return the acceptance rates of a head on the held-out texts."""
     return eagle.measure(head, target, texts.held_out)["all"]
 
 
 def vocabularies(
     head: FeatureHead, target: CausalLM, texts: eagle.Texts, sizes: Sequence[int]
 ) -> list[dict]:
-    """Return α of a head that may draft only its most frequent tokens.
-
-    Args:
-        head: Head to measure.
-        target: Model that verifies.
-        texts: Training and held-out texts.
-        sizes: Numbers of tokens.
-    """
+    """Return α of a head that may draft only its most frequent tokens."""
     rows = []
     sampled = [text for text in texts.held_out if text.temperature == 1]
     for count in sizes:
@@ -157,13 +124,7 @@ def vocabularies(
 
 
 def reliability(head: FeatureHead, target: CausalLM, texts: eagle.Texts) -> list[dict]:
-    """Return how often the head's most likely token is the target's too, by its confidence.
-
-    Args:
-        head: Head to measure.
-        target: Model that verifies.
-        texts: Training and held-out texts.
-    """
+    """Return how often the head's most likely token is the target's too, by its confidence."""
     parts = []
     for tokens, counted in eagle.batch_by_length(
         [text for text in texts.held_out if text.temperature == 0], 8, eagle.DEPTHS + 1
@@ -192,12 +153,6 @@ def example(
     It is the first position, at least eight tokens into a text, at which only the head with shift 1
     agrees with the target and the context and the likeliest tokens are readable words. If there is
     none, it is the first position of the first text.
-
-    Args:
-        heads: Heads trained with shift 0 and 1.
-        target: Model that verifies.
-        tokenizer: Its tokenizer.
-        texts: Held-out texts that the target wrote greedily.
     """
     text_of = lambda token: tokenizer.decode([int(token)])
     is_word = lambda token: text_of(token).strip().isalpha() and text_of(token).startswith(" ")
@@ -232,13 +187,6 @@ def shapes(
     """Measure tokens per round for chains and trees with the same number of nodes.
 
     The drafts are greedy and at temperature 1. Each mean over prompts has its standard error.
-
-    Args:
-        head: Head that drafts.
-        target: Model that verifies.
-        tokenizer: Its tokenizer.
-        new_tokens: New tokens per prompt.
-        count: Number of prompts.
     """
     drafts = {
         "chain of 4": 4,
@@ -319,11 +267,7 @@ class EagleAblations(Experiment):
         return eagle.Texts(texts.training, texts.held_out[::step])
 
     def head(self, name: str) -> tuple[FeatureHead, CausalLM]:
-        """Return a head, trained or from its checkpoint, and the target with its inputs.
-
-        Args:
-            name: Key of HEADS.
-        """
+        """Return a head, trained or from its checkpoint, and the target with its inputs."""
         return train_head(name, self.pair.target, self.texts, self.options)
 
     def parts(self):

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from specdec_lite.drafters import ConfidenceTree, EagleDrafter, MtpDrafter
-from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.loading.weights import load
 from specdec_lite.speculation import Drafter
 from specdec_lite.training import eagle
@@ -40,11 +40,7 @@ class EagleSmolLM2(beside.Bench):
     methods = tuple(SERVED)
 
     def head(self, name: str) -> FeatureHead:
-        """Return a shipped head.
-
-        Args:
-            name: "eagle1" or "eagle3".
-        """
+        """Return a shipped head."""
         kind = {"eagle1": Eagle1Head, "eagle3": Eagle3Head}[name]
         return load(beside.shipped_folder(name), self.model[0], kind)
 

@@ -20,13 +20,6 @@ def write_gguf(folder: Path, path: Path) -> Path:
     """Write a folder of safetensors with a byte-level BPE tokenizer as float32 GGUF.
 
     Pass prompts as ids, because the file does not describe how to split a text into tokens.
-
-    Args:
-        folder: Folder of the model.
-        path: File to write.
-
-    Returns:
-        The same path.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     writer = gguf.GGUFWriter(path, "llama")
@@ -59,13 +52,7 @@ def write_gguf(folder: Path, path: Path) -> Path:
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict, config: dict) -> None:
-    """Add the vocabulary to a GGUF file.
-
-    Args:
-        writer: Writer of the file.
-        tokenizer: Contents of tokenizer.json.
-        config: Contents of config.json.
-    """
+    """Add the vocabulary to a GGUF file."""
     vocabulary = tokenizer["model"]["vocab"]
     special = {token["id"] for token in tokenizer["added_tokens"]}
     tokens = sorted(vocabulary, key=vocabulary.get)
@@ -98,9 +85,7 @@ def interleave(weight: Tensor, heads: int) -> Tensor:
 
     This is the inverse of `loading.gguf_file.split_halves`.
 
-    Args:
-        weight: Matrix [rows, columns].
-        heads: Number of heads.
+    Shapes: weight [rows, columns].
     """
     pairs = weight.view(heads, 2, -1, *weight.shape[1:])
     return pairs.transpose(1, 2).reshape(weight.shape)

@@ -27,12 +27,6 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
 
     The draft lengths are 0 and γ. "error_apart" is the simulator's error if each prompt is
     processed in a separate step while all other requests wait.
-
-    Args:
-        workers: {"plain", "draft_model"}, whose `ask` serves prompts as `engine_vllm` does.
-        prompts: Prompts as token ids, which the requests use in order.
-        new_tokens: New tokens per request.
-        gamma: Draft length of the drafting worker.
     """
     lengths = {"plain": 0, "draft_model": gamma}
     alphas = [alpha(workers["draft_model"], ids, new_tokens, gamma) for ids in prompts]
@@ -99,14 +93,7 @@ def load_curve(workers: dict, prompts: Sequence[list[int]], new_tokens: int, gam
 
 
 def alpha(worker, ids: list[int], new_tokens: int, gamma: int) -> float:
-    """Return α of a prompt that is served alone; greedy drafts do not depend on other requests.
-
-    Args:
-        worker: Engine with drafts.
-        ids: Prompt.
-        new_tokens: New tokens.
-        gamma: Draft length.
-    """
+    """Return α of a prompt that is served alone; greedy drafts do not depend on other requests."""
     job = {"prompts": [ids], "arrivals": [0.0], "new_tokens": new_tokens, "slots": 1}
     counters = worker.ask(job)["counters"]
     return fitted_alpha(
@@ -119,11 +106,6 @@ def rounds(worker, prompts: Sequence[list[int]], new_tokens: int) -> dict:
 
     Only rounds in which all B sequences ran and none was new count. "new" contains the rounds that
     process a prompt.
-
-    Args:
-        worker: Engine.
-        prompts: Prompts as token ids.
-        new_tokens: New tokens per prompt.
     """
     samples = {}
     for batch in BATCHES:
@@ -141,17 +123,7 @@ def rounds(worker, prompts: Sequence[list[int]], new_tokens: int) -> dict:
 
 
 def serve(worker, requests, prompts: Sequence[list[int]], new_tokens: int) -> dict:
-    """Serve requests as they arrive.
-
-    Args:
-        worker: Engine.
-        requests: Requests with their arrivals.
-        prompts: Prompts as token ids.
-        new_tokens: New tokens per request.
-
-    Returns:
-        {"done": time of each request's end, "steps": [running, new among them, seconds]}.
-    """
+    """Serve requests as they arrive."""
     arrivals = [request.arrival for request in requests]
     rows = [prompts[i % len(prompts)] for i in range(len(requests))]
     job = {"prompts": rows, "arrivals": arrivals, "new_tokens": new_tokens, "slots": BATCHES[-1]}
@@ -159,38 +131,19 @@ def serve(worker, requests, prompts: Sequence[list[int]], new_tokens: int) -> di
 
 
 def latency(answer: dict, requests: Sequence[Request]) -> float:
-    """Return the mean seconds per token, including waiting.
-
-    Args:
-        answer: Result of `serve`.
-        requests: The same requests.
-    """
+    """Return the mean seconds per token, including waiting."""
     spent = [end - each.arrival for end, each in zip(answer["done"], requests)]
     return float(np.mean(spent)) / requests[0].tokens
 
 
 def of_table(steps, times: PassTimes, gamma: int, prompt: float) -> float:
-    """Return the seconds of an engine's steps divided by the table's seconds for these steps.
-
-    Args:
-        steps: Steps of the engine.
-        times: Table of pass times.
-        gamma: Draft length.
-        prompt: Seconds that a prompt adds to a step.
-    """
+    """Return the seconds of an engine's steps divided by the table's seconds for these steps."""
     expected = sum(times.of_round(running, gamma) + new * prompt for running, new, _ in steps)
     return sum(seconds for *_, seconds in steps) / expected
 
 
 def simulated(requests, times: PassTimes, gamma: int, prefill: float) -> list[Run]:
-    """Simulate the requests; with drafts, over many seeds, because acceptance is random.
-
-    Args:
-        requests: Requests with their arrivals.
-        times: Table of pass times.
-        gamma: Draft length.
-        prefill: Seconds that a prompt adds to a step.
-    """
+    """Simulate the requests; with drafts, over many seeds, because acceptance is random."""
     rngs = [np.random.default_rng(seed) for seed in range(SEEDS if gamma else 1)]
     return [simulate(requests, times, fixed(gamma), BATCHES[-1], rng, prefill) for rng in rngs]
 

@@ -18,11 +18,7 @@ from time import perf_counter, process_time
 
 
 def counters(metrics) -> dict[str, float]:
-    """Return the speculation counters, named as on a /metrics page.
-
-    Args:
-        metrics: vLLM's metrics.
-    """
+    """Return the speculation counters, named as on a /metrics page."""
     values = {}
     for metric in metrics:
         if "spec_decode" not in metric.name:
@@ -36,12 +32,7 @@ def counters(metrics) -> dict[str, float]:
 
 
 def between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Return the counts between two readings.
-
-    Args:
-        before: First reading.
-        after: Second reading.
-    """
+    """Return the counts between two readings."""
     return {name: value - before.get(name, 0) for name, value in after.items()}
 
 
@@ -72,12 +63,7 @@ def sampling_params(job: dict):
 
 
 def decode(model, job: dict) -> dict:
-    """Decode all prompts of a job together.
-
-    Args:
-        model: vLLM's model.
-        job: Job with prompts.
-    """
+    """Decode all prompts of a job together."""
     rows = [{"prompt_token_ids": ids} for ids in job["prompts"]]
     before = counters(model.get_metrics())
     began, used = perf_counter(), process_time()
@@ -95,13 +81,6 @@ def serve(model, job: dict) -> dict:
     """Serve prompts as they arrive.
 
     The clock shows processor seconds and advances to the next arrival when nothing runs.
-
-    Args:
-        model: vLLM's model.
-        job: Job with prompts and arrivals.
-
-    Returns:
-        "done": end of each prompt. "steps": [running, new among them, seconds] each.
     """
     engine = model.llm_engine
     before = counters(model.get_metrics())

@@ -87,14 +87,7 @@ class Worker:
         )
 
     def ask(self, job: dict) -> dict:
-        """Send one job and return the answer.
-
-        Args:
-            job: Job in the engine's format.
-
-        Raises:
-            EngineError: If the engine cannot run the job.
-        """
+        """Send one job and return the answer."""
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -115,24 +108,14 @@ class Worker:
 
 
 def run_timed(job: Callable[[], list[list[int]]]) -> dict:
-    """Run a job and measure its wall-clock and processor seconds.
-
-    Args:
-        job: Function that returns rows of token ids.
-    """
+    """Run a job and measure its wall-clock and processor seconds."""
     began, used = perf_counter(), process_time()
     tokens = job()
     return {"tokens": tokens, "seconds": perf_counter() - began, "processor": process_time() - used}
 
 
 def ours(target: CausalLM, drafter, new_tokens: int) -> Decode:
-    """Return this library's batched decoding.
-
-    Args:
-        target: Model that verifies.
-        drafter: Drafter, or None for plain decoding.
-        new_tokens: New tokens per prompt.
-    """
+    """Return this library's batched decoding."""
 
     def decode(prompts: list[list[int]]) -> dict:
         outputs = []
@@ -150,15 +133,7 @@ def ours(target: CausalLM, drafter, new_tokens: int) -> Decode:
 
 
 def transformers(model: HuggingFace, assisted: bool, gamma: int | None, new_tokens: int) -> Decode:
-    """Return transformers' decoding.
-
-    Args:
-        model: Loaded model.
-        assisted: Whether to use drafts.
-        gamma: Draft length if it is constant; None if it varies, because transformers does not
-            report it.
-        new_tokens: New tokens per prompt.
-    """
+    """Return transformers' decoding."""
 
     def decode(prompts: list[list[int]]) -> dict:
         bursts = []
@@ -188,11 +163,7 @@ def transformers(model: HuggingFace, assisted: bool, gamma: int | None, new_toke
 
 
 def count_rounds(lengths: Sequence[tuple[int, int]]) -> dict[str, int]:
-    """Count rounds under the names of vLLM's metrics page, so one converter reads both.
-
-    Args:
-        lengths: (drafted, accepted) tokens of every round.
-    """
+    """Count rounds under the names of vLLM's metrics page, so one converter reads both."""
     if not lengths:
         return {}
     name = "vllm:spec_decode_num_"
@@ -228,14 +199,7 @@ class Folder:
 
     @classmethod
     def parse(cls, text: str) -> "Folder":
-        """Parse MODEL:METHOD=DIR.
-
-        Args:
-            text: Value from the command line.
-
-        Raises:
-            ValueError: If the text has another form or DIR contains no config.json.
-        """
+        """Parse MODEL:METHOD=DIR."""
         model, _, rest = text.partition(":")
         method, _, path = rest.partition("=")
         if model not in ("pair", "smollm2") or not method or not path:
@@ -270,15 +234,7 @@ class Plan:
 
 
 def measure(decoders: dict[str, Decode], plan: Plan) -> dict[str, dict]:
-    """Time methods that alternate in random order.
-
-    Args:
-        decoders: Methods by name.
-        plan: What is decoded.
-
-    Returns:
-        {method: seconds, processor seconds, errors, tokens and counters}.
-    """
+    """Time methods that alternate in random order."""
     order = np.random.default_rng(0)
     results: dict[str, dict] = {
         name: {"seconds": {}, "processor": {}, "refused": {}} for name in decoders
@@ -305,25 +261,13 @@ def measure(decoders: dict[str, Decode], plan: Plan) -> dict[str, dict]:
 
 
 def add_counters(counters: Sequence[dict]) -> dict:
-    """Add the counters of several jobs by name.
-
-    Args:
-        counters: Counters of each job.
-    """
+    """Add the counters of several jobs by name."""
     names = dict.fromkeys(name for one in counters for name in one)
     return {name: sum(one.get(name, 0) for one in counters) for name in names}
 
 
 def entry(result: dict, plain: dict, texts: list[list[int]], gap: Callable, least: int) -> dict:
-    """Return a method's entry in the recording.
-
-    Args:
-        result: Result of `measure` for the method.
-        plain: Result of the same engine without drafts.
-        texts: This library's plain texts.
-        gap: Function from prompt and position to the top-2 gap of the target's logits.
-        least: Prompts per turn at the smallest batch size.
-    """
+    """Return a method's entry in the recording."""
     new_tokens = len(result["tokens"][0])
     counts = {batch: new_tokens * max(int(batch), least) for batch in result["seconds"]}
     values = {
@@ -348,12 +292,7 @@ def entry(result: dict, plain: dict, texts: list[list[int]], gap: Callable, leas
 
 
 def acceptance_of(counters: dict, tokens: int) -> dict:
-    """Return τ, α and accepted ÷ drafted, as far as an engine's counters determine them.
-
-    Args:
-        counters: Counters of an engine; the result is empty if nothing was drafted.
-        tokens: Number of generated tokens.
-    """
+    """Return τ, α and accepted ÷ drafted, as far as an engine's counters determine them."""
     if not any(counters.values()):
         return {}
     if "rounds" in counters:
@@ -376,13 +315,7 @@ def acceptance_of(counters: dict, tokens: int) -> dict:
 
 
 def differences(texts, plain, gap: Callable[[int, int], float]) -> list[dict]:
-    """List where texts differ from plain texts: {"prompt", "place", "gap"} for each.
-
-    Args:
-        texts: Texts to compare.
-        plain: Plain texts.
-        gap: Function from prompt and position to the gap.
-    """
+    """List where texts differ from plain texts: {"prompt", "place", "gap"} for each."""
     rows = []
     for row, (a, b) in enumerate(zip(texts, plain)):
         position = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), None)
@@ -393,15 +326,7 @@ def differences(texts, plain, gap: Callable[[int, int], float]) -> list[dict]:
 
 @torch.inference_mode()
 def top_gap(target: CausalLM, prompts, texts, row: int, position: int) -> float:
-    """Return the gap between the two largest logits at a position of a text.
-
-    Args:
-        target: Model that scores.
-        prompts: Prompts as token ids.
-        texts: Texts as token ids.
-        row: Index of the prompt.
-        position: Position in the text.
-    """
+    """Return the gap between the two largest logits at a position of a text."""
     ids = torch.tensor([*prompts[row], *texts[row][:position]])[None]
     logits = target.score(ids, target.new_cache(), last=True).logits[0, -1]
     first, second = logits.topk(2).values.tolist()
@@ -409,12 +334,7 @@ def top_gap(target: CausalLM, prompts, texts, row: int, position: int) -> float:
 
 
 def speculations(gamma: int, folders: dict[str, str]) -> dict[str, dict | None]:
-    """Return vLLM's `speculative_config` for each method.
-
-    Args:
-        gamma: Draft length.
-        folders: Folder of the drafter's weights, by method.
-    """
+    """Return vLLM's `speculative_config` for each method."""
     tokens = {"num_speculative_tokens": gamma}
     configs: dict[str, dict | None] = {
         method: {"method": method, "model": folder} | tokens for method, folder in folders.items()
@@ -428,12 +348,7 @@ def speculations(gamma: int, folders: dict[str, str]) -> dict[str, dict | None]:
 
 
 def switches(gamma: int, exported: Sequence[str] = ()) -> dict[str, dict[str, str]]:
-    """Return the code that switches on each method in each engine; … is a folder.
-
-    Args:
-        gamma: Draft length.
-        exported: vLLM's names of methods beyond the standard ones.
-    """
+    """Return the code that switches on each method in each engine; … is a folder."""
     methods = ("draft_model", "eagle", "eagle3", *exported)
     vllm = speculations(gamma, dict.fromkeys(methods, "…"))
     constant = "num_assistant_tokens_schedule='constant', assistant_confidence_threshold=0.0"
@@ -490,11 +405,7 @@ class Bench:
         return load_smollm2("cpu", "float32")
 
     def plan(self, model: str) -> Plan:
-        """Return what is decoded with a model.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return what is decoded with a model."""
         options = self.options
         if model == "smollm2":
             _, tokenizer = self.smollm2
@@ -509,22 +420,11 @@ class Bench:
         return Plan(ids, *sizes, options.turns, options.prompts)
 
     def target(self, model: str) -> CausalLM:
-        """Return a target.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return a target."""
         return self.pair.target if model == "pair" else self.smollm2[0]
 
     def eagle(self, model: str, version: int = 1, whole: bool = False) -> EagleDrafter:
-        """Return an EAGLE drafter that drafts a chain.
-
-        Args:
-            model: "pair" or "smollm2".
-            version: EAGLE's version.
-            whole: Whether the draft may use the target's whole vocabulary instead of the frequent
-                tokens.
-        """
+        """Return an EAGLE drafter that drafts a chain."""
         target, gamma = self.target(model), self.plan(model).gamma
         drafter = EagleDrafter.from_pretrained(target, version, draft=gamma)
         if not whole:
@@ -534,11 +434,7 @@ class Bench:
         return EagleDrafter(target, head, gamma)
 
     def ours(self, model: str) -> dict[str, Decode]:
-        """Return this library's methods.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return this library's methods."""
         plan = self.plan(model)
         drafters = {
             "plain": None,
@@ -557,11 +453,7 @@ class Bench:
         return {name: ours(target, drafter, plan.new_tokens) for name, drafter in drafters.items()}
 
     def transformers(self, model: str) -> dict[str, Decode]:
-        """Return transformers' methods.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return transformers' methods."""
         plan = self.plan(model)
         assisted = HuggingFace(SHIPPED, "float32", plan.gamma)
         lookup = HuggingFaceLookup(SHIPPED / "target", "float32", plan.gamma, None, 4)
@@ -572,11 +464,7 @@ class Bench:
         }
 
     def speculations(self, model: str) -> dict[str, dict | None]:
-        """Return vLLM's configurations by method, after exporting the heads for it.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return vLLM's configurations by method, after exporting the heads for it."""
         folders = {"draft_model": str(SHIPPED / "draft")} if model == "pair" else {}
         for method, version in {"eagle": 1, "eagle3": 3}.items():
             if model == "pair" or version == 1:
@@ -589,13 +477,7 @@ class Bench:
         return speculations(self.plan(model).gamma, folders)
 
     def vllm(self, model: str, *methods: str) -> dict[str, Decode]:
-        """Return vLLM's methods. Methods that vLLM rejects are recorded in `refused` and left out.
-
-        Args:
-            model: "pair" or "smollm2".
-            methods: Names of the only methods to run. By default all run except lookup, whose
-                threads use processor time while other methods run.
-        """
+        """Return vLLM's methods. Methods that vLLM rejects are recorded in `refused` and left out."""
         plan = self.plan(model)
         decoders = {}
         for name, config in self.speculations(model).items():
@@ -612,13 +494,7 @@ class Bench:
         return decoders
 
     def vllm_worker(self, model: str, name: str, config: dict | None) -> Worker:
-        """Start a process with vLLM.
-
-        Args:
-            model: "pair" or "smollm2".
-            name: Name of the method.
-            config: `speculative_config`, or None.
-        """
+        """Start a process with vLLM."""
         folder = SHIPPED / "target" if model == "pair" else smollm2_folder()
         log = self.work / f"vllm-{model}-{name}.log"
         worker = self.open.enter_context(Worker([VLLM, HERE / "engine_vllm.py"], log))
@@ -628,11 +504,7 @@ class Bench:
         return worker
 
     def llama(self, model: str) -> dict[str, Decode]:
-        """Return llama.cpp's methods.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return llama.cpp's methods."""
         plan = self.plan(model)
         methods = ["plain", "lookup"]
         job = {"target": str(smollm2_folder() / GGUF), "draft": None}
@@ -682,15 +554,7 @@ PARTS = {
 
 
 def measure_part(bench: Bench, name: str) -> dict:
-    """Measure one part.
-
-    Args:
-        bench: Models and engines.
-        name: Key of PARTS.
-
-    Returns:
-        {"found", "refused", "versions", "state"}.
-    """
+    """Measure one part."""
     state = {"start": timing.machine_state()}
     with bench.open:
         if name == "load":
@@ -703,12 +567,7 @@ def measure_part(bench: Bench, name: str) -> dict:
 
 
 def gather(bench: Bench, rows: dict[str, dict]) -> dict:
-    """Combine the parts into the data of the recording.
-
-    Args:
-        bench: Models and engines.
-        rows: Result of each part.
-    """
+    """Combine the parts into the data of the recording."""
     data: dict = {"engines": {}, "refused": {}, "state": {}}
     for name, row in rows.items():
         data["refused"] |= row["refused"]
@@ -771,11 +630,7 @@ class Engines(Experiment):
         options.cache.mkdir(parents=True, exist_ok=True)
 
     def check_engines(self) -> None:
-        """Check that the engines are installed.
-
-        Raises:
-            ValueError: If one is missing.
-        """
+        """Check that the engines are installed."""
         if not (VLLM.exists() and LLAMA.exists()):
             raise ValueError(".engines/vllm or .engines/llama is missing: run `make engines` first")
 

@@ -59,28 +59,13 @@ class Experiment:
 
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
-        """Add the options of the experiment to a parser.
-
-        Args:
-            parser: Parser of `python -m benchmarks run <name>`.
-        """
+        """Add the options of the experiment to a parser."""
 
     def check(self) -> None:
-        """Check the options before anything is measured.
-
-        Raises:
-            ValueError: If an option has a wrong value; the message names it.
-        """
+        """Check the options before anything is measured."""
 
     def check_least(self, **least: int) -> None:
-        """Check options that have a smallest value.
-
-        Args:
-            least: Smallest value of each option, by its name.
-
-        Raises:
-            ValueError: If an option is smaller; the message names it.
-        """
+        """Check options that have a smallest value."""
         for name, smallest in least.items():
             if getattr(self.options, name) < smallest:
                 raise ValueError(f"--{name.replace('_', '-')}: must be at least {smallest}")
@@ -95,41 +80,22 @@ class Experiment:
         raise NotImplementedError
 
     def run(self, part: str) -> Any:
-        """Measure one part; `self.rows` has the results of the parts before it.
-
-        Args:
-            part: Name of the part.
-
-        Returns:
-            Anything that JSON can store.
-        """
+        """Measure one part; `self.rows` has the results of the parts before it."""
         raise NotImplementedError
 
     def summarise(self, rows: dict[str, Any]) -> dict:
-        """Return the data of the recording.
-
-        Args:
-            rows: Results by part.
-        """
+        """Return the data of the recording."""
         return dict(rows)
 
     def restore(self, data: dict) -> dict[str, Any]:
         """Return the results of the parts in a recording, so that `--only` can retain the others.
 
         The result is empty if the recording does not contain them in this form.
-
-        Args:
-            data: Data of a recording.
         """
         return {part: data[part] for part in self.parts() if part in data}
 
     def merge(self, stamp: dict, data: dict) -> tuple[dict, dict]:
-        """Return the stamp and the data to write, where a run adds to an existing recording.
-
-        Args:
-            stamp: Stamp of this run.
-            data: Result of `summarise`.
-        """
+        """Return the stamp and the data to write, where a run adds to an existing recording."""
         return stamp, data
 
     def device(self) -> str:
@@ -171,12 +137,7 @@ class Store:
         path.write_text("".join(map(json_line, lines)), encoding="utf-8")
 
     def add(self, part: str, rows: Any) -> Any:
-        """Store a finished part, and return it as JSON returns it.
-
-        Args:
-            part: Name of the part.
-            rows: Its results.
-        """
+        """Store a finished part, and return it as JSON returns it."""
         line = json_line({"part": part, "rows": rows})
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line)
@@ -190,11 +151,7 @@ def json_line(record: dict) -> str:
 
 
 def read_store(path: Path) -> tuple[dict | None, dict[str, Any]]:
-    """Return the settings and the finished parts of a store; a line that was cut short is ignored.
-
-    Args:
-        path: File of the store, which need not exist.
-    """
+    """Return the settings and the finished parts of a store; a line that was cut short is ignored."""
     records = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
@@ -207,12 +164,7 @@ def read_store(path: Path) -> tuple[dict | None, dict[str, Any]]:
 
 
 def set_aside(path: Path, folder: Path) -> Path | None:
-    """Move a file out of the way, under a name with the time, and return its new path.
-
-    Args:
-        path: File, which need not exist.
-        folder: Where it is moved.
-    """
+    """Move a file out of the way, under a name with the time, and return its new path."""
     if not path.exists():
         return None
     folder.mkdir(parents=True, exist_ok=True)
@@ -223,11 +175,7 @@ def set_aside(path: Path, folder: Path) -> Path | None:
 
 
 def parser_of(kind: type[Experiment]) -> argparse.ArgumentParser:
-    """Return the parser of `python -m benchmarks run <name>`.
-
-    Args:
-        kind: Experiment.
-    """
+    """Return the parser of `python -m benchmarks run <name>`."""
     parser = argparse.ArgumentParser(prog=f"{PROGRAM} {kind.name}", description=kind.what)
     common = parser.add_argument_group("options of every experiment")
     common.add_argument("--quick", action="store_true", help="measure little, in under a minute")
@@ -245,15 +193,7 @@ COMMON = ("quick", "only", "fresh", "out", "work")
 
 
 def recorded_parts(experiment: Experiment, path: Path) -> dict[str, Any]:
-    """Return the results of the parts that a recording already has.
-
-    Args:
-        experiment: Experiment.
-        path: File of the recording, which need not exist.
-
-    Raises:
-        ValueError: If the file is not a recording of this experiment.
-    """
+    """Return the results of the parts that a recording already has."""
     if not path.is_file():
         return {}
     try:
@@ -267,15 +207,7 @@ def recorded_parts(experiment: Experiment, path: Path) -> dict[str, Any]:
 
 
 def check_schema(name: str, data: dict) -> None:
-    """Check the data of a recording.
-
-    Args:
-        name: Name of the experiment.
-        data: Data without the stamp.
-
-    Raises:
-        ValueError: If the data does not match the experiment's schema.
-    """
+    """Check the data of a recording."""
     try:
         jsonschema.validate(json.loads(json.dumps(data)), SCHEMAS[name])
     except jsonschema.ValidationError as error:
@@ -284,14 +216,7 @@ def check_schema(name: str, data: dict) -> None:
 
 
 def retain_stamp(path: Path, stamp: dict, data: dict, parts: Sequence[str]) -> tuple[dict, dict]:
-    """Return the stamp of an existing recording, and data that states which parts are newer.
-
-    Args:
-        path: File of the existing recording.
-        stamp: Stamp of this run.
-        data: Data of the recording with the newer parts.
-        parts: Parts that this run measured.
-    """
+    """Return the stamp of an existing recording, and data that states which parts are newer."""
     old = json.loads(path.read_text(encoding="utf-8"))
     newer = {name: stamp[name] for name in ("date", "command", "versions")} | {"parts": [*parts]}
     again = [*old.get("measured_again", []), newer]
@@ -299,18 +224,7 @@ def retain_stamp(path: Path, stamp: dict, data: dict, parts: Sequence[str]) -> t
 
 
 def execute(kind: type[Experiment], arguments: Sequence[str]) -> Path | None:
-    """Run an experiment.
-
-    Args:
-        kind: Experiment.
-        arguments: Arguments of the command line after the experiment's name.
-
-    Returns:
-        The path of the recording; None if `--only` left parts that were never measured.
-
-    Raises:
-        SystemExit: If an argument is wrong; the message names it, and nothing is measured.
-    """
+    """Run an experiment."""
     parser = parser_of(kind)
     options = parser.parse_args(arguments)
     if options.quick:  # what is typed takes precedence
@@ -323,16 +237,7 @@ def execute(kind: type[Experiment], arguments: Sequence[str]) -> Path | None:
 def measure(
     experiment: Experiment, parser: argparse.ArgumentParser, arguments: Sequence[str]
 ) -> Path | None:
-    """Measure the parts of an experiment that are not finished, and write the recording.
-
-    Args:
-        experiment: Experiment with its options.
-        parser: Parser of its command line.
-        arguments: Arguments after its name.
-
-    Returns:
-        As `execute`.
-    """
+    """Measure the parts of an experiment that are not finished, and write the recording."""
     kind, options = type(experiment), experiment.options
     experiment.command = shlex.join([*PROGRAM.split(), kind.name, *arguments])
     stamp = stamps.stamp(kind.what, experiment.command, experiment.device(), experiment.versions())

@@ -21,7 +21,7 @@ import torch
 
 from specdec_lite import CausalLM, load_smollm2
 from specdec_lite.drafters import EagleDrafter, PromptLookupDrafter
-from specdec_lite.drafters.parts.quantization import quantize
+from specdec_lite.drafters.self_drafts.quantization import quantize
 from specdec_lite.engine.int4 import int4_bytes
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.measure.intervals import RESAMPLES, ratio
@@ -47,11 +47,7 @@ AUTOMATIC = {"bfloat16": {}, "int4": dict(lookups=(7, 3, 3), head=1, priors=(2.2
 
 
 def load(dtype: str) -> CausalLM:
-    """Return SmolLM2 in a format; "int8" rounds its linear layers once more, one scale per row.
-
-    Args:
-        dtype: one of FORMATS.
-    """
+    """Return SmolLM2 in a format; "int8" rounds its linear layers once more, one scale per row."""
     if dtype == "int8":
         return quantize(load_smollm2("cpu", "bfloat16")[0])
     return load_smollm2("cpu", dtype)[0]
@@ -60,12 +56,7 @@ def load(dtype: str) -> CausalLM:
 def geometric_mean(seconds: dict[str, np.ndarray], plain: dict[str, np.ndarray]) -> dict:
     """Return the geometric mean over kinds of plain's seconds per token over a drafter's.
 
-    Args:
-        seconds: [prompts, turns] seconds per token of each kind.
-        plain: the same of plain decoding.
-
-    Returns:
-        The value and its 95 % interval; resamples draw prompts within every kind.
+    Shapes: seconds [prompts, turns].
     """
     rng = np.random.default_rng(0)
     logs = np.zeros(RESAMPLES)
@@ -144,22 +135,14 @@ class FormatsSmolLM2(Experiment):
         return table
 
     def step(self, model: CausalLM) -> float:
-        """Return the processor seconds per draft pass of the head while it decodes one text.
-
-        Args:
-            model: the target.
-        """
+        """Return the processor seconds per draft pass of the head while it decodes one text."""
         head = EagleDrafter.from_pretrained(model, 1, draft=GAMMA["bfloat16"])
         prompt = next(iter(self.prompts.values()))[0]
         run = decode(model, head, prompt, self.options.new_tokens, 0.0, 0)
         return run["drafting"] / max(1, run["rounds"]) / GAMMA["bfloat16"]
 
     def costs(self, dtype: str) -> dict[str, float]:
-        """Return the cost of a draft pass and of a drafted token, from the measured passes.
-
-        Args:
-            dtype: one of DECODED.
-        """
+        """Return the cost of a draft pass and of a drafted token, from the measured passes."""
         row = self.rows["passes"][dtype]
         seconds = {int(k): median for k, (_, median, _) in row["seconds"].items()}
         return {"c": row["c"], "v": max(0.0, (seconds[4] / seconds[1] - 1) / 3)}
@@ -181,17 +164,7 @@ class FormatsSmolLM2(Experiment):
     def decoded(
         self, target: CausalLM, drafters: dict[str, Drafter | None], temperature: float
     ) -> dict:
-        """Decode all prompts with all decoders, alternating.
-
-        Args:
-            target: the model.
-            drafters: the decoders; "plain" is among them.
-            temperature: of the sampling.
-
-        Returns:
-            Seconds and rounds per token [prompts][turns] by kind and decoder, and the share of
-            greedy texts that equal plain decoding's.
-        """
+        """Decode all prompts with all decoders, alternating."""
         rng = np.random.default_rng(0)
         ends = monotonic() + 60 * self.options.minutes / (len(self.parts()) - 1)
         tables: dict[str, dict] = {
@@ -236,11 +209,7 @@ class FormatsSmolLM2(Experiment):
 
 
 def matrix_bytes(model: CausalLM) -> int:
-    """Return the bytes of the matrices that one pass reads.
-
-    Args:
-        model: in one of FORMATS.
-    """
+    """Return the bytes of the matrices that one pass reads."""
     if in_int4 := int4_bytes(model.model):
         return in_int4
     layers = [m for m in model.model.modules() if hasattr(m, "rows") and hasattr(m, "scales")]
@@ -250,11 +219,7 @@ def matrix_bytes(model: CausalLM) -> int:
 
 
 def summary(table: dict) -> dict:
-    """Return speedup and τ by kind, and the geometric mean over kinds, of every decoder.
-
-    Args:
-        table: as `FormatsSmolLM2.decoded` returns it.
-    """
+    """Return speedup and τ by kind, and the geometric mean over kinds, of every decoder."""
     cells = {
         kind: {name: np.array(each, float) for name, each in row.items()}
         for kind, row in table["kinds"].items()

@@ -44,12 +44,7 @@ PIECE, ALL = 540.0, 1800.0
 
 
 def small(scale: Scale, dtype: torch.dtype) -> int:
-    """Return the bytes of the pair's shapes with caches, twice, in two formats.
-
-    Args:
-        scale: Sizes of everything.
-        dtype: Dtype of the models.
-    """
+    """Return the bytes of the pair's shapes with caches, twice, in two formats."""
     return sum(
         4 * native_size(config).bytes(torch.float32, scale.capacity)
         for config in (scale.target, scale.draft)
@@ -61,10 +56,6 @@ def trained(scale: Scale, dtype: torch.dtype) -> int:
 
     They are weights, gradients, two moments, a copy, and the activations saved for the backward
     pass: about forty two-byte numbers per layer for each feature of a token.
-
-    Args:
-        scale: Sizes of everything.
-        dtype: Dtype of the models.
     """
     activations = (
         80 * scale.target.num_layers * scale.target.hidden_size * scale.rows * scale.window
@@ -73,34 +64,21 @@ def trained(scale: Scale, dtype: torch.dtype) -> int:
 
 
 def shape(name: str) -> Callable[[Scale, torch.dtype], int]:
-    """Return the function for the bytes of one model, two caches and two copied arrays.
-
-    Args:
-        name: Key of `Scale.random`.
-    """
+    """Return the function for the bytes of one model, two caches and two copied arrays."""
     return lambda scale, dtype: (
         native_size(scale.random[name]).bytes(dtype, 3 * scale.capacity) + 2 * scale.copied
     )
 
 
 def rows_of(context: Callable[[Scale], int]) -> Callable[[Scale, torch.dtype], int]:
-    """Return the function for the bytes of the target and two caches of the largest batch.
-
-    Args:
-        context: Function from the sizes to the context length in tokens.
-    """
+    """Return the function for the bytes of the target and two caches of the largest batch."""
     return lambda scale, dtype: native_size(scale.target).bytes(
         dtype, 2 * max(scale.batches) * context(scale)
     )
 
 
 def deep(scale: Scale, dtype: torch.dtype) -> int:
-    """Return the bytes of the shapes in `Scale.deep`, each with two caches.
-
-    Args:
-        scale: Sizes of everything.
-        dtype: Dtype of the models.
-    """
+    """Return the bytes of the shapes in `Scale.deep`, each with two caches."""
     return sum(
         native_size(config).bytes(dtype, 2 * scale.capacity) for config in scale.deep.values()
     )
@@ -275,12 +253,7 @@ class Plan:
         return self.out / f"{self.kind}-{step}.json"
 
     def bench(self, seconds: float = float("inf")) -> Bench:
-        """Return the bench of this plan.
-
-        Args:
-            seconds: Time for the step. Paired turns end after four fifths of it, so that a started
-                sweep can finish.
-        """
+        """Return the bench of this plan."""
         scale = TINY if self.tiny else FULL
         until = perf_counter() + 0.8 * seconds
         return Bench(self.device, self.dtype, scale, self.folder, until)
@@ -304,13 +277,7 @@ class Ledger:
         self.spent = sum(json.loads(line)["seconds"] for line in lines)
 
     def add(self, step: str, seconds: float, outcome: str) -> None:
-        """Append one attempt.
-
-        Args:
-            step: Name of the step.
-            seconds: Time that it took.
-            outcome: "recorded", or why nothing was recorded.
-        """
+        """Append one attempt."""
         self.spent += seconds
         self.path.parent.mkdir(parents=True, exist_ok=True)
         row = {"step": step, "seconds": round(seconds, 1), "outcome": outcome}
@@ -319,13 +286,7 @@ class Ledger:
 
 
 def obstacle(name: str, plan: Plan, left: float) -> str | None:
-    """Return why a step is skipped, or None.
-
-    Args:
-        name: Name of the step.
-        plan: Options.
-        left: Remaining seconds of this call or of all calls.
-    """
+    """Return why a step is skipped, or None."""
     step, bench = STEPS[name], plan.bench()
     missing = [other for other in step.after if not plan.record(other).exists()]
     if missing:
@@ -343,15 +304,7 @@ def obstacle(name: str, plan: Plan, left: float) -> str | None:
 
 
 def measure(name: str, plan: Plan) -> Path:
-    """Run one step in this process and write its recording.
-
-    Args:
-        name: Name of the step.
-        plan: Options.
-
-    Returns:
-        Path of the recording.
-    """
+    """Run one step in this process and write its recording."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     bench = plan.bench(STEPS[name].seconds)
     state, began = {"start": timing.machine_state(plan.device)}, perf_counter()
@@ -375,13 +328,7 @@ def measure(name: str, plan: Plan) -> Path:
 
 
 def attempt(name: str, plan: Plan, seconds: float) -> str | None:
-    """Run one step, and return why nothing was recorded, or None.
-
-    Args:
-        name: Name of the step.
-        plan: Options.
-        seconds: Time after which the step's process is stopped.
-    """
+    """Run one step, and return why nothing was recorded, or None."""
     if plan.together:
         measure(name, plan)
         return None
@@ -400,15 +347,7 @@ def attempt(name: str, plan: Plan, seconds: float) -> str | None:
 
 
 def run_steps(plan: Plan, console: Console) -> dict[str, str]:
-    """Run the steps that are not recorded yet.
-
-    Args:
-        plan: Options.
-        console: Where progress is printed.
-
-    Returns:
-        {step: reason} of the steps that were skipped.
-    """
+    """Run the steps that are not recorded yet."""
     began, skipped = perf_counter(), {}
     ledger = Ledger(plan.folder / "ledger.jsonl")
     for name, step in STEPS.items():
@@ -428,12 +367,7 @@ def run_steps(plan: Plan, console: Console) -> dict[str, str]:
 
 
 def show(plan: Plan, console: Console) -> None:
-    """Print the recordings as tables, as the chapter does.
-
-    Args:
-        plan: Options.
-        console: Where the tables are printed.
-    """
+    """Print the recordings as tables, as the chapter does."""
     paths = {name: plan.record(name) for name in STEPS if plan.record(name).exists()}
     records = {name: json.loads(path.read_text("utf-8")) for name, path in paths.items()}
     for title, header, lines in gpu_report.tables(records):
@@ -479,12 +413,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def unfit(device: str, dtype: str) -> str | None:
-    """Return why this machine cannot run the chosen options, or None.
-
-    Args:
-        device: PyTorch's name of the device.
-        dtype: PyTorch's name of the dtype, or "auto".
-    """
+    """Return why this machine cannot run the chosen options, or None."""
     if device.startswith("cuda") and not torch.cuda.is_available():
         return (
             "--device cuda: PyTorch sees no CUDA device here; with --device cpu --tiny the script"
@@ -496,11 +425,7 @@ def unfit(device: str, dtype: str) -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, str]:
-    """Run the command line.
-
-    Returns:
-        {step: reason} of the steps that were skipped.
-    """
+    """Run the command line."""
     parser = command_line()
     options = parser.parse_args(arguments)
     if reason := unfit(options.device, options.dtype):

@@ -143,16 +143,7 @@ class Scale:
 def llama(
     hidden: int, feed: int, layers: int, heads: int, vocabulary: int = 2048, tied: bool = True
 ) -> TransformerConfig:
-    """Return a Llama configuration with as many key/value heads as query heads.
-
-    Args:
-        hidden: Hidden size.
-        feed: Size of the MLP's inner layer.
-        layers: Number of blocks.
-        heads: Number of query heads.
-        vocabulary: Number of token ids.
-        tied: Whether the embedding and the output head share weights.
-    """
+    """Return a Llama configuration with as many key/value heads as query heads."""
     return TransformerConfig(
         vocabulary,
         hidden,
@@ -237,11 +228,7 @@ class Bench:
         return torch.device(self.device).type == "cuda"
 
     def pair(self, dtype: str) -> Pair:
-        """Return the pair that was trained here.
-
-        Args:
-            dtype: PyTorch's name of the dtype.
-        """
+        """Return the pair that was trained here."""
         if dtype not in self.cache:
             self.cache[dtype] = load_pair(
                 self.work / "pair" / "target",
@@ -253,12 +240,7 @@ class Bench:
         return self.cache[dtype]
 
     def models(self, passes: str, dtype: str) -> tuple[CausalLM, CausalLM]:
-        """Return the target and the draft.
-
-        Args:
-            passes: One of PASSES.
-            dtype: PyTorch's name of the dtype.
-        """
+        """Return the target and the draft."""
         pair, gamma = self.pair(dtype), self.scale.gamma
         if passes == "eager":
             return pair.target, pair.draft
@@ -270,12 +252,7 @@ class Bench:
         return self.cache[passes, dtype]
 
     def method(self, mode: str, dtype: str) -> tuple[CausalLM, ModelDrafter, object]:
-        """Return the target, the drafter and the rule of a mode.
-
-        Args:
-            mode: One of MODES.
-            dtype: PyTorch's name of the dtype.
-        """
+        """Return the target, the drafter and the rule of a mode."""
         passes, drafter, rule = MODES[mode]
         target, draft = self.models(passes, dtype)
         return target, drafter(draft, self.scale.gamma), rule
@@ -296,15 +273,7 @@ class Bench:
 def random_model(
     config: TransformerConfig, device: str, dtype: torch.dtype, std: float = 0.02
 ) -> CausalLM:
-    """Return a model with random weights, for timings, which depend on shapes alone.
-
-    Args:
-        config: Shape of the model.
-        device: Where its weights are stored.
-        dtype: Dtype of the weights.
-        std: Standard deviation of the weights. Use a larger one where logits are compared, so that
-            the context influences them.
-    """
+    """Return a model with random weights, for timings, which depend on shapes alone."""
     with torch.device("meta"):
         model = Transformer(config).to(dtype)
     model = model.to_empty(device=device)
@@ -357,14 +326,7 @@ def compare_captured(bench: Bench) -> dict:
 def logit_differences(
     model: CausalLM, static: StaticLM, sizes: tuple[int, ...], scale: Scale
 ) -> list[dict]:
-    """Return the largest difference of logits for each pass length, for chains and trees.
-
-    Args:
-        model: Model with ordinary passes.
-        static: The same model with passes of fixed shape.
-        sizes: Tokens per pass.
-        scale: Sizes; only the context length is used.
-    """
+    """Return the largest difference of logits for each pass length, for chains and trees."""
     text = torch.arange(scale.context, device=model.device) % model.vocab_size
     caches = [timing.prefilled(m, text) for m in (model, static)]
     rows = []
@@ -490,13 +452,7 @@ def record_launches(bench: Bench) -> dict:
 
 
 def whole_draft(drafter: ModelDrafter, text: Tensor, gamma: int) -> Callable[[], object]:
-    """Return a job that drafts γ tokens at temperature 1 after a text and discards them.
-
-    Args:
-        drafter: Drafter with a draft model.
-        text: Token ids [n].
-        gamma: Draft length.
-    """
+    """Return a job that drafts γ tokens at temperature 1 after a text and discards them."""
     context = Context(
         text, None, Sampling(1.0), SeededRng(0), gamma + 1, drafter.model.vocab_size, None
     )
@@ -522,11 +478,7 @@ def copy_bandwidth(bench: Bench) -> float:
 
 
 def passes(name: str) -> Callable[[Bench], dict]:
-    """Return the step that times one of the shapes with random weights.
-
-    Args:
-        name: Key of `Scale.random`.
-    """
+    """Return the step that times one of the shapes with random weights."""
 
     def step(bench: Bench) -> dict:
         """Time chain and tree passes, and compare the bytes read per second with a copy.
@@ -594,13 +546,7 @@ def train_draft(bench: Bench) -> dict:
 
 
 def run_training(bench: Bench, names: tuple[str, ...], seconds: float) -> dict:
-    """Run stages of the pair's training, resuming stages that were interrupted.
-
-    Args:
-        bench: Device, sizes and folders.
-        stages: Names of the stages to run.
-        seconds: Time for these stages.
-    """
+    """Run stages of the pair's training, resuming stages that were interrupted."""
     scale, folder = bench.scale, bench.work / "pair"
     if scale.is_tiny:
         tokenizer = load_pair().tokenizer
@@ -700,10 +646,6 @@ def one_against_many(bench: Bench, dtype: str) -> float:
     """Return the largest difference between logits of one pass and of γ + 1 passes.
 
     Both cover the same γ + 1 tokens; different kernels add in a different order.
-
-    Args:
-        bench: Device, sizes and models.
-        dtype: PyTorch's name of the dtype.
     """
     model = bench.pair(dtype).target
     ids = bench.prompts[0]
@@ -725,10 +667,6 @@ def contenders(bench: Bench, temperature: float) -> dict[str, Contender]:
     """Return every decoder that takes part in the paired turns, by name.
 
     These are all modes, each with and without a draft, and Hugging Face.
-
-    Args:
-        bench: Device, sizes and models.
-        temperature: Sampling temperature.
     """
     every = {}
     for mode in MODES:
@@ -747,11 +685,7 @@ def contenders(bench: Bench, temperature: float) -> dict[str, Contender]:
 
 
 def speed(temperature: float) -> Callable[[Bench], dict]:
-    """Return the step that times all contenders at one temperature.
-
-    Args:
-        temperature: Sampling temperature.
-    """
+    """Return the step that times all contenders at one temperature."""
 
     def step(bench: Bench) -> dict:
         """Measure tokens per second in paired turns of random order, with α, τ and predictions.
@@ -824,13 +758,6 @@ def explain_mode(bench: Bench, mode: str, temperature: float, runs: dict, pace: 
     synchronization after each; a captured round does not synchronize between passes. "rounds"
     contains the parts of the decoding rounds in units of the plain rounds' T(1), measured between
     markers in the device's own queue, so that the parts add up.
-
-    Args:
-        bench: Device, sizes and models.
-        mode: One of MODES.
-        temperature: Sampling temperature of the runs.
-        runs: Runs of each contender, [prompts][sweeps].
-        pace: Seconds per token of each contender [prompts, sweeps].
     """
     gamma, name = bench.scale.gamma, f"speculative {mode}"
     plain = "plain static" if mode == "static, whole draft" else f"plain {mode}"

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from specdec_lite import CausalLM, load_smollm2
-from specdec_lite.drafters.parts.feature_head import FeatureHead
+from specdec_lite.drafters.eagle.feature_head import FeatureHead
 from specdec_lite.loading.smollm2 import cache_folder
 from specdec_lite.loading.weights import fingerprint
 from specdec_lite.measure.intervals import ratio
@@ -100,14 +100,7 @@ ARMS = {
 
 
 def pieces(texts: Sequence[str], tokenizer, count: int, kind: str) -> list[Sample]:
-    """Return pieces of documents, as texts that the target reads.
-
-    Args:
-        texts: documents.
-        tokenizer: SmolLM2's.
-        count: number of pieces, spread over the documents.
-        kind: kind of the samples.
-    """
+    """Return pieces of documents, as texts that the target reads."""
     found: list[Sample] = []
     for text in texts[:: max(1, len(texts) // count)]:
         ids = torch.tensor(tokenizer.encode(text))
@@ -122,18 +115,7 @@ def train_for(
     arm: Arm,
     seconds: float,
 ) -> tuple[list[int], float]:
-    """Train a head for some processor seconds.
-
-    Args:
-        head: what is trained.
-        loss: loss(step, batch, fraction of the budget that is spent) → a scalar.
-        count: number of batches; each epoch takes them in a new order.
-        arm: learning rate and its schedule.
-        seconds: budget in processor seconds.
-
-    Returns:
-        The batches that were used, and the processor seconds.
-    """
+    """Train a head for some processor seconds."""
     chosen = optimizers(head, Plan(1, arm.rate, weight_decay=0.0))
     used: list[int] = []
     began = time.process_time()
@@ -150,11 +132,7 @@ def train_for(
 
 
 def endless(count: int) -> Iterator[int]:
-    """Yield the numbers of batches, in a new order for every epoch.
-
-    Args:
-        count: number of batches.
-    """
+    """Yield the numbers of batches, in a new order for every epoch."""
     epoch = 0
     while True:
         yield from batch_order(count, count, epoch)
@@ -164,18 +142,7 @@ def endless(count: int) -> Iterator[int]:
 def accepted(
     head: FeatureHead, target: CausalLM, texts: Sequence[Sample], gamma: int = GAMMA
 ) -> dict[str, list[float]]:
-    """Return what a head drafts correctly after each prefix of greedy texts, as sums by text.
-
-    Args:
-        head: what drafts.
-        target: the model that wrote the texts.
-        texts: greedy texts.
-        gamma: length of the chain.
-
-    Returns:
-        By text: "positions", the number of prefixes; "agrees", after how many of them the first
-        drafted token is the target's; "accepted", the sum of tokens that a round would accept.
-    """
+    """Return what a head drafts correctly after each prefix of greedy texts, as sums by text."""
     sums: dict[str, list[float]] = {"positions": [], "agrees": [], "accepted": []}
     for text in texts:
         [(tokens, counted)] = batch_by_length([text], 1, gamma + 1)
@@ -195,11 +162,7 @@ def accepted(
 
 
 def rates(sums: dict[str, list[float]]) -> dict:
-    """Return agreement and accepted tokens per round with 95 % intervals over texts.
-
-    Args:
-        sums: as `accepted` returns them.
-    """
+    """Return agreement and accepted tokens per round with 95 % intervals over texts."""
     column = lambda name: [[value] for value in sums[name]]
     return {name: ratio(column(name), column("positions")) for name in ("agrees", "accepted")}
 
@@ -276,12 +239,7 @@ class HeadTraining(Experiment):
         return Features(target, self.options.cache / "features", layers)
 
     def batches(self, kind: str, share: float = 1.0) -> list[tuple[Tensor, Tensor]]:
-        """Return the batches of one kind of text.
-
-        Args:
-            kind: key of `read`.
-            share: part of the texts to use.
-        """
+        """Return the batches of one kind of text."""
         texts = self.read[kind]
         return batch_by_length(texts[: max(1, round(share * len(texts)))], 8, eagle.DEPTHS + 2)
 
@@ -304,11 +262,7 @@ class HeadTraining(Experiment):
         return self.costs() if part == "texts" else self.train(ARMS[part])
 
     def train(self, arm: Arm) -> dict:
-        """Train one head and return its rates on the held-out answers.
-
-        Args:
-            arm: how it is trained.
-        """
+        """Train one head and return its rates on the held-out answers."""
         target = self.model[0]
         data = [batch for kind in arm.texts for batch in self.batches(kind, arm.share)]
         ids = most_frequent_tokens(self.texts.training, arm.vocabulary, target.vocab_size)

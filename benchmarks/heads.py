@@ -28,10 +28,10 @@ from specdec_lite.drafters import (
     ModelDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
-from specdec_lite.drafters.parts.feature_head import Eagle1Head
-from specdec_lite.drafters.parts.heads import Heads
-from specdec_lite.drafters.parts.parallel import Correction
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head
+from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads.medusa import SHIPPED as MEDUSA
+from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.weights import SHIPPED as WEIGHTS, find_weights, fingerprint, load
@@ -51,11 +51,7 @@ RANK = 32
 
 
 def medusa(width: int) -> Callable:
-    """Return the function that builds four heads, which start as copies of the target's own.
-
-    Args:
-        width: Width of each head.
-    """
+    """Return the function that builds four heads, which start as copies of the target's own."""
 
     def build(trainer: HeadTrainer) -> nn.Module:
         torch.manual_seed(0)
@@ -65,40 +61,24 @@ def medusa(width: int) -> Callable:
 
 
 def medusa_corrected(trainer: HeadTrainer) -> nn.Module:
-    """Build the same heads, narrower by the bytes of the correction trained with them.
-
-    Args:
-        trainer: Target, training text and training.
-    """
+    """Build the same heads, narrower by the bytes of the correction trained with them."""
     correction = Correction(trainer.target.vocab_size, RANK)
     return nn.ModuleDict({"rows": medusa(429)(trainer), "correction": correction})
 
 
 def eagle(trainer: HeadTrainer) -> nn.Module:
-    """Build a narrower EAGLE block, trained on the target's distribution alone.
-
-    Args:
-        trainer: Target, training text and training.
-    """
+    """Build a narrower EAGLE block, trained on the target's distribution alone."""
     target = trainer.target
     return initialize_head(Eagle1Head.for_target(target, intermediate_size=640), target)
 
 
 def shipped_medusa(trainer: HeadTrainer) -> nn.Module:
-    """Load the shipped Medusa heads, which have another size and another training.
-
-    Args:
-        trainer: Target, training text and training.
-    """
+    """Load the shipped Medusa heads, which have another size and another training."""
     return load(MEDUSA, trainer.target, Heads)
 
 
 def shipped_eagle(trainer: HeadTrainer) -> nn.Module:
-    """Load the shipped EAGLE head, which has another size and another training.
-
-    Args:
-        trainer: Target, training text and training.
-    """
+    """Load the shipped EAGLE head, which has another size and another training."""
     target = trainer.target
     return load(find_weights("eagle1", target), target, Eagle1Head)
 
@@ -172,13 +152,7 @@ PAIRS = {
 
 
 def as_shipped(kind: str, head: nn.Module, target: CausalLM) -> tuple[nn.Module, dict]:
-    """Return a head with the shipped weights, and facts about their training.
-
-    Args:
-        kind: Name of the folder of weights.
-        head: Head with other weights.
-        target: Model that verifies.
-    """
+    """Return a head with the shipped weights, and facts about their training."""
     folder = WEIGHTS / kind / "pair"
     part = head["correction"] if kind == "markov" else head
     stored = load(folder, target, lambda **config: copy.deepcopy(part))
@@ -221,16 +195,7 @@ def decode(
     temperature: float,
     seed: int,
 ) -> dict:
-    """Decode one text; tokens, rounds and seconds are counted after its first round.
-
-    Args:
-        target: Model that verifies.
-        drafter: Drafter, or None for plain decoding.
-        prompt: Prompt as token ids.
-        new_tokens: New tokens.
-        temperature: Sampling temperature.
-        seed: Seed of the random numbers.
-    """
+    """Decode one text; tokens, rounds and seconds are counted after its first round."""
     timed = None if drafter is None else TimedDrafter(drafter)
     steps = stream(target, prompt, timed, new_tokens, temperature, seed=seed)
     first = next(steps).tokens
@@ -259,17 +224,6 @@ def compare_decoding(
     The drafting cost of a round is in units of a plain pass. Each number has its interval over
     prompts. All drafters and plain decoding alternate in random order. "same" is the number of
     greedy texts that equal plain decoding's, averaged over turns.
-
-    Args:
-        target: Model that verifies.
-        drafters: Drafters by name.
-        prompts: Prompts as token ids.
-        new_tokens: New tokens per prompt.
-        temperatures: Sampling temperatures.
-        turns: Turns per prompt.
-
-    Returns:
-        {drafter: {temperature: numbers}}.
     """
     rng = np.random.default_rng(0)
     every: dict[str, Drafter | None] = {"plain": None, **drafters}
@@ -304,12 +258,7 @@ def tokenizer():
 
 
 def correction_gain(without: np.ndarray, corrected: np.ndarray) -> list[dict]:
-    """Return by how much the correction raises α at each depth, with intervals over texts.
-
-    Args:
-        without: α without the correction [texts, K].
-        corrected: α with the correction [texts, K].
-    """
+    """Return by how much the correction raises α at each depth, with intervals over texts."""
     ones = np.ones((len(without), 1))
     return [
         estimate(lambda a, b, n: (a - b) / n, corrected[:, k, None], without[:, k, None], ones)
@@ -365,11 +314,7 @@ class HeadsAtEqualBytes(Experiment):
         return HeadTrainer(pair.target, pair.draft, short_texts(pair.tokenizer), features)
 
     def head(self, name: str) -> tuple[nn.Module, dict]:
-        """Return a head, trained or from its checkpoint, and facts about its training.
-
-        Args:
-            name: Key of HEADS.
-        """
+        """Return a head, trained or from its checkpoint, and facts about its training."""
         options, target = self.options, self.trainer.target
         build, depths, rate, _ = HEADS[name]
         head = build(self.trainer)

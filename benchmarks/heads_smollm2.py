@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from specdec_lite.drafters import BlockDiffusionDrafter, EagleDrafter, MarkovDrafter, MedusaDrafter
-from specdec_lite.drafters.parts.block_head import BlockHead
-from specdec_lite.drafters.parts.feature_head import Eagle1Head
-from specdec_lite.drafters.parts.heads import Heads, stored_heads
-from specdec_lite.drafters.parts.parallel import Correction
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head
+from specdec_lite.drafters.heads.heads import Heads, stored_heads
+from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import load
 from specdec_lite.speculation import Drafter
@@ -75,12 +75,7 @@ class ParallelHeadsSmolLM2(beside.Bench):
         return HeadTrainer.for_smollm2(self.options.cache, None)
 
     def head(self, label: str, target: CausalLM) -> nn.Module:
-        """Return a shipped head.
-
-        Args:
-            label: Key of KINDS.
-            target: Model that verifies.
-        """
+        """Return a shipped head."""
         name, build = KINDS[label]
         return load(beside.shipped_folder(name), target, build)
 

@@ -68,19 +68,7 @@ class HuggingFace:
     ) -> list[tuple[float, int]]:
         """Decode `new_tokens` tokens; fewer only if an end token is set and emitted.
 
-        Args:
-            ids: Prompt [n].
-            new_tokens: Number of new tokens.
-            temperature: Sampling temperature.
-            seed: Seed of the random numbers.
-            assisted: Whether to use the draft.
-            more: Further arguments of `generate`.
-
-        Returns:
-            (seconds since the call, tokens) of every burst.
-
-        Raises:
-            RuntimeError: If `generate` stopped early.
+        Shapes: ids [n].
         """
         torch.manual_seed(seed)
         sampling = (
@@ -120,16 +108,7 @@ class HuggingFace:
     def batch(
         self, prompts: list[list[int]], new_tokens: int, assisted: bool
     ) -> tuple[list[list[int]], list[int]]:
-        """Decode prompts together, greedily, padded on the left to one length.
-
-        Args:
-            prompts: Prompts as token ids.
-            new_tokens: New tokens per prompt.
-            assisted: Whether to use drafts.
-
-        Returns:
-            Texts, and the tokens of every burst if there is only one prompt.
-        """
+        """Decode prompts together, greedily, padded on the left to one length."""
         longest = max(map(len, prompts))
         rows = torch.tensor([[0] * (longest - len(ids)) + ids for ids in prompts])
         mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts])
@@ -166,12 +145,7 @@ class HuggingFaceLookup(HuggingFace):
         self.assistance = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": max_ngram}
 
     def early_exit(self, layers: int, gamma: int) -> "HuggingFaceLookup":
-        """Return the same model assisted by its own first layers, with its final norm and head.
-
-        Args:
-            layers: Number of layers of the draft.
-            gamma: Draft length.
-        """
+        """Return the same model assisted by its own first layers, with its final norm and head."""
         other = copy.copy(self)
         other.assistance = {"assistant_early_exit": layers}
         tune(self.target, gamma)
@@ -182,10 +156,6 @@ def tune(assistant, gamma: int) -> None:
     """Make an assistant always draft γ tokens.
 
     `generate` silently ignores these three settings if they are passed as arguments.
-
-    Args:
-        assistant: Model that drafts.
-        gamma: Draft length.
     """
     config = assistant.generation_config
     config.num_assistant_tokens = gamma

@@ -45,11 +45,7 @@ def by_experiment() -> dict[str, list[recordings.Recording]]:
 
 
 def blocks(page: Path) -> Iterator[str]:
-    """Yield the code cells of a notebook, or the directives of another page.
-
-    Args:
-        page: File of the page.
-    """
+    """Yield the code cells of a notebook, or the directives of another page."""
     text = page.read_text(encoding="utf-8")
     if page.suffix != ".ipynb":
         yield from re.findall(r"^(`{3,}\{.*?)^`{3,}\s*$", text, re.MULTILINE | re.DOTALL)
@@ -60,11 +56,7 @@ def blocks(page: Path) -> Iterator[str]:
 
 
 def shown(page: Path) -> set[str]:
-    """Return the experiments whose recordings a page reads.
-
-    Args:
-        page: File of the page.
-    """
+    """Return the experiments whose recordings a page reads."""
     known = {name.partition("/")[0]: name.partition("/")[0] for name in recordings.names()}
     known |= recordings.RENAMED
     found = set()

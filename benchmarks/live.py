@@ -55,15 +55,7 @@ STOPWATCH = """() => {
 
 
 def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
-    """Run the page once and return the worker's result.
-
-    Args:
-        page: The live page.
-        prompt: Prompt text.
-        gamma: Draft length.
-        temperature: Sampling temperature.
-        form: Format of the weights.
-    """
+    """Run the page once and return the worker's result."""
     page.get_by_label("Prompt").fill(prompt)
     page.get_by_role("slider", name="draft length").fill(str(gamma))
     page.get_by_role("slider", name="temperature").fill(str(temperature))
@@ -77,12 +69,7 @@ def press(page, prompt: str, gamma: int, temperature: float, form: str) -> dict:
 
 
 def first_press(page, prompt: str) -> dict:
-    """Return the milliseconds from the first press to loaded models, first text and end.
-
-    Args:
-        page: A fresh live page.
-        prompt: Prompt text.
-    """
+    """Return the milliseconds from the first press to loaded models, first text and end."""
     page.get_by_label("Prompt").fill(prompt)
     page.evaluate(STOPWATCH)
     page.evaluate(GAPS)
@@ -96,12 +83,7 @@ def first_press(page, prompt: str) -> dict:
 
 
 def predicted(run: dict, gamma: int) -> float:
-    """Return τ ÷ (T(γ+1)/T(1) + γc) from one run's own measurements.
-
-    Args:
-        run: Result of the worker.
-        gamma: Draft length.
-    """
+    """Return τ ÷ (T(γ+1)/T(1) + γc) from one run's own measurements."""
     single = run["costs"]["target"][0]
     return (
         run["stats"]["tau"]
@@ -111,15 +93,7 @@ def predicted(run: dict, gamma: int) -> float:
 
 
 def row(form: str, gamma: int, domain: str, temperature: float, runs: list[dict]) -> dict:
-    """Return medians over prompts, and the range of the speedups.
-
-    Args:
-        form: Format of the weights.
-        gamma: Draft length.
-        domain: Kind of text.
-        temperature: Sampling temperature.
-        runs: Results of the worker.
-    """
+    """Return medians over prompts, and the range of the speedups."""
     middle = lambda get: round(statistics.median(map(get, runs)), 3)
     speedups = [result["speedup"] for result in runs]
     return {

@@ -34,14 +34,7 @@ GAMMAS = (1, 2, 4, 6, 8, 12, 16, 24)
 
 
 def answer(target: CausalLM, tokenizer, task: Task, new_tokens: int) -> dict:
-    """Return a task with its tokens and the target's greedy answer.
-
-    Args:
-        target: Model that answers.
-        tokenizer: Its tokenizer.
-        task: Request.
-        new_tokens: Most tokens per answer.
-    """
+    """Return a task with its tokens and the target's greedy answer."""
     prompt = chat(tokenizer, task.text)
     out = generate(target, prompt, None, new_tokens, stop_token_ids=(STOP,))
     return {
@@ -60,12 +53,7 @@ def id_text(ids: Iterable[int]) -> str:
 
 
 def pieces(tokenizer, rows: list[dict]) -> dict[str, str]:
-    """Return the text of every token that occurs, so that a page needs no tokenizer.
-
-    Args:
-        tokenizer: Tokenizer of the answers.
-        rows: Answers.
-    """
+    """Return the text of every token that occurs, so that a page needs no tokenizer."""
     used = {token for row in rows for part in ("prompt", "answer") for token in ids(row[part])}
     return {str(token): tokenizer.decode([token]) for token in sorted(used)}
 
@@ -76,11 +64,7 @@ def ids(text: str) -> list[int]:
 
 
 def count_rounds(steps: list[Step]) -> dict:
-    """Return sums over some rounds, which can be added over answers.
-
-    Args:
-        steps: Rounds.
-    """
+    """Return sums over some rounds, which can be added over answers."""
     return {
         "tokens": sum(len(step.tokens) for step in steps),
         "rounds": len(steps),
@@ -96,12 +80,7 @@ Make = Callable[[dict], Drafter]
 
 
 def drafters(datastore: Callable[[], tuple]) -> dict[str, tuple[int | None, Make]]:
-    """Return {label: (γ or nodes, function from an answer's row to a drafter)}.
-
-    Args:
-        datastore: Function that returns the suffix array and the n-gram counts, when a drafter
-            needs them.
-    """
+    """Return {label: (γ or nodes, function from an answer's row to a drafter)}."""
     table: dict[str, tuple[int | None, Make]] = {}
     for gamma in GAMMAS:
         table |= {
@@ -141,10 +120,6 @@ def memories(agent: list[dict], history: list[dict]) -> dict[str, Make]:
     """Return suffix decoding on an agent's turns, by the contents of its memory.
 
     The memory is empty, contains the earlier turns, or contains the measured answers (a leak).
-
-    Args:
-        agent: Measured turns.
-        history: Earlier turns.
     """
     whole = lambda row: [*ids(row["prompt"]), *ids(row["answer"])]
 
@@ -165,14 +140,7 @@ def memories(agent: list[dict], history: list[dict]) -> dict[str, Make]:
 def measure_drafter(
     rows: list[dict], name: str, size: int | None, steps: Callable[[dict], list[Step]]
 ) -> list[dict]:
-    """Return one entry per answer.
-
-    Args:
-        rows: Answers.
-        name: Label of the drafter.
-        size: γ or number of nodes.
-        steps: Function from an answer's row to the rounds.
-    """
+    """Return one entry per answer."""
     return [
         {"drafter": name, "size": size, "kind": row["kind"], "answer": index}
         | count_rounds(steps(row))
@@ -234,11 +202,7 @@ class ModelFreeTokens(Experiment):
         return drafters(lambda: self.datastore)
 
     def answers(self, *kinds: str) -> list[dict]:
-        """Return the answers to requests of some kinds.
-
-        Args:
-            kinds: Kinds; those of TASKS if none is given.
-        """
+        """Return the answers to requests of some kinds."""
         wanted = [f"answer: {kind} " for kind in kinds or TASKS]
         return [self.rows[part] for part in self.tasks if any(part.startswith(w) for w in wanted)]
 

@@ -45,14 +45,7 @@ NEXT_TOKEN = "next token"
 
 
 def starting_draft(target: CausalLM, tokenizer, options, texts: list[str]) -> Transformer:
-    """Return a small draft trained on documents without the target: the start of all runs.
-
-    Args:
-        target: Target model; only its shape is used.
-        tokenizer: Its tokenizer.
-        options: Options of the command line.
-        texts: Documents.
-    """
+    """Return a small draft trained on documents without the target: the start of all runs."""
     rows = text_windows(texts, tokenizer, BATCH * options.start, PROMPT + options.new, seed=1)
     draft = small_model(target, options.hidden)
     plan = Plan(options.start, 3e-3, BATCH, warmup=20)
@@ -62,13 +55,7 @@ def starting_draft(target: CausalLM, tokenizer, options, texts: list[str]) -> Tr
 
 
 def written(models: dict[str, CausalLM], windows: Tensor, options) -> dict[str, Tensor]:
-    """Return texts [N, n] that start with the same prompts: documents, and each model's text.
-
-    Args:
-        models: Models that write, by name.
-        windows: Documents [N, n].
-        options: Options of the command line.
-    """
+    """Return texts [N, n] that start with the same prompts: documents, and each model's text."""
     prompts = list(windows[:, :PROMPT])
     folder = options.cache / "own-text"
     return {SOURCES[0]: windows} | {
@@ -80,22 +67,14 @@ def written(models: dict[str, CausalLM], windows: Tensor, options) -> dict[str, 
 def spread(each: Tensor) -> dict:
     """Return a mean over texts with its 95 % interval from resampled texts.
 
-    Args:
-        each: Values [texts].
+    Shapes: each [texts].
     """
     column = each.double()[:, None]
     return estimate(lambda a, b: a / b, column, torch.ones_like(column))
 
 
 def measured(draft: Transformer, log_probs, held_out: dict[str, Tensor], tokenizer) -> dict:
-    """Return every figure of `compare` by kind of text with its interval, and bits per byte.
-
-    Args:
-        draft: Draft to evaluate.
-        log_probs: Function from texts to the target's log-probabilities.
-        held_out: Held-out texts by kind.
-        tokenizer: Their tokenizer.
-    """
+    """Return every figure of `compare` by kind of text with its interval, and bits per byte."""
     figures = {}
     for kind, texts in held_out.items():
         values = compare(draft, log_probs, texts, PROMPT)
@@ -108,25 +87,14 @@ def measured(draft: Transformer, log_probs, held_out: dict[str, Tensor], tokeniz
 
 
 def against(row: dict, first: dict, kind: str) -> dict:
-    """Return a run's row with its α minus the first run's α on the same texts.
-
-    Args:
-        row: Figures of the run by kind of text.
-        first: Figures of the first run.
-        kind: Kind of held-out text.
-    """
+    """Return a run's row with its α minus the first run's α on the same texts."""
     alpha, before = (torch.tensor(each[kind]["texts"]["alpha"]) for each in (row, first))
     figures = {name: value for name, value in row[kind].items() if name != "texts"}
     return figures | {"gain": spread(alpha - before)}
 
 
 def predictors(runs: list[dict], kind: str) -> dict[str, float]:
-    """Return Spearman's rank correlation over the runs between α and the other measures.
-
-    Args:
-        runs: Runs.
-        kind: Kind of held-out text.
-    """
+    """Return Spearman's rank correlation over the runs between α and the other measures."""
     value = lambda run, name: run[kind][name]["value"]
     alpha = [value(run, "alpha") for run in runs]
     others = {name: [value(run, name) for run in runs] for name in ("forward KL", "reverse KL")}
@@ -186,12 +154,7 @@ class TrainingLosses(Experiment):
         return documents["library"] + documents["docs"]
 
     def windows(self, texts: list[str], count: int) -> Tensor:
-        """Return pieces of documents [count, n].
-
-        Args:
-            texts: Documents.
-            count: Number of pieces.
-        """
+        """Return pieces of documents [count, n]."""
         return text_windows(texts, self.pair.tokenizer, count, PROMPT + self.options.new)
 
     @cached_property

@@ -32,13 +32,7 @@ LARGER = TransformerConfig(
 
 
 def load(label: str, device: str, dtype: str) -> CausalLM:
-    """Return one of the two models.
-
-    Args:
-        label: Key of MODELS.
-        device: PyTorch's name of the device.
-        dtype: PyTorch's name of the precision.
-    """
+    """Return one of the two models."""
     if label == MODELS[0]:
         return load_pair(device=device, dtype=dtype).target
     network = Transformer(LARGER).to(device, getattr(torch, dtype)).requires_grad_(False)
@@ -49,12 +43,6 @@ def curves(label: str, model: CausalLM, dtype: str, budget: float) -> list[dict]
     """Return one row per layout of a model, with the quartiles of T(k) in seconds.
 
     "parameters" counts the weights in matrices.
-
-    Args:
-        label: Name of the model.
-        model: Model to time.
-        dtype: PyTorch's name of its precision.
-        budget: Seconds.
     """
     layouts = {is_packed(model.model): model, False: model}
     if len(layouts) == 2:

@@ -18,11 +18,11 @@ from pathlib import Path
 from specdec_book import recordings
 from specdec_lite import CausalLM, TokenTree, acceptance as a, drafters as d
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.drafters.layer_skip import sublayers
-from specdec_lite.drafters.parts.expansion import with_replacement
-from specdec_lite.drafters.parts.lengths import Confidence
-from specdec_lite.drafters.parts.ngram_model import NgramModel
-from specdec_lite.drafters.parts.tree_shapes import balanced
+from specdec_lite.drafters.copying.ngram_model import NgramModel
+from specdec_lite.drafters.lengths import Confidence
+from specdec_lite.drafters.self_drafts.layer_skip import sublayers
+from specdec_lite.drafters.trees.expansion import with_replacement
+from specdec_lite.drafters.trees.tree_shapes import balanced
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import FILE, SHIPPED as WEIGHTS
 from specdec_lite.speculation import Verifier
@@ -75,9 +75,6 @@ class Method:
         """Return the folder of the weights for a target, or None if there are none.
 
         Weights outside the folders of the targets belong to the pair.
-
-        Args:
-            model: "pair" or "smollm2".
         """
         folder = WEIGHTS / (self.weights or "")
         if (folder / model / FILE).is_file():
@@ -85,11 +82,7 @@ class Method:
         return folder if model == "pair" and self.weights else None
 
     def why_not(self, model: str) -> str:
-        """Return why the method has no row on a target; empty if it has one.
-
-        Args:
-            model: "pair" or "smollm2".
-        """
+        """Return why the method has no row on a target; empty if it has one."""
         if model in self.targets:
             return NOT_TRAINED if self.weights and self.trained(model) is None else ""
         if self.targets == SMOLLM2:
@@ -98,11 +91,7 @@ class Method:
 
 
 def tree_of_ranks(nodes: int) -> TokenTree:
-    """Return the best tree if deeper and later guesses are right less often.
-
-    Args:
-        nodes: Number of nodes.
-    """
+    """Return the best tree if deeper and later guesses are right less often."""
     return TokenTree.best([[0.6, 0.15, 0.07]] * 4, nodes)
 
 
@@ -110,10 +99,6 @@ def skipping(pair: Pair, gamma: int) -> d.LayerSkipDrafter:
     """Return a drafter that leaves out sublayers of its target.
 
     For the pair's target they come from a recorded search; for SmolLM2 they are three blocks.
-
-    Args:
-        pair: Target, and a draft unless the target is SmolLM2.
-        gamma: Draft length.
     """
     target = pair.target
     if pair.draft is None:
@@ -127,20 +112,12 @@ def skipping(pair: Pair, gamma: int) -> d.LayerSkipDrafter:
 
 
 def two_drafts(pair: Pair) -> d.MergedDrafter:
-    """Return a drafter that draws two drafts and merges their equal beginnings.
-
-    Args:
-        pair: Target and draft.
-    """
+    """Return a drafter that draws two drafts and merges their equal beginnings."""
     return d.MergedDrafter([d.ModelDrafter(pair.draft, 4)] * 2)
 
 
 def independent(pair: Pair) -> d.FixedTreeDrafter:
-    """Return a drafter of two siblings drawn with replacement, then one child each.
-
-    Args:
-        pair: Target and draft.
-    """
+    """Return a drafter of two siblings drawn with replacement, then one child each."""
     return d.FixedTreeDrafter(pair.draft, balanced([2, 1, 1]), with_replacement)
 
 
@@ -319,14 +296,6 @@ def automatic(
 
     The default lengths and priors are those of bfloat16. They were chosen on held-out answers of
     the heads' training text, which share nothing with the scoreboard's prompts.
-
-    Args:
-        target: model with a shipped EAGLE-1 head.
-        lookups: draft lengths after a match of three tokens, of two, and of one.
-        head: draft length of the head.
-        priors: tokens per cost that the lookups and the head are expected to reach.
-        c: cost of a draft pass in passes of the target.
-        v: cost of a drafted token in the target's pass.
     """
     drafters = [d.PromptLookupDrafter(gamma, n, n) for gamma, n in zip(lookups, (3, 2, 1))]
     eagle_head = d.EagleDrafter.from_pretrained(target, 1, draft=head)
@@ -360,11 +329,7 @@ def relays() -> dict[str, Method]:
 
 
 def other_rules(ways: dict[str, Method]) -> dict[str, Method]:
-    """Return every rule except the default, each with a drafter, named "drafter × rule".
-
-    Args:
-        ways: Drafters by name.
-    """
+    """Return every rule except the default, each with a drafter, named "drafter × rule"."""
     ch6, ch7b = "notebooks/06_why_lossless", "notebooks/07b_better_rule"
     ch15, a2 = "notebooks/11_token_trees", "notebooks/a2_blockwise_heads"
     combinations = [
@@ -407,10 +372,6 @@ def bytes_beside(drafter: d.Drafter, target: CausalLM) -> int:
     """Return the bytes that a drafter stores besides its target before the first token.
 
     This is the size of its pickle without the parts of the target.
-
-    Args:
-        drafter: Drafter to measure.
-        target: Its target.
     """
     theirs = {id(part) for part in (target, *target.model.modules(), *target.model.parameters())}
     theirs |= {id(part) for part in target.model.buffers()}
@@ -425,12 +386,7 @@ def bytes_beside(drafter: d.Drafter, target: CausalLM) -> int:
 
 
 def minutes_of_training(method: Method, model: str) -> float | None:
-    """Return the training time of a shipped drafter, or None if its report has none.
-
-    Args:
-        method: Row of the scoreboard.
-        model: "pair" or "smollm2".
-    """
+    """Return the training time of a shipped drafter, or None if its report has none."""
     path = method.weights and method.trained(model) / "report.json"
     if not path or not path.is_file():
         return None
@@ -440,14 +396,7 @@ def minutes_of_training(method: Method, model: str) -> float | None:
 
 
 def describe(method: Method, pair: Pair, model: str, gamma: int) -> dict:
-    """Return the facts about a method that need no measurement.
-
-    Args:
-        method: Row of the scoreboard.
-        pair: Models in float32, in which the bytes are counted.
-        model: "pair" or "smollm2".
-        gamma: Draft length.
-    """
+    """Return the facts about a method that need no measurement."""
     return {
         "source": method.source,
         "chapter": method.chapter,
@@ -464,15 +413,7 @@ ARGUMENTS = ("pair", "target", "draft", "tokenizer", "gamma")
 
 
 def custom(name: str) -> Method:
-    """Return a row for a drafter that is not part of the library.
-
-    Args:
-        name: "module:Name" of a drafter's class, or of a function that returns a drafter. Its
-            parameters are matched by name: pair, target, draft, tokenizer and gamma.
-
-    Raises:
-        ValueError: If there is no such object, or if it needs another parameter.
-    """
+    """Return a row for a drafter that is not part of the library."""
     module, _, attribute = name.partition(":")
     try:
         make = getattr(import_module(module), attribute)
@@ -504,11 +445,7 @@ def custom(name: str) -> Method:
 
 
 def add_rows(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose rows.
-
-    Args:
-        parser: Parser of an experiment.
-    """
+    """Add the options that choose rows."""
     parser.add_argument("--rows", nargs="+", help="names of rows to measure; default: all")
     parser.add_argument(
         "--method",
@@ -520,35 +457,18 @@ def add_rows(parser: argparse.ArgumentParser) -> None:
 
 
 def available_rows(model: str, added: Sequence[str]) -> dict[str, Method]:
-    """Return the rows that a target can have.
-
-    Args:
-        model: "pair" or "smollm2".
-        added: Values of `--method`.
-    """
+    """Return the rows that a target can have."""
     every = METHODS | {name: custom(name) for name in added}
     return {name: each for name, each in every.items() if not each.why_not(model)}
 
 
 def absent_rows(model: str) -> dict[str, str]:
-    """Return why a target cannot have the other rows of the catalog.
-
-    Args:
-        model: "pair" or "smollm2".
-    """
+    """Return why a target cannot have the other rows of the catalog."""
     return {name: why for name, each in METHODS.items() if (why := each.why_not(model))}
 
 
 def choose(available: dict[str, Method], names: Sequence[str]) -> dict[str, Method]:
-    """Return some of the rows, in the order of the catalog.
-
-    Args:
-        available: Result of `available_rows`.
-        names: Names of rows.
-
-    Raises:
-        ValueError: If there is no row of such a name.
-    """
+    """Return some of the rows, in the order of the catalog."""
     if unknown := [name for name in names if name not in available]:
         raise ValueError(f"--rows {unknown[0]!r}: must be among {', '.join(available)}")
     return {name: available[name] for name in available if name in names}

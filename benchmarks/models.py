@@ -57,11 +57,7 @@ class Plan:
 
 
 def the_books_models(options: argparse.Namespace) -> Plan:
-    """Return the plan: the shipped pair in float32 on code and prose, and both targets.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return the plan: the shipped pair in float32 on code and prose, and both targets."""
     pair = load_pair(device="cpu", dtype="float32")
     texts = evaluation_prompts()
     prompts = {
@@ -85,11 +81,7 @@ def the_books_models(options: argparse.Namespace) -> Plan:
 
 
 def drafting_row(row: dict) -> dict:
-    """Return the numbers of a setting of the pair by γ.
-
-    Args:
-        row: Result of `speed.measure`.
-    """
+    """Return the numbers of a setting of the pair by γ."""
     entries = {row["gamma"]: row} | {e["gamma"]: e for e in row["drafters"].values()}
     gammas = {}
     for gamma, entry in sorted(entries.items()):

@@ -30,12 +30,7 @@ WINDOW = 192
 
 
 def requests(tokenizer, each: int) -> list[tuple[str, list[int]]]:
-    """Return (topic, prompt) of the requests, from held-out text: code, prose, code again.
-
-    Args:
-        tokenizer: Tokenizer of the target.
-        each: Requests per topic.
-    """
+    """Return (topic, prompt) of the requests, from held-out text: code, prose, code again."""
     texts = corpus.held_out_text()
     code = text_windows(texts["code"], tokenizer, 2 * each, PROMPT, seed=2).tolist()
     prose = text_windows(texts["prose"], tokenizer, each, PROMPT, seed=2).tolist()
@@ -44,19 +39,7 @@ def requests(tokenizer, each: int) -> list[tuple[str, list[int]]]:
 
 
 def served(drafter, target: CausalLM, stream, new: int, evaluate, every: int) -> tuple[list, list]:
-    """Serve requests and evaluate the draft after every few of them.
-
-    Args:
-        drafter: Drafter; it learns from every text if it can.
-        target: Model that verifies.
-        stream: (topic, prompt) of each request.
-        new: New tokens per request.
-        evaluate: Function from the draft's model to its rates.
-        every: Requests between evaluations.
-
-    Returns:
-        One row per request, and the evaluations.
-    """
+    """Serve requests and evaluate the draft after every few of them."""
     rows = []
     evaluations = []
     for seed, (topic, prompt) in enumerate(stream):
@@ -74,11 +57,6 @@ def curves(evaluations: dict[str, list[dict]], each: int, every: int) -> dict:
     """Return α after every few requests and the gain over the constant draft, by drafter and topic.
 
     The gain is measured at the end of each topic's requests, with its interval over texts.
-
-    Args:
-        evaluations: Evaluations by drafter.
-        each: Requests per topic.
-        every: Requests between evaluations.
     """
     ends = [(phase + 1) * each // every - 1 for phase in range(3)]
     table = {}
@@ -137,11 +115,7 @@ class OnlineLearning(Experiment):
         return self.options.each // 4
 
     def drafter(self, name: str) -> ModelDrafter:
-        """Return a drafter.
-
-        Args:
-            name: Name of the part.
-        """
+        """Return a drafter."""
         options = argparse.Namespace(**vars(self.options) | {"new": 128})
         documents = corpus.training_text()
         texts = documents["library"] + documents["docs"]

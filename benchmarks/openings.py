@@ -57,11 +57,7 @@ class WithoutBlocks:
 
 
 def shipped(options: argparse.Namespace):
-    """Return target, draft, its name, prompts and stop tokens of the shipped pair.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return target, draft, its name, prompts and stop tokens of the shipped pair."""
     pair = load_pair(device="cpu", dtype="float32")
     prompts = [
         pair.tokenizer.encode(row["text"])
@@ -72,11 +68,7 @@ def shipped(options: argparse.Namespace):
 
 
 def smollm2(options: argparse.Namespace):
-    """Return the same for SmolLM2, whose draft is itself without some blocks.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return the same for SmolLM2, whose draft is itself without some blocks."""
     target, tokenizer = load_smollm2("cpu", "float32")
     prompts = [
         list(chat(tokenizer, task.text))
@@ -93,16 +85,7 @@ MODELS: dict[str, Callable] = {"pair": shipped, "smollm2": smollm2}
 def acceptance_by_position(
     target, draft, prompts, stops, temperature: float, new_tokens: int
 ) -> list[np.ndarray]:
-    """Return, for every text, the acceptance probability of its own token at each new position.
-
-    Args:
-        target: Model that writes.
-        draft: Model that would draft.
-        prompts: Prompts as token ids.
-        stops: Tokens that end a text.
-        temperature: Sampling temperature.
-        new_tokens: Most new tokens.
-    """
+    """Return, for every text, the acceptance probability of its own token at each new position."""
     probabilities = []
     for seed, prompt in enumerate(prompts):
         out = generate(
@@ -121,21 +104,13 @@ def openings(accepted: np.ndarray, gamma: int) -> tuple[float, float]:
     """Return (accepted, tested) for the first tokens of rounds.
 
     The text's last token is never drafted.
-
-    Args:
-        accepted: Acceptance probability at each position [n].
-        gamma: Draft length.
     """
     starts = theory.starts_in_text(accepted, gamma)[:-1]
     return float(starts @ accepted[:-1]), float(starts.sum())
 
 
 def by_gamma(texts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-    """Return {γ: accepted and tested [2, texts, 1]}.
-
-    Args:
-        texts: Acceptance probabilities of each text.
-    """
+    """Return {γ: accepted and tested [2, texts, 1]}."""
     return {
         gamma: np.array([openings(accepted, gamma) for accepted in texts]).T[..., None]
         for gamma in GAMMAS
@@ -143,11 +118,7 @@ def by_gamma(texts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
 
 
 def shuffled(texts: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
-    """Return the same for probabilities in random order, summed over several orders.
-
-    Args:
-        texts: Acceptance probabilities of each text.
-    """
+    """Return the same for probabilities in random order, summed over several orders."""
     rng = np.random.default_rng(0)
     orders = [by_gamma([rng.permutation(accepted) for accepted in texts]) for _ in range(SHUFFLES)]
     return {gamma: sum(order[gamma] for order in orders) for gamma in GAMMAS}
@@ -157,10 +128,6 @@ def row(texts: Sequence[np.ndarray], temperature: float) -> dict:
     """Return the acceptance rates with intervals over texts.
 
     "fall" is the rate at the smallest γ minus that at the largest.
-
-    Args:
-        texts: Acceptance probabilities of each text.
-        temperature: Sampling temperature.
     """
     orders = {"first": by_gamma(texts), "shuffled": shuffled(texts)}
     least, most = min(GAMMAS), max(GAMMAS)

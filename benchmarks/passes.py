@@ -18,13 +18,6 @@ def pass_rows(
     """Return one row per model and dtype, with the quartiles of T(k) in seconds.
 
     "parameters" counts the weights in matrices. "cache_bytes" are those of the context.
-
-    Args:
-        targets: Functions from a dtype's name to a model, by model.
-        dtypes: PyTorch's names of the dtypes.
-        ks: Tokens per pass.
-        context: Context length in tokens.
-        budget: Seconds per row.
     """
     rows = []
     for name, load in targets.items():

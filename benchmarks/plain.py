@@ -18,12 +18,7 @@ from .speed import Contender, ours, theirs
 
 
 def target(model: str, dtype: str) -> CausalLM:
-    """Return a separate copy of a target.
-
-    Args:
-        model: "pair" or "smollm2".
-        dtype: PyTorch's name of the dtype.
-    """
+    """Return a separate copy of a target."""
     if model == "pair":
         return load_pair(device="cpu", dtype=dtype).target
     return load_smollm2("cpu", dtype)[0]
@@ -54,14 +49,7 @@ def transformers(model: str) -> Callable[..., list[tuple[float, int]]]:
 def others(
     model: str, new_tokens: int, temperature: float, stops: tuple[int, ...]
 ) -> dict[str, Contender]:
-    """Return the plain decoders by name; bfloat16 rounds differently, so its texts may differ.
-
-    Args:
-        model: "pair" or "smollm2".
-        new_tokens: Most new tokens.
-        temperature: Sampling temperature.
-        stops: Tokens that end a text.
-    """
+    """Return the plain decoders by name; bfloat16 rounds differently, so its texts may differ."""
     loops = {"bfloat16": bfloat16(model), "unpacked": unpacked(model)}
     decoders = {
         name: Contender(ours(each, None, None, new_tokens, temperature, stops))

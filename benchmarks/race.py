@@ -29,9 +29,6 @@ def median_kind(races: list[dict]) -> int:
     """Return the index of the race whose median speedup is nearest to the geometric mean of all.
 
     Texts that end before the others take precedence: a small model often repeats itself otherwise.
-
-    Args:
-        races: What `record_race` returned for each kind.
     """
     logs = np.log([np.median(race["speedups"]) for race in races])
     passes = np.array([len(race["lanes"]["plain"]) for race in races])

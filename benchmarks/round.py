@@ -28,12 +28,7 @@ STEPPER_SEED, STEPPER_ROUNDS = 1, (5, 6, 7, 8)
 
 
 def without_blocks(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
-    """Return the target without some of its blocks; the weights are shared.
-
-    Args:
-        target: Model to shorten.
-        left_out: Indices of the blocks to leave out.
-    """
+    """Return the target without some of its blocks; the weights are shared."""
     model = target.model
     blocks = [block for i, block in enumerate(model.blocks) if i not in left_out]
     small = Transformer(replace(model.config, num_layers=0))
@@ -44,12 +39,7 @@ def without_blocks(target: CausalLM, left_out=LEFT_OUT) -> CausalLM:
 
 
 def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
-    """Return the requested drafter and its description.
-
-    Args:
-        target: Model that verifies.
-        args: Options of the command line.
-    """
+    """Return the requested drafter and its description."""
     kind = getattr(drafters, args.drafter)
     drafter = kind.from_pretrained(
         target, **({name: int(value) for name, value in args.options} or {"draft": args.gamma})
@@ -60,11 +50,7 @@ def drafter_of(target: CausalLM, args) -> tuple[Drafter, str]:
 
 
 def round_summaries(rounds: list[dict]) -> list[dict]:
-    """Return drafted words, number of accepted drafts and the added word of each round.
-
-    Args:
-        rounds: Recorded rounds.
-    """
+    """Return drafted words, number of accepted drafts and the added word of each round."""
     summaries = []
     for each in rounds:
         drafts = [row["words"][row["tests"][0]["word"]] for row in each["rows"] if row["tests"]]
@@ -74,14 +60,7 @@ def round_summaries(rounds: list[dict]) -> list[dict]:
 
 
 def stepper_data(target: CausalLM, draft: CausalLM, tokenizer, args) -> dict:
-    """Return the rounds of the picture in the format of the stepper.
-
-    Args:
-        target: Model that verifies.
-        draft: Model that drafts.
-        tokenizer: Their tokenizer.
-        args: Options of the command line.
-    """
+    """Return the rounds of the picture in the format of the stepper."""
     sampling = (args.temperature, args.top_k, STEPPER_SEED)
     run = Stepper.record(
         target, draft, tokenizer, args.prompt, args.gamma, args.tokens, *sampling
@@ -137,11 +116,7 @@ class Rounds(Experiment):
         return drafter_of(self.model[0], self.options)
 
     def rounds_of(self, seed: int) -> list[dict]:
-        """Return all rounds of the run with a seed.
-
-        Args:
-            seed: Seed of the random numbers.
-        """
+        """Return all rounds of the run with a seed."""
         args = self.options
         target, tokenizer = self.model
         sampling = Sampling(args.temperature, args.top_k)

@@ -56,13 +56,6 @@ def first_token_distribution(p: Tensor, q: Tensor, rule: RuleFunction, mass: flo
 
     This is `acceptance.output_distribution` for large vocabularies. The rule may flip at most once
     per token and draw after that.
-
-    Args:
-        p: Target's distribution [V].
-        q: Draft's distribution [V].
-        rule: Acceptance rule.
-        mass: Probability under q of the drafted tokens to consider, most likely first. The rest is
-            left out, and the result is renormalized.
     """
     probs = torch.zeros_like(p)
     order = q.argsort(descending=True)
@@ -86,15 +79,7 @@ def first_token_distribution(p: Tensor, q: Tensor, rule: RuleFunction, mass: flo
 def drift(
     pair: Pair, rule: RuleFunction, prompts: list[Tensor], places: int, mass: float = MASS
 ) -> list[list[float]]:
-    """Return a rule's total variation from the target at places of some texts [prompts, places].
-
-    Args:
-        pair: Target and draft.
-        rule: Acceptance rule.
-        prompts: Texts as token ids, each of at least 17 tokens.
-        places: Number of places per text.
-        mass: See `first_token_distribution`.
-    """
+    """Return a rule's total variation from the target at places of some texts [prompts, places]."""
     sampling = Sampling(1.0)
     distances = []
     for ids in prompts:

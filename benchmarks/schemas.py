@@ -2,12 +2,7 @@
 
 
 def fields(numbers="", **kinds):
-    """Return the schema of an object with required fields.
-
-    Args:
-        numbers: names of numeric fields, separated by spaces.
-        **kinds: schemas of all other fields by name.
-    """
+    """Return the schema of an object with required fields."""
     kinds = dict.fromkeys(numbers.split(), NUMBER) | kinds
     return {"type": "object", "properties": kinds, "required": [*kinds]}
 

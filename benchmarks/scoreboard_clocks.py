@@ -45,11 +45,7 @@ PASSES, CHECKS = "passes", "checks"
 
 
 def microseconds(step: Step) -> str:
-    """Return a round as "levels,rows,drafting,verifying,other", with times in microseconds.
-
-    Args:
-        step: The round.
-    """
+    """Return a round as "levels,rows,drafting,verifying,other", with times in microseconds."""
     times = (round(1e6 * seconds) for seconds in (step.drafting, step.verifying, step.other))
     return ",".join(map(str, (depth_of(step), len(step.tree) + 1, *times)))
 
@@ -148,11 +144,7 @@ class ScoreboardClocks(Experiment):
     # What is timed --------------------------------------------------------------------------------
 
     def passes(self, dtype: str) -> dict[str, list[float]]:
-        """Return {k: seconds of a pass over k tokens, one for each turn}.
-
-        Args:
-            dtype: PyTorch's name of the precision.
-        """
+        """Return {k: seconds of a pass over k tokens, one for each turn}."""
         target: CausalLM = self.pairs[dtype].target
         text = torch.randint(
             target.vocab_size, (CONTEXT,), generator=torch.Generator().manual_seed(0)
@@ -164,13 +156,7 @@ class ScoreboardClocks(Experiment):
     def stream(self, name: str, dtype: str, temperature: float, ids, tokens: int, seed: int):
         """Yield the rounds of a row on a prompt.
 
-        Args:
-            name: Row, or "plain".
-            dtype: PyTorch's name of the precision.
-            temperature: Sampling temperature.
-            ids: Prompt [n].
-            tokens: Most new tokens.
-            seed: Seed of the run.
+        Shapes: ids [n].
         """
         method = self.methods.get(name)
         return stream(
@@ -199,13 +185,6 @@ class ScoreboardClocks(Experiment):
         """Time a few rounds of every row on one prompt, in random order.
 
         The first round is not counted, because a draft model reads the prompt in it.
-
-        Args:
-            number: Number of the turn, from 0.
-
-        Returns:
-            {"rounds": {dtype: {temperature: {row: rounds}}}, "plain": {temperature: {decoder:
-                seconds per token}}}.
         """
         flat = [ids for rows in zip(*self.prompts.values()) for ids in rows]
         ids = flat[number % min(self.options.prompts, len(flat))]
@@ -226,10 +205,7 @@ class ScoreboardClocks(Experiment):
     def others(self, temperature: float, ids: torch.Tensor, seed: int) -> dict[str, float]:
         """Return the seconds per token of the plain decoders outside the rows.
 
-        Args:
-            temperature: Sampling temperature.
-            ids: Prompt [n].
-            seed: Seed of the run.
+        Shapes: ids [n].
         """
         if self.options.device != "cpu":
             return {}
@@ -251,14 +227,7 @@ class ScoreboardClocks(Experiment):
         return [(*every[i], dtypes[n % len(dtypes)]) for n, i in enumerate(sorted(chosen))]
 
     def checked(self, name: str, kind: str, temperature: float, dtype: str) -> dict:
-        """Decode one text with a row and with plain decoding in the same precision.
-
-        Args:
-            name: Row.
-            kind: Kind of text.
-            temperature: Sampling temperature.
-            dtype: PyTorch's name of the precision.
-        """
+        """Decode one text with a row and with plain decoding in the same precision."""
         ids = self.prompts[kind][0]
         tokens = self.options.check_tokens
         runs = {

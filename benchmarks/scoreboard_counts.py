@@ -48,13 +48,7 @@ SUMS = ("tokens", "rounds", "accepted", "tested", "drafted", "levels", "empty")
 
 @cache
 def load_models(model: str, dtype: str, device: str = "cpu") -> Pair:
-    """Return the models; SmolLM2 is a pair without a draft.
-
-    Args:
-        model: "pair" or "smollm2".
-        dtype: PyTorch's name of the target's precision; the pair's draft is always in float32.
-        device: Device of the models.
-    """
+    """Return the models; SmolLM2 is a pair without a draft."""
     if model == "pair":
         return load_pair(device=device, dtype="float32" if dtype == "float32" else "auto")
     target, tokenizer = load_smollm2(device, dtype)
@@ -64,13 +58,7 @@ def load_models(model: str, dtype: str, device: str = "cpu") -> Pair:
 def encoded_prompts(
     tokenizer, kinds: Sequence[str], count: int | None = None
 ) -> dict[str, list[torch.Tensor]]:
-    """Return {kind: prompts of the scoreboard as token ids}.
-
-    Args:
-        tokenizer: Tokenizer of the target.
-        kinds: Kinds of text.
-        count: Most prompts per kind; None for all.
-    """
+    """Return {kind: prompts of the scoreboard as token ids}."""
     return {
         kind: [torch.tensor(prompt.encode(tokenizer)) for prompt in prompts]
         for kind, prompts in load_benchmark_prompts(kinds, count=count).items()
@@ -97,9 +85,6 @@ def count(steps: Sequence[Step]) -> dict:
 
     - reached, tried: for each level, drafting rounds that accepted at least this many levels, and
       rounds that accepted all earlier levels and drafted this one.
-
-    Args:
-        steps: Rounds of the text.
     """
     depths = [(step.accepted, depth_of(step)) for step in steps if len(step.tree)]
     return {
@@ -138,9 +123,6 @@ def pack(counts: Sequence[dict]) -> dict:
     """Return the counts of several texts with one number per text and field.
 
     "reached" and "tried" are summed over the texts.
-
-    Args:
-        counts: Results of `count`, each with "same" at temperature 0.
     """
     widths = sorted({int(width) for each in counts for width in each["rows"]})
     names = [*SUMS, *(["same"] if "same" in counts[0] else [])]
@@ -162,12 +144,7 @@ def size(counts: dict | None) -> int:
 
 
 def extend(first: dict, second: dict) -> dict:
-    """Return the counts of the first texts followed by those of the second.
-
-    Args:
-        first: Result of `pack`.
-        second: Result of `pack` for further texts.
-    """
+    """Return the counts of the first texts followed by those of the second."""
     joined = {
         name: f"{first[name]} {second[name]}"
         for name in (*SUMS, *(["same"] if "same" in first else []))
@@ -368,11 +345,7 @@ class Decoder:
         self.seeds = list(range(first, first + BLOCK))
 
     def decode(self, name: str) -> list[list[Step]]:
-        """Return the rounds of every prompt.
-
-        Args:
-            name: Row, or "plain".
-        """
+        """Return the rounds of every prompt."""
         method = self.run.methods.get(name)
         outputs = generate_batch(
             self.pair.target,
@@ -387,11 +360,7 @@ class Decoder:
         return [output.steps for output in outputs]
 
     def counts(self, names: Sequence[str]) -> dict[str, dict]:
-        """Return the counts of each row; at temperature 0 "same" states if the text is plain's.
-
-        Args:
-            names: Rows to decode with.
-        """
+        """Return the counts of each row; at temperature 0 "same" states if the text is plain's."""
         text = lambda steps: [token for step in steps for token in step.tokens]
         greedy = self.temperature == 0
         plain = self.decode(PLAIN) if greedy or PLAIN in names else []
@@ -406,16 +375,7 @@ class Decoder:
 
 
 def recorded_cells(experiment: str, path: Path, identity: dict) -> dict[Cell, dict[str, dict]]:
-    """Return {(kind, temperature): counts by row} of a recording; empty with other settings.
-
-    Args:
-        experiment: Name of the experiment.
-        path: File, which need not exist.
-        identity: Settings that must be equal.
-
-    Raises:
-        ValueError: If the file is not a recording of this experiment.
-    """
+    """Return {(kind, temperature): counts by row} of a recording; empty with other settings."""
     if not path.is_file():
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))

@@ -34,10 +34,10 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
-from specdec_lite.drafters.parts.chunks import Chunks
-from specdec_lite.drafters.parts.heads import ExitHead
-from specdec_lite.drafters.parts.quantization import quantize, stored_bytes
+from specdec_lite.drafters.heads.heads import ExitHead
+from specdec_lite.drafters.self_drafts.chunks import Chunks
+from specdec_lite.drafters.self_drafts.layer_skip import every_sublayer, greedy_search
+from specdec_lite.drafters.self_drafts.quantization import quantize, stored_bytes
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.loading.weights import SHIPPED, load
@@ -63,11 +63,7 @@ QUESTIONS = (
 
 
 def load_target(name: str) -> tuple[CausalLM, object]:
-    """Return a target and its tokenizer.
-
-    Args:
-        name: "pair" or "smollm2".
-    """
+    """Return a target and its tokenizer."""
     if name == "pair":
         pair = load_pair(device="cpu", dtype="float32")
         return pair.target, pair.tokenizer
@@ -75,12 +71,7 @@ def load_target(name: str) -> tuple[CausalLM, object]:
 
 
 def chat(tokenizer, request: str) -> list[int]:
-    """Return the token ids of a chat with one request.
-
-    Args:
-        tokenizer: Tokenizer with a chat template.
-        request: What the user writes.
-    """
+    """Return the token ids of a chat with one request."""
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": request}], add_generation_prompt=True, tokenize=False
     )
@@ -88,13 +79,7 @@ def chat(tokenizer, request: str) -> list[int]:
 
 
 def prompts(name: str, tokenizer, count: int = 8) -> list[list[int]]:
-    """Return held-out prompts: of the pair's three domains in turn, or questions to SmolLM2.
-
-    Args:
-        name: "pair" or "smollm2".
-        tokenizer: The target's tokenizer.
-        count: Number of prompts.
-    """
+    """Return held-out prompts: of the pair's three domains in turn, or questions to SmolLM2."""
     if name == "smollm2":
         return [chat(tokenizer, text) for text in QUESTIONS[:count]]
     domains = evaluation_prompts().values()
@@ -106,16 +91,6 @@ def own_texts(name: str, target: CausalLM, tokenizer, count: int, new: int) -> t
     """Continue held-out prompts with the target at temperature 1.
 
     The prompts are cut from the left to one length.
-
-    Args:
-        name: "pair" or "smollm2".
-        target: Model that writes.
-        tokenizer: Its tokenizer.
-        count: Number of texts.
-        new: New tokens per text.
-
-    Returns:
-        Token ids [count, n], and the position of the first new token.
     """
     rows = prompts(name, tokenizer, count)
     length = min(map(len, rows))
@@ -126,8 +101,7 @@ def own_texts(name: str, target: CausalLM, tokenizer, count: int, new: int) -> t
 def mean(values: Tensor) -> dict:
     """Return the mean over texts and positions with its interval.
 
-    Args:
-        values: Numbers [texts, positions].
+    Shapes: values [texts, positions].
     """
     rows = values.double().numpy()
     return ratio(rows, np.ones_like(rows))
@@ -141,10 +115,6 @@ def exits(name: str, args) -> dict:
     """Measure α by depth, with and without adapters, and the depth at which the argmax settles.
 
     The result also contains one readable text with that depth for every token.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
     """
     target, tokenizer = load_target(name)
     texts, first = own_texts(name, target, tokenizer, args.texts, args.new)
@@ -208,13 +178,7 @@ def costs_by_bytes(target: CausalLM) -> dict:
 
 
 def leave_out(target: CausalLM, costs: dict, skip) -> float:
-    """Return c, measured in bytes, of a draft without some sublayers.
-
-    Args:
-        target: Model that drafts.
-        costs: Result of `costs_by_bytes`.
-        skip: Sublayers to leave out, (block, "attention" or "mlp").
-    """
+    """Return c, measured in bytes, of a draft without some sublayers."""
     whole = costs["head"] + target.num_layers * (costs["attention"] + costs["mlp"])
     return 1 - sum(costs[kind] for _, kind in skip) / whole
 
@@ -233,21 +197,12 @@ class Search:
         self.cost = partial(leave_out, target, costs_by_bytes(target))
 
     def acceptance(self, skip) -> float:
-        """Measure the acceptance rate of a draft without some sublayers.
-
-        Args:
-            skip: Sublayers to leave out.
-        """
+        """Measure the acceptance rate of a draft without some sublayers."""
         self.trials.append((sorted(skip), self.text.mean(skip)))
         return self.trials[-1][1]
 
     def predicted_speedup(self, skip, rate: float) -> float:
-        """Return the speedup at the best γ, with c measured in bytes.
-
-        Args:
-            skip: Sublayers to leave out.
-            rate: Acceptance rate of that draft.
-        """
+        """Return the speedup at the best γ, with c measured in bytes."""
         return theory.optimal_gamma(rate, self.cost(skip))[1]
 
     def best(self) -> dict:
@@ -257,23 +212,12 @@ class Search:
 
 
 def search_greedily(search: Search, most: int) -> None:
-    """Add the sublayer that lowers acceptance least, again and again.
-
-    Args:
-        search: Search to run.
-        most: Largest number of skipped sublayers.
-    """
+    """Add the sublayer that lowers acceptance least, again and again."""
     greedy_search(search.acceptance, search.offered, most)
 
 
 def search_randomly(search: Search, most: int, count: int) -> None:
-    """Try random sets.
-
-    Args:
-        search: Search to run.
-        most: Largest number of skipped sublayers.
-        count: Number of sets.
-    """
+    """Try random sets."""
     rng = np.random.default_rng(0)
     for _ in range(count):
         size = int(rng.integers(1, most + 1))
@@ -282,13 +226,7 @@ def search_randomly(search: Search, most: int, count: int) -> None:
 
 
 def search_with_optuna(search: Search, most: int, count: int) -> None:
-    """Maximize the predicted speedup with tree-structured Parzen estimators.
-
-    Args:
-        search: Search to run.
-        most: Not used.
-        count: Number of sets.
-    """
+    """Maximize the predicted speedup with tree-structured Parzen estimators."""
     import optuna  # only this recording needs it
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -311,13 +249,6 @@ def run_searches(
     """Compare greedy, random and Bayesian search with the same number of evaluated sets.
 
     The best set of each search is also evaluated on a second text that no search has seen.
-
-    Args:
-        target: Model that drafts.
-        text: Text for the searches.
-        other: Text for the best sets.
-        offered: Sublayers that may be skipped.
-        most: Largest number of skipped sublayers.
     """
     count = 1 + sum(len(offered) - i for i in range(most))
     runs = {
@@ -345,24 +276,14 @@ def run_searches(
 
 
 def sublayers(name: str, args) -> tuple[CausalLM, SkipAcceptance, SkipAcceptance]:
-    """Return a target, the text for its searches, and another text that no search sees.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
-    """
+    """Return a target, the text for its searches, and another text that no search sees."""
     target, tokenizer = load_target(name)
     texts, first = own_texts(name, target, tokenizer, 2 * args.texts, args.new)
     return target, *(SkipAcceptance(target, half, first) for half in texts.split(args.texts))
 
 
 def skip_alone(name: str, args) -> dict:
-    """Measure α without each single sublayer.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
-    """
+    """Measure α without each single sublayer."""
     target, text, _ = sublayers(name, args)
     return {
         "layers": target.num_layers,
@@ -373,13 +294,7 @@ def skip_alone(name: str, args) -> dict:
 
 
 def skip_search(name: str, args, alone: list[float]) -> dict:
-    """Run the searches on the sublayers that lower acceptance least when left out alone.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
-        alone: α without each single sublayer.
-    """
+    """Run the searches on the sublayers that lower acceptance least when left out alone."""
     target, text, other = sublayers(name, args)
     every = every_sublayer(target.num_layers)
     best = np.argsort(alone)[::-1][: args.offered]
@@ -390,10 +305,6 @@ def skip_sets(name: str, args) -> dict:
     """Measure every set of skipped groups of neighboring blocks.
 
     A group has --group blocks of the pair's target, or six times as many of SmolLM2's.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
     """
     group = args.group * (1 if name == "pair" else 6)
     return {"group": group, "sets": permille(sublayers(name, args)[1].all_sets(group))}
@@ -401,12 +312,7 @@ def skip_sets(name: str, args) -> dict:
 
 @torch.inference_mode()
 def bits(name: str, args) -> dict:
-    """Measure the acceptance rate of quantized copies and the bytes of their linear layers.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
-    """
+    """Measure the acceptance rate of quantized copies and the bytes of their linear layers."""
     target, tokenizer = load_target(name)
     texts, first = own_texts(name, target, tokenizer, args.texts, args.new)
     logits_of = lambda model: model.score(texts, model.new_cache(len(texts))).logits[
@@ -430,14 +336,7 @@ def bits(name: str, args) -> dict:
 
 
 def by_position(target: CausalLM, drafter, rows, new: int) -> dict:
-    """Return accepted ÷ reached for each drafted position at temperature 1, and τ.
-
-    Args:
-        target: Model that verifies.
-        drafter: Drafter to measure.
-        rows: Prompts as token ids.
-        new: New tokens per prompt.
-    """
+    """Return accepted ÷ reached for each drafted position at temperature 1, and τ."""
     texts = [
         generate(target, ids, drafter, new, 1.0, seed=seed).steps for seed, ids in enumerate(rows)
     ]
@@ -456,12 +355,7 @@ def by_position(target: CausalLM, drafter, rows, new: int) -> dict:
 
 
 def ahead(name: str, args) -> dict:
-    """Measure look-ahead rows and, for the pair's target, its blockwise heads.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
-    """
+    """Measure look-ahead rows and, for the pair's target, its blockwise heads."""
     target, tokenizer = load_target(name)
     rows = prompts(name, tokenizer, args.texts)
     results = {"rows": by_position(target, PassDrafter.from_pretrained(target), rows, args.new)}
@@ -475,13 +369,7 @@ def ahead(name: str, args) -> dict:
 
 
 def contenders(target: CausalLM, args, skip) -> dict[str, Drafter]:
-    """Return the drafters that take part in `speed`.
-
-    Args:
-        target: Model that drafts and verifies.
-        args: Options of the command line.
-        skip: Sublayers that the layer-skipping draft leaves out.
-    """
+    """Return the drafters that take part in `speed`."""
     gamma = args.gamma
     return {
         "early exit": EarlyExitDrafter.from_pretrained(target, gamma=gamma, reuse=False),
@@ -494,12 +382,7 @@ def contenders(target: CausalLM, args, skip) -> dict[str, Drafter]:
 
 
 def speed(name: str, args) -> dict:
-    """Time each method against plain decoding in alternating turns, and apply the formulas.
-
-    Args:
-        name: "pair" or "smollm2".
-        args: Options of the command line.
-    """
+    """Time each method against plain decoding in alternating turns, and apply the formulas."""
     target, tokenizer = load_target(name)
     search = recordings.load("layer-skip-search").data["targets"][name]["search"]
     greedy = search["greedy"]  # skip four sublayers if the search found no gain
@@ -527,14 +410,7 @@ def speed(name: str, args) -> dict:
 
 
 def explain_turns(turns: dict, drafters: dict, alone: dict, gamma: int) -> dict:
-    """Return the measured speedups with the predictions from single passes.
-
-    Args:
-        turns: Runs of each contender, [prompts][sweeps].
-        drafters: Drafters by name.
-        alone: Result of `passes`.
-        gamma: Draft length.
-    """
+    """Return the measured speedups with the predictions from single passes."""
     table = lambda label, get: np.array([[get(run) for run in row] for row in turns[label]])
     over = lambda label, get: table(label, lambda run: sum(map(get, run.steps)))
     steps = {
@@ -601,11 +477,7 @@ def passes(target: CausalLM, ids: Tensor, drafters: dict, args) -> dict:
     than the look-ahead rows draft. "shared" is a pass of the first layers over one token without
     the head. "drafts" contains one pass of each draft.
 
-    Args:
-        target: Model that verifies.
-        ids: Prompt [n].
-        drafters: Drafters by name.
-        args: Options of the command line.
+    Shapes: ids [n].
     """
     gamma = args.gamma
     levels = drafters["look-ahead rows"].limits().levels
@@ -654,11 +526,6 @@ def sparse_drafters(target: CausalLM, length: int, args) -> dict[str, SparseCach
     """Return drafters by the part of the cache that they retain.
 
     The part is a window, half a window with as many tokens in chunks, or everything.
-
-    Args:
-        target: Model that drafts.
-        length: Context length in tokens.
-        args: Options of the command line.
     """
     middle = target.num_layers // 2
     drafters = {}
@@ -695,12 +562,7 @@ class LongText:
         target.score(tokens[:-1], self.cache, last=True)
 
     def context(self, position: int, seed: int = 0) -> Context:
-        """Return the context after some tokens, the last of which is not fed yet.
-
-        Args:
-            position: Number of tokens.
-            seed: Seed of the random numbers.
-        """
+        """Return the context after some tokens, the last of which is not fed yet."""
         self.cache.crop(position - 2)
         known = self.tokens[position - 2 : position - 1]
         scores = self.target.score(known, self.cache, hidden_layers=self.hidden_layers)
@@ -709,13 +571,7 @@ class LongText:
         return Context(self.tokens[:position], scores, *about)
 
     def decode(self, drafter: SparseCacheDrafter | None, position: int, seed: int) -> list:
-        """Decode `new` tokens and return the rounds; the last round may be cut short.
-
-        Args:
-            drafter: Drafter, or None for plain decoding.
-            position: Number of tokens of the text to continue.
-            seed: Seed of the random numbers.
-        """
+        """Decode `new` tokens and return the rounds; the last round may be cut short."""
         context = self.context(position, seed)
         session = NoDraft() if drafter is None else drafter.start(context)
         rule, steps = default_rule(context.sampling), []
@@ -725,11 +581,7 @@ class LongText:
         return steps
 
     def passes(self, drafters: dict) -> dict:
-        """Time alternately one-token passes, (γ+1)-token passes and each drafter's proposal.
-
-        Args:
-            drafters: Drafters by name.
-        """
+        """Time alternately one-token passes, (γ+1)-token passes and each drafter's proposal."""
         context = self.context(len(self.tokens))
         fed = context.tokens[-1:]
 
@@ -748,11 +600,6 @@ def at_length(target: CausalLM, tokens: Tensor, args) -> dict:
     """Measure α, costs and speedup of each draft at one context length.
 
     Costs are measured in the decoding loop and alone. The speedup is measured and predicted.
-
-    Args:
-        target: SmolLM2.
-        tokens: Text of this length [n].
-        args: Options of the command line.
     """
     length = len(tokens)
     drafters = sparse_drafters(target, length, args)
@@ -986,11 +833,7 @@ class SparseCacheSpeed(Experiment):
 
 
 def add_timing(parser) -> None:
-    """Add the options of the experiments with times.
-
-    Args:
-        parser: Parser of the command line.
-    """
+    """Add the options of the experiments with times."""
     parser.add_argument("--gamma", type=int, default=3)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--windows", type=int, nargs="+", default=[64, 256, 1024])

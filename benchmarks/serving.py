@@ -80,13 +80,7 @@ def the_books_models() -> Plan:
 
 
 def table(plan: Plan, name: str, seconds: float) -> dict:
-    """Return T(B, k) of one model: batch sizes, tokens and median seconds [B][k].
-
-    Args:
-        plan: What is measured.
-        name: Name of the model.
-        seconds: Time for the table.
-    """
+    """Return T(B, k) of one model: batch sizes, tokens and median seconds [B][k]."""
     model = plan.targets[name]()
     text = torch.arange(plan.context) % model.vocab_size
     passes = {
@@ -103,11 +97,6 @@ def medians(jobs: dict, budget: float, turns: int = 15) -> dict:
     """Return the median processor seconds of each job.
 
     The jobs alternate, and the first turn is a warm-up.
-
-    Args:
-        jobs: Functions to time, by name.
-        budget: Seconds after which no further turn starts.
-        turns: Largest number of turns.
     """
     seconds_by_job: dict = {name: [] for name in jobs}
     began = perf_counter()
@@ -124,11 +113,7 @@ def medians(jobs: dict, budget: float, turns: int = 15) -> dict:
 def pass_jobs(model: CausalLM, text: Tensor, batch: int, tokens: Sequence[int]) -> dict:
     """Return one job per k: a pass over k tokens of each row after the text, on a shared cache.
 
-    Args:
-        model: Model to time.
-        text: Context [n].
-        batch: Number of rows.
-        tokens: Values of k.
+    Shapes: text [n].
     """
     cache = model.new_cache(batch, capacity=len(text) + max(tokens))
     model.score(text.expand(batch, -1), cache, last=True)
@@ -141,11 +126,7 @@ def pass_jobs(model: CausalLM, text: Tensor, batch: int, tokens: Sequence[int]) 
 
 
 def rounds(outputs: Sequence[Output]) -> list[list]:
-    """Return the steps of each round, over the rows that are still decoding.
-
-    Args:
-        outputs: Results of a batch, whose rows decode in lockstep.
-    """
+    """Return the steps of each round, over the rows that are still decoding."""
     longest = max(len(output.steps) for output in outputs)
     return [
         [output.steps[index] for output in outputs if index < len(output.steps)]
@@ -156,15 +137,7 @@ def rounds(outputs: Sequence[Output]) -> list[list]:
 def decode(
     plan: Plan, prompts: list[Tensor], gamma: int, temperature: float, seeds: Sequence[int]
 ) -> tuple[list[Output], float]:
-    """Decode a batch and return the outputs and the seconds of its rounds, without the prefill.
-
-    Args:
-        plan: What is measured.
-        prompts: Prompts.
-        gamma: Draft length; 0 is plain decoding.
-        temperature: Sampling temperature.
-        seeds: Seed of each row.
-    """
+    """Decode a batch and return the outputs and the seconds of its rounds, without the prefill."""
     target = plan.pair.target
     drafter = ModelDrafter(plan.pair.draft, gamma) if gamma else None
     options = (drafter, plan.new_tokens, temperature)
@@ -179,9 +152,6 @@ def tokens_per_pass(outputs: Sequence[Output]) -> tuple[float, float]:
     """Return the mean tokens per row and pass over the rounds that contain all rows.
 
     The second number is the mean if every row had been cut to the shortest row of its round.
-
-    Args:
-        outputs: Results of a batch.
     """
     whole = [[len(step.tokens) for step in row] for row in rounds(outputs)]
     whole = [row for row in whole if len(row) == len(outputs)]
@@ -189,14 +159,7 @@ def tokens_per_pass(outputs: Sequence[Output]) -> tuple[float, float]:
 
 
 def gain(plan: Plan, batch: int, gamma: int, temperature: float) -> dict:
-    """Return speedup with interval, tokens per pass ("own", "minimum") and tokens per second.
-
-    Args:
-        plan: What is measured.
-        batch: Batch size.
-        gamma: Draft length.
-        temperature: Sampling temperature.
-    """
+    """Return speedup with interval, tokens per pass ("own", "minimum") and tokens per second."""
     order = np.random.default_rng(batch)
     seconds: dict[str, list[float]] = {"plain": [], "drafted": []}
     counts = {"plain": 0, "drafted": 0}

@@ -79,13 +79,7 @@ def wire_bytes(file: Path) -> int:
 
 
 def fetched_files(browser, address: str, page_name: str) -> list[str]:
-    """Return the book's files that one page fetches, as paths in its folder.
-
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        page_name: Path of the page in the book.
-    """
+    """Return the book's files that one page fetches, as paths in its folder."""
     page = browser.new_page()
     urls = {}
     page.on("requestfinished", lambda request: urls.update({request.url: None}))
@@ -97,14 +91,7 @@ def fetched_files(browser, address: str, page_name: str) -> list[str]:
 
 
 def weight(browser, address: str, book: Path, page_name: str) -> dict:
-    """Return the compressed bytes of everything that one page fetches.
-
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        book: Folder of the book.
-        page_name: Path of the page in the book.
-    """
+    """Return the compressed bytes of everything that one page fetches."""
     files = fetched_files(browser, address, page_name)
     return {
         "page": page_name,
@@ -120,11 +107,6 @@ def moments(browser, address: str, page_name: str) -> tuple[float, float | None]
     """Return the milliseconds to the load event, and from there to the last interactive's picture.
 
     The second number is None if the page has no interactive.
-
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        page_name: Path of the page in the book.
     """
     page = browser.new_page()
     page.add_init_script(STOPWATCH)
@@ -140,14 +122,7 @@ def moments(browser, address: str, page_name: str) -> tuple[float, float | None]
 
 
 def shift(browser, address: str, page_name: str, width: int) -> float:
-    """Return the sum of the layout shifts while a page loads; up to 0.1 counts as good.
-
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        page_name: Path of the page in the book.
-        width: Width of the window in CSS pixels.
-    """
+    """Return the sum of the layout shifts while a page loads; up to 0.1 counts as good."""
     page = browser.new_page(viewport={"width": width, "height": 800})
     page.add_init_script(SHIFTS)
     page.goto(address + page_name, wait_until="networkidle")
@@ -157,12 +132,7 @@ def shift(browser, address: str, page_name: str, width: int) -> float:
 
 
 def slow_phone(browser, line: bool):
-    """Return a browser page that simulates a slow phone.
-
-    Args:
-        browser: Chromium.
-        line: Whether the line is slow too.
-    """
+    """Return a browser page that simulates a slow phone."""
     page = browser.new_page(viewport=PHONE)
     page.set_default_timeout(120_000)
     session = page.context.new_cdp_session(page)
@@ -180,13 +150,7 @@ def slow_phone(browser, line: bool):
 
 
 def largest(browser, address: str, page_name: str) -> float:
-    """Return the milliseconds to the largest contentful paint on a slow phone and a slow line.
-
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        page_name: Path of the page in the book.
-    """
+    """Return the milliseconds to the largest contentful paint on a slow phone and a slow line."""
     page = slow_phone(browser, line=True)
     page.add_init_script(LARGEST)
     page.goto(address + page_name)
@@ -200,11 +164,6 @@ def answers(browser, address: str, page_name: str) -> dict[str, list[float]]:
     """Return the milliseconds from each key press to the painted answer, by module.
 
     The keys are arrow keys on the module's first slider, on a slow phone.
-
-    Args:
-        browser: Chromium.
-        address: Address of the served book.
-        page_name: Path of the page in the book.
     """
     page = slow_phone(browser, line=False)
     page.goto(address + page_name)

@@ -27,7 +27,7 @@ from specdec_lite.drafters import (
     SuffixDrafter,
     TokenRecyclingDrafter,
 )
-from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
+from specdec_lite.drafters.copying.indexes import Counts, SuffixArray
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.smollm2 import smollm2_folder
 from specdec_lite.speculation import Drafter
@@ -95,35 +95,21 @@ def counts(tokenizer) -> Counts:
 
 @cache
 def history(target, tokenizer) -> list[list[int]]:
-    """Return an agent's earlier turns with the target's answers; none of them is measured.
-
-    Args:
-        target: Model that answers.
-        tokenizer: Its tokenizer.
-    """
+    """Return an agent's earlier turns with the target's answers; none of them is measured."""
     prompts = [chat(tokenizer, task.text) for task in HISTORY]
     answer = lambda ids: generate(target, ids, None, 96, stop_token_ids=(STOP,)).tokens.tolist()
     return [[*ids, *answer(ids)] for ids in prompts]
 
 
 def warm(pair: Pair, drafter: Drafter) -> Drafter:
-    """Teach a drafter the agent's earlier turns and return it.
-
-    Args:
-        pair: Target as a pair without a draft.
-        drafter: Drafter that learns.
-    """
+    """Teach a drafter the agent's earlier turns and return it."""
     for text in history(pair.target, pair.tokenizer):
         drafter.learn(text)
     return drafter
 
 
 def bench(options: argparse.Namespace) -> Bench:
-    """Return the bench of SmolLM2 on requests of six kinds and on an agent's later turns.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return the bench of SmolLM2 on requests of six kinds and on an agent's later turns."""
 
     @cache
     def load(dtype: str) -> Pair:
@@ -154,12 +140,7 @@ def bench(options: argparse.Namespace) -> Bench:
 
 
 def hugging_face_contenders(gamma: int, drafters: Collection[str]) -> dict[str, Other]:
-    """Return Hugging Face on the same weights: plain, and the counterparts of our drafters.
-
-    Args:
-        gamma: Draft length.
-        drafters: Names of our drafters.
-    """
+    """Return Hugging Face on the same weights: plain, and the counterparts of our drafters."""
     theirs = HuggingFaceLookup(smollm2_folder(), "float32", gamma, STOP)
     others = {
         "hf_plain": Other(theirs, False, "plain"),

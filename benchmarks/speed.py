@@ -188,16 +188,7 @@ def ours(
     temperature: float,
     stops: Sequence[int] = (),
 ) -> Callable[[Tensor, int], Run]:
-    """Return this library's decoding, which reports its rounds.
-
-    Args:
-        target: Model that verifies.
-        drafter: Drafter, or None for plain decoding.
-        rule: Acceptance rule; None is the default.
-        new_tokens: Most new tokens.
-        temperature: Sampling temperature.
-        stops: Tokens that end a text.
-    """
+    """Return this library's decoding, which reports its rounds."""
     options = {"rule": rule, "stop_token_ids": tuple(stops)}
 
     def run(ids: Tensor, seed: int) -> Run:
@@ -225,12 +216,6 @@ def theirs(
     """Return Hugging Face's decoding, which does not report rounds.
 
     Its first burst includes the prefill, so that burst and its tokens are not counted.
-
-    Args:
-        decode: Function of (ids, new_tokens, temperature, seed, assisted).
-        new_tokens: Most new tokens.
-        temperature: Sampling temperature.
-        assisted: Whether to use a draft.
     """
 
     def run(ids: Tensor, seed: int) -> Run:
@@ -252,10 +237,6 @@ def contenders(bench: Bench, setting: Setting) -> dict[str, Contender]:
     Plain decoding in the other precisions takes part too, because a reader would use the fastest of
     them. A drafter whose proposals are the same for two γ takes part once. Hugging Face takes part
     in float32 only, where both sides run the same weights.
-
-    Args:
-        bench: What is measured.
-        setting: Dtype, domain and temperature.
     """
     pair = bench.pair(setting.dtype)
     temperature = setting.temperature
@@ -294,18 +275,7 @@ Turns = dict[str, list[list[Run]]]
 def take_turns(
     every: dict[str, Contender], prompts: Sequence[Tensor], bench: Bench, deadline: float = math.inf
 ) -> Turns:
-    """Run every prompt in every sweep, with the contenders in random order.
-
-    Args:
-        every: Contenders by name.
-        prompts: Prompts as token ids.
-        bench: Its `turns`, `least` and `seed` are used.
-        deadline: Value of `perf_counter` after which no sweep starts, once `bench.least` turns are
-            done.
-
-    Returns:
-        {name: [prompts][sweeps] runs}.
-    """
+    """Run every prompt in every sweep, with the contenders in random order."""
     order = np.random.default_rng(bench.seed)
     sweeps = math.ceil(bench.turns / len(prompts))
     least = math.ceil(bench.least / len(prompts))
@@ -325,14 +295,7 @@ def take_turns(
 
 
 def flags(speedup: dict, ceiling: dict, excess: dict, one: tuple[float, float]) -> list[str]:
-    """Return the reasons why a speedup cannot be right; empty if there is none.
-
-    Args:
-        speedup: Estimate of the speedup.
-        ceiling: Estimate of τ ÷ v, which no speedup can exceed.
-        excess: Estimate of speedup ÷ ceiling, from the same resamples.
-        one: Seconds of T(1) before and after the turns of the setting.
-    """
+    """Return the reasons why a speedup cannot be right; empty if there is none."""
     reasons = []
     if excess["interval"][0] > 1:
         numbers = f"{speedup['value']:.2f} above its ceiling τ ÷ v = {ceiling['value']:.2f}"
@@ -351,15 +314,7 @@ def passes(
 ) -> dict[tuple[str, str], float]:
     """Time single passes alternately, in seconds.
 
-    Args:
-        target: Target model.
-        every: Contenders by name.
-        trees: Tree of each contender's full draft, by name.
-        ids: Prompt [n].
-
-    Returns:
-        {("one", ""): target pass over one token, ("tree", name): target pass over a tree, ("draft",
-            name): pass of a draft model alone}.
+    Shapes: ids [n].
     """
     jobs = {("one", ""): timing.pass_job(target, ids, 1)}
     for name, tree in trees.items():
@@ -372,25 +327,12 @@ def passes(
 
 
 def largest_tree(runs: list[list[Run]]) -> TokenTree:
-    """Return the largest tree that was drafted, which is the shape of a full draft.
-
-    Args:
-        runs: Runs of one contender, [prompts][sweeps].
-    """
+    """Return the largest tree that was drafted, which is the shape of a full draft."""
     return max((step.tree for row in runs for run in row for step in run.steps), key=len)
 
 
 def measure(bench: Bench, setting: Setting, deadline: float = math.inf) -> dict:
-    """Time all contenders on one setting and explain the speedups.
-
-    Args:
-        bench: What is measured.
-        setting: Dtype, domain and temperature.
-        deadline: Value of `perf_counter` after which no optional sweep starts.
-
-    Returns:
-        Row of the recording: the leading drafter's entry at the top, the others under "drafters".
-    """
+    """Time all contenders on one setting and explain the speedups."""
     state = {"start": timing.machine_state()}
     prompts = bench.prompts[setting.domain]
     every = contenders(bench, setting)
@@ -446,21 +388,11 @@ class Figures:
         self.best = max(plain, key=self.rate)
 
     def table(self, name: str, get: Callable[[Run], float]) -> np.ndarray:
-        """Return one number per run [prompts, sweeps].
-
-        Args:
-            name: Name of the contender.
-            get: Function from a run to the number.
-        """
+        """Return one number per run [prompts, sweeps]."""
         return np.array([[get(run) for run in row] for row in self.runs[name]], dtype=float)
 
     def count(self, name: str, get: Callable[[Step], float]) -> np.ndarray:
-        """Return the sum over the steps of each run [prompts, sweeps].
-
-        Args:
-            name: Name of the contender.
-            get: Function from a step to a number.
-        """
+        """Return the sum over the steps of each run [prompts, sweeps]."""
         return self.table(name, lambda run: sum(map(get, run.steps)))
 
     def pace(self, name: str) -> np.ndarray:
@@ -476,11 +408,7 @@ class Figures:
         return float(1 / self.pace(name).mean())
 
     def latency(self, name: str) -> dict:
-        """Return the median seconds to the first burst and quantiles of the gaps between bursts.
-
-        Args:
-            name: Name of the contender.
-        """
+        """Return the median seconds to the first burst and quantiles of the gaps between bursts."""
         gaps = np.concatenate([run.gaps for row in self.runs[name] for run in row])
         return {
             "first": float(np.median(self.table(name, lambda run: run.first))),
@@ -489,11 +417,7 @@ class Figures:
         }
 
     def over(self, others: dict[str, Other]) -> dict:
-        """Return our speed divided by that of each contender of another library.
-
-        Args:
-            others: The other library's contenders by name.
-        """
+        """Return our speed divided by that of each contender of another library."""
         return {
             f"over_{name}": ratio(self.pace(name), self.pace(other.against))
             for name, other in others.items()
@@ -506,9 +430,6 @@ class Figures:
         The speedup is measured over plain decoding in the same precision and over the best plain
         decoder. The ceiling is τ ÷ v, where v is the drafter's pass divided by an undisturbed plain
         round.
-
-        Args:
-            name: Name of the contender.
         """
         contender = self.every[name]
         steps = self.steps(name)
@@ -563,13 +484,6 @@ class Figures:
         be timed alone. "c_in_loop" is the drafting time of a round per level. "verify" and
         "overhead" are measured in the rounds. "verify_alone" is a pass over the drafter's own tree,
         timed alone.
-
-        Args:
-            name: Name of the contender.
-            limits: Levels and nodes of a full draft.
-            costs: Costs of the rounds.
-            alpha: Estimate of α, or None.
-            tau: Tokens per round.
         """
         levels = max(1, limits.levels)
         one = self.alone["one", ""]
@@ -590,24 +504,14 @@ class Figures:
 
 
 def drafted_limits(steps: Sequence[Step]) -> Limits:
-    """Return the largest draft of any round, for a drafter that cannot state it in advance.
-
-    Args:
-        steps: Rounds of the drafter.
-    """
+    """Return the largest draft of any round, for a drafter that cannot state it in advance."""
     depths = [step.tree.depth for step in steps if len(step.tree)]
     levels = max((int(depth.max()) + 1 for depth in depths), default=0)
     return Limits(levels, max(len(step.tree) for step in steps))
 
 
 def cost_by_context(target: CausalLM, prompt: Tensor, most: int = 1000) -> dict:
-    """Measure seconds per token, and per target pass, by position in one long plain run.
-
-    Args:
-        target: Model that decodes.
-        prompt: Start of the text [n].
-        most: Largest position.
-    """
+    """Measure seconds per token, and per target pass, by position in one long plain run."""
     prompt = prompt[:64]
     count = min(most, target.max_positions - len(prompt))
     runs = [generate(target, prompt, None, count, 1.0, seed=seed).steps for seed in range(3)]

@@ -33,7 +33,7 @@ from specdec_lite.drafters import (
     Session,
     draft_chain,
 )
-from specdec_lite.drafters.parts.indexes import Counts
+from specdec_lite.drafters.copying.indexes import Counts
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.proposal import Proposal
 from specdec_lite.texts.corpus import evaluation_prompts, training_text
@@ -71,12 +71,7 @@ class RecentDrafter(Drafter, Session):
 
 
 def relay(pair, gamma: int) -> Drafter:
-    """Return the draft model followed by a table for the last two tokens.
-
-    Args:
-        pair: Target and draft.
-        gamma: Draft length.
-    """
+    """Return the draft model followed by a table for the last two tokens."""
     first = max(1, gamma - 2)
     return RelayDrafter([(ModelDrafter(pair.draft, first), first), (RecentDrafter(), 2)])
 
@@ -91,12 +86,7 @@ def trigram(tokenizer) -> Counts:
 
 
 def four_levels(pair: Pair, gamma: int) -> Drafter:
-    """Return the cascade target ← draft ← trigram ← lookup.
-
-    Args:
-        pair: Target and draft.
-        gamma: Draft length.
-    """
+    """Return the cascade target ← draft ← trigram ← lookup."""
     below = CascadeDrafter(NgramModel(trigram(pair.tokenizer)), PromptLookupDrafter(4), gamma)
     return CascadeDrafter(pair.draft, below, gamma)
 
@@ -115,12 +105,7 @@ DRAFTERS: dict[str, Callable[[Pair, int], Drafter]] = {
 
 
 def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:
-    """Return a model without some of its blocks; the other blocks are shared, not copied.
-
-    Args:
-        target: Model to shorten.
-        blocks: Indices of the blocks to leave out.
-    """
+    """Return a model without some of its blocks; the other blocks are shared, not copied."""
     model = copy.copy(target.model)
     model._modules = dict(model._modules)
     model.blocks = torch.nn.ModuleList(
@@ -131,11 +116,7 @@ def without_blocks(target: CausalLM, blocks: Sequence[int]) -> CausalLM:
 
 
 def shipped(options: argparse.Namespace) -> tuple[Bench, str]:
-    """Return the bench of the shipped pair and the name of its draft.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return the bench of the shipped pair and the name of its draft."""
     pair = load_pair(device="cpu", dtype="float32")
     prompts = {
         domain: [
@@ -147,11 +128,7 @@ def shipped(options: argparse.Namespace) -> tuple[Bench, str]:
 
 
 def smollm2(options: argparse.Namespace) -> tuple[Bench, str]:
-    """Return the bench of SmolLM2 and the name of its draft.
-
-    Args:
-        options: Options of the command line.
-    """
+    """Return the bench of SmolLM2 and the name of its draft."""
     target, tokenizer = load_smollm2("cpu", "float32")
     pair = Pair(target, without_blocks(target, SKIPPED), tokenizer)
     prompts = {

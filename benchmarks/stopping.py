@@ -15,8 +15,8 @@ from specdec_book.viz.jacobi_grid import record_grid
 from specdec_book.viz.stop_explorer import record_positions
 from specdec_lite import generate
 from specdec_lite.drafters import Drafter, JacobiDrafter, LookaheadDrafter, draft_chain
-from specdec_lite.drafters.parts.chain import ChainSession
-from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.chain import ChainSession
+from specdec_lite.drafters.lengths import Length
 from specdec_lite.loading.smollm2 import load_smollm2
 from specdec_lite.sampling import Sampling
 from specdec_lite.texts.smollm2_tasks import chat
@@ -81,13 +81,7 @@ def skipped_sublayers() -> list[tuple[int, str]]:
 
 
 def grids(target, tokenizer, options) -> dict:
-    """Record one text from three initial guesses, with all its positions guessed in parallel.
-
-    Args:
-        target: SmolLM2.
-        tokenizer: Its tokenizer.
-        options: Options of the command line.
-    """
+    """Record one text from three initial guesses, with all its positions guessed in parallel."""
     ids, count = chat(tokenizer, PROMPTS["repetition"]), options.grid
     plain = generate(target, ids, max_new_tokens=count).tokens.tolist()
     altered = [*plain[:-1]]
@@ -106,13 +100,7 @@ def grids(target, tokenizer, options) -> dict:
 
 
 def rounds(target, tokenizer, options) -> list[dict]:
-    """Measure tokens and fed tokens per round for every method and prompt.
-
-    Args:
-        target: SmolLM2.
-        tokenizer: Its tokenizer.
-        options: Options of the command line.
-    """
+    """Measure tokens and fed tokens per round for every method and prompt."""
     rows = []
     for domain in options.kinds:
         ids = chat(tokenizer, PROMPTS[domain])
@@ -134,13 +122,7 @@ def rounds(target, tokenizer, options) -> list[dict]:
 
 
 def drafts(target, tokenizer, options) -> dict:
-    """Record what would be drafted at every position of a greedy text.
-
-    Args:
-        target: SmolLM2.
-        tokenizer: Its tokenizer.
-        options: Options of the command line.
-    """
+    """Record what would be drafted at every position of a greedy text."""
     ids = chat(tokenizer, PROMPTS["story"])
     drafter = lambda length: SkippingDrafter(target, length)
     words, places = record_positions(target, tokenizer, ids, drafter, options.places)
@@ -155,13 +137,7 @@ def drafts(target, tokenizer, options) -> dict:
 
 @torch.inference_mode()
 def logits(target, tokenizer, options) -> tuple[Tensor, Tensor]:
-    """Return the target's and the draft's logits [n, V] for texts sampled at temperature 1.
-
-    Args:
-        target: SmolLM2.
-        tokenizer: Its tokenizer.
-        options: Options of the command line.
-    """
+    """Return the target's and the draft's logits [n, V] for texts sampled at temperature 1."""
     rows = []
     for text in PROMPTS.values():
         ids = [*chat(tokenizer, text)]
@@ -177,11 +153,6 @@ def acceptance(target, tokenizer, options) -> dict:
     """Measure α by temperature, for drawn and for chosen drafts.
 
     A second table uses a separate temperature for the drafts.
-
-    Args:
-        target: SmolLM2.
-        tokenizer: Its tokenizer.
-        options: Options of the command line.
     """
     p_logits, q_logits = logits(target, tokenizer, options)
     best = q_logits.argmax(-1)[:, None]

@@ -32,8 +32,8 @@ from specdec_lite.drafters import (
     ModelDrafter,
     SpecExecDrafter,
 )
-from specdec_lite.drafters.parts.expansion import drawn_then_chosen, with_replacement
-from specdec_lite.drafters.parts.tree_shapes import (
+from specdec_lite.drafters.trees.expansion import drawn_then_chosen, with_replacement
+from specdec_lite.drafters.trees.tree_shapes import (
     balanced,
     best_shape,
     expected_tokens,
@@ -66,30 +66,12 @@ Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 def match(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the probability that the target draws one of k independent drafts.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
-    """
+    """Return the probability that the target draws one of k independent drafts."""
     return (p * (1 - (1 - q) ** k)).sum(-1)
 
 
 def walk(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the probability that the walk accepts one of k independent drafts.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
-    """
+    """Return the probability that the walk accepts one of k independent drafts."""
     alive = np.ones(len(p))
     for _ in range(k):
         alive = alive * (1 - theory.acceptance_rate(p, q))
@@ -98,16 +80,7 @@ def walk(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def k_seq(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the acceptance of K-SEQ, with ρ found by bisection.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
-    """
+    """Return the acceptance of K-SEQ, with ρ found by bisection."""
     low, high = np.ones(len(p)), np.full(len(p), float(k))
     for _ in range(60):
         rho = (low + high) / 2
@@ -121,14 +94,6 @@ def without(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
     """Return the acceptance of the walk over k drafts without replacement.
 
     The rows of q need not sum to 1.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
     """
     mass = q.sum(-1, keepdims=True)
     if k == 0:
@@ -147,65 +112,28 @@ def without(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
 
 
 def likeliest(q: np.ndarray, k: int) -> np.ndarray:
-    """Return which tokens are the k most probable ones, [pairs, V] bool.
-
-    Args:
-        q: Distributions [pairs, V].
-        k: Number of tokens.
-    """
+    """Return which tokens are the k most probable ones, [pairs, V] bool."""
     return (-q).argsort(-1, kind="stable").argsort(-1, kind="stable") < k
 
 
 def walk_chosen(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the acceptance of the walk over the k most probable tokens of the draft.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
-    """
+    """Return the acceptance of the walk over the k most probable tokens of the draft."""
     return (p * likeliest(q, k)).sum(-1)
 
 
 def rest_of(q: np.ndarray, k: int) -> np.ndarray:
-    """Return the distributions without their k − 1 most probable tokens, normalized [pairs, V].
-
-    Args:
-        q: Distributions [pairs, V].
-        k: Number of drafts.
-    """
+    """Return the distributions without their k − 1 most probable tokens, normalized [pairs, V]."""
     rest = np.where(likeliest(q, k - 1), 0, q)
     return rest / rest.sum(-1, keepdims=True)
 
 
 def drawn_first(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the acceptance if one drawn draft is tested before k − 1 chosen ones.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
-    """
+    """Return the acceptance if one drawn draft is tested before k − 1 chosen ones."""
     return walk_chosen(p, q, k - 1) + np.minimum(p, rest_of(q, k)).sum(-1)
 
 
 def chosen_first(p: np.ndarray, q: np.ndarray, k: int) -> np.ndarray:
-    """Return the acceptance if k − 1 chosen drafts are tested before one drawn draft.
-
-    Args:
-        p: Target's distributions [pairs, V].
-        q: Draft's distributions [pairs, V].
-        k: Number of drafts.
-
-    Returns:
-        Probabilities [pairs].
-    """
+    """Return the acceptance if k − 1 chosen drafts are tested before one drawn draft."""
     accepted = walk_chosen(p, q, k - 1)
     left = (1 - accepted)[:, None]
     return accepted + np.minimum(p, left * rest_of(q, k)).sum(-1)
@@ -225,12 +153,7 @@ BEST = {"best of 3 independent": True, "best of 3 without replacement": False}
 
 
 def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
-    """Return the distributions of logits [pairs, V] at a temperature.
-
-    Args:
-        logits: Logits [pairs, V].
-        temperature: Sampling temperature.
-    """
+    """Return the distributions of logits [pairs, V] at a temperature."""
     return torch.softmax(torch.from_numpy(logits) / temperature, -1).numpy()
 
 
@@ -239,11 +162,6 @@ def rule_acceptance(pairs: int, vocabulary: int = 8, k: int = 3) -> dict:
 
     The distributions are softmax rows at four temperatures. The result includes the best that any
     rule can achieve with independent drafts and with drafts without replacement.
-
-    Args:
-        pairs: Number of pairs.
-        vocabulary: Number of tokens.
-        k: Number of drafts.
     """
     rng = np.random.default_rng(0)
     target = 2 * rng.standard_normal((pairs, vocabulary))
@@ -264,11 +182,6 @@ def random_acceptance(pairs: int, vocabulary: int = 6, k: int = 3) -> dict:
 
     The distributions are normalized squares of uniform numbers. The result includes the number of
     pairs on which K-SEQ accepts less than the walk.
-
-    Args:
-        pairs: Number of pairs.
-        vocabulary: Number of tokens.
-        k: Number of drafts.
     """
     rng = np.random.default_rng(1)
     p, q = (rng.random((pairs, vocabulary)) ** 2 for _ in range(2))
@@ -296,12 +209,7 @@ def random_acceptance(pairs: int, vocabulary: int = 6, k: int = 3) -> dict:
 
 
 def prompts(pair: Pair, per_domain: int) -> list[Tensor]:
-    """Return evaluation prompts as token ids.
-
-    Args:
-        pair: Target and draft.
-        per_domain: Prompts per domain.
-    """
+    """Return evaluation prompts as token ids."""
     texts = corpus.evaluation_prompts().values()
     return [
         torch.tensor(pair.tokenizer.encode(row["text"]))
@@ -313,16 +221,7 @@ def prompts(pair: Pair, per_domain: int) -> list[Tensor]:
 def decode(
     pair: Pair, drafter: Drafter, ids: Sequence[Tensor], tokens: int, temperature: float, **options
 ) -> list[Step]:
-    """Decode prompts and return the rounds of all of them.
-
-    Args:
-        pair: Target and draft.
-        drafter: Drafter to use.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-        temperature: Sampling temperature.
-        options: Further arguments of `generate`.
-    """
+    """Decode prompts and return the rounds of all of them."""
     return [
         step
         for seed, text in enumerate(ids)
@@ -333,13 +232,7 @@ def decode(
 
 
 def rates(pair: Pair, ids: Sequence[Tensor], tokens: int) -> dict[str, list[float]]:
-    """Return Sequoia's acceptance vector at three temperatures; at 0, siblings are chosen.
-
-    Args:
-        pair: Target and draft.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-    """
+    """Return Sequoia's acceptance vector at three temperatures; at 0, siblings are chosen."""
     drafter = FixedTreeDrafter(pair.draft, balanced([SIBLINGS, SIBLINGS]))
     return {
         f"{temperature:g}": sibling_rates(decode(pair, drafter, ids, tokens, temperature), SIBLINGS)
@@ -348,36 +241,21 @@ def rates(pair: Pair, ids: Sequence[Tensor], tokens: int) -> dict[str, list[floa
 
 
 def binary(nodes: int) -> TokenTree:
-    """Return the first nodes of a tree in which every node has two children.
-
-    Args:
-        nodes: Number of nodes.
-    """
+    """Return the first nodes of a tree in which every node has two children."""
     return TokenTree(
         [node % 2 for node in range(nodes)], [(node - 2) // 2 for node in range(nodes)]
     )
 
 
 def eagle2(target: CausalLM, nodes: int) -> Drafter:
-    """Return a drafter with the shipped head and a tree expanded by confidence.
-
-    Args:
-        target: Model that verifies.
-        nodes: Number of nodes.
-    """
+    """Return a drafter with the shipped head and a tree expanded by confidence."""
     return EagleDrafter.from_pretrained(
         target, 2, draft=ConfidenceTree(4, min(nodes, LEVELS), nodes)
     )
 
 
 def contenders(pair: Pair, vector: Sequence[float], nodes: int) -> dict[str, Drafter]:
-    """Return drafters that draft the same number of nodes, by name.
-
-    Args:
-        pair: Target and draft.
-        vector: Acceptance rate of each sibling.
-        nodes: Number of nodes.
-    """
+    """Return drafters that draft the same number of nodes, by name."""
     draft = pair.draft
     depth = max(1, round(nodes**0.5))
     widths = [-(-nodes // depth), *[1] * (depth - 1)]
@@ -398,15 +276,7 @@ def contenders(pair: Pair, vector: Sequence[float], nodes: int) -> dict[str, Dra
 def tokens_by_nodes(
     pair: Pair, vectors: dict, ids: Sequence[Tensor], tokens: int, sizes=NODES
 ) -> list[dict]:
-    """Measure tokens per pass by number of nodes, for every drafter, at temperatures 0 and 1.
-
-    Args:
-        pair: Target and draft.
-        vectors: Acceptance vectors by temperature.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-        sizes: Numbers of nodes.
-    """
+    """Measure tokens per pass by number of nodes, for every drafter, at temperatures 0 and 1."""
     return [
         measure_tree(pair, name, drafter, nodes, ids, tokens, temperature)
         for temperature in (0.0, 1.0)
@@ -418,17 +288,7 @@ def tokens_by_nodes(
 def measure_tree(
     pair, name: str, drafter: Drafter, nodes: int, ids, tokens: int, temperature
 ) -> dict:
-    """Measure the tokens per pass of one drafter.
-
-    Args:
-        pair: Target and draft.
-        name: Name of the drafter.
-        drafter: Drafter to measure.
-        nodes: Number of drafted nodes.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-        temperature: Sampling temperature.
-    """
+    """Measure the tokens per pass of one drafter."""
     steps = decode(pair, drafter, ids, tokens, temperature)
     return {
         "temperature": temperature,
@@ -440,13 +300,7 @@ def measure_tree(
 
 
 def smollm2(count: int, tokens: int, sizes: Sequence[int]) -> list[dict]:
-    """Measure SmolLM2 with its EAGLE head: a chain, a fixed tree of ranks, an expanded tree.
-
-    Args:
-        count: Prompts per kind.
-        tokens: New tokens per prompt.
-        sizes: Numbers of nodes; the result is empty without any.
-    """
+    """Measure SmolLM2 with its EAGLE head: a chain, a fixed tree of ranks, an expanded tree."""
     if not sizes:
         return []
     target, tokenizer = load_smollm2("cpu", "float32")
@@ -471,13 +325,7 @@ def smollm2(count: int, tokens: int, sizes: Sequence[int]) -> list[dict]:
 
 
 def compare_rules(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
-    """Compare four rules on the same independent drafts, at temperatures 0.6 and 1.
-
-    Args:
-        pair: Target and draft.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-    """
+    """Compare four rules on the same independent drafts, at temperatures 0.6 and 1."""
     drafter = FixedTreeDrafter(pair.draft, balanced([3, 1, 1]), with_replacement)
     rules = {
         "match": acceptance.sample_and_match,
@@ -495,13 +343,7 @@ def compare_rules(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
 
 
 def batches(pair: Pair, ids: Sequence[Tensor], tokens: int) -> list[dict]:
-    """Compare the positions fed by a batch of γ-token sequences with those of their merged tree.
-
-    Args:
-        pair: Target and draft.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-    """
+    """Compare the positions fed by a batch of γ-token sequences with those of their merged tree."""
     rows = []
     for temperature in (0.6, 1.0):
         for count in (2, 4, 8):
@@ -528,15 +370,6 @@ def clock(
     """Time passes, levels and rounds, find the fastest tree for these costs, and time it.
 
     The paired turns compare that tree, the best chain and a tree of 16 nodes with plain decoding.
-
-    Args:
-        pair: Target and draft.
-        vectors: Acceptance vectors by temperature.
-        ids: Prompts.
-        tokens: New tokens per prompt.
-        minutes: Time of the turns.
-        turns: Paired turns.
-        ks: Tokens per timed pass.
     """
     vector = vectors["1"]
     began = timing.machine_state()

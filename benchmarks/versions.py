@@ -61,11 +61,7 @@ class Checkout:
         self.prompts = json.loads(self.process.stdout.readline())
 
     def __call__(self, *job) -> tuple[float, list[int]]:
-        """Decode once and return the seconds and the tokens.
-
-        Args:
-            job: Method, prompt index, temperature, seed and number of tokens.
-        """
+        """Decode once and return the seconds and the tokens."""
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         seconds, tokens = json.loads(self.process.stdout.readline())
@@ -112,12 +108,7 @@ class VersionSpeed(Experiment):
         self.checkout = cache(self.start)
 
     def start(self, side: str, dtype: str) -> Checkout:
-        """Start the process of one checkout.
-
-        Args:
-            side: "old" or "new".
-            dtype: PyTorch's name of the precision.
-        """
+        """Start the process of one checkout."""
         folder = ROOT if side == "new" else self.options.old.resolve()
         process = Checkout(folder, dtype)
         self.open.callback(process.close)

@@ -62,16 +62,7 @@ class Server(http.server.ThreadingHTTPServer):
 
 @contextmanager
 def served(folder: Path, port: int = 0, handler: type[Handler] = Handler) -> Iterator[str]:
-    """Serve a folder on localhost.
-
-    Args:
-        folder: the folder.
-        port: number of the port; 0 takes a free one.
-        handler: class that answers the requests.
-
-    Yields:
-        The address, which ends with a slash.
-    """
+    """Serve a folder on localhost."""
     server = Server(("127.0.0.1", port), functools.partial(handler, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -85,10 +76,6 @@ def launch(kind, *options: str):
     """Start headless Chromium as a Playwright browser that can reach only localhost.
 
     The environment variable CHROMIUM names its executable; the default is /usr/bin/chromium.
-
-    Args:
-        kind: Playwright's type of browser.
-        *options: more options of the command line.
     """
     return kind.launch(
         executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"),

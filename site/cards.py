@@ -31,12 +31,7 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
 
 def card(title: str, figure: Image.Image) -> Image.Image:
-    """Return a card.
-
-    Args:
-        title: Title of the chapter.
-        figure: Its figure, of any size.
-    """
+    """Return a card."""
     image = Image.new("RGB", SIZE, PAPER)
     draw = ImageDraw.Draw(image)
     size = next(size for size in range(46, 20, -2) if font(size).getlength(title) <= 1120)
@@ -53,11 +48,7 @@ def card(title: str, figure: Image.Image) -> Image.Image:
 
 
 def best(figures: list):
-    """Return the first figure that is wide enough for a card, else the first that is high enough.
-
-    Args:
-        figures: Locators of the page's figures, in their order.
-    """
+    """Return the first figure that is wide enough for a card, else the first that is high enough."""
     boxes = [figure.bounding_box() or {"width": 0, "height": 0} for figure in figures]
     high = [i for i, box in enumerate(boxes) if box["height"] > LEAST]
     return figures[next((i for i in high if boxes[i]["width"] > 1.5 * boxes[i]["height"]), high[0])]

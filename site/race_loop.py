@@ -37,11 +37,7 @@ interactive.render({{ model, el: document.getElementById("place") }});
 
 
 def frames(widget: Race) -> list[Image.Image]:
-    """Return the frames of the race on display, drawn by headless Chromium.
-
-    Args:
-        widget: the races.
-    """
+    """Return the frames of the race on display, drawn by headless Chromium."""
     lanes = widget.races[widget.race]["lanes"].values()
     milliseconds = 1000 * max(lane[-1]["at"] for lane in lanes)
     page_text = PAGE.format(

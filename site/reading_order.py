@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "specdec_lite"
 FILES = """sampling tree proposal acceptance/protocol acceptance/exact acceptance/greedy contract
 speculation request decoding engine/cache engine/models engine/native engine/transformer
-drafters/parts/lengths drafters/parts/chain drafters/model checks acceptance/__init__ engine/__init__
-drafters/__init__ drafters/parts/__init__ __init__ _lazy""".split()
+drafters/lengths drafters/chain drafters/models/model checks acceptance/__init__ engine/__init__
+drafters/__init__ drafters/models/__init__ __init__ _lazy""".split()
 """What `generate` with a `ModelDrafter` imports; a test compares the list with a real import."""
 BEGIN, END = "<!-- reading order: begin -->", "<!-- reading order: end -->"
 SKIPPED = {
@@ -61,11 +61,7 @@ def code_lines(source: str) -> int:
 
 
 def row(path: str) -> Row:
-    """Return the row of a file.
-
-    Args:
-        path: of the file, relative to the library's folder.
-    """
+    """Return the row of a file."""
     source = (LIBRARY / path).read_text(encoding="utf-8")
     documentation = ast.get_docstring(ast.parse(source)) or ""
     sentence = " ".join(documentation.split("\n\n")[0].split())
@@ -90,11 +86,7 @@ def markdown() -> str:
 
 
 def updated(readme: str) -> str:
-    """Return a README's text with the current table between its two markers.
-
-    Args:
-        readme: the text.
-    """
+    """Return a README's text with the current table between its two markers."""
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{markdown()}\n{END}{after}"

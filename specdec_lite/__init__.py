@@ -13,4 +13,3 @@ from specdec_lite import _lazy
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = _lazy.attach(__name__)
-_lazy.install_old_names()

@@ -45,14 +45,7 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
-    """Return {name of the file: [its text]}; None if there are no files.
-
-    Args:
-        files: of UTF-8 text.
-
-    Raises:
-        ValueError: a file cannot be read.
-    """
+    """Return {name of the file: [its text]}; None if there are no files."""
     texts = {}
     for file in files:
         try:
@@ -63,11 +56,7 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
 
 
 def run(options: argparse.Namespace) -> Diagnosis | Reading:
-    """Run a command and return what it finds.
-
-    Args:
-        options: as `command_line` parses them.
-    """
+    """Run a command and return what it finds."""
     if options.command == "explain":
         return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
     texts = texts_of(options.text)
@@ -87,11 +76,7 @@ def run(options: argparse.Namespace) -> Diagnosis | Reading:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command and print what it finds.
-
-    Args:
-        arguments: of the command line; None for those of the process.
-    """
+    """Run a command and print what it finds."""
     parser = command_line()
     options = parser.parse_args(arguments)
     try:

@@ -5,14 +5,7 @@ from types import ModuleType
 
 
 def load(module: str) -> ModuleType:
-    """Import a module of an optional package.
-
-    Args:
-        module: full name, such as "scipy.optimize".
-
-    Raises:
-        ImportError: the package is not installed; the message says how to install it.
-    """
+    """Import a module of an optional package."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -111,15 +111,7 @@ def generate_batch(
 def start_rows(
     requests: Sequence[Request], rngs: Sequence[SeededRng]
 ) -> tuple[list[Row], BatchStorage]:
-    """Run the prefill of every prompt, and start the drafter for it.
-
-    Args:
-        requests: one per prompt, equal but for the prompt.
-        rngs: one per prompt.
-
-    Returns:
-        The rows, and the storage that their caches share.
-    """
+    """Run the prefill of every prompt, and start the drafter for it."""
     capacity = max(request.capacity for request in requests)
     storage, caches = row_caches(requests[0].target, len(requests), capacity)
     rows = []
@@ -130,16 +122,7 @@ def start_rows(
 
 
 def decode_rows(request: Request, storage: BatchStorage, rows: list[Row]) -> list[Output]:
-    """Run rounds until every row is done.
-
-    Args:
-        request: of any row; its prompt is not used.
-        storage: that the rows' caches share.
-        rows: as `start_rows` returns them.
-
-    Returns:
-        The outputs in the order of the prompts.
-    """
+    """Run rounds until every row is done."""
     done: dict[int, Output] = {}
     while rows:
         run_round(request, storage, rows)
@@ -152,13 +135,7 @@ def decode_rows(request: Request, storage: BatchStorage, rows: list[Row]) -> lis
 
 
 def run_round(request: Request, storage: BatchStorage, rows: Sequence[Row]) -> None:
-    """Let every row draft, score all drafts in one pass, then verify and commit each row.
-
-    Args:
-        request: of any row; its prompt is not used.
-        storage: that the rows' caches share.
-        rows: those that are not done.
-    """
+    """Let every row draft, score all drafts in one pass, then verify and commit each row."""
     target = request.target
     proposals: list[Proposal] = []
     drafted = []

@@ -8,45 +8,22 @@ SUM_TOLERANCE = 2e-5
 
 
 def is_whole(value) -> bool:
-    """Return whether a value is a whole number, NumPy's included.
-
-    Args:
-        value: anything; a bool is not a number here, since `top_k=True` is a mistake.
-    """
+    """Return whether a value is a whole number, NumPy's included."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_whole_dtype(dtype) -> bool:
-    """Return whether tensors of a dtype may contain token ids.
-
-    Args:
-        dtype: a `torch.dtype`.
-    """
+    """Return whether tensors of a dtype may contain token ids."""
     return not (dtype.is_floating_point or dtype.is_complex or str(dtype) == "torch.bool")
 
 
 def is_number(value) -> bool:
-    """Return whether a value is a real number, NumPy's included.
-
-    Args:
-        value: anything; a bool is not a number here.
-    """
+    """Return whether a value is a real number, NumPy's included."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def whole(name: str, value, least: int = 0, most: int | None = None, note: str = "") -> int:
-    """Return a value as an int.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-        least: smallest value allowed.
-        most: largest value allowed; None for no bound.
-        note: added at the end of the error.
-
-    Raises:
-        ValueError: it is not a whole number from least to most.
-    """
+    """Return a value as an int."""
     if not is_whole(value) or value < least or most is not None and value > most:
         allowed = f"≥ {least}" if most is None else f"in {least} … {most}"
         raise ValueError(f"{name}={value!r}: must be a whole number {allowed}{note}")
@@ -54,46 +31,21 @@ def whole(name: str, value, least: int = 0, most: int | None = None, note: str =
 
 
 def number(name: str, value, least: float = 0.0) -> float:
-    """Return a value as a float, which may be infinite.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-        least: smallest value allowed.
-
-    Raises:
-        ValueError: it is not a number ≥ least.
-    """
+    """Return a value as a float, which may be infinite."""
     if not is_number(value) or not value >= least:
         raise ValueError(f"{name}={value!r}: must be a number ≥ {least:g}")
     return float(value)
 
 
 def unit(name: str, value) -> float:
-    """Return a value as a float.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-
-    Raises:
-        ValueError: it is not a number in (0, 1].
-    """
+    """Return a value as a float."""
     if not is_number(value) or not 0 < value <= 1:
         raise ValueError(f"{name}={value!r}: must be in (0, 1]")
     return float(value)
 
 
 def model(name: str, value) -> Any:
-    """Return a value that is a `CausalLM`.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-
-    Raises:
-        TypeError: it is not a CausalLM.
-    """
+    """Return a value that is a `CausalLM`."""
     if not hasattr(value, "score") or not hasattr(value, "new_cache"):
         raise TypeError(
             f"{name} is a {type(value).__name__}: must be a CausalLM; wrap the model as"
@@ -103,33 +55,14 @@ def model(name: str, value) -> Any:
 
 
 def verifier(name: str, value) -> Any:
-    """Return a value that is a `CausalLM` which can verify.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-
-    Raises:
-        TypeError: it is not a CausalLM.
-        ValueError: it can only draft.
-    """
+    """Return a value that is a `CausalLM` which can verify."""
     if reason := getattr(model(name, value), "draft_only", ""):
         raise ValueError(f"{name} can only draft: it {reason}")
     return value
 
 
 def instance(name: str, value, kind: type, allowed: str = "") -> Any:
-    """Return a value that is an instance of a class.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-        kind: the class.
-        allowed: what the error calls the class; by default "a" and its name.
-
-    Raises:
-        TypeError: it is an instance of another class.
-    """
+    """Return a value that is an instance of a class."""
     if not isinstance(value, kind):
         allowed = allowed or f"a {kind.__name__}"
         raise TypeError(f"{name} is a {type(value).__name__}: must be {allowed}")
@@ -137,30 +70,14 @@ def instance(name: str, value, kind: type, allowed: str = "") -> Any:
 
 
 def drafter(name: str, value) -> Any:
-    """Return a value that is a drafter.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-
-    Raises:
-        TypeError: it is not a drafter.
-    """
+    """Return a value that is a drafter."""
     if not hasattr(value, "start") or not hasattr(value, "hidden_layers"):
         raise TypeError(f"{name} is a {type(value).__name__}: must be a drafter")
     return value
 
 
 def lossless(name: str, rule) -> Any:
-    """Return a rule that is marked as lossless.
-
-    Args:
-        name: of the argument.
-        rule: the argument.
-
-    Raises:
-        ValueError: it is not marked as lossless.
-    """
+    """Return a rule that is marked as lossless."""
     if not getattr(rule, "lossless", False):
         raise ValueError(
             f"{name}={getattr(rule, 'name', rule)!s}: must be a lossless rule, such as"
@@ -170,16 +87,7 @@ def lossless(name: str, rule) -> Any:
 
 
 def native(name: str, value) -> Any:
-    """Return a value that is a native `CausalLM`.
-
-    Args:
-        name: of the argument.
-        value: of the argument.
-
-    Raises:
-        TypeError: it is not a CausalLM.
-        ValueError: it wraps a Hugging Face model.
-    """
+    """Return a value that is a native `CausalLM`."""
     if not model(name, value).native:
         raise ValueError(
             f"{name} wraps a {type(value.model).__name__}: must be a native model, whose layers and"
@@ -189,15 +97,7 @@ def native(name: str, value) -> Any:
 
 
 def own_target(own, target) -> None:
-    """Raise if a drafter that was made from one target drafts for another.
-
-    Args:
-        own: the target from which the drafter was made.
-        target: the model to draft for.
-
-    Raises:
-        ValueError: they are not the same object.
-    """
+    """Raise if a drafter that was made from one target drafts for another."""
     if own is not target:
         raise ValueError(
             "drafter is made of another target: give generate the target from which it was made"
@@ -205,15 +105,7 @@ def own_target(own, target) -> None:
 
 
 def positions(draft, needed: int) -> None:
-    """Raise if a text exceeds the context length of a draft model.
-
-    Args:
-        draft: a CausalLM.
-        needed: positions of the text.
-
-    Raises:
-        ValueError: the text is too long.
-    """
+    """Raise if a text exceeds the context length of a draft model."""
     if needed > draft.max_positions:
         raise ValueError(
             f"prompt_ids and max_new_tokens need {needed} positions: they exceed the drafter's"
@@ -222,15 +114,7 @@ def positions(draft, needed: int) -> None:
 
 
 def learnt(most: int, target) -> None:
-    """Raise if a drafter's memory contains a token id outside the target's vocabulary.
-
-    Args:
-        most: the largest id in the memory.
-        target: the model to draft for.
-
-    Raises:
-        ValueError: the id is outside the vocabulary.
-    """
+    """Raise if a drafter's memory contains a token id outside the target's vocabulary."""
     if most >= target.vocab_size:
         raise ValueError(
             f"drafter has learnt token {most}: target's token ids are 0 … {target.vocab_size - 1}"
@@ -238,16 +122,7 @@ def learnt(most: int, target) -> None:
 
 
 def same_device(name: str, value, target) -> None:
-    """Raise if a model and the target are on different devices.
-
-    Args:
-        name: of the argument.
-        value: a CausalLM, or a model that `runs_on_host` for a target on any device.
-        target: a CausalLM.
-
-    Raises:
-        ValueError: the devices differ.
-    """
+    """Raise if a model and the target are on different devices."""
     if value.device != target.device and not getattr(value, "runs_on_host", False):
         raise ValueError(
             f"{name} runs on {value.device} and target on {target.device}: both must be on one"
@@ -256,16 +131,7 @@ def same_device(name: str, value, target) -> None:
 
 
 def same_width(name: str, value, target) -> None:
-    """Raise if a model and the target have vocabularies of different sizes.
-
-    Args:
-        name: of the argument.
-        value: a CausalLM.
-        target: a CausalLM.
-
-    Raises:
-        ValueError: the sizes differ.
-    """
+    """Raise if a model and the target have vocabularies of different sizes."""
     if value.vocab_size != target.vocab_size:
         raise ValueError(
             f"{name} has {value.vocab_size} tokens, target has {target.vocab_size}: both must have"

@@ -213,37 +213,16 @@ class DraftNumbers:
     q: list[float] | None
 
     def drawn(self, row: int | None) -> float:
-        """Return the probability of a draw in its own row; 1 for a chosen token.
-
-        Args:
-            row: of the proposal's probs; None for a chosen token.
-        """
+        """Return the probability of a draw in its own row; 1 for a chosen token."""
         return 1.0 if row is None or self.q is None else self.q[row]
 
     def ratio(self, node: int, row: int | None) -> float:
-        """Return p/q of a draw that is tested against the target's own row.
-
-        Args:
-            node: on which the draw landed.
-            row: of the proposal's probs; None for a chosen token.
-
-        Raises:
-            ValueError: q = 0. Such a token cannot have been drawn from this row.
-        """
+        """Return p/q of a draw that is tested against the target's own row."""
         return ratio_of(self.p[node], self.drawn(row), self.tokens[node])
 
 
 def ratio_of(p: float, q: float, token: int) -> float:
-    """Return p/q of a token that was drawn with probability q.
-
-    Args:
-        p: the target's probability of the token.
-        q: the drafter's.
-        token: the token, for the error message.
-
-    Raises:
-        ValueError: q is not above 0. Such a token cannot have been drawn from this row.
-    """
+    """Return p/q of a token that was drawn with probability q."""
     if not q > 0:
         raise ValueError(
             f"token {token} has draft probability {q}: it cannot have been drawn from this row of"
@@ -255,11 +234,7 @@ def ratio_of(p: float, q: float, token: int) -> float:
 def read(**parts: Tensor) -> dict[str, list[float]]:
     """Copy tensors to the host in one transfer, since every transfer waits for the device.
 
-    Args:
-        parts: tensors [n_i] of any dtype, on one device.
-
-    Returns:
-        The numbers of each tensor, under its name.
+    Shapes: parts [n_i].
     """
     numbers = torch.cat([part.double() for part in parts.values()]).tolist()
     ends = list(accumulate(len(part) for part in parts.values()))
@@ -365,13 +340,7 @@ class Step:
 
     @classmethod
     def of(cls, proposal: Proposal, verdict: Verdict, stops: Collection[int] = ()) -> "Step":
-        """Return the step that a verdict makes, cut off after the first stop token.
-
-        Args:
-            proposal: what was drafted.
-            verdict: with the tokens, p and q of every node.
-            stops: ids that end the text.
-        """
+        """Return the step that a verdict makes, cut off after the first stop token."""
         tree = TokenTree.trusted(torch.tensor(verdict.tokens).long(), proposal.tree.parents)
         emitted = [*(verdict.tokens[node] for node in verdict.path), verdict.token]
         stop = next((i for i, token in enumerate(emitted) if token in stops), len(emitted))

@@ -53,15 +53,7 @@ class Request:
         return len(self.tokens) + self.max_new_tokens + SPARE_ENTRIES
 
     def begin(self, cache: Cache, rng: Rng) -> tuple[Context, Session]:
-        """Run the prefill and start the drafter.
-
-        Args:
-            cache: an empty cache of the target, with at least `capacity` entries.
-            rng: where all chance comes from.
-
-        Returns:
-            The context of the first round, and the drafter's session.
-        """
+        """Run the prefill and start the drafter."""
         scores = None
         if len(self.tokens) > 1:
             scores = self.target.score(
@@ -94,20 +86,7 @@ def prepare(
 ) -> Request:
     """Check the arguments of `generate` and return them as a request; run no model.
 
-    Args:
-        target: a `CausalLM`.
-        prompt_ids: ids [n] or [1, n], a tensor or a list, n ≥ 1; or a tokenizer's encoding.
-        drafter: None for plain decoding.
-        max_new_tokens: ≥ 1; with the prompt at most the target's context length.
-        temperature: ≥ 0; 0 is greedy.
-        top_k: as in `Sampling`.
-        top_p: as in `Sampling`.
-        rule: None for `default_rule`.
-        stop_token_ids: ids that end the text: a row, one id, or None for none.
-
-    Raises:
-        TypeError: an argument has the wrong type.
-        ValueError: an argument has a value that is not allowed.
+    Shapes: prompt_ids [n].
     """
     tokens = _prompt(target, prompt_ids, max_new_tokens)
     stops = _stops(stop_token_ids, target.vocab_size)
@@ -124,11 +103,7 @@ def prepare(
 
 
 def default_rule(sampling: Sampling) -> RuleFunction:
-    """Return the lossless rule that is used if none is given.
-
-    Args:
-        sampling: `exact_match` if it is greedy, else `speculative_sampling`.
-    """
+    """Return the lossless rule that is used if none is given."""
     return exact_match if sampling.greedy else speculative_sampling
 
 
@@ -250,16 +225,7 @@ def _check_limits(limits: Limits | None, rule: RuleFunction | Verifier) -> None:
 
 
 def source_of_chance(seed: int | None, rng: Rng | None) -> Rng:
-    """Return the rng of a generation.
-
-    Args:
-        seed: of a new `SeededRng`; None to seed it from the operating system.
-        rng: a source of chance to use instead; None for a new one.
-
-    Raises:
-        TypeError: the rng cannot flip or draw, or the seed is not a whole number.
-        ValueError: both are given.
-    """
+    """Return the rng of a generation."""
     if rng is None:
         return SeededRng(seed)
     if seed is not None:

@@ -46,14 +46,6 @@ def propose(session: Session, context: Context) -> Proposal:
     """Return the session's proposal, cut to the levels that can still be used, and checked.
 
     With SPECDEC_CHECK=1 in the environment every token and every row is checked too.
-
-    Args:
-        session: of the drafter.
-        context: what it may look at.
-
-    Raises:
-        TypeError: before the target runs, if the result is not a Proposal.
-        ValueError: before the target runs, if a row of probs has the wrong width.
     """
     proposal = session.propose(context.for_drafter())
     if not isinstance(proposal, Proposal):
@@ -74,15 +66,7 @@ def propose(session: Session, context: Context) -> Proposal:
 
 
 def check_cache(session: Session, context: Context) -> None:
-    """Check, before a target's pass, that its cache contains every committed token but the last.
-
-    Args:
-        session: of the drafter, which may only read the cache.
-        context: of the round.
-
-    Raises:
-        ValueError: the session changed the length of the cache; the error names the session.
-    """
+    """Check, before a target's pass, that its cache contains every committed token but the last."""
     expected = len(context.tokens) - 1
     if context.cache is not None and context.cache.length != expected:
         raise ValueError(
@@ -111,13 +95,7 @@ class Verifier:
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
         """Return the verdict, with `tokens`, `p` and `q` of every node.
 
-        Args:
-            proposal: what was drafted.
-            scores: of [root] + tree.tokens.
-            context: the sampling, and where chance comes from.
-
-        Raises:
-            ValueError: the logits contain NaN or no finite value.
+        Shapes: scores [root].
         """
         raise NotImplementedError
 
@@ -135,10 +113,7 @@ class RuleVerifier(Verifier):
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
         """Return the rule's verdict; see `Verifier.verify`.
 
-        Args:
-            proposal: what was drafted.
-            scores: of [root] + tree.tokens.
-            context: the sampling, and where chance comes from.
+        Shapes: scores [root].
         """
         logits = scores.logits[0]
         target_probs = context.sampling(logits)
@@ -156,14 +131,7 @@ class RuleVerifier(Verifier):
 
 
 def node_numbers(proposal: Proposal) -> dict[str, tuple]:
-    """Return each node's token, its probability under the target, and in the row of its first draw.
-
-    Args:
-        proposal: with its `numbers`.
-
-    Returns:
-        "tokens", "p" and "q", as in `Verdict`.
-    """
+    """Return each node's token, its probability under the target, and in the row of its first draw."""
     numbers = proposal.numbers
     assert numbers is not None
     q = [1.0] * len(numbers.tokens)
@@ -178,12 +146,7 @@ class NotFiniteError(ValueError):
 
 
 def not_finite(context: Context, dtype: torch.dtype) -> NotFiniteError:
-    """Return the error for logits from which no token can be drawn.
-
-    Args:
-        context: of the round.
-        dtype: of the logits.
-    """
+    """Return the error for logits from which no token can be drawn."""
     return NotFiniteError(
         "the target's logits hold NaN, infinity or no finite value after"
         f" {len(context.tokens)} tokens: check its weights and dtype ({dtype})"
@@ -195,11 +158,7 @@ def verify(
 ) -> Verdict:
     """Return the verdict of a rule or a verifier on a proposal.
 
-    Args:
-        rule: a rule, or a verifier.
-        proposal: what was drafted.
-        scores: of [root] + tree.tokens.
-        context: the sampling, and where chance comes from.
+    Shapes: scores [root].
     """
     verifier = rule if isinstance(rule, Verifier) else RuleVerifier(rule)
     return verifier.verify(proposal, scores, context)
@@ -214,12 +173,7 @@ def commit(
 ) -> tuple[Step, Context]:
     """Return the step that a verdict makes, and the context of the next round.
 
-    Args:
-        context: of this round.
-        proposal: what was drafted.
-        verdict: the rule's decision.
-        scores: of [root] + tree.tokens.
-        stops: ids that end the text.
+    Shapes: scores [root].
     """
     step = Step.of(proposal, verdict, stops)
     after = replace(
@@ -239,23 +193,7 @@ def speculate(
     hidden_layers: tuple[Layer, ...] = (),
     stops: Collection[int] = (),
 ) -> tuple[Step, Context]:
-    """Run one round on `context.cache`, and leave every committed token but the last in it.
-
-    Args:
-        target: the model that verifies.
-        session: of the drafter.
-        context: of this round.
-        rule: a rule, or a verifier.
-        hidden_layers: the target's hidden layers that the drafter wants to see.
-        stops: ids that end the text.
-
-    Returns:
-        The step, and the context of the next round.
-
-    Raises:
-        TypeError: as `propose` does.
-        ValueError: as `propose` and `verify` do; also if the context has no cache.
-    """
+    """Run one round on `context.cache`, and leave every committed token but the last in it."""
     cache = context.cache
     if cache is None or isinstance(cache, CacheReader):
         raise ValueError(f"context.cache={cache!r}: a round needs the target's own cache")
@@ -290,13 +228,7 @@ def speculate(
 
 
 def fed_tokens(target: CausalLM, context: Context, proposal: Proposal) -> Tensor:
-    """Return the ids [n+1] of the target's pass: the last committed token, and every node's.
-
-    Args:
-        target: the model that verifies.
-        context: of this round.
-        proposal: n nodes.
-    """
+    """Return the ids [n+1] of the target's pass: the last committed token, and every node's."""
     parts = (context.tokens[-1:], proposal.tree.tokens)
     return torch.cat([upload(part, target.device) for part in parts])
 
@@ -305,9 +237,6 @@ def now(device: torch.device) -> "float | torch.cuda.Event":
     """Return the current time: on a CPU its clock in seconds, on a GPU an event in its queue.
 
     The event marks the moment at which all work queued before it is done.
-
-    Args:
-        device: of the target.
     """
     if device.type != "cuda":
         return perf_counter()
@@ -317,10 +246,5 @@ def now(device: torch.device) -> "float | torch.cuda.Event":
 
 
 def elapsed(first, second) -> float:
-    """Return the seconds from one `now` to another.
-
-    Args:
-        first: the earlier result of `now`.
-        second: the later one. Both events must have completed; they have after the verdict is read.
-    """
+    """Return the seconds from one `now` to another."""
     return second - first if isinstance(first, float) else first.elapsed_time(second) / 1e3

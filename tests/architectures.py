@@ -195,13 +195,7 @@ def options_of(config_class) -> set[str]:
 
 
 def tiny(kind: str, seed: int = 0, positions: int = 512):
-    """Return a random model of a type, in float64 and with at most LARGEST parameters.
-
-    Args:
-        kind: the model type.
-        seed: of the weights.
-        positions: context length, for types that have one.
-    """
+    """Return a random model of a type, in float64 and with at most LARGEST parameters."""
     config_class, options = CONFIG_MAPPING[kind], OPTIONS.get(kind, {})
     names = options_of(config_class)
     sizes = SMALL | dict.fromkeys(SIZES[512].split(), positions)
@@ -233,11 +227,7 @@ def largest_error(model: CausalLM) -> float:
 
 
 def examine(kind: str) -> Finding:
-    """Return what happens to a model type.
-
-    Raises:
-        AssertionError: if it is accepted and gives other logits than its own single pass.
-    """
+    """Return what happens to a model type."""
     if kind in COMPOSITE:
         return Finding(kind, "not tried", reason=COMPOSITE[kind])
     module = tiny(kind)

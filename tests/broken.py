@@ -27,13 +27,7 @@ def with_replacement(count):
 
 
 def without_replacement(count, honest=True, ordered=False):
-    """Return a draw of `count` different siblings.
-
-    Args:
-        count: of siblings.
-        honest: whether each has the renormalized row it was drawn from; else q.
-        ordered: whether they are sorted by q afterwards.
-    """
+    """Return a draw of `count` different siblings."""
 
     def children(q, rng):
         siblings, row = [], q
@@ -74,13 +68,7 @@ def sorted_by_q(count):
 
 
 def grow(children, merge="no"):
-    """Return a draft of γ levels in which every node gets the same kind of children.
-
-    Args:
-        children: (q, rng) → [(token, row of its draw)].
-        merge: "nodes" puts equal siblings on one node and keeps every draw; "draws" wrongly drops
-            repeated draws too.
-    """
+    """Return a draft of γ levels in which every node gets the same kind of children."""
 
     def propose(drafter, gamma, rng):
         tokens = []
@@ -115,12 +103,7 @@ def adjusted_too_late(sharpen):
 
 
 def stops_at_unsure(threshold, keep_it):
-    """Draft a chain that ends at the first token with q below the threshold.
-
-    Args:
-        threshold: of q.
-        keep_it: whether that token is kept (legal) or dropped (a bias).
-    """
+    """Draft a chain that ends at the first token with q below the threshold."""
 
     def propose(drafter, gamma, rng):
         tokens, rows = [], []
@@ -231,12 +214,7 @@ def k_seq_clamped(rho):
 
 
 def traversal(again=False, independent=False):
-    """Return traversal verification, written as it is explained.
-
-    Args:
-        again: whether a node's weight is computed again from its parent after a rejection below it.
-        independent: whether rejected siblings leave their parent's distribution unchanged.
-    """
+    """Return traversal verification, written as it is explained."""
 
     def verify(proposal, target_probs, rng):
         tokens = proposal.tree.tokens.tolist()

@@ -181,12 +181,7 @@ def unseen_focus(page, place) -> list[str]:
 
 
 def accessibility_faults(page, place: str = "page") -> list[str]:
-    """Return the violations that axe-core reports, at every level.
-
-    Args:
-        page: The page.
-        place: Name of the page in the messages.
-    """
+    """Return the violations that axe-core reports, at every level."""
     if not page.evaluate("'axe' in globalThis"):
         page.evaluate(AXE.read_text("utf-8"))
     faults = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]

@@ -2,7 +2,7 @@
 
 import torch
 
-from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, MtpHead
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, MtpHead
 
 KINDS = {"eagle1": Eagle1Head, "eagle3": Eagle3Head, "mtp": MtpHead}
 

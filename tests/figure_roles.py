@@ -40,11 +40,7 @@ def title_of(part: dict) -> str:
 
 
 def role_faults(fig: dict) -> list[str]:
-    """Return the traces and lines whose color means something else than their words.
-
-    Args:
-        fig: A plotly figure as JSON.
-    """
+    """Return the traces and lines whose color means something else than their words."""
     layout = fig["layout"]
     axes = " ".join(title_of(layout[key]) for key in layout if key[1:].startswith("axis"))
     parts = [trace for trace in fig["data"] if trace.get("type") != "heatmap"]

@@ -8,10 +8,10 @@ from models_zoo import PROMPT
 from text_laws import model_named
 
 from specdec_lite import generate
-from specdec_lite.drafters.parts.block_head import BlockHead
-from specdec_lite.drafters.parts.heads import Heads, HydraHeads
-from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parts.parallel import Correction
+from specdec_lite.drafters.heads.heads import Heads, HydraHeads
+from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.drafters.parallel.parallel import Correction
 
 
 def random_heads(target, count=3, seed=0, scale=0.3):

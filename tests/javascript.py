@@ -13,12 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def evaluate(module: str, calls: list[dict]) -> list:
-    """Return the results of a module's formulas, evaluated by node.
-
-    Args:
-        module: Name of the interactive's module.
-        calls: {"name", "args"} each; "presets" returns the module's presets.
-    """
+    """Return the results of a module's formulas, evaluated by node."""
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     run = subprocess.run(

@@ -10,7 +10,7 @@ import transformers
 
 from specdec_lite import CausalLM, load_pair
 from specdec_lite.diagnosis.enumeration import tiny_draft
-from specdec_lite.drafters.parts.expansion import expand_tree, likeliest, without_replacement
+from specdec_lite.drafters.trees.expansion import expand_tree, likeliest, without_replacement
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.proposal import NOTHING
 from specdec_lite.sampling import Sampling
@@ -146,14 +146,7 @@ def shipped():
 def native(
     seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.35, **shape
 ) -> CausalLM:
-    """Return one of our own transformers with random weights.
-
-    Args:
-        seed: of the weights.
-        dtype: of the weights.
-        scale: standard deviation of the matrices.
-        shape: options of `TransformerConfig` that differ from the usual ones.
-    """
+    """Return one of our own transformers with random weights."""
     config = TransformerConfig(**NATIVE | shape)
     model, generator = Transformer(config), torch.Generator().manual_seed(seed)
     for weight in model.parameters():
@@ -163,13 +156,7 @@ def native(
 
 
 def perturbed(model: CausalLM, noise: float = 0.1, seed: int = 1) -> CausalLM:
-    """Return a draft model that often agrees with a native model.
-
-    Args:
-        model: the native model.
-        noise: standard deviation of the noise, relative to that of each matrix.
-        seed: of the noise.
-    """
+    """Return a draft model that often agrees with a native model."""
     return tiny_draft(model, noise, seed)
 
 
@@ -231,7 +218,7 @@ class GrownDrafter(Drafter):
 
     Args:
         model: the draft model.
-        children: (logits [V], context) → [(token, row)], as in `drafters.parts.expansion`.
+        children: (logits [V], context) → [(token, row)], as in `drafters.trees.expansion`.
         levels: of the tree.
     """
 
@@ -292,13 +279,7 @@ def two_drawn(logits, context):
 
 
 def logits_in_chains(model: CausalLM, text: list[int], size: int) -> torch.Tensor:
-    """Return the logits [n, V] after each token of a text that follows PROMPT, fed in chains.
-
-    Args:
-        model: that scores the text.
-        text: token ids.
-        size: tokens per chain.
-    """
+    """Return the logits [n, V] after each token of a text that follows PROMPT, fed in chains."""
     cache = model.new_cache()
     model.score(PROMPT, cache)
     chains = [text[first : first + size] for first in range(0, len(text), size)]

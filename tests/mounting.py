@@ -24,10 +24,6 @@ def bare_page(widget, theme: str) -> str:
     """Return HTML that draws one interactive with its state.
 
     The model is `window.model`; keys that leave the interactive are listed in `window.heard`.
-
-    Args:
-        widget: An `Interactive`.
-        theme: "light" or "dark".
     """
     return PAGE.format(
         theme=theme,

@@ -11,12 +11,7 @@ SCRIPTS = Path(__file__).parent / "js"
 
 
 def run_script(name: str, request: dict) -> dict | list:
-    """Return the answer of a script in tests/js.
-
-    Args:
-        name: file name of the script, which reads JSON from stdin and writes JSON to stdout.
-        request: what it reads.
-    """
+    """Return the answer of a script in tests/js."""
     if shutil.which("node") is None:
         pytest.fail("node is needed: it runs the live page's own modules")
     process = subprocess.run(

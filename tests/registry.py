@@ -24,13 +24,13 @@ from models_zoo import (
 
 from specdec_lite import acceptance as a, drafters as d, generate
 from specdec_lite.acceptance import draw_chain
-from specdec_lite.drafters.parts.chunks import Chunks
-from specdec_lite.drafters.parts.expansion import drawn_then_chosen, with_replacement
-from specdec_lite.drafters.parts.heads import ExitHead, Heads
-from specdec_lite.drafters.parts.indexes import Counts
-from specdec_lite.drafters.parts.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
-from specdec_lite.drafters.parts.quantization import multiplies_8_bits
-from specdec_lite.drafters.pass_rows import LookaheadRows
+from specdec_lite.drafters.copying.indexes import Counts
+from specdec_lite.drafters.heads.heads import ExitHead, Heads
+from specdec_lite.drafters.lengths import Confidence, Entropy, Heuristic, Optimal, Predicted
+from specdec_lite.drafters.self_drafts.chunks import Chunks
+from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
+from specdec_lite.drafters.self_drafts.quantization import multiplies_8_bits
+from specdec_lite.drafters.trees.expansion import drawn_then_chosen, with_replacement
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter

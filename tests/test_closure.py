@@ -18,7 +18,7 @@ import numpy
 import torch
 before = set(sys.modules)
 from specdec_lite.decoding import generate
-from specdec_lite.drafters.model import ModelDrafter
+from specdec_lite.drafters.models.model import ModelDrafter
 loaded = set(sys.modules) - before - {"__main__"}
 print(json.dumps({name: getattr(sys.modules[name], "__file__", None) for name in loaded}))
 """

@@ -8,7 +8,7 @@ from conftest import ROOT
 
 IMPORTED = """
 import sys
-import specdec_lite.decoding, specdec_lite.drafters.model
+import specdec_lite.decoding, specdec_lite.drafters.models.model
 for name, module in sys.modules.items():
     if name.startswith("specdec"):
         print(module.__file__)

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("specdec_lite", "specdec_book", "site", "benchmarks")
 ROOMS = {
-    "specdec_lite": """_moved _lazy _extras checks roofline theory sampling tree proposal acceptance engine
+    "specdec_lite": """_lazy _extras checks roofline theory sampling tree proposal acceptance engine
     contract speculation request decoding batch texts loading measure drafters gpu simulation training
     diagnosis __main__""".split(),
     "specdec_book": ["recordings", "exercises", "viz"],
@@ -44,6 +44,10 @@ def ours(file: Path) -> set[str]:
     return {name for name in imports(file) if name.startswith((*ROOMS, "."))}
 
 
+FAMILIES = {
+    f"specdec_lite.drafters.{path.parent.name}"
+    for path in ROOT.glob("specdec_lite/drafters/*/__init__.py")
+}
 GRAPH = {module: ours(file) for module, file in FILES.items() if module not in ROOMS}
 
 
@@ -78,6 +82,16 @@ def test_a_package_imports_only_from_packages_below_it(floor: str):
 def test_no_import_leads_back():
     order = list(TopologicalSorter(GRAPH).static_order())
     assert order.index("specdec_lite.sampling") < order.index("specdec_lite.decoding")
+
+
+def test_drafters_stand_in_families_and_what_all_share_imports_no_family():
+    modules = [module for module in GRAPH if module.startswith("specdec_lite.drafters.")]
+    shared = {module for module in modules if module.count(".") == 2 and module not in FAMILIES}
+    assert shared == {"specdec_lite.drafters.chain", "specdec_lite.drafters.lengths"}
+    upward = [
+        f"{one} imports {other}" for one in shared for other in GRAPH[one] & {*modules} - shared
+    ]
+    assert not upward and len(modules) > 50
 
 
 def test_recordings_are_read_without_the_decoder():

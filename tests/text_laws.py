@@ -74,13 +74,7 @@ SAMPLINGS = [
 
 
 def random_law(seed, vocabulary=3, zeros=False):
-    """Return a random function from a prefix to the probabilities of the next token.
-
-    Args:
-        seed: of all prefixes.
-        vocabulary: V.
-        zeros: whether one token per prefix is impossible.
-    """
+    """Return a random function from a prefix to the probabilities of the next token."""
 
     def distribution(prefix):
         generator = torch.Generator().manual_seed(hash((seed, *prefix)) % (1 << 31))

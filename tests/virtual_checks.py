@@ -28,8 +28,8 @@ from specdec_lite import CausalLM, generate, load_pair, stream
 from specdec_lite.batch import generate_batch
 from specdec_lite.diagnosis.diagnose import diagnose
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
-from specdec_lite.drafters.parts.heads import ExitHead, HydraHeads
-from specdec_lite.drafters.pass_rows import LookaheadRows
+from specdec_lite.drafters.heads.heads import ExitHead, HydraHeads
+from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
 from specdec_lite.gpu.graphs import StaticLM
 from specdec_lite.gpu.on_device import DeviceDrafter, on_device
 from specdec_lite.gpu.whole_draft import CapturedDrafter
@@ -69,11 +69,7 @@ def decoded(pair: Pair, make: Callable, rule, temperature: float) -> tuple[list[
 
 
 def waits_of(on_cpu: Pair, on_card: Pair, make: Callable, rule, temperature: float) -> dict:
-    """Decode on the CPU and on the card: the texts must agree.
-
-    Returns:
-        "reads" and "uploads": waits per round after the first; 0 if there is only one round.
-    """
+    """Decode on the CPU and on the card: the texts must agree."""
     text, _ = decoded(on_cpu, make, rule, temperature)
     again, rounds = decoded(on_card, make, rule, temperature)
     counts, sites = virtual_card.CARD.counts, virtual_card.CARD.sites

@@ -261,11 +261,7 @@ def functions() -> dict:
 
 
 def install(capability: tuple[int, int] = (9, 0)) -> Card:
-    """Put the virtual GPU into this process, before the library is imported.
-
-    Args:
-        capability: of its compute units: (9, 0) computes in bfloat16, (7, 5) does not.
-    """
+    """Put the virtual GPU into this process, before the library is imported."""
     _setup_privateuseone_for_python_backend("vgpu")
     virtual_card.CARD = Card(capability)
     for name, value in functions().items():

@@ -17,13 +17,7 @@ RECORDING = ROOT / "results" / "waits" / "amd-epyc.json"
 
 
 def run_suite(suite: str, capability: str, file: Path) -> None:
-    """Run a suite of `virtual_checks` on a virtual GPU, in a process of its own.
-
-    Args:
-        suite: name of the suite, or of a notebook.
-        capability: compute capability of the card.
-        file: where the suite writes what it found.
-    """
+    """Run a suite of `virtual_checks` on a virtual GPU, in a process of its own."""
     command = [sys.executable, str(TESTS / "virtual_gpu.py"), "--capability", capability]
     # the checks of every proposal read the device, and are no part of a round
     environment = {name: value for name, value in os.environ.items() if name != "SPECDEC_CHECK"}
@@ -38,11 +32,7 @@ def run_suite(suite: str, capability: str, file: Path) -> None:
 
 
 def waits_by_method(checks: Mapping[str, Mapping]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return {method: {"T = 0" or "T = 1": {"reads", "uploads"}}} per round.
-
-    Args:
-        checks: what the suite "methods" found.
-    """
+    """Return {method: {"T = 0" or "T = 1": {"reads", "uploads"}}} per round."""
     methods: dict[str, dict] = {}
     for check, numbers in checks.items():
         assert numbers["error"] is None, f"{check}: {numbers['error']}"

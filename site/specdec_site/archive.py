@@ -48,12 +48,7 @@ def fill_offer(page: str, text: str) -> str:
 
 
 def link(root: str, size: int) -> str:
-    """Return the HTML of the download link.
-
-    Args:
-        root: path from the page to the book's folder, "" or ending with a slash.
-        size: of the archive, in bytes.
-    """
+    """Return the HTML of the download link."""
     return (
         f'<a href="{root}{NAME}.zip" download>Download the book</a> (zip, {size / 1e6:.1f} MB):'
         " unpack it and open <code>index.html</code>. Everything works without a network, including"
@@ -75,12 +70,6 @@ def scripts(live: Path) -> Iterator[tuple[str, str]]:
 
     A page that was opened from a folder can load scripts, but no other files. The first script has
     the manifest, and each of the others one shard.
-
-    Args:
-        live: the book's folder _static/live.
-
-    Raises:
-        ValueError: the book was built without SmolLM2's weights.
     """
     manifest = live / f"{live_smollm2.FILES}.json"
     if not manifest.exists():
@@ -95,13 +84,7 @@ def scripts(live: Path) -> Iterator[tuple[str, str]]:
 
 
 def pack(book: Path, day: date, smollm2: bool = False) -> Path:
-    """Write the archive and return its path.
-
-    Args:
-        book: folder of the built book; the archive is written into it.
-        day: date that the copy states.
-        smollm2: whether to include SmolLM2; the archive is then written beside the book's folder.
-    """
+    """Write the archive and return its path."""
     target = book.parent / f"{NAME}-smollm2.zip" if smollm2 else book / f"{NAME}.zip"
     live = book / "_static" / "live"
     extra = dict(scripts(live)) if smollm2 else {}

@@ -27,15 +27,7 @@ VENDORED = {
 
 
 def classic_script(name: str, module: str) -> str:
-    """Return an ES module as a classic script that registers its default export.
-
-    Args:
-        name: under which the export is registered.
-        module: source of the module.
-
-    Raises:
-        ExtensionError: the module imports something, or has not exactly one default export.
-    """
+    """Return an ES module as a classic script that registers its default export."""
     if re.search(r"^\s*import\b", module, flags=re.M):
         raise ExtensionError(f"{name}.js: an interactive's module must not import anything")
     body, count = re.subn(
@@ -51,15 +43,7 @@ def classic_script(name: str, module: str) -> str:
 
 
 def copy_vendored(node_modules: Path, static: Path) -> None:
-    """Copy the vendored files into the book.
-
-    Args:
-        node_modules: folder of the JavaScript packages.
-        static: the book's folder _static.
-
-    Raises:
-        ExtensionError: a package is not installed.
-    """
+    """Copy the vendored files into the book."""
     for source, target in VENDORED.items():
         origin, destination = node_modules / source, static / "vendor" / target
         if not origin.exists():

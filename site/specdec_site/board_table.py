@@ -10,12 +10,7 @@ from .docutils_tables import table
 
 
 def content(app: Sphinx, page: str) -> list[nodes.Node]:
-    """Return the table and a sentence that says what its numbers are.
-
-    Args:
-        app: the Sphinx application.
-        page: name of the page that has the directive.
-    """
+    """Return the table and a sentence that says what its numbers are."""
     heads, rows, sentence = advice()
     return [table(heads, rows), nodes.paragraph("", "", nodes.emphasis(text=sentence))]
 

@@ -40,12 +40,7 @@ def static_name(part: Tag) -> str | None:
 
 
 def style_sheet(static: Path, name: str) -> str:
-    """Return a style sheet with its imports inserted and its addresses relative to `static`.
-
-    Args:
-        static: the book's folder _static.
-        name: path of the sheet below it.
-    """
+    """Return a style sheet with its imports inserted and its addresses relative to `static`."""
     folder = Path(name).parent
     text = (static / name).read_text("utf-8")
     text = ADDRESS.sub(lambda url: f"url({url[1]}{_relative(folder, url[2])}{url[1]})", text)
@@ -63,12 +58,7 @@ def _relative(folder: Path, address: str) -> str:
 
 
 def used_rules(rules: Iterable, words: set[str]) -> str:
-    """Return the rules of a style sheet that can match, without the icons' font.
-
-    Args:
-        rules: parsed by tinycss2.
-        words: all words of the pages and scripts; a rule can match if its classes and ids are here.
-    """
+    """Return the rules of a style sheet that can match, without the icons' font."""
     text = ""
     for rule in rules:
         if rule.type == "qualified-rule":
@@ -111,12 +101,6 @@ def write_bundle(static: Path, target: str, names: list[str], soups: list[Beauti
 
     The parts of an earlier build's bundle remain in it. Rules of the theme's style sheets that the
     pages and scripts cannot use are left out.
-
-    Args:
-        static: the book's folder _static.
-        target: name of the bundle, SHEET or SCRIPT.
-        names: paths of its parts below `static`.
-        soups: all pages.
     """
     path = static / target
     earlier = PARTS.match(path.read_text("utf-8")) if path.exists() else None
@@ -139,12 +123,7 @@ def write_bundle(static: Path, target: str, names: list[str], soups: list[Beauti
 
 
 def bundle_files(soups: list[BeautifulSoup], static: Path) -> None:
-    """Write the two bundles, and let the pages load them instead of their parts.
-
-    Args:
-        soups: all pages, changed in place.
-        static: the book's folder _static.
-    """
+    """Write the two bundles, and let the pages load them instead of their parts."""
     sheets: dict[str, None] = {}
     scripts: dict[str, None] = {}
     for soup in soups:

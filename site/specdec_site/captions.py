@@ -9,15 +9,7 @@ from sphinx.errors import ExtensionError
 
 
 def number_figures(soup: BeautifulSoup, chapter: str) -> None:
-    """Number the figures of a page: "Figure 7.3" is the third figure of chapter "7".
-
-    Args:
-        soup: the page, changed in place.
-        chapter: its number.
-
-    Raises:
-        ExtensionError: the text links to a figure that the page does not have.
-    """
+    """Number the figures of a page: "Figure 7.3" is the third figure of chapter "7"."""
     for i, caption in enumerate(soup.select("article figure > figcaption"), 1):
         number = f"Figure {chapter}.{i}"
         if not caption.select_one(".sdl-number"):

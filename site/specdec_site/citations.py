@@ -49,12 +49,7 @@ def _reference(entry: Tag) -> Reference:
 
 
 def add_cards(soup: BeautifulSoup, references: list[Reference]) -> None:
-    """Add its letter and its card to every citation of a page.
-
-    Args:
-        soup: the page, changed in place.
-        references: the entries of the bibliography.
-    """
+    """Add its letter and its card to every citation of a page."""
     by_anchor = {reference.anchor: reference for reference in references}
     by_address = {reference.address: reference for reference in references if reference.address}
     for link in soup.select("article a[href]:not(.citation a, .sdl-cite)"):

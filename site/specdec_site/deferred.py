@@ -17,13 +17,7 @@ class DeferredNode(nodes.General, nodes.Element):
 def add_directive(
     app: Sphinx, name: str, content: Callable[[Sphinx, str], list[nodes.Node]]
 ) -> None:
-    """Add the directive ```{name}```.
-
-    Args:
-        app: the Sphinx application.
-        name: of the directive.
-        content: content(app, page) returns the nodes; it is called when the page is written.
-    """
+    """Add the directive ```{name}```."""
 
     class Deferred(SphinxDirective):
         def run(self) -> list[nodes.Node]:

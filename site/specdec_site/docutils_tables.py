@@ -13,12 +13,7 @@ def _entry(cell: Cell) -> nodes.entry:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[Cell]]) -> nodes.table:
-    """Return a table.
-
-    Args:
-        heads: titles of the columns.
-        rows: cells of each row, as text or as nodes.
-    """
+    """Return a table."""
     heads = list(heads)
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in heads), cols=len(heads))
     lines = [nodes.row("", *map(_entry, line)) for line in (heads, *rows)]

@@ -61,13 +61,7 @@ def record_run(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def times_table(env: BuildEnvironment, page: str, runs: dict[str, dict]) -> nodes.table:
-    """Return a table with one row for each chapter and a last row with the total.
-
-    Args:
-        env: Sphinx's environment.
-        page: name of the page that shows the table.
-        runs: chapter → what `record_run` stored.
-    """
+    """Return a table with one row for each chapter and a last row with the total."""
     rows: list[tuple] = []
     for name, run in runs.items():
         address = posixpath.relpath(f"{name}.html", posixpath.dirname(page))
@@ -81,12 +75,7 @@ def times_table(env: BuildEnvironment, page: str, runs: dict[str, dict]) -> node
 
 
 def times(app: Sphinx, page: str) -> list[nodes.Node]:
-    """Return the content of ```{execution-times}```.
-
-    Args:
-        app: the Sphinx application.
-        page: name of the page that has the directive.
-    """
+    """Return the content of ```{execution-times}```."""
     runs = {
         name: app.env.metadata[name][KEY]
         for name in sorted(app.env.found_docs)

@@ -18,32 +18,14 @@ TEX = re.compile(r"\s*\\([(\[])(.*)\\[)\]]\s*", re.S)
 
 
 def tex_formulas(soup: BeautifulSoup) -> list[tuple[NavigableString, str, bool]]:
-    """Return the formulas of a page that are still TeX.
-
-    Args:
-        soup: the page.
-
-    Returns:
-        For each formula its text node, its TeX, and whether it is displayed on a line of its own.
-    """
+    """Return the formulas of a page that are still TeX."""
     texts = [text for math in soup.select(".math") for text in math.find_all(string=TEX)]
     matches = ((text, TEX.fullmatch(text)) for text in texts)
     return [(text, tex[2].strip(), tex[1] == "[") for text, tex in matches if tex]
 
 
 def typeset(pages: Sequence[Sequence[tuple[str, bool]]], node_modules: Path) -> list[dict]:
-    """Typeset the formulas of some pages with MathJax.
-
-    Args:
-        pages: for each page its formulas, each (TeX, whether it is on a line of its own).
-        node_modules: folder of the JavaScript packages.
-
-    Returns:
-        For each page {"formulas": HTML of each, "glyphs": HTML of the glyphs that they share}.
-
-    Raises:
-        ExtensionError: MathJax does not understand a formula.
-    """
+    """Typeset the formulas of some pages with MathJax."""
     run = subprocess.run(
         ["node", SCRIPT, node_modules.resolve()],
         input=json.dumps(pages),
@@ -56,12 +38,7 @@ def typeset(pages: Sequence[Sequence[tuple[str, bool]]], node_modules: Path) -> 
 
 
 def draw_formulas(soups: Sequence[BeautifulSoup], node_modules: Path) -> None:
-    """Replace all formulas of some pages by drawings.
-
-    Args:
-        soups: the pages, changed in place.
-        node_modules: folder of the JavaScript packages.
-    """
+    """Replace all formulas of some pages by drawings."""
     formulas = [tex_formulas(soup) for soup in soups]
     sources = [[(tex, display) for _, tex, display in page] for page in formulas]
     for soup, page, result in zip(soups, formulas, typeset(sources, node_modules)):

@@ -42,15 +42,7 @@ def sets() -> dict[str, str]:
 
 @functools.cache
 def drawing(kind: str, name: str) -> tuple[str, str, str]:
-    """Return width, height and outline of an icon.
-
-    Args:
-        kind: name of its set, such as "fas".
-        name: of the icon, such as "flask".
-
-    Raises:
-        ExtensionError: the set has no such icon.
-    """
+    """Return width, height and outline of an icon."""
     match = re.search(ICON.format(name=re.escape(name)), sets()[kind])
     if match is None:
         raise ExtensionError(f"the theme has no icon {name!r} in its set {kind!r}")

@@ -9,11 +9,7 @@ from .docutils_tables import table
 
 
 def inline(text: str) -> nodes.inline:
-    """Return a sentence in which words between backticks are code.
-
-    Args:
-        text: the sentence.
-    """
+    """Return a sentence in which words between backticks are code."""
     parts = text.split("`")
     return nodes.inline(
         "",
@@ -23,12 +19,7 @@ def inline(text: str) -> nodes.inline:
 
 
 def content(app: Sphinx, page: str) -> list[nodes.Node]:
-    """Return the table of files, each linked to its source in the repository.
-
-    Args:
-        app: the Sphinx application.
-        page: name of the page that has the directive.
-    """
+    """Return the table of files, each linked to its source in the repository."""
     options = app.config.html_theme_options
     folder = f"{options['repository_url']}/blob/{options['repository_branch']}/specdec_lite"
     rows = reading_order.rows()

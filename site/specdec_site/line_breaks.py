@@ -64,9 +64,6 @@ def split_at_relations(tex: str) -> list[str]:
     """Return a formula in parts that end before a relation outside brackets.
 
     These are the places at which TeX itself would break the line.
-
-    Args:
-        tex: the formula, without delimiters.
     """
     parts, depth = [""], 0
     for symbol in TEX.findall(tex):

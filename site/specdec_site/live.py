@@ -64,11 +64,7 @@ PRESETS = {"code": (0, 5, 9), "data": (1, 4, 10), "prose": (0, 5, 10)}
 def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Round a matrix to int8 with one scale per row.
 
-    Args:
-        weight: matrix [rows, cols].
-
-    Returns:
-        int8 values [rows, cols] and float32 scales [rows]; row r is about scales[r] · values[r].
+    Shapes: weight [rows, cols].
     """
     weight = weight.float()
     scales = weight.abs().amax(-1).clamp(min=torch.finfo(torch.float32).tiny) / 127
@@ -76,11 +72,7 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dequantize(model: Transformer) -> Transformer:
-    """Return the float32 model with exactly the live page's weights: the reference of its tests.
-
-    Args:
-        model: the model before rounding.
-    """
+    """Return the float32 model with exactly the live page's weights: the reference of its tests."""
     state = {
         name: (
             weight
@@ -113,17 +105,7 @@ class WeightsFile:
         return offset
 
     def add_model(self, model: Transformer) -> dict:
-        """Append a model and return its manifest entry.
-
-        Args:
-            model: the model.
-
-        Returns:
-            {"config": …, "tensors": {name: {"offset", "rows", "cols", "scales"}}}.
-
-        Raises:
-            ValueError: the live page cannot run such a model.
-        """
+        """Append a model and return its manifest entry."""
         config = _config(model)
         tensors = {}
         for name, weight in model.state_dict().items():
@@ -176,14 +158,7 @@ def _config(model: Transformer) -> dict:
 
 
 def tokenizer_data(path: Path) -> dict:
-    """Return pieces, merges and special tokens of a tokenizer.
-
-    Args:
-        path: of a tokenizer.json.
-
-    Raises:
-        ValueError: the tokenizer is not byte-level BPE, or has a normalizer.
-    """
+    """Return pieces, merges and special tokens of a tokenizer."""
     data = json.loads(path.read_text("utf-8"))
     model = data["model"]
     if (
@@ -203,16 +178,7 @@ def tokenizer_data(path: Path) -> dict:
 def export(
     target: CausalLM | Transformer, draft: CausalLM | Transformer, tokenizer: Path
 ) -> tuple[bytes, dict]:
-    """Return the weights file and its manifest.
-
-    Args:
-        target: target model.
-        draft: draft model.
-        tokenizer: path of their tokenizer.json.
-
-    Returns:
-        The file's bytes, and the manifest with the SHA-256 by which the page checks a download.
-    """
+    """Return the weights file and its manifest."""
     file = WeightsFile()
     models = {
         name: file.add_model(getattr(model, "model", model))
@@ -241,19 +207,7 @@ def questions() -> list[dict]:
 
 
 def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
-    """Compile kernel.ts to WebAssembly once for each entry of KERNELS, and again for threads.
-
-    Args:
-        node_modules: folder of the JavaScript packages.
-        folder: where each kernel is also written, as kernel-<name>.wasm; with shared memory, for
-            several threads, as kernel-<name>-threads.wasm.
-
-    Returns:
-        Name → compiled bytes of the kernels for one thread.
-
-    Raises:
-        ExtensionError: the compiler is not installed, or it reported an error.
-    """
+    """Compile kernel.ts to WebAssembly once for each entry of KERNELS, and again for threads."""
     compiler = node_modules / "assemblyscript" / "bin" / "asc.js"
     if not compiler.exists():
         raise ExtensionError(f"{compiler} is missing: run `npm ci` first (`make book` does)")
@@ -286,25 +240,13 @@ def compile_kernels(node_modules: Path, folder: Path) -> dict[str, bytes]:
 
 
 def without_comments(script: str) -> str:
-    """Return a script without the comments that have lines of their own; the page loads less.
-
-    Args:
-        script: JavaScript, laid out by prettier.
-    """
+    """Return a script without the comments that have lines of their own; the page loads less."""
     script = re.sub(r"^ */\*\*.*?\*/\n", "", script, flags=re.M | re.S)
     return re.sub(r"^ *//.*\n", "", script, flags=re.M)
 
 
 def bundle(names: tuple[str, ...]) -> str:
-    """Return modules of site/live as the body of one classic script, without imports and exports.
-
-    Args:
-        names: file names of the modules; a module comes after those that it imports.
-
-    Raises:
-        ExtensionError: a module imports one that is not bundled before it, or two modules declare
-            the same name.
-    """
+    """Return modules of site/live as the body of one classic script, without imports and exports."""
     parts, owners = [], {}
     for position, name in enumerate(names):
         source = (SOURCE / name).read_text("utf-8")
@@ -323,12 +265,7 @@ def bundle(names: tuple[str, ...]) -> str:
 
 
 def write(static: Path, node_modules: Path) -> None:
-    """Write what the live page loads to _static/live, and its interface to _static/interactives.
-
-    Args:
-        static: the book's folder _static.
-        node_modules: folder of the JavaScript packages.
-    """
+    """Write what the live page loads to _static/live, and its interface to _static/interactives."""
     folder = static / "live"
     shutil.rmtree(folder, ignore_errors=True)  # an earlier build may have left more pieces
     folder.mkdir(parents=True)

@@ -34,13 +34,7 @@ FILES = "smollm2"
 def unpack_rows(raw: np.ndarray, bits: int) -> tuple[np.ndarray, ...]:
     """Return the parts of GGUF's blocks of 32 columns.
 
-    Args:
-        raw: bytes [rows, …] of a matrix in Q4_1 (`bits` 4) or Q8_0 (8).
-        bits: 4 or 8.
-
-    Returns:
-        Scales and minima as half-precision bits [rows, groups] (the minima are absent for 8 bits),
-        then the integers [rows, groups, 32] as bytes.
+    Shapes: raw [rows, …].
     """
     blocks = raw.reshape(len(raw), -1, 20 if bits == 4 else 34)
     halves = np.ascontiguousarray(blocks[..., : 4 if bits == 4 else 2]).view(np.uint16)
@@ -53,9 +47,7 @@ def unpack_rows(raw: np.ndarray, bits: int) -> tuple[np.ndarray, ...]:
 def panels(raw: np.ndarray, bits: int) -> bytes:
     """Return a matrix in the kernel's reading order: one block per panel of 8 rows and group.
 
-    Args:
-        raw: bytes [rows, …] of the matrix in GGUF's order.
-        bits: 4 (Q4_1) or 8 (Q8_0).
+    Shapes: raw [rows, …].
     """
     *halves, integers = unpack_rows(raw, bits)
     rows, groups, _ = integers.shape
@@ -92,9 +84,7 @@ class PackedFile:
     def matrix(self, raw: np.ndarray, bits: int) -> dict:
         """Append a matrix in groups and return its manifest entry.
 
-        Args:
-            raw: bytes [rows, …] in GGUF's order.
-            bits: 4 or 8.
+        Shapes: raw [rows, …].
         """
         cols = raw.shape[1] // (20 if bits == 4 else 34) * GROUP
         offset = self.add(panels(raw, bits))
@@ -102,12 +92,7 @@ class PackedFile:
 
 
 def add_target(file: PackedFile, reader) -> dict:
-    """Append the model and return its manifest entry.
-
-    Args:
-        file: receives the tensors.
-        reader: a `gguf.GGUFReader` of SmolLM2's file.
-    """
+    """Append the model and return its manifest entry."""
 
     def field(name: str):
         return reader.fields[f"llama.{name}"].contents()
@@ -151,13 +136,7 @@ def add_target(file: PackedFile, reader) -> dict:
 
 
 def add_head(file: PackedFile, path: Path, config: dict) -> dict:
-    """Append the trained EAGLE-1 head and return its manifest entry.
-
-    Args:
-        file: receives the tensors.
-        path: the head's safetensors file, its matrices in Q8_0.
-        config: the target's manifest configuration.
-    """
+    """Append the trained EAGLE-1 head and return its manifest entry."""
     names = {"fuse": "fuse"}
     names |= {f"blocks.0.{name}": f"block.{name}" for name in ("qkv", "out", "gate_up", "down")}
     with safe_open(path, "pt") as stored:
@@ -173,11 +152,7 @@ def add_head(file: PackedFile, path: Path, config: dict) -> dict:
 
 
 def tokenizer_data(path: Path) -> dict:
-    """Return pieces, merges and special tokens; every digit is a token of its own.
-
-    Args:
-        path: of SmolLM2's tokenizer.json.
-    """
+    """Return pieces, merges and special tokens; every digit is a token of its own."""
     data = json.loads(path.read_text("utf-8"))
     vocabulary = data["model"]["vocab"]
     return {
@@ -189,11 +164,7 @@ def tokenizer_data(path: Path) -> dict:
 
 
 def chat_parts(folder: Path) -> dict[str, str]:
-    """Return what the chat template writes before and after a question.
-
-    Args:
-        folder: SmolLM2's folder.
-    """
+    """Return what the chat template writes before and after a question."""
     question = "QUESTION"
     text = load_tokenizer(folder).apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, tokenize=False
@@ -203,12 +174,7 @@ def chat_parts(folder: Path) -> dict[str, str]:
 
 
 def export(folder: Path, head: Path) -> tuple[bytes, dict]:
-    """Return the file's bytes and the manifest, without the names of the shards.
-
-    Args:
-        folder: SmolLM2's folder, with its GGUF file and tokenizer.
-        head: the trained head's safetensors file.
-    """
+    """Return the file's bytes and the manifest, without the names of the shards."""
     file = PackedFile()
     target = add_target(file, _extras.load("gguf").GGUFReader(folder / GGUF))
     models = {"target": target, "head": add_head(file, head, target["config"])}
@@ -223,16 +189,7 @@ def export(folder: Path, head: Path) -> tuple[bytes, dict]:
 
 
 def write(folder: Path, report: Callable[[str], None] = print) -> dict | None:
-    """Write the shards and the manifest, and return what the page must know before it loads them.
-
-    Args:
-        folder: the book's folder _static/live.
-        report: receives one sentence if the weights are missing.
-
-    Returns:
-        {"bytes", "manifest"}: the size of all shards and the manifest's file name; None if the
-        weights are not on this machine and cannot be downloaded.
-    """
+    """Write the shards and the manifest, and return what the page must know before it loads them."""
     try:
         source = smollm2_folder()
     except (ConnectionError, ValueError, OSError) as error:

@@ -14,12 +14,7 @@ EXPERIMENT = "live-smollm2"
 
 
 def median(races: list[dict], lane: str) -> str:
-    """Return the median tokens per second of a lane, as text.
-
-    Args:
-        races: races of one kind of text and one number of threads.
-        lane: "plain" or "speculative".
-    """
+    """Return the median tokens per second of a lane, as text."""
     return f"{statistics.median(race['per_second'][lane] for race in races):.0f}"
 
 

@@ -47,11 +47,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def architectures(data: dict) -> nodes.definition_list:
-    """Return one entry for each outcome and reason, with its model types.
-
-    Args:
-        data: content of matrix.json.
-    """
+    """Return one entry for each outcome and reason, with its model types."""
     groups: dict[tuple[str, str], list[str]] = {}
     for row in data["architectures"]:
         why = (
@@ -86,9 +82,6 @@ def rules(data: dict) -> nodes.table:
     """Return one row for each rule on chains and on trees, merged into one if both agree.
 
     Each cell states the largest distance over the ways of drafting.
-
-    Args:
-        data: content of matrix.json.
     """
     by_draft: dict[tuple[str, str], list[dict]] = {}
     for row in data["rules"]:
@@ -108,11 +101,7 @@ def rules(data: dict) -> nodes.table:
 
 
 def drafters(data: dict) -> nodes.definition_list:
-    """Return one entry for each outcome and set of rules, with its drafters.
-
-    Args:
-        data: content of matrix.json.
-    """
+    """Return one entry for each outcome and set of rules, with its drafters."""
     labels, rules_of = list(data["drafters"][0]["distance"]), {}
     for row in data["drafters"]:
         cells = (
@@ -140,11 +129,7 @@ def drafters(data: dict) -> nodes.definition_list:
 
 
 def refusals(data: dict) -> nodes.table:
-    """Return one row for each request that the library refuses, with its error.
-
-    Args:
-        data: content of matrix.json.
-    """
+    """Return one row for each request that the library refuses, with its error."""
     return table(
         ("asked for", "answer"),
         (
@@ -158,11 +143,7 @@ def refusals(data: dict) -> nodes.table:
 
 
 def mutants(data: dict) -> nodes.container:
-    """Return a table of changes by module (killed, survived, untested), and one of the survivors.
-
-    Args:
-        data: content of mutation.json.
-    """
+    """Return a table of changes by module (killed, survived, untested), and one of the survivors."""
     heads = ("killed", "survived", "untested", "timed out")
     counts_table = table(
         ("module", *heads),
@@ -186,12 +167,7 @@ def mutants(data: dict) -> nodes.container:
 def content(
     build: Callable[[dict], nodes.Element], name: str = "losslessness"
 ) -> Callable[[Sphinx, str], list[nodes.Node]]:
-    """Return the content function of a directive: a recording's table and its source.
-
-    Args:
-        build: from the recording's data to the table.
-        name: of the recording.
-    """
+    """Return the content function of a directive: a recording's table and its source."""
 
     def fill(app: Sphinx, page: str) -> list[nodes.Node]:
         if not recordings.names(name):

@@ -31,11 +31,7 @@ def contents(app: Sphinx) -> dict[str, list[str]]:
 
 
 def map_data(app: Sphinx) -> dict:
-    """Return the content of book/map.yml.
-
-    Raises:
-        ExtensionError: a method's source, shape or rule is not one of those that the file defines.
-    """
+    """Return the content of book/map.yml."""
     data = yaml.safe_load((Path(app.srcdir) / DATA).read_text("utf-8"))
     for source, shape, rule, names, _ in data["methods"]:
         if (
@@ -67,13 +63,7 @@ def routes(app: Sphinx) -> list[Route]:
 
 
 def rails(order: list[str], lines: list[Route], row: float) -> str:
-    """Return the HTML of one rail for each route, beside one row of the map.
-
-    Args:
-        order: all pages of the map.
-        lines: the routes.
-        row: index of a page; half-way between two pages for the caption of a part.
-    """
+    """Return the HTML of one rail for each route, beside one row of the map."""
     parts = []
     for number, (_, stops) in enumerate(lines):
         at = [i for i, page in enumerate(order) if page in stops] or [-1]
@@ -87,14 +77,7 @@ def rails(order: list[str], lines: list[Route], row: float) -> str:
 
 
 def station(app: Sphinx, page: str, name: str, lines: list[Route]) -> str:
-    """Return the HTML of a page on the route map: its link, its minutes and, as text, its routes.
-
-    Args:
-        app: the Sphinx application.
-        page: the page that shows the map.
-        name: the page to name.
-        lines: the routes.
-    """
+    """Return the HTML of a page on the route map: its link, its minutes and, as text, its routes."""
     on = " and ".join(route for route, stops in lines if name in stops)
     minutes = app.env.metadata[name].get("sdl_minutes")
     note = f'<span class="visually-hidden">, on the route: {html.escape(on)}</span>' if on else ""
@@ -106,12 +89,7 @@ def station(app: Sphinx, page: str, name: str, lines: list[Route]) -> str:
 
 
 def route_map(app: Sphinx, page: str) -> list[nodes.Node]:
-    """Return the content of ```{route-map}```: every page of the book beside its routes.
-
-    Args:
-        app: the Sphinx application.
-        page: the page that shows the map.
-    """
+    """Return the content of ```{route-map}```: every page of the book beside its routes."""
     parts, lines = contents(app), routes(app)
     order = [name for pages in parts.values() for name in pages]
     legend = "".join(
@@ -137,13 +115,7 @@ def route_map(app: Sphinx, page: str) -> list[nodes.Node]:
 
 
 def chips(app: Sphinx, page: str, methods: list) -> str:
-    """Return the HTML of the methods in one cell, each linked to its chapter if the book has it.
-
-    Args:
-        app: the Sphinx application.
-        page: the page that shows the map.
-        methods: rows of book/map.yml.
-    """
+    """Return the HTML of the methods in one cell, each linked to its chapter if the book has it."""
     items = []
     for _, _, rule, names, chapter in methods:
         for name in names:
@@ -157,12 +129,7 @@ def chips(app: Sphinx, page: str, methods: list) -> str:
 
 
 def method_map(app: Sphinx, page: str) -> list[nodes.Node]:
-    """Return the content of ```{method-map}```: methods by source of drafts and shape.
-
-    Args:
-        app: the Sphinx application.
-        page: the page that shows the map.
-    """
+    """Return the content of ```{method-map}```: methods by source of drafts and shape."""
     data = map_data(app)
     heads = "".join(
         f'<th scope="col">{html.escape(shape)}</th>' for shape in data["shapes"].values()
@@ -188,10 +155,6 @@ def progress(app: Sphinx, page: str) -> list[nodes.Node]:
     """Return the content of ```{progress}```: an empty box with the list of pages with a quiz.
 
     learn.js fills the box from what this browser has stored.
-
-    Args:
-        app: the Sphinx application.
-        page: the page that shows the box.
     """
     with_quiz = [
         f"{name}.html"

@@ -14,12 +14,7 @@ NUMBERED = re.compile(r"(notebooks|book)/(a?)0*(\d+)([a-z]?)_")
 
 
 def number(page: str, source: Path) -> str | None:
-    """Return the number of a page, such as "7b"; None for a page without one.
-
-    Args:
-        page: its name, such as "notebooks/07b_better_rule".
-        source: root folder of the book.
-    """
+    """Return the number of a page, such as "7b"; None for a page without one."""
     name = NUMBERED.match(page)
     if name is None:
         return None

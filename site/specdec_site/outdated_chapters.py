@@ -29,11 +29,7 @@ class Library:
     """The modules of the two packages under a folder, and which of them some code needs."""
 
     def __init__(self, root: Path):
-        """List the modules.
-
-        Args:
-            root: folder of the repository.
-        """
+        """List the modules."""
         files = sorted(file for package in PACKAGES for file in (root / package).rglob("*.py"))
         dotted = (".".join(file.relative_to(root).with_suffix("").parts) for file in files)
         self.files = {name.removesuffix(".__init__"): file for name, file in zip(dotted, files)}
@@ -41,25 +37,13 @@ class Library:
         self.tree = cache(self.parse)
 
     def parse(self, name: str) -> ast.Module:
-        """Return the syntax tree of a module; for a lazy package, that of its stub.
-
-        Args:
-            name: dotted name of the module.
-        """
+        """Return the syntax tree of a module; for a lazy package, that of its stub."""
         file = self.files[name]
         source = file.with_suffix(".pyi") if name in self.lazy else file
         return ast.parse(source.read_text(encoding="utf-8"))
 
     def resolve(self, module: str, name: str) -> str:
-        """Return the module that defines what `from module import name` imports.
-
-        Args:
-            module: dotted name of a module or of a package that re-exports names.
-            name: a name in it.
-
-        Raises:
-            UnknownName: no module of the two packages defines the name.
-        """
+        """Return the module that defines what `from module import name` imports."""
         if f"{module}.{name}" in self.files:
             return f"{module}.{name}"
         if module not in self.files:
@@ -87,14 +71,7 @@ class Library:
                 yield self.resolve(node.value.id, node.attr)
 
     def needed(self, sources: Iterable[str]) -> set[Path]:
-        """Return the files of the modules that some code needs, directly or indirectly.
-
-        Args:
-            sources: pieces of Python code.
-
-        Returns:
-            All files of the two packages if the code does not parse or a name is unknown.
-        """
+        """Return the files of the modules that some code needs, directly or indirectly."""
         try:
             reached: set[str] = set()
             new = {name for source in sources for name in self.direct_imports(ast.parse(source))}
@@ -122,13 +99,7 @@ def code_cells(notebook: Path) -> list[str]:
 
 
 def outdated(root: Path, chapters: dict[str, Path]) -> list[str]:
-    """Return the chapters whose built page is older than something that they read.
-
-    Args:
-        root: folder of the repository.
-        chapters: path of each chapter without its suffix → its built page. Chapters that were not
-            built yet are not returned, because Sphinx builds them anyway.
-    """
+    """Return the chapters whose built page is older than something that they read."""
     library = Library(root)
     data = {path for pattern in DATA for path in root.glob(pattern) if path.is_file()}
 

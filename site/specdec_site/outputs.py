@@ -50,12 +50,6 @@ def figure_html(figure: dict) -> str:
     """Return a plotly figure as HTML: finding, placeholder, caption and data table.
 
     The page draws the figure in the placeholder when it comes into view.
-
-    Args:
-        figure: plotly's JSON form; its layout's meta holds the text alternative.
-
-    Raises:
-        ValueError: the figure has no text alternative, or a trace has a type that pages cannot draw.
     """
     layout = dict(figure.get("layout", {}))
     meta = layout.get("meta") or {}
@@ -95,13 +89,7 @@ def id_attribute(meta: dict) -> str:
 
 
 def interactive_html(module: str, state: dict, label: str) -> str:
-    """Return the HTML in which the page mounts an interactive.
-
-    Args:
-        module: name of its script in specdec_book/viz/static, without suffix.
-        state: initial values of its traits.
-        label: what a reader without JavaScript reads.
-    """
+    """Return the HTML in which the page mounts an interactive."""
     name, text = html.escape(module, quote=True), html.escape(label, quote=True)
     return (
         '<div class="sdl-interactive"'
@@ -122,13 +110,7 @@ class Outputs:
 
     @staticmethod
     def handle_mime(renderer, data, inline: bool) -> list[nodes.Element] | None:
-        """Return the nodes of a figure or an interactive; None for any other MIME type.
-
-        Args:
-            renderer: myst-nb's renderer, not used.
-            data: the output, with its MIME type and content.
-            inline: whether the output is part of a line of text, not used.
-        """
+        """Return the nodes of a figure or an interactive; None for any other MIME type."""
         if data.mime_type == PLOTLY:
             return [nodes.raw("", figure_html(data.content), format="html")]
         if data.mime_type == INTERACTIVE:

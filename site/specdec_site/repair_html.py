@@ -131,23 +131,13 @@ CARDS = Path(__file__).resolve().parent.parent / "static" / "cards"
 
 
 def card_of(page: str) -> str:
-    """Return the address of a page's social card below _static: its own, or the book's.
-
-    Args:
-        page: name of the page, such as "notebooks/07_how_fast".
-    """
+    """Return the address of a page's social card below _static: its own, or the book's."""
     own = CARDS / f"{page.rsplit('/', 1)[-1]}.png"
     return f"cards/{own.name}" if own.is_file() else "card.png"
 
 
 def add_metadata(soup: BeautifulSoup, home: str, page: str = "") -> None:
-    """Add what search engines and shared links show: first paragraph, title and a card.
-
-    Args:
-        soup: the page, changed in place.
-        home: the book's address, ending with a slash.
-        page: name of the page.
-    """
+    """Add what search engines and shared links show: first paragraph, title and a card."""
     first = soup.select_one("article p")
     text = " ".join(first.get_text(" ").split()) if first else ""
     summary = text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " …"
@@ -219,16 +209,7 @@ def repair(
     chapter: str | None = None,
     name: str = "",
 ) -> BeautifulSoup:
-    """Return a page with all repairs; its formulas are still TeX.
-
-    Args:
-        page: its HTML.
-        home: the book's address, ending with a slash.
-        glossary: terms that the page links to, in ../book/glossary.html.
-        references: entries of the bibliography that its citations can refer to.
-        chapter: the page's number, if it has one.
-        name: of the page, such as "notebooks/07_how_fast".
-    """
+    """Return a page with all repairs; its formulas are still TeX."""
     soup = BeautifulSoup(page, "html.parser", preserve_whitespace_tags=PRESERVED)
     for step in REPAIRS:
         step(soup)
@@ -261,12 +242,7 @@ MOVED = {
 
 
 def redirect_page(address: str, title: str) -> str:
-    """Return a page that redirects to another page, and keeps the fragment of the address.
-
-    Args:
-        address: relative address of the other page.
-        title: title of both pages.
-    """
+    """Return a page that redirects to another page, and keeps the fragment of the address."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta'
         f' charset="utf-8"><title>{title}</title>\n<script>location.replace("{address}" +'

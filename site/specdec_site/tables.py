@@ -42,12 +42,7 @@ def axis_title(layout: dict, axis: str, fallback: str) -> str:
 
 
 def table(head: Iterable[str], rows: list) -> str:
-    """Return a table as HTML, with a note if rows were left out.
-
-    Args:
-        head: titles of the columns.
-        rows: values of each row.
-    """
+    """Return a table as HTML, with a note if rows were left out."""
     shown = thin(rows)
     note = (
         f"<p>{len(shown)} of {len(rows)} rows, evenly spaced.</p>" if len(shown) < len(rows) else ""
@@ -64,10 +59,6 @@ def grid_table(trace: dict, layout: dict) -> str:
     """Return the table of a grid from `specdec_book.viz.cells`: a row per y, a column per x.
 
     Bold text remains bold.
-
-    Args:
-        trace: the grid's trace.
-        layout: of the figure.
     """
     columns = list(dict.fromkeys(values(trace["x"])))
     rows: dict[str, dict[str, str]] = {}
@@ -95,12 +86,7 @@ def readings(trace: dict) -> list:
 
 
 def panels(traces: list[dict], layout: dict) -> list[str]:
-    """Return the title of each trace's panel; "" for all if a panel has no title.
-
-    Args:
-        traces: of the figure.
-        layout: of the figure.
-    """
+    """Return the title of each trace's panel; "" for all if a panel has no title."""
     axes = [(t.get("xaxis") or "x", t.get("yaxis") or "y") for t in traces]
     titles = [
         note["text"]
@@ -115,10 +101,6 @@ def series_table(traces: list[dict], layout: dict) -> str:
     """Return the table of curves and bars.
 
     It has a column per series if all series share their x, else a row per point.
-
-    Args:
-        traces: the curves and bars.
-        layout: of the figure.
     """
     names = [t.get("name") or f"series {i}" for i, t in enumerate(traces, 1)]
     if len(set(names)) < len(names):
@@ -142,12 +124,7 @@ def series_table(traces: list[dict], layout: dict) -> str:
 
 
 def spans_table(traces: list[dict], layout: dict) -> str:
-    """Return the table of bars that do not begin at 0: a row per bar, with its start and length.
-
-    Args:
-        traces: bars with a `base`.
-        layout: of the figure.
-    """
+    """Return the table of bars that do not begin at 0: a row per bar, with its start and length."""
     along, across = ("x", "y") if traces[0].get("orientation") == "h" else ("y", "x")
     rows = []
     for i, trace in enumerate(traces, 1):
@@ -176,11 +153,7 @@ def spans_table(traces: list[dict], layout: dict) -> str:
 
 
 def figure_table(figure: dict) -> str:
-    """Return all data of a figure as HTML tables, each with at most MAX_ROWS rows.
-
-    Args:
-        figure: plotly's JSON form.
-    """
+    """Return all data of a figure as HTML tables, each with at most MAX_ROWS rows."""
     layout = figure.get("layout", {})
     points = [t for t in figure["data"] if t.get("x") is not None or t.get("y") is not None]
     spans = [t for t in points if t.get("base") is not None]

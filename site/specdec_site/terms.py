@@ -99,13 +99,7 @@ def glossary(page: Path) -> list[Term]:
 
 
 def link_terms(soup: BeautifulSoup, terms: Sequence[Term], address: str) -> None:
-    """Link the first use of each term in running text to the glossary.
-
-    Args:
-        soup: the page, changed in place.
-        terms: of the glossary, the longest first.
-        address: of the glossary's page.
-    """
+    """Link the first use of each term in running text to the glossary."""
     if soup.select_one(".sdl-term"):
         return
     excluded = {id(part) for part in soup.select(EXCLUDED)}

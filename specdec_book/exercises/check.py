@@ -49,12 +49,7 @@ class Mistake:
 
 
 def same(given: Any, right: Any) -> bool:
-    """Return whether two numbers, or two rows of numbers, are equal up to rounding.
-
-    Args:
-        given: the reader's answer.
-        right: the right answer.
-    """
+    """Return whether two numbers, or two rows of numbers, are equal up to rounding."""
     given, right = (np.asarray(x, dtype=float) for x in (given, right))
     return given.shape == right.shape and bool(np.allclose(given, right, rtol=1e-6, atol=1e-9))
 
@@ -98,17 +93,7 @@ def _attempt(fn: Callable, case: tuple) -> tuple[Any, str | None]:
 def check(
     fn: Callable, right: Callable, cases: Sequence[tuple], mistakes: Sequence[Mistake] = ()
 ) -> Outcome:
-    """Compare a reader's function with the right one on every case.
-
-    Args:
-        fn: the reader's function, called as fn(*case).
-        right: the right function, called as right(*case).
-        cases: arguments of each call.
-        mistakes: known mistakes, the likeliest first.
-
-    Returns:
-        The outcome. Whatever fn raises is reported in it.
-    """
+    """Compare a reader's function with the right one on every case."""
     answers = []
     for case in cases:
         given, trouble = _attempt(fn, case)

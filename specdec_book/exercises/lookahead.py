@@ -8,12 +8,7 @@ PREDICTIONS = [([7, 3, 9, 4], 0), ([7, 3, 9, 4, 2], 2), ([5, 6], 0), ([5, 6, 1],
 
 
 def check_next_guess(fn: Callable[[list[int], int], Sequence]) -> Outcome:
-    """Check fn(predicted, accepted) → the guesses of the next pass.
-
-    Args:
-        fn: The reader's function. predicted[i] is the target's token after guess i, counted from
-            1, and predicted[0] its token after the text; accepted is the number of right guesses.
-    """
+    """Check fn(predicted, accepted) → the guesses of the next pass."""
     return check(
         fn,
         lambda predicted, accepted: predicted[accepted + 1 :],
@@ -49,12 +44,7 @@ def _columns(root: int, rows: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def check_ngrams(fn: Callable[[int, list], Sequence]) -> Outcome:
-    """Check fn(root, rows) → the window's n-grams, one per column.
-
-    Args:
-        fn: The reader's function. rows[0] holds the W − 1 guesses after the root; every other row
-            holds W predictions after the row above it.
-    """
+    """Check fn(root, rows) → the window's n-grams, one per column."""
     width = lambda rows: len(rows[1])
     return check(
         fn,
@@ -91,12 +81,7 @@ def _needed(window: int, ngram: int, guesses: int, slope: float, root: int = 1) 
 
 
 def check_break_even(fn: Callable[[int, int, int, float], float]) -> Outcome:
-    """Check fn(window, ngram, guesses, slope) → tokens per pass at which Lookahead breaks even.
-
-    Args:
-        fn: The reader's function. The tree is full, and a pass over k tokens takes
-            1 + slope · (k − 1) plain passes.
-    """
+    """Check fn(window, ngram, guesses, slope) → tokens per pass at which Lookahead breaks even."""
     return check(
         fn,
         _needed,

@@ -41,11 +41,7 @@ def _causal(parents: Sequence[int]) -> np.ndarray:
 
 
 def check_mask(fn: Callable[[list[int]], Sequence]) -> Outcome:
-    """Check fn(parents) → n rows of n entries: 1 if node i may see node j, else 0.
-
-    Args:
-        fn: The reader's function. parents[i] is −1 for a child of the root.
-    """
+    """Check fn(parents) → n rows of n entries: 1 if node i may see node j, else 0."""
     size = lambda parents: len(parents)
     return check(
         fn,
@@ -103,12 +99,7 @@ def _expected(
 
 
 def check_expected_tokens(fn: Callable[[list, list], float]) -> Outcome:
-    """Check fn(paths, accuracies) → expected tokens per round.
-
-    Args:
-        fn: The reader's function. paths holds the ranks along the path of every node;
-            accuracies[level][rank] is how often that guess is right.
-    """
+    """Check fn(paths, accuracies) → expected tokens per round."""
     leaves = lambda paths: [
         p for p in paths if not any(q[: len(p)] == p and len(q) > len(p) for q in paths)
     ]
@@ -165,12 +156,7 @@ def _one_too_few(worths: Sequence[float], times: Sequence[float]) -> int:
 
 
 def check_best_size(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(worths, times) → the number of nodes that decodes fastest.
-
-    Args:
-        fn: The reader's function. worths holds the values of the nodes, best first; times[m] is
-            the seconds of a round with m nodes.
-    """
+    """Check fn(worths, times) → the number of nodes that decodes fastest."""
     return check(
         fn,
         _best_size,

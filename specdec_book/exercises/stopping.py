@@ -21,12 +21,7 @@ def _length(q: Sequence[float], threshold: float, after: int = 1) -> int:
 
 
 def check_length(fn: Callable[[list[float], float], int]) -> Outcome:
-    """Check fn(q, threshold) → number of drafted tokens.
-
-    Args:
-        fn: The reader's function. q holds the draft's probability of each token that it would
-            draw.
-    """
+    """Check fn(q, threshold) → number of drafted tokens."""
     return check(
         fn,
         _length,
@@ -77,10 +72,6 @@ def check_admitted(fn: Callable[[list[float], list[float]], int]) -> Outcome:
     """Check fn(chances, times) → number of drafted tokens to verify.
 
     One more token is verified as long as it raises the expected tokens per time, and no further.
-
-    Args:
-        fn: The reader's function. chances[i] is the probability that token i is accepted, given
-            that the earlier ones are; times[k] is the duration of a round that verifies k.
     """
     return check(
         fn,
@@ -108,12 +99,7 @@ OVERLAP = [(0.1, 6, 0.8), (0.3, 4, 0.5), (0.05, 4, 1.0), (0.2, 5, 0.0)]
 
 
 def check_overlap_gain(fn: Callable[[float, int, float], float]) -> Outcome:
-    """Check fn(c, gamma, hit) → speedup if a share of all drafts was made during verification.
-
-    Args:
-        fn: The reader's function. A pass takes 1 and a drafted token c, with c · gamma ≤ 1; hit
-            is the share.
-    """
+    """Check fn(c, gamma, hit) → speedup if a share of all drafts was made during verification."""
     return check(
         fn,
         lambda c, gamma, hit: (1 + c * gamma) / (1 + (1 - hit) * c * gamma),
@@ -163,12 +149,7 @@ def _constant_speed(
 
 
 def check_constant_speed(fn: Callable[[list[int], int, float], float]) -> Outcome:
-    """Check fn(right, gamma, c) → tokens per pass time of a constant draft length.
-
-    Args:
-        fn: The reader's function. right[i] is the number of drafted tokens that the target accepts
-            if a draft begins at position i; a pass takes 1 and a drafted token c.
-    """
+    """Check fn(right, gamma, c) → tokens per pass time of a constant draft length."""
     return check(
         fn,
         _constant_speed,
@@ -202,11 +183,7 @@ NOISES = [
 
 
 def check_shared_draw(fn: Callable[[list[float], list[float]], int]) -> Outcome:
-    """Check fn(p, noise) → the token that Gumbel noise draws from a distribution.
-
-    Args:
-        fn: The reader's function. noise[x] is the Gumbel noise of token x at this position.
-    """
+    """Check fn(p, noise) → the token that Gumbel noise draws from a distribution."""
     return check(
         fn,
         lambda p, noise: int(np.argmax(np.log(p) + np.asarray(noise))),
@@ -233,12 +210,7 @@ def _hit_gain(c: float, gamma: int, fan: int, growth: float, verdicts: int = 1) 
 
 
 def check_hit_gain(fn: Callable[[float, int, int, float], float]) -> Outcome:
-    """Check fn(c, gamma, fan, growth) → speedup of a round of Saguaro whose draft is ready.
-
-    Args:
-        fn: The reader's function. A pass takes 1 and a drafted token c. `fan` drafts are prepared
-            for each verdict, in one batch; a batch of n takes 1 + growth · (n − 1) single drafts.
-    """
+    """Check fn(c, gamma, fan, growth) → speedup of a round of Saguaro whose draft is ready."""
     return check(
         fn,
         _hit_gain,

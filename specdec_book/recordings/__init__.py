@@ -101,12 +101,7 @@ def files() -> dict[str, Path]:
 
 
 def names(kind: str = "") -> list[str]:
-    """Return the names of the recordings of one experiment, or of all.
-
-    Args:
-        kind: Name of an experiment, such as "speed"; empty for all. A file that lies in results/
-            itself belongs to every experiment with which its name begins.
-    """
+    """Return the names of the recordings of one experiment, or of all."""
     experiment = RENAMED.get(kind, kind)
     return [
         name
@@ -118,12 +113,7 @@ def names(kind: str = "") -> list[str]:
 
 
 def find(name: str) -> Path | None:
-    """Return the file of a recording, or None if there is none.
-
-    Args:
-        name: "speed/amd-epyc"; or "speed-amd-epyc"; or "speed" for the newest recording of this
-            experiment (of those of one day, the first by name).
-    """
+    """Return the file of a recording, or None if there is none."""
     known = files()
     if name in known:
         return known[name]
@@ -138,15 +128,7 @@ def find(name: str) -> Path | None:
 
 
 def load(name: str) -> Recording:
-    """Return a recording.
-
-    Args:
-        name: Experiment and machine, such as "speed/amd-epyc", or an experiment, such as "speed",
-            for its newest recording.
-
-    Raises:
-        ValueError: If there is no such recording, or if the file does not state its origin.
-    """
+    """Return a recording."""
     path = find(name)
     if path is None:
         raise ValueError(

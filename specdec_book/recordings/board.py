@@ -30,20 +30,12 @@ Cell = tuple[str, float]
 
 
 def numbers(text: str) -> np.ndarray:
-    """Return the numbers of a text that has one per prompt.
-
-    Args:
-        text: Whole numbers, separated by spaces.
-    """
+    """Return the numbers of a text that has one per prompt."""
     return np.array(text.split(), dtype=float)
 
 
 def verdict(estimate: dict | None) -> str | None:
-    """Return "wins", "ties" or "loses": whether an interval is above 1, contains it or is below.
-
-    Args:
-        estimate: Value and interval, or None.
-    """
+    """Return "wins", "ties" or "loses": whether an interval is above 1, contains it or is below."""
     if estimate is None:
         return None
     low, high = estimate["interval"]
@@ -51,12 +43,7 @@ def verdict(estimate: dict | None) -> str | None:
 
 
 def estimate(value: float, resamples: np.ndarray) -> dict:
-    """Return a value with the 95 % interval of its resamples.
-
-    Args:
-        value: The value.
-        resamples: One value per resample.
-    """
+    """Return a value with the 95 % interval of its resamples."""
     return {"value": float(value), "interval": np.quantile(resamples, (0.025, 0.975)).tolist()}
 
 
@@ -84,23 +71,12 @@ class RowCosts:
     other: np.ndarray
 
     def drafting(self, rounds, empty, levels):
-        """Return the seconds of drafting of texts, before the turn's factor.
-
-        Args:
-            rounds: Rounds of each text.
-            empty: Rounds without a draft.
-            levels: Sum of the drafts' depths.
-        """
+        """Return the seconds of drafting of texts, before the turn's factor."""
         return self.empty * empty + self.start * (rounds - empty) + self.level * levels
 
 
 def fit(depths: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
-    """Return the drafting seconds without a draft, of any draft, and per level.
-
-    Args:
-        depths: Levels of each round.
-        seconds: Drafting time of each round.
-    """
+    """Return the drafting seconds without a draft, of any draft, and per level."""
     medians = {depth: np.median(seconds[depths == depth]) for depth in sorted(set(depths))}
     drafted = {depth: each for depth, each in medians.items() if depth > 0}
     if not drafted:
@@ -141,35 +117,19 @@ class Costs:
         }
 
     def passes(self, dtype: str, widths: np.ndarray) -> np.ndarray:
-        """Return the seconds of passes alone; beyond the largest k the last slope continues.
-
-        Args:
-            dtype: PyTorch's name of the precision.
-            widths: Tokens of each pass.
-        """
+        """Return the seconds of passes alone; beyond the largest k the last slope continues."""
         ks, seconds = self.widths[dtype]
         slope = (seconds[-1] - seconds[-2]) / (ks[-1] - ks[-2])
         beyond = np.maximum(0, np.asarray(widths) - ks[-1])
         return np.interp(widths, ks, seconds) + slope * beyond
 
     def verifying(self, dtype: str, rows: dict[str, str]) -> np.ndarray:
-        """Return the seconds of all passes of each text, before the turn's factor.
-
-        Args:
-            dtype: PyTorch's name of the precision.
-            rows: {tokens of a pass: number of such passes of each text}.
-        """
+        """Return the seconds of all passes of each text, before the turn's factor."""
         counts = np.array([numbers(each) for each in rows.values()])  # [widths, texts]
         return self.passes(dtype, np.array([*map(int, rows)])) @ counts
 
     def rounds(self, name: str, dtype: str, temperature: float) -> list[np.ndarray] | None:
-        """Return each turn's rounds [rounds, (levels, tokens of the pass, three times in s)].
-
-        Args:
-            name: Row, or "plain".
-            dtype: PyTorch's name of the precision.
-            temperature: Sampling temperature.
-        """
+        """Return each turn's rounds [rounds, (levels, tokens of the pass, three times in s)]."""
         turns = self.data["rounds"].get(dtype, {}).get(f"{temperature:g}", {}).get(name)
         if turns is None:
             return None
@@ -181,13 +141,7 @@ class Costs:
 
     @cache  # noqa: B019 (one object per recording)
     def row(self, name: str, dtype: str, temperature: float) -> RowCosts | None:
-        """Return the costs of a row; None if it was not timed.
-
-        Args:
-            name: Row.
-            dtype: PyTorch's name of the precision.
-            temperature: Sampling temperature.
-        """
+        """Return the costs of a row; None if it was not timed."""
         turns = self.rounds(name, dtype, temperature)
         if turns is None or not any(map(len, turns)):
             return None
@@ -211,11 +165,7 @@ class Costs:
 
     @cache  # noqa: B019
     def plain(self, temperature: float) -> dict[str, np.ndarray]:
-        """Return {plain decoder: seconds per token in each turn}.
-
-        Args:
-            temperature: Sampling temperature.
-        """
+        """Return {plain decoder: seconds per token in each turn}."""
         decoders = {}
         for dtype in self.dtypes:
             turns = self.rounds(PLAIN, dtype, temperature) or []
@@ -226,11 +176,7 @@ class Costs:
         return decoders | {name: np.array(each) for name, each in others.items()}
 
     def best_plain(self, temperature: float) -> str:
-        """Return the name of the fastest plain decoder.
-
-        Args:
-            temperature: Sampling temperature.
-        """
+        """Return the name of the fastest plain decoder."""
         decoders = self.plain(temperature)
         return min(decoders, key=lambda name: decoders[name].mean())
 
@@ -271,20 +217,11 @@ class Board:
         return [name for name in self.data["about"] if name in counted]
 
     def kinds(self, temperature: float) -> list[str]:
-        """Return the kinds of text of a temperature that can have speeds.
-
-        Args:
-            temperature: Sampling temperature.
-        """
+        """Return the kinds of text of a temperature that can have speeds."""
         return [kind for kind in MAIN_KINDS if (kind, temperature) in self.cells]
 
     def prompts(self, kind: str, temperature: float) -> int:
-        """Return the number of prompts that were decoded.
-
-        Args:
-            kind: Kind of text.
-            temperature: Sampling temperature.
-        """
+        """Return the number of prompts that were decoded."""
         return len(numbers(self.cells[kind, temperature][PLAIN]["tokens"]))
 
     @property
@@ -303,43 +240,22 @@ class Board:
     # Speeds ---------------------------------------------------------------------------------------
 
     def has_speeds(self, temperature: float) -> bool:
-        """Return whether costs were measured at a temperature.
-
-        Args:
-            temperature: Sampling temperature.
-        """
+        """Return whether costs were measured at a temperature."""
         return self.costs is not None and bool(self.costs.plain(temperature))
 
     @cache  # noqa: B019 (one object per recording)
     def chosen(self, count: int, seed: int) -> np.ndarray:
-        """Return the resamples of `count` things [resamples + 1, count]; the first has each once.
-
-        Args:
-            count: Number of prompts or turns.
-            seed: Seed of the draws.
-        """
+        """Return the resamples of `count` things [resamples + 1, count]; the first has each once."""
         drawn = np.random.default_rng(seed).integers(count, size=(RESAMPLES, count))
         return np.concatenate([np.arange(count)[None], drawn])
 
     def chosen_prompts(self, kind: str, count: int) -> np.ndarray:
-        """Return the resamples of a kind's prompts; each kind has draws of its own.
-
-        Args:
-            kind: Kind of text.
-            count: Number of prompts.
-        """
+        """Return the resamples of a kind's prompts; each kind has draws of its own."""
         return self.chosen(count, MAIN_KINDS.index(kind) if kind in MAIN_KINDS else 9)
 
     @cache  # noqa: B019
     def pace(self, name: str, kind: str, temperature: float, dtype: str) -> np.ndarray | None:
-        """Return the seconds per token of a row [resamples + 1]; None if it has no costs.
-
-        Args:
-            name: Row.
-            kind: Kind of text.
-            temperature: Sampling temperature.
-            dtype: PyTorch's name of the precision.
-        """
+        """Return the seconds per token of a row [resamples + 1]; None if it has no costs."""
         counts = self.cells.get((kind, temperature), {}).get(name)
         costs = self.costs.row(name, dtype, temperature) if self.costs else None
         if counts is None or costs is None:
@@ -359,28 +275,12 @@ class Board:
         return seconds / total(tokens)
 
     def plain_pace(self, decoder: str, temperature: float) -> np.ndarray:
-        """Return the seconds per token of a plain decoder [resamples + 1].
-
-        Args:
-            decoder: Name of the plain decoder.
-            temperature: Sampling temperature.
-        """
+        """Return the seconds per token of a plain decoder [resamples + 1]."""
         return self.costs.plain(temperature)[decoder][self.chosen(self.costs.turns, 100)].mean(1)
 
     @cache  # noqa: B019
     def speeds(self, name: str, kind: str, temperature: float) -> dict | None:
-        """Return the speeds of a row on a kind of text, each precision beside its own plain one.
-
-        Args:
-            name: Row.
-            kind: Kind of text.
-            temperature: Sampling temperature.
-
-        Returns:
-            {"dtype": fastest precision, "pace": its seconds per token, "over_best": against the
-            fastest plain decoder, "over_same": against plain decoding in the same precision};
-            the last three have one entry per resample, the first without resampling.
-        """
+        """Return the speeds of a row on a kind of text, each precision beside its own plain one."""
         if not self.has_speeds(temperature):
             return None
         paces = {d: self.pace(name, kind, temperature, d) for d in self.costs.dtypes}
@@ -412,12 +312,6 @@ class Board:
 
         - over_best, over_same, dtype, tokens_per_second: see `speeds`; c, verify and overhead: a
           drafted level, the pass and the rest of a round, in plain passes. None without clocks.
-
-        Args:
-            name: Row.
-            kind: Kind of text; None for all kinds: counts are pooled, and speedups get their
-                geometric mean.
-            temperature: Sampling temperature.
         """
         kinds = [kind] if kind else self.kinds(temperature)
         cells = [self.cells.get((each, temperature), {}).get(name) for each in kinds]
@@ -449,13 +343,7 @@ class Board:
         }
 
     def tau(self, name: str, kinds: Sequence[str], temperature: float) -> dict:
-        """Return the tokens per target pass, with the interval over the prompts of each kind.
-
-        Args:
-            name: Row.
-            kinds: Kinds of text.
-            temperature: Sampling temperature.
-        """
+        """Return the tokens per target pass, with the interval over the prompts of each kind."""
         sums = np.zeros((2, RESAMPLES + 1))
         for kind in kinds:
             cell = self.cells[kind, temperature][name]
@@ -466,13 +354,7 @@ class Board:
         return estimate(ratios[0], ratios[1:])
 
     def speed_columns(self, name: str, kinds: Sequence[str], temperature: float) -> dict:
-        """Return the columns that need costs; all are None without them.
-
-        Args:
-            name: Row.
-            kinds: Kinds of text; speeds over several get their geometric mean.
-            temperature: Sampling temperature.
-        """
+        """Return the columns that need costs; all are None without them."""
         every = [self.speeds(name, kind, temperature) for kind in kinds if kind in MAIN_KINDS]
         if not every or None in every:
             return dict.fromkeys(SPEED_COLUMNS)
@@ -512,10 +394,6 @@ class Board:
         """Return the rows that have all kinds of text, the best first.
 
         Rows are ranked by their speedup over the best plain decoding, or by τ without clocks.
-
-        Args:
-            temperature: Sampling temperature.
-            lossless: Whether to leave out lossy rows.
         """
         entries = {name: self.entry(name, None, temperature) for name in self.methods}
         about = self.data["about"]
@@ -524,12 +402,7 @@ class Board:
         return sorted(names, key=lambda name: -rank(entries[name]))
 
     def checks(self) -> list[dict]:
-        """Return the texts that were timed in full, with the prediction for the same text.
-
-        Returns:
-            [{"method", "kind", "temperature", "dtype", "measured", "predicted"}], both as
-            speedups over plain decoding in the same precision.
-        """
+        """Return the texts that were timed in full, with the prediction for the same text."""
         if self.costs is None:
             return []
         rows = []
@@ -565,11 +438,7 @@ DRAFTS = ("empty", "levels")
 
 
 def columns(model: str) -> list[Recording]:
-    """Return the recordings of costs of a model, one per machine.
-
-    Args:
-        model: "pair" or "smollm2".
-    """
+    """Return the recordings of costs of a model, one per machine."""
     experiment = "scoreboard-clocks" + SUFFIX[model]
     return [recordings.load(name) for name in recordings.names(experiment)]
 
@@ -579,15 +448,7 @@ SUFFIX = {"pair": "", "smollm2": "-smollm2"}
 
 @cache
 def load(model: str, machine: str | None = None) -> Board:
-    """Return the scoreboard of a model.
-
-    Args:
-        model: "pair" or "smollm2".
-        machine: Name of a column; None for the first processor that has been timed.
-
-    Raises:
-        ValueError: If nothing was counted for the model, or the column does not exist.
-    """
+    """Return the scoreboard of a model."""
     if model not in SUFFIX:
         raise ValueError(f"model={model!r}: must be one of {', '.join(SUFFIX)}")
     every = {each.data["column"]: each for each in columns(model)}

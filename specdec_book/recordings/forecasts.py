@@ -46,14 +46,7 @@ class Forecast:
 
 
 def entry(name: str) -> dict:
-    """Return one source of `gpu_speedups`.
-
-    Args:
-        name: its key.
-
-    Raises:
-        ValueError: if no source has this name.
-    """
+    """Return one source of `gpu_speedups`."""
     entries = recordings.published("gpu_speedups")["entries"]
     if name not in entries:
         raise ValueError(f"name={name!r}: must be one of {', '.join(entries)}")
@@ -61,11 +54,7 @@ def entry(name: str) -> dict:
 
 
 def records(name: str) -> list[dict]:
-    """Return the rows of a source as dictionaries; each has a "speedup" where the row tells it.
-
-    Args:
-        name: key of the source.
-    """
+    """Return the rows of a source as dictionaries; each has a "speedup" where the row tells it."""
     found = entry(name)
     rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
     for row in rows:
@@ -87,14 +76,7 @@ def stated_costs() -> list[Forecast]:
 
 
 def transferred_costs(name: str) -> list[Forecast]:
-    """Take the cost of a round from a source's first text, and forecast its other texts.
-
-    Args:
-        name: key of a source whose rows have setting, batch, workload, tau and a speedup.
-
-    Returns:
-        One forecast per row, except the first row of each pair of setting and batch.
-    """
+    """Take the cost of a round from a source's first text, and forecast its other texts."""
     costs: dict[tuple[str, int], float] = {}
     forecasts = []
     for row in records(name):
@@ -117,14 +99,7 @@ def transferred_costs(name: str) -> list[Forecast]:
 
 
 def ceilings(name: str) -> list[Forecast]:
-    """Forecast with a cost of 1, that is, with free drafts and free verification.
-
-    Args:
-        name: key of a source whose rows have batch, tau and speedup.
-
-    Returns:
-        One forecast per row; no round is cheaper, so a measurement above it contradicts its τ.
-    """
+    """Forecast with a cost of 1, that is, with free drafts and free verification."""
     found = entry(name)
     return [
         Forecast(
@@ -135,11 +110,7 @@ def ceilings(name: str) -> list[Forecast]:
 
 
 def from_acceptance(name: str = "deepseek_v3_mtp") -> list[Forecast]:
-    """Forecast from the acceptance rates of a source that prints no cost: ceilings, as above.
-
-    Args:
-        name: key of a source with alpha (lowest and highest), gamma and speedup.
-    """
+    """Forecast from the acceptance rates of a source that prints no cost: ceilings, as above."""
     found = entry(name)
     return [
         Forecast(
@@ -159,40 +130,19 @@ def from_acceptance(name: str = "deepseek_v3_mtp") -> list[Forecast]:
 
 
 def implied_tokens(speedup: float, gamma: int, c: float, verify: float = 1.0) -> float:
-    """Return the τ that a speedup needs, speedup · (verify + γc).
-
-    Args:
-        speedup: over plain decoding.
-        gamma: drafted tokens per round.
-        c: time of a draft pass, in target passes.
-        verify: time of the verifying pass, in target passes.
-    """
+    """Return the τ that a speedup needs, speedup · (verify + γc)."""
     return speedup * (verify + gamma * c)
 
 
 def implied_alpha(tau: float, gamma: int) -> float:
-    """Return the α whose expected tokens are τ.
-
-    Args:
-        tau: tokens per target pass, in [1, γ + 1].
-        gamma: drafted tokens per round.
-
-    Raises:
-        ValueError: if no α gives this τ.
-    """
+    """Return the α whose expected tokens are τ."""
     if not 1 <= tau <= gamma + 1:
         raise ValueError(f"tau={tau}: must be in [1, {gamma + 1}] at gamma={gamma}")
     return float(brentq(lambda alpha: theory.expected_tokens(alpha, gamma) - tau, 0.0, 1.0))
 
 
 def draft_cost(drafting: float, verifying: float, gamma: int) -> float:
-    """Return c from the shares of a run's time, if the verifying pass takes as long as a plain one.
-
-    Args:
-        drafting: share of the time spent in draft passes.
-        verifying: share of the time spent in verifying passes.
-        gamma: drafted tokens per round.
-    """
+    """Return c from the shares of a run's time, if the verifying pass takes as long as a plain one."""
     return drafting / verifying / gamma
 
 
@@ -216,28 +166,15 @@ def measured_speedups() -> list[tuple[str, int | None, float]]:
 
 
 def within(forecasts: list[Forecast], error: float) -> int:
-    """Return how many forecasts miss by at most this much.
-
-    Args:
-        forecasts: as above.
-        error: largest deviation, as a share of the measured speedup.
-    """
+    """Return how many forecasts miss by at most this much."""
     return sum(abs(forecast.error) <= error for forecast in forecasts)
 
 
 def worst(forecasts: list[Forecast]) -> Forecast:
-    """Return the forecast with the largest relative error.
-
-    Args:
-        forecasts: as above.
-    """
+    """Return the forecast with the largest relative error."""
     return max(forecasts, key=lambda forecast: abs(forecast.error))
 
 
 def median_error(forecasts: list[Forecast]) -> float:
-    """Return the median of the relative errors without their signs.
-
-    Args:
-        forecasts: as above.
-    """
+    """Return the median of the relative errors without their signs."""
     return statistics.median(abs(forecast.error) for forecast in forecasts)

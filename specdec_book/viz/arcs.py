@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from specdec_lite.drafters.prompt_lookup import PromptLookupDrafter, PromptLookupSession
+from specdec_lite.drafters.copying.prompt_lookup import PromptLookupDrafter, PromptLookupSession
 from specdec_lite.measure.replay import replay
 from specdec_lite.speculation import Context
 
@@ -116,18 +116,7 @@ def arcs(
     drafter: PromptLookupDrafter,
     vocab_size: int,
 ) -> Arcs:
-    """Draw from where prompt lookup would have copied an answer.
-
-    Args:
-        tokenizer: Anything with `decode(ids)`.
-        prompt_ids: Token ids of the request.
-        answer_ids: Token ids of the answer.
-        drafter: A prompt-lookup drafter without references.
-        vocab_size: Number of token ids.
-
-    Returns:
-        The drawing.
-    """
+    """Draw from where prompt lookup would have copied an answer."""
     sources: list[int] = []
 
     class RecordingSession(PromptLookupSession):

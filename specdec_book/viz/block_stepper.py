@@ -45,19 +45,7 @@ class BlockStepper(Interactive):
         k: int | None = None,
         blocks: int | None = 13,
     ) -> "BlockStepper":
-        """Return the stepper of a finished run.
-
-        Args:
-            output: Result of `generate` at temperature 0, with any drafter of chains.
-            tokenizer: Anything with `decode(ids)`.
-            prompt_ids: Token ids of the prompt, at least one.
-            k: Block size; None takes the longest block of the run.
-            blocks: Number of blocks to keep, from the first; None keeps all.
-
-        Raises:
-            TypeError: `output` is not an `Output`.
-            ValueError: `k` is less than the longest block, or as in `record_blocks`.
-        """
+        """Return the stepper of a finished run."""
         if not isinstance(output, Output):
             raise TypeError(f"output is a {type(output).__name__}: must be a result of generate")
         ids = [int(token) for token in prompt_ids]
@@ -75,23 +63,7 @@ class BlockStepper(Interactive):
 
 
 def record_blocks(output: Output, tokenizer, prompt_ids: Sequence[int]) -> list[dict]:
-    """Return the passes of a greedy run as JSON types.
-
-    Args:
-        output: Result of `generate` at temperature 0.
-        tokenizer: Anything with `decode(ids)`.
-        prompt_ids: Token ids of the prompt, at least one.
-
-    Returns:
-        For each pass {"context": committed tokens before it, "root": text of the last of them,
-        which is the block's first token, "drafts": texts of the others, "accepted": number of
-        accepted drafts, "token": text of the target's own token after them, None if a drafted stop
-        token ended the text}.
-
-    Raises:
-        ValueError: The prompt is empty, a tree is no chain, or the run was sampled: the target
-            then has no single token that a draft could match.
-    """
+    """Return the passes of a greedy run as JSON types."""
     if len(prompt_ids) == 0:
         raise ValueError("prompt_ids is empty: must be at least one token id")
     context = len(prompt_ids)

@@ -13,11 +13,7 @@ SHOWN = 14
 
 
 def chapter_of(chapter: str) -> str:
-    """Return the name of a chapter for a hover card, such as "chapter 13" or "appendix A2".
-
-    Args:
-        chapter: Page, such as "notebooks/13_eagle"; "" for a row from outside the library.
-    """
+    """Return the name of a chapter for a hover card, such as "chapter 13" or "appendix A2"."""
     number = chapter.rpartition("/")[2].partition("_")[0]
     if not number:
         return "not in the book"
@@ -25,12 +21,7 @@ def chapter_of(chapter: str) -> str:
 
 
 def best_by_kind(board: Board, temperature: float) -> dict[str, tuple[str, dict]]:
-    """Return {kind: (best lossless row, its entry)}; by speed, or by τ without costs.
-
-    Args:
-        board: Counts, and costs if there are any.
-        temperature: Sampling temperature.
-    """
+    """Return {kind: (best lossless row, its entry)}; by speed, or by τ without costs."""
     best = {}
     for kind in board.kinds(temperature):
         entries = {name: board.entry(name, kind, temperature) for name in board.methods}
@@ -46,9 +37,6 @@ def advice() -> tuple[tuple[str, ...], list[list[str]], str]:
 
     SmolLM2 decodes greedily, because it answers requests; the pair decodes at the largest
     temperature, because its greedy texts repeat themselves.
-
-    Returns:
-        The heads of a table, its rows, and a sentence that says what the numbers are.
     """
     boards = [load(model) for model in ("smollm2", "pair")]
     at = [boards[0].temperatures[0], boards[1].temperatures[-1]]
@@ -76,10 +64,6 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
     """Return one cell per method and kind of text, the best method first.
 
     A cell has the speedup over the best plain decoding; without costs it has τ.
-
-    Args:
-        board: Counts, and costs if there are any.
-        temperature: Sampling temperature.
     """
     kinds = board.kinds(temperature)
     best = best_by_kind(board, temperature)
@@ -118,14 +102,7 @@ def methods_by_text(board: Board, temperature: float = 0.0) -> go.Figure:
 
 
 def card(board: Board, name: str, entry: dict, temperature: float) -> str:
-    """Return the text of a hover card: the numbers of a cell and the path to its chapter.
-
-    Args:
-        board: Counts, and costs if there are any.
-        name: Row.
-        entry: Columns of the cell.
-        temperature: Sampling temperature.
-    """
+    """Return the text of a hover card: the numbers of a cell and the path to its chapter."""
     spread = lambda each: "{:.2f} [{:.2f}, {:.2f}]".format(each["value"], *each["interval"])
     lines = [f"<b>{name}</b>", f"τ {spread(entry['tau'])}"]
     if entry["over_best"]:
@@ -139,14 +116,7 @@ def card(board: Board, name: str, entry: dict, temperature: float) -> str:
 
 
 def predicted_and_measured(board: Board) -> go.Figure:
-    """Return a point per text that was timed in full: predicted against measured speedup.
-
-    Args:
-        board: Counts and costs.
-
-    Raises:
-        ValueError: If the board has no costs.
-    """
+    """Return a point per text that was timed in full: predicted against measured speedup."""
     rows = board.checks()
     if not rows:
         raise ValueError("the board has no costs: run scoreboard-clocks first")

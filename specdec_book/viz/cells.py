@@ -53,21 +53,7 @@ def cells(
 ) -> go.Figure:
     """Draw one cell for each row and column, with its value inside it and under the pointer.
 
-    Args:
-        grids: Values [rows, columns], None for an empty cell; or several such grids by title.
-        columns: Names of the columns.
-        rows: Names of the rows.
-        words: Text of the cells, in the form of `grids`; default: the values to two decimals.
-        ends: Values of the palest and the deepest color; default: the smallest and the largest.
-        middle: Values below this one get a second color.
-        scale: Title of the color scale; the scale is drawn beside the cells if it has a title.
-        across: Largest number of grids side by side.
-
-    Returns:
-        The figure, without the theme (`figure` adds it).
-
-    Raises:
-        ValueError: A row has another number of values than there are columns.
+    Shapes: grids [rows, columns].
     """
     titled = grids if isinstance(grids, Mapping) else {"": grids}
     labels = words if isinstance(words, Mapping) else {"": words}
@@ -94,14 +80,7 @@ def cells(
 
 
 def empty_grids(titles: list[str], tall: int, wide: int, height: float) -> go.Figure:
-    """Return a figure with one empty panel per title, `wide` of them in each of `tall` rows.
-
-    Args:
-        titles: Titles of the panels.
-        tall: Number of rows of panels.
-        wide: Number of panels in a row.
-        height: Height of all rows of panels, in px.
-    """
+    """Return a figure with one empty panel per title, `wide` of them in each of `tall` rows."""
     return make_subplots(
         *(tall, wide),
         shared_yaxes=True,
@@ -120,12 +99,7 @@ def grid_bars(
 ) -> go.Bar:
     """Return the cells of one grid as bars.
 
-    Args:
-        grid: Values [rows, columns]; None for an empty cell.
-        columns: Names of the columns.
-        rows: Names of the rows.
-        words: Text of the cells [rows, columns]; None shows the values to two decimals.
-        colors: Scale from which each text gets a readable color.
+    Shapes: grid [rows, columns].
     """
     entries = [
         (column, i, float(value), f"{value:.2f}" if words is None else words[i][j])
@@ -169,10 +143,7 @@ def color_scale(
 ) -> ColorScale:
     """Return the values of the first and the last color, centered on `middle` if it is given.
 
-    Args:
-        grids: Values [rows, columns] by title.
-        ends: The two values, if the caller chooses them.
-        middle: Value where two colors meet; None for a scale of one color.
+    Shapes: grids [rows, columns].
     """
     if ends is not None:
         return ColorScale(*ends, middle)

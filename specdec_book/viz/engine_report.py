@@ -20,9 +20,6 @@ def report(recording: Recording) -> list[Markdown]:
 
     They show speeds and acceptance, settings, what the engines refused, SmolLM2's speeds and its
     head by position, and the simulator beside vLLM.
-
-    Args:
-        recording: A recording of `benchmarks.engines`.
     """
     data = recording.data
     tables = [speeds(recording), switches(data), refusals(data)]
@@ -37,10 +34,6 @@ def speeds(recording: Recording, model: str = "pair") -> Markdown:
     """Return the speedups on a target, one row for each method of each engine.
 
     Drafted rows have speedups only, because a speedup is a ratio within a turn.
-
-    Args:
-        recording: A recording of `benchmarks.engines`.
-        model: Target, "pair" or "smollm2".
     """
     data = recording.data
     engines = data["engines"][model]
@@ -72,12 +65,7 @@ def speeds(recording: Recording, model: str = "pair") -> Markdown:
 
 
 def cell(row: dict, batch: str) -> str:
-    """Return the speed of plain decoding or a method's speedup at one batch size, as text.
-
-    Args:
-        row: Recorded values of the method.
-        batch: The batch size.
-    """
+    """Return the speed of plain decoding or a method's speedup at one batch size, as text."""
     speed = row["tokens_per_second"]["processor"]
     if batch not in speed:
         return "refused"

@@ -33,20 +33,7 @@ PANEL_MARGIN = 120  # px of a figure's height outside its panel
 
 
 def figure(fig: go.Figure, alt: str, name: str = "") -> go.Figure:
-    """Put a figure into the book's theme: lines named at their ends, rounded readings.
-
-    Args:
-        fig: The figure, changed in place; its title states the finding in a sentence.
-        alt: One or two sentences that say what the figure shows. They are the caption and the text
-            alternative, kept in `layout.meta`.
-        name: Anchor of the figure: a page links to it by `<a href="#fig-name">`.
-
-    Returns:
-        The same figure.
-
-    Raises:
-        ValueError: `alt` is empty, or `name` has a character other than a-z, 0-9 and "-".
-    """
+    """Put a figure into the book's theme: lines named at their ends, rounded readings."""
     if not isinstance(alt, str) or not alt.strip():
         raise ValueError(f"alt={alt!r}: must say in words what the figure shows")
     if not re.fullmatch(r"[a-z0-9-]*", name):
@@ -242,9 +229,6 @@ def spread_out(boxes: list[tuple[float, float]]) -> list[float]:
     """Return how far to move each box so that no two overlap.
 
     Boxes that would overlap form a group, which stays centered on the mean of its middles.
-
-    Args:
-        boxes: (middle, height) of each box, in px.
     """
     groups: list[list[int]] = []
     size = lambda group: sum(boxes[i][1] for i in group)

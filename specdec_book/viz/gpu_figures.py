@@ -16,12 +16,7 @@ MARKS = {"eager": ("circle", "solid"), "static": ("x", "dash")}
 
 
 def figures(steps: dict[str, dict], machine: str) -> list[go.Figure]:
-    """Return the figures of one machine, one for each part that was recorded.
-
-    Args:
-        steps: Data of each step, by the step's name.
-        machine: Name of the machine.
-    """
+    """Return the figures of one machine, one for each part that was recorded."""
     drawn = [
         passes_figure(data, machine) for name, data in steps.items() if name.startswith("passes-")
     ]
@@ -40,12 +35,7 @@ def figures(steps: dict[str, dict], machine: str) -> list[go.Figure]:
 
 
 def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
-    """Draw a timeline of passes: one lane per pass, one bar per operation.
-
-    Args:
-        lanes: Operations of `measure.profiler`, by the name of the pass.
-        note: Last sentence of the text alternative.
-    """
+    """Draw a timeline of passes: one lane per pass, one bar per operation."""
     fig = go.Figure()
     for kind, color, width in (
         ("weights", "one", 0.8),
@@ -82,12 +72,7 @@ def lanes_figure(lanes: dict[str, list], note: str) -> go.Figure:
 
 
 def passes_figure(data: dict, machine: str) -> go.Figure:
-    """Draw the milliseconds of a pass against its tokens, eager and with static shapes.
-
-    Args:
-        data: Data of a step "passes-…".
-        machine: Name of the machine.
-    """
+    """Draw the milliseconds of a pass against its tokens, eager and with static shapes."""
     fig = go.Figure()
     for row in data["rows"]:
         symbol, dash = MARKS[row["mode"]]
@@ -113,11 +98,7 @@ def passes_figure(data: dict, machine: str) -> go.Figure:
 
 
 def static_gain(rows: list[dict]) -> str:
-    """Return a sentence about the speedup of the shortest pass by static shapes.
-
-    Args:
-        rows: Times of passes in each mode.
-    """
+    """Return a sentence about the speedup of the shortest pass by static shapes."""
     first = {row["mode"]: next(iter(row["chains"].values())) for row in rows}
     if len(first) < 2:
         return f"A pass over the fewest tokens takes {1e3 * min(first.values()):.1f} ms"
@@ -130,12 +111,6 @@ def map_figure(data: dict, machine: str, alpha: float = 0.8, max_gamma: int = 16
     """Draw the predicted speedup by γ and batch size, one grid per context.
 
     Times between the measured k are interpolated; combinations that were not measured are blank.
-
-    Args:
-        data: Data of the step "grid".
-        machine: Name of the machine.
-        alpha: Acceptance rate.
-        max_gamma: Largest draft length.
     """
     contexts = sorted({row["context"] for row in data["rows"]})
     sizes = sorted({row["batch"] for row in data["rows"]}, reverse=True)
@@ -163,14 +138,7 @@ def map_figure(data: dict, machine: str, alpha: float = 0.8, max_gamma: int = 16
 
 
 def speedups(row: dict, ks: list[int], gammas: list[int], alpha: float) -> list[float]:
-    """Return the speedup that the corrected formula predicts at each γ.
-
-    Args:
-        row: Times of the target at each of `ks`, and of the draft.
-        ks: Numbers of tokens in the measured passes.
-        gammas: Draft lengths.
-        alpha: Acceptance rate.
-    """
+    """Return the speedup that the corrected formula predicts at each γ."""
     one = row["target"][0]
     verify = np.interp([gamma + 1 for gamma in gammas], ks, row["target"]) / one
     tokens = [theory.expected_tokens(alpha, gamma) for gamma in gammas]

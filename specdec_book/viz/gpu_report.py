@@ -15,9 +15,6 @@ def report(recordings: Iterable[Recording]) -> list:
     """Return the tables and figures of the recordings; print a sentence if there are none.
 
     Tiny runs and runs without captured graphs are left out.
-
-    Args:
-        recordings: Recordings of `benchmarks.gpu`.
     """
     groups: dict[tuple[str, str], list[Recording]] = {}
     for recording in recordings:
@@ -38,11 +35,7 @@ def report(recordings: Iterable[Recording]) -> list:
 
 
 def tables(steps: dict[str, dict]) -> Iterator[Table]:
-    """Yield the tables of the steps that were recorded.
-
-    Args:
-        steps: Data of each step, by the step's name.
-    """
+    """Yield the tables of the steps that were recorded."""
     for build in (
         _captured,
         _first,

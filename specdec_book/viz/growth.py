@@ -8,9 +8,9 @@ import traitlets
 from specdec_book.viz.interactive import Interactive
 from specdec_book.viz.sketch import visible
 from specdec_lite.decoding import generate
-from specdec_lite.drafters.eagle import EagleDrafter
-from specdec_lite.drafters.parts.expansion import ConfidenceTree
-from specdec_lite.drafters.parts.feature_session import FeatureSession
+from specdec_lite.drafters.eagle.eagle import EagleDrafter
+from specdec_lite.drafters.eagle.feature_session import FeatureSession
+from specdec_lite.drafters.trees.expansion import ConfidenceTree
 from specdec_lite.sampling import Sampling, SeededRng
 from specdec_lite.speculation import Context
 from specdec_lite.tree import TokenTree
@@ -53,14 +53,7 @@ class TreeGrowth(Interactive):
 
     @classmethod
     def of(cls, drafter: EagleDrafter, tokenizer, texts: Sequence[str], **traits) -> "TreeGrowth":
-        """Return both trees that a drafter proposes greedily after each text.
-
-        Args:
-            drafter: An EAGLE drafter.
-            tokenizer: Anything with `encode(text)` and `decode(ids)`.
-            texts: Texts after which to draft.
-            traits: Other traits.
-        """
+        """Return both trees that a drafter proposes greedily after each text."""
         return cls(contexts=[draft_trees(drafter, tokenizer, text) for text in texts], **traits)
 
 
@@ -86,14 +79,7 @@ class RecordingSession(FeatureSession):
 
 @torch.inference_mode()
 def draft_trees(drafter: EagleDrafter, tokenizer, text: str, levels: int = 5) -> dict:
-    """Return one context of `TreeGrowth` as JSON types.
-
-    Args:
-        drafter: An EAGLE drafter.
-        tokenizer: Anything with `encode(text)` and `decode(ids)`.
-        text: Text after which to draft.
-        levels: Depth of both trees.
-    """
+    """Return one context of `TreeGrowth` as JSON types."""
     target = drafter.target
     ids = torch.tensor(tokenizer.encode(text), device=target.device)
     truth = generate(target, ids, max_new_tokens=levels).tokens.tolist()
@@ -113,12 +99,7 @@ def nodes_of(
 ) -> list[dict]:
     """Return the first 12 nodes of a tree as JSON types.
 
-    Args:
-        tree: The drafted tree.
-        rows: Logits [V] of the draft after each path of tokens; () is the root's.
-        truth: Target's greedy tokens after the text.
-        tokenizer: Anything with `decode(ids)`.
-        by_worth: Whether to sort nodes by worth; else they keep the tree's order.
+    Shapes: rows [V].
     """
     tokens = tree.tokens.tolist()
     worth: list[float] = []

@@ -19,11 +19,7 @@ def modules() -> list[str]:
 
 
 def source(module: str) -> str:
-    """Return the ES module of an interactive, without imports: `kit.js`, then its own text.
-
-    Args:
-        module: Stem of the module's file in `static`.
-    """
+    """Return the ES module of an interactive, without imports: `kit.js`, then its own text."""
     return "\n".join(
         (STATIC / f"{name}.js").read_text(encoding="utf-8") for name in ("kit", module)
     )

@@ -28,20 +28,7 @@ class JacobiGrid(Interactive):
 
 
 def record_grid(output: Output, tokenizer) -> list[dict]:
-    """Return the passes of a run of chains as JSON types.
-
-    Args:
-        output: Result of `generate` with a drafter of chains.
-        tokenizer: Anything with `decode(ids)`.
-
-    Returns:
-        For each pass {"place": tokens committed before it, "guesses": texts of the drafts after
-        them, "accepted", "token": text of the added token}.
-
-    Raises:
-        TypeError: `output` is not an `Output`.
-        ValueError: A tree is no chain, or a stop token ended a draft.
-    """
+    """Return the passes of a run of chains as JSON types."""
     if not isinstance(output, Output):
         raise TypeError(f"output is a {type(output).__name__}: must be a result of generate")
     rows = []

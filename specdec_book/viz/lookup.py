@@ -38,16 +38,7 @@ class Lookup(Interactive):
     def of(
         cls, answers: Mapping[str, tuple[Sequence[int], Sequence[int]]], tokenizer, **settings
     ) -> "Lookup":
-        """Return the explorer of some answers.
-
-        Args:
-            answers: (prompt ids, answer ids) by name, each at least one token long.
-            tokenizer: Anything with `decode(ids)`.
-            settings: Other traits.
-
-        Raises:
-            ValueError: A prompt or an answer is empty.
-        """
+        """Return the explorer of some answers."""
         texts = []
         for name, (prompt, answer) in answers.items():
             whole(f"tokens of the prompt of {name!r}", len(prompt), 1)

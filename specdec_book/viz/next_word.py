@@ -52,14 +52,7 @@ class NextWord(Interactive):
 def record_distribution(prompt: str, logits: Tensor, tokenizer) -> dict:
     """Return one distribution for the interactive, in a few kilobytes of JSON types.
 
-    Args:
-        prompt: The text so far.
-        logits: Logits [V] of the token after it.
-        tokenizer: Anything with `decode(ids)`.
-
-    Returns:
-        {"prompt", "words": [[text, logit], …] for the WORDS likeliest tokens, "tail": [[logit,
-        count], …] for all others, rounded to STEP}; logits descend in both lists.
+    Shapes: logits [V].
     """
     ordered, ids = logits.double().sort(descending=True)
     words = [

@@ -22,13 +22,7 @@ LABEL_LENGTH = 60
 
 
 def wilson_interval(accepted: int, tested: int, z: float = 1.959964) -> tuple[float, float]:
-    """Return Wilson's interval of a rate, as (low, high).
-
-    Args:
-        accepted: Number of accepted drafts.
-        tested: Number of tested drafts, assumed independent; 0 gives (0, 1).
-        z: Quantile of the standard normal distribution; the default gives a 95 % interval.
-    """
+    """Return Wilson's interval of a rate, as (low, high)."""
     if tested == 0:
         return 0.0, 1.0
     share, scale = accepted / tested, 1 + z * z / tested
@@ -151,11 +145,7 @@ class ControlPanel:
         self.button.on_click(lambda _: self.run())
 
     def run(self) -> Run | None:
-        """Decode with the chosen settings and show the run, or the error that ended it.
-
-        Returns:
-            The run; None after an error.
-        """
+        """Decode with the chosen settings and show the run, or the error that ended it."""
         self.button.disabled = True
         self._show('<p role="status">Running…</p>')
         try:

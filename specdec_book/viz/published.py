@@ -70,11 +70,7 @@ def forecast_figure() -> go.Figure:
 
 
 def forecast_table(fold: str = "") -> Markdown:
-    """Return measured speedups beside their forecasts, with card, engine and source.
-
-    Args:
-        fold: Title of a fold around the table; "" for an open table.
-    """
+    """Return measured speedups beside their forecasts, with card, engine and source."""
     by_key = {
         (each.source, each.setting, each.workload, each.batch): each
         for each in forecasts.all_forecasts()

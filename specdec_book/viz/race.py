@@ -40,26 +40,14 @@ class Race(Interactive):
 
     @classmethod
     def load(cls, name: str = "race", **options) -> "Race":
-        """Return the races of the recording `name`.
-
-        Args:
-            name: Name of the recording.
-            options: Other traits.
-
-        Raises:
-            ValueError: There is no recording of this name.
-        """
+        """Return the races of the recording `name`."""
         data = recordings.load(name).data
         fields = {field: data[field] for field in ("races", "about", "race")}
         return cls(**(fields | options))
 
 
 def without_unused(state: dict) -> dict:
-    """Return the state without the words of drafts that were never tested, which are not shown.
-
-    Args:
-        state: State of a `Race`.
-    """
+    """Return the state without the words of drafts that were never tested, which are not shown."""
 
     def shown(lane: list[dict]) -> list[dict]:
         return [
@@ -88,23 +76,6 @@ def record_race(
 
     The prompt is read before the clock starts. Each lane is the run whose duration is the median of
     its turns; a first turn warms up and is not counted.
-
-    Args:
-        target: The model whose text is decoded.
-        drafter: A drafter.
-        tokenizer: Anything with `decode(ids)`.
-        prompt_ids: Token ids of the prompt.
-        max_new_tokens: Length of the text.
-        turns: Odd number of turns of each lane.
-        stop_token_ids: Tokens that end the text.
-
-    Returns:
-        {"lanes": {"plain", "speculative"}, "speedups": plain seconds ÷ speculative seconds of each
-        turn}. A lane is a list of passes {"at": seconds since the start, "words": [[kind, text], …]},
-        with the kinds of `trace`.
-
-    Raises:
-        ValueError: `turns` is even.
     """
     if checks.whole("turns", turns, 1) % 2 == 0:
         raise ValueError(f"turns={turns}: must be odd, so that one run is the median")
@@ -133,13 +104,7 @@ def _seconds(step: Step) -> float:
 
 
 def _lane(steps: Sequence[Step], tokenizer, stop_token_ids: Sequence[int]) -> list[dict]:
-    """Return the passes of a run.
-
-    Args:
-        steps: The run's steps.
-        tokenizer: Anything with `decode(ids)`.
-        stop_token_ids: Tokens that end the text; their text is left empty.
-    """
+    """Return the passes of a run."""
     stops = {tokenizer.decode([token]) for token in stop_token_ids}
     times = np.cumsum([_seconds(step) for step in steps])
     lane = []

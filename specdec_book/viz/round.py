@@ -52,15 +52,7 @@ class Round(Interactive):
 
     @classmethod
     def load(cls, name: str = "round", **options) -> "Round":
-        """Return the rounds of the recording `name`.
-
-        Args:
-            name: Name of the recording.
-            options: Other traits.
-
-        Raises:
-            ValueError: There is no recording of this name.
-        """
+        """Return the rounds of the recording `name`."""
         data = recordings.load(name).data
         return cls(rounds=data["rounds"], about=data["about"], **options)
 
@@ -77,20 +69,7 @@ class Round(Interactive):
         seed: int = 0,
         **options,
     ) -> "Round":
-        """Decode after `prompt` with a drafter of chains and record every round.
-
-        Args:
-            target: The model whose text is decoded.
-            drafter: A drafter that proposes chains.
-            tokenizer: Anything with `encode(text)` and `decode(ids)`.
-            prompt: Text to continue.
-            max_new_tokens: Length of the text.
-            temperature: Temperature of both models; 0 is greedy.
-            top_k: Number of tokens with a probability in each row, 1 … 5; at temperature 0 the
-                number on display.
-            seed: Seed of the run.
-            options: Other traits.
-        """
+        """Decode after `prompt` with a drafter of chains and record every round."""
         sampling = Sampling(temperature, checks.whole("top_k", top_k, 1, WORDS // 2))
         ids = tokenizer.encode(prompt)
         rounds = record_rounds(target, drafter, tokenizer, ids, max_new_tokens, sampling, seed)
@@ -109,27 +88,6 @@ def record_rounds(
     """Decode with a drafter of chains and return its rounds as JSON types.
 
     The rows of both models are recorded over the few words that have a probability.
-
-    Args:
-        target: The model whose text is decoded.
-        drafter: A drafter that proposes chains.
-        tokenizer: Anything with `decode(ids)`.
-        prompt_ids: Token ids of the prompt.
-        max_new_tokens: Length of the text.
-        sampling: Temperature and top-k of both models.
-        seed: Seed of the run.
-
-    Returns:
-        For each round {"before": end of the text before it, "context": number of tokens before it,
-        "rows", "accepted", "token": {"word", "kind", "u"}, "caches": {"target", "draft"}}. Each of
-        the γ + 1 rows is {"words" in the order of their ids, "p", "tests"}. A test is {"word":
-        index of the drafted word, "q": the row it was drawn from, None if chosen, "u": its uniform,
-        None if none was drawn, "kept": whether it was accepted, None if not tested}. The caches are
-        lengths before the round, at their longest and after the cut; "draft" is None if the session
-        has no cache of its own or keeps no drafts in it.
-
-    Raises:
-        ValueError: The drafter proposed a tree, or a row has more than WORDS words.
     """
     recorder = RecordingDrafter(drafter, tokenizer, sampling)
     steps = stream(
@@ -234,15 +192,7 @@ class RecordingVerifier(RuleVerifier):
 def _decisions(
     rows: Tensor, proposal: Proposal, verdict: Verdict, uniforms: list[float], tokenizer
 ) -> dict:
-    """Return what decided a round: its rows, the number of accepted drafts and the added token.
-
-    Args:
-        rows: Target's probabilities [γ + 1, V].
-        proposal: The chain that was drafted.
-        verdict: The rule's verdict.
-        uniforms: Uniforms of the round: one per test, then the added token's; empty if greedy.
-        tokenizer: Anything with `decode(ids)`.
-    """
+    """Return what decided a round: its rows, the number of accepted drafts and the added token."""
     drafts = proposal.tree.tokens.tolist()
     accepted, tested = len(verdict.path), sum(verdict.tests)
     records = []
@@ -265,15 +215,7 @@ def _decisions(
 
 
 def _row(p, q, draft: int | None, more: Sequence[int], tokenizer) -> tuple[list[int], dict]:
-    """Return the token ids of one position, ascending, and its record.
-
-    Args:
-        p: Target's probabilities [V].
-        q: Draft's probabilities [V]; None if the draft was chosen or there is none.
-        draft: The drafted token; None if there is none.
-        more: Other tokens that must be among the ids.
-        tokenizer: Anything with `decode(ids)`.
-    """
+    """Return the token ids of one position, ascending, and its record."""
     masses = p if q is None else p + q
     tokens = [*more] if draft is None else [*more, draft]
     ids = sorted({*masses.nonzero()[:, 0].tolist(), *tokens})

@@ -13,11 +13,7 @@ TERMS = ("plain formula", "c in the loop", "v", "o", "τ counted", "o₀")
 
 
 def sound_rows(recording: Recording) -> dict[str, dict]:
-    """Return the rows of a recording of speed that no flag excludes, by format, text and T.
-
-    Args:
-        recording: A recording of `benchmarks.speed`.
-    """
+    """Return the rows of a recording of speed that no flag excludes, by format, text and T."""
     return {
         f"{row['dtype']}, {row['domain']}, T = {row['temperature']:g}": row
         for row in recording.data["rows"]
@@ -26,11 +22,7 @@ def sound_rows(recording: Recording) -> dict[str, dict]:
 
 
 def costs_figure(recording: Recording) -> go.Figure:
-    """Return a figure of the parts of each round, in plain passes.
-
-    Args:
-        recording: A recording of `benchmarks.speed`.
-    """
+    """Return a figure of the parts of each round, in plain passes."""
     rows = sound_rows(recording)
     costs = {
         "verification": [row["prediction"]["verify"] for row in rows.values()],
@@ -63,11 +55,7 @@ def costs_figure(recording: Recording) -> go.Figure:
 
 
 def terms_table(recording: Recording) -> Markdown:
-    """Return a folded table that goes from the plain formula to the measured speedup.
-
-    Args:
-        recording: A recording of `benchmarks.speed`.
-    """
+    """Return a folded table that goes from the plain formula to the measured speedup."""
     lines = []
     for text, row in sound_rows(recording).items():
         cost, gamma = row["prediction"], row["gamma"]

@@ -14,9 +14,6 @@ def settings_of(board: Board) -> list[dict]:
     """Return the settings of a board as [{"name", "temperature", "domain"}].
 
     For each temperature the first setting averages all kinds of text (domain None).
-
-    Args:
-        board: Counts, and costs if there are any.
     """
     settings = []
     for temperature in board.temperatures:
@@ -33,10 +30,6 @@ def table_of(board: Board, drift: dict) -> list[dict]:
     """Return one row per method: its properties, and "cells", one for each of `settings_of`.
 
     A cell is None if the method was not counted in that setting.
-
-    Args:
-        board: Counts, and costs if there are any.
-        drift: {method: drift from the target's distribution} of lossy rows.
     """
 
     def cell(name: str, setting: dict) -> dict | None:
@@ -61,11 +54,7 @@ def table_of(board: Board, drift: dict) -> list[dict]:
 
 
 def shortened(cell: dict) -> dict:
-    """Return a cell with four digits per number, which is more than the table shows.
-
-    Args:
-        cell: Numbers, lists of numbers, texts and None by column.
-    """
+    """Return a cell with four digits per number, which is more than the table shows."""
 
     def short(value):
         if isinstance(value, list):
@@ -111,16 +100,7 @@ class Scoreboard(Interactive):
 
     @classmethod
     def of(cls, board: Board, drift: dict | None = None, **state) -> "Scoreboard":
-        """Return the scoreboard of a model.
-
-        Args:
-            board: From `specdec_book.recordings.board.load`.
-            drift: {method: drift from the target's distribution} of lossy rows.
-            state: Other traits.
-
-        Raises:
-            TypeError: `board` is not a `Board`.
-        """
+        """Return the scoreboard of a model."""
         if not isinstance(board, Board):
             raise TypeError(f"board is a {type(board).__name__}: must be a Board")
         gain = "over_best" if board.costs else "tau"

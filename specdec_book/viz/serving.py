@@ -27,12 +27,7 @@ PER_LAYER = 25e-6
 
 
 def table(label: str, times: PassTimes) -> dict:
-    """Return a measured table in the form that the JavaScript module reads.
-
-    Args:
-        label: Name in the menu.
-        times: Measured times of passes.
-    """
+    """Return a measured table in the form that the JavaScript module reads."""
     return {
         "label": label,
         "batches": list(times.batches),
@@ -47,11 +42,6 @@ def recorded_times(tables: dict, name: str, draft: str | None = None) -> PassTim
 
     A pass over more tokens that was recorded as faster was not disturbed while the other one was:
     it gets the time of the slower one.
-
-    Args:
-        tables: {model: {"batches", "tokens", "seconds"}} of a recording of `benchmarks.serving`.
-        name: The target.
-        draft: The draft; None for drafts that are free.
     """
     record = tables[name]
     rows = np.maximum.accumulate(record["seconds"], axis=1).tolist()
@@ -62,24 +52,12 @@ def recorded_times(tables: dict, name: str, draft: str | None = None) -> PassTim
 
 
 def pair(label: str, target: Network, draft: Network) -> dict:
-    """Return a pair of models in the form that the JavaScript module reads.
-
-    Args:
-        label: Name in the menu.
-        target: Sizes of the target.
-        draft: Sizes of the draft; `NOTHING` if no model drafts.
-    """
+    """Return a pair of models in the form that the JavaScript module reads."""
     return {"label": label, "target": asdict(target), "draft": asdict(draft)}
 
 
 def machine(label: str, memory: float, hardware: Hardware) -> dict:
-    """Return a machine in the form that the JavaScript module reads.
-
-    Args:
-        label: Name in the menu.
-        memory: Bytes for weights and caches.
-        hardware: Bandwidth, throughput and the shortest time of a layer.
-    """
+    """Return a machine in the form that the JavaScript module reads."""
     return {"label": label, "memory": memory} | asdict(hardware)
 
 

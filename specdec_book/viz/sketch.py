@@ -49,21 +49,7 @@ class Sketch:
         dashed: bool = False,
         fill: int = 22,
     ):
-        """Add a box with words in its middle.
-
-        Args:
-            x: Left edge.
-            y: Top edge.
-            width: Width in units.
-            height: Height in units.
-            kind: Name of the palette, or "empty" for an outline.
-            words: Text inside the box.
-            dashed: Whether the outline is dashed.
-            fill: Opacity of the box's color, in percent.
-
-        Returns:
-            The sketch.
-        """
+        """Add a box with words in its middle."""
         color = "var(--sdl-muted)" if kind in ("empty", "neutral") else f"var(--sdl-{kind})"
         tint = "none" if kind == "empty" else f"color-mix(in srgb, {color} {fill}%, transparent)"
         dash = ' stroke-dasharray="4 3"' if dashed else ""
@@ -76,19 +62,7 @@ class Sketch:
     def words(
         self, x: float, y: float, words: str, anchor: str = "middle", faint=False, bold=False
     ):
-        """Add words.
-
-        Args:
-            x: Position of the anchor.
-            y: Baseline.
-            words: The text.
-            anchor: "start", "middle" or "end".
-            faint: Whether the text is muted.
-            bold: Whether the text is bold.
-
-        Returns:
-            The sketch.
-        """
+        """Add words."""
         style = ' class="sdl-faint"' * faint + ' font-weight="600"' * bold
         self.parts.append(
             f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{style}>{escape(words)}</text>'
@@ -98,18 +72,7 @@ class Sketch:
     def line(
         self, *points: Sequence[float], kind: str = "neutral", dashed=False, arrow=False, thick=1.5
     ):
-        """Add a line.
-
-        Args:
-            points: Points (x, y) of the line.
-            kind: Name of the palette.
-            dashed: Whether the line is dashed.
-            arrow: Whether the line ends in an arrowhead.
-            thick: Width of the line.
-
-        Returns:
-            The sketch.
-        """
+        """Add a line."""
         color = "var(--sdl-muted)" if kind == "neutral" else f"var(--sdl-{kind})"
         path = "L".join(f"{x:g} {y:g}" for x, y in points)
         dash = ' stroke-dasharray="4 3"' if dashed else ""

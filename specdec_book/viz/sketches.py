@@ -20,16 +20,7 @@ SKIPPED = {(2, 0), (3, 1), (5, 0), (5, 1), (6, 0)}
 def round_bar(
     gamma: int, c: float, verify: float, other: float, tokens: float, plain: float = 1.0
 ) -> Sketch:
-    """Draw the cost of a speculative round as a bar above plain decoding of the same tokens.
-
-    Args:
-        gamma: Draft length.
-        c: Cost of a draft pass, in target passes over one token.
-        verify: Cost of the verification, in target passes over one token.
-        other: Cost of everything else in a round, in target passes over one token.
-        tokens: Number of tokens that a round emits.
-        plain: Cost of a token in plain decoding, in target passes over one token.
-    """
+    """Draw the cost of a speculative round as a bar above plain decoding of the same tokens."""
     cost = gamma * c + verify + other
     total = tokens * plain
     unit = (WIDTH - 8) / max(cost, total)
@@ -60,13 +51,7 @@ def round_bar(
 
 
 def overlap(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
-    """Draw the bars of p and q on top of each other, with their overlap and the excess of either.
-
-    Args:
-        p: Target's probabilities, summing to 1.
-        q: Draft's probabilities of the same tokens, summing to 1.
-        names: Names of the tokens.
-    """
+    """Draw the bars of p and q on top of each other, with their overlap and the excess of either."""
     shared = [min(a, b) for a, b in zip(p, q)]
     parts = ", ".join(f"{name} {s:.2f}" for name, s in zip(names, shared))
     drawing = Sketch(
@@ -94,15 +79,7 @@ def kept_and_refilled(
     names: Sequence[str],
     caption: str,
 ) -> Sketch:
-    """Draw what each acceptance rule keeps and refills of each token, and where p is.
-
-    Args:
-        p: Target's probabilities, summing to 1.
-        rules: For each rule, by name: the probability that each token is drafted and kept, and the
-            probability that it replaces a rejected draft.
-        names: Names of the tokens.
-        caption: The finding.
-    """
+    """Draw what each acceptance rule keeps and refills of each token, and where p is."""
     left, high = 126, 42
     step = (WIDTH - left) / len(p)
     top = max(max(a + b for a, b in zip(*masses)) for masses in rules.values())
@@ -137,13 +114,7 @@ def kept_and_refilled(
 
 
 def emitted_mass(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -> Sketch:
-    """Draw the drafted and the emitted probability of each token, at the scale of `overlap`.
-
-    Args:
-        p: Target's probabilities, summing to 1.
-        q: Draft's probabilities of the same tokens, summing to 1.
-        names: Names of the tokens.
-    """
+    """Draw the drafted and the emitted probability of each token, at the scale of `overlap`."""
     pairs = "; ".join(f"{name} {b:.2f} and {a:.2f}" for name, a, b in zip(names, p, q))
     drawing = Sketch(
         4 + 58 * len(p),
@@ -170,11 +141,7 @@ def emitted_mass(p: Sequence[float], q: Sequence[float], names: Sequence[str]) -
 
 
 def verify_pass(gamma: int = 4) -> Sketch:
-    """Draw the tokens fed to one target pass, its rows, and the draft that each row verifies.
-
-    Args:
-        gamma: Draft length.
-    """
+    """Draw the tokens fed to one target pass, its rows, and the draft that each row verifies."""
     step, left = (WIDTH - 4) / (gamma + 2), 2
     middle = lambda i: left + step * i + step / 2
     drawing = Sketch(
@@ -197,12 +164,7 @@ def verify_pass(gamma: int = 4) -> Sketch:
 
 
 def tested_strip(gamma: int, accepted: int) -> Sketch:
-    """Draw the drafts of a round in a row: accepted, rejected and not tested.
-
-    Args:
-        gamma: Draft length.
-        accepted: Number of accepted drafts, less than `gamma`.
-    """
+    """Draw the drafts of a round in a row: accepted, rejected and not tested."""
     tested = accepted + 1
     drawing = Sketch(
         92,
@@ -224,14 +186,7 @@ def tested_strip(gamma: int, accepted: int) -> Sketch:
 def token_tree(
     tree: TokenTree, words: Sequence[str], root: str, accepted: Sequence[int] = ()
 ) -> Sketch:
-    """Draw a token tree downwards from the last committed token.
-
-    Args:
-        tree: The tree, drawn by its parents and depths.
-        words: Text of each node.
-        root: Text of the last committed token.
-        accepted: Nodes to mark as accepted.
-    """
+    """Draw a token tree downwards from the last committed token."""
     parents, depth = list(tree.parents), tree.depth.tolist()
     leaves = [i for i in range(len(parents)) if i not in parents]
     x = {leaf: (rank + 0.5) * WIDTH / len(leaves) for rank, leaf in enumerate(_leaves(parents))}
@@ -270,12 +225,7 @@ def _leaves(parents: Sequence[int], node: int = -1) -> list[int]:
 
 
 def heads(count: int, words: Sequence[str]) -> Sketch:
-    """Draw heads on one backbone: the state that they read and the token that each predicts.
-
-    Args:
-        count: Number of heads.
-        words: Last three committed tokens, then the prediction of every head.
-    """
+    """Draw heads on one backbone: the state that they read and the token that each predicts."""
     drawing = Sketch(
         206,
         f"The target reads the text up to {words[1]}. Its own head predicts {words[2]} from the last"
@@ -302,13 +252,7 @@ def heads(count: int, words: Sequence[str]) -> Sketch:
 
 
 def launches(operations: int, launch: float, work: float) -> Sketch:
-    """Draw a pass whose operations are launched one by one, and the same pass as one graph.
-
-    Args:
-        operations: Number of operations in the pass.
-        launch: Time that a launch takes on the host, in µs.
-        work: Time that an operation takes on the device, in µs.
-    """
+    """Draw a pass whose operations are launched one by one, and the same pass as one graph."""
     slow, fast = operations * max(launch, work) + work, operations * work + launch
     unit = (WIDTH - 8) / slow
     drawing = Sketch(
@@ -329,11 +273,7 @@ def launches(operations: int, launch: float, work: float) -> Sketch:
 
 
 def account(ratios: Sequence[float]) -> Sketch:
-    """Draw the probability that a draft is accepted so far, token by token and as a block.
-
-    Args:
-        ratios: p/q of each drafted token.
-    """
+    """Draw the probability that a draft is accepted so far, token by token and as a block."""
     step = WIDTH / (len(ratios) + 1)
     width = step - 34
     single, block = [1.0], [1.0]

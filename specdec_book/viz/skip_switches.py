@@ -9,9 +9,6 @@ def hundredths(rates: str) -> str:
     """Return rates of three digits each as rates of two digits each.
 
     0.995 and more become 0.99: only the whole target is always accepted.
-
-    Args:
-        rates: Permilles of three digits each, concatenated.
     """
     parts = (int(rates[start : start + 3]) for start in range(0, len(rates), 3))
     return "".join(f"{min(99, round(rate / 10)):02d}" for rate in parts)

@@ -10,12 +10,7 @@ SHOWN = (2, 5, 8)
 
 
 def interval(spread: dict, digits: int = 2) -> str:
-    """Return a value and its interval, without an interval of no width (one prompt).
-
-    Args:
-        spread: "value" and "interval" of a recording.
-        digits: decimals.
-    """
+    """Return a value and its interval, without an interval of no width (one prompt)."""
     low, high = spread["interval"]
     if low == high:
         return f"{spread['value']:.{digits}f}"
@@ -23,11 +18,7 @@ def interval(spread: dict, digits: int = 2) -> str:
 
 
 def format_table(record: "recordings.Recording") -> Markdown:
-    """Return T(k) of every number format, and the speedup of every drafter in two of them.
-
-    Args:
-        record: of `formats-smollm2`.
-    """
+    """Return T(k) of every number format, and the speedup of every drafter in two of them."""
     decoded = record.data["decoded"]
     rows = []
     for name, row in record.data["passes"].items():
@@ -65,11 +56,7 @@ def format_table(record: "recordings.Recording") -> Markdown:
 
 
 def training_table(record: "recordings.Recording") -> Markdown:
-    """Return agreement and accepted tokens of heads that trained for the same processor time.
-
-    Args:
-        record: of `head-training-smollm2`.
-    """
+    """Return agreement and accepted tokens of heads that trained for the same processor time."""
     data = record.data
     rows = [
         (

@@ -39,11 +39,7 @@ class Stepper(Interactive):
 
     @classmethod
     def load(cls, name: str = "round") -> "Stepper":
-        """Return the run of the recording `name`.
-
-        Raises:
-            ValueError: There is no recording of this name.
-        """
+        """Return the run of the recording `name`."""
         return cls(**recordings.load(name).data["run"])
 
     @classmethod
@@ -59,19 +55,7 @@ class Stepper(Interactive):
         top_k: int | None = None,
         seed: int = 0,
     ) -> "Stepper":
-        """Decode speculatively after `prompt` and record every round.
-
-        Args:
-            target: The model whose text is decoded.
-            draft: The model that drafts.
-            tokenizer: Anything with `encode(text)` and `decode(ids)`.
-            prompt: Text to continue.
-            gamma: Draft length.
-            max_new_tokens: Length of the text.
-            temperature: Temperature of both models.
-            top_k: Keep only this many tokens of every row; None keeps all.
-            seed: Seed of the run.
-        """
+        """Decode speculatively after `prompt` and record every round."""
         ids, rng = tokenizer.encode(prompt), RecordingRng(seed)
         drafter = ModelDrafter(draft, gamma)
         steps = list(stream(target, ids, drafter, max_new_tokens, temperature, top_k, rng=rng))
@@ -85,23 +69,7 @@ class Stepper(Interactive):
 def record_rounds(
     steps: Sequence[Step], uniforms: Sequence[float], prompt_length: int, tokenizer
 ) -> list[dict]:
-    """Return the rounds of a run in which a model drafted chains, as JSON types.
-
-    Args:
-        steps: All steps of the run, none of which ended in a stop token.
-        uniforms: All uniforms of the run, in order; empty for a greedy run, which draws none.
-        prompt_length: Number of tokens before the first step.
-        tokenizer: Anything with `decode(ids)`.
-
-    Returns:
-        For each round {"context": committed tokens before it, "draft_cache": tokens in the draft's
-        cache before it, "drafts": [{"text", "q", "p", "drawn", "tested"}], "accepted", "token":
-        {"text", "kind", "drawn"}}. "drawn" and "tested" are uniforms in [0, 1), or None. The
-        target's cache always contains one token less than "context".
-
-    Raises:
-        ValueError: A step drafted a tree that is no chain, or `uniforms` has another length.
-    """
+    """Return the rounds of a run in which a model drafted chains, as JSON types."""
     rest = list(uniforms)
     context = prompt_length
     draft_cache = prompt_length - 1
@@ -136,13 +104,7 @@ def record_rounds(
 
 
 def _split_uniforms(step: Step, uniforms: list[float], is_greedy: bool) -> tuple:
-    """Return the uniforms of a step: of each draw, of each draft's test, and of the added token.
-
-    Args:
-        step: A step that drafted a chain and added a token.
-        uniforms: Uniforms of this step and of all later ones.
-        is_greedy: Whether the run drew no uniforms; every result is then None.
-    """
+    """Return the uniforms of a step: of each draw, of each draft's test, and of the added token."""
     if not step.tree.is_chain:
         raise ValueError("steps holds a tree: must hold chains only")
     count, tested = len(step.tree), step.tested

@@ -1,6 +1,6 @@
 """When to stop: one recorded text, and the draft of every length policy at each of its positions.
 
-`static/stop_explorer.js` replays the policies; a test compares it with `drafters.parts.lengths`.
+`static/stop_explorer.js` replays the policies; a test compares it with `drafters.lengths`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specdec_book.viz.interactive import Interactive
 from specdec_lite.decoding import generate, stream
-from specdec_lite.drafters.parts.lengths import Length
+from specdec_lite.drafters.lengths import Length
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.speculation import Drafter
 
@@ -69,19 +69,7 @@ def record_positions(
     count: int,
     gamma: int = 8,
 ) -> tuple[list[str], list[dict]]:
-    """Return the words of a greedy text, and what would be drafted at each of its positions.
-
-    Args:
-        target: The model that writes the text.
-        tokenizer: Anything with `decode(ids)`.
-        prompt_ids: Token ids of the prompt, at least one.
-        drafter: Function that returns a drafter of chains for a length policy.
-        count: Length of the text in tokens.
-        gamma: Largest number of tokens drafted at a position.
-
-    Returns:
-        The words [count], and for each position {"q", "h", "right"} as in `StopExplorer.places`.
-    """
+    """Return the words of a greedy text, and what would be drafted at each of its positions."""
     ids = [int(token) for token in prompt_ids]
     text = generate(target, ids, max_new_tokens=count).tokens.tolist()
     positions = []

@@ -14,17 +14,7 @@ HYPHEN = re.compile(r"((?<![\w.])|(?<=\de))-(?=\d)")  # before a negative number
 def table(
     heads: Sequence[str], rows: Iterable[Sequence], caption: str = "", fold: str = ""
 ) -> Markdown:
-    """Return a table as Markdown.
-
-    Args:
-        heads: Titles of the columns.
-        rows: Cells of each row, shown by `str`; a hyphen before a number becomes a minus sign.
-        caption: Line above the table, such as a recording's source.
-        fold: Title of a fold around the table; "" for an open table.
-
-    Raises:
-        ValueError: A row has another number of cells than the table has columns.
-    """
+    """Return a table as Markdown."""
     texts = [[HYPHEN.sub("−", str(cell)) for cell in row] for row in rows]
     for row in texts:
         if len(row) != len(heads):
@@ -38,17 +28,7 @@ def table(
 def exit_depth_text(
     tokens: Sequence[str], depths: Sequence[int], layers: int, title: str = ""
 ) -> HTML:
-    """Show a text with a bar below each token: the layers after which its argmax is settled.
-
-    Args:
-        tokens: Texts of the tokens.
-        depths: For each token the number of layers, 1 … `layers`.
-        layers: Number of layers of the model.
-        title: Finding, shown above the text.
-
-    Raises:
-        ValueError: There are not as many depths as tokens.
-    """
+    """Show a text with a bar below each token: the layers after which its argmax is settled."""
     if len(tokens) != len(depths):
         raise ValueError(
             f"depths has {len(depths)} numbers: must be one for each of {len(tokens)} tokens"
@@ -60,15 +40,7 @@ def exit_depth_text(
 
 
 def acceptance_text(tokens: Sequence[str], rates: Sequence[float]) -> HTML:
-    """Show a text with a bar below each token: the probability that a draft is accepted there.
-
-    Args:
-        tokens: Texts of the tokens.
-        rates: Acceptance probability at each token, 0 … 1.
-
-    Raises:
-        ValueError: There are not as many rates as tokens.
-    """
+    """Show a text with a bar below each token: the probability that a draft is accepted there."""
     if len(tokens) != len(rates):
         raise ValueError(
             f"rates has {len(rates)} numbers: must be one for each of {len(tokens)} tokens"

@@ -71,11 +71,7 @@ def dark_data() -> dict[str, str]:
 
 
 def layout(colors: dict) -> dict:
-    """Return a plotly layout in one theme's colors, which a page applies when its theme changes.
-
-    Args:
-        colors: LIGHT or DARK.
-    """
+    """Return a plotly layout in one theme's colors, which a page applies when its theme changes."""
     axis = {
         "gridcolor": colors["grid"],
         "zerolinecolor": colors["line"],

@@ -42,11 +42,7 @@ class Piece:
     u: float | None = field(default=None, compare=False)
 
     def description(self, number: int) -> str:
-        """Return one line about the token, which a reader opens on it.
-
-        Args:
-            number: Number of the pass, from 1.
-        """
+        """Return one line about the token, which a reader opens on it."""
         numbers = "" if self.p is None else f", p = {self.p:.2g}, q = {self.q:.2g}"
         numbers += "" if self.u is None else f", u = {self.u:.2g}"
         return f"pass {number}: {self.kind}, {KINDS[self.kind]}{numbers}"
@@ -158,20 +154,7 @@ def trace(
     prompt: str | Sequence[int] | None = None,
     discarded: bool = True,
 ) -> Trace:
-    """Show every drafted token of a generation and whether it was accepted.
-
-    Args:
-        output_or_steps: The result of `generate`, or a list of `Step`s.
-        tokenizer: Anything with `decode(ids)`.
-        prompt: Text or token ids before the generation; the end of it is shown first.
-        discarded: Whether to show discarded drafts until the reader changes it.
-
-    Returns:
-        The trace; a notebook displays it as HTML.
-
-    Raises:
-        TypeError: `output_or_steps` is neither an `Output` nor a list of `Step`s.
-    """
+    """Show every drafted token of a generation and whether it was accepted."""
     steps = output_or_steps.steps if isinstance(output_or_steps, Output) else list(output_or_steps)
     wrong = next((step for step in steps if not isinstance(step, Step)), None)
     if wrong is not None:

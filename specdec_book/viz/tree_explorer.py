@@ -90,15 +90,7 @@ class TreeExplorer(Interactive):
 
 
 def check_parents(parents: list[int], accuracies: list[list[float]] | None) -> None:
-    """Check that parents form a tree for which the heads have guesses.
-
-    Args:
-        parents: Parent of each node, -1 for children of the root.
-        accuracies: One row per head; None skips the check of the guesses.
-
-    Raises:
-        traitlets.TraitError: There are more than 16 nodes, no tree, or too few guesses.
-    """
+    """Check that parents form a tree for which the heads have guesses."""
     if len(parents) > MAX_NODES:
         raise traitlets.TraitError(f"parents has {len(parents)} nodes: must be at most {MAX_NODES}")
     try:

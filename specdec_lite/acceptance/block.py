@@ -79,11 +79,7 @@ class _Candidate:
     rejected: bool = False
 
     def reject(self, row: Tensor) -> None:
-        """Replace `after` by its residual, because a draw below the node was rejected.
-
-        Args:
-            row: the distribution [V] that the rejected draw was made from.
-        """
+        """Replace `after` by its residual, because a draw below the node was rejected."""
         excess = (self.weight * self.after - row).clamp(min=0)
         mass = excess.sum().item()
         self.rejected = True

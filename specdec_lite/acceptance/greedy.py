@@ -36,13 +36,7 @@ def longest_path(accepts: Callable[[Tensor, Tensor], Tensor]) -> RuleFunction:
 
 
 def keep_path(proposal: Proposal, last: int, token: int) -> Verdict:
-    """Return the verdict that accepts the path to a node.
-
-    Args:
-        proposal: the drafted tree.
-        last: the last accepted node; −1 for none.
-        token: the token after it.
-    """
+    """Return the verdict that accepts the path to a node."""
     path = proposal.tree.path(last)
     drawn = [[child for child, _ in proposal.draws.get(node, ())] for node in (-1, *path)]
     tests = [drawn[level].index(node) + 1 for level, node in enumerate(path)]
@@ -52,13 +46,7 @@ def keep_path(proposal: Proposal, last: int, token: int) -> Verdict:
 
 
 def best_passing(proposal: Proposal, passing: Sequence[float], probs: Sequence[float]) -> int:
-    """Return the last node of the longest path of nodes that pass; −1 if none passes.
-
-    Args:
-        proposal: the drafted tree.
-        passing: whether each node passes.
-        probs: each node's probability under the target.
-    """
+    """Return the last node of the longest path of nodes that pass; −1 if none passes."""
     reached = {-1: (0, 1.0)}  # node → (length, probability) of the path to it
     best = -1
     for node, parent in enumerate(proposal.tree.parents):

@@ -68,19 +68,7 @@ def k_seq(k: int) -> RuleFunction:
 
 
 def plan(p: Tensor, q: Tensor, count: int) -> tuple[float, Tensor]:
-    """Return K-SEQ's ρ, and the residual from which the recovered token is drawn.
-
-    Args:
-        p: the target's distribution [V].
-        q: the distribution [V] of every draw.
-        count: number of draws, ≥ 1.
-
-    Returns:
-        ρ, and the residual [V] as a distribution.
-
-    Raises:
-        ValueError: the residual would be negative, which no ρ at or above the root allows.
-    """
+    """Return K-SEQ's ρ, and the residual from which the recovered token is drawn."""
     if count == 1:
         return 1.0, residual(p, q)
     p, q = p.double(), q.double()

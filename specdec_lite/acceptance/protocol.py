@@ -72,38 +72,21 @@ def residual(p: Tensor, q: Tensor) -> Tensor:
 
 
 def drawn_from(proposal: Proposal, row: int | None, token: int, like: Tensor) -> Tensor:
-    """Return the distribution [V] that a draw was made from; one-hot if the token was chosen.
-
-    Args:
-        proposal: with the rows of all draws.
-        row: of `proposal.probs`; None for a chosen token.
-        token: the id that was drawn or chosen.
-        like: [V], whose dtype and device a one-hot row has.
-    """
+    """Return the distribution [V] that a draw was made from; one-hot if the token was chosen."""
     if row is None or proposal.probs is None:
         return one_hot(token, like)
     return proposal.probs[row]
 
 
 def kind_of(path: tuple[int, ...] | list[int], rejected: bool) -> str:
-    """Return what the token after a path is: "recovered", "bonus" or "sampled".
-
-    Args:
-        path: the accepted nodes.
-        rejected: whether a draw after them was rejected.
-
-    Returns:
-        "recovered" after a rejection, else "bonus" after accepted tokens, else "sampled".
-    """
+    """Return what the token after a path is: "recovered", "bonus" or "sampled"."""
     return "recovered" if rejected else "bonus" if path else "sampled"
 
 
 def numbers_of(proposal: Proposal, target_probs: Tensor) -> DraftNumbers:
     """Return the proposal's `numbers`: as the verifier has read them, or read now.
 
-    Args:
-        proposal: the drafted tree.
-        target_probs: [n+1, V], row 0 after the root, row i+1 after node i.
+    Shapes: target_probs [n+1, V].
     """
     return proposal.numbers or proposal.read(target_probs)[0].numbers  # pyright: ignore[reportReturnType]
 
@@ -127,15 +110,7 @@ class SiblingRatios:
         self.later: dict[int, list[float]] = {}  # node → p of its draws after the first
 
     def __call__(self, node: int, index: int) -> float:
-        """Return p/q of a draw.
-
-        Args:
-            node: the node below which the token was drawn.
-            index: the draw's number among those of the node.
-
-        Raises:
-            ValueError: q = 0. Such a token cannot have been drawn from its row.
-        """
+        """Return p/q of a draw."""
         child, row = self.proposal.draws[node][index]
         if index == 0:
             return self.numbers.ratio(child, row)
@@ -173,13 +148,7 @@ class SiblingRatios:
 
 
 def walk_tree(proposal: Proposal, visit: Visit) -> Verdict:
-    """Walk down from the root, one accepted draw per level, and return the verdict.
-
-    Args:
-        proposal: the drafted tree.
-        visit: tests the draws of one node. It returns the index of the accepted draw (and any
-            number), or None and the token that ends the round.
-    """
+    """Walk down from the root, one accepted draw per level, and return the verdict."""
     path: list[int] = []
     tests: list[int] = []
     node = -1

@@ -89,16 +89,7 @@ def diagnose(
 
 
 def rows_of(texts, tokenizer, target: CausalLM) -> dict[str, list[Tensor]]:
-    """Return {domain: rows of ids}; empty if the target has to write its own text.
-
-    Args:
-        texts: see `diagnose`.
-        tokenizer: see `diagnose`.
-        target: sets the vocabulary and the context length.
-
-    Raises:
-        ValueError: there is no text, or one is too short or has an id out of range.
-    """
+    """Return {domain: rows of ids}; empty if the target has to write its own text."""
     if texts is None:
         if tokenizer is None:
             return {}
@@ -117,16 +108,7 @@ def rows_of(texts, tokenizer, target: CausalLM) -> dict[str, list[Tensor]]:
 
 
 def row_of(text, tokenizer, target: CausalLM) -> Tensor:
-    """Return the ids [≤ READ] of one text on the target's device.
-
-    Args:
-        text: ids, or a string.
-        tokenizer: see `diagnose`.
-        target: sets the vocabulary and the context length.
-
-    Raises:
-        ValueError: the text is too short, has an id out of range, or is a string without tokenizer.
-    """
+    """Return the ids [≤ READ] of one text on the target's device."""
     if isinstance(text, str):
         if tokenizer is None:
             raise ValueError("texts contains strings: give tokenizer, or rows of token ids")
@@ -145,13 +127,7 @@ def row_of(text, tokenizer, target: CausalLM) -> Tensor:
 
 
 def own_texts(target: CausalLM, seed: int, count: int = 3) -> list[Tensor]:
-    """Return texts that the target writes at temperature 1, each after one random token.
-
-    Args:
-        target: the model that writes.
-        seed: of the first tokens and of the draws.
-        count: number of texts.
-    """
+    """Return texts that the target writes at temperature 1, each after one random token."""
     starts = torch.randint(
         target.vocab_size, (count, 1), generator=torch.Generator().manual_seed(seed)
     )

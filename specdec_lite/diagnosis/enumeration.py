@@ -24,12 +24,7 @@ MOST_OF_LONG_TEXTS = 1000
 
 
 def tiny_target(vocab_size: int = 3, seed: int = 5) -> CausalLM:
-    """Return a native model with random weights in float64: two layers of size 16.
-
-    Args:
-        vocab_size: V.
-        seed: of the weights.
-    """
+    """Return a native model with random weights in float64: two layers of size 16."""
     config = TransformerConfig(
         vocab_size=vocab_size,
         hidden_size=16,
@@ -51,13 +46,7 @@ def tiny_target(vocab_size: int = 3, seed: int = 5) -> CausalLM:
 
 
 def tiny_draft(target: CausalLM, noise: float = 0.3, seed: int = 1) -> CausalLM:
-    """Return a draft model that often agrees with a target: a copy with noise.
-
-    Args:
-        target: a model.
-        noise: standard deviation of the noise, relative to that of each matrix.
-        seed: of the noise.
-    """
+    """Return a draft model that often agrees with a target: a copy with noise."""
     checks.model("target", target)
     model, generator = copy.deepcopy(target.model), torch.Generator().manual_seed(seed)
     for weight in model.parameters():
@@ -219,17 +208,6 @@ def enumerate_texts(
     """Return the exact distribution of the text, and the drafts that were made for it.
 
     Texts have three tokens, or two if there would be too many outcomes.
-
-    Args:
-        target: a tiny model.
-        drafter: the drafter.
-        sampling: of the generation.
-        rule: the rule to verify with; None for the default rule.
-        max_outcomes: the largest number of texts to enumerate.
-
-    Raises:
-        TooManyOutcomes: even texts of two tokens have more.
-        FaultFound: a proposal is wrong.
     """
     for length in (3, 2):
         watch = Watch(drafter, target)
@@ -254,13 +232,7 @@ def enumerate_texts(
 
 
 def own_texts(target: CausalLM, sampling: Sampling, length: int) -> dict[tuple[int, ...], float]:
-    """Return the distribution of the target's own text: one pass per prefix, without a drafter.
-
-    Args:
-        target: a tiny model.
-        sampling: of the generation.
-        length: number of tokens of a text.
-    """
+    """Return the distribution of the target's own text: one pass per prefix, without a drafter."""
     texts: dict[tuple[int, ...], float] = {(): 1.0}
     for _ in range(length):
         longer = {}
@@ -273,11 +245,6 @@ def own_texts(target: CausalLM, sampling: Sampling, length: int) -> dict[tuple[i
 
 
 def distance(first: dict, second: dict) -> float:
-    """Return the total variation distance of two distributions of texts.
-
-    Args:
-        first: {text: probability}.
-        second: the same.
-    """
+    """Return the total variation distance of two distributions of texts."""
     keys = first.keys() | second.keys()
     return sum(abs(first.get(key, 0.0) - second.get(key, 0.0)) for key in keys) / 2

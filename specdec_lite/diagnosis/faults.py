@@ -85,12 +85,7 @@ class Evidence:
 
 
 def beyond_chance(first: ArrayLike, second: ArrayLike) -> tuple[float, bool]:
-    """Return mean(first) − mean(second), and whether it exceeds three standard errors.
-
-    Args:
-        first: one sample.
-        second: another one, independent of the first.
-    """
+    """Return mean(first) − mean(second), and whether it exceeds three standard errors."""
     a = np.asarray(first, dtype=float)
     b = np.asarray(second, dtype=float)
     error = np.sqrt(a.var() / len(a) + b.var() / len(b))
@@ -265,9 +260,5 @@ QUESTIONS = (
 
 
 def faults(evidence: Evidence) -> tuple[Fault, ...]:
-    """Return the faults that the evidence shows, the most fundamental first.
-
-    Args:
-        evidence: the measurements.
-    """
+    """Return the faults that the evidence shows, the most fundamental first."""
     return tuple(fault for question in QUESTIONS if (fault := question(evidence)))

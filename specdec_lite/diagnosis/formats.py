@@ -274,12 +274,6 @@ def sglang(engine: str, tau: float, rate: float | None, rounding: float) -> Coun
 
     The rate has had two meanings: accepted ÷ drafted, and (accepted + 1) ÷ (drafted + 1) in releases
     before pull request 23530 (April 2026). In most cases γ is a whole number under only one of them.
-
-    Args:
-        engine: the format.
-        tau: accept length, ≥ 1 with the bonus token.
-        rate: as printed; None if the text lacks it.
-        rounding: the largest rounding error of both.
     """
     counts = Counts(engine, tau=tau, notes=["the length includes the bonus token"])
     if rate is not None and rate > 1:
@@ -420,11 +414,7 @@ JSON_READERS: dict[str, Callable[[dict], Counts]] = {
 
 
 def rates_of(histogram: Sequence[float] | dict[str, float]) -> tuple[float, ...]:
-    """Return the rates by position [γ] of a histogram.
-
-    Args:
-        histogram: number of rounds [γ + 1] that accepted 0 … γ tokens.
-    """
+    """Return the rates by position [γ] of a histogram."""
     counts = np.asarray(
         [histogram[key] for key in sorted(histogram, key=int)]
         if isinstance(histogram, dict)

@@ -228,14 +228,7 @@ def _compare_rows(watch: Watch, sampling: Sampling) -> tuple[Fault | None, int]:
 def _add(
     proposal: Proposal, weight: float, draws: dict[tuple, _Draw], reached: dict[tuple, float]
 ) -> None:
-    """Add one outcome of a round to its draws.
-
-    Args:
-        proposal: what was drafted.
-        weight: its probability.
-        draws: {(earlier draws, row): all outcomes of the next draw}.
-        reached: {earlier draws: probability that they were made}.
-    """
+    """Add one outcome of a round to its draws."""
     tokens = proposal.tree.tokens.tolist()
     after: dict[int, tuple] = {-1: ()}
     for parent in range(-1, len(tokens)):
@@ -274,15 +267,7 @@ def _descends(values: Sequence[float]) -> bool:
 def _cause(
     actual: Tensor, draw: _Draw, sampling: Sampling, is_dropped: bool, is_only_row: bool
 ) -> str:
-    """Return the name of the fault that explains how a token was really drawn.
-
-    Args:
-        actual: the distribution [V] of the drawn token.
-        draw: the reported row, and the siblings.
-        sampling: of the generation.
-        is_dropped: whether the draw is missing in some outcomes.
-        is_only_row: whether the row is the same whatever token is drawn.
-    """
+    """Return the name of the fault that explains how a token was really drawn."""
 
     def close(row: Tensor) -> bool:
         return bool((actual - row).abs().sum() / 2 <= TOLERANCE)

@@ -93,9 +93,6 @@ def text_model(drafter: Drafter) -> CausalLM | None:
     """Return the model that drafts from the text alone.
 
     None if there is no such model, or if it also reads the target's states, which a text lacks.
-
-    Args:
-        drafter: any drafter.
     """
     return None if drafter.hidden_layers else drafter.draft_model()
 
@@ -106,11 +103,6 @@ def without_decoding(
     """Return ({domain: acceptance of every text}, {control: acceptance}).
 
     Both are empty if no model drafts from the text alone.
-
-    Args:
-        target: the model that verifies.
-        drafter: any drafter.
-        domains: {domain: rows of ids}.
     """
     draft = text_model(drafter)
     if draft is None:
@@ -135,16 +127,7 @@ def decode(
     temperature: float,
     seed: int,
 ) -> Loop:
-    """Decode every text plainly and speculatively, in random order.
-
-    Args:
-        target: the model that decodes.
-        drafter: any drafter.
-        domains: {domain: rows of ids}.
-        new_tokens: of every run.
-        temperature: of every run.
-        seed: of the order and of the draws.
-    """
+    """Decode every text plainly and speculatively, in random order."""
     order = np.random.default_rng(seed)
     prompts = [
         row[: max(LEAST // 2, min(PROMPT, len(row)))] for rows in domains.values() for row in rows
@@ -201,17 +184,7 @@ def examine(
     temperature: float,
     seed: int,
 ) -> Evidence:
-    """Return the measurements for the questions about faults.
-
-    Args:
-        target: the model that verifies.
-        drafter: any drafter.
-        loop: the runs of the loop.
-        acceptance: {domain: acceptance of every text}.
-        controls: {control: acceptance}.
-        temperature: of the loop.
-        seed: of the draws.
-    """
+    """Return the measurements for the questions about faults."""
     prompt = loop.texts[0][0][:LEAST]
     itself = ModelDrafter(target, max(1, min(loop.levels, 4)))
     draft = text_model(drafter)
@@ -244,11 +217,6 @@ def in_a_batch(target: CausalLM, itself: Drafter, loop: Loop) -> float:
     """Return the acceptance of the target's own drafts in rows of different lengths.
 
     NaN for models whose rows cannot share a pass.
-
-    Args:
-        target: the model that verifies.
-        itself: a drafter that drafts with the target.
-        loop: gives the prompts.
     """
     if not target.native:
         return float("nan")
@@ -263,12 +231,7 @@ def first_tokens(
 ) -> list[Opening]:
     """Return the first drafted token of each round that wrote the end of a text.
 
-    Args:
-        target: the model that verifies.
-        draft: the model that drafts.
-        text: ids [n] of the prompt and the new tokens.
-        steps: the rounds that wrote the new tokens.
-        temperature: at which they were written.
+    Shapes: text [n].
     """
     rows = offline(target, draft, text, temperature or 1.0)
     expected = rows.at(temperature)
@@ -290,14 +253,7 @@ def first_tokens(
 def time_passes(
     target: CausalLM, drafter: Drafter, domains: dict[str, list[Tensor]], nodes: int
 ) -> tuple[dict, dict[int, float]]:
-    """Return ({k or "draft": seconds of a pass}, {B: T(B, nodes + 1) ÷ T(B, 1)}).
-
-    Args:
-        target: the model that verifies.
-        drafter: any drafter.
-        domains: {domain: rows of ids}; the longest row is the context.
-        nodes: drafted tokens per round.
-    """
+    """Return ({k or "draft": seconds of a pass}, {B: T(B, nodes + 1) ÷ T(B, 1)})."""
     row = max((row for rows in domains.values() for row in rows), key=len)[:PROMPT]
     jobs: dict[int | str, Callable] = {
         k: timing.pass_job(target, row, k) for k in sorted({*KS, nodes + 1})

@@ -79,18 +79,7 @@ def row_text(values: tuple[float, ...]) -> str:
 
 
 def explain(text: str, gamma: int | None = None) -> Reading:
-    """Read what an engine printed.
-
-    Args:
-        text: a log line, several lines of one engine (the last counts), a page of counters, or JSON.
-        gamma: drafted tokens per round (vLLM's `num_speculative_tokens`), if the text lacks it.
-
-    Returns:
-        The numbers of the text and what follows from them.
-
-    Raises:
-        ValueError: the text has none of the formats, or its numbers contradict each other.
-    """
+    """Read what an engine printed."""
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"text={text!r}: must contain {EXAMPLES}")
     counts = next((counts for reader in READERS if (counts := reader(text))), None)
@@ -101,14 +90,7 @@ def explain(text: str, gamma: int | None = None) -> Reading:
 
 
 def check(counts: Counts) -> None:
-    """Check that the counts are numbers and that they can be true.
-
-    Args:
-        counts: as a reader returned them.
-
-    Raises:
-        ValueError: a count is not a number, is negative, or contradicts another one.
-    """
+    """Check that the counts are numbers and that they can be true."""
     for name in ("drafts", "drafted", "accepted", "tau", "share", "gamma"):
         value = getattr(counts, name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -125,12 +107,7 @@ def check(counts: Counts) -> None:
 
 
 def conclude(counts: Counts, gamma: float | None) -> Reading:
-    """Return what follows from checked counts.
-
-    Args:
-        counts: of one text.
-        gamma: drafted tokens per round, if the user gave it.
-    """
+    """Return what follows from checked counts."""
     rates, share, notes = counts.rates, counts.share, list(counts.notes)
     tau = length(counts)
     gamma = implied_gamma(counts, tau) if gamma is None else gamma
@@ -208,12 +185,7 @@ def implied_gamma(counts: Counts, tau: float | None) -> float | None:
 
 
 def fitted_alpha(tau: float, gamma: float) -> float:
-    """Return the α in [0, 1] whose expected tokens at γ (rounded) are τ.
-
-    Args:
-        tau: tokens per target pass, ≥ 1.
-        gamma: drafted tokens per round, ≥ 1.
-    """
+    """Return the α in [0, 1] whose expected tokens at γ (rounded) are τ."""
     steps = max(1, round(gamma))
     if tau >= steps + 1:
         return 1.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.parts.chain import fit
+from specdec_lite.drafters.chain import fit
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.sampling import Sampling
 
@@ -35,20 +35,14 @@ class Offline:
     kept: Tensor
 
     def at(self, temperature: float) -> Tensor:
-        """Return the acceptance [n − 1] that a loop at a temperature has.
-
-        Args:
-            temperature: 0 is greedy.
-        """
+        """Return the acceptance [n − 1] that a loop at a temperature has."""
         return self.drawn if temperature else self.greedy
 
 
 def rows(model: CausalLM, tokens: Tensor) -> Iterator[Tensor]:
     """Yield the logits after every token of a text but the last, [≤ CHUNK, V'] at a time.
 
-    Args:
-        model: reads the text.
-        tokens: ids [n].
+    Shapes: tokens [n].
     """
     cache = model.new_cache(capacity=len(tokens))
     for part in tokens[:-1].split(CHUNK):
@@ -66,18 +60,7 @@ def offline(
 ) -> Offline:
     """Compare the two models on a text.
 
-    Args:
-        target: the model that verifies.
-        draft: a model of the same vocabulary, padded or not.
-        tokens: ids [n], n ≥ 2.
-        temperature: of `drawn` and `chosen`, above 0.
-        draft_tokens: ids [n] that the draft reads instead (a control, whose acceptance must be
-            low); None: the text itself.
-        shift: number of positions by which the target's row is later than the draft's (another
-            control).
-
-    Returns:
-        The acceptance at every position.
+    Shapes: tokens [n], draft_tokens [n].
     """
     adjusted = Sampling(temperature)
     read = tokens if draft_tokens is None else draft_tokens

@@ -84,13 +84,7 @@ class Diagnosis:
 
 
 def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> Diagnosis:
-    """Return the diagnosis that follows from the measurements.
-
-    Args:
-        measured: all measurements.
-        target: the model that verifies.
-        texts: {domain: number of texts}.
-    """
+    """Return the diagnosis that follows from the measurements."""
     loop, alone = measured.loop, measured.alone
     one = median(step.verifying for step in loop.plain_steps)
     costs = timing.round_costs(loop.steps, one)
@@ -143,32 +137,18 @@ def full_batch(tau: float, batches: Mapping[int, float]) -> int | None:
     """Return the smallest batch at which verification alone costs more than a round emits.
 
     From there on the machine has no idle arithmetic, and even a free draft cannot pay.
-
-    Args:
-        tau: tokens per round.
-        batches: {B: T(B, γ+1) ÷ T(B, 1)}.
     """
     return next((batch for batch, cost in sorted(batches.items()) if cost > tau), None)
 
 
 def mean_rates(rows: Sequence[Offline]) -> dict[str, float]:
-    """Return the mean acceptance over all positions of several texts.
-
-    Args:
-        rows: acceptance of each text.
-    """
+    """Return the mean acceptance over all positions of several texts."""
     kinds = ("drawn", "chosen", "greedy")
     return {kind: float(torch.cat([getattr(row, kind) for row in rows]).mean()) for kind in kinds}
 
 
 def setting(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> dict:
-    """Return the conditions of the measurements.
-
-    Args:
-        measured: all measurements.
-        target: the model that verifies.
-        texts: {domain: number of texts}.
-    """
+    """Return the conditions of the measurements."""
     return {
         "levels": measured.loop.levels,
         "nodes": measured.loop.nodes,
@@ -199,45 +179,25 @@ class Curve:
     plain: float
 
     def total(self, gamma: int, c: float | None = None) -> float:
-        """Return the cost of a round.
-
-        Args:
-            gamma: drafted tokens.
-            c: cost per drafted token; None: the measured one.
-        """
+        """Return the cost of a round."""
         ks = sorted(self.passes)
         verify = float(np.interp(gamma + 1, ks, [self.passes[k] for k in ks]))
         return self.scale * verify + gamma * (self.c if c is None else c) + self.other
 
     def speedup(self, alpha: float, gamma: int, c: float | None = None) -> float:
-        """Return the formula's speedup over plain decoding.
-
-        Args:
-            alpha: acceptance rate, [0, 1].
-            gamma: drafted tokens.
-            c: cost per drafted token; None: the measured one.
-        """
+        """Return the formula's speedup over plain decoding."""
         tokens = float(theory.expected_tokens(alpha, gamma))
         return tokens * self.plain / self.total(gamma, c)
 
     def best(self, alpha: float) -> tuple[int, float]:
-        """Return the γ of the greatest speedup and that speedup; (0, 1) if none exceeds 1.
-
-        Args:
-            alpha: acceptance rate, [0, 1].
-        """
+        """Return the γ of the greatest speedup and that speedup; (0, 1) if none exceeds 1."""
         gammas = range(1, max(self.passes))
         gamma = max(gammas, key=lambda each: self.speedup(alpha, each))
         gain = self.speedup(alpha, gamma)
         return (gamma, gain) if gain > 1 else (0, 1.0)
 
     def needed(self, alpha: float, gamma: int) -> dict[str, float | None]:
-        """Return the α, and the c, at which this γ breaks even if nothing else changes.
-
-        Args:
-            alpha: acceptance rate, [0, 1].
-            gamma: drafted tokens.
-        """
+        """Return the α, and the c, at which this γ breaks even if nothing else changes."""
         needed: dict[str, float | None] = {"alpha": None, "c": None}
         solve = _extras.load("scipy.optimize").brentq
         if self.speedup(1.0, gamma) > 1 > self.speedup(0.0, gamma):
@@ -249,14 +209,7 @@ class Curve:
 
 
 def reason(verdict: str, tau: float, costs: timing.RoundCosts, plain: float) -> str:
-    """Return a sentence that names the deciding term, in steps of plain decoding.
-
-    Args:
-        verdict: "pays", "even" or "hurts".
-        tau: tokens per round.
-        costs: of a round, in units of T(1).
-        plain: cost of a step of plain decoding, in units of T(1).
-    """
+    """Return a sentence that names the deciding term, in steps of plain decoding."""
     terms = {
         "drafting": costs.draft / plain,
         "verifying several tokens rather than one": max(0.0, costs.verify - 1) / plain,

@@ -1,30 +1,29 @@
 """The public drafters and where each is defined; `drafters.__init__` loads them on first use."""
 
-from specdec_lite.drafters.bandit import BanditDrafter
-from specdec_lite.drafters.block_diffusion import BlockDiffusionDrafter
-from specdec_lite.drafters.blockwise import BlockwiseDrafter
-from specdec_lite.drafters.cascade import CascadeDrafter
-from specdec_lite.drafters.coupled import CoupledDrafter, same_noise
-from specdec_lite.drafters.eagle import EagleDrafter
-from specdec_lite.drafters.early_exit import EarlyExitDrafter
-from specdec_lite.drafters.fixed_tree import FixedTreeDrafter
-from specdec_lite.drafters.hash_pool import HashPoolDrafter
-from specdec_lite.drafters.hydra import HydraDrafter
-from specdec_lite.drafters.jacobi import JacobiDrafter
-from specdec_lite.drafters.layer_skip import LayerSkipDrafter
-from specdec_lite.drafters.lookahead import LookaheadDrafter
-from specdec_lite.drafters.markov import MarkovDrafter
-from specdec_lite.drafters.medusa import MedusaDrafter
-from specdec_lite.drafters.merged import MergedDrafter
-from specdec_lite.drafters.mlp_speculator import MlpSpeculatorDrafter
-from specdec_lite.drafters.model import ModelDrafter
-from specdec_lite.drafters.mtp import MtpDrafter
-from specdec_lite.drafters.ngram import NgramDrafter
-from specdec_lite.drafters.online import OnlineDrafter
-from specdec_lite.drafters.pard import PardDrafter
-from specdec_lite.drafters.parts.chain import draft_chain
-from specdec_lite.drafters.parts.expansion import ConfidenceTree, expand_tree
-from specdec_lite.drafters.parts.lengths import (
+from specdec_lite.drafters.chain import draft_chain
+from specdec_lite.drafters.combined.bandit import BanditDrafter
+from specdec_lite.drafters.combined.cascade import CascadeDrafter
+from specdec_lite.drafters.combined.coupled import CoupledDrafter, same_noise
+from specdec_lite.drafters.combined.merged import MergedDrafter
+from specdec_lite.drafters.combined.relay import RelayDrafter
+from specdec_lite.drafters.combined.tempered import TemperedDrafter
+from specdec_lite.drafters.copying.hash_pool import HashPoolDrafter
+from specdec_lite.drafters.copying.ngram import NgramDrafter
+from specdec_lite.drafters.copying.ngram_model import NgramModel
+from specdec_lite.drafters.copying.prompt_lookup import PromptLookupDrafter
+from specdec_lite.drafters.copying.recycling import TokenRecyclingDrafter
+from specdec_lite.drafters.copying.reference_lookup import ReferenceLookupDrafter
+from specdec_lite.drafters.copying.rest import RestDrafter
+from specdec_lite.drafters.copying.suffix import SuffixDrafter
+from specdec_lite.drafters.eagle.eagle import EagleDrafter
+from specdec_lite.drafters.eagle.mtp import MtpDrafter
+from specdec_lite.drafters.fixed_point.jacobi import JacobiDrafter
+from specdec_lite.drafters.fixed_point.lookahead import LookaheadDrafter
+from specdec_lite.drafters.heads.blockwise import BlockwiseDrafter
+from specdec_lite.drafters.heads.hydra import HydraDrafter
+from specdec_lite.drafters.heads.medusa import MedusaDrafter
+from specdec_lite.drafters.heads.mlp_speculator import MlpSpeculatorDrafter
+from specdec_lite.drafters.lengths import (
     Confidence,
     Constant,
     Entropy,
@@ -33,19 +32,20 @@ from specdec_lite.drafters.parts.lengths import (
     Optimal,
     Predicted,
 )
-from specdec_lite.drafters.parts.ngram_model import NgramModel
-from specdec_lite.drafters.pass_rows import PassDrafter
-from specdec_lite.drafters.prompt_lookup import PromptLookupDrafter
-from specdec_lite.drafters.quantised import QuantisedDrafter
-from specdec_lite.drafters.recycling import TokenRecyclingDrafter
-from specdec_lite.drafters.reference_lookup import ReferenceLookupDrafter
-from specdec_lite.drafters.relay import RelayDrafter
-from specdec_lite.drafters.rest import RestDrafter
-from specdec_lite.drafters.sequoia import SequoiaDrafter
-from specdec_lite.drafters.sparse_cache import SparseCacheDrafter
-from specdec_lite.drafters.specexec import SpecExecDrafter
-from specdec_lite.drafters.suffix import SuffixDrafter
-from specdec_lite.drafters.tempered import TemperedDrafter
+from specdec_lite.drafters.models.model import ModelDrafter
+from specdec_lite.drafters.models.online import OnlineDrafter
+from specdec_lite.drafters.parallel.block_diffusion import BlockDiffusionDrafter
+from specdec_lite.drafters.parallel.markov import MarkovDrafter
+from specdec_lite.drafters.parallel.pard import PardDrafter
+from specdec_lite.drafters.self_drafts.early_exit import EarlyExitDrafter
+from specdec_lite.drafters.self_drafts.layer_skip import LayerSkipDrafter
+from specdec_lite.drafters.self_drafts.pass_rows import PassDrafter
+from specdec_lite.drafters.self_drafts.quantised import QuantisedDrafter
+from specdec_lite.drafters.self_drafts.sparse_cache import SparseCacheDrafter
+from specdec_lite.drafters.trees.expansion import ConfidenceTree, expand_tree
+from specdec_lite.drafters.trees.fixed_tree import FixedTreeDrafter
+from specdec_lite.drafters.trees.sequoia import SequoiaDrafter
+from specdec_lite.drafters.trees.specexec import SpecExecDrafter
 from specdec_lite.speculation import Context, Drafter, Limits, Session
 
 __all__ = [

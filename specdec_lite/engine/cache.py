@@ -40,11 +40,7 @@ class Scores:
         return Scores(self.logits.clone(), hidden)
 
     def along(self, path: Sequence[int]) -> "Scores":
-        """Return the rows of the root and of the nodes on a path.
-
-        Args:
-            path: nodes of the tree, when [root] + tree.tokens was fed.
-        """
+        """Return the rows of the root and of the nodes on a path."""
         if tuple(path) == tuple(range(len(path))):
             rows = slice(0, len(path) + 1)  # a slice needs no index on the device
         else:
@@ -88,14 +84,7 @@ class Cache:
 
     @torch.inference_mode()
     def keep(self, indices: Iterable[int]) -> None:
-        """Keep some of the tokens fed since the root, and remove the others.
-
-        Args:
-            indices: which to keep, in ascending order; 0 is the root.
-
-        Raises:
-            ValueError: if the indices do not ascend or exceed the last pass.
-        """
+        """Keep some of the tokens fed since the root, and remove the others."""
         indices = list(indices)
         fed = self.length - self.root
         if not ascends(indices, fed):
@@ -108,14 +97,7 @@ class Cache:
 
     @torch.inference_mode()
     def crop(self, length: int) -> None:
-        """Remove everything after the first `length` tokens.
-
-        Args:
-            length: 0 … the number of tokens stored.
-
-        Raises:
-            ValueError: if the cache stores fewer tokens, or a view would cut the viewed cache.
-        """
+        """Remove everything after the first `length` tokens."""
         if not self.least <= length <= self.length:
             owned = f", of which {self.least} belong to another cache" if self.least else ""
             raise ValueError(f"length={length}: the cache holds {self.length} tokens{owned}")
@@ -127,13 +109,6 @@ class Cache:
         """Return a cache on the same storage that has its own length and uses fewer layers.
 
         A target drafts with such a view when it is its own draft model.
-
-        Args:
-            layers: number of first layers to use; None: all.
-            skip: sublayers that a pass leaves out, as (block from 0, "attention" or "mlp").
-
-        Raises:
-            ValueError: for a Hugging Face model, or a layer that the model does not have.
         """
         self._needs_native("view")
         depth = len(self.storage.tensors.keys)
@@ -151,13 +126,6 @@ class Cache:
 
         A copy is faster than a mask, because attention reads fewer keys, and drafted tokens cannot
         reach this cache.
-
-        Args:
-            slots: the entries to copy, in ascending order.
-            room: number of further tokens to reserve memory for (a hint).
-
-        Raises:
-            ValueError: for a Hugging Face model, or slots that are not stored.
         """
         self._needs_native("select")
         slots = list(slots)
@@ -170,14 +138,7 @@ class Cache:
         return other
 
     def keys(self, layer: int) -> Tensor:
-        """Return the keys [B, G, length, h] that a layer has stored, after rotary embedding.
-
-        Args:
-            layer: from 0.
-
-        Raises:
-            ValueError: for a Hugging Face model, or a layer that the model does not have.
-        """
+        """Return the keys [B, G, length, h] that a layer has stored, after rotary embedding."""
         self._needs_native("keys")
         whole("layer", layer, 0, len(self.storage.tensors.keys) - 1)
         return self.storage.tensors.keys[layer][:, :, : self.length]
@@ -261,25 +222,12 @@ class Pass:
 
 
 def ascends(numbers: Sequence[int], end: int) -> bool:
-    """Return whether numbers strictly ascend within 0 … end - 1.
-
-    Args:
-        numbers: of any length.
-        end: the first number that is too large.
-    """
+    """Return whether numbers strictly ascend within 0 … end - 1."""
     return all(a < b for a, b in zip([-1, *numbers], [*numbers, end]))
 
 
 def sublayers(skip: Collection[tuple[int, str]], layers: int) -> frozenset[tuple[int, str]]:
-    """Return the sublayers to leave out of a pass, checked.
-
-    Args:
-        skip: (block from 0, "attention" or "mlp") each.
-        layers: number of blocks that the model has.
-
-    Raises:
-        ValueError: for a block or sublayer that does not exist.
-    """
+    """Return the sublayers to leave out of a pass, checked."""
     for block, sublayer in skip:
         whole("skip's block", block, 0, layers - 1)
         if sublayer not in SUBLAYERS:
@@ -301,14 +249,7 @@ def visible(
     A token attends to everything stored, to itself and to earlier fed tokens. A tree node attends
     only to its ancestors among the nodes.
 
-    Args:
-        length: number of tokens stored.
-        count: n, the number of tokens fed.
-        tree: its nodes are the last len(tree) keys; None: a chain.
-        window: a token also ignores keys `window` or more positions back; None: no window.
-        positions: [n] of the fed tokens.
-        cached: number of the tree's first nodes that are stored already.
-        stored: [length], positions of the stored tokens; None: 0, 1, 2 …
+    Shapes: positions [n], stored [length].
     """
     mask = torch.ones(count, length + count, dtype=torch.bool, device=positions.device).tril(length)
     if tree is not None and len(tree):
@@ -330,14 +271,6 @@ def tree_positions(
     """Return the position ids [n] of the fed tokens.
 
     They are consecutive; a tree node's is the root's position plus the node's depth plus one.
-
-    Args:
-        length: number of tokens stored.
-        count: n, the number of tokens fed.
-        tree: its nodes not yet stored are the last tokens fed; None: a chain.
-        device: of the result.
-        cached: number of the tree's first nodes that are stored already.
-        shift: the first fed token's position minus `length`.
     """
     positions = torch.arange(length, length + count, device=device) + shift
     if tree is not None and len(tree):
@@ -350,13 +283,6 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a mask as the number to add to attention scores.
 
     The number is 0 where the mask is True, and the dtype's most negative number elsewhere.
-
-    Args:
-        mask: bool, of any shape.
-        dtype: of the result.
-
-    Returns:
-        `aligned` rows.
     """
     bias = aligned(mask.shape, dtype, mask.device).zero_()
     return bias.masked_fill_(~mask, torch.finfo(dtype).min)
@@ -366,20 +292,11 @@ def aligned(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> T
     """Return a new tensor whose rows begin at multiples of 8 entries.
 
     A fused attention kernel of a GPU copies any other mask, once for every layer.
-
-    Args:
-        shape: of the result.
-        dtype: of the result.
-        device: of the result.
     """
     width = round_up(shape[-1])
     return torch.empty((*shape[:-1], width), dtype=dtype, device=device)[..., : shape[-1]]
 
 
 def round_up(count: int) -> int:
-    """Return the least multiple of 8 that is not below a number.
-
-    Args:
-        count: ≥ 0.
-    """
+    """Return the least multiple of 8 that is not below a number."""
     return -(-count // 8) * 8

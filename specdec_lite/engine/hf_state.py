@@ -19,16 +19,7 @@ FUSED = {
 
 
 def from_hf_state(state: dict[str, Tensor], config: TransformerConfig) -> dict[str, Tensor]:
-    """Return a Hugging Face state dict under our names, with matrices fused.
-
-    Args:
-        state: of a Llama, Qwen2, Qwen3 or Mistral model. The weights are removed from it as they
-            are read, so that memory never holds one twice.
-        config: of the model.
-
-    Raises:
-        KeyError: if a weight is missing.
-    """
+    """Return a Hugging Face state dict under our names, with matrices fused."""
     ours = {
         "embedding.weight": state.pop("model.embed_tokens.weight"),
         "norm.weight": state.pop("model.norm.weight"),
@@ -50,11 +41,7 @@ def from_hf_state(state: dict[str, Tensor], config: TransformerConfig) -> dict[s
 
 
 def to_hf_state(model: Transformer) -> dict[str, Tensor]:
-    """Return a model's weights under Hugging Face's names: the inverse of `from_hf_state`.
-
-    Args:
-        model: the transformer.
-    """
+    """Return a model's weights under Hugging Face's names: the inverse of `from_hf_state`."""
     config, ours = model.config, model.state_dict()
     state = {
         "model.embed_tokens.weight": ours["embedding.weight"],

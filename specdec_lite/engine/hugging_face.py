@@ -33,9 +33,7 @@ class HuggingFaceStorage:
     def move(self, start: int, rows: Tensor) -> None:
         """Keep the entries before `start` and those at start + rows, in this order.
 
-        Args:
-            start: a slot.
-            rows: [n], ascending.
+        Shapes: rows [n].
         """
 
         def gather(x: Tensor) -> Tensor:
@@ -45,11 +43,7 @@ class HuggingFaceStorage:
         self._each(gather)
 
     def cut(self, length: int) -> None:
-        """Remove the entries after the first `length`.
-
-        Args:
-            length: number of tokens that stay.
-        """
+        """Remove the entries after the first `length`."""
         self._each(lambda x: x[..., :length, :])
 
     def snapshot(self) -> list[tuple[Tensor, Tensor]]:
@@ -57,11 +51,7 @@ class HuggingFaceStorage:
         return [(layer.keys, layer.values) for layer in self._layers()]
 
     def extend(self, entries: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Append keys and values to every layer that has any.
-
-        Args:
-            entries: (keys, values) [B, G, n, h] of each such layer.
-        """
+        """Append keys and values to every layer that has any."""
         for layer, (keys, values) in zip(self._layers(), entries, strict=True):
             layer.keys = torch.cat((layer.keys, keys), dim=-2)
             layer.values = torch.cat((layer.values, values), dim=-2)
@@ -81,12 +71,6 @@ def context_length(config) -> int:
 
     For "longrope" it is the length of the first training. A longer pass rotates *all* positions by
     other angles than a shorter one, so the text would depend on the draft's length.
-
-    Args:
-        config: the model's text config.
-
-    Returns:
-        2³⁰ if the config names no limit.
     """
     names = ("max_position_embeddings", "max_seq_len", "max_target_positions")
     limit = next(filter(None, (getattr(config, name, None) for name in names)), 1 << 30)
@@ -158,22 +142,13 @@ class HuggingFaceBackend:
         SelfTest(self).run()
 
     def storage(self, batch: int, capacity: int) -> HuggingFaceStorage:
-        """Return an empty storage.
-
-        Args:
-            batch: number of sequences; the first pass decides it.
-            capacity: not used: the storage grows with every pass.
-        """
+        """Return an empty storage."""
         return HuggingFaceStorage()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [..., V] of final hidden states, as a pass computes them.
 
-        Args:
-            hidden: [..., d].
-
-        Raises:
-            ValueError: at the first call, if a pass computes other logits.
+        Shapes: hidden [..., d].
         """
         if self.scale is None:
             self.scale = logits_scale(self)
@@ -182,23 +157,13 @@ class HuggingFaceBackend:
     def project(self, hidden: Tensor, scale: float) -> Tensor:
         """Return the scaled logits [..., V] of final hidden states, with Gemma's soft cap.
 
-        Args:
-            hidden: [..., d].
-            scale: factor of the logits.
+        Shapes: hidden [..., d].
         """
         logits = self.head(hidden) * scale
         return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
     def score(self, inputs: Pass) -> Scores:
-        """Run a pass, and store the keys and values of its tokens.
-
-        Args:
-            inputs: the tokens, the cache and the options.
-
-        Raises:
-            ValueError: for `states`, for the state after the last block, and for `cached` if the
-                model verifies a tree path by path.
-        """
+        """Run a pass, and store the keys and values of its tokens."""
         self._check(inputs)
         tokens, cache, tree = inputs.tokens, inputs.cache, inputs.tree
         if tree is not None and self.by_path:
@@ -239,12 +204,7 @@ class HuggingFaceBackend:
             )
 
     def _mask(self, build: Callable[[int | None], Tensor], batch: int):
-        """Return the additive mask [B, 1, n, m] of each type of layer.
-
-        Args:
-            build: (window, or None) → bool mask [n, m].
-            batch: B.
-        """
+        """Return the additive mask [B, 1, n, m] of each type of layer."""
         dtype = next(self.model.parameters()).dtype
 
         def masks_of(window: int | None) -> Tensor:

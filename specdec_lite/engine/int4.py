@@ -37,10 +37,7 @@ class Codes:
     def of_4_bits(cls, codes: Tensor, scales: Tensor, minima: Tensor) -> "Codes":
         """Return weights code · scale + minimum (GGUF's Q4_1).
 
-        Args:
-            codes: [out, in] uint8, 0 … 15.
-            scales: [out, in / GROUP].
-            minima: [out, in / GROUP].
+        Shapes: codes [out, in], scales [out, in / GROUP], minima [out, in / GROUP].
         """
         return cls(codes, scales, minima + 8 * scales)
 
@@ -50,9 +47,7 @@ class Codes:
 
         A code is 16 · high + low, with high from −8 to 7 and low from 0 to 15.
 
-        Args:
-            codes: [out, in] int8.
-            scales: [out, in / GROUP].
+        Shapes: codes [out, in], scales [out, in / GROUP].
         """
         high = codes >> 4
         low = codes - (high << 4)
@@ -64,11 +59,7 @@ class Codes:
 
     @classmethod
     def stack(cls, parts: "list[Codes]") -> "Codes":
-        """Return the weights of several layers with the same input as those of one layer.
-
-        Args:
-            parts: the layers, in the order of their outputs.
-        """
+        """Return the weights of several layers with the same input as those of one layer."""
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
     def weight(self) -> Tensor:
@@ -101,11 +92,7 @@ class Int4Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the product with the 4-bit weights, plus the bias.
 
-        Args:
-            x: [..., in_features] bfloat16.
-
-        Returns:
-            [..., out_features].
+        Shapes: x [..., in_features].
         """
         if not torch.is_inference_mode_enabled():
             return super().forward(x)
@@ -125,15 +112,7 @@ def can_multiply() -> bool:
 
 
 def attach(layer: nn.Linear, codes: Codes) -> None:
-    """Turn a linear layer into an `Int4Linear`, in place.
-
-    Args:
-        layer: its weights are frozen, in bfloat16, and on a CPU.
-        codes: the same weights in 4 bits.
-
-    Raises:
-        ValueError: if the layer is not such a layer, or the codes have another shape.
-    """
+    """Turn a linear layer into an `Int4Linear`, in place."""
     weight = layer.weight
     if weight.requires_grad or weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
         raise ValueError(
@@ -156,19 +135,11 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
 
 
 def is_int4(model: nn.Module) -> bool:
-    """Return whether any layer of a model multiplies by 4-bit weights.
-
-    Args:
-        model: any module.
-    """
+    """Return whether any layer of a model multiplies by 4-bit weights."""
     return any(type(layer) is Int4Linear for layer in model.modules())
 
 
 def int4_bytes(model: nn.Module) -> int:
-    """Return the bytes of 4-bit weights, scales and zero points that a pass reads.
-
-    Args:
-        model: any module.
-    """
+    """Return the bytes of 4-bit weights, scales and zero points that a pass reads."""
     layers = [layer for layer in model.modules() if type(layer) is Int4Linear]
     return sum(layer.packed.nbytes + layer.scales_and_zeros.nbytes for layer in layers)

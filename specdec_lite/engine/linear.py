@@ -83,15 +83,7 @@ class PackedLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the product with the weights, plus the bias.
 
-        Args:
-            x: [..., in_features].
-
-        Returns:
-            [..., out_features].
-
-        Raises:
-            RuntimeError: if the weights are being trained. Some optimizers change weights without
-                raising the counter that `is_current` reads.
+        Shapes: x [..., in_features].
         """
         if torch.is_grad_enabled() and self.weight.requires_grad:
             raise RuntimeError(
@@ -123,10 +115,7 @@ class PackedLinear(nn.Linear):
 def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     """Return the product with packed weights.
 
-    Args:
-        x: [..., in_features].
-        packed: the weights in the processor's order.
-        bias: [out_features], or None.
+    Shapes: x [..., in_features], bias [out_features].
     """
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
 
@@ -134,11 +123,7 @@ def product(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 def padded_product(x: Tensor, packed: Tensor, bias: Tensor | None, count: int) -> Tensor:
     """Return the same product, computed with PADDED rows of which the last are zeros.
 
-    Args:
-        x: [..., in_features].
-        packed: the weights in the processor's order.
-        bias: [out_features], or None.
-        count: number of rows of x, below PADDED.
+    Shapes: x [..., in_features], bias [out_features].
     """
     rows = F.pad(x.reshape(count, -1), (0, 0, 0, PADDED - count))
     return product(rows, packed, bias)[:count].view(*x.shape[:-1], -1)
@@ -146,11 +131,7 @@ def padded_product(x: Tensor, packed: Tensor, bias: Tensor | None, count: int) -
 
 @torch.inference_mode()
 def rows_agree(layer: PackedLinear) -> bool:
-    """Return whether the result of a row has the same bits with any number of other rows.
-
-    Args:
-        layer: the product that is examined, with up to ALONE rows.
-    """
+    """Return whether the result of a row has the same bits with any number of other rows."""
     count = ALONE if layer.weight.nbytes > SWEEP // 4 else 4 * ALONE  # differences are rare
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1, count, layer.in_features, generator=generator).to(layer.weight.dtype)
@@ -160,11 +141,7 @@ def rows_agree(layer: PackedLinear) -> bool:
 
 
 def agreeing_rows(layer: PackedLinear) -> tuple[frozenset[int], bool]:
-    """Return the numbers of rows to pad so that rows agree, and whether they do.
-
-    Args:
-        layer: with the rows that are padded for speed, which remain if the rows never agree.
-    """
+    """Return the numbers of rows to pad so that rows agree, and whether they do."""
     measured = layer.padded
     for layer.padded in (measured, frozenset(FEW)):
         if rows_agree(layer):
@@ -180,13 +157,6 @@ def rows_to_pad(
 
     Each shape is measured once per process, so that all its layers make the same choice. Sweeps
     over several layers of this shape, with and without padding, alternate.
-
-    Args:
-        outputs: out_features.
-        inputs: in_features.
-        dtype: of the weights.
-        threads: number of threads, which changes the answer.
-        size: bytes of the model's weights; they are in the processor's caches if there are few.
     """
     weight = torch.zeros(outputs, inputs, dtype=dtype)
     layers = [
@@ -211,11 +181,7 @@ def rows_to_pad(
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Return how long one call takes.
-
-    Args:
-        run: the function to time.
-    """
+    """Return how long one call takes."""
     began = perf_counter()
     run()
     return perf_counter() - began
@@ -236,9 +202,6 @@ def worth_packing(weight: Tensor) -> bool:
 
     It packs float32 matrices of at least SMALL bytes, and bfloat16 matrices if the processor
     supports bfloat16; both on a CPU and frozen.
-
-    Args:
-        weight: [out_features, in_features].
     """
     if (
         not can_pack()
@@ -264,12 +227,6 @@ def pack(model: nn.Module) -> nn.Module:
     that makes every row's result independent of the number of rows. If all layers of a
     `Transformer` are so, its attention rounds rows alike as well (`rows_alike`), and greedy text
     with a chain of drafts is then plain text nearly always.
-
-    Args:
-        model: any module; an `nn.Linear` too.
-
-    Returns:
-        The same model.
     """
     size = sum(weight.nbytes for weight in model.parameters())
     if size > LIMIT:
@@ -301,14 +258,7 @@ def pack(model: nn.Module) -> nn.Module:
 
 
 def unpack(model: nn.Module) -> nn.Module:
-    """Remove the packed copies: every layer becomes the `nn.Linear` that it was.
-
-    Args:
-        model: any module.
-
-    Returns:
-        The same model.
-    """
+    """Remove the packed copies: every layer becomes the `nn.Linear` that it was."""
     layers = [layer for layer in model.modules() if type(layer) is PackedLinear]
     for layer in layers:
         layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
@@ -320,9 +270,5 @@ def unpack(model: nn.Module) -> nn.Module:
 
 
 def is_packed(model: nn.Module) -> bool:
-    """Return whether any layer of a model has a current packed copy of its weights.
-
-    Args:
-        model: any module.
-    """
+    """Return whether any layer of a model has a current packed copy of its weights."""
     return any(type(layer) is PackedLinear and layer.is_current() for layer in model.modules())

@@ -264,9 +264,6 @@ def steady_attention(device: torch.device) -> AbstractContextManager:
     cuDNN builds a plan for every exact shape, and a growing cache has a new shape for every token.
     Nothing changes on other devices, or if cuDNN is the only fused kernel that is enabled (see
     `torch.nn.attention.sdpa_kernel`).
-
-    Args:
-        device: on which attention runs.
     """
     cuda = torch.backends.cuda
     if device.type != "cuda" or not cuda.cudnn_sdp_enabled():

@@ -41,12 +41,7 @@ class Storage:
         return self.keys.shape[3]
 
     def part(self, rows: slice = slice(None), slots: slice = slice(None)) -> "Storage":
-        """Return some sequences or slots of the same memory.
-
-        Args:
-            rows: which sequences.
-            slots: which slots of each.
-        """
+        """Return some sequences or slots of the same memory."""
         other = object.__new__(Storage)
         other.keys = self.keys[:, rows, :, slots]
         other.values = self.values[:, rows, :, slots]
@@ -71,20 +66,12 @@ class NativeStorage:
         self.tensors = self.make(capacity)
 
     def make(self, capacity: int) -> Storage:
-        """Return zeros for this many tokens.
-
-        Args:
-            capacity: tokens per sequence.
-        """
+        """Return zeros for this many tokens."""
         weight = self.model.embedding.weight
         return Storage(self.model.config, self.batch, capacity, weight.device, weight.dtype)
 
     def reserve(self, capacity: int) -> None:
-        """Make room for a number of tokens, keeping what is stored.
-
-        Args:
-            capacity: tokens per sequence.
-        """
+        """Make room for a number of tokens, keeping what is stored."""
         if capacity > self.tensors.capacity:
             old = self.tensors
             self.tensors = self.make(max(capacity, 2 * self.tensors.capacity))
@@ -94,21 +81,14 @@ class NativeStorage:
     def move(self, start: int, rows: Tensor) -> None:
         """Copy the entries at start + rows to start, start + 1, …
 
-        Args:
-            start: a slot.
-            rows: [n], ascending.
+        Shapes: rows [n].
         """
         rows = upload(start + rows, self.tensors.keys.device)
         for tensor in (self.tensors.keys, self.tensors.values):
             tensor[..., start : start + len(rows), :] = tensor[..., rows, :]
 
     def copy(self, slots: Sequence[int], room: int) -> "NativeStorage":
-        """Return a storage of some entries alone.
-
-        Args:
-            slots: the entries to copy.
-            room: number of further tokens to reserve memory for.
-        """
+        """Return a storage of some entries alone."""
         other = NativeStorage(self.model, self.batch, max(1, len(slots) + room))
         rows = upload(slots, self.tensors.keys.device, torch.long)
         other.tensors.keys[..., : len(slots), :] = self.tensors.keys[..., rows, :]
@@ -116,11 +96,7 @@ class NativeStorage:
         return other
 
     def cut(self, length: int) -> None:
-        """Do nothing: entries beyond the cache's length are never read, and later overwritten.
-
-        Args:
-            length: number of tokens that stay.
-        """
+        """Do nothing: entries beyond the cache's length are never read, and later overwritten."""
 
 
 class NativeBackend:
@@ -142,31 +118,18 @@ class NativeBackend:
         self.triangle = torch.zeros(0, 0)
 
     def storage(self, batch: int, capacity: int) -> NativeStorage:
-        """Return an empty storage.
-
-        Args:
-            batch: number of sequences.
-            capacity: number of tokens to reserve memory for.
-        """
+        """Return an empty storage."""
         return NativeStorage(self.model, batch, capacity)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [..., V] of final hidden states.
 
-        Args:
-            hidden: [..., d].
+        Shapes: hidden [..., d].
         """
         return self.head(hidden)
 
     def causal(self, length: int, count: int, weight: Tensor, width: int = 0) -> Tensor:
-        """Return the additive causal mask [count, length + count].
-
-        Args:
-            length: number of tokens stored.
-            count: number of tokens fed.
-            weight: a tensor of the mask's device and dtype.
-            width: number of columns if above length + count, at most TRIANGLE.
-        """
+        """Return the additive causal mask [count, length + count]."""
         total = max(length + count, width)
         if total > TRIANGLE:
             positions = torch.arange(length, total, device=weight.device)
@@ -183,11 +146,7 @@ class NativeBackend:
         return triangle[length : length + count, :total]
 
     def rounds_alike(self, inputs: Pass) -> bool:
-        """Return whether a row's rounding does not depend, or hardly, on the number of rows.
-
-        Args:
-            inputs: a chain of tokens in a cache that does not slide.
-        """
+        """Return whether a row's rounding does not depend, or hardly, on the number of rows."""
         length, count = inputs.cache.length, inputs.count
         return (
             0 < count <= max(self.model.rows_alone, self.model.rows_alike)
@@ -196,11 +155,7 @@ class NativeBackend:
         )
 
     def score(self, inputs: Pass) -> Scores:
-        """Run a pass, and store the keys and values of its tokens.
-
-        Args:
-            inputs: the tokens, the cache and the options.
-        """
+        """Run a pass, and store the keys and values of its tokens."""
         cache, tree, count = inputs.cache, inputs.tree, inputs.count
         length, shift = cache.length, cache.shift
         weight = self.embedding.weight

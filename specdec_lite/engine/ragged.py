@@ -43,11 +43,7 @@ class BatchStorage(NativeStorage):
             self.share()
 
     def keep_rows(self, indices: Collection[int]) -> None:
-        """Remove all other sequences, so that the next passes are narrower.
-
-        Args:
-            indices: the sequences to keep, from 0.
-        """
+        """Remove all other sequences, so that the next passes are narrower."""
         indices = sorted(indices)
         rows = upload(indices, self.tensors.keys.device)
         self.rows = [self.rows[index] for index in indices]
@@ -76,13 +72,7 @@ class RowStorage(NativeStorage):
 
 
 def row_caches(target: CausalLM, batch: int, capacity: int) -> tuple[BatchStorage, list[Cache]]:
-    """Return a batch's storage and one cache per sequence.
-
-    Args:
-        target: a native model.
-        batch: number of sequences.
-        capacity: number of tokens to reserve memory for, per sequence.
-    """
+    """Return a batch's storage and one cache per sequence."""
     storage = BatchStorage(target, batch, capacity)
     return storage, [Cache(row) for row in storage.rows]
 
@@ -101,16 +91,7 @@ def score_rows(
     Shorter rows are padded at their end. The padding's keys are written beyond the row's length,
     where no token attends to them and the next pass overwrites them.
 
-    Args:
-        target: a native model.
-        storage: of the caches, in their order.
-        rows: ids [n_b] to feed.
-        caches: one per row, each cut back on its own.
-        trees: one per row; an empty one if a row feeds only its root.
-        hidden_layers: as in `CausalLM.score`.
-
-    Raises:
-        ValueError: as `CausalLM.score`.
+    Shapes: rows [n_b].
     """
     widest = max(map(len, rows))
     lengths = [cache.length for cache in caches]

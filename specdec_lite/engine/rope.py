@@ -11,12 +11,7 @@ NEEDED = {"llama3": {"factor", "low_freq_factor", "high_freq_factor"}, "yarn": {
 
 
 def read_scaling(config: dict, rope: Mapping) -> dict | None:
-    """Return the `rope_scaling` of a `TransformerConfig`, or None if it cannot be run natively.
-
-    Args:
-        config: a Hugging Face config.json.
-        rope: its `rope_parameters` or `rope_scaling`.
-    """
+    """Return the `rope_scaling` of a `TransformerConfig`, or None if it cannot be run natively."""
     kind = rope.get("rope_type", rope.get("type"))
     given = {name for name, value in rope.items() if value is not None}
     if kind not in NEEDED or not NEEDED[kind] <= given:
@@ -33,10 +28,7 @@ def read_scaling(config: dict, rope: Mapping) -> dict | None:
 def scaled(frequencies: Tensor, theta: float, scaling: Mapping) -> tuple[Tensor, float]:
     """Return scaled rotary frequencies, and the factor of cos and sin.
 
-    Args:
-        frequencies: [h/2], of the model before its context was extended.
-        theta: their base.
-        scaling: as from `read_scaling`.
+    Shapes: frequencies [h/2].
     """
     return {"llama3": llama3, "yarn": yarn}[scaling["rope_type"]](frequencies, theta, scaling)
 
@@ -46,11 +38,7 @@ def llama3(frequencies: Tensor, theta: float, scaling: Mapping) -> tuple[Tensor,
 
     Source: Grattafiori et al. 2024 (Llama 3), as in Hugging Face's `modeling_rope_utils`.
 
-    Args:
-        frequencies: [h/2].
-        theta: not used.
-        scaling: `factor`, `low_freq_factor`, `high_freq_factor` and
-            `original_max_position_embeddings`.
+    Shapes: frequencies [h/2].
     """
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     turns = scaling["original_max_position_embeddings"] * frequencies / (2 * math.pi)
@@ -63,11 +51,7 @@ def yarn(frequencies: Tensor, theta: float, scaling: Mapping) -> tuple[Tensor, f
 
     Source: Peng et al. 2023 (arXiv 2309.00071), as in Hugging Face's `modeling_rope_utils`.
 
-    Args:
-        frequencies: [h/2].
-        theta: their base.
-        scaling: `factor` and `original_max_position_embeddings`; optional `beta_fast`, `beta_slow`,
-            `truncate`, `attention_factor`, `mscale` and `mscale_all_dim`.
+    Shapes: frequencies [h/2].
     """
     size, factor = 2 * len(frequencies), scaling["factor"]
 

@@ -58,9 +58,6 @@ class SelfTest:
         A model that cannot run here (its weights are on the meta device, or its kernels are not
         installed) or that reads less than the test's text is not tested, and takes trees path by
         path. The model and the global random generator are left as they were.
-
-        Raises:
-            ValueError: if the logits in pieces are not those of one pass.
         """
         backend = self.backend
         device = next(self.model.parameters()).device
@@ -85,14 +82,7 @@ class SelfTest:
             raise ValueError(f"{self.name} {fault[1]}")
 
     def first_fault(self, device: torch.device) -> tuple[str, str] | None:
-        """Return (the first of PARTS that fails, how it fails) of the last text tried.
-
-        Args:
-            device: of the model.
-
-        Returns:
-            None as soon as one of ATTEMPTS texts passes.
-        """
+        """Return (the first of PARTS that fails, how it fails) of the last text tried."""
         backend = self.backend
         size = min(backend.vocab_size, len(backend.embedding.weight))
         padding = getattr(backend.config, "pad_token_id", None)
@@ -108,12 +98,7 @@ class SelfTest:
         return fault
 
     def compare(self, prompt: Tensor, tree: TokenTree) -> tuple[str, str] | None:
-        """Return (the first of PARTS that fails, how it fails) on one text, or None.
-
-        Args:
-            prompt: [n ≥ 2] ids.
-            tree: follows the prompt's last token.
-        """
+        """Return (the first of PARTS that fails, how it fails) on one text, or None."""
         pairs: list[tuple[Tensor, Tensor]] = []
         try:
             for pieces, whole in in_pieces(self.backend, prompt, tree):
@@ -148,26 +133,12 @@ class PlainPassError(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """Return an error's type and the first line of its message.
-
-    Args:
-        error: any exception.
-    """
+    """Return an error's type and the first line of its message."""
     return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
 
 
 def in_pieces(backend: Any, prompt: Tensor, tree: TokenTree) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield, for each of PARTS, the logits [n, V] in pieces and those of one pass over the text.
-
-    Args:
-        backend: the model's `HuggingFaceBackend`.
-        prompt: [n ≥ 2] ids; the last one is the tree's root.
-        tree: what may follow; its last path is kept.
-
-    Raises:
-        PlainPassError: if the model cannot run on this device in this dtype.
-        ValueError: if the model does not write to the cache it is given.
-    """
+    """Yield, for each of PARTS, the logits [n, V] in pieces and those of one pass over the text."""
     root, nodes = prompt[-1:], tree.tokens.to(prompt.device)
     start = len(prompt) - 1
     paths = [list(path) for path in tree.paths()]
@@ -205,9 +176,6 @@ def deviations(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
 
     Entries that the second of a pair leaves out (NaN, infinities, the number that masks tokens) are
     not counted.
-
-    Args:
-        pairs: (logits [n, V], the right logits [n, V]).
     """
     expected = torch.cat([rows for _, rows in pairs])
     finite = expected.isfinite() & (expected > torch.finfo(expected.dtype).min / 2)
@@ -228,12 +196,6 @@ def logits_scale(backend: Any) -> float:
     Some types multiply by the scale that their config names, some divide by it and some ignore it.
     The factor is the one that reproduces a pass's own logits for a few tokens (more than one: a
     padding token's state may be zero).
-
-    Args:
-        backend: the model's `HuggingFaceBackend`.
-
-    Raises:
-        ValueError: if no factor reproduces them.
     """
     names = ("logit_scale", "logits_scaling")
     values = [getattr(backend.config, name, None) for name in names]

@@ -64,10 +64,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
     The layout is Llama's: the first half of the features is paired with the second half.
 
-    Args:
-        x: [B, heads, n, h].
-        cos: [n, h], from `Transformer.rotary`.
-        sin: [n, h], from `Transformer.rotary`.
+    Shapes: x [B, heads, n, h], cos [n, h], sin [n, h].
     """
     return x * cos + x.roll(x.shape[-1] // 2, dims=-1) * sin
 
@@ -77,15 +74,7 @@ def store(
 ) -> tuple[Tensor, Tensor]:
     """Write new keys and values to a layer's storage, and return those that attention reads.
 
-    Args:
-        past: the layer's (keys, values) [B, G, capacity, h].
-        k: [B, G, n, h].
-        v: [B, G, n, h].
-        start: the first slot, a number; or all slots [n] or [B, n], a tensor on the device.
-
-    Returns:
-        (keys, values) up to the last slot written if `start` is a number. If it is a tensor, the
-        whole capacity: a captured graph needs shapes that never change, and no value is read back.
+    Shapes: k [B, G, n, h], v [B, G, n, h].
     """
     keys, values = past
     if isinstance(start, Tensor) and start.dim() == 2:
@@ -105,13 +94,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -
     Then every fused kernel takes the mask. For grouped queries with a mask, PyTorch may choose a
     kernel that reads the keys several times.
 
-    Args:
-        q: [B, H, n, h].
-        k: [B, G, m+n, h].
-        v: [B, G, m+n, h].
-        bias: additive mask [n, m+n], or [H/G·n, m+n] if already `repeated`, either with [B, 1]
-            before; None: no mask.
-        causal: use the causal mask, in place of `bias`.
+    Shapes: k [B, G, m+n, h], v [B, G, m+n, h].
     """
     batch, heads, n, size = q.shape
     groups = k.shape[1]
@@ -133,11 +116,7 @@ def attend_by_row(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     w either, if w is a multiple of `LANES`: masked keys then add zeros to complete vectors. Several
     rows take up to three times as long as together.
 
-    Args:
-        q: [1, H, n, h].
-        k: [1, G, w, h].
-        v: [1, G, w, h].
-        bias: additive mask [n, w].
+    Shapes: k [1, G, w, h], v [1, G, w, h].
     """
     _, heads, n, size = q.shape
     groups = k.shape[1]
@@ -154,11 +133,7 @@ def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     CPU kernels take BLOCK rows at a time, and fewer than LEAST by another kernel. So rows are added
     where there are fewer. What remains is a last bit now and then, when w differs.
 
-    Args:
-        q: [1, H, n, h].
-        k: [1, G, w, h].
-        v: [1, G, w, h].
-        bias: additive mask from `alike`.
+    Shapes: k [1, G, w, h], v [1, G, w, h].
     """
     groups, size = k.shape[1], q.shape[-1]
     rows = q.reshape(1, groups, -1, size)
@@ -171,9 +146,7 @@ def attend_alike(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 def alike(bias: Tensor, times: int) -> Tensor:
     """Return a mask for `attend_alike`, whose last block has LEAST rows or more.
 
-    Args:
-        bias: [n, w].
-        times: H / G.
+    Shapes: bias [n, w].
     """
     bias = repeated(bias, times)
     missing = LEAST - (len(bias) - 1) % BLOCK - 1
@@ -183,9 +156,7 @@ def alike(bias: Tensor, times: int) -> Tensor:
 def repeated(bias: Tensor, times: int) -> Tensor:
     """Return a mask repeated for the query heads that share a key head: `aligned` [..., times·n, m].
 
-    Args:
-        bias: [..., n, m].
-        times: H / G.
+    Shapes: bias [..., n, m].
     """
     if times == 1:
         return bias
@@ -215,11 +186,7 @@ class Norm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x [..., size] normalized; the mean is taken in float32 or finer.
-
-        Args:
-            x: [..., size].
-        """
+        """Return x [..., size] normalized; the mean is taken in float32 or finer."""
         is_small = x.device.type == "cpu" and x.numel() <= FEW
         # In bfloat16 the two ways round differently: a row would depend on the number of rows.
         if torch.is_grad_enabled() or not is_small or x.dtype == torch.bfloat16:
@@ -266,16 +233,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """Return the attention sublayer's output [B, n, d], without the residual.
 
-        Args:
-            x: [B, n, d].
-            cos: [n, h].
-            sin: [n, h].
-            bias: additive mask [n, m+n]. None: one token attends to every key; several tokens,
-                with nothing stored before them, use the causal mask.
-            past: this layer's (keys, values) [B, G, capacity, h]; None: nothing is stored.
-            start: where to write in `past` (see `store`).
-            width: number of slots that attention reads; None: up to the last slot written.
-            by_row: with a width, use `attend_by_row`, whose mask is [n, width], or `attend_alike`.
+        Shapes: cos [n, h], sin [n, h].
         """
         batch, n, _ = x.shape
         qkv = self.qkv(self.norm1(x)).view(batch, n, -1, self.head_size).transpose(1, 2)
@@ -298,18 +256,13 @@ class Block(nn.Module):
     def queries(self, x: Tensor) -> Tensor:
         """Return the query heads [..., H, h] of the attention, before rotary embedding.
 
-        Args:
-            x: [..., d], the block's input.
+        Shapes: x [..., d].
         """
         q = self.qkv(self.norm1(x)).unflatten(-1, (-1, self.head_size))[..., : self.heads, :]
         return q if self.q_norm is None else self.q_norm(q)
 
     def mlp(self, x: Tensor) -> Tensor:
-        """Return the MLP sublayer's output [B, n, d], without the residual.
-
-        Args:
-            x: [B, n, d].
-        """
+        """Return the MLP sublayer's output [B, n, d], without the residual."""
         gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
         return self.down(F.silu(gate) * up)
 
@@ -348,10 +301,6 @@ class Transformer(nn.Module):
         """Return cos and sin [max_positions, h] for `rotate`; the first half of sin is negated.
 
         The angles are computed in float32 for every dtype: bfloat16 angles are wrong angles.
-
-        Args:
-            device: of the result.
-            dtype: of the result.
         """
         if (device, dtype) not in self._tables:
             # No inference tensors: a training pass may need the tables later.
@@ -388,26 +337,7 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Run a pass and return its logits.
 
-        Args:
-            tokens: [B, n] ids.
-            storage: a `native.Storage`, which the keys and values of `tokens` are written to; None:
-                `tokens` are the whole text.
-            start: the first slot to write, a number; or all slots [n] or [B, n], which need
-                `positions` and `bias` (see `store`).
-            positions: position ids [n] or [B, n]; None: start … start+n-1.
-            bias: additive mask [n, m+n] or [B, 1, n, m+n], for several tokens after stored ones.
-            layers: number of first blocks to run (early exit); None: all.
-            keep: a dict from layer names (see `cache`) to hidden states [B, n, d], which it fills.
-            last: return only the last row, as a prefill needs.
-            states: (b, rows [B, n, d]): start after block b with these rows; with b = 0 they
-                replace the embedding.
-            skip: sublayers to leave out, as (block from 0, "attention" or "mlp").
-            head: False leaves the vocabulary projection out; the logits then have no rows.
-            width: number of slots that attention reads, where every row is rounded alike; `bias` is
-                [n, width] then.
-
-        Returns:
-            Logits [B, n, V], or [B, 1, V] with `last`.
+        Shapes: tokens [B, n].
         """
         first, x = (0, self.embedding(tokens)) if states is None else states
         rows = slice(start, start + tokens.shape[1]) if positions is None else positions

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specdec_lite.acceptance.protocol import kind_of
 from specdec_lite.checks import whole
-from specdec_lite.drafters.model import ModelDrafter, ModelSession, fit
+from specdec_lite.drafters.models.model import ModelDrafter, ModelSession, fit
 from specdec_lite.engine.cache import Scores
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.proposal import NOTHING, Proposal, Verdict, read
@@ -27,15 +27,7 @@ from specdec_lite.tree import TokenTree
 
 
 def upcoming(rng: Rng, count: int) -> list[float]:
-    """Return the next uniforms of an rng without drawing them.
-
-    Args:
-        rng: a `SeededRng`.
-        count: number of uniforms.
-
-    Raises:
-        TypeError: for another kind of rng.
-    """
+    """Return the next uniforms of an rng without drawing them."""
     seeded = _seeded(rng)
     state = seeded.generator.get_state()
     ahead = [SeededRng.uniform(seeded) for _ in range(count)]
@@ -50,9 +42,7 @@ def invert(probs: Tensor, uniform: Tensor) -> Tensor:
     mass. The token is then some id, and the verdict's checks of the target's logits and of q name
     the fault.
 
-    Args:
-        probs: [V].
-        uniform: [1].
+    Shapes: probs [V].
     """
     token, _ = inverse(probs, uniform)
     return token.clamp(max=len(probs) - 1)
@@ -65,15 +55,7 @@ def verify_sampled(
 
     It equals `acceptance.speculative_sampling`, draw by draw.
 
-    Args:
-        tokens: [n] ids, drawn from q.
-        q: [n, V].
-        p: [n+1, V].
-        uniforms: [n+1]: one for each test, then one for the next token. After a rejection the next
-            token uses the first unused one.
-
-    Returns:
-        (number accepted [1], next token [1], p(x) of the drafted tokens [n], q(x) [n]).
+    Shapes: tokens [n], q [n, V], p [n+1, V], uniforms [n+1].
     """
     count, columns = len(tokens), tokens[:, None]
     p_drafted, q_drafted = (rows[:count].gather(-1, columns)[:, 0].double() for rows in (p, q))
@@ -91,12 +73,7 @@ def verify_sampled(
 def verify_greedy(tokens: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Run exact match of a whole chain on the device.
 
-    Args:
-        tokens: [n] ids.
-        logits: [n+1, V], the target's.
-
-    Returns:
-        The shapes of `verify_sampled`.
+    Shapes: tokens [n], logits [n+1, V].
     """
     likeliest = logits.argmax(-1)
     passed = tokens == likeliest[: len(tokens)]
@@ -121,14 +98,7 @@ class OnDevice(Verifier):
     def __call__(self, proposal: Proposal, target_probs: Tensor, rng: Rng) -> Verdict:
         """Verify from probabilities as other rules do, for code that compares rules.
 
-        Args:
-            proposal: a chain.
-            target_probs: [n+1, V].
-            rng: a `SeededRng`.
-
-        Raises:
-            TypeError: for another kind of rng.
-            ValueError: for a tree, or if the draft drew a token of probability 0.
+        Shapes: target_probs [n+1, V].
         """
         _check(proposal)
         count = len(proposal.tree)
@@ -141,18 +111,7 @@ class OnDevice(Verifier):
         return _verdict(_seeded(rng), count, int(accepted), int(token))
 
     def verify(self, proposal: Proposal, scores: Scores, context: Context) -> Verdict:
-        """Verify from logits, and read everything that a step reports by one copy.
-
-        Args:
-            proposal: a chain.
-            scores: of the root and the chain.
-            context: of the round.
-
-        Raises:
-            TypeError: if tokens are drawn with another rng than a `SeededRng`.
-            ValueError: for a tree, for logits that are not finite, or if the draft drew a token of
-                probability 0.
-        """
+        """Verify from logits, and read everything that a step reports by one copy."""
         _check(proposal)
         logits = scores.logits[0]
         count = len(proposal.tree)
@@ -281,16 +240,7 @@ def draft_tokens(
 ) -> tuple[Tensor, Tensor | None]:
     """Draft a chain without reading the device.
 
-    Args:
-        follow: (ids [n]) → the draft's logits [V'] after the last of them.
-        fed: [n] ids to begin with.
-        gamma: number of tokens to draft.
-        uniforms: [γ]; not used if greedy.
-        sampling: how tokens are drawn.
-        vocab_size: the target's V.
-
-    Returns:
-        (tokens [γ], the rows [γ, V] that they were drawn from, or None if they were chosen).
+    Shapes: fed [n].
     """
     tokens: list[Tensor] = []
     rows: list[Tensor] = []

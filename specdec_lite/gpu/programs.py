@@ -45,13 +45,7 @@ class Slot:
         self.programs: dict[tuple, Program] = {}
 
     def program(self, size: int, hidden_layers: tuple[Layer, ...], tree: bool) -> "PassProgram":
-        """Return the program of a pass, made at the first call.
-
-        Args:
-            size: number of tokens fed, padding included.
-            hidden_layers: the hidden states to return.
-            tree: whether the tokens end in a tree.
-        """
+        """Return the program of a pass, made at the first call."""
         key = size, hidden_layers, tree
         if key not in self.programs:
             kind = TreeProgram if tree else PassProgram
@@ -104,8 +98,7 @@ class Program:
     def bias(self, slots: Tensor) -> Tensor:
         """Return the additive mask [n, capacity] of a chain's tokens, made on the device.
 
-        Args:
-            slots: [n], of the tokens.
+        Shapes: slots [n].
         """
         return self.table.index_select(0, slots)
 
@@ -129,22 +122,13 @@ class PassProgram(Program):
         """Return the static logits [B, size, V] and hidden states [B, size, d].
 
         They are valid until another program of the model is called.
-
-        Args:
-            tokens: [B, n ≤ size] ids.
-            length: number of tokens stored.
-            tree: see `TreeProgram`.
         """
         self.tokens[:, : tokens.shape[1]].copy_(tokens)
         self.start.fill_(length)
         return self.execute()
 
     def positions(self, slots: Tensor) -> Tensor:
-        """Return the position ids [size] of the tokens.
-
-        Args:
-            slots: [size], of the tokens.
-        """
+        """Return the position ids [size] of the tokens."""
         return slots
 
     def run(self) -> tuple[Tensor, dict]:
@@ -195,8 +179,7 @@ class TreeProgram(PassProgram):
     def bias(self, slots: Tensor) -> Tensor:
         """Return the additive mask [size, capacity]: the stored tokens, and the allowed fed ones.
 
-        Args:
-            slots: [size], of the tokens.
+        Shapes: slots [size].
         """
         index, size = self.all_slots - self.start, len(self.count)
         fed = index.clamp(0, size - 1)
@@ -213,12 +196,6 @@ def causal(capacity: int, window: int | None, dtype: torch.dtype, device: torch.
     """Return the additive masks [capacity, capacity] of a chain: row i for the token in slot i.
 
     Every pass looks its rows up, which is faster than computing them.
-
-    Args:
-        capacity: number of slots.
-        window: as in `TransformerConfig`.
-        dtype: of the result.
-        device: of the result.
     """
     with torch.inference_mode(False):
         mask = torch.ones(capacity, capacity, dtype=torch.bool, device=device).tril()
@@ -235,12 +212,6 @@ def tree_layout(
 
     Padding follows the fed tokens. It attends to itself and to what precedes it, and no fed token
     attends to it.
-
-    Args:
-        size: number of tokens, padding included.
-        parents: of the tree's nodes.
-        count: number of tokens without padding.
-        device: of the result.
     """
     depth = torch.arange(size)
     allowed = torch.ones(size, size, dtype=torch.bool).tril()
@@ -272,9 +243,6 @@ class Capture:
 
         Three runs before the recording let libraries choose their kernels and allocate memory. They
         write the cache entries that the pass itself writes, so they leave no trace.
-
-        Args:
-            run: the computation.
         """
         with torch.cuda.device(self.device):
             self.stream.wait_stream(torch.cuda.current_stream())

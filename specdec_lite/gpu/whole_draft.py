@@ -81,10 +81,7 @@ class DraftProgram(Program):
 
         They are valid until another program of the model is called.
 
-        Args:
-            fed: [n] ids.
-            length: number of tokens stored.
-            uniforms: [γ]; none if greedy.
+        Shapes: fed [n].
         """
         self.tokens.copy_(fed[None])
         self.start.fill_(length)

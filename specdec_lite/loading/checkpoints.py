@@ -39,17 +39,7 @@ SHARD_BYTES = 15_000_000
 
 
 def fetch_folder(argument: str, source: str | Path, patterns: list[str]) -> Path:
-    """Return a local folder as it is, or download files of a hub repository.
-
-    Args:
-        argument: name of the caller's argument, for error messages.
-        source: a local folder or a hub id.
-        patterns: files to download from the repository's root, such as "*.json".
-
-    Raises:
-        TypeError: the source is neither a string nor a path.
-        ValueError: the source is a local path that does not contain config.json.
-    """
+    """Return a local folder as it is, or download files of a hub repository."""
     allowed = "must be a hub id or a folder that holds config.json and *.safetensors"
     if not isinstance(source, (str, Path)):
         raise TypeError(f"{argument}={source!r}: {allowed}")
@@ -67,22 +57,12 @@ def weight_patterns(folder: Path) -> list[str]:
     """Return the names of the weight files to download.
 
     Some repositories contain the weights a second time; the index names the files that count.
-
-    Args:
-        folder: a model's folder, which may lack weights but must contain the index if there is one.
     """
     return _indexed_files(folder) or ["*.safetensors"]
 
 
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
-    """Load the Hugging Face tokenizer of a model's folder.
-
-    Args:
-        folder: a model's folder.
-
-    Raises:
-        ValueError: config.json cannot be read, or the tokenizer needs code of its own.
-    """
+    """Load the Hugging Face tokenizer of a model's folder."""
     from transformers import AutoTokenizer
 
     native_config(folder)  # raises if config.json is malformed
@@ -93,15 +73,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def model_size(folder: str | Path) -> Size:
-    """Return the size of the model that a folder's config.json describes; read no weights.
-
-    Args:
-        folder: a model's folder. If its weights are quantized, their size comes from the index or
-            from the weight files, and is 0 if there is neither.
-
-    Raises:
-        ValueError: config.json cannot be read, or the model needs code of its own.
-    """
+    """Return the size of the model that a folder's config.json describes; read no weights."""
     folder = Path(folder)
     config = native_config(folder)
     size = hugging_face_size(folder) if config is None else native_size(config)
@@ -136,15 +108,6 @@ def load_model(
     """Load one model from a folder of config.json and safetensors.
 
     Models of the Llama family become native transformers, all others run in transformers.
-
-    Args:
-        folder: the model's folder.
-        device: anything `torch.device` takes.
-        dtype: "auto" (the stored dtype), "float32", "bfloat16", "float16" or "float64".
-        **placement: `device_map` or `tp_plan` for transformers, which then runs every model.
-
-    Raises:
-        ValueError: the folder has no safetensors, or its files are damaged or do not match.
     """
     folder = Path(folder)
     config, files = native_config(folder), _weight_files(folder)
@@ -163,12 +126,7 @@ def load_model(
 
 
 def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
-    """Return the ids that end a text, from generation_config.json or else config.json.
-
-    Args:
-        folder: the model's folder.
-        vocab_size: ids from here on are left out.
-    """
+    """Return the ids that end a text, from generation_config.json or else config.json."""
     stated: Any = None
     for name in ("generation_config.json", "config.json"):
         try:
@@ -182,17 +140,7 @@ def end_of_text(folder: Path, vocab_size: int) -> tuple[int, ...]:
 
 
 def load_transformers(folder: Path, device: str, dtype: torch.dtype, **placement: Any) -> CausalLM:
-    """Load a model that runs in transformers.
-
-    Args:
-        folder: the model's folder.
-        device: device for the model; ignored if there is a placement.
-        dtype: of the weights.
-        **placement: `device_map` or `tp_plan`, as `from_pretrained` takes them.
-
-    Raises:
-        ValueError: a file is damaged, or weights are missing.
-    """
+    """Load a model that runs in transformers."""
     from transformers import AutoModelForCausalLM
 
     try:
@@ -225,16 +173,6 @@ def load_native(
 
     The weights move to the device file by file, so that neither the machine nor the GPU ever holds
     a second copy of them.
-
-    Args:
-        folder: the model's folder, for messages.
-        config: the native configuration.
-        files: the weight files.
-        device: device for the model.
-        dtype: of the weights.
-
-    Raises:
-        ValueError: a file is damaged, or the weights do not match the configuration.
     """
     is_small = sum(file.stat().st_size for file in files) < 1e9
     state: dict[str, Tensor] = {}
@@ -286,14 +224,7 @@ def _indexed_files(folder: Path) -> list[str]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Return all tensors of a folder's safetensors files, on the CPU.
-
-    Args:
-        folder: a model's folder.
-
-    Raises:
-        ValueError: there are none, or a file is damaged.
-    """
+    """Return all tensors of a folder's safetensors files, on the CPU."""
     files = _weight_files(folder)
     if not files:
         raise ValueError(
@@ -318,17 +249,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 def save_model(
     folder: Path, model: Transformer, tokenizer: "PreTrainedTokenizerBase", limit: int = SHARD_BYTES
 ) -> None:
-    """Write a model and its tokenizer so that plain transformers loads them as a Llama.
-
-    Args:
-        folder: folder to write to; created if necessary.
-        model: a native transformer without window, query/key norm and bias.
-        tokenizer: its Hugging Face tokenizer.
-        limit: bytes of one file at most; larger models are split. Weights are stored in bfloat16.
-
-    Raises:
-        ValueError: a Llama's config.json cannot express the model.
-    """
+    """Write a model and its tokenizer so that plain transformers loads them as a Llama."""
     config = model.config
     for name, absent in (("window", None), ("qk_norm", False)):
         if getattr(config, name) != absent:

@@ -55,20 +55,7 @@ class SpeculativeGenerate:
     ) -> Tensor:
         """Decode; transformers calls this with what it has prepared.
 
-        Args:
-            model: the Hugging Face model.
-            input_ids: [1, n].
-            logits_processor: list of processors.
-            stopping_criteria: list of criteria.
-            generation_config: the options of the call.
-            kwargs: arguments of the model, such as the attention mask.
-
-        Returns:
-            LongTensor [1, n + m], prompt and new tokens.
-
-        Raises:
-            ValueError: an option, a processor or a criterion cannot be combined with drafts; the
-                message names it.
+        Shapes: input_ids [1, n].
         """
         check_options(generation_config, input_ids, kwargs)
         limit, stops = read_criteria(stopping_criteria)
@@ -93,13 +80,7 @@ class SpeculativeGenerate:
 def check_options(config: Any, input_ids: Tensor, kwargs: dict) -> None:
     """Refuse what cannot be combined with drafts.
 
-    Args:
-        config: the generation config of the call.
-        input_ids: [B, n].
-        kwargs: arguments of the model.
-
-    Raises:
-        ValueError: naming the option.
+    Shapes: input_ids [B, n].
     """
     for name, off in REFUSED.items():
         value = getattr(config, name, None)
@@ -119,14 +100,7 @@ def check_options(config: Any, input_ids: Tensor, kwargs: dict) -> None:
 
 
 def read_processors(processors: Any) -> dict[str, Any]:
-    """Return temperature, top_k and top_p of transformers' processors.
-
-    Args:
-        processors: of the call, in order.
-
-    Raises:
-        ValueError: naming a processor that has no counterpart, or one that is out of order.
-    """
+    """Return temperature, top_k and top_p of transformers' processors."""
     settings: dict[str, Any] = {"temperature": 1.0}
     names = [type(processor).__name__ for processor in processors]
     for name in names:
@@ -143,14 +117,7 @@ def read_processors(processors: Any) -> dict[str, Any]:
 
 
 def read_criteria(criteria: Any) -> tuple[int, list[int]]:
-    """Return the longest length, prompt included, and the tokens that end the text.
-
-    Args:
-        criteria: stopping criteria of the call.
-
-    Raises:
-        ValueError: naming a criterion that has no counterpart, or if no length is given.
-    """
+    """Return the longest length, prompt included, and the tokens that end the text."""
     lengths, stops = [], []
     for criterion in criteria:
         name = type(criterion).__name__

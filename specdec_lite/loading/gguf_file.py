@@ -40,14 +40,7 @@ CONTROL = 3
 
 
 def convert(path: Path, folder: Path, about: str) -> None:
-    """Write the model of a Llama-type GGUF file as plain transformers reads it.
-
-    Args:
-        path: the GGUF file.
-        folder: existing folder; receives config.json, model.safetensors (float32), tokenizer.json
-            and tokenizer_config.json.
-        about: description of the model, for the metadata of model.safetensors.
-    """
+    """Write the model of a Llama-type GGUF file as plain transformers reads it."""
     gguf = _extras.load("gguf")
     reader = gguf.GGUFReader(path)
 
@@ -103,13 +96,6 @@ def attach_codes(model: Transformer, path: Path) -> None:
     The file has the blocks' matrices in Q4_1 and the embedding, which is also the vocabulary
     projection, in Q8_0. Scales are stored in float16 and rounded to bfloat16 here; nothing else is
     rounded.
-
-    Args:
-        model: changed in place; in bfloat16, on a CPU and frozen.
-        path: the GGUF file.
-
-    Raises:
-        ValueError: if a matrix is stored in another format.
     """
     reader = _extras.load("gguf").GGUFReader(path)
     matrices = {tensor.name: tensor for tensor in reader.tensors}
@@ -132,14 +118,7 @@ def attach_codes(model: Transformer, path: Path) -> None:
 
 
 def read_codes(tensor: Any) -> Codes:
-    """Return the weights of a matrix of a GGUF file, which are stored in Q4_1 or Q8_0.
-
-    Args:
-        tensor: of the file's reader.
-
-    Raises:
-        ValueError: if the matrix is stored in another format.
-    """
+    """Return the weights of a matrix of a GGUF file, which are stored in Q4_1 or Q8_0."""
     rows = torch.from_numpy(np.array(tensor.data))
     kind = tensor.tensor_type.name
     if kind == "Q4_1":  # per group: scale, minimum, then the codes of i and i + 16 in one byte
@@ -160,9 +139,7 @@ def split_halves(weight: Tensor, heads: int) -> Tensor:
     Rotary embedding rotates pairs of rows. GGUF stores the two rows of a pair next to each other;
     Hugging Face stores all first rows of a head, then all second rows.
 
-    Args:
-        weight: [heads · h, …], with any number of dimensions after the first.
-        heads: number of query or key heads.
+    Shapes: weight [heads · h, …].
     """
     pairs = weight.view(heads, -1, 2, *weight.shape[1:])
     return pairs.transpose(1, 2).reshape(weight.shape)
@@ -174,9 +151,6 @@ def read_tokenizer(field: Callable[[str], Any]) -> "PreTrainedTokenizerBase":
     In this type every digit is a token of its own before the text is split into words. The GGUF
     reader of transformers does not know the type and splits the spaces before a number
     differently.
-
-    Args:
-        field: function that returns the file's metadata by name.
     """
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

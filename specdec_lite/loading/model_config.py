@@ -27,14 +27,7 @@ DTYPES = {
 
 
 def read_config(folder: Path) -> dict:
-    """Return the contents of a folder's config.json.
-
-    Args:
-        folder: a model's folder.
-
-    Raises:
-        ValueError: the file cannot be read or does not contain a JSON object.
-    """
+    """Return the contents of a folder's config.json."""
     path = Path(folder) / "config.json"
     try:
         config = json.loads(path.read_text())
@@ -48,26 +41,12 @@ def read_config(folder: Path) -> dict:
 def native_config(folder: Path) -> TransformerConfig | None:
     """Return the native configuration of the model in a folder, or None if only transformers
     can run the model.
-
-    Args:
-        folder: a model's folder.
-
-    Raises:
-        ValueError: config.json cannot be read or lacks an entry.
     """
     return config_in(Path(folder) / "config.json", read_config(folder))
 
 
 def config_in(file: Path, config: dict) -> TransformerConfig | None:
-    """Return `config_from_hf(config)`; errors name the file.
-
-    Args:
-        file: from which the config was read.
-        config: the entries.
-
-    Raises:
-        ValueError: an entry is missing, or its value is of the wrong kind.
-    """
+    """Return `config_from_hf(config)`; errors name the file."""
     try:
         return config_from_hf(config)
     except KeyError as error:
@@ -81,16 +60,6 @@ def config_from_hf(config: dict) -> TransformerConfig | None:
 
     Models with quantized weights are left to transformers: the native loader would ignore the
     scales and produce noise.
-
-    Args:
-        config: contents of the config.json.
-
-    Returns:
-        The native configuration, or None if only transformers can run the model.
-
-    Raises:
-        KeyError: a required entry is missing.
-        ValueError: the value of an entry is of the wrong kind.
     """
     if config.get("quantization_config") or config.get("model_type") not in FAMILIES:
         return None
@@ -164,13 +133,7 @@ def _layer_types(config: dict) -> set[str]:
 
 
 def config_to_hf(config: TransformerConfig, architecture: str, **entries) -> dict:
-    """Return the contents of a Hugging Face config.json of the Llama family.
-
-    Args:
-        config: the native configuration.
-        architecture: name of the model class, such as "LlamaForCausalLM".
-        **entries: additional entries; they replace entries of the same name.
-    """
+    """Return the contents of a Hugging Face config.json of the Llama family."""
     return {
         "architectures": [architecture],
         "model_type": "llama",
@@ -193,27 +156,13 @@ def config_to_hf(config: TransformerConfig, architecture: str, **entries) -> dic
 
 
 def stored_dtype(folder: Path) -> str:
-    """Return the name of the dtype in which the weights in a folder are stored.
-
-    Args:
-        folder: a model's folder.
-    """
+    """Return the name of the dtype in which the weights in a folder are stored."""
     config = read_config(folder)
     return config.get("dtype") or config.get("torch_dtype") or "float32"
 
 
 def resolve_dtype(dtype: str, stored: str, device: str = "cpu") -> torch.dtype:
-    """Return the dtype in which to load a model.
-
-    Args:
-        dtype: "auto" or a name in DTYPES. "auto" means the stored dtype, but float16 instead of
-            bfloat16 on a GPU that cannot compute in bfloat16.
-        stored: name of the dtype in which the weights are stored.
-        device: device that will hold the model.
-
-    Raises:
-        ValueError: the name is unknown, or the device cannot compute in bfloat16.
-    """
+    """Return the dtype in which to load a model."""
     name = str(stored if dtype == "auto" else dtype).removeprefix("torch.")
     if name not in DTYPES:
         origin = f", where the model is stored in {stored}" if dtype == "auto" else ""

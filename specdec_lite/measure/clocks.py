@@ -33,22 +33,13 @@ class Spread:
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until the device has finished all work that it was given.
-
-    Args:
-        device: a GPU; nothing happens for other devices.
-    """
+    """Wait until the device has finished all work that it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def clocked(job: Job, device: torch.device) -> float:
-    """Run a job once and return its seconds, including the gaps between its kernels.
-
-    Args:
-        job: function to run.
-        device: device on which the job computes.
-    """
+    """Run a job once and return its seconds, including the gaps between its kernels."""
     synchronize(device)
     start = now(device)
     job()
@@ -64,22 +55,7 @@ def samples(
     warmup: int = 3,
     budget: float | None = None,
 ) -> dict[Name, list[float]]:
-    """Time every job repeatedly; the jobs alternate, so that a slower machine slows all of them.
-
-    Args:
-        jobs: {name: function to run}.
-        device: device on which the jobs compute.
-        repeats: timed runs of each job, ≥ 1.
-        warmup: runs of each job before the timed runs, ≥ 0.
-        budget: seconds after which no further repetition starts, once every job has been timed;
-            None for no limit.
-
-    Returns:
-        {name: seconds of every timed run}.
-
-    Raises:
-        ValueError: repeats or warmup is too small.
-    """
+    """Time every job repeatedly; the jobs alternate, so that a slower machine slows all of them."""
     if repeats < 1 or warmup < 0:
         raise ValueError(f"repeats={repeats}, warmup={warmup}: must be at least 1 and at least 0")
     seconds: dict[Name, list[float]] = {name: [] for name in jobs}
@@ -97,14 +73,7 @@ def samples(
 def interleaved(
     jobs: Mapping[Name, Job], device: torch.device, repeats: int = 15, warmup: int = 3
 ) -> dict[Name, float]:
-    """Return the median seconds of each job, timed alternately.
-
-    Args:
-        jobs: {name: function to run}.
-        device: device on which the jobs compute.
-        repeats: timed runs of each job, ≥ 1.
-        warmup: runs of each job before the timed runs, ≥ 0.
-    """
+    """Return the median seconds of each job, timed alternately."""
     return {
         name: statistics.median(seconds)
         for name, seconds in samples(jobs, device, repeats, warmup).items()
@@ -118,15 +87,7 @@ def spreads(
     warmup: int = 3,
     budget: float | None = None,
 ) -> dict[Name, Spread]:
-    """Return median and quartiles of each job's seconds, timed alternately.
-
-    Args:
-        jobs: {name: function to run}.
-        device: device on which the jobs compute.
-        repeats: timed runs of each job, ≥ 1.
-        warmup: runs of each job before the timed runs, ≥ 0.
-        budget: seconds after which no further repetition starts, as for `samples`.
-    """
+    """Return median and quartiles of each job's seconds, timed alternately."""
     return {
         name: _spread(seconds)
         for name, seconds in samples(jobs, device, repeats, warmup, budget).items()

@@ -17,15 +17,7 @@ def estimate(
     Each resample draws prompts with replacement, then sweeps within each drawn prompt. The interval
     reaches from the 2.5th to the 97.5th percentile.
 
-    Args:
-        statistic: function of one sum per sample; it must accept arrays.
-        *samples: [prompts, sweeps] each; they are paired, so every resample uses the same entries
-            of all samples.
-        resamples: number of resamples.
-        seed: of the resampling.
-
-    Returns:
-        {"value": number, "interval": [low, high]}; both are None if the value is not finite.
+    Shapes: *samples [prompts, sweeps].
     """
     arrays = [np.asarray(sample, dtype=float) for sample in samples]
     prompts, sweeps = arrays[0].shape
@@ -44,11 +36,6 @@ def estimate(
 def ratio(numerator: ArrayLike, denominator: ArrayLike) -> dict:
     """Compute the ratio of two sums with its 95 % bootstrap interval.
 
-    Args:
-        numerator: [prompts, sweeps].
-        denominator: [prompts, sweeps], paired with the numerator.
-
-    Returns:
-        {"value": number, "interval": [low, high]}, as `estimate` returns it.
+    Shapes: numerator [prompts, sweeps], denominator [prompts, sweeps].
     """
     return estimate(lambda a, b: a / b, numerator, denominator)

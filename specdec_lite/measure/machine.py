@@ -43,17 +43,6 @@ def read_bandwidth(
 
     An array that fits into a cache is read from the cache; only sizes far above the largest cache
     measure the memory.
-
-    Args:
-        sizes: bytes of the arrays, each ≥ 4; they are measured one after the other.
-        device: anything `torch.device` takes.
-        repeats: timed runs for each size.
-
-    Returns:
-        {size: bytes per second}.
-
-    Raises:
-        ValueError: a size is less than 4 bytes.
     """
     device = torch.device(device)
     bandwidths = {}
@@ -90,28 +79,12 @@ def _throughput(device: torch.device, dtype: torch.dtype, size: int) -> float:
 
 
 def gpu_state(device: str | torch.device) -> dict[str, str] | None:
-    """Return clocks, power and temperature of a GPU at this moment.
-
-    Args:
-        device: anything `torch.device` takes.
-
-    Returns:
-        {field of GPU_STATE: nvidia-smi's answer}, or None for other devices or without an answer.
-    """
+    """Return clocks, power and temperature of a GPU at this moment."""
     return None if torch.device(device).type != "cuda" else query_gpu(device, GPU_STATE)
 
 
 def machine_state(device: str | torch.device = "cpu") -> dict:
-    """Return what may disturb a measurement at this moment.
-
-    Args:
-        device: anything `torch.device` takes.
-
-    Returns:
-        {"load_average" of 1, 5 and 15 minutes, "threads" of PyTorch, "pins": the cores that this
-        process may use}, and for a GPU "gpu" (see `gpu_state`). An entry is None if the system does
-        not report it.
-    """
+    """Return what may disturb a measurement at this moment."""
     gpu = {"gpu": gpu_state(device)} if torch.device(device).type == "cuda" else {}
     return gpu | {
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
@@ -121,18 +94,7 @@ def machine_state(device: str | torch.device = "cpu") -> dict:
 
 
 def machine_profile(device: str = "auto") -> dict:
-    """Measure this machine.
-
-    Args:
-        device: "auto" (a GPU if there is one), or anything `torch.device` takes.
-
-    Returns:
-        {"device": its name, "threads", "cores", "bandwidth" in bytes per second, "throughput":
-        {dtype: operations per second}, "versions"}.
-
-    Raises:
-        ValueError: this machine does not have the device.
-    """
+    """Measure this machine."""
     resolved = resolve_device(device)
     size = 8192 if resolved.type == "cuda" else 1024
     half = getattr(torch, half_precision(resolved))

@@ -22,12 +22,6 @@ def replay(
 
     The steps equal those of `generate` on the same target except for times and p: p is 1 for an
     accepted node and 0 for every other.
-
-    Args:
-        drafter: a drafter that reads neither hidden states nor logits, such as those of chapter 8.
-        prompt_ids: token ids [n], n ≥ 1.
-        answer_ids: token ids [m], m ≥ 1, that the target wrote at temperature 0.
-        vocab_size: the target's V.
     """
     answer = [int(token) for token in answer_ids]
     prompt = torch.as_tensor(prompt_ids, dtype=torch.long)
@@ -47,12 +41,7 @@ def replay(
 
 
 def verify(tree: TokenTree, answer: Sequence[int]) -> Verdict:
-    """Verify a draft by exact match with the following tokens of the answer.
-
-    Args:
-        tree: the drafted tokens.
-        answer: the tokens that follow, at least one more than the tree's depth.
-    """
+    """Verify a draft by exact match with the following tokens of the answer."""
     tokens = tuple(tree.tokens.tolist())
     path: list[int] = []
     tests: list[int] = []

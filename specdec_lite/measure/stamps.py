@@ -22,11 +22,7 @@ STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": d
 
 
 def machine_name(device: str | torch.device = "cpu") -> str:
-    """Return the name of a GPU, or of this machine's processor.
-
-    Args:
-        device: anything `torch.device` takes.
-    """
+    """Return the name of a GPU, or of this machine's processor."""
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
@@ -39,15 +35,7 @@ def machine_name(device: str | torch.device = "cpu") -> str:
 
 
 def query_gpu(device: str | torch.device, fields: Sequence[str]) -> dict[str, str] | None:
-    """Query nvidia-smi.
-
-    Args:
-        device: a GPU.
-        fields: names of fields, as nvidia-smi takes them.
-
-    Returns:
-        {field: value with its unit}, or None if nvidia-smi is absent or does not answer.
-    """
+    """Query nvidia-smi."""
     card = str(torch.cuda.get_device_properties(device).uuid)
     command = ["nvidia-smi", f"--id=GPU-{card.removeprefix('GPU-')}", "--format=csv,noheader"]
     try:
@@ -65,11 +53,7 @@ def query_gpu(device: str | torch.device, fields: Sequence[str]) -> dict[str, st
 
 
 def gpu_versions(device: str | torch.device) -> dict[str, str]:
-    """Return the versions of CUDA, cuDNN and the GPU's driver; nothing for other devices.
-
-    Args:
-        device: anything `torch.device` takes.
-    """
+    """Return the versions of CUDA, cuDNN and the GPU's driver; nothing for other devices."""
     if torch.device(device).type != "cuda":
         return {}
     driver = query_gpu(device, ("driver_version",))
@@ -83,15 +67,7 @@ def gpu_versions(device: str | torch.device) -> dict[str, str]:
 def stamp(
     what: str, command: str, device: str = "cpu", versions: dict[str, str] | None = None
 ) -> dict:
-    """Return the stamp of a recording that is made now.
-
-    Args:
-        what: what was measured, in one phrase.
-        command: the command that measured it.
-        device: device of the measurement.
-        versions: {software: version}; None for Python, torch and transformers, and on a GPU also
-            CUDA, cuDNN and the driver.
-    """
+    """Return the stamp of a recording that is made now."""
     default = {"python": platform.python_version()} | {
         name: version(name) for name in ("torch", "transformers")
     }
@@ -106,39 +82,17 @@ def stamp(
 
 
 def slug(text: str) -> str:
-    """Return a name in lower case with hyphens, for a file name.
-
-    Args:
-        text: any text, such as a machine's name.
-    """
+    """Return a name in lower case with hyphens, for a file name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def recording_path(experiment: str, machine: str, folder: str | Path = "results") -> Path:
-    """Return the file of an experiment's recording on a machine.
-
-    Args:
-        experiment: name of the experiment.
-        machine: name of the machine, from `machine_name`.
-        folder: folder of all recordings.
-    """
+    """Return the file of an experiment's recording on a machine."""
     return Path(folder) / experiment / f"{slug(machine)}.json"
 
 
 def save(path: str | Path, stamped: dict, data: dict) -> Path:
-    """Write a recording.
-
-    Args:
-        path: file to write; its folder is created if necessary.
-        stamped: the stamp, from `stamp`.
-        data: the measurements, as JSON can store them.
-
-    Returns:
-        The path.
-
-    Raises:
-        ValueError: the recording is not valid; nothing is written.
-    """
+    """Write a recording."""
     path, clash = Path(path), stamped.keys() & data.keys()
     if clash:
         raise ValueError(f"data contains {sorted(clash)}: these names belong to the stamp")
@@ -152,15 +106,7 @@ def save(path: str | Path, stamped: dict, data: dict) -> Path:
 
 
 def validate(name: str, recording: object) -> None:
-    """Check the stamp of a recording.
-
-    Args:
-        name: the file's name, for the message.
-        recording: the file's content.
-
-    Raises:
-        ValueError: a field is missing or malformed; the message names it.
-    """
+    """Check the stamp of a recording."""
     if not isinstance(recording, dict):
         raise ValueError(f"{name}: must contain one JSON object")
     for field, kind in STAMP.items():

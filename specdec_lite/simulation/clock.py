@@ -44,15 +44,7 @@ class Clock:
     def run(
         self, lane: str, duration: float, after: float = 0.0, label: str = "", use: float = 1.0
     ) -> float:
-        """Add a job to a lane, and return the time at which it ends.
-
-        Args:
-            lane: name of the lane.
-            duration: time that the job takes.
-            after: earliest time at which the job may start.
-            label: what the job does.
-            use: share of the job's tokens that are part of the text.
-        """
+        """Add a job to a lane, and return the time at which it ends."""
         start = max(after, self.free.get(lane, 0.0))
         self.free[lane] = start + duration
         self.spans.append(Span(lane, start, start + duration, label, use))
@@ -64,11 +56,7 @@ class Clock:
         return max(self.free.values(), default=0.0)
 
     def idle(self, lane: str) -> float:
-        """Return the time, from 0 to the end of the last job, in which a lane runs no job.
-
-        Args:
-            lane: name of the lane.
-        """
+        """Return the time, from 0 to the end of the last job, in which a lane runs no job."""
         return self.now - sum(span.end - span.start for span in self.spans if span.lane == lane)
 
 
@@ -92,12 +80,7 @@ class Record:
             raise ValueError(f"draft={self.draft!r}: must be above 0")
 
     def accepted(self, position: int, count: int) -> int:
-        """Return the number of accepted tokens among `count` tokens drafted from a position.
-
-        Args:
-            position: position of the first drafted token.
-            count: number of drafted tokens.
-        """
+        """Return the number of accepted tokens among `count` tokens drafted from a position."""
         ranks = self.ranks[position : position + count]
         return next((i for i, rank in enumerate(ranks) if rank), len(ranks))
 
@@ -123,12 +106,7 @@ class Replay:
 
 
 def one_after_another(record: Record, gamma: int) -> Replay:
-    """Schedule ordinary speculation: draft γ tokens, verify γ + 1, and repeat.
-
-    Args:
-        record: the text and its costs.
-        gamma: draft length γ ≥ 1.
-    """
+    """Schedule ordinary speculation: draft γ tokens, verify γ + 1, and repeat."""
     return saguaro(record, gamma, fan=None)
 
 
@@ -138,11 +116,6 @@ def saguaro(record: Record, gamma: int, fan: int | None = 3) -> Replay:
     For every possible number of accepted tokens, the draft predicts the `fan` likeliest tokens that
     may follow, and drafts after each of them in one batch. If the verdict is among them, the next
     draft is ready; otherwise it is drafted after the verdict. Source: arXiv 2603.03251 (Saguaro).
-
-    Args:
-        record: the text and its costs.
-        gamma: draft length γ ≥ 1.
-        fan: number of predicted tokens per verdict; None to prepare nothing.
     """
     whole("gamma", gamma, 1)
     clock = Clock()
@@ -173,10 +146,6 @@ def pearl(record: Record, gamma: int) -> Replay:
     After a rejection, the target verifies the first token of the new block while the draft writes
     the other tokens. There is no bonus token, because the next block is already being drafted.
     Source: Liu et al. 2025 (PEARL).
-
-    Args:
-        record: the text and its costs.
-        gamma: draft length γ ≥ 1.
     """
     whole("gamma", gamma, 1)
     clock = Clock()
@@ -205,10 +174,6 @@ def amusd(record: Record, most: int = 32) -> Replay:
 
     The target verifies the tokens that have been drafted so far. After a rejection the draft starts
     again after the recovered token. Source: arXiv 2410.17375 (AMUSD).
-
-    Args:
-        record: the text and its costs.
-        most: largest number of tokens in one target pass, ≥ 1.
     """
     whole("most", most, 1)
     clock = Clock()

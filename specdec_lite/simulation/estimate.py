@@ -16,11 +16,6 @@ def expected_experts(experts: int, chosen: int, positions: int) -> float:
 
     The formula is E · (1 − (1 − k/E)^n). It assumes that positions choose independently and
     uniformly. Neighboring positions of a text share experts, so real passes need fewer.
-
-    Args:
-        experts: number of experts per layer, E ≥ 1.
-        chosen: experts per position, k in 1 … E.
-        positions: positions of the pass, n ≥ 1, all sequences together.
     """
     checks.whole("experts", experts, 1)
     checks.whole("chosen", chosen, 1, experts)
@@ -51,24 +46,13 @@ class Network:
     layers: int = 0
 
     def read(self, batch: int, tokens: int, context: float) -> float:
-        """Return the bytes that a pass reads.
-
-        Args:
-            batch: number of sequences.
-            tokens: tokens per sequence.
-            context: tokens in each sequence's cache.
-        """
+        """Return the bytes that a pass reads."""
         distinct = expected_experts(self.experts, self.chosen, batch * tokens)
         weights = self.parameters + distinct * self.expert_parameters
         return weights * self.bytes_per_weight + batch * context * self.cache_bytes
 
     def operations(self, batch: int, tokens: int) -> float:
-        """Return the operations of a pass: two for every weight that a position uses.
-
-        Args:
-            batch: number of sequences.
-            tokens: tokens per sequence.
-        """
+        """Return the operations of a pass: two for every weight that a position uses."""
         return 2 * (self.parameters + self.chosen * self.expert_parameters) * batch * tokens
 
 
@@ -90,14 +74,7 @@ class Hardware:
     def seconds(
         self, network: Network, batch: int = 1, tokens: int = 1, context: float = 0
     ) -> float:
-        """Return the shortest possible seconds of a pass.
-
-        Args:
-            network: the model.
-            batch: number of sequences.
-            tokens: tokens per sequence.
-            context: tokens in each sequence's cache.
-        """
+        """Return the shortest possible seconds of a pass."""
         reading = network.read(batch, tokens, context) / self.bandwidth
         computing = network.operations(batch, tokens) / self.throughput
         return max(reading, computing, network.layers * self.per_layer)
@@ -140,11 +117,7 @@ class Estimate:
         return self.tokens * self.plain / self.round
 
     def price(self, per_hour: float) -> tuple[float, float]:
-        """Return the price of a million tokens, decoded plainly and with drafts.
-
-        Args:
-            per_hour: price of the device per hour.
-        """
+        """Return the price of a million tokens, decoded plainly and with drafts."""
         million = per_hour / 3600 * 1e6 / self.batch
         return million * self.plain, million * self.round / self.tokens
 
@@ -158,17 +131,7 @@ def estimate(
     batch: int = 1,
     context: float = 0.0,
 ) -> Estimate:
-    """Predict a round of γ drafted tokens per sequence.
-
-    Args:
-        target: sizes of the target.
-        draft: sizes of the draft; 0 parameters for a drafter without a model.
-        hardware: the device that runs both.
-        alpha: acceptance rate in [0, 1].
-        gamma: draft length, ≥ 1.
-        batch: sequences decoded together, ≥ 1.
-        context: tokens in each cache, ≥ 0.
-    """
+    """Predict a round of γ drafted tokens per sequence."""
     checks.whole("batch", batch, 1)
     checks.number("context", context)
     tokens = float(theory.expected_tokens(alpha, gamma))

@@ -48,29 +48,13 @@ class PassTimes:
             raise ValueError("seconds must be above 0, and drafting at least 0")
 
     def of_pass(self, batch: float, tokens: int) -> float:
-        """Return the seconds of a target pass.
-
-        Args:
-            batch: number of sequences B.
-            tokens: tokens per sequence k.
-
-        Raises:
-            ValueError: B or k is outside the table.
-        """
+        """Return the seconds of a target pass."""
         column, share = between("tokens", tokens, self.tokens)
         row = [interpolate(times, column, share) for times in self.seconds]
         return interpolate(row, *between("batch", batch, self.batches))
 
     def of_round(self, batch: float, gamma: int) -> float:
-        """Return the seconds of a round.
-
-        Args:
-            batch: number of sequences B.
-            gamma: drafted tokens per sequence; 0 for a plain pass.
-
-        Raises:
-            ValueError: B or γ + 1 is outside the table.
-        """
+        """Return the seconds of a round."""
         one = interpolate(self.drafting, *between("batch", batch, self.batches))
         return gamma * one + self.of_pass(batch, gamma + 1)
 
@@ -81,20 +65,7 @@ class PassTimes:
 
 
 def between(name: str, value: float, points: Sequence[int]) -> tuple[int, float]:
-    """Return (index, share) of a value between two points of a table.
-
-    Args:
-        name: name of the value, for the message.
-        value: number between the first and the last point.
-        points: increasing numbers.
-
-    Returns:
-        index: of the point at or below the value. share: in [0, 1], position of the value between
-        this point and the next.
-
-    Raises:
-        ValueError: the value is outside the points.
-    """
+    """Return (index, share) of a value between two points of a table."""
     if not points[0] <= value <= points[-1]:
         raise ValueError(
             f"{name}={value}: must be in {points[0]} … {points[-1]}, the range of the table"
@@ -105,25 +76,14 @@ def between(name: str, value: float, points: Sequence[int]) -> tuple[int, float]
 
 
 def interpolate(values: Sequence[float], index: int, share: float) -> float:
-    """Return the value between two entries.
-
-    Args:
-        values: entries.
-        index: of the lower entry.
-        share: position between this entry and the next, in [0, 1].
-    """
+    """Return the value between two entries."""
     if share == 0:
         return values[index]
     return values[index] + share * (values[index + 1] - values[index])
 
 
 def estimated(seconds: Callable[[int, int], float], drafting: Callable[[int], float]) -> PassTimes:
-    """Tabulate formulas for B = 1, 2, 4 … 256 and k = 1 … 9.
-
-    Args:
-        seconds: function of (batch, tokens) that returns the seconds of a target pass.
-        drafting: function of the batch that returns the seconds per drafted token.
-    """
+    """Tabulate formulas for B = 1, 2, 4 … 256 and k = 1 … 9."""
     batches = tuple(2**i for i in range(9))
     tokens = tuple(range(1, 10))
     table = tuple(tuple(seconds(batch, k) for k in tokens) for batch in batches)
@@ -131,13 +91,7 @@ def estimated(seconds: Callable[[int, int], float], drafting: Callable[[int], fl
 
 
 def goodput(alphas: Sequence[float], gamma: int, times: PassTimes) -> float:
-    """Return the expected tokens per second of a batch.
-
-    Args:
-        alphas: acceptance rate of each sequence, each in [0, 1], at least one.
-        gamma: drafted tokens per sequence, 0 (plain) … the table's largest.
-        times: costs of passes and drafting.
-    """
+    """Return the expected tokens per second of a batch."""
     if not len(alphas):
         raise ValueError("alphas is empty: must contain one rate for each sequence")
     checks.whole("gamma", gamma, 0, times.largest_gamma)
@@ -146,23 +100,12 @@ def goodput(alphas: Sequence[float], gamma: int, times: PassTimes) -> float:
 
 
 def tokens_of_round(alpha: ArrayLike, gamma: int) -> float | np.ndarray:
-    """Return the expected tokens per sequence that a round emits.
-
-    Args:
-        alpha: acceptance rate, or an array of rates.
-        gamma: drafted tokens per sequence; 0 for a plain pass, which emits 1 token.
-    """
+    """Return the expected tokens per sequence that a round emits."""
     return theory.expected_tokens(alpha, gamma) if gamma else np.ones_like(alpha, float)
 
 
 def best_gamma(alphas: Sequence[float], times: PassTimes, largest: int | None = None) -> int:
-    """Return the γ with the highest goodput; the smallest one if several are equal.
-
-    Args:
-        alphas: acceptance rate of each sequence, each in [0, 1], at least one.
-        times: costs of passes and drafting.
-        largest: largest γ to consider; None for the table's largest.
-    """
+    """Return the γ with the highest goodput; the smallest one if several are equal."""
     largest = times.largest_gamma if largest is None else largest
     return max(range(largest + 1), key=lambda gamma: goodput(alphas, gamma, times))
 
@@ -194,13 +137,6 @@ def steady(load: float, alpha: float, gamma: int, times: PassTimes, slots: int) 
     The batch is the smallest B ≥ 1 with B · τ ÷ round(B) = load. Random fluctuations are averaged
     out, which is too optimistic near the capacity. A server that is mostly idle decodes one
     sequence at a time.
-
-    Args:
-        load: tokens per second that all requests together ask for, above 0.
-        alpha: acceptance rate of every sequence, in [0, 1].
-        gamma: draft length, 0 … the table's largest.
-        times: costs of passes and drafting.
-        slots: largest number of sequences in the batch, 1 … the table's largest batch.
     """
     checks.number("load", load)
     checks.whole("gamma", gamma, 0, times.largest_gamma)
@@ -219,16 +155,7 @@ def steady(load: float, alpha: float, gamma: int, times: PassTimes, slots: int) 
 
 
 def crossing(low: int, high: int, load: float, tau: float, gamma: int, times: PassTimes) -> float:
-    """Return the B with B · τ = load · round(B) between two batch sizes of the table.
-
-    Args:
-        low: batch size that emits less than the load.
-        high: next batch size of the table, which emits at least the load.
-        load: tokens per second.
-        tau: expected tokens per sequence and round.
-        gamma: draft length.
-        times: costs of passes and drafting; round(B) is linear between low and high.
-    """
+    """Return the B with B · τ = load · round(B) between two batch sizes of the table."""
     first, last = times.of_round(low, gamma), times.of_round(high, gamma)
     slope = (last - first) / (high - low)
     return load * (first - slope * low) / (tau - load * slope)
@@ -239,12 +166,6 @@ def best_under_load(load: float, alpha: float, times: PassTimes, slots: int) -> 
 
     If every γ is overloaded, this is the γ with the highest capacity. The smallest γ wins among
     equals.
-
-    Args:
-        load: tokens per second that all requests together ask for, above 0.
-        alpha: acceptance rate of every sequence, in [0, 1].
-        times: costs of passes and drafting.
-        slots: largest number of sequences in the batch, 1 … the table's largest batch.
     """
 
     def cost(gamma: int) -> tuple[bool, float]:

@@ -20,21 +20,12 @@ Policy = Callable[[Sequence[float]], int]
 
 
 def fixed(gamma: int) -> Policy:
-    """Return a policy that always chooses the same γ.
-
-    Args:
-        gamma: draft length, ≥ 0.
-    """
+    """Return a policy that always chooses the same γ."""
     return lambda alphas: gamma
 
 
 def by_goodput(times: PassTimes, largest: int | None = None) -> Policy:
-    """Return a policy that chooses the γ with the highest expected tokens per second.
-
-    Args:
-        times: costs of passes and drafting.
-        largest: largest γ to consider; None for the table's largest.
-    """
+    """Return a policy that chooses the γ with the highest expected tokens per second."""
     return lambda alphas: best_gamma(alphas, times, largest)
 
 
@@ -139,15 +130,7 @@ class Run:
 def poisson(
     rate: float, count: int, tokens: int, alphas: Sequence[float], rng: np.random.Generator
 ) -> list[Request]:
-    """Draw requests with independent arrivals.
-
-    Args:
-        rate: mean requests per second, above 0.
-        count: number of requests, ≥ 1.
-        tokens: tokens per request, ≥ 1.
-        alphas: acceptance rates, each in [0, 1]; each request draws one of them.
-        rng: source of arrivals and acceptance rates.
-    """
+    """Draw requests with independent arrivals."""
     if checks.number("rate", rate) == 0:
         raise ValueError("rate=0: must be above 0")
     checks.whole("count", count, 1)
@@ -181,24 +164,11 @@ class Running:
         self.left = self.request.tokens
 
     def alpha(self, prior: float, weight: float) -> float:
-        """Estimate the acceptance rate.
-
-        Args:
-            prior: rate to assume before any test.
-            weight: number of tests that the prior counts as.
-        """
+        """Estimate the acceptance rate."""
         return (self.accepted + weight * prior) / (self.tested + weight)
 
     def advance(self, gamma: int, rng: np.random.Generator) -> tuple[int, int, int]:
-        """Decode one round, without drafting beyond the request's end.
-
-        Args:
-            gamma: drafted tokens at most.
-            rng: source of the verdicts.
-
-        Returns:
-            (emitted, accepted, tested) tokens.
-        """
+        """Decode one round, without drafting beyond the request's end."""
         drafted = min(gamma, self.left - 1)
         verdicts = rng.random(drafted) < self.request.alpha
         accepted = drafted if verdicts.all() else int(verdicts.argmin())
@@ -219,18 +189,7 @@ def simulate(
     prior: float = 0.7,
     weight: float = 4.0,
 ) -> Run:
-    """Serve all requests, first come first served.
-
-    Args:
-        requests: at least one, in any order.
-        times: costs of passes and drafting.
-        policy: chooses γ before every round.
-        slots: largest number of sequences in the batch, 1 … the table's largest batch.
-        rng: source of the verdicts.
-        prefill: seconds that each prompt adds to its first round, ≥ 0.
-        prior: estimate of a request's α before its first test, in (0, 1].
-        weight: number of tests that the prior counts as, above 0.
-    """
+    """Serve all requests, first come first served."""
     if not requests:
         raise ValueError("requests is empty: must contain at least one")
     checks.whole("slots", slots, 1, times.batches[-1])

@@ -56,11 +56,7 @@ class BenchmarkPrompt:
     document: str
 
     def encode(self, tokenizer: "PreTrainedTokenizerBase") -> list[int]:
-        """Return the token ids of the conversation, or of the document if there is no chat.
-
-        Args:
-            tokenizer: tokenizer of the model; it has a chat template if the model can chat.
-        """
+        """Return the token ids of the conversation, or of the document if there is no chat."""
         if not tokenizer.chat_template:
             return tokenizer.encode(self.document)
         turns = [
@@ -74,15 +70,7 @@ class BenchmarkPrompt:
 def load_benchmark_prompts(
     kinds: Sequence[str] = KINDS, count: int | None = None
 ) -> dict[str, list[BenchmarkPrompt]]:
-    """Return the prompts by kind; the first prompts of each kind are the same for every count.
-
-    Args:
-        kinds: kinds to return, from KINDS and EXTRA_KINDS.
-        count: most prompts per kind; None for all.
-
-    Raises:
-        ValueError: a kind does not exist, or the file was changed.
-    """
+    """Return the prompts by kind; the first prompts of each kind are the same for every count."""
     content = FILE.read_bytes()
     if sha256(content).hexdigest() != SHA256:
         raise ValueError(f"{FILE} was changed: its SHA-256 must be {SHA256}")

@@ -205,11 +205,7 @@ def _tasks() -> dict[str, tuple[Task, ...]]:
 
 
 def unwrap(passage: str) -> str:
-    """Return prose in one line, and code unchanged.
-
-    Args:
-        passage: prose, or code that begins with three backticks.
-    """
+    """Return prose in one line, and code unchanged."""
     return passage if passage.startswith("```") else " ".join(passage.split())
 
 
@@ -223,12 +219,7 @@ HISTORY, AGENT = (
 
 
 def chat(tokenizer: "PreTrainedTokenizerBase", text: str) -> tuple[int, ...]:
-    """Return the token ids of a user's first message, up to the start of the answer.
-
-    Args:
-        tokenizer: a tokenizer with a chat template.
-        text: the message.
-    """
+    """Return the token ids of a user's first message, up to the start of the answer."""
     messages = [{"role": "user", "content": text}]
     ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     return tuple(ids)  # pyright: ignore[reportReturnType]

@@ -80,12 +80,7 @@ class TextPieces:
         self.printed = len(self.ids)
 
     def add(self, tokens: Collection[int], final: bool = False) -> str:
-        """Return the text that these tokens complete.
-
-        Args:
-            tokens: the next ids.
-            final: whether no token follows; bytes that are no whole character are then replaced.
-        """
+        """Return the text that these tokens complete."""
         self.ids += tokens
         before, text = self._decode(self.ids[: self.printed]), self._decode(self.ids)
         if text.endswith(INCOMPLETE) and not final:

@@ -10,12 +10,7 @@ from specdec_lite.checks import SUM_TOLERANCE
 def distributions(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Return p and q as float64 arrays, after checking that every row is a distribution.
 
-    Args:
-        p: [..., V].
-        q: [..., V].
-
-    Raises:
-        ValueError: a row does not sum to 1 or is negative, or the vocabularies differ.
+    Shapes: p [..., V], q [..., V].
     """
     rows = {"p": array("p", p), "q": array("q", q)}
     for name, x in rows.items():
@@ -37,15 +32,7 @@ def distributions(p: ArrayLike | Tensor, q: ArrayLike | Tensor) -> tuple[np.ndar
 
 
 def array(name: str, x: ArrayLike | Tensor) -> np.ndarray:
-    """Return a value as a float64 array.
-
-    Args:
-        name: of the argument, for the error.
-        x: a number, an array or a tensor.
-
-    Raises:
-        TypeError: it is not a number or an array of real numbers.
-    """
+    """Return a value as a float64 array."""
     if isinstance(x, Tensor):
         x = x.detach().cpu()
         x = (x if x.is_complex() else x.double()).numpy()  # NumPy has no bfloat16
@@ -61,16 +48,7 @@ def array(name: str, x: ArrayLike | Tensor) -> np.ndarray:
 
 
 def number(name: str, x) -> float:
-    """Return a value as a float.
-
-    Args:
-        name: of the argument, for the error.
-        x: one number.
-
-    Raises:
-        TypeError: it is not a number.
-        ValueError: it is an array with axes.
-    """
+    """Return a value as a float."""
     values = array(name, x)
     if values.ndim:
         raise ValueError(f"{name} must be one number, got shape {values.shape}")
@@ -78,17 +56,7 @@ def number(name: str, x) -> float:
 
 
 def within(name: str, x: ArrayLike, low: float, high: float) -> np.ndarray:
-    """Return a value as a float64 array, after checking its range.
-
-    Args:
-        name: of the argument, for the error.
-        x: a number or an array.
-        low: smallest value allowed.
-        high: largest value allowed; may be infinite.
-
-    Raises:
-        ValueError: an entry is outside [low, high].
-    """
+    """Return a value as a float64 array, after checking its range."""
     values = array(name, x)
     if not np.all((values >= low) & (values <= high)):
         allowed = f"in [{low}, {high}]" if np.isfinite(high) else f"at least {low}"
@@ -97,24 +65,12 @@ def within(name: str, x: ArrayLike, low: float, high: float) -> np.ndarray:
 
 
 def rate(alpha: ArrayLike) -> np.ndarray:
-    """Return an acceptance rate as a float64 array in [0, 1].
-
-    Args:
-        alpha: a number or an array.
-    """
+    """Return an acceptance rate as a float64 array in [0, 1]."""
     return within("alpha", alpha, 0, 1)
 
 
 def draft_length(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
-    """Return a draft length as a float64 array of whole numbers ≥ 1.
-
-    Args:
-        gamma: a number or an array.
-        name: of the argument, for the error.
-
-    Raises:
-        ValueError: an entry is not a whole number ≥ 1.
-    """
+    """Return a draft length as a float64 array of whole numbers ≥ 1."""
     values = array(name, gamma)
     if not np.all((values >= 1) & (values == np.floor(values)) & np.isfinite(values)):
         raise ValueError(f"{name} must be a whole number, at least 1, got {values}")
@@ -122,9 +78,5 @@ def draft_length(gamma: ArrayLike, name: str = "gamma") -> np.ndarray:
 
 
 def plain(x: np.ndarray) -> float | np.ndarray:
-    """Return an array without axes as a float, any other array as it is.
-
-    Args:
-        x: an array.
-    """
+    """Return an array without axes as a float, any other array as it is."""
     return float(x) if np.ndim(x) == 0 else x

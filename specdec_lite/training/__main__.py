@@ -28,11 +28,7 @@ PRODUCTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse the options of one product and train it.
-
-    Args:
-        arguments: words of the command line; None reads those of the process.
-    """
+    """Parse the options of one product and train it."""
     parser = argparse.ArgumentParser(
         prog="python -m specdec_lite.training",
         description="Train the shipped weights, on text that every machine has.",

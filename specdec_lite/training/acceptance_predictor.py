@@ -1,6 +1,6 @@
 """A predictor of acceptance: how likely the target keeps a drafted token, given the draft's row.
 
-The policy that stops drafting by these weights is `drafters.parts.lengths.Predicted`.
+The policy that stops drafting by these weights is `drafters.lengths.Predicted`.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.parts.chain import fit as fit_vocabulary
-from specdec_lite.drafters.parts.lengths import CLUES, clues
+from specdec_lite.drafters.chain import fit as fit_vocabulary
+from specdec_lite.drafters.lengths import CLUES, clues
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.sampling import Sampling, SeededRng
 
@@ -24,20 +24,7 @@ def examples(
     sampling: Sampling,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Draft one token at every position of every text and return the training examples.
-
-    Args:
-        target: verifies the drafted tokens.
-        draft: its row is what the features are computed from.
-        texts: rows of ids, best written by the target itself.
-        sampling: temperature and cuts of both models. Greedy sampling drafts the argmax, which
-            the target accepts or rejects.
-        seed: seed of the drafted tokens.
-
-    Returns:
-        Features [n, clues] of the drafted tokens and their probabilities of acceptance
-        min(1, p/q) [n], both float64.
-    """
+    """Draft one token at every position of every text and return the training examples."""
     rng = SeededRng(seed)
     features, acceptance = [], []
     for text in texts:
@@ -63,12 +50,7 @@ def fit(
 ) -> list[float]:
     """Return the weights of a logistic regression of the acceptance on the features.
 
-    Args:
-        features: [n, clues], from `examples`.
-        acceptance: [n] probabilities.
-        rejection_weight: weight of a rejected token relative to an accepted one; above 1 the
-            policy stops drafting earlier.
-        steps: number of L-BFGS iterations, at most.
+    Shapes: features [n, clues], acceptance [n].
     """
     whole("steps", steps, 1)
     weights = torch.zeros(CLUES, dtype=torch.float64, requires_grad=True)

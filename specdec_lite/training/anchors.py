@@ -11,11 +11,11 @@ from functools import singledispatch
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.parts.block_head import BlockHead
-from specdec_lite.drafters.parts.feature_head import FeatureHead
-from specdec_lite.drafters.parts.heads import Heads, HydraHeads
-from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parts.vocabulary import DraftVocabulary, OutputHead, output_head
+from specdec_lite.drafters.eagle.feature_head import FeatureHead
+from specdec_lite.drafters.heads.heads import Heads, HydraHeads
+from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
+from specdec_lite.drafters.heads.vocabulary import DraftVocabulary, OutputHead, output_head
+from specdec_lite.drafters.parallel.block_head import BlockHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.training.pass_rows import lookahead_chains
@@ -33,18 +33,7 @@ def anchor_logits(
 ) -> Tensor:
     """Return the logits [B, A, K, V] of a head after anchors.
 
-    Args:
-        head: a head of a known kind; a module dict is a parallel head ("rows") with its
-            correction ("correction"), a transformer is a PARD draft.
-        target: the head's target, or its `OutputHead` over the head's draft vocabulary, which the
-            logits then cover.
-        tokens: [B, n].
-        states: the target's hidden states [B, n, d] by layer.
-        anchors: [A] positions, each ≥ 1.
-        depths: number of tokens to predict.
-
-    Raises:
-        TypeError: the head is of another kind.
+    Shapes: tokens [B, n], anchors [A].
     """
     raise TypeError(f"head is a {type(head).__name__}: no rows are known for it")
 
@@ -140,11 +129,7 @@ def _ahead(anchors: Tensor, count: int) -> Tensor:
 
 
 def draft_vocabulary(head: nn.Module | CausalLM) -> DraftVocabulary | None:
-    """Return the tokens that a head drafts, or None if it drafts all tokens.
-
-    Args:
-        head: a head of a known kind.
-    """
+    """Return the tokens that a head drafts, or None if it drafts all tokens."""
     return getattr(head["rows"] if isinstance(head, nn.ModuleDict) else head, "words", None)
 
 
@@ -153,11 +138,7 @@ def correction_inputs(
 ) -> Tensor:
     """Return the inputs [B, A, K] of a correction: the tokens before the predicted ones.
 
-    Args:
-        tokens: [B, n].
-        anchors: [A].
-        depths: K.
-        vocabulary: draft vocabulary whose numbers replace the ids; None keeps the ids.
+    Shapes: tokens [B, n], anchors [A].
     """
     previous = previous_tokens(tokens, anchors, depths)
     return previous if vocabulary is None else vocabulary.number(previous)
@@ -166,10 +147,7 @@ def correction_inputs(
 def previous_tokens(tokens: Tensor, anchors: Tensor, depths: int) -> Tensor:
     """Return the tokens [B, A, K] just before the predicted ones.
 
-    Args:
-        tokens: [B, n].
-        anchors: [A].
-        depths: K.
+    Shapes: tokens [B, n], anchors [A].
     """
     return tokens[:, _ahead(anchors, depths)]
 
@@ -179,11 +157,7 @@ def target_probs(
 ) -> Tensor:
     """Return the target's distributions [B, A, K, V] of tokens a + 1 … a + K at temperature 1.
 
-    Args:
-        target: the target, or its `OutputHead` over a draft vocabulary.
-        states: hidden states [B, n, d] by layer, "final" among them.
-        anchors: [A].
-        depths: K.
+    Shapes: anchors [A].
     """
     final = states["final"][:, _ahead(anchors, depths)]
     return target.head(final).float().softmax(-1)
@@ -203,15 +177,7 @@ def anchor_loss(
 
     Both distributions are over the head's draft vocabulary.
 
-    Args:
-        head: what is trained.
-        target: the head's target.
-        tokens: [B, n].
-        states: the target's hidden states [B, n, d] by layer.
-        anchors: [A] positions, each ≥ 1.
-        depths: number of predicted tokens.
-        decay: depth k has weight decay^k.
-        counted: [B, n] bool, the tokens whose prediction counts; None counts all.
+    Shapes: tokens [B, n], anchors [A], counted [B, n].
     """
     output = output_head(target, draft_vocabulary(head))
     p = target_probs(output, states, anchors, depths)
@@ -226,10 +192,7 @@ def anchor_loss(
 def counted_predictions(counted: Tensor, anchors: Tensor, depths: int) -> Tensor:
     """Return which of the predicted tokens a + 1 … a + K count, [B, A, K].
 
-    Args:
-        counted: [B, n] bool.
-        anchors: [A].
-        depths: K.
+    Shapes: counted [B, n], anchors [A].
     """
     return counted[:, _ahead(anchors, depths) + 1]
 
@@ -245,17 +208,7 @@ def anchor_acceptance(
 ) -> dict[str, Tensor]:
     """Return how well a head agrees with its target at every anchor and depth.
 
-    Args:
-        head: a head of a known kind.
-        target: the head's target.
-        tokens: [B, n].
-        states: the target's hidden states [B, n, d] by layer.
-        anchors: [A] positions, each ≥ 1.
-        depths: number of predicted tokens.
-
-    Returns:
-        Tensors [B, A, K]: "alpha" is Σ min(p, q) at temperature 1, given the text before the token;
-        "agrees" is 1 if p and q have the same likeliest token.
+    Shapes: tokens [B, n], anchors [A].
     """
     vocabulary = draft_vocabulary(head)
     output = output_head(target, vocabulary)

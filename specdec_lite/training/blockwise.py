@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.blockwise import SHIPPED
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads.blockwise import SHIPPED
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.memory import half_precision
@@ -48,13 +48,7 @@ def heads_loss(
     The random head is a function of the batch, so a resumed run makes the same choices. Source:
     Stern et al. 2018, section 6 (the mean did not fit into their memory).
 
-    Args:
-        model: the heads' target.
-        heads: the extra heads.
-        hidden: [B, n, d] final hidden states of the first n tokens.
-        rows: [B, n + 1] windows of tokens.
-        kind: "random" or "mean".
-        indices: numbers of the heads; −1 is the model's own head.
+    Shapes: hidden [B, n, d], rows [B, n + 1].
     """
     if kind == "random":
         rng = np.random.default_rng(rows[0].tolist())
@@ -68,11 +62,7 @@ def frozen_loss(
 ) -> Callable[[Tensor], Tensor]:
     """Return the loss that trains the heads and leaves the model as it is.
 
-    Args:
-        model: the heads' target.
-        heads: the extra heads.
-        kind: "random" or "mean".
-        states: tokens [B, n] → final hidden states [B, n, d] of the model.
+    Shapes: states [B, n].
     """
 
     def loss(rows: Tensor) -> Tensor:
@@ -86,14 +76,7 @@ def frozen_loss(
 def finetuned_loss(
     model: Transformer, heads: Heads, kind: str, compiled: bool = False
 ) -> Callable[[Tensor], Tensor]:
-    """Return the loss that trains the heads and the model, its own head included.
-
-    Args:
-        model: the heads' target.
-        heads: the extra heads.
-        kind: "random" or "mean".
-        compiled: whether to compile the model's pass with torch.compile.
-    """
+    """Return the loss that trains the heads and the model, its own head included."""
     model.rotary(next(model.parameters()).device, torch.float32)
     states = torch.compile(final_states, dynamic=False) if compiled else final_states
 
@@ -117,15 +100,6 @@ def own_text_streams(
 
     Source: Stern et al. 2018, section 6 (there by beam search, with a teacher trained from another
     seed; Kim and Rush 2016).
-
-    Args:
-        target: continues the prompts.
-        streams: name → ids [n], the source of the prompts.
-        folder: folder of the finished text.
-        pieces: number of prompts.
-        prompt: tokens per prompt.
-        new: tokens that the target adds.
-        batch: prompts decoded together.
     """
     rng = np.random.default_rng(0)
     windows = [draw_windows(streams, rng, batch, prompt) for _ in range(0, pieces, batch)]
@@ -149,19 +123,7 @@ def train_regime(
     streams: dict,
     options: argparse.Namespace,
 ) -> tuple[CausalLM, Heads, dict]:
-    """Train in one regime.
-
-    Args:
-        regime: one of `REGIMES`.
-        kind: one of `LOSSES`.
-        target: the heads' target.
-        start: heads to copy; None starts with fresh heads.
-        streams: name → ids [n].
-        options: parsed options of the command.
-
-    Returns:
-        The target (a copy, if the regime trains it), the heads, and the plan with its seconds.
-    """
+    """Train in one regime."""
     steps = getattr(options, f"{regime}_steps")
     plan = Plan(steps, RATES[regime], BATCH, warmup=max(1, steps // 10))
     path = options.work / f"{regime}-{kind}-{steps}-{fingerprint(target)}.pt"
@@ -185,11 +147,7 @@ def train_regime(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training blockwise`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training blockwise`."""
     regime_help = "frozen trains the heads alone, and these ship; the others start from them"
     parser.add_argument("--regime", choices=["all", *REGIMES], default="all", help=regime_help)
     loss_help = (
@@ -210,41 +168,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def entry_command(options: argparse.Namespace, regime: str, kind: str) -> str:
-    """Return the command that trains one entry of the recording again.
-
-    Args:
-        options: parsed options of the command.
-        regime: regime of the entry.
-        kind: loss of the entry.
-    """
+    """Return the command that trains one entry of the recording again."""
     own = argparse.Namespace(**{**vars(options), "regime": regime, "loss": kind})
     return command_line("blockwise", add_arguments, own, ["regime", "loss"])
 
 
 def read_recording(path: Path, target: CausalLM) -> dict:
-    """Return what a recording contains about a target.
-
-    Args:
-        path: file of the recording, which need not exist.
-        target: a recording of another target counts as empty.
-
-    Returns:
-        "untrained": measures of untrained heads, or None; "runs": the entries.
-    """
+    """Return what a recording contains about a target."""
     data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     same = data.get("target") == fingerprint(target)
     return {"untrained": data["untrained"] if same else None, "runs": data["runs"] if same else []}
 
 
 def add_to_recording(path: Path, target: CausalLM, untrained: dict, entry: dict) -> None:
-    """Write an entry into the recording; it replaces an entry of the same regime and loss.
-
-    Args:
-        path: file of the recording.
-        target: the heads' target.
-        untrained: measures of untrained heads.
-        entry: the new entry.
-    """
+    """Write an entry into the recording; it replaces an entry of the same regime and loss."""
     runs = [
         run
         for run in read_recording(path, target)["runs"]
@@ -260,12 +197,7 @@ def add_to_recording(path: Path, target: CausalLM, untrained: dict, entry: dict)
 
 
 def training_order(regime: str, loss: str | None) -> list[tuple[str, str]]:
-    """Return (regime, loss) of every training in order; all others start from the frozen heads.
-
-    Args:
-        regime: the option --regime.
-        loss: the option --loss.
-    """
+    """Return (regime, loss) of every training in order; all others start from the frozen heads."""
     regimes = [name for name in REGIMES if regime in ("all", name) or name == "frozen"]
     order = [(name, loss or "mean") for name in regimes]
     if loss is None and regime in ("all", "frozen"):
@@ -274,13 +206,7 @@ def training_order(regime: str, loss: str | None) -> list[tuple[str, str]]:
 
 
 def training_streams(regime: str, streams: dict, options: argparse.Namespace) -> dict:
-    """Return what a regime trains on: the streams, or the target's continuations of them.
-
-    Args:
-        regime: one of `REGIMES`.
-        streams: name → ids [n].
-        options: parsed options of the command.
-    """
+    """Return what a regime trains on: the streams, or the target's continuations of them."""
     if regime != "distilled":
         return streams
     dtype = half_precision(options.device)
@@ -289,11 +215,7 @@ def training_streams(regime: str, streams: dict, options: argparse.Namespace) ->
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train the regimes asked for, measure and record each, and save the shipped heads in --out.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Train the regimes asked for, measure and record each, and save the shipped heads in --out."""
     pair = load_pair(device=options.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer
     _, streams = prepare(options.work, PAIR)

@@ -8,8 +8,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from specdec_lite.decoding import Output, generate
-from specdec_lite.drafters.blockwise import BlockwiseDrafter
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads.blockwise import BlockwiseDrafter
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.texts.corpus import DOMAINS, evaluation_prompts, held_out_text
 from specdec_lite.training.losses import final_states, head_logits, native_model
@@ -18,15 +18,7 @@ BLOCKS = (1, 2, 4, 6, 8)
 
 
 def held_out_windows(tokenizer, window: int, longest: int, ahead: int) -> Iterator[Tensor]:
-    """Yield the held-out texts in windows [1, ≤ window + 1]; neighbors share one token.
-
-    Args:
-        tokenizer: encodes the texts.
-        window: tokens per window, besides the last label.
-        longest: tokens of a text that are used.
-        ahead: tokens that the farthest head predicts ahead; a shorter remainder of a text is left
-            out.
-    """
+    """Yield the held-out texts in windows [1, ≤ window + 1]; neighbors share one token."""
     for text in (text for domain in DOMAINS for text in held_out_text()[domain]):
         tokens = torch.tensor(tokenizer.encode(text)[:longest])
         for start in range(0, len(tokens) - ahead, window):
@@ -37,19 +29,7 @@ def held_out_windows(tokenizer, window: int, longest: int, ahead: int) -> Iterat
 def evaluate_heads(
     target: CausalLM, heads: Heads, tokenizer, window: int = 512, longest: int = 4096
 ) -> dict[str, list[float] | int]:
-    """Return loss and accuracy on held-out text of the target's own head and of every extra head.
-
-    Args:
-        target: the heads' target.
-        heads: the extra heads.
-        tokenizer: encodes the texts.
-        window: tokens per pass.
-        longest: tokens of a text that are used.
-
-    Returns:
-        "loss" in nats and "accuracy", lists with the target's own head first; "tokens" is the
-        number of tokens that its loss is averaged over.
-    """
+    """Return loss and accuracy on held-out text of the target's own head and of every extra head."""
     model = native_model(target)
     loss = torch.zeros(heads.count + 1, dtype=torch.float64)
     correct = torch.zeros_like(loss)
@@ -77,18 +57,7 @@ def block_sizes(
     blocks: tuple[int, ...] = BLOCKS,
     new_tokens: int = 48,
 ) -> tuple[dict, list[list[int]]]:
-    """Decode the evaluation prompts greedily and return the mean accepted block size τ by k.
-
-    Args:
-        target: the heads' target.
-        heads: the extra heads.
-        tokenizer: encodes the prompts.
-        blocks: values of k, 1 first.
-        new_tokens: tokens per prompt.
-
-    Returns:
-        The table (over all prompts and by domain) and the texts of k = 1.
-    """
+    """Decode the evaluation prompts greedily and return the mean accepted block size τ by k."""
     prompts = [
         (domain, tokenizer.encode(item["text"]))
         for domain, items in evaluation_prompts().items()
@@ -113,21 +82,13 @@ def mean_block_size(runs: Sequence[Output]) -> float:
     """Return tokens ÷ target passes: 1 at k = 1.
 
     A block consists of one token of the target itself and of the drafts accepted with it.
-
-    Args:
-        runs: outputs of `generate`.
     """
     tokens = sum(run.stats.tokens for run in runs)
     return tokens / sum(run.stats.target_passes for run in runs)
 
 
 def unchanged_share(text: list[int], original: list[int]) -> float:
-    """Return the fraction of a text's tokens before its first difference from the original.
-
-    Args:
-        text: ids of the new text.
-        original: ids of the original text.
-    """
+    """Return the fraction of a text's tokens before its first difference from the original."""
     for position, (token, its_original) in enumerate(zip(text, original)):
         if token != its_original:
             return position / len(text)
@@ -135,16 +96,7 @@ def unchanged_share(text: list[int], original: list[int]) -> float:
 
 
 def text_differences(texts: list[list[int]], originals: list[list[int]]) -> dict[str, float]:
-    """Return how much greedy texts changed.
-
-    Args:
-        texts: ids of the new texts.
-        originals: ids of the original texts, in the same order.
-
-    Returns:
-        "texts_changed": fraction of texts that differ; "tokens_before_the_change": mean fraction
-        of tokens before the first difference.
-    """
+    """Return how much greedy texts changed."""
     shares = [unchanged_share(text, original) for text, original in zip(texts, originals)]
     return {
         "texts_changed": sum(share < 1 for share in shares) / len(shares),

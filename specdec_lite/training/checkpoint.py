@@ -8,11 +8,7 @@ from torch import nn
 
 
 def weights_hash(model: nn.Module) -> str:
-    """Return a hash of all weights, which tells one starting point from another.
-
-    Args:
-        model: any module.
-    """
+    """Return a hash of all weights, which tells one starting point from another."""
     total = hashlib.sha256()
     for _, weight in sorted(model.named_parameters()):
         total.update(weight.detach().float().cpu().numpy().tobytes())
@@ -50,17 +46,7 @@ class Checkpoint:
         }
 
     def load(self, device) -> tuple[int, float]:
-        """Load the file into model and optimizers; return (steps done, seconds spent).
-
-        Args:
-            device: where the tensors are loaded.
-
-        Returns:
-            (0, 0.0) if there is no file.
-
-        Raises:
-            ValueError: the file is the checkpoint of another run.
-        """
+        """Load the file into model and optimizers; return (steps done, seconds spent)."""
         if not self.path.exists():
             return 0, 0.0
         state = torch.load(self.path, map_location=device, weights_only=True)
@@ -75,12 +61,7 @@ class Checkpoint:
         return state["step"], state["seconds"]
 
     def save(self, step: int, seconds: float) -> None:
-        """Write the file.
-
-        Args:
-            step: number of steps done.
-            seconds: time spent on them, earlier runs included.
-        """
+        """Write the file."""
         unfinished = self.path.with_suffix(".part")
         torch.save(
             {

@@ -21,36 +21,18 @@ def add_folders(
     work: Path | None,
     work_help: str,
 ) -> None:
-    """Add --out and --work to a command.
-
-    Args:
-        parser: parser of the command.
-        out: default folder of the results; None if it depends on other options.
-        out_help: what the command writes to --out.
-        work: default folder of what a resumed run reads again; None as for `out`.
-        work_help: what the command keeps in --work.
-    """
+    """Add --out and --work to a command."""
     parser.add_argument("--out", type=Path, default=out, help=out_help)
     parser.add_argument("--work", type=Path, default=work, help=work_help)
 
 
 def add_device(parser: argparse.ArgumentParser, default: str = "cpu") -> None:
-    """Add --device to a command.
-
-    Args:
-        parser: parser of the command.
-        default: device of a run without this option.
-    """
+    """Add --device to a command."""
     parser.add_argument("--device", default=default, help=f"torch device; default: {default}")
 
 
 def changed_options(options: argparse.Namespace, defaults: Mapping[str, object]) -> list[str]:
-    """Return the options that differ from their defaults, each as one would type it.
-
-    Args:
-        options: parsed options.
-        defaults: option name without its leading dashes → default value, in the order of output.
-    """
+    """Return the options that differ from their defaults, each as one would type it."""
     changed = []
     for name, default in defaults.items():
         value = getattr(options, name.replace("-", "_"))
@@ -66,15 +48,7 @@ def command_line(
     always: Collection[str] = (),
     leave_out: Collection[str] = (),
 ) -> str:
-    """Return the command that repeats a run: no folders of this machine, no default values.
-
-    Args:
-        product: name of the product.
-        add_arguments: the product's function of this name, which knows the defaults.
-        options: parsed options of the run.
-        always: names of options to state even where they have their default value.
-        leave_out: names of options to leave out, besides `FOLDERS`.
-    """
+    """Return the command that repeats a run: no folders of this machine, no default values."""
     parser = argparse.ArgumentParser(add_help=False)
     add_arguments(parser)
     defaults = {name.replace("_", "-"): parser.get_default(name) for name in vars(options)}
@@ -92,15 +66,7 @@ def run_product(
     run: Callable[[argparse.Namespace], None],
     arguments: Sequence[str] | None = None,
 ) -> None:
-    """Parse the options of one product and run it.
-
-    Args:
-        program: command to show in the help text.
-        summary: one sentence for the help text.
-        add_arguments: declares the options.
-        run: trains with the parsed options.
-        arguments: words of the command line; None reads those of the process.
-    """
+    """Parse the options of one product and run it."""
     parser = argparse.ArgumentParser(prog=program, description=summary)
     add_arguments(parser)
     run(parser.parse_args(arguments))

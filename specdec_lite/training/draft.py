@@ -40,16 +40,7 @@ LogProbs = Callable[[Tensor], Tensor]
 
 
 def small_model(target: CausalLM, hidden_size: int = 128, num_layers: int = 1) -> Transformer:
-    """Return a fresh model with the target's vocabulary, on its device.
-
-    Args:
-        target: the model it drafts for.
-        hidden_size: a multiple of 64.
-        num_layers: number of blocks, ≥ 1.
-
-    Raises:
-        ValueError: `hidden_size` is not a multiple of 64.
-    """
+    """Return a fresh model with the target's vocabulary, on its device."""
     heads, remainder = divmod(checks.whole("hidden_size", hidden_size, HEAD_SIZE), HEAD_SIZE)
     if remainder:
         raise ValueError(f"hidden_size={hidden_size}: must be a multiple of {HEAD_SIZE}")
@@ -67,18 +58,7 @@ def small_model(target: CausalLM, hidden_size: int = 128, num_layers: int = 1) -
 
 
 def text_windows(texts: Sequence[str], tokenizer, count: int, length: int, seed: int = 0) -> Tensor:
-    """Return random windows of texts [count, length], each from the beginning of a line.
-
-    Args:
-        texts: each is drawn with equal probability.
-        tokenizer: encodes them.
-        count: number of windows.
-        length: tokens per window.
-        seed: seed of the draws.
-
-    Raises:
-        ValueError: the texts are too short for this many windows.
-    """
+    """Return random windows of texts [count, length], each from the beginning of a line."""
     rng = np.random.default_rng(seed)
     characters = MAX_CHARACTERS * length
     rows: list[list[int]] = []
@@ -93,12 +73,7 @@ def text_windows(texts: Sequence[str], tokenizer, count: int, length: int, seed:
 
 
 def target_log_probs(target: CausalLM, folder: Path) -> LogProbs:
-    """Return a function from tokens [B, n] to the target's log-probabilities [B, n, V].
-
-    Args:
-        target: computes its hidden states once per batch.
-        folder: where the hidden states are stored.
-    """
+    """Return a function from tokens [B, n] to the target's log-probabilities [B, n, V]."""
     features = Features(target, folder, dtype=torch.float32)
 
     @torch.no_grad()
@@ -120,15 +95,7 @@ def distill(
 ) -> float:
     """Train a draft on the target's distributions and return the seconds.
 
-    Args:
-        draft: float32, its parameters with `requires_grad`.
-        log_probs: log-probabilities of the target; None trains on the next token of the text.
-        texts: [N, n], N a multiple of the plan's batch. Every step takes the next `plan.batch`
-            texts, in a new random order per epoch.
-        start: position of the first token that counts in the loss.
-        divergence: one of `losses.DIVERGENCES`, averaged over the tokens that count.
-        plan: steps, batch and learning rate.
-        path: file of the checkpoint, from which an interrupted run resumes.
+    Shapes: texts [N, n].
     """
     data = texts.split(plan.batch)
     batch_of_step = [
@@ -156,17 +123,7 @@ def compare(
 ) -> dict[str, Tensor]:
     """Compare the distributions of draft and target on texts.
 
-    Args:
-        draft: the draft.
-        log_probs: log-probabilities of the target.
-        texts: [N, n].
-        start: position of the first token that counts.
-        batch: texts per pass.
-
-    Returns:
-        Means [N] over the tokens of each text: "alpha" (acceptance rate at temperature 1), "agrees"
-        (both have the same likeliest token), "forward KL", "reverse KL", and "nats" (the draft's
-        cross-entropy on the text).
+    Shapes: texts [N, n].
     """
     parts: dict[str, list[Tensor]] = {}
     for rows in texts.split(batch):
@@ -186,11 +143,7 @@ def compare(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training draft`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training draft`."""
     parser.add_argument("--target", default="pair", help="pair, smollm2, a hub id or a folder")
     parser.add_argument("--text", type=Path, nargs="*", help="files to take prompts from")
     work_help = "folder for texts, hidden states and checkpoints, which a resumed run reads"
@@ -205,12 +158,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_target(name: str, device: str) -> tuple[CausalLM, object]:
-    """Return a target in float32 and its tokenizer.
-
-    Args:
-        name: "pair", "smollm2", a hub id or a folder.
-        device: torch device.
-    """
+    """Return a target in float32 and its tokenizer."""
     if name == "pair":
         pair = load_pair(device=device, dtype="float32")
         return pair.target, pair.tokenizer
@@ -224,11 +172,7 @@ def load_target(name: str, device: str) -> tuple[CausalLM, object]:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Let the target write texts, distill the draft on them, print its measures, and save it.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Let the target write texts, distill the draft on them, print its measures, and save it."""
     target, tokenizer = load_target(options.target, options.device)
     target.model.requires_grad_(False)
     documents = training_text()["library"]
@@ -246,9 +190,3 @@ def run(options: argparse.Namespace) -> None:
     for name, values in compare(draft, log_probs, held_out, PROMPT).items():
         print(f"{name:12s} {values.mean():.3f} on {len(held_out)} held-out texts")
     save_model(options.out, draft, tokenizer)  # pyright: ignore[reportArgumentType]
-
-
-def __getattr__(name: str) -> object:
-    from specdec_lite._moved import renamed_in
-
-    return renamed_in(__name__, name)

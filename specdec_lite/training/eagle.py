@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import load_pair
@@ -50,10 +50,6 @@ def initialize_head(head: FeatureHead, target: CausalLM) -> FeatureHead:
 
     Matrices that write to the residual stream get half this width. A vocabulary projection of the
     head's own starts as a copy of the target's.
-
-    Args:
-        head: changed in place.
-        target: the head's target.
     """
     generator = torch.Generator().manual_seed(0)
     for name, weight in head.named_parameters():
@@ -77,14 +73,7 @@ def fit(
 ) -> float:
     """Train a head and return the seconds, earlier runs included.
 
-    Args:
-        head: what is trained.
-        target: the head's target.
-        data: batches of tokens [B, n] and of the tokens that count, [B, n] bool.
-        features: tokens [B, n] → the target's hidden states by layer.
-        recipe: the loss.
-        plan: steps and learning rate.
-        path: file of the checkpoint.
+    Shapes: features [B, n].
     """
     batch_of_step = batch_order(len(data), plan.steps)
     first_unrolled_step = int(recipe.late * plan.steps)
@@ -106,18 +95,7 @@ def fit(
 def measure(
     head: FeatureHead, target: CausalLM, texts: Sequence[Sample], size: int = 4
 ) -> dict[str, dict]:
-    """Return acceptance and agreement by depth, for each kind of text and for "all".
-
-    Args:
-        head: what drafts.
-        target: verifies.
-        texts: held-out texts.
-        size: texts per pass.
-
-    Returns:
-        kind → {"agrees": measured on greedy text, "alpha": measured on text sampled at temperature
-        1}, each as `mean_and_error` returns it.
-    """
+    """Return acceptance and agreement by depth, for each kind of text and for "all"."""
     table: dict[str, dict] = {}
     for name, temperature in (("agrees", 0.0), ("alpha", 1.0)):
         chosen = [text for text in texts if text.temperature == temperature]
@@ -138,18 +116,7 @@ def acceptance_by_text(
     names: Sequence[str],
     size: int = 4,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Return sums of some measures over each text, and the numbers of tokens summed.
-
-    Args:
-        head: what drafts.
-        target: verifies.
-        texts: only the tokens that the target wrote count.
-        names: measures of `acceptance_by_depth`.
-        size: texts per pass.
-
-    Returns:
-        Measure → sums [depths, texts], and counts [depths, texts].
-    """
+    """Return sums of some measures over each text, and the numbers of tokens summed."""
     columns = sorted(range(len(texts)), key=lambda number: len(texts[number].ids))
     ordered = [texts[number] for number in columns]
     parts: dict[str, list[Tensor]] = {name: [] for name in (*names, "count")}
@@ -171,12 +138,7 @@ def acceptance_by_text(
 def mean_and_error(sums: Tensor, counts: Tensor) -> dict[str, list]:
     """Return the mean over tokens and its standard error over texts, at every depth.
 
-    Args:
-        sums: [depths, texts] sums over the tokens of a text.
-        counts: [depths, texts] numbers of tokens.
-
-    Returns:
-        "mean", "error" and "tokens", lists of one number per depth.
+    Shapes: sums [depths, texts], counts [depths, texts].
     """
     mean = sums.sum(1) / counts.sum(1)
     error = (sums - mean[:, None] * counts).square().sum(1).sqrt() / counts.sum(1)
@@ -184,11 +146,7 @@ def mean_and_error(sums: Tensor, counts: Tensor) -> dict[str, list]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training eagle`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training eagle`."""
     parser.add_argument("--target", choices=["pair", "smollm2"], default="pair")
     version_help = "kind of head; 2 drafts with the head of 1"
     parser.add_argument("--version", choices=list(KINDS), default="1", help=version_help)
@@ -208,14 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_texts(options: argparse.Namespace) -> tuple[CausalLM, Texts]:
-    """Return the target without gradients, and its texts.
-
-    Args:
-        options: parsed options of the command.
-
-    Raises:
-        ValueError: there is no text to train on.
-    """
+    """Return the target without gradients, and its texts."""
     if options.target == "pair":
         pair = load_pair(device=options.device, dtype="float32")
         target, tokenizer, target_texts = pair.target, pair.tokenizer, pair_texts
@@ -234,13 +185,7 @@ def load_texts(options: argparse.Namespace) -> tuple[CausalLM, Texts]:
 
 
 def build_head(options: argparse.Namespace, target: CausalLM, texts: Texts) -> FeatureHead:
-    """Return the head that the options ask for, with fresh weights or those of `--start`.
-
-    Args:
-        options: parsed options of the command.
-        target: the head's target.
-        texts: their most frequent tokens become the draft vocabulary.
-    """
+    """Return the head that the options ask for, with fresh weights or those of `--start`."""
     if options.start is not None:
         return load(options.start, target, KINDS[options.version]).float().requires_grad_(True)
     count = options.vocabulary or VOCABULARY[options.target]
@@ -251,11 +196,7 @@ def build_head(options: argparse.Namespace, target: CausalLM, texts: Texts) -> F
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train one head, evaluate it on held-out text, and save weights and report.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Train one head, evaluate it on held-out text, and save weights and report."""
     target, texts = load_texts(options)
     name = NAMES[options.version]
     out = options.out or SHIPPED / name / options.target

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdec_lite.drafters.parts.heads import ExitHead
+from specdec_lite.drafters.heads.heads import ExitHead
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.training import frozen_target
@@ -26,10 +26,7 @@ RATE = 2e-3
 def exit_states(model: Transformer, tokens: Tensor, layers: list[int]) -> dict[int, Tensor]:
     """Return the hidden states [B, n, d] after some blocks, each through the model's final norm.
 
-    Args:
-        model: the frozen target.
-        tokens: [B, n].
-        layers: block numbers, from 1.
+    Shapes: tokens [B, n].
     """
     states: dict = dict.fromkeys(layers)
     model(tokens, layers=max(layers), keep=states, head=False)
@@ -41,11 +38,7 @@ def exit_loss(
 ) -> Callable[[Tensor], Tensor]:
     """Return the loss of all exits: the sum of their mean cross-entropies on the next token.
 
-    Args:
-        model: the frozen target.
-        exits: block number → adapter.
-        vocabulary: [k] ids that occur in the text. Only their logits are computed, since no other
-            token is ever the label.
+    Shapes: vocabulary [k].
     """
     layers = sorted(int(name) for name in exits)
     vocabulary = vocabulary.to(model.head.weight.device)
@@ -66,22 +59,14 @@ def exit_loss(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training early_exit`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training early_exit`."""
     frozen_target.add_arguments(parser, "early_exit")
     parser.add_argument("--layers", type=int, nargs="+", help="exits to train, as block numbers")
     parser.add_argument("--ship", type=int, help="exit whose adapter is written to --out")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train all exits together, save all of them in --work and one of them in --out.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Train all exits together, save all of them in --work and one of them in --out."""
     target, streams = frozen_target.load_frozen_target(options)
     layers = sorted(options.layers or LAYERS[options.target])
     steps = options.steps or STEPS[options.target]

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specdec_lite.drafters.parts.feature_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead
 from specdec_lite.engine.hf_state import FUSED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import config_to_hf
@@ -32,20 +32,6 @@ def export(
 
     The configuration is {"method": "eagle" or "eagle3", "model": folder,
     "num_speculative_tokens": γ}.
-
-    Args:
-        folder: created if it does not exist.
-        head: an `Eagle1Head`, which vLLM lets draft every token of the target's vocabulary, not
-            only `ids`; or an `Eagle3Head` of three layers, whose `ids` become d2t and t2d. vLLM
-            reads the target's hidden states after blocks 2, L/2 and L − 3.
-        target: the head's target; its sizes are part of the config.
-        dtype: of the stored weights.
-
-    Returns:
-        The file of the weights.
-
-    Raises:
-        ValueError: the head is of another kind or on other layers.
     """
     kinds: dict[type[FeatureHead], tuple[str, str]] = {
         Eagle1Head: ("layers.0", "LlamaForCausalLM"),
@@ -72,12 +58,7 @@ def export(
 
 
 def vllm_tensors(head: FeatureHead, prefix: str) -> dict[str, Tensor]:
-    """Return a head's weights under vLLM's names, fused matrices split.
-
-    Args:
-        head: an EAGLE head.
-        prefix: vLLM's name of the head's block.
-    """
+    """Return a head's weights under vLLM's names, fused matrices split."""
     sizes = head.shape
     kv_size = sizes.num_kv_heads * sizes.head_size
     splits = {
@@ -99,14 +80,7 @@ def vllm_tensors(head: FeatureHead, prefix: str) -> dict[str, Tensor]:
 def write_folder(
     folder: str | Path, config: dict, tensors: dict[str, Tensor], dtype: torch.dtype
 ) -> Path:
-    """Write config.json and model.safetensors and return the path of the latter.
-
-    Args:
-        folder: created if it does not exist.
-        config: content of config.json, without the dtype.
-        tensors: name → tensor.
-        dtype: of the stored floating-point tensors; integers keep their type.
-    """
+    """Write config.json and model.safetensors and return the path of the latter."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config |= {"dtype": str(dtype).removeprefix("torch.")}

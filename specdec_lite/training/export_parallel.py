@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.parts.block_head import BlockHead
-from specdec_lite.drafters.parts.heads import ReducedHeads
-from specdec_lite.drafters.parts.vocabulary import OutputHead
+from specdec_lite.drafters.heads.heads import ReducedHeads
+from specdec_lite.drafters.heads.vocabulary import OutputHead
+from specdec_lite.drafters.parallel.block_head import BlockHead
 from specdec_lite.engine.hf_state import to_hf_state
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.model_config import config_to_hf
@@ -26,18 +26,6 @@ def export_medusa(
     heads}. vLLM drafts a chain: the likeliest token of every head. It drafts from the target's
     whole vocabulary, not from the heads' own: version 0.32 has a token_map for a reduced
     vocabulary but rejects files that contain one.
-
-    Args:
-        folder: created if it does not exist.
-        heads: heads with one matrix each, the only kind that vLLM's blocks can represent.
-        target: the heads' target; its vocabulary projection is exported with them.
-        dtype: of the stored weights.
-
-    Returns:
-        The file of the weights.
-
-    Raises:
-        ValueError: the heads are of another kind.
     """
     if not isinstance(heads, ReducedHeads):
         raise ValueError(f"heads is a {type(heads).__name__}: must be ReducedHeads")
@@ -67,20 +55,6 @@ def export_blocks(
 
     The configuration is {"method": "dflash", "model": folder, "num_speculative_tokens": γ}. vLLM
     fills a block of γ + 1 positions, best as long as in training.
-
-    Args:
-        folder: created if it does not exist; the mask's embedding is a file of its own in it.
-        head: with normed queries and keys, as vLLM's layers have them, and without a correction.
-        target: the head's target; its sizes are part of the config.
-        mask_id: a token that the target never writes; it marks a position to fill.
-        dtype: of the stored weights.
-
-    Returns:
-        The file of the weights.
-
-    Raises:
-        ValueError: vLLM cannot represent the head, or one of its layers is not the output of a
-            block.
     """
     shape = head.config
     if not shape.qk_norm or head.correction is not None or not all(map(is_block, head.layers)):
@@ -117,9 +91,5 @@ def export_blocks(
 
 
 def is_block(layer: int | str) -> bool:
-    """Return whether a layer is the output of a block, the only layers that vLLM can number.
-
-    Args:
-        layer: name of a hidden state.
-    """
+    """Return whether a layer is the output of a block, the only layers that vLLM can number."""
     return isinstance(layer, int) and layer > 0

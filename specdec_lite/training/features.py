@@ -45,8 +45,7 @@ class Features:
     def path(self, tokens: Tensor) -> Path:
         """Return the file of a batch, whether it exists or not.
 
-        Args:
-            tokens: [B, n].
+        Shapes: tokens [B, n].
         """
         name = token_hash(tokens, self.owner, str(self.target.dtype), self.layers, str(self.dtype))
         return self.folder / f"{name}.safetensors"
@@ -54,11 +53,7 @@ class Features:
     def __call__(self, tokens: Tensor) -> dict[Layer, Tensor]:
         """Return the hidden states [B, n, d] by layer, rounded to the stored dtype.
 
-        Args:
-            tokens: [B, n].
-
-        Returns:
-            Tensors on the target's device and in its dtype.
+        Shapes: tokens [B, n].
         """
         path = self.path(tokens)
         if not path.exists():
@@ -69,9 +64,7 @@ class Features:
     def store(self, tokens: Tensor, path: Path) -> None:
         """Run one pass of the target and write its hidden states.
 
-        Args:
-            tokens: [B, n]; each row is a text from its beginning.
-            path: the file.
+        Shapes: tokens [B, n].
         """
         cache = self.target.new_cache(*tokens.shape)
         with torch.autocast(self.target.device.type, enabled=False):
@@ -80,14 +73,7 @@ class Features:
         write(path, states, {"target": self.owner})
 
     def read(self, path: Path) -> dict[Layer, Tensor]:
-        """Return the states of a file.
-
-        Args:
-            path: the file.
-
-        Raises:
-            ValueError: the file is broken, or of other layers or another target.
-        """
+        """Return the states of a file."""
         try:
             with safe_open(path, "pt") as file:
                 owner = (file.metadata() or {}).get("target")

@@ -26,15 +26,7 @@ PROMPT, NEW_TOKENS, ROWS, MAX_BATCHES = 64, 192, 64, 8
 
 
 def load_target(name: str, device: str = "cpu") -> CausalLM:
-    """Return a target in float32.
-
-    Args:
-        name: one of `TARGETS`.
-        device: torch device.
-
-    Raises:
-        ValueError: there is no target of this name.
-    """
+    """Return a target in float32."""
     if name not in TARGETS:
         raise ValueError(f"name={name!r}: must be one of {TARGETS}")
     return draft.load_target(name, device)[0]
@@ -45,15 +37,6 @@ def own_stream(name: str, target: CausalLM, work: Path, batches: int) -> dict[st
 
     The pair's target continues windows of its training text at temperature 1. SmolLM2 answers the
     first batches of its prompts that are not held out.
-
-    Args:
-        name: one of `TARGETS`.
-        target: the target of this name.
-        work: folder of the finished text.
-        batches: number of batches of 64 texts, 1 … 8.
-
-    Returns:
-        {"library": uint16 ids [n]}: one of the names in `token_streams.MIXTURE`.
     """
     whole("batches", batches, 1, MAX_BATCHES)
     if name == "pair":
@@ -71,12 +54,7 @@ def own_stream(name: str, target: CausalLM, work: Path, batches: int) -> dict[st
 
 
 def add_arguments(parser: argparse.ArgumentParser, product: str) -> None:
-    """Add the options that all products trained on a frozen target share.
-
-    Args:
-        parser: parser of the command.
-        product: name of the product and of its folder among the shipped weights.
-    """
+    """Add the options that all products trained on a frozen target share."""
     parser.add_argument("--target", choices=TARGETS, default="pair")
     add_folders(
         parser,
@@ -92,11 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser, product: str) -> None:
 
 
 def load_frozen_target(options: argparse.Namespace) -> tuple[CausalLM, dict[str, np.ndarray]]:
-    """Return the target without gradients, and the stream of its own text.
-
-    Args:
-        options: parsed options, with those of `add_arguments`.
-    """
+    """Return the target without gradients, and the stream of its own text."""
     target = load_target(options.target, options.device)
     target.model.requires_grad_(False)
     return target, own_stream(options.target, target, options.work, options.batches)

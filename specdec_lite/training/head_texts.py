@@ -52,14 +52,7 @@ class Texts:
 
 
 def smollm2_texts(target: CausalLM, tokenizer, work: Path, count: int | None = None) -> Texts:
-    """Return SmolLM2's answers to chat prompts, as many as exist.
-
-    Args:
-        target: SmolLM2.
-        tokenizer: its tokenizer.
-        work: not used: the answers have a folder of their own.
-        count: number of training texts, at most; None returns all.
-    """
+    """Return SmolLM2's answers to chat prompts, as many as exist."""
     folder = cache_folder() / "smollm2-own-text"
     texts: dict[bool, list[Sample]] = {False: [], True: []}
     for text in read_answers(folder, plan_batches(folder, tokenizer)):
@@ -80,14 +73,6 @@ def pair_texts(
 
     The prompts of the training texts are pieces of the target's training text; those of the
     held-out texts are from documents that it was not trained on.
-
-    Args:
-        target: the shipped target.
-        tokenizer: its tokenizer.
-        work: folder of the finished texts.
-        count: number of training texts; None means 2,048.
-        prompt: tokens of a training prompt.
-        new: tokens that the target adds.
     """
     _, streams = prepare(work, PAIR)
     rng = np.random.default_rng(0)
@@ -105,17 +90,7 @@ def pair_texts(
 def batch_by_length(
     texts: Sequence[Sample], size: int, padding: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """Group texts of similar length into padded batches.
-
-    Args:
-        texts: in any order.
-        size: texts per batch.
-        padding: tokens to add to the longest text of a batch.
-
-    Returns:
-        For each batch, tokens [B, n], each row padded with its last token, and a mask [B, n] of the
-        tokens that the target wrote.
-    """
+    """Group texts of similar length into padded batches."""
     ordered = sorted(texts, key=lambda text: len(text.ids))
     batches = []
     for first in range(0, len(ordered), size):
@@ -131,33 +106,19 @@ def batch_by_length(
 def pad(ids: Tensor, length: int) -> Tensor:
     """Return a text padded with its last token.
 
-    Args:
-        ids: [n] tokens.
-        length: number of tokens afterwards, ≥ n.
+    Shapes: ids [n].
     """
     return torch.cat((ids, ids[-1:].expand(length - len(ids))))
 
 
 def most_frequent_tokens(texts: Sequence[Sample], count: int, vocab_size: int) -> Tensor:
-    """Return the ids that the target wrote most often, the most frequent first.
-
-    Args:
-        texts: what it wrote.
-        count: number of ids, at most.
-        vocab_size: size of the target's vocabulary.
-    """
+    """Return the ids that the target wrote most often, the most frequent first."""
     written = torch.cat([text.ids[text.start :] for text in texts])
     counts = torch.bincount(written, minlength=vocab_size)
     return counts.topk(min(count, vocab_size)).indices
 
 
 def batch_order(count: int, steps: int, seed: int = 0) -> list[int]:
-    """Return the number of the batch of every step: a new random order per epoch.
-
-    Args:
-        count: number of batches.
-        steps: number of steps.
-        seed: seed of the orders.
-    """
+    """Return the number of the batch of every step: a new random order per epoch."""
     rng = np.random.default_rng(seed)
     return [int(i) for _ in range(-(-steps // count)) for i in rng.permutation(count)][:steps]

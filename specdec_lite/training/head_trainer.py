@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.parts.feature_head import Eagle3Head
+from specdec_lite.drafters.eagle.feature_head import Eagle3Head
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import load_pair
@@ -37,9 +37,7 @@ BATCH = 8
 def usable_anchors(counted: Tensor, depths: int) -> Tensor:
     """Return the anchors after which, in at least one text, all predicted tokens count.
 
-    Args:
-        counted: [B, n] bool, the tokens that the target wrote.
-        depths: number of predicted tokens.
+    Shapes: counted [B, n].
     """
     anchors = torch.arange(1, counted.shape[1] - depths, device=counted.device)
     return anchors[counted_predictions(counted, anchors, depths).all(-1).any(0)]
@@ -56,17 +54,7 @@ def fit(
 ) -> float:
     """Train a head after random anchors, new ones at every step, and return the seconds.
 
-    Args:
-        head: what is trained.
-        target: the head's target.
-        data: batches of tokens [B, n] and of the tokens that count, [B, n] bool.
-        features: tokens [B, n] → the target's hidden states by layer.
-        depths: number of predicted tokens.
-        plan: steps and learning rate.
-        path: file of the checkpoint.
-
-    Returns:
-        Seconds of training, earlier runs included.
+    Shapes: features [B, n].
     """
     batch_of_step = batch_order(len(data), plan.steps)
 
@@ -106,13 +94,7 @@ class HeadTrainer:
 
     @classmethod
     def for_pair(cls, work: Path, count: int, device: str = "cpu") -> "HeadTrainer":
-        """Return the trainer for the shipped pair.
-
-        Args:
-            work: folder of texts and hidden states.
-            count: number of training texts.
-            device: torch device.
-        """
+        """Return the trainer for the shipped pair."""
         pair = load_pair(device=device, dtype="float32")
         pair.target.model.requires_grad_(False)
         texts = pair_texts(pair.target, pair.tokenizer, work, count)
@@ -123,11 +105,6 @@ class HeadTrainer:
         """Return the trainer for SmolLM2, with the batches and layers of `training eagle`.
 
         If EAGLE was trained with the same folder, all hidden states are stored already.
-
-        Args:
-            work: folder of the hidden states.
-            count: number of training texts, at most; None means all.
-            device: torch device.
         """
         dtype = "bfloat16" if has_bfloat16(device) else "float32"
         target, tokenizer = load_smollm2(device, dtype)
@@ -137,27 +114,12 @@ class HeadTrainer:
         return cls(target, None, texts, Features(target, work / "features", layers), DEPTHS + 1)
 
     def most_frequent_tokens(self, count: int) -> Tensor:
-        """Return the ids [count] that the target writes most often, in rising order.
-
-        Args:
-            count: number of ids.
-        """
+        """Return the ids [count] that the target writes most often, in rising order."""
         ids = most_frequent_tokens(self.texts.training, count, self.target.vocab_size)
         return ids.sort().values
 
     def train(self, head: nn.Module, depths: int, epochs: float, rate: float, path: Path) -> dict:
-        """Train a head on the training texts and evaluate it on the held-out texts.
-
-        Args:
-            head: what is trained; without gradients afterwards.
-            depths: number of predicted tokens.
-            epochs: passes over the training texts.
-            rate: peak learning rate.
-            path: file of the checkpoint.
-
-        Returns:
-            "steps", "seconds" and "held_out" (see `evaluate`).
-        """
+        """Train a head on the training texts and evaluate it on the held-out texts."""
         data = batch_by_length(self.texts.training, BATCH, self.padding)
         steps = max(1, round(epochs * len(data)))
         plan = Plan(steps, rate, BATCH, warmup=max(1, steps // 20), weight_decay=0.0)
@@ -166,15 +128,7 @@ class HeadTrainer:
         return {"steps": steps, "seconds": seconds, "held_out": self.evaluate(head, depths)}
 
     def evaluate(self, head: nn.Module | CausalLM, depths: int) -> dict[str, dict]:
-        """Return rates by depth on the held-out texts.
-
-        Args:
-            head: a head, or an ordinary draft model.
-            depths: number of predicted tokens.
-
-        Returns:
-            "alpha" and "agrees" → "mean" over texts and its standard "error", lists [depths].
-        """
+        """Return rates by depth on the held-out texts."""
         table = {}
         for name, temperature in (("alpha", 1.0), ("agrees", 0.0)):
             rows = self.rates_by_text(head, depths, temperature)
@@ -185,15 +139,7 @@ class HeadTrainer:
     def rates_by_text(
         self, head: nn.Module | CausalLM, depths: int, temperature: float, every: int = 3
     ) -> Tensor:
-        """Return the rates [texts, depths] of the held-out texts of one temperature.
-
-        Args:
-            head: a head, or an ordinary draft model.
-            depths: number of predicted tokens.
-            temperature: 1 selects sampled texts and returns their acceptance rate α; 0 selects
-                greedy texts and returns their agreement.
-            every: distance between two anchors, in usable anchors.
-        """
+        """Return the rates [texts, depths] of the held-out texts of one temperature."""
         name = "alpha" if temperature else "agrees"
         chosen = [text for text in self.texts.held_out if text.temperature == temperature]
         rates = []

@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 from specdec_lite.checks import whole
-from specdec_lite.drafters.medusa import SHIPPED as MEDUSA
-from specdec_lite.drafters.parts.block_head import BlockHead
-from specdec_lite.drafters.parts.feature_head import Eagle3Head
-from specdec_lite.drafters.parts.heads import HydraHeads, ReducedHeads, stored_heads
-from specdec_lite.drafters.parts.mlp_state import MlpSpeculator
-from specdec_lite.drafters.parts.parallel import Correction
+from specdec_lite.drafters.eagle.feature_head import Eagle3Head
+from specdec_lite.drafters.heads.heads import HydraHeads, ReducedHeads, stored_heads
+from specdec_lite.drafters.heads.medusa import SHIPPED as MEDUSA
+from specdec_lite.drafters.heads.mlp_state import MlpSpeculator
+from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.smollm2 import cache_folder
@@ -39,11 +39,7 @@ DRAFT_VOCABULARY = 8192
 
 
 def initialize(module: Module) -> Module:
-    """Draw all matrices from Normal(0, .02), with the same seed in every run.
-
-    Args:
-        module: changed in place and returned.
-    """
+    """Draw all matrices from Normal(0, .02), with the same seed in every run."""
     torch.manual_seed(0)
     for weight in module.parameters():
         if weight.dim() == 2:
@@ -52,11 +48,7 @@ def initialize(module: Module) -> Module:
 
 
 def mlp_speculator(trainer: HeadTrainer) -> MlpSpeculator:
-    """Return an MLP speculator: state and embeddings 256 wide, embeddings at the expected scale.
-
-    Args:
-        trainer: provides the target.
-    """
+    """Return an MLP speculator: state and embeddings 256 wide, embeddings at the expected scale."""
     target = trainer.target
     head = initialize(MlpSpeculator(target.hidden_size, target.vocab_size, 256, 4))
     nn.init.normal_(head.embedding.weight, std=256**-0.5)
@@ -67,12 +59,6 @@ def pard_draft(trainer: HeadTrainer) -> nn.Module:
     """Return a PARD draft: the pair's draft with one more row, the mask's, the mean of the others.
 
     The paper drops some of the masks, which saves time with 8 masks. Here all masks are trained.
-
-    Args:
-        trainer: provides the draft of the shipped pair.
-
-    Raises:
-        ValueError: the trainer has no draft.
     """
     if trainer.draft is None:
         raise ValueError("trainer: has no draft, must be the trainer of the shipped pair")
@@ -86,13 +72,7 @@ def pard_draft(trainer: HeadTrainer) -> nn.Module:
 
 
 def block_head(trainer: HeadTrainer, rank: int = 0) -> nn.Module:
-    """Return a block diffusion head of two narrow layers, for blocks of eight.
-
-    Args:
-        trainer: provides the target.
-        rank: rank of a correction that starts at zero; the layers are narrower with a correction,
-            so both heads have the same size. 0 means no correction.
-    """
+    """Return a block diffusion head of two narrow layers, for blocks of eight."""
     sizes: dict[str, Any] = {"num_heads": 3, "num_kv_heads": 3}
     sizes["intermediate_size"] = 160 if rank else 224
     head = initialize(BlockHead.for_target(trainer.target, 8, rank, **sizes))
@@ -103,11 +83,7 @@ def block_head(trainer: HeadTrainer, rank: int = 0) -> nn.Module:
 
 
 def corrected_medusa_heads(trainer: HeadTrainer) -> nn.Module:
-    """Return Medusa's shipped heads, frozen, with a fresh Markov correction that starts at zero.
-
-    Args:
-        trainer: provides the target.
-    """
+    """Return Medusa's shipped heads, frozen, with a fresh Markov correction that starts at zero."""
     folder = MEDUSA.parent / ("pair" if trainer.draft else "smollm2")
     heads = load(folder, trainer.target, stored_heads).requires_grad_(False)
     torch.manual_seed(0)
@@ -121,31 +97,19 @@ def corrected_medusa_heads(trainer: HeadTrainer) -> nn.Module:
 
 
 def hydra_heads(trainer: HeadTrainer) -> nn.Module:
-    """Return four sequential heads.
-
-    Args:
-        trainer: provides the target.
-    """
+    """Return four sequential heads."""
     return HydraHeads(trainer.target.hidden_size, 4)
 
 
 def reduced_medusa_heads(trainer: HeadTrainer) -> nn.Module:
-    """Return four of Medusa's heads, with one matrix each and a draft vocabulary.
-
-    Args:
-        trainer: provides target and vocabulary.
-    """
+    """Return four of Medusa's heads, with one matrix each and a draft vocabulary."""
     heads = ReducedHeads(trainer.target.hidden_size, 4, DRAFT_VOCABULARY)
     heads.words.ids.copy_(trainer.most_frequent_tokens(DRAFT_VOCABULARY))
     return heads
 
 
 def served_block_head(trainer: HeadTrainer) -> nn.Module:
-    """Return a block diffusion head as engines serve it: EAGLE-3's layers, normed queries and keys.
-
-    Args:
-        trainer: provides target and vocabulary.
-    """
+    """Return a block diffusion head as engines serve it: EAGLE-3's layers, normed queries and keys."""
     target = trainer.target
     sizes = {"num_heads": 3, "num_kv_heads": 3, "intermediate_size": 288, "qk_norm": True}
     layers = Eagle3Head.default_layers(target.num_layers)
@@ -174,11 +138,7 @@ KINDS: dict[str, Kinds] = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training heads`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training heads`."""
     kinds = dict.fromkeys(kind for kinds in KINDS.values() for kind in kinds)
     parser.add_argument("--target", choices=list(KINDS), default="pair")
     parser.add_argument("--kind", choices=list(kinds), required=True)
@@ -195,22 +155,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def checkpoint(options: argparse.Namespace, name: str, target: CausalLM) -> Path:
-    """Return the file of a run's checkpoint.
-
-    Args:
-        options: parsed options, with `texts` and `work` set.
-        name: name of the run.
-        target: the head's target.
-    """
+    """Return the file of a run's checkpoint."""
     return options.work / f"{name}-{fingerprint(target)}-{options.texts}-{options.epochs:g}.pt"
 
 
 def load_trainer(options: argparse.Namespace) -> HeadTrainer:
-    """Return the trainer of the target, and set the options `texts` and `work` to what it uses.
-
-    Args:
-        options: parsed options, changed in place.
-    """
+    """Return the trainer of the target, and set the options `texts` and `work` to what it uses."""
     if options.target == "pair":
         options.texts = TEXTS if options.texts is None else options.texts
         options.work = options.work or Path(".work/heads")
@@ -222,14 +172,7 @@ def load_trainer(options: argparse.Namespace) -> HeadTrainer:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train one head, evaluate it on held-out texts, and save weights and report.
-
-    Args:
-        options: parsed options of the command.
-
-    Raises:
-        ValueError: there is no such kind for this target.
-    """
+    """Train one head, evaluate it on held-out texts, and save weights and report."""
     kinds = KINDS[options.target]
     if options.kind not in kinds:
         raise ValueError(
@@ -252,11 +195,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def stored_config(head) -> dict:
-    """Return the arguments that rebuild a stored head.
-
-    Args:
-        head: what is stored.
-    """
+    """Return the arguments that rebuild a stored head."""
     if isinstance(head, BlockHead):
         return head.sizes
     return asdict(head.config) if isinstance(head, Transformer) else head.config

@@ -110,14 +110,7 @@ def batches(streams: dict[str, np.ndarray], plan: Plan, first: int = 0) -> Itera
 def draw_windows(
     streams: dict[str, np.ndarray], rng: np.random.Generator, rows: int, length: int
 ) -> tuple[list[str], Tensor]:
-    """Return the streams' names and the tokens [rows, length] of random windows.
-
-    Args:
-        streams: name → token ids [n]; `MIXTURE` gives the probability of each name.
-        rng: source of the draws.
-        rows: number of windows.
-        length: tokens per window.
-    """
+    """Return the streams' names and the tokens [rows, length] of random windows."""
     weights = np.array([MIXTURE[name] for name in streams])
     numbers = rng.choice(len(streams), size=rows, p=weights / weights.sum())
     names = [list(streams)[number] for number in numbers]
@@ -260,15 +253,7 @@ def one_step(
     optimizers: list[torch.optim.Optimizer],
     rate: float,
 ) -> float:
-    """Train on one batch and return its loss.
-
-    Args:
-        model: what is trained.
-        loss: batch → a scalar.
-        rows: the batch.
-        optimizers: each makes one step, after clipping.
-        rate: learning rate of this step.
-    """
+    """Train on one batch and return its loss."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = rate

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 
@@ -18,9 +18,7 @@ SHARPNESS = 3.0
 def forward_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Return KL(p‖q) = Σ p log(p/q): large where the draft misses likely tokens of the target.
 
-    Args:
-        log_p: [..., V] of the target.
-        log_q: [..., V] of the draft.
+    Shapes: log_p [..., V], log_q [..., V].
     """
     return F.kl_div(log_q, log_p.exp(), reduction="none").sum(-1)
 
@@ -30,9 +28,7 @@ def reverse_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
     It is infinite if the draft proposes a token of probability 0.
 
-    Args:
-        log_p: [..., V] of the target.
-        log_q: [..., V] of the draft.
+    Shapes: log_p [..., V], log_q [..., V].
     """
     return F.kl_div(log_p, log_q.exp(), reduction="none").sum(-1)
 
@@ -40,9 +36,7 @@ def reverse_kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def log_acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
     """Return log α = log Σ min(p, q), summed in log space: finite, with a gradient, for tiny α.
 
-    Args:
-        log_p: [..., V] of the target.
-        log_q: [..., V] of the draft.
+    Shapes: log_p [..., V], log_q [..., V].
     """
     return torch.minimum(log_p, log_q).logsumexp(-1)
 
@@ -53,9 +47,7 @@ def total_variation(log_p: Tensor, log_q: Tensor) -> Tensor:
     Its gradient is a sum, weighted by q, over the tokens that the draft underrates, so it vanishes
     if the two distributions hardly overlap.
 
-    Args:
-        log_p: [..., V] of the target.
-        log_q: [..., V] of the draft.
+    Shapes: log_p [..., V], log_q [..., V].
     """
     return (log_p.exp() - log_q.exp()).abs().sum(-1) / 2
 
@@ -65,9 +57,7 @@ def negative_log_acceptance(log_p: Tensor, log_q: Tensor) -> Tensor:
 
     Source: Samarin et al. 2026, arXiv 2602.23881.
 
-    Args:
-        log_p: [..., V] of the target.
-        log_q: [..., V] of the draft.
+    Shapes: log_p [..., V], log_q [..., V].
     """
     return -log_acceptance(log_p, log_q)
 
@@ -78,10 +68,7 @@ def hybrid(log_p: Tensor, log_q: Tensor, sharpness: float = SHARPNESS) -> Tensor
     Each row has its own λ, which is a constant for the gradient. KL dominates where the acceptance
     rate α is low, total variation where it is high. Source: Samarin et al. 2026, arXiv 2602.23881.
 
-    Args:
-        log_p: [..., V] of the target.
-        log_q: [..., V] of the draft.
-        sharpness: how fast λ falls with α.
+    Shapes: log_p [..., V], log_q [..., V].
     """
     variation = total_variation(log_p, log_q)
     weight = torch.exp(-sharpness * (1 - variation.detach()))
@@ -98,14 +85,7 @@ DIVERGENCES = {
 
 
 def native_model(target: CausalLM) -> Transformer:
-    """Return the transformer of a native target.
-
-    Args:
-        target: the target.
-
-    Raises:
-        TypeError: the target wraps a Hugging Face model.
-    """
+    """Return the transformer of a native target."""
     if not isinstance(target.model, Transformer):
         kind = type(target.model).__name__
         raise TypeError(f"target: wraps a {kind}, must be a native model")
@@ -115,9 +95,7 @@ def native_model(target: CausalLM) -> Transformer:
 def final_states(model: Transformer, tokens: Tensor) -> Tensor:
     """Return the hidden states [B, n, d] that enter the vocabulary projection.
 
-    Args:
-        model: a native transformer.
-        tokens: [B, n].
+    Shapes: tokens [B, n].
     """
     states: dict = {"final": None}
     model(tokens, keep=states, last=True)
@@ -127,11 +105,7 @@ def final_states(model: Transformer, tokens: Tensor) -> Tensor:
 def head_logits(model: Transformer, heads: Heads, hidden: Tensor, index: int) -> Tensor:
     """Return the logits [..., V] of one head.
 
-    Args:
-        model: its vocabulary projection serves all heads.
-        heads: the extra heads.
-        hidden: [..., d] final hidden states.
-        index: number of the extra head, from 0; −1 is the model's own head.
+    Shapes: hidden [..., d].
     """
     return model.head(hidden if index < 0 else heads(hidden, slice(index, index + 1))[..., 0, :])
 
@@ -142,12 +116,7 @@ def head_loss(model: Transformer, heads: Heads, hidden: Tensor, rows: Tensor, in
     The row of token t_j is scored on token t_{j+index+2}. The last rows of a window have no such
     token and are left out.
 
-    Args:
-        model: its vocabulary projection serves all heads.
-        heads: the extra heads.
-        hidden: [B, n, d] final hidden states of the first n tokens.
-        rows: [B, n + 1] windows of tokens.
-        index: number of the extra head, from 0; −1 is the model's own head.
+    Shapes: hidden [B, n, d], rows [B, n + 1].
     """
     logits = head_logits(model, heads, hidden[:, : hidden.shape[1] - index - 1], index)
     return F.cross_entropy(logits.float().flatten(0, 1), rows[:, index + 2 :].flatten())

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdec_lite.drafters.medusa import SHIPPED
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.heads.medusa import SHIPPED
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.pairs import SHIPPED as PAIR, load_pair
@@ -41,12 +41,7 @@ def weighted_loss(
 
     Head k at the row of token t_j is scored on t_{j+k+1}. Source: Cai et al. 2024, equation 1.
 
-    Args:
-        model: the heads' target.
-        heads: K extra heads.
-        hidden: [B, n, d] final hidden states of the first n tokens.
-        rows: [B, n + 1] windows of tokens.
-        decay: λ.
+    Shapes: hidden [B, n, d], rows [B, n + 1].
     """
     losses = [
         decay ** (index + 1) * head_loss(model, heads, hidden, rows, index)
@@ -60,10 +55,7 @@ def frozen_loss(
 ) -> Callable[[Tensor], Tensor]:
     """Return the loss of Medusa-1: it trains the heads and leaves the target as it is.
 
-    Args:
-        model: the heads' target.
-        heads: the extra heads.
-        states: tokens [B, n] → final hidden states [B, n, d] of the target.
+    Shapes: states [B, n].
     """
 
     def loss(rows: Tensor) -> Tensor:
@@ -80,11 +72,6 @@ def joint_loss(
     """Return the loss of Medusa-2: the target's own loss plus the weighted loss of the heads.
 
     Source: Cai et al. 2024, equation 2.
-
-    Args:
-        model: the heads' target, which is trained too.
-        heads: the extra heads.
-        weight: weight of the heads' loss.
     """
 
     def loss(rows: Tensor) -> Tensor:
@@ -96,11 +83,7 @@ def joint_loss(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training medusa`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training medusa`."""
     regime_help = "frozen trains the heads that ship; joint starts from them and trains the target"
     parser.add_argument("--regime", choices=["all", *REGIMES], default="all", help=regime_help)
     out_help = "folder for the heads, their accuracies and the tree"
@@ -116,22 +99,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(options: argparse.Namespace) -> str:
-    """Return the command that repeats a run.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Return the command that repeats a run."""
     always = [*(f"{regime}-steps" for regime in REGIMES), "nodes"]
     return command_line("medusa", add_arguments, options, always)
 
 
 def regime_plan(regime: str, steps: int) -> Plan:
-    """Return the plan of a regime: short steps, because the target's pass costs the most.
-
-    Args:
-        regime: one of `REGIMES`.
-        steps: number of steps.
-    """
+    """Return the plan of a regime: short steps, because the target's pass costs the most."""
     return Plan(
         steps,
         RATES[regime],
@@ -145,13 +119,7 @@ def regime_plan(regime: str, steps: int) -> Plan:
 
 
 def checkpoint(regime: str, target: CausalLM, options: argparse.Namespace) -> Path:
-    """Return the file of a checkpoint; its name contains the steps and the target's fingerprint.
-
-    Args:
-        regime: one of `REGIMES`.
-        target: the heads' target.
-        options: parsed options of the command.
-    """
+    """Return the file of a checkpoint; its name contains the steps and the target's fingerprint."""
     steps = getattr(options, f"{regime}_steps")
     return options.work / f"{regime}-{steps}-{fingerprint(target)}.pt"
 
@@ -159,16 +127,7 @@ def checkpoint(regime: str, target: CausalLM, options: argparse.Namespace) -> Pa
 def recording_entry(
     regime: str, target: CausalLM, heads: Heads, tokenizer, steps: int, seconds: float
 ) -> dict:
-    """Return one run of the recording: how it was trained, and its measures.
-
-    Args:
-        regime: one of `REGIMES`.
-        target: the target after training.
-        heads: the trained heads.
-        tokenizer: encodes the held-out texts.
-        steps: number of steps.
-        seconds: time of training.
-    """
+    """Return one run of the recording: how it was trained, and its measures."""
     plan = regime_plan(regime, steps)
     return {
         "regime": regime,
@@ -184,13 +143,7 @@ def recording_entry(
 def train_frozen(
     target: CausalLM, streams: dict, options: argparse.Namespace
 ) -> tuple[Heads, float]:
-    """Train fresh heads on the target as it is; return the heads and the seconds.
-
-    Args:
-        target: the heads' target.
-        streams: name → ids [n].
-        options: parsed options of the command.
-    """
+    """Train fresh heads on the target as it is; return the heads and the seconds."""
     torch.manual_seed(0)
     heads = Heads(target.hidden_size, COUNT).to(target.device)
     features = Features(target, options.work / "features")
@@ -202,14 +155,7 @@ def train_frozen(
 def train_joint(
     target: CausalLM, heads: Heads, streams: dict, options: argparse.Namespace
 ) -> tuple[CausalLM, Heads, float]:
-    """Train copies of target and heads together; return both and the seconds.
-
-    Args:
-        target: the heads' target.
-        heads: heads of the frozen regime, which is the warm-up of this one.
-        streams: name → ids [n].
-        options: parsed options of the command.
-    """
+    """Train copies of target and heads together; return both and the seconds."""
     model = copy.deepcopy(native_model(target))
     heads = copy.deepcopy(heads)
     both = nn.ModuleDict({"model": model, "heads": heads}).requires_grad_(True)
@@ -222,15 +168,7 @@ def train_joint(
 def store(
     folder: Path, target: CausalLM, heads: Heads, measures: dict, options: argparse.Namespace
 ) -> None:
-    """Write the heads, their measures, and the best tree for their accuracies on greedy text.
-
-    Args:
-        folder: folder of the weights.
-        target: the heads' target.
-        heads: what is stored.
-        measures: from `medusa_evaluation.measure`.
-        options: parsed options of the command.
-    """
+    """Write the heads, their measures, and the best tree for their accuracies on greedy text."""
     save(folder, heads, target, heads.config)
     tree = TokenTree.best(measures["greedy"], options.nodes)
     report = {
@@ -243,11 +181,7 @@ def store(
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train the frozen heads and store them with their tree, then train jointly; record both.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Train the frozen heads and store them with their tree, then train jointly; record both."""
     TokenTree.best([[0.5]], options.nodes)  # an invalid number of nodes must fail before training
     pair = load_pair(device=options.device, dtype="float32")
     target, tokenizer = pair.target, pair.tokenizer

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.texts.corpus import DOMAINS, evaluation_prompts, held_out_text, make_prompts
 from specdec_lite.training.own_text import continue_prompts
@@ -18,15 +18,7 @@ OWN_TEXT = {"greedy": 0.0, "sampled": 1.0}
 def hit_ranks(target: CausalLM, heads: Heads, ids: Tensor, first: int = 2) -> Tensor:
     """Return the rank at which each head put the true token, 0 for its likeliest guess.
 
-    Args:
-        target: the heads' target.
-        heads: K extra heads.
-        ids: [B, n] texts.
-        first: position of the first token that is predicted.
-
-    Returns:
-        LongTensor [positions, K]: one row per position from which all K heads predict tokens
-        inside the text.
+    Shapes: ids [B, n].
     """
     cache = target.new_cache(*ids.shape)
     hidden = target.score(ids, cache, hidden_layers=("final",), last=True).hidden["final"]
@@ -39,9 +31,7 @@ def hit_ranks(target: CausalLM, heads: Heads, ids: Tensor, first: int = 2) -> Te
 def accuracies(ranks: Tensor, guesses: int = RANKS) -> list[list[float]]:
     """Return how often guess r of head k was the true token, as a table [heads][guesses].
 
-    Args:
-        ranks: [positions, K], from `hit_ranks`.
-        guesses: number of guesses per head.
+    Shapes: ranks [positions, K].
     """
     return [
         [(ranks[:, level] == rank).float().mean().item() for rank in range(guesses)]
@@ -50,12 +40,7 @@ def accuracies(ranks: Tensor, guesses: int = RANKS) -> list[list[float]]:
 
 
 def calibration_prompts(tokenizer, length: int = 96) -> Tensor:
-    """Return prompts [B, length] from the held-out documents, without the evaluation prompts.
-
-    Args:
-        tokenizer: encodes the prompts.
-        length: tokens per prompt; shorter ones are left out.
-    """
+    """Return prompts [B, length] from the held-out documents, without the evaluation prompts."""
     evaluated = {item["text"] for items in evaluation_prompts().values() for item in items}
     texts = dict.fromkeys(
         item["text"]
@@ -68,12 +53,7 @@ def calibration_prompts(tokenizer, length: int = 96) -> Tensor:
 
 
 def held_out_rows(tokenizer, length: int = 256) -> Tensor:
-    """Return the held-out text [B, length] in windows that do not overlap.
-
-    Args:
-        tokenizer: encodes the text.
-        length: tokens per window.
-    """
+    """Return the held-out text [B, length] in windows that do not overlap."""
     texts = [
         torch.tensor(tokenizer.encode(text))
         for domain in DOMAINS
@@ -85,18 +65,7 @@ def held_out_rows(tokenizer, length: int = 256) -> Tensor:
 def measure(
     target: CausalLM, heads: Heads, tokenizer, new: int = 128
 ) -> dict[str, list[list[float]]]:
-    """Return the accuracies [heads][guesses] on three kinds of text.
-
-    Args:
-        target: the heads' target.
-        heads: the extra heads.
-        tokenizer: encodes the texts.
-        new: tokens of the target's own texts.
-
-    Returns:
-        "text": on held-out text; "greedy" and "sampled": on text that the target wrote greedily
-        and at temperature 1.
-    """
+    """Return the accuracies [heads][guesses] on three kinds of text."""
     prompts = calibration_prompts(tokenizer)
     table = {"text": rank_table(target, heads, held_out_rows(tokenizer), 2)}
     for name, temperature in OWN_TEXT.items():
@@ -108,11 +77,7 @@ def measure(
 def rank_table(target: CausalLM, heads: Heads, ids: Tensor, first: int) -> list[list[float]]:
     """Return the accuracies [heads][guesses] on one set of texts.
 
-    Args:
-        target: the heads' target.
-        heads: the extra heads.
-        ids: [B, n] texts.
-        first: position of the first token that is predicted.
+    Shapes: ids [B, n].
     """
     parts = ids.to(target.device).split(32)
     return accuracies(torch.cat([hit_ranks(target, heads, rows, first) for rows in parts]))
@@ -120,15 +85,7 @@ def rank_table(target: CausalLM, heads: Heads, ids: Tensor, first: int) -> list[
 
 @torch.inference_mode()
 def held_out_loss(target: CausalLM, tokenizer) -> float:
-    """Return the target's own loss on held-out text, which joint training must not raise.
-
-    Args:
-        target: the target.
-        tokenizer: encodes the text.
-
-    Returns:
-        Nats per token.
-    """
+    """Return the target's own loss on held-out text, which joint training must not raise."""
     rows = held_out_rows(tokenizer)
     nats = 0.0
     for part in rows.to(target.device).split(8):

@@ -41,14 +41,7 @@ def continue_prompts(
 
     All rows are decoded together. A row that ends with a stop token is padded with this token.
 
-    Args:
-        target: in any dtype; its context must have room for n + new_tokens tokens.
-        prompts: [B, n] ids, n ≥ 1.
-        new_tokens: number of tokens to add to each row, ≥ 1.
-        temperature: 0 takes the likeliest token.
-        seed: seed of the draws; every row has draws of its own.
-        stop_token_ids: tokens that end a row.
-        progress: whether to show a progress bar.
+    Shapes: prompts [B, n].
     """
     whole("new_tokens", new_tokens, 1)
     sampling = Sampling(temperature)
@@ -76,13 +69,7 @@ def continue_prompts(
 
 
 def row_cache(target: CausalLM, batch: int, capacity: int) -> Cache:
-    """Return an empty cache for rows of equal length; native models can drop rows of it.
-
-    Args:
-        target: the model.
-        batch: number of rows.
-        capacity: tokens per row.
-    """
+    """Return an empty cache for rows of equal length; native models can drop rows of it."""
     if target.native:
         return Cache(BatchStorage(target, batch, capacity), batch)
     return target.new_cache(batch, capacity)
@@ -91,9 +78,7 @@ def row_cache(target: CausalLM, batch: int, capacity: int) -> Cache:
 def drop_rows(cache: Cache, active: Tensor) -> None:
     """Drop the finished rows of a cache from `row_cache`.
 
-    Args:
-        cache: changed in place.
-        active: [B] bool, the rows to keep.
+    Shapes: active [B].
     """
     cache.storage.keep_rows(active.nonzero()[:, 0].tolist())
     cache.batch = cache.storage.batch
@@ -104,10 +89,7 @@ def prefill(target: CausalLM, prompts: Tensor, cache: Cache) -> Tensor:
 
     On a CPU the prompts are fed in parts whose states fit into its cache memory.
 
-    Args:
-        target: the model.
-        prompts: [B, n] ids.
-        cache: empty; it contains the prompts afterwards.
+    Shapes: prompts [B, n].
     """
     on_cpu = prompts.device.type == "cpu"
     size = max(1, PREFILL_TOKENS // len(prompts)) if on_cpu else prompts.shape[1]
@@ -118,13 +100,7 @@ def prefill(target: CausalLM, prompts: Tensor, cache: Cache) -> Tensor:
 
 
 def draw_uniforms(sampling: Sampling, rows: int, generator: torch.Generator) -> Tensor | None:
-    """Return one uniform number [rows, 1] per row, or None for greedy sampling.
-
-    Args:
-        sampling: how tokens are chosen.
-        rows: number of rows.
-        generator: source of the draws.
-    """
+    """Return one uniform number [rows, 1] per row, or None for greedy sampling."""
     if sampling.greedy:
         return None
     return torch.rand((rows, 1), dtype=torch.float64, device=generator.device, generator=generator)
@@ -133,10 +109,7 @@ def draw_uniforms(sampling: Sampling, rows: int, generator: torch.Generator) -> 
 def choose_tokens(logits: Tensor, sampling: Sampling, uniforms: Tensor | None) -> Tensor:
     """Return one token [B] per row.
 
-    Args:
-        logits: [B, V].
-        sampling: temperature and cuts.
-        uniforms: [B, 1] numbers in [0, 1); None takes the likeliest tokens.
+    Shapes: logits [B, V], uniforms [B, 1].
     """
     return logits.argmax(-1) if uniforms is None else inverse(sampling(logits), uniforms)[0][:, 0]
 
@@ -156,19 +129,6 @@ def own_text(
     Every batch is a file in `folder`. Its name depends on everything that determines the text: the
     target and its dtype, the prompts and the settings. A run that was interrupted, or is repeated,
     computes only the missing batches, and the text of another target is never read.
-
-    Args:
-        target: continues the prompts.
-        prompts: lists or 1-d tensors of ids, of any lengths; only equal lengths share a batch.
-        new_tokens: tokens to add to each prompt, at most.
-        folder: folder of the finished batches, ignored by git.
-        batch: prompts decoded together.
-        temperature: 0 takes the likeliest token.
-        seed: seed of the draws; every batch has draws of its own.
-        stop_token_ids: a text ends with the first of these tokens.
-
-    Returns:
-        The texts [n] in the order of the prompts.
     """
     whole("new_tokens", new_tokens, 1)
     rows = [torch.as_tensor(prompt).long().cpu() for prompt in prompts]
@@ -191,12 +151,7 @@ def own_text(
 
 
 def equal_length_batches(rows: Sequence[Tensor], batch: int) -> Iterator[list[int]]:
-    """Yield batches of indices of rows of equal length, shorter rows first.
-
-    Args:
-        rows: 1-d tensors.
-        batch: rows per batch, at most.
-    """
+    """Yield batches of indices of rows of equal length, shorter rows first."""
     ordered = sorted(range(len(rows)), key=lambda index: len(rows[index]))
     for _, group in groupby(ordered, key=lambda index: len(rows[index])):
         indices = list(group)
@@ -207,10 +162,7 @@ def equal_length_batches(rows: Sequence[Tensor], batch: int) -> Iterator[list[in
 def cut_after_stop(text: Tensor, length: int, stop_token_ids: Sequence[int]) -> Tensor:
     """Return a text up to the first stop token after its prompt, or all of it.
 
-    Args:
-        text: [n] ids.
-        length: tokens of the prompt.
-        stop_token_ids: tokens that end a text.
+    Shapes: text [n].
     """
     stops = torch.tensor(list(stop_token_ids), dtype=torch.long)
     positions = torch.isin(text[length:], stops).nonzero()
@@ -218,12 +170,7 @@ def cut_after_stop(text: Tensor, length: int, stop_token_ids: Sequence[int]) -> 
 
 
 def token_hash(tokens: Tensor, *settings) -> str:
-    """Return 32 hexadecimal digits that identify tokens and settings.
-
-    Args:
-        tokens: ids of any shape; the shape counts too.
-        settings: values whose `repr` identifies them.
-    """
+    """Return 32 hexadecimal digits that identify tokens and settings."""
     description = repr((tuple(tokens.shape), *settings)).encode()
     ids = tokens.detach().cpu().to(torch.int64).contiguous()
     return hashlib.sha256(description + ids.numpy().tobytes()).hexdigest()[:32]

@@ -45,16 +45,7 @@ class Text:
 
 
 def write_piece(folder: Path, texts: Sequence[Text], about: dict[str, str]) -> Path:
-    """Write the next piece of a folder, completely or not at all, and return its path.
-
-    Args:
-        folder: folder of the pieces 00000.xz, 00001.xz, …; created if it does not exist.
-        texts: one or more answers, all ids below 65,536.
-        about: what else the piece states about itself: the model and how it was run.
-
-    Raises:
-        ValueError: an id needs more than 16 bits.
-    """
+    """Write the next piece of a folder, completely or not at all, and return its path."""
     ids = torch.cat([text.ids for text in texts])
     if int(ids.min()) < 0 or int(ids.max()) > 0xFFFF:
         raise ValueError(f"texts: contain ids from {ids.min()} to {ids.max()}, must be 0 … 65535")
@@ -74,23 +65,12 @@ def write_piece(folder: Path, texts: Sequence[Text], about: dict[str, str]) -> P
 
 
 def piece_paths(folder: Path) -> list[Path]:
-    """Return the pieces of a folder in their order; none if the folder does not exist.
-
-    Args:
-        folder: folder of the pieces.
-    """
+    """Return the pieces of a folder in their order; none if the folder does not exist."""
     return sorted(folder.glob("[0-9]" * 5 + ".xz"))
 
 
 def read_piece(path: Path) -> list[Text]:
-    """Return the answers of one piece.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ValueError: the file is incomplete or altered, or has another format.
-    """
+    """Return the answers of one piece."""
     try:
         line, _, body = lzma.decompress(path.read_bytes()).partition(b"\n")
         header = json.loads(line)
@@ -106,12 +86,5 @@ def read_piece(path: Path) -> list[Text]:
 
 
 def read_pieces(folder: Path) -> list[Text]:
-    """Return the answers of all pieces in a folder, in their order.
-
-    Args:
-        folder: folder of the pieces, which need not exist.
-
-    Raises:
-        ValueError: a piece is incomplete or altered, or has another format.
-    """
+    """Return the answers of all pieces in a folder, in their order."""
     return [text for path in piece_paths(folder) for text in read_piece(path)]

@@ -57,11 +57,7 @@ def distillation_loss(draft: Transformer, target: Transformer) -> Callable[[Tens
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training pair`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training pair`."""
     add_device(parser)
     for stage in STEPS:
         parser.add_argument(f"--{stage}-steps", type=int, default=STEPS[stage])
@@ -95,11 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_command(options: argparse.Namespace) -> str:
-    """Return the command that repeats a run, without folders of this machine.
-
-    Args:
-        options: parsed options of the command. A pair to start from is written as PAIR.
-    """
+    """Return the command that repeats a run, without folders of this machine."""
     always = ["device", *(f"{stage}-steps" for stage in STEPS)]
     command = command_line("pair", add_arguments, options, always, ["start", "note"])
     return f"{command} --start PAIR" if options.start else command
@@ -109,9 +101,6 @@ def stage_plans(options: argparse.Namespace) -> list[Plan]:
     """Return the plans of the three stages.
 
     All plans are built before the first stage, so invalid options fail before the training.
-
-    Args:
-        options: parsed options of the command.
     """
     return [
         Plan(
@@ -126,11 +115,7 @@ def stage_plans(options: argparse.Namespace) -> list[Plan]:
 
 
 def build_models(options: argparse.Namespace) -> tuple[Transformer, Transformer]:
-    """Return target and draft, fresh or with the weights of the saved pair to start from.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Return target and draft, fresh or with the weights of the saved pair to start from."""
     torch.manual_seed(0)
     models = {}
     for name, config in (("target", TARGET), ("draft", DRAFT)):
@@ -144,14 +129,7 @@ def build_models(options: argparse.Namespace) -> tuple[Transformer, Transformer]
 def train_stages(
     target: Transformer, draft: Transformer, streams: dict, options: argparse.Namespace
 ) -> float:
-    """Train the target on text, then the draft on text and on the target; return the seconds.
-
-    Args:
-        target: trained in place.
-        draft: trained in place.
-        streams: name → ids [n].
-        options: parsed options of the command.
-    """
+    """Train the target on text, then the draft on text and on the target; return the seconds."""
     target_plan, draft_plan, distillation_plan = stage_plans(options)
     work = options.work
     compiled = options.compile
@@ -166,11 +144,7 @@ def train_stages(
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train target and draft, measure them, and write weights, report, card and prompts to --out.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Train target and draft, measure them, and write weights, report, card and prompts to --out."""
     stage_plans(options)
     resolve_device(options.device)
     tokenizer, streams = prepare(options.work, options.start, options.packages)

@@ -72,11 +72,6 @@ def write_card(folder: Path, report: dict) -> None:
 
 
 def table_row(domain: str, measures: dict[str, float]) -> str:
-    """Return one row of the card's table.
-
-    Args:
-        domain: name of a domain, or "all".
-        measures: its measures.
-    """
+    """Return one row of the card's table."""
     cells = [measures[name] for name in ("bits_per_byte", "alpha", "argmax_agreement")]
     return f"| {domain} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |"

@@ -59,14 +59,7 @@ def measure(
 
 
 def text_sums(target: Transformer, tokenizer, draft: Transformer | None, text: str) -> Counter:
-    """Return sums over one text: tokens, bytes, nats, Σ min(p, q), and equal argmaxes.
-
-    Args:
-        target: the target.
-        tokenizer: encodes the text.
-        draft: the draft; None compares the target with itself.
-        text: the text.
-    """
+    """Return sums over one text: tokens, bytes, nats, Σ min(p, q), and equal argmaxes."""
     tokens = torch.tensor(tokenizer.encode(text))
     sums: dict[str, float] = dict.fromkeys(("nats", "alpha", "agree", "tokens"), 0)
     sums["bytes"] = len(tokenizer.decode(tokens[1:]).encode())
@@ -81,12 +74,7 @@ def text_sums(target: Transformer, tokenizer, draft: Transformer | None, text: s
 
 
 def averages(sums: Counter, with_draft: bool) -> dict[str, float]:
-    """Return the report of one domain.
-
-    Args:
-        sums: from `text_sums`.
-        with_draft: whether to report acceptance and agreement.
-    """
+    """Return the report of one domain."""
     report = {
         "bits_per_byte": sums["nats"] / math.log(2) / sums["bytes"],
         "tokens": sums["tokens"],

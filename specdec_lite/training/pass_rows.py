@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.pass_rows import LookaheadRows
+from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.loading.weights import fingerprint, save
 from specdec_lite.training import frozen_target
@@ -25,14 +25,7 @@ def lookahead_chains(anchors: Tensor, length: int, count: int) -> tuple[Tensor, 
 
     A chain follows its anchor: it attends to the text up to the anchor and to its own rows.
 
-    Args:
-        anchors: [A] positions in the text.
-        length: tokens of the text.
-        count: look-ahead rows per anchor.
-
-    Returns:
-        Positions [length + A · count] and mask [the same, squared]: first the text, then the chains
-        in the order of their anchors.
+    Shapes: anchors [A].
     """
     device = anchors.device
     text, ahead = torch.arange(length, device=device), torch.arange(1, count + 1, device=device)
@@ -48,10 +41,6 @@ def rows_loss(model: Transformer, lookahead: LookaheadRows) -> Callable[[Tensor]
     """Return the loss: mean cross-entropy of look-ahead row j on the token j + 1 after its anchor.
 
     The anchors of a batch are drawn from the batch itself, so an interrupted run can resume.
-
-    Args:
-        model: the frozen target.
-        lookahead: the rows to train.
     """
     count = len(lookahead.rows)
 
@@ -75,21 +64,13 @@ def rows_loss(model: Transformer, lookahead: LookaheadRows) -> Callable[[Tensor]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training pass_rows`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training pass_rows`."""
     frozen_target.add_arguments(parser, "pass_rows")
     parser.add_argument("--count", type=int, default=COUNT, help="number of look-ahead rows")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train the rows and save them: the gradient crosses the frozen target, and only rows change.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Train the rows and save them: the gradient crosses the frozen target, and only rows change."""
     target, streams = frozen_target.load_frozen_target(options)
     torch.manual_seed(0)
     lookahead = LookaheadRows(target.hidden_size, options.count).to(target.device)

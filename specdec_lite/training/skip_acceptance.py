@@ -45,29 +45,20 @@ class SkipAcceptance:
     def rates(self, logits: Tensor) -> Tensor:
         """Return Σ min(p, q) at every position [B, positions]: acceptance at temperature 1.
 
-        Args:
-            logits: [B, positions, V] of the draft.
+        Shapes: logits [B, positions, V].
         """
         return torch.minimum(self.target_probs, logits.softmax(-1)).sum(-1).clamp(max=1)
 
     @torch.inference_mode()
     def by_position(self, skip: Collection[tuple[int, str]] = ()) -> Tensor:
-        """Return the acceptance rates [B, positions] of a draft.
-
-        Args:
-            skip: (block, "attention" or "mlp") of each sublayer that the draft leaves out.
-        """
+        """Return the acceptance rates [B, positions] of a draft."""
         logits = self.model(
             self.tokens, self.storage, self.length, self.positions, self.mask, skip=frozenset(skip)
         )
         return self.rates(logits)
 
     def mean(self, skip: Collection[tuple[int, str]] = ()) -> float:
-        """Return the acceptance rate of a draft, averaged over all positions.
-
-        Args:
-            skip: (block, "attention" or "mlp") of each sublayer that the draft leaves out.
-        """
+        """Return the acceptance rate of a draft, averaged over all positions."""
         return self.by_position(skip).mean().item()
 
     @torch.inference_mode()
@@ -75,14 +66,6 @@ class SkipAcceptance:
         """Return the mean acceptance rate of every set of sublayers.
 
         All sets that agree on the first blocks share the computation of these blocks.
-
-        Args:
-            group: number of neighboring blocks that are skipped together; L/group groups give
-                4^(L/group) sets.
-
-        Returns:
-            Rates in the order of the sets' numbers. The number in binary states what is left out:
-            its two highest bits are attention and MLP of the first group.
         """
         model = self.model
         probs = self.target_probs

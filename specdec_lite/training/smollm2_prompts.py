@@ -65,11 +65,7 @@ class Function:
 
 
 def split_list(text: str) -> list[str]:
-    """Return the entries of a list that is written as one text with semicolons.
-
-    Args:
-        text: the list; line breaks count as spaces.
-    """
+    """Return the entries of a list that is written as one text with semicolons."""
     return [" ".join(entry.split()) for entry in text.split(";")]
 
 
@@ -77,9 +73,6 @@ def word_lists(held_out: bool) -> dict[str, list[str]]:
     """Return the lists that fill templates, by the name of their field.
 
     The words that make a prompt distinct are in one half only: training or held out.
-
-    Args:
-        held_out: which half to return.
     """
     divided = {
         "concept": templates.CONCEPTS,
@@ -110,13 +103,7 @@ def word_lists(held_out: bool) -> dict[str, list[str]]:
 
 
 def fill(template: str, lists: dict[str, list[str]], rng: random.Random) -> str:
-    """Return a template with a random word in every field.
-
-    Args:
-        template: fields are names of lists; `key2` and `key3` take other words of the list `key`.
-        lists: field → words.
-        rng: source of the draws.
-    """
+    """Return a template with a random word in every field."""
     chosen: dict[str, str] = {}
     for _, field, _, _ in Formatter().parse(template):
         if field and field not in chosen:
@@ -130,11 +117,7 @@ def fill(template: str, lists: dict[str, list[str]], rng: random.Random) -> str:
 
 @lru_cache
 def documents(held_out: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return sources of the standard library, and Python's reference topics.
-
-    Args:
-        held_out: whether to return the held-out ones or all others.
-    """
+    """Return sources of the standard library, and Python's reference topics."""
     if held_out:
         texts = held_out_text()
         return (*texts["code"], *texts["data"]), tuple(texts["prose"])
@@ -144,11 +127,7 @@ def documents(held_out: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 @lru_cache
 def documented_nodes(held_out: bool) -> tuple[tuple[ast.AST, str, str], ...]:
-    """Return (node, docstring, source) of every documented module, class and function.
-
-    Args:
-        held_out: whether to read the held-out documents or all others.
-    """
+    """Return (node, docstring, source) of every documented module, class and function."""
     nodes = []
     for source in documents(held_out)[0]:
         lines = source.splitlines()
@@ -162,11 +141,7 @@ def documented_nodes(held_out: bool) -> tuple[tuple[ast.AST, str, str], ...]:
 
 @lru_cache
 def functions(held_out: bool) -> tuple[Function, ...]:
-    """Return the functions with a docstring and fewer than 900 characters, each name once.
-
-    Args:
-        held_out: whether to read the held-out documents or all others.
-    """
+    """Return the functions with a docstring and fewer than 900 characters, each name once."""
     by_name: dict[str, Function] = {}
     for node, doc, source in documented_nodes(held_out):
         summary = " ".join(doc.split("\n\n")[0].split())
@@ -179,11 +154,7 @@ def functions(held_out: bool) -> tuple[Function, ...]:
 
 @lru_cache
 def passages(held_out: bool) -> tuple[str, ...]:
-    """Return paragraphs of 200 to 900 characters from the reference topics and docstrings.
-
-    Args:
-        held_out: whether to read the held-out documents or all others.
-    """
+    """Return paragraphs of 200 to 900 characters from the reference topics and docstrings."""
     sources = (*documents(held_out)[1], *(doc for _, doc, _ in documented_nodes(held_out)))
     paragraphs = (part for text in sources for part in re.split(r"\n\s*\n", text))
     joined = (" ".join(part.split()) for part in paragraphs)
@@ -191,11 +162,7 @@ def passages(held_out: bool) -> tuple[str, ...]:
 
 
 def is_prose(text: str) -> bool:
-    """Return whether a paragraph has 200 to 900 characters, an end, and mostly letters.
-
-    Args:
-        text: the paragraph on one line.
-    """
+    """Return whether a paragraph has 200 to 900 characters, an end, and mostly letters."""
     letters = sum(char.isalpha() or char == " " for char in text)
     return 200 <= len(text) <= 900 and letters > 0.9 * len(text) and text[-1] in ".:"
 
@@ -204,13 +171,7 @@ def is_prose(text: str) -> bool:
 
 
 def draw_messages(kind: str, held_out: bool, rng: random.Random) -> Iterator[str]:
-    """Yield messages of a user without end; some occur twice.
-
-    Args:
-        kind: one of `KINDS`.
-        held_out: whether to use the held-out words and documents or all others.
-        rng: source of the draws.
-    """
+    """Yield messages of a user without end; some occur twice."""
     lists = word_lists(held_out)
     from_lists = {
         "question": templates.QUESTIONS,
@@ -237,13 +198,7 @@ def draw_messages(kind: str, held_out: bool, rng: random.Random) -> Iterator[str
 
 
 def message_about_function(kind: str, held_out: bool, rng: random.Random) -> str:
-    """Return a message about a function of the standard library.
-
-    Args:
-        kind: "question" asks about its documentation, "code" asks for its code.
-        held_out: whether to use the held-out functions or all others.
-        rng: source of the draws.
-    """
+    """Return a message about a function of the standard library."""
     function = rng.choice(functions(held_out))
     if kind == "question":
         template = rng.choice(templates.ABOUT_FUNCTIONS)
@@ -255,18 +210,7 @@ def message_about_function(kind: str, held_out: bool, rng: random.Random) -> str
 def draw_prompts(
     tokenizer, each: int, held_out: bool = False, seed: int = 0, longest: int = 320
 ) -> list[Prompt]:
-    """Return distinct prompts, the same number of every kind, sorted by kind.
-
-    Args:
-        tokenizer: SmolLM2's, with its chat template.
-        each: number of prompts per kind, ≥ 1.
-        held_out: whether to use the held-out words and documents or all others.
-        seed: seed of the draws.
-        longest: tokens of a prompt, chat template included, at most.
-
-    Raises:
-        ValueError: there are fewer prompts of a kind.
-    """
+    """Return distinct prompts, the same number of every kind, sorted by kind."""
     whole("each", each, 1)
     prompts = []
     for kind in KINDS:
@@ -288,12 +232,6 @@ def equal_length_batches(
     """Return batches of prompts of equal length, in random order.
 
     Since the order is random, the first batches are typical of all.
-
-    Args:
-        prompts: the prompts.
-        size: prompts per batch, at most.
-        least: prompts per batch, at least; prompts in smaller batches are left out.
-        seed: seed of the order.
     """
     rng = random.Random(seed)
     shuffled = list(prompts)
@@ -317,11 +255,6 @@ def without_overlap(
     """Return the prompts that share neither `GRAM` consecutive tokens nor a whole text with others.
 
     Only the users' messages are compared, since all prompts share the chat template.
-
-    Args:
-        prompts: the prompts to choose from.
-        held_out: the prompts to compare with.
-        tokenizer: SmolLM2's.
     """
     excluded = {gram for prompt in held_out for gram in token_grams(tokenizer.encode(prompt.text))}
     return [
@@ -332,9 +265,5 @@ def without_overlap(
 
 
 def token_grams(ids: Sequence[int]) -> set[tuple[int, ...]]:
-    """Return all runs of `GRAM` consecutive tokens, or the whole text if it is shorter.
-
-    Args:
-        ids: tokens of a text.
-    """
+    """Return all runs of `GRAM` consecutive tokens, or the whole text if it is shorter."""
     return {tuple(ids[start : start + GRAM]) for start in range(max(1, len(ids) - GRAM + 1))}

@@ -54,26 +54,14 @@ class Batch:
     prompts: list[Prompt]
 
     def is_in(self, answered: Collection[tuple[float, tuple[int, ...]]]) -> bool:
-        """Return whether all prompts are answered at this temperature.
-
-        Args:
-            answered: values of `Text.prompt`.
-        """
+        """Return whether all prompts are answered at this temperature."""
         return all((self.temperature, prompt.ids) in answered for prompt in self.prompts)
 
 
 def plan_batches(
     folder: Path, tokenizer, each: int = 6000, held_out: int = 48, rows: int = 64
 ) -> list[Batch]:
-    """Return the batches in their order; the first call writes them to folder/prompts.json.
-
-    Args:
-        folder: folder of this text alone.
-        tokenizer: SmolLM2's.
-        each: training prompts per kind to choose from; about five sixths of them fill batches.
-        held_out: held-out prompts per kind; all of them are answered, before all others.
-        rows: prompts per batch.
-    """
+    """Return the batches in their order; the first call writes them to folder/prompts.json."""
     path = folder / "prompts.json"
     if not path.exists():
         held_out_prompts = draw_prompts(tokenizer, held_out, held_out=True)
@@ -102,12 +90,7 @@ def plan_batches(
 
 
 def batch_folder(folder: Path, number: int) -> Path:
-    """Return the folder of one batch.
-
-    Args:
-        folder: folder of the text.
-        number: number of the batch in the plan.
-    """
+    """Return the folder of one batch."""
     return folder / f"{number:05d}"
 
 
@@ -119,17 +102,7 @@ def write_answers(
     pieces: Path = PIECES,
     write: bool = False,
 ) -> None:
-    """Let the target answer every batch that is answered neither in `folder` nor in `pieces`.
-
-    Args:
-        target: SmolLM2, in the fastest dtype.
-        folder: folder of the answers, with one subfolder per batch.
-        plan: from `plan_batches`.
-        new_tokens: tokens per answer, at most.
-        pieces: folder of compact files, which need not exist.
-        write: whether to write a piece for every `PIECE_TOKENS` tokens that no piece contains, and
-            one for the remainder at the end or at an interruption.
-    """
+    """Let the target answer every batch that is answered neither in `folder` nor in `pieces`."""
     answered = {text.prompt() for text in read_pieces(pieces)}
     waiting: list[Text] = []
     try:
@@ -151,13 +124,7 @@ def write_answers(
 
 
 def pack(pieces: Path, texts: Sequence[Text], target: CausalLM) -> None:
-    """Write the next piece and print its size.
-
-    Args:
-        pieces: folder of the pieces.
-        texts: content of the piece.
-        target: the model that wrote the texts.
-    """
+    """Write the next piece and print its size."""
     about = {"model": MODEL, "weights": fingerprint(target), "dtype": str(target.dtype)}
     path = write_piece(pieces, texts, about)
     tokens, size = count_tokens(texts), path.stat().st_size
@@ -165,16 +132,7 @@ def pack(pieces: Path, texts: Sequence[Text], target: CausalLM) -> None:
 
 
 def read_answers(folder: Path, plan: Sequence[Batch], pieces: Path = PIECES) -> list[Text]:
-    """Return all answers that exist, each up to its end, its prompt before it.
-
-    Args:
-        folder: folder of the answers.
-        plan: from `plan_batches`.
-        pieces: folder of compact files, which need not exist.
-
-    Returns:
-        The answers of all pieces, then those of the plan's other batches.
-    """
+    """Return all answers that exist, each up to its end, its prompt before it."""
     texts = read_pieces(pieces)
     answered = {text.prompt() for text in texts}
     for number, batch in enumerate(plan):
@@ -184,13 +142,7 @@ def read_answers(folder: Path, plan: Sequence[Batch], pieces: Path = PIECES) -> 
 
 
 def read_batch(folder: Path, number: int, batch: Batch) -> list[Text]:
-    """Return the answers to one batch; none if it is not answered yet.
-
-    Args:
-        folder: folder of the answers.
-        number: number of the batch in the plan.
-        batch: the batch.
-    """
+    """Return the answers to one batch; none if it is not answered yet."""
     texts = []
     for path in batch_folder(folder, number).glob("*.safetensors"):
         for prompt, row in zip(batch.prompts, load_file(path)["text"].long()):
@@ -201,20 +153,12 @@ def read_batch(folder: Path, number: int, batch: Batch) -> list[Text]:
 
 
 def count_tokens(texts: Sequence[Text]) -> int:
-    """Return the number of tokens of the answers, without their prompts.
-
-    Args:
-        texts: the answers.
-    """
+    """Return the number of tokens of the answers, without their prompts."""
     return sum(len(text.ids) - text.start for text in texts)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `python -m specdec_lite.training.smollm2_text`.
-
-    Args:
-        parser: parser of the command.
-    """
+    """Add the options of `python -m specdec_lite.training.smollm2_text`."""
     folder = cache_folder() / "smollm2-own-text"
     parser.add_argument("--folder", type=Path, default=folder, help="folder of the answers")
     parser.add_argument("--each", type=int, default=6000, help="prompts per kind to choose from")
@@ -233,11 +177,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer the prompts and print the numbers of answers and tokens.
-
-    Args:
-        options: parsed options of the command.
-    """
+    """Answer the prompts and print the numbers of answers and tokens."""
     device = resolve_device(options.device)
     target, tokenizer = load_smollm2(str(device), options.dtype or half_precision(device))
     plan = plan_batches(options.folder, tokenizer, options.each)
@@ -252,11 +192,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command.
-
-    Args:
-        arguments: words of the command line; None reads those of the process.
-    """
+    """Run the command."""
     program = "python -m specdec_lite.training.smollm2_text"
     run_product(program, "Let SmolLM2 answer chat prompts.", add_arguments, run, arguments)
 

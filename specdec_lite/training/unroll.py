@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdec_lite.drafters.parts.feature_head import FeatureHead
+from specdec_lite.drafters.eagle.feature_head import FeatureHead
 from specdec_lite.engine.cache import Layer, additive
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
@@ -20,13 +20,7 @@ from specdec_lite.engine.transformer import Transformer, TransformerConfig
 
 @cache
 def rotary_tables(config: TransformerConfig, device: torch.device, dtype: torch.dtype):
-    """Return cos and sin [positions, h] of a transformer of this configuration.
-
-    Args:
-        config: head size, base and number of positions.
-        device: where the tables are stored.
-        dtype: of the tables.
-    """
+    """Return cos and sin [positions, h] of a transformer of this configuration."""
     with torch.device("meta"):
         model = Transformer(config)
     return model.rotary(device, dtype)
@@ -45,13 +39,6 @@ def unroll(
     pairs 0 … i. Its input is the output of pass j − 1 in the same row and token t_{i+1+j}. Its
     position is i + j. It attends to the true pairs up to i and to the later pairs of its own row.
     It predicts token t_{i+2+j}.
-
-    Args:
-        head: what drafts.
-        features: the target's hidden states [B, n, d] of the head's layers.
-        embedded: the target's embeddings [B, n, d] of the tokens.
-        steps: number of passes.
-        detach: whether to stop the gradient between two passes (HASS).
 
     Source: Li et al. 2025, section 3.2 (training-time test). Zhang et al. 2024 (HASS) is the same
     computation, with the rows numbered by the token that they predict.
@@ -120,14 +107,7 @@ def unrolled_loss(
 ) -> Tensor:
     """Return the mean loss over the tokens that count, summed over the passes.
 
-    Args:
-        head: what is trained.
-        target: its embeddings and vocabulary projection are used.
-        tokens: [B, n].
-        features: hidden states [B, n, d] of the head's layers and of "final".
-        counted: [B, n] bool, the tokens whose prediction counts.
-        recipe: the weights.
-        steps: number of passes.
+    Shapes: tokens [B, n], counted [B, n].
     """
     projection = target.backend.head.weight.detach()[head.ids].to(features["final"].dtype)
     rows = head.rows(target).to(projection.dtype)
@@ -167,10 +147,7 @@ def unrolled_loss(
 def top_log_likelihood(logits: Tensor, p: Tensor, count: int = 10) -> Tensor:
     """Return Σ p log q over the target's likeliest tokens, averaged over the rows (HASS).
 
-    Args:
-        logits: [N, v] of the head.
-        p: [N, v] probabilities of the target over the draft vocabulary.
-        count: number of tokens.
+    Shapes: logits [N, v], p [N, v].
     """
     top = p.topk(min(count, p.shape[-1]))
     log_q = logits.log_softmax(-1).gather(-1, top.indices)
@@ -183,17 +160,7 @@ def acceptance_by_depth(
 ) -> list[dict[str, Tensor]]:
     """Return measures of the tokens drafted at depth 0 … steps − 1 after each prefix of the texts.
 
-    Args:
-        head: what drafts.
-        target: verifies.
-        tokens: [B, n].
-        counted: [B, n] bool, the tokens whose prediction counts.
-        steps: number of depths.
-
-    Returns:
-        For each depth, tensors [N] over the tokens that count: "alpha" (Σ min(p, q) at temperature
-        1), "agrees" (p and q have the same likeliest token), "covered" (probability under p of the
-        draft vocabulary), "confidence" (q of its likeliest token), "text" and "row" (where it is).
+    Shapes: tokens [B, n], counted [B, n].
     """
     scores = target.score(tokens, target.new_cache(*tokens.shape), hidden_layers=head.layers)
     logits = scores.logits.float()

@@ -28,7 +28,7 @@ from specdec_lite.acceptance import (
     traversal_verification,
 )
 from specdec_lite.acceptance.multi import plan
-from specdec_lite.drafters.parts.expansion import (
+from specdec_lite.drafters.trees.expansion import (
     drawn_then_chosen,
     likeliest,
     merge,

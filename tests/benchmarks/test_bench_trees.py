@@ -17,7 +17,7 @@ from specdec_lite.acceptance import (
     sample_and_match,
     speculative_sampling,
 )
-from specdec_lite.drafters.parts.expansion import (
+from specdec_lite.drafters.trees.expansion import (
     drawn_then_chosen,
     likeliest,
     with_replacement,

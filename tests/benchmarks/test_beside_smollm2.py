@@ -18,8 +18,8 @@ from benchmarks import beside_smollm2 as beside, eagle_smollm2, heads_smollm2
 from benchmarks.experiment import execute
 from benchmarks.schemas import SCHEMAS
 from specdec_book import recordings
-from specdec_lite.drafters.parts.heads import ReducedHeads
-from specdec_lite.drafters.parts.parallel import Correction
+from specdec_lite.drafters.heads.heads import ReducedHeads
+from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.loading.weights import save
 from specdec_lite.training import eagle, head_trainer
 

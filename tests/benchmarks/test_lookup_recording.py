@@ -16,7 +16,7 @@ from benchmarks.experiment import execute
 from benchmarks.schemas import SCHEMAS
 from specdec_lite import generate
 from specdec_lite.drafters import EagleDrafter
-from specdec_lite.drafters.parts.indexes import Counts, SuffixArray
+from specdec_lite.drafters.copying.indexes import Counts, SuffixArray
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.measure.replay import replay
 

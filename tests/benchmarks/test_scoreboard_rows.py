@@ -15,7 +15,7 @@ from benchmarks.named import NAMED
 from benchmarks.scoreboard_counts import load_models
 from specdec_lite import drafters
 from specdec_lite.drafters import Drafter, ModelDrafter
-from specdec_lite.drafters.parts.quantization import quantize
+from specdec_lite.drafters.self_drafts.quantization import quantize
 
 TARGET = native(dtype=torch.float32)
 

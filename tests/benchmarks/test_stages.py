@@ -11,7 +11,7 @@ from benchmarks import stages, stopping
 from benchmarks.experiment import execute
 from benchmarks.schemas import SCHEMAS
 from benchmarks.speed import Bench
-from specdec_lite.drafters.parts.indexes import Counts
+from specdec_lite.drafters.copying.indexes import Counts
 from specdec_lite.loading.pairs import Pair
 
 

@@ -31,12 +31,7 @@ nbformat.write(notebook, "executed.ipynb")
 
 
 def closure(name: str, distributions: dict) -> dict:
-    """Add a distribution and everything it requires here to `distributions`, and return that.
-
-    Args:
-        name: of the distribution.
-        distributions: name → distribution, extended in place.
-    """
+    """Add a distribution and everything it requires here to `distributions`, and return that."""
     if name not in distributions:
         distributions[name] = distribution(name)
         for text in distributions[name].requires or ():

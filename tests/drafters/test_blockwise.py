@@ -15,8 +15,8 @@ from specdec_book import recordings
 from specdec_lite import generate, stream
 from specdec_lite.acceptance import Proposal
 from specdec_lite.drafters import BlockwiseDrafter
-from specdec_lite.drafters.blockwise import SHIPPED
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads.blockwise import SHIPPED
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import FILE, fingerprint, save
 from specdec_lite.sampling import Sampling, SeededRng

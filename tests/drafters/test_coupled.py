@@ -21,8 +21,8 @@ from specdec_lite.drafters import (
     TemperedDrafter,
     same_noise,
 )
-from specdec_lite.drafters.parts.expansion import with_replacement
-from specdec_lite.drafters.parts.tree_shapes import balanced
+from specdec_lite.drafters.trees.expansion import with_replacement
+from specdec_lite.drafters.trees.tree_shapes import balanced
 from specdec_lite.sampling import PlacedRng, SeededRng
 
 TARGET = native()

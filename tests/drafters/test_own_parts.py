@@ -9,8 +9,8 @@ from models_zoo import PROMPT, hugging_face, native, perturbed
 
 from specdec_lite import generate, stream
 from specdec_lite.drafters import CascadeDrafter, EarlyExitDrafter, ModelDrafter, SparseCacheDrafter
-from specdec_lite.drafters.cascade import CascadeSession
-from specdec_lite.drafters.parts.lengths import Confidence, Heuristic, Length
+from specdec_lite.drafters.combined.cascade import CascadeSession
+from specdec_lite.drafters.lengths import Confidence, Heuristic, Length
 
 TARGET = native(num_layers=4)
 PLAIN = generate(TARGET, PROMPT, max_new_tokens=60).tokens

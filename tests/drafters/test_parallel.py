@@ -24,7 +24,7 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.parts.heads import HydraHeads
+from specdec_lite.drafters.heads.heads import HydraHeads
 from specdec_lite.engine.cache import Scores
 from specdec_lite.loading.weights import SHIPPED, save
 from specdec_lite.proposal import Proposal

@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from specdec_lite import CausalLM, TokenTree, generate
 from specdec_lite.drafters import BlockDiffusionDrafter, EagleDrafter, MedusaDrafter
-from specdec_lite.drafters.parts.feature_head import Eagle3Head
-from specdec_lite.drafters.parts.heads import ReducedHeads
-from specdec_lite.drafters.parts.published import read_blocks, read_eagle, read_medusa
+from specdec_lite.drafters.eagle.feature_head import Eagle3Head
+from specdec_lite.drafters.eagle.published import read_blocks, read_eagle, read_medusa
+from specdec_lite.drafters.heads.heads import ReducedHeads
 from specdec_lite.training.export import export
 from specdec_lite.training.export_parallel import export_blocks, export_medusa
 

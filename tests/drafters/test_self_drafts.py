@@ -19,10 +19,11 @@ from specdec_lite.drafters import (
     QuantisedDrafter,
     SparseCacheDrafter,
 )
-from specdec_lite.drafters.early_exit import EarlyExitSession
-from specdec_lite.drafters.layer_skip import every_sublayer, greedy_search
-from specdec_lite.drafters.parts.chunks import Chunks
-from specdec_lite.drafters.parts.quantization import (
+from specdec_lite.drafters.self_drafts.chunks import Chunks
+from specdec_lite.drafters.self_drafts.early_exit import EarlyExitSession
+from specdec_lite.drafters.self_drafts.layer_skip import every_sublayer, greedy_search
+from specdec_lite.drafters.self_drafts.pass_rows import LookaheadRows, PassSession
+from specdec_lite.drafters.self_drafts.quantization import (
     DynamicInt8Linear,
     Int8Linear,
     multiplies_8_bits,
@@ -30,8 +31,7 @@ from specdec_lite.drafters.parts.quantization import (
     round_weight,
     stored_bytes,
 )
-from specdec_lite.drafters.parts.self_draft import SelfDraftSession
-from specdec_lite.drafters.pass_rows import LookaheadRows, PassSession
+from specdec_lite.drafters.self_drafts.self_draft import SelfDraftSession
 from specdec_lite.proposal import Proposal
 from specdec_lite.sampling import Sampling
 from specdec_lite.tree import TokenTree

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specdec_lite import generate, load_pair, speculation, stream
 from specdec_lite.acceptance import Proposal, exact_match, sample_and_match, speculative_sampling
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.model import ModelSession
+from specdec_lite.drafters.models.model import ModelSession
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.gpu import graphs
 from specdec_lite.gpu.graphs import StaticLM

@@ -413,12 +413,7 @@ def test_the_models_reproduce_the_reported_overlap(shipped, report):
 
 
 def differences_from_plain(pair, draft, prompts, count=64):
-    """Compare speculative and plain greedy text.
-
-    Returns:
-        (gap between the two tokens' logits, largest logit) at the first difference of each prompt;
-        nothing for prompts without a difference.
-    """
+    """Compare speculative and plain greedy text."""
     differences = []
     for prompt in prompts:
         plain, other = (

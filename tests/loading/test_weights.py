@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from specdec_lite.drafters import blockwise, medusa
-from specdec_lite.drafters.parts.heads import Heads
+from specdec_lite.drafters.heads import blockwise, medusa
+from specdec_lite.drafters.heads.heads import Heads
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.weights import FILE, fingerprint, load, save, write
 

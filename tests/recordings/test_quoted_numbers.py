@@ -88,12 +88,7 @@ def content(name: str) -> dict:
 
 
 def fault(before: str, mark: re.Match) -> str | None:
-    """Return what is wrong with a marked number, or None.
-
-    Args:
-        before: Text before the mark, which ends with the number.
-        mark: The mark.
-    """
+    """Return what is wrong with a marked number, or None."""
     number = NUMBER.search(before)
     if number is None:
         return f"no number before {mark[0]}"

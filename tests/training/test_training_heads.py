@@ -31,9 +31,9 @@ from specdec_lite.drafters import (
     MlpSpeculatorDrafter,
     PardDrafter,
 )
-from specdec_lite.drafters.parts.feature_head import Eagle1Head
-from specdec_lite.drafters.parts.heads import Heads
-from specdec_lite.drafters.parts.parallel import Correction
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head
+from specdec_lite.drafters.heads.heads import Heads
+from specdec_lite.drafters.parallel.parallel import Correction
 from specdec_lite.loading.pairs import Pair
 from specdec_lite.loading.weights import load, save
 from specdec_lite.training import anchors, eagle, head_trainer, heads

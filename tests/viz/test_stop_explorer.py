@@ -10,7 +10,7 @@ from specdec_book import recordings
 from specdec_book.viz.stop_explorer import StopExplorer, record_positions
 from specdec_lite import generate
 from specdec_lite.drafters import ModelDrafter
-from specdec_lite.drafters.parts.lengths import Confidence, Constant, Entropy, Heuristic
+from specdec_lite.drafters.lengths import Confidence, Constant, Entropy, Heuristic
 
 PROMPT = Letters().encode("hello")
 TARGET, DRAFT = tiny(0), tiny(0, noise=0.15)

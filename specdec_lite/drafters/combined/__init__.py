@@ -1,0 +1,1 @@
+"""Drafters made from other drafters."""

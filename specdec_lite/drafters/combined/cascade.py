@@ -1,0 +1,90 @@
+"""Cascades: a draft model that itself decodes speculatively. Source: Spector and Re 2023."""
+
+from dataclasses import replace
+
+import torch
+
+from specdec_lite import checks
+from specdec_lite.acceptance import exact_match, speculative_sampling
+from specdec_lite.drafters.combined.composite import CompositeDrafter, inner_round
+from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import NOTHING, Proposal, Verdict
+from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.tree import TokenTree
+
+
+class CascadeDrafter(CompositeDrafter):
+    """Draft γ tokens by speculative rounds of a middle model, for which another drafter drafts.
+
+    Args:
+        model: the middle model, a `CausalLM` or an `NgramModel` with the target's vocabulary size.
+        inner: drafter for the middle model; may be a cascade too.
+        gamma: draft length ≥ 1.
+        rule: lossless rule of the inner rounds above temperature 0, so that q is the model's row.
+    """
+
+    def __init__(self, model: CausalLM, inner: Drafter, gamma: int = 8, rule=speculative_sampling):
+        self.model = checks.verifier("model", model)
+        self.inner = checks.drafter("inner", inner)
+        self.gamma = checks.whole("gamma", gamma, 1)
+        self.rule = checks.lossless("rule", rule)
+        self.nested_rounds = True  # see CompositeDrafter
+
+    def start(self, context: Context) -> "CascadeSession":
+        return CascadeSession(self, context)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        checks.same_device("drafter", self.model, target)
+        checks.same_width("cascade's model", self.model, target)
+        checks.positions(self.model, positions)
+        self.model.check_layers(self.inner.hidden_layers)
+        self.inner.check(self.model, positions)
+
+    def limits(self) -> Limits:
+        return Limits.chain(self.gamma)
+
+
+class CascadeSession(Session):
+    """The drafting of one generation, with a cache of the middle model.
+
+    If the inner session reads hidden states, the last committed token is fed again, for its state.
+    """
+
+    def __init__(self, drafter: CascadeDrafter, context: Context):
+        self.drafter = drafter
+        self.layers = tuple(drafter.inner.hidden_layers)
+        self.cache = drafter.model.new_cache(capacity=len(context.tokens) + context.wanted + 8)
+        self.scores = None
+        self.inner = drafter.inner.start(self._inner_context(context, context.wanted))
+
+    def _inner_context(self, context: Context, wanted: int) -> Context:
+        """Feed the middle model the new committed tokens and return its context."""
+        fed = context.tokens[self.cache.length : -1]
+        if len(fed):
+            self.passes += 1
+            self.scores = self.drafter.model.score(fed, self.cache, hidden_layers=self.layers)
+        return replace(context, scores=self.scores, cache=self.cache, wanted=wanted)
+
+    def propose(self, context: Context) -> Proposal:
+        self.root = len(context.tokens)
+        wanted = min(self.drafter.gamma, context.wanted - 1)
+        if wanted < 1:
+            return NOTHING
+        rule = exact_match if context.sampling.greedy else self.drafter.rule
+        inner = self._inner_context(context, wanted)
+        tokens, rows = [], []
+        while inner.wanted > 0:
+            step, inner = inner_round(self.drafter.model, self.inner, inner, rule, self.layers)
+            self.passes += 1
+            tokens += step.tokens
+            rows += context.sampling(inner.scores.logits[0])  # pyright: ignore[reportOptionalMemberAccess]
+        self.scores = inner.scores
+        return Proposal(TokenTree.chain(tokens), None if rule is exact_match else torch.stack(rows))
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        self.cut(self.root + len(verdict.path))
+
+    def cut(self, length: int) -> None:
+        self.cache.crop(min(self.cache.length, length - bool(self.layers)))
+        self.inner.cut(length)

@@ -1,0 +1,1 @@
+"""Drafts copied from the text or from other texts, and tables that learn."""

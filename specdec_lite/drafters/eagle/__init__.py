@@ -1,0 +1,1 @@
+"""Drafts by one block over the target's hidden states: EAGLE and MTP."""

@@ -1,0 +1,356 @@
+"""Read heads that others have published: config.json and weights, in the formats engines serve.
+
+These are EAGLE-1, EAGLE-3 and DFlash as their authors store them and as `speculators` does, and
+Medusa as its authors store it and as vLLM reads it. Files of tensors are read without running
+pickled code. A head that does not fit the target, or that has a part which is not known
+here, raises ValueError with the name of the part.
+"""
+
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from specdec_lite.checks import is_whole
+from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead
+from specdec_lite.drafters.heads.heads import FullHeads, Heads, ReducedHeads
+from specdec_lite.drafters.parallel.block_head import BlockHead
+from specdec_lite.engine.cache import Layer
+from specdec_lite.engine.hf_state import FUSED, from_hf_state
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import TransformerConfig
+from specdec_lite.loading.checkpoints import read_weights
+from specdec_lite.loading.model_config import config_in, read_config
+
+COPIES = ("embed_tokens.weight", "lm_head.weight")
+"""Parts that many heads store although they are the target's own."""
+AUTHORS_MEDUSA = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
+"""Names of the file in which Medusa's authors, and engines after them, store all heads."""
+UNUSED = ("rotary_emb.inv_freq", "t2d")
+"""Stored tensors that are computed here."""
+
+
+def is_published(path: str | Path | None) -> bool:
+    """Return whether a path is a folder with a config.json, unlike weights of this library."""
+    return path is not None and (Path(path) / "config.json").is_file()
+
+
+def read_eagle(folder: str | Path, target: CausalLM, version: int) -> FeatureHead:
+    """Return a published EAGLE head in the target's dtype, on its device."""
+    folder = Path(folder)
+    config, tensors = _read(folder)
+    kind = str(
+        config.get("speculators_model_type", "eagle3" if "norm.weight" in tensors else "eagle")
+    )
+    if kind != ("eagle3" if version == 3 else "eagle"):
+        raise ValueError(f"{folder}: holds a head of type {kind}, version={version} was asked for")
+    shape = _shape(folder, config, target)
+    read = _read_eagle3 if version == 3 else _read_eagle1
+    head = read(folder, config, tensors, shape, target)
+    return head.to(target.device, target.dtype).requires_grad_(False)
+
+
+def read_medusa(folder: str | Path, target: CausalLM) -> Heads:
+    """Return published Medusa heads."""
+    folder = Path(folder)
+    for name in AUTHORS_MEDUSA:
+        if (folder / name).is_file():
+            heads = _read_authors_medusa(folder, name, target)
+            return heads.to(target.device, target.dtype).requires_grad_(False)
+    _, tensors = _read(folder)
+    for name in [name for name in tensors if name.startswith("lm_heads.")]:
+        _drop_copy(folder, tensors, name, target.backend.head.weight)
+    matrices = []
+    while (weight := tensors.pop(f"blocks.{len(matrices)}.layers.0.weight", None)) is not None:
+        matrices.append(weight.T)
+    _check_empty(folder, tensors)
+    if not matrices:
+        raise ValueError(f"{folder}: holds no blocks.0.layers.0.weight: no Medusa heads")
+    _check_sizes(folder, matrices[0].shape[0], target)
+    heads = ReducedHeads(target.hidden_size, len(matrices), target.vocab_size)
+    heads.up.data = torch.stack(matrices)
+    return heads.to(target.device, target.dtype).requires_grad_(False)
+
+
+def read_blocks(folder: str | Path, target: CausalLM) -> BlockHead:
+    """Return a published block-diffusion head (DFlash) in the target's dtype, on its device."""
+    folder = Path(folder)
+    config, tensors = _read(folder)
+    own = config.get("dflash_config") or {}
+    if config.get("projector_type", "dflash") != "dflash":
+        raise ValueError(
+            f"{folder}: projector_type={config['projector_type']!r} is an option that is not known"
+            " here"
+        )
+    for option in ("sample_from_anchor", "shift_label", "sliding_window_non_causal"):
+        if config.get(option):
+            raise ValueError(f"{folder}: {option}=true is an option that is not known here")
+    sizes = _layer_config(config)
+    shape = config_in(
+        folder / "config.json", sizes | {"model_type": "qwen3", "tie_word_embeddings": True}
+    )
+    if shape is None or "block_size" not in config:
+        raise ValueError(f"{folder}: its config.json is not that of a DFlash head of this kind")
+    _check_sizes(folder, shape.hidden_size, target)
+    if "target_layer_ids" in own:
+        layers = [layer + 1 for layer in own["target_layer_ids"]]
+    else:
+        layers = config.get("aux_hidden_state_layer_ids") or []
+    mask_id = own.get("mask_token_id", config.get("mask_token_id"))
+    ids, _ = _vocabulary(folder, tensors, target)
+    words = 0 if ids is None else len(ids)
+    rows = target.backend.head.weight if ids is None else target.backend.head.weight[ids]
+    _drop_copy(folder, tensors, "lm_head.weight", rows)
+    _drop_copy(folder, tensors, "embed_tokens.weight", target.backend.embedding.weight)
+    state = {f"model.{name}": weight for name, weight in tensors.items()}
+    state["model.embed_tokens.weight"] = _mask(folder, mask_id, target)[None]
+    ours = {"fuse.weight": state.pop("model.fc.weight", None)}
+    ours["inputs.weight"] = state.pop("model.hidden_norm.weight", None)
+    try:
+        ours |= from_hf_state(state, shape)
+    except KeyError as error:
+        raise ValueError(f"{folder}: lacks {error}") from None
+    _check_empty(folder, state)
+    ours.pop("head.weight")
+    fields = {name: getattr(shape, name) for name in TransformerConfig.__dataclass_fields__}
+    head = BlockHead(layers, config["block_size"], target.vocab_size, 0, words, **fields)
+    if head.words is not None and ids is not None:
+        ours["words.ids"] = ids
+    _load(folder, head, ours)
+    target.check_layers(head.layers)
+    return head.to(target.device, target.dtype).requires_grad_(False)
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def _read(folder: Path) -> tuple[dict, dict[str, Tensor]]:
+    """Return config.json and the tensors, without the prefix "model." and what is computed."""
+    config, tensors = read_config(folder), read_weights(folder)
+    names = {name: name.removeprefix("model.") for name in tensors}
+    kept = {new: tensors[old] for old, new in names.items() if not new.endswith(UNUSED)}
+    return config, kept
+
+
+def _layer_config(config: dict) -> dict:
+    """Return the entries that state the sizes of a layer; `speculators` stores them apart."""
+    nested = config.get("transformer_layer_config")
+    return nested if isinstance(nested, dict) else config
+
+
+def _shape(folder: Path, config: dict, target: CausalLM) -> TransformerConfig:
+    """Return the sizes of a head's block, after checking that it fits the target."""
+    sizes = {"vocab_size": target.vocab_size} | _layer_config(config)
+    shape = config_in(folder / "config.json", sizes | {"model_type": "llama"})
+    if shape is None:
+        raise ValueError(f"{folder}: its config.json states a layer that is not a plain Llama's")
+    if sizes.get("num_hidden_layers", 1) != 1:
+        raise ValueError(f"{folder}: has {sizes['num_hidden_layers']} layers: must have one")
+    _check_sizes(folder, config.get("target_hidden_size") or shape.hidden_size, target)
+    return shape
+
+
+def _check_sizes(folder: Path, size: int, target: CausalLM) -> None:
+    """Raise ValueError if a head reads states of another size than the target's."""
+    if size != target.hidden_size:
+        raise ValueError(
+            f"{folder}: reads hidden states of size {size}, the target's have {target.hidden_size}"
+        )
+
+
+def _read_authors_medusa(folder: Path, name: str, target: CausalLM) -> FullHeads:
+    """Return Medusa heads in the authors' format: 0.0.linear.weight, 0.0.linear.bias, 0.1.weight …"""
+    config, tensors = read_config(folder), read_tensors(folder / name)
+    if config.get("medusa_num_layers", 1) != 1:
+        raise ValueError(
+            f"{folder}: medusa_num_layers={config['medusa_num_layers']}: must be 1 block per head"
+        )
+    stored = len({key.split(".")[0] for key in tensors})
+    count = config.get("medusa_num_heads", stored)
+    if not is_whole(count) or not 1 <= count <= stored:
+        raise ValueError(f"{folder}: medusa_num_heads={count!r}: must be 1 … {stored}")
+    heads = FullHeads(target.hidden_size, count, target.vocab_size).to(target.dtype)
+    parts = {"up": "0.linear.weight", "bias": "0.linear.bias", "rows": "1.weight"}
+    keys = {ours: [f"{i}.{theirs}" for i in range(count)] for ours, theirs in parts.items()}
+    if missing := [key for group in keys.values() for key in group if key not in tensors]:
+        raise ValueError(f"{folder}: {name} lacks {missing[0]}")
+    known = {f"{i}.{theirs}" for i in range(stored) for theirs in parts.values()}
+    _check_empty(folder, {key: 0 for key in tensors.keys() - known})
+    _check_sizes(folder, tensors["0.0.linear.bias"].numel(), target)
+    for ours, group in keys.items():
+        own = heads.get_parameter(ours)
+        for key in group:
+            if tensors[key].shape != own.shape[1:]:
+                raise ValueError(
+                    f"{folder}: {key} has shape {tuple(tensors[key].shape)}, must be"
+                    f" {tuple(own.shape[1:])} for this target"
+                )
+        stacked = torch.stack([tensors[key] for key in group])
+        own.data.copy_(stacked.transpose(1, 2) if ours == "up" else stacked)
+    return heads
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, or of a file of `torch.save`.
+
+    No code that the file may contain is run.
+    """
+    try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except (SafetensorError, UnpicklingError, RuntimeError, EOFError) as error:
+        raise ValueError(f"{file}: cannot be read: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise ValueError(f"{file}: holds {type(found).__name__}, must be named tensors alone")
+    return found
+
+
+def _read_eagle1(
+    folder: Path, config: dict, tensors: dict, shape: TransformerConfig, target: CausalLM
+) -> FeatureHead:
+    """Return an EAGLE-1 head; `speculators` calls its layer "transformer"."""
+    if config.get("layernorms"):
+        raise ValueError(f"{folder}: layernorms=true adds norms that are not known here")
+    renamed = {}
+    for name, weight in tensors.items():
+        new = name.replace("transformer.", "layers.0.", 1).replace("fusion_fc.", "fc.", 1)
+        renamed[new] = weight
+    _drop_copy(folder, renamed, "lm_head.weight", target.backend.head.weight)
+    _drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
+    head = Eagle1Head.for_target(target, **_fields(shape))
+    if "fc.bias" in renamed:
+        head.fuse = nn.Linear(2 * head.size, head.size)
+    names = {"fc.weight": "fuse.weight", "fc.bias": "fuse.bias"}
+    _load(folder, head, _ours(renamed, names) | {"ids": head.ids})
+    return head
+
+
+def _read_eagle3(
+    folder: Path, config: dict, tensors: dict, shape: TransformerConfig, target: CausalLM
+) -> FeatureHead:
+    """Return an EAGLE-3 head; its layer is called "midlayer" or "layers.0"."""
+    for option in ("norm_before_fc", "fc_norm", "norm_output"):
+        if config.get(option):
+            raise ValueError(f"{folder}: {option}=true is an option that is not known here")
+    renamed = {name.replace("midlayer.", "layers.0.", 1): w for name, w in tensors.items()}
+    _drop_copy(folder, renamed, "embed_tokens.weight", target.backend.embedding.weight)
+    ids, order = _vocabulary(folder, renamed, target)
+    if order is not None and "lm_head.weight" in renamed:
+        renamed["lm_head.weight"] = renamed["lm_head.weight"][order]
+    layers = _depths(config, target)
+    before = bool(config.get("norm_before_residual"))
+    head = Eagle3Head.for_target(target, ids, layers, norm_before_residual=before, **_fields(shape))
+    names = {
+        "fc.weight": "fuse.weight",
+        "norm.weight": "norm.weight",
+        "lm_head.weight": "head.weight",
+        "layers.0.input_layernorm.weight": "block.norm1.embedded.weight",
+        "layers.0.hidden_norm.weight": "before.weight" if before else "block.norm1.state.weight",
+    }
+    _load(folder, head, _ours(renamed, names) | {"ids": head.ids})
+    return head
+
+
+def _depths(config: dict, target: CausalLM) -> tuple[Layer, ...] | None:
+    """Return the target's layers that an EAGLE-3 head reads; None for the usual three."""
+    nested = config.get("eagle_config") or {}
+    name = "eagle_aux_hidden_state_layer_ids"
+    ids = config.get(name) or nested.get(name)
+    if ids is None:
+        return None
+    target.check_layers(ids)
+    return tuple(ids)
+
+
+def _fields(shape: TransformerConfig) -> dict:
+    """Return the sizes of a block as keyword arguments."""
+    left_out = ("vocab_size", "num_layers", "tied", "window", "qkv_bias", "qk_norm")
+    names = TransformerConfig.__dataclass_fields__
+    return {name: getattr(shape, name) for name in names if name not in left_out}
+
+
+def _vocabulary(
+    folder: Path, tensors: dict, target: CausalLM
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the tokens of a draft vocabulary in ascending order, and the order of its rows.
+
+    Stored is d2t, the target's id minus the draft's id; both are None if there is no d2t.
+    """
+    offsets = tensors.pop("d2t", None)
+    if offsets is None:
+        return None, None
+    ids = torch.arange(len(offsets)) + offsets.long()
+    ids, order = ids.sort()
+    if int(ids[0]) < 0 or int(ids[-1]) >= target.vocab_size or len(ids.unique()) < len(ids):
+        raise ValueError(
+            f"{folder}: d2t maps to tokens {int(ids[0])} … {int(ids[-1])}: must be different tokens"
+            f" of the target's 0 … {target.vocab_size - 1}"
+        )
+    return ids, order
+
+
+def _drop_copy(folder: Path, tensors: dict, name: str, own: Tensor) -> None:
+    """Remove a tensor that is a copy of the target's own; raise ValueError if it differs."""
+    copy = tensors.pop(name, None)
+    if copy is None:
+        return
+    own = own.detach().to("cpu", torch.float32)
+    if copy.shape != own.shape or (copy.float() - own).abs().max() > 0.01 * own.abs().max():
+        raise ValueError(
+            f"{folder}: its {name} {tuple(copy.shape)} is not the target's {tuple(own.shape)}:"
+            " the head belongs to another model, or has a part of its own that is not known here"
+        )
+
+
+def _mask(folder: Path, mask_id: int | None, target: CausalLM) -> Tensor:
+    """Return the embedding [d] of a position to fill."""
+    file = folder / "mask_embedding.pt"
+    if file.is_file():
+        return torch.load(file, map_location="cpu", weights_only=True)["embedding"]
+    if mask_id is None or not 0 <= mask_id < len(target.backend.embedding.weight):
+        raise ValueError(f"{folder}: mask_token_id={mask_id}: must be a token of the target")
+    return target.embed(torch.tensor(mask_id)).detach().cpu()
+
+
+def _ours(tensors: dict, names: dict[str, str]) -> dict[str, Tensor]:
+    """Return tensors under our names, with the matrices of the layer fused."""
+    fused = {
+        f"layers.0.{part}.weight": f"block.{ours}.weight"
+        for ours, parts in FUSED.items()
+        for part in parts
+    }
+    known = fused | names
+    grouped: dict[str, list[Tensor]] = {}
+    for theirs, ours in known.items():
+        if theirs in tensors:
+            grouped.setdefault(ours, []).append(tensors[theirs])
+    unknown = {name: weight for name, weight in tensors.items() if name not in known}
+    return unknown | {name: torch.cat(parts) for name, parts in grouped.items()}
+
+
+def _load(folder: Path, head: nn.Module, state: dict) -> None:
+    """Load a state dict; raise ValueError that names what is missing, unknown or of another size."""
+    own = head.state_dict()
+    present = {name: weight for name, weight in state.items() if weight is not None}
+    missing = sorted(own.keys() - present.keys())
+    _check_empty(folder, {name: 0 for name in present.keys() - own.keys()})
+    if missing:
+        raise ValueError(f"{folder}: lacks {missing[0]} and {len(missing) - 1} more weights")
+    for name, weight in present.items():
+        if weight.shape != own[name].shape:
+            raise ValueError(
+                f"{folder}: {name} has shape {tuple(weight.shape)}, must be"
+                f" {tuple(own[name].shape)} for its config.json and this target"
+            )
+    head.load_state_dict(present)
+
+
+def _check_empty(folder: Path, tensors: dict) -> None:
+    """Raise ValueError if weights remain that no part of the head reads."""
+    if tensors:
+        first = sorted(tensors)[0]
+        raise ValueError(f"{folder}: holds {first}, a part that is not known here")

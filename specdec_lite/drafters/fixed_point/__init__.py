@@ -1,0 +1,1 @@
+"""Drafts from fixed-point iterations of the target: Jacobi and Lookahead."""

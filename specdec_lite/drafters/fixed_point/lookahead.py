@@ -1,0 +1,86 @@
+"""Lookahead decoding: Jacobi iteration in a window yields n-grams, which are proposed.
+
+Source: Fu et al. 2024.
+"""
+
+from specdec_lite import checks
+from specdec_lite.drafters.fixed_point.window import window_tree
+from specdec_lite.engine.cache import Scores
+from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.sampling import upload
+from specdec_lite.speculation import Context, Drafter, Limits, Session
+from specdec_lite.tree import TokenTree
+
+
+class LookaheadDrafter(Drafter):
+    """Propose n-grams that the target predicted earlier, while a window produces new ones.
+
+    Window and proposals are one tree in one pass; only the n-grams may be accepted. All tokens are
+    chosen from the past alone, so a lossless rule keeps the target's distribution at every
+    temperature.
+
+    Args:
+        window: W ≥ 1, number of positions ahead that are guessed together.
+        ngram: N ≥ 2, tokens per n-gram: the first is the key, the others are proposed.
+        guesses: G ≥ 1, n-grams stored per key; the least recently seen one is replaced.
+        from_prompt: store the n-grams of the prompt too.
+    """
+
+    def __init__(
+        self, window: int = 5, ngram: int = 4, guesses: int = 5, from_prompt: bool = False
+    ):
+        self.window = checks.whole("window", window, 1)
+        self.ngram = checks.whole("ngram", ngram, 2)
+        self.guesses = checks.whole("guesses", guesses, 1)
+        self.from_prompt = from_prompt
+
+    def start(self, context: Context) -> "LookaheadSession":
+        return LookaheadSession(self, context.tokens.tolist())
+
+    def limits(self) -> Limits:
+        depth = self.ngram - 1
+        nodes = depth * self.window - 1 + depth * self.guesses
+        return Limits(depth + max(self.window - 2, 0), nodes)
+
+
+class LookaheadSession(Session):
+    """The drafting of one generation.
+
+    Attributes:
+        pool: key token → its n-grams without the key, the most recent first.
+        rows: up to N − 1 rows of guesses, each the target's predictions at the row before it.
+    """
+
+    def __init__(self, drafter: LookaheadDrafter, text: list[int]):
+        self.drafter = drafter
+        self.pool: dict[int, list[tuple[int, ...]]] = {}
+        width = drafter.window
+        self.rows = [(text * width)[len(text) * width - width + 1 :]]
+        if drafter.from_prompt:
+            for start in range(len(text) - drafter.ngram + 1):
+                self.remember(text[start : start + drafter.ngram])
+
+    def remember(self, gram: list[int] | tuple[int, ...]) -> None:
+        """Store an n-gram as the most recent of its key."""
+        first, *rest = gram
+        others = [other for other in self.pool.get(first, ()) if other != tuple(rest)]
+        self.pool[first] = [tuple(rest), *others][: self.drafter.guesses]
+
+    def propose(self, context: Context) -> Proposal:
+        self.root = int(context.tokens[-1])
+        tree, ends = window_tree(self.rows)
+        grams = [TokenTree.chain(gram) for gram in self.pool.get(self.root, ())]
+        tree, (nodes, *branches) = TokenTree.merge([tree, *grams])
+        self.ends = [0 if end < 0 else nodes[end] + 1 for end in ends]
+        self.fed = len(tree) + 1
+        return Proposal(tree, candidates=frozenset().union(*branches))
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        if scores.logits.shape[1] < self.fed:
+            return  # the engine cut the tree because the text ends
+        ends = upload(self.ends, scores.logits.device)
+        self.rows.append(scores.logits[0, ends].argmax(-1).tolist())
+        if len(self.rows) == self.drafter.ngram:
+            for gram in zip([self.root, *self.rows[0]], *self.rows[1:]):
+                self.remember(gram)
+            self.rows = [self.rows[1][1:], *self.rows[2:]]

@@ -1,0 +1,1 @@
+"""Drafts by a smaller language model, fixed or trained while it drafts."""

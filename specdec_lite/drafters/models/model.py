@@ -1,0 +1,90 @@
+"""Draft with a smaller language model. Source: Leviathan et al. 2023; Chen et al. 2023."""
+
+import torch
+from torch import Tensor
+
+from specdec_lite import checks
+from specdec_lite.drafters.chain import ChainSession, draft_chain, fit
+from specdec_lite.drafters.lengths import Length
+from specdec_lite.engine.cache import Scores
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import Proposal, Verdict
+from specdec_lite.speculation import Context, Drafter, Limits
+
+__all__ = ["ModelDrafter", "ModelSession", "fit"]
+
+
+class ModelDrafter(Drafter):
+    """Draft γ tokens one after another with a model of the same vocabulary.
+
+    At temperature 0 the tokens are chosen (argmax). Above 0 they are drawn from q, adjusted by
+    temperature, top-k and top-p like the target's p.
+
+    Args:
+        model: a `CausalLM`.
+        gamma: draft length ≥ 1 (vLLM's `num_speculative_tokens`, Hugging Face's
+            `num_assistant_tokens`), or a policy of `drafters.lengths`.
+    """
+
+    def __init__(self, model: CausalLM, gamma: int | Length = 4):
+        self.model = checks.model("model", model)
+        self.length = Length.of(gamma)
+        self.gamma = self.length.gamma
+
+    def start(self, context: Context) -> "ModelSession":
+        return ModelSession(self.model, self.length, context)
+
+    def check(self, target: CausalLM, positions: int) -> None:
+        checks.same_device("drafter", self.model, target)
+        checks.positions(self.model, positions)
+
+    def limits(self) -> Limits:
+        return Limits.chain(self.gamma)
+
+    def draft_model(self) -> CausalLM:
+        return self.model
+
+
+class ModelSession(ChainSession):
+    """The drafting of one generation.
+
+    Between rounds the draft's cache holds every committed token but the last, or but the last two
+    if all drafts were accepted. The next `propose` feeds the missing ones.
+
+    Args:
+        model: the draft model.
+        gamma: draft length, or a policy.
+        context: context at the start of the generation.
+    """
+
+    def __init__(self, model: CausalLM, gamma: int | Length, context: Context):
+        super().__init__(gamma)
+        self.model = model
+        self.root = len(context.tokens)
+        capacity = self.root + context.wanted + self.length.gamma
+        self.cache = model.new_cache(capacity=capacity)
+        if self.root > 1:
+            self._score(context.tokens[:-1])
+
+    def _score(self, tokens: Tensor) -> Scores:
+        """Feed tokens [n] and return the scores of the last one."""
+        self.passes += 1
+        # A padded target may have a token that the draft lacks: its last token is fed instead.
+        tokens = torch.as_tensor(tokens).clamp(max=self.model.vocab_size - 1)
+        return self.model.score(tokens, self.cache, last=True)
+
+    def propose(self, context: Context) -> Proposal:
+        self.root = len(context.tokens)
+
+        def follow(token: Tensor | None) -> Tensor:
+            fed = context.tokens[self.cache.length :] if token is None else token
+            return self._score(fed).logits[0, -1]
+
+        return draft_chain(context, follow, self.length)
+
+    def observe(self, verdict: Verdict, scores: Scores) -> None:
+        super().observe(verdict, scores)
+        self.cut(self.root + len(verdict.path))
+
+    def cut(self, length: int) -> None:
+        self.cache.crop(min(self.cache.length, length))

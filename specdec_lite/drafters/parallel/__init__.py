@@ -1,0 +1,1 @@
+"""Drafts of several tokens by one pass of a draft model or head."""

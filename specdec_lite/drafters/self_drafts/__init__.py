@@ -1,0 +1,1 @@
+"""Drafts by parts of the target itself."""

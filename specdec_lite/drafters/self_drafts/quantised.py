@@ -1,0 +1,26 @@
+"""Draft with a copy of the target in fewer bits.
+
+Source: Tiwari et al. 2025 (QuantSpec), weights only: the draft has its own cache.
+"""
+
+from specdec_lite.drafters.lengths import Length
+from specdec_lite.drafters.models.model import ModelDrafter
+from specdec_lite.drafters.self_drafts.quantization import quantize
+from specdec_lite.engine.models import CausalLM
+
+
+class QuantisedDrafter(ModelDrafter):
+    """Draft γ tokens with a rounded copy of the target, which is another model than the target.
+
+    Args:
+        target: a native model.
+        bits: bits per weight, 2 … 8.
+        gamma: draft length ≥ 1, or a policy of `drafters.lengths`.
+        dynamic: round the inputs of each layer to 8 bits too, which on a CPU is faster than
+            rounding the weights alone.
+    """
+
+    def __init__(
+        self, target: CausalLM, bits: int = 8, gamma: int | Length = 4, dynamic: bool = False
+    ):
+        super().__init__(quantize(target, bits, dynamic), gamma)

@@ -1,0 +1,1 @@
+"""Token trees drafted by a model, and how their shapes are chosen."""

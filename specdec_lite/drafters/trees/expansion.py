@@ -1,0 +1,363 @@
+"""Draft token trees: expand a tree level by level, choose or draw siblings, and merge proposals."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import update_wrapper
+
+import torch
+from torch import Tensor
+
+from specdec_lite.checks import whole
+from specdec_lite.proposal import NOTHING, Proposal, one_hot, read
+from specdec_lite.sampling import Rng, draw_unread, upload
+from specdec_lite.speculation import Context
+from specdec_lite.tree import TokenTree
+
+Child = tuple[int, Tensor | None]
+"""A token and the distribution [V] that it was drawn from; None: the token was chosen."""
+
+ScoreLevel = Callable[[Tensor, Tensor], Tensor]
+"""score(tokens [n], above [n]) → logits [n, V] after new nodes. The parent of node i is number
+above[i] of the nodes of the call before; before the first call there is only the root, number 0."""
+
+
+class TreeBuilder:
+    """A proposal under construction.
+
+    Attributes:
+        tokens: token of every node.
+        parents: parent of every node; −1 for a child of the root.
+        nodes: node of every draw.
+        rows: distribution [V] of every draw; None if the token was chosen.
+    """
+
+    def __init__(self):
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.nodes: list[int] = []
+        self.rows: list[Tensor | None] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+
+    @property
+    def tree(self) -> TokenTree:
+        """The tree of all nodes so far."""
+        return TokenTree(self.tokens, self.parents)
+
+    def add(self, parent: int, token: int, row: Tensor | None = None) -> int:
+        """Add one draw and return its node. Equal siblings share a node.
+
+        Shapes: row [V].
+        """
+        node = self._numbers.setdefault((parent, token), len(self.tokens))
+        if node == len(self.tokens):
+            self.tokens.append(token)
+            self.parents.append(parent)
+        self.nodes.append(node)
+        self.rows.append(row)
+        return node
+
+    def proposal(self) -> Proposal:
+        """Return the tree with the row of every draw."""
+        if not self.tokens:
+            return NOTHING
+        probs = stack_rows([self.tokens[node] for node in self.nodes], self.rows)
+        return Proposal(self.tree, probs, None if probs is None else self.nodes)
+
+
+def stack_rows(tokens: Sequence[int], rows: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the rows as one tensor [d, V], one-hot for chosen tokens; None if all were chosen.
+
+    Shapes: rows [V].
+    """
+    drawn = [row for row in rows if row is not None]
+    if not drawn:
+        return None
+    like = drawn[0]
+    pairs = zip(tokens, rows)
+    return torch.stack(
+        [
+            one_hot(t, like) if row is None else upload(row, like.device, like.dtype)
+            for t, row in pairs
+        ]
+    )
+
+
+def expand_tree(
+    context: Context,
+    children: Callable[[TokenTree, list[int]], list[list[Child]]],
+    levels: int,
+    budget: int | None = None,
+) -> Proposal:
+    """Draft a tree level by level. Nodes are numbered in this order.
+
+    Args:
+        context: context of this round.
+        children: children(tree, nodes) returns, for each node of the newest level (at first the
+            root, −1), its children in sibling order. Drawn children come before chosen ones.
+            Equal tokens become one node, and every draw keeps its row.
+        levels: largest number of levels.
+        budget: largest number of draws; None for no limit. Draws beyond it are cut in drafting
+            order, which does not depend on the tokens.
+    """
+    builder = TreeBuilder()
+    level = [-1]
+    for _ in range(min(levels, context.wanted - 1)):
+        families = zip(level, children(builder.tree, level))
+        draws = [(parent, *child) for parent, family in families for child in family]
+        room = len(draws) if budget is None else budget - len(builder.nodes)
+        level = list(dict.fromkeys(builder.add(*draw) for draw in draws[:room]))
+        if not level:
+            break
+    return builder.proposal()
+
+
+def expand_ranked_tree(
+    context: Context, first: Tensor, score: ScoreLevel, ranks: TokenTree, ids: Tensor | None = None
+) -> Proposal:
+    """Draft a tree whose shape was chosen in advance.
+
+    At temperature 0, a node of rank r is the r-th likeliest child of its parent. Above 0, siblings
+    are drawn without replacement. The device is read at most once, after all levels.
+
+    Shapes: first [1, V].
+    """
+    order: list[int] = []  # the nodes of `ranks`, level by level
+    tokens: list[Tensor] = []
+    families: list[Family] = []
+    level, fed, logits = [-1], [-1], first
+    for depth in range(min(ranks.levels, context.wanted - 1)):
+        if depth:
+            inner = [place for place, node in enumerate(level) if ranks.children(node)]
+            above = [fed.index(ranks.parents[level[place]]) for place in inner]
+            fed = [level[place] for place in inner]
+            logits = score(
+                tokens[-1][upload(inner, first.device)], upload(above, first.device, torch.long)
+            )
+        level = [child for node in fed for child in ranks.children(node)]
+        order += level
+        if context.sampling.greedy:
+            parents = [place for place, node in enumerate(fed) for _ in ranks.children(node)]
+            wanted = ranks.tokens[level]
+            best = logits.topk(min(logits.shape[-1], int(wanted.max()) + 1)).indices
+            best = best if ids is None else ids[best]
+            tokens.append(best[upload(parents, best.device), upload(wanted, best.device)])
+        else:
+            drawn = [
+                without_replacement.draw(row, len(ranks.children(node)), context.rng)
+                for row, node in zip(context.sampling(logits), fed)
+            ]
+            tokens.append(torch.cat([family.tokens for family in drawn]))
+            families += drawn
+    if not order:
+        return NOTHING
+    numbers = {-1: -1} | {node: number for number, node in enumerate(order)}
+    tree = TokenTree.trusted(
+        torch.cat(tokens), tuple(numbers[ranks.parents[node]] for node in order)
+    )
+    if context.sampling.greedy:
+        return Proposal(tree)
+    # A row that ran out of tokens has fewer children; nodes below the missing ones are dropped.
+    masses = torch.cat([family.masses for family in families]).tolist()
+    kept: set[int] = set()
+    for node, (mass, parent) in enumerate(zip(masses, tree.parents)):
+        if mass > 0 and (parent < 0 or parent in kept):
+            kept.add(node)
+    tree, nodes = tree.prune(kept)
+    rows = [row for family in families for row in family.rows]
+    return Proposal(tree, stack_rows([0] * len(nodes), [rows[node] for node in nodes]))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceTree:
+    """Sizes of a tree that follows the draft's confidence.
+
+    Source: Li et al. 2024b (EAGLE-2), section 4, where they are called k, depth and m.
+
+    Attributes:
+        width: nodes expanded per level, and children per expanded node.
+        levels: largest number of levels.
+        nodes: nodes kept in the end, those with the largest product of q along their path.
+    """
+
+    width: int = 4
+    levels: int = 4
+    nodes: int = 16
+
+    def __post_init__(self):
+        for name in ("width", "levels", "nodes"):
+            whole(name, getattr(self, name), 1)
+
+
+def expand_confidence_tree(
+    context: Context,
+    first: Tensor,
+    score: ScoreLevel,
+    sizes: ConfidenceTree,
+    ids: Tensor | None = None,
+) -> tuple[Proposal, list[float]]:
+    """Expand the nodes of which the draft is most confident, then keep the best of all nodes.
+
+    Every token is chosen, at any temperature: a drawn token could not be dropped after its q was
+    read. No node has a larger value than its parent, and among equal values the older node is
+    kept, so the nodes kept form a tree. The device is read once, after all levels.
+
+    Shapes: first [1, V].
+    """
+    width = min(sizes.width, first.shape[-1])
+    logits = first
+    fed = torch.full((1,), -1, device=first.device)  # the nodes fed last, at first the root
+    value = torch.zeros(1, dtype=torch.float64, device=first.device)
+    tokens: list[Tensor] = []
+    parents: list[Tensor] = []
+    values: list[Tensor] = []
+    count = 0
+    for level in range(min(sizes.levels, context.wanted - 1)):
+        if level:
+            best = values[-1].sort(descending=True, stable=True).indices[: sizes.width]
+            best = best.sort().values
+            logits = score(tokens[-1][best], best // width)
+            fed, value = count - len(tokens[-1]) + best, values[-1][best]
+        top = logits.log_softmax(-1).topk(width)
+        tokens.append((top.indices if ids is None else ids[top.indices]).flatten())
+        parents.append(fed[:, None].expand(-1, width).flatten())
+        values.append((value[:, None] + top.values.double().clamp(max=0)).flatten())
+        count += len(tokens[-1])
+    if not count:
+        return NOTHING, []
+    host = read(tokens=torch.cat(tokens), parents=torch.cat(parents), values=torch.cat(values))
+    grown = TokenTree(list(map(int, host["tokens"])), list(map(int, host["parents"])))
+    ranked = sorted(range(count), key=lambda node: -host["values"][node])
+    tree, nodes = grown.prune(ranked[: sizes.nodes])
+    return Proposal(tree), [host["values"][node] for node in nodes]
+
+
+def likeliest(logits: Tensor, count: int) -> list[Child]:
+    """Choose the likeliest tokens.
+
+    Shapes: logits [V].
+    """
+    return [(token, None) for token in logits.topk(count).indices.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The children of one node, before the host has read them.
+
+    Attributes:
+        tokens: [n] ids.
+        masses: [n]; 0 for a child that does not exist, because the row had run out of tokens.
+        rows: for each child the distribution [V] that it was drawn from; None if it was chosen.
+    """
+
+    tokens: Tensor
+    masses: Tensor
+    rows: Sequence[Tensor | None]
+
+
+class Siblings:
+    """A way to draw the children of a node: siblings(row [V], count, rng) → list of `Child`.
+
+    Args:
+        draw: draw(row [V], count ≥ 1, rng) → their `Family`.
+    """
+
+    def __init__(self, draw: Callable[[Tensor, int, Rng], Family]):
+        self.draw = draw
+        update_wrapper(self, draw)
+
+    def __reduce__(self) -> str:
+        return self.draw.__qualname__  # a pickle refers to it by name, as to any function
+
+    def __call__(self, row: Tensor, count: int, rng: Rng) -> list[Child]:
+        return self.level([row], [count], rng)[0]
+
+    def level(self, rows: Sequence[Tensor], counts: Sequence[int], rng: Rng) -> list[list[Child]]:
+        """Draw the children of several nodes, and read all of them together."""
+        drawn = [self.draw(row, n, rng) if n > 0 else None for row, n in zip(rows, counts)]
+        families = [family for family in drawn if family is not None]
+        if not families:
+            return [[] for _ in drawn]
+        host = read(
+            tokens=torch.cat([family.tokens for family in families]),
+            masses=torch.cat([family.masses for family in families]),
+        )
+        numbers = zip(host["tokens"], host["masses"])
+        return [
+            [(int(token), row) for row, (token, mass) in zip(family.rows, numbers) if mass > 0]
+            if family is not None
+            else []
+            for family in drawn
+        ]
+
+
+@Siblings
+def without_replacement(row: Tensor, count: int, rng: Rng) -> Family:
+    """Draw different tokens one after another, each with the renormalised row it was drawn from.
+
+    Shapes: row [V].
+    """
+    tokens, masses, rows = [], [], []
+    rest = row
+    for _ in range(count):
+        masses.append(rest.sum(-1, keepdim=True))
+        rows.append(rest / masses[-1])
+        tokens.append(draw_unread(rng, rows[-1]))
+        rest = rows[-1].index_fill(-1, tokens[-1], 0)
+    return Family(torch.cat(tokens), torch.cat(masses), rows)
+
+
+@Siblings
+def with_replacement(row: Tensor, count: int, rng: Rng) -> Family:
+    """Draw tokens independently. Equal tokens become one node with two draws.
+
+    Shapes: row [V].
+    """
+    tokens = torch.cat([draw_unread(rng, row) for _ in range(count)])
+    return Family(tokens, torch.ones_like(tokens), [row] * count)
+
+
+@Siblings
+def drawn_then_chosen(row: Tensor, count: int, rng: Rng) -> Family:
+    """Choose the `count` − 1 likeliest tokens, and before them draw one from the rest of the row.
+
+    No lossless rule accepts one of these siblings more often than the walk does. Only tokens of
+    positive probability are chosen. If no mass remains, no token is drawn. Source: Hu et al. 2025;
+    the order is ours.
+
+    Shapes: row [V].
+    """
+    best = row.topk(min(count - 1, len(row)))
+    drawn = without_replacement.draw(row.index_fill(-1, best.indices, 0), 1, rng)
+    return Family(
+        torch.cat((drawn.tokens, best.indices)),
+        torch.cat((drawn.masses, best.values)),
+        [*drawn.rows, *[None] * len(best.indices)],
+    )
+
+
+def merge(drafts: Sequence[Proposal]) -> tuple[Proposal, list[tuple[int, ...]]]:
+    """Merge several proposals into one tree.
+
+    Equal prefixes share their nodes, and every draw keeps its row. Draws are in the order of the
+    drafts, except that chosen tokens come last: tested first, they would lower the acceptance of
+    drawn tokens. Source: Miao et al. 2024.
+    """
+    order = sorted(range(len(drafts)), key=lambda i: drafts[i].probs is None)
+    tree, sorted_maps = TokenTree.merge([drafts[i].tree for i in order])
+    maps = [new for _, new in sorted(zip(order, sorted_maps))]
+    if not len(tree):
+        return NOTHING, maps
+    candidates = frozenset(
+        maps[i][node]
+        for i, draft in enumerate(drafts)
+        for node in (range(len(maps[i])) if draft.candidates is None else draft.candidates)
+    )
+    nodes: list[int] = []
+    rows: list[Tensor | None] = []
+    for i in order:
+        landed, probs = drafts[i].nodes, drafts[i].probs
+        nodes += maps[i] if landed is None else [maps[i][node] for node in landed]
+        rows += [None] * (len(nodes) - len(rows)) if probs is None else list(probs)
+    probs = stack_rows(tree.tokens[nodes].tolist(), rows)
+    acceptable = None if len(candidates) == len(tree) else candidates
+    return Proposal(tree, probs, None if probs is None else nodes, acceptable), maps
