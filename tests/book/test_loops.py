@@ -1,0 +1,191 @@
+"""Each method can be written from its page: the page's visible cells alone draft and decode.
+
+A page ends each method with its decoding loop in plain functions. The loop is a generator
+`name(target, …, ids, count, …)` that yields (drafted tokens, emitted tokens) for each round. Here
+the loop's definition is taken out of the page with the definitions and imports that it needs,
+written to a file of its own, and run beside the library: drafts and texts must be equal, token for
+token. A row of `LOOPS` is a method; a chapter without a row has no method of its own.
+"""
+
+import ast
+import builtins
+import importlib.util
+import symtable
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from specdec_lite import corpus, drafters as d, generate, load_pair, sampling
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+BLOCKS = {
+    "specdec_lite": {"TokenTree", "sampling", "theory", "CausalLM"},
+    "specdec_lite.tree": {"TokenTree"},
+    "torch": None,
+    "torch.nn": None,
+    "torch.nn.functional": None,
+    **dict.fromkeys(("bisect", "collections", "functools", "heapq", "itertools", "math", "random")),
+}
+"""Modules that a loop may import, and which of their names (None: all). No drafter, no session."""
+LONGEST = 45
+"""Lines of one loop's function."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A method's loop on its page, and the same method in the library.
+
+    Attributes:
+        page: stem of the notebook.
+        name: of the generator function.
+        ours: returns the rounds that the page's function yields for a prompt.
+        library: returns the library's drafter.
+        options: of `generate`: temperature and seed.
+    """
+
+    page: str
+    name: str
+    ours: Callable
+    library: Callable
+    options: tuple = ()
+
+
+@cache
+def pair():
+    return load_pair(device="cpu", dtype="float32")
+
+
+PROMPTS = [prompt["text"] for kind in corpus.evaluation_prompts().values() for prompt in kind[:2]][
+    :6
+]
+COUNT = 48
+
+
+def chain_of_a_model(temperature: float) -> Loop:
+    rng = lambda: (sampling.Sampling(temperature), sampling.SeededRng(5))
+    return Loop(
+        "05_draft_then_verify",
+        "speculative",
+        lambda loop, ids: loop(pair().target, pair().draft, ids, COUNT, 4, *rng()),
+        lambda: d.ModelDrafter(pair().draft, 4),
+        (("temperature", temperature), ("seed", 5)),
+    )
+
+
+LOOPS = {"draft model, T = 0": chain_of_a_model(0.0), "draft model, T = 1": chain_of_a_model(1.0)}
+
+
+def free_names(function: ast.AST) -> set[str]:
+    """Return the names that a definition reads from its module."""
+    table = symtable.symtable(ast.unparse(function), "page", "exec")
+    names, tables = set(), [table]
+    while tables:
+        one = tables.pop()
+        names |= {s.get_name() for s in one.get_symbols() if s.is_referenced() and s.is_global()}
+        tables += one.get_children()
+    names |= {s.get_name() for s in table.get_symbols() if s.is_referenced()}
+    return names - {s.get_name() for s in table.get_symbols() if s.is_assigned()}
+
+
+def visible(page: str) -> list[ast.stmt]:
+    """Return the statements of a page's visible cells; of hidden cells, the imports."""
+    statements = []
+    for cell in nbformat.read(NOTEBOOKS / f"{page}.ipynb", as_version=4).cells:
+        if cell.cell_type == "code":
+            lines = [x for x in cell.source.splitlines() if not x.lstrip().startswith(("%", "!"))]
+            text = "\n".join(lines)
+            try:
+                body = ast.parse(text).body
+            except SyntaxError:  # the set-up cell without its magic command
+                body = [s for line in lines if "import" in line for s in imports_of(line)]
+            if "hide-input" in cell.metadata.get("tags", ()):
+                body = [s for s in body if isinstance(s, ast.Import | ast.ImportFrom)]
+            statements += body
+    return statements
+
+
+def imports_of(line: str) -> list[ast.stmt]:
+    """Return the import of one line of a cell, or nothing."""
+    try:
+        return ast.parse(line.strip()).body
+    except SyntaxError:
+        return []
+
+
+def written(page: str, name: str) -> str:
+    """Return the source of a loop with all that it needs, from its page alone.
+
+    Raises:
+        AssertionError: the page does not show something that the loop reads.
+    """
+    definitions, imported = {}, {}
+    for statement in visible(page):
+        if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            definitions[statement.name] = statement
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            try:  # a constant of the page
+                ast.literal_eval(statement.value)
+            except ValueError:
+                continue
+            definitions.setdefault(statement.targets[0].id, statement)
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            for alias in statement.names:
+                imported[alias.asname or alias.name.partition(".")[0]] = (statement, alias)
+    assert name in definitions, f"{page} defines no function {name}"
+    lines, needed, seen = [], [name], set()
+    while needed:
+        one = needed.pop()
+        if one in seen or hasattr(builtins, one):
+            continue
+        seen.add(one)
+        if one in definitions:
+            lines.append(ast.unparse(definitions[one]))
+            needed += free_names(definitions[one])
+            continue
+        assert one in imported, f"{page}: {name} reads {one}, which no visible cell defines"
+        statement, alias = imported[one]
+        module = getattr(statement, "module", None) or alias.name
+        allowed = BLOCKS.get(module, ())
+        assert allowed is None or alias.name in allowed, f"{page}: {name} imports {module}.{one}"
+        plain = isinstance(statement, ast.Import)
+        kind = ast.Import([alias]) if plain else ast.ImportFrom(module, [alias], 0)
+        lines.append(ast.unparse(ast.fix_missing_locations(kind)))
+    return "\n\n".join(reversed(lines)) + "\n"
+
+
+@pytest.mark.parametrize("method", LOOPS)
+def test_a_method_written_from_its_page_drafts_like_the_library(method: str, tmp_path: Path):
+    loop = LOOPS[method]
+    file = tmp_path / "written.py"
+    file.write_text(written(loop.page, loop.name), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("written", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for prompt in PROMPTS:
+        ids = pair().tokenizer.encode(prompt)
+        rounds = [
+            (list(map(int, drafted)), list(map(int, emitted)))
+            for drafted, emitted in loop.ours(getattr(module, loop.name), ids)
+        ]
+        out = generate(
+            pair().target, ids, loop.library(), COUNT, stop_token_ids=(), **dict(loop.options)
+        )
+        steps = [(step.tree.tokens.tolist(), list(step.tokens)) for step in out.steps]
+        assert [t for _, emitted in rounds for t in emitted] == out.tokens.tolist()
+        assert rounds[:-1] == steps[:-1]  # the text's end may cut the last round's draft
+
+
+@pytest.mark.parametrize("method", LOOPS)
+def test_a_loop_fits_on_a_screen(method: str):
+    source = written(LOOPS[method].page, LOOPS[method].name)
+    for node in ast.parse(source).body:
+        assert not hasattr(node, "name") or node.end_lineno - node.lineno < LONGEST, node.name
+
+
+def test_what_a_page_does_not_show_is_named():
+    with pytest.raises(AssertionError, match="no function nothing"):
+        written("05_draft_then_verify", "nothing")
