@@ -13,6 +13,13 @@ PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesse
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
 	tests/acceptance tests/test_decoding.py tests/test_invariants.py
 export PYTHONDONTWRITEBYTECODE := 1
+# OpenMP's idle threads stop spinning after a moment (specdec_lite/__init__.py says why), unless you have set how they wait.
+ifeq ($(OMP_WAIT_POLICY)$(GOMP_SPINCOUNT)$(KMP_BLOCKTIME),)
+export GOMP_SPINCOUNT := 5000
+export KMP_BLOCKTIME := 1
+endif
+# The shipped pair gains nothing from a second thread. Readers' own sessions (make lab) and measurements keep torch's choice.
+book serve zip check test test-all mutate: export OMP_NUM_THREADS ?= 1
 
 .PHONY: help format lint check book test test-all mutate linkcheck lab serve zip bench bench-gpu engines clean
 help:

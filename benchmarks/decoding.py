@@ -168,6 +168,7 @@ class Speed(Experiment):
         " --drafters speculative medusa_chain"
     ).split()
     unrelated = ("minutes",)
+    threads = 1
     drafters = speed.DRAFTERS
     defaults: dict = {}
     last_part = "growth"
@@ -301,6 +302,7 @@ class SpeedSmolLM2(Speed):
         "--prompts 2 --turns 2 --least 1 --gammas 2 --new-tokens 4 --minutes 0.1 --budget 1"
         " --drafters prompt_lookup --domains json --temperatures 0"
     ).split()
+    threads = None
     drafters = smollm2.DRAFTERS
     defaults = {"gammas": [4], "prompts": 2, "turns": 2, "least": 2, "dtypes": ["float32"]}
     defaults |= smollm2.SHORT

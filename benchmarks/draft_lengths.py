@@ -32,6 +32,7 @@ class DraftLengths(Experiment):
     what = "speed of some chains at several draft lengths, by kind of text, at temperature 1"
     time = "10 minutes, quiet"
     quick = tuple("--prompts 2 --turns 2 --new-tokens 10 --lengths 1 --kinds json".split())
+    threads = 1
 
     @classmethod
     def add_options(cls, parser):

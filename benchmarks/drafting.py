@@ -114,6 +114,7 @@ class ProposalTimes(Experiment):
     what = "seconds of a draft without a model, and of the indexes that some need"
     time = "2 minutes"
     quick = "--context 200 --count 5".split()
+    threads = 1
 
     @classmethod
     def add_options(cls, parser):

@@ -7,6 +7,7 @@ results/<experiment>/<machine>.json, whose content is checked against its schema
 
 import argparse
 import json
+import os
 import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jsonschema
+import torch
 from tqdm import tqdm
 
 from specdec_book import recordings
@@ -37,6 +39,8 @@ class Experiment:
         time: Duration on two cores, for `list`.
         quick: Arguments of a run that takes less than a minute, to see that everything works.
         unrelated: Options that may differ when a run resumes, such as the time for all parts.
+        threads: Threads of PyTorch, unless the user sets OMP_NUM_THREADS; None for PyTorch's own
+            choice. The shipped pair gains nothing from a second thread.
         options: Options of this run.
         rows: Results of the finished parts, by part.
         path: File of the recording.
@@ -49,6 +53,7 @@ class Experiment:
     time: ClassVar[str] = "minutes"
     quick: ClassVar[Sequence[str]] = ()
     unrelated: ClassVar[Sequence[str]] = ()
+    threads: ClassVar[int | None] = None
 
     def __init__(self, options: argparse.Namespace):
         self.options = options
@@ -199,7 +204,7 @@ def recorded_parts(experiment: Experiment, path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         stamps.validate(path.name, content)
-        data = {name: value for name, value in content.items() if name not in stamps.STAMP}
+        data = stamps.split(content)[1]
         check_schema(experiment.name, data)
     except ValueError as error:
         raise ValueError(f"{path} is not a recording of {experiment.name}: {error}") from None
@@ -218,9 +223,10 @@ def check_schema(name: str, data: dict) -> None:
 def retain_stamp(path: Path, stamp: dict, data: dict, parts: Sequence[str]) -> tuple[dict, dict]:
     """Return the stamp of an existing recording, and data that states which parts are newer."""
     old = json.loads(path.read_text(encoding="utf-8"))
-    newer = {name: stamp[name] for name in ("date", "command", "versions")} | {"parts": [*parts]}
+    names = ("date", "command", "versions", stamps.PROCESS)
+    newer = {name: stamp[name] for name in names} | {"parts": [*parts]}
     again = [*old.get("measured_again", []), newer]
-    return {name: old[name] for name in stamps.STAMP}, data | {"measured_again": again}
+    return stamps.split(old)[0], data | {"measured_again": again}
 
 
 def execute(kind: type[Experiment], arguments: Sequence[str]) -> Path | None:
@@ -229,6 +235,8 @@ def execute(kind: type[Experiment], arguments: Sequence[str]) -> Path | None:
     options = parser.parse_args(arguments)
     if options.quick:  # what is typed takes precedence
         options = parser.parse_args([*kind.quick, *arguments])
+    if kind.threads and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(kind.threads)
     experiment = kind(options)
     with experiment.open:
         return measure(experiment, parser, arguments)
@@ -256,7 +264,7 @@ def measure(
         parts = experiment.parts()
         versions = experiment.versions()
         stamp = stamps.stamp(kind.what, experiment.command, experiment.device(), versions)
-        settings |= {"machine": machine, "versions": str(stamp["versions"])}
+        settings |= {name: str(stamp[name]) for name in ("machine", "versions", stamps.PROCESS)}
         if unknown := [part for part in only if part not in parts]:
             raise ValueError(f"--only {unknown[0]!r}: must be among {', '.join(parts)}")
         recorded = recorded_parts(experiment, path) if only else {}

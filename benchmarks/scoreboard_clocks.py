@@ -290,7 +290,7 @@ class ScoreboardClocks(Experiment):
         kept = [each for each in old["checks"] if (each["method"], each["dtype"]) not in new]
         added = {"date": stamp["date"], "command": stamp["command"], "rows": [*self.methods]}
         old |= {"checks": [*kept, *data["checks"]], "added": [*old.get("added", []), added]}
-        return {name: old.pop(name) for name in stamps.STAMP}, old
+        return stamps.split(old)
 
     def restore(self, data):
         return {}

@@ -320,7 +320,7 @@ class ScoreboardCounts(Experiment):
             return stamp, data
         data["about"] = old["about"] | data["about"]  # a run may count some rows only
         unchanged = all(old[name] == data[name] for name in data)
-        return ({name: old[name] for name in stamps.STAMP}, data) if unchanged else (stamp, data)
+        return (stamps.split(old)[0] if unchanged else stamp), data
 
     def restore(self, data):
         return {}
@@ -380,7 +380,7 @@ def recorded_cells(experiment: str, path: Path, identity: dict) -> dict[Cell, di
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))
     stamps.validate(path.name, content)
-    data = {name: value for name, value in content.items() if name not in stamps.STAMP}
+    data = stamps.split(content)[1]
     check_schema(experiment, data)
     if any(data[name] != value for name, value in identity.items()):
         return {}

@@ -9,16 +9,16 @@ from urllib.parse import quote
 import pytest
 from hypothesis import HealthCheck, settings
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # set before torch is imported: several processes with one thread per core slow each other down
-    os.environ["OMP_NUM_THREADS"] = "1"
-
+# Before torch is imported: the tests' models are small, and a second thread would only wait.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["SPECDEC_CHECK"] = "1"  # check every row of every proposal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "site")]
 import browser  # noqa: E402
 from mounting import bare_page, settle  # noqa: E402
+
+import specdec_lite  # noqa: E402, F401  (before torch: it bounds the spin of OpenMP's threads)
 
 settings.register_profile(
     "untimed", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdec_lite.measure.stamps import STAMP, validate
+from specdec_lite.measure.stamps import split, validate
 
 _PACKAGE = Path(__file__).parents[1]
 FOLDER = next(
@@ -72,7 +72,8 @@ class Recording:
         command: Command that measured it.
         machine: Name of the machine.
         versions: Versions of the software that ran.
-        data: Everything in the file except the five fields of the stamp.
+        data: Everything in the file except the stamp.
+        process: Threads of PyTorch and settings of OpenMP; None if the recording lacks them.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Recording:
     machine: str
     versions: dict[str, str]
     data: dict
+    process: dict | None = None
 
     @property
     def source(self) -> str:
@@ -140,7 +142,8 @@ def load(name: str) -> Recording:
         raise ValueError(f"{path}: is not complete JSON ({error}); record it again") from None
     validate(path.name, content)
     full_name = path.relative_to(FOLDER).with_suffix("").as_posix()
-    return Recording(full_name, *(content.pop(field) for field in STAMP), data=content)
+    stamp, data = split(content)
+    return Recording(full_name, **stamp, data=data)
 
 
 def drafters(row: dict) -> dict[str, dict]:

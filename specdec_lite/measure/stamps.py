@@ -7,6 +7,7 @@ rejected.
 """
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -19,6 +20,10 @@ import torch
 
 STAMP = {"what": str, "date": str, "command": str, "machine": str, "versions": dict}
 """The five fields of the stamp, with which every recording begins, and their types."""
+OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+"""Variables that set OpenMP's threads and how they wait."""
+PROCESS = "process"
+"""The field of the stamp that older recordings lack: threads of torch and settings of OpenMP."""
 
 
 def machine_name(device: str | torch.device = "cpu") -> str:
@@ -78,7 +83,23 @@ def stamp(
         "command": command,
         "machine": machine_name(device),
         "versions": versions or default,
+        PROCESS: {"threads": torch.get_num_threads(), "openmp": openmp_settings()},
     }
+
+
+def openmp_settings() -> dict[str, str]:
+    """Return the variables of OpenMP that are set in this process."""
+    return {name: os.environ[name] for name in OPENMP if name in os.environ}
+
+
+def split(recording: dict) -> tuple[dict, dict]:
+    """Return the stamp of a recording and its data.
+
+    Args:
+        recording: the file's content.
+    """
+    stamped = {name: recording[name] for name in (*STAMP, PROCESS) if name in recording}
+    return stamped, {name: value for name, value in recording.items() if name not in stamped}
 
 
 def slug(text: str) -> str:
@@ -124,5 +145,5 @@ def validate(name: str, recording: object) -> None:
         raise ValueError(
             f"{name}: versions={recording['versions']!r} must map names to version strings"
         )
-    if not recording.keys() - STAMP.keys():
+    if not split(recording)[1]:
         raise ValueError(f"{name}: contains no data beside its stamp")

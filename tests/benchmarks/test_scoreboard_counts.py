@@ -165,7 +165,8 @@ def test_costs_of_every_row_become_speeds(tiny):
 
 
 def recording(content):
-    return Recording("board", *(content.pop(field) for field in stamps.STAMP), data=content)
+    stamp, data = stamps.split(content)
+    return Recording("board", **stamp, data=data)
 
 
 def test_a_row_from_outside_the_library(tiny, tmp_path, monkeypatch):

@@ -1,0 +1,92 @@
+"""OpenMP's spin is bounded before torch is imported, and a user's own settings are kept."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from specdec_lite.measure import stamps
+
+ROOT = Path(__file__).resolve().parents[2]
+SPIN = {"GOMP_SPINCOUNT": "5000", "KMP_BLOCKTIME": "1"}
+REPORT = """
+import json, os, sys
+import specdec_lite
+assert "torch" not in sys.modules
+print(json.dumps({name: os.environ[name] for name in sys.argv[1:] if name in os.environ}))
+"""
+
+
+def settings_after_import(**variables: str) -> dict[str, str]:
+    """Return the settings of a new process that imports the library, given a user's variables."""
+    clean = {name: value for name, value in os.environ.items() if name not in stamps.OPENMP}
+    output = subprocess.run(
+        [sys.executable, "-c", REPORT, *stamps.OPENMP],
+        env=clean | variables,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return json.loads(output)
+
+
+def test_importing_the_library_bounds_the_spin_and_leaves_the_threads():
+    assert settings_after_import() == SPIN
+    assert settings_after_import(OMP_NUM_THREADS="3") == {"OMP_NUM_THREADS": "3"} | SPIN
+
+
+@pytest.mark.parametrize("name", stamps.OPENMP[1:])
+def test_a_user_who_sets_how_threads_wait_wins(name):
+    assert settings_after_import(**{name: "active"}) == {name: "active"}
+
+
+def environment_of_a_recipe(**variables: str) -> dict[str, str]:
+    """Return OpenMP's variables in the environment of the Makefile's recipes."""
+    clean = {name: value for name, value in os.environ.items() if name not in stamps.OPENMP}
+    output = subprocess.run(
+        [
+            "make",
+            "--file",
+            ROOT / "Makefile",
+            "--eval",
+            "print-environment: ; @env",
+            "print-environment",
+        ],
+        env=clean | variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    lines = (line.partition("=") for line in output.splitlines())
+    return {name: value for name, _, value in lines if name in stamps.OPENMP}
+
+
+def test_the_makefile_sets_what_the_library_sets():
+    assert environment_of_a_recipe() == SPIN
+    assert environment_of_a_recipe(OMP_WAIT_POLICY="active") == {"OMP_WAIT_POLICY": "active"}
+
+
+def test_a_recording_states_threads_and_settings():
+    process = stamps.stamp("a thing", "a command")["process"]
+    assert process == {
+        "threads": int(os.environ["OMP_NUM_THREADS"]),
+        "openmp": stamps.openmp_settings(),
+    }
+    assert {"OMP_NUM_THREADS", "GOMP_SPINCOUNT"} <= process["openmp"].keys()
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_chapter_imports_the_library_before_torch(path: Path):
+    """OpenMP reads its settings when torch is imported."""
+    cell = next(c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
+    tree = ast.parse(TransformerManager().transform_cell(cell.source))
+    imports = re.findall(r"^ *(?:import|from) (\w+)", ast.unparse(tree), flags=re.M)
+    assert imports[0] == "specdec_lite" and "torch" in imports
