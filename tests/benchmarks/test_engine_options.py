@@ -1,0 +1,173 @@
+"""The engines' option lists: how they are read, the tables made of them, and the pages' lines."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from benchmarks import engine_options as made
+
+OPTIONS = json.loads(made.PATH.read_text("utf-8"))
+ENGINES = OPTIONS["engines"]
+SERVE = (made.ROOT / "book" / "serve.md").read_text("utf-8")
+LATER = {"extract_hidden_states"}
+"""Names that an engine lists among its methods and that draft nothing."""
+
+VLLM = """
+MTPModelTypes = Literal["deepseek_mtp", "mtp"]
+Eagle = Literal["eagle", MTPModelTypes]
+SpeculativeMethod = Literal["ngram", Eagle]
+RejectionSampleMethod = Literal["standard", "fly"]
+DraftSampleMethod = Literal["greedy"]
+class SpeculativeConfig:
+    model: str | None = None
+    target: SkipValidation[ModelConfig] = None
+"""
+ARGUMENTS = 'group.add_argument("--speculative-config", **kwargs)'
+ARG_CPP = """
+add_opt(common_arg({"--spec-draft-n-max"}, "N", "number", [](int value) {}));
+add_opt(common_arg({"-m", "--model"}, "FNAME", "model", [](int value) {}));
+add_opt(common_arg({"--draft", "--draft-max"}, "N", "removed", [](int v) { arg_removed("x"); }));
+"""
+
+
+def source(**files):
+    """Return a function that gives the text of a file by the end of its path."""
+    return lambda path: next(text for name, text in files.items() if name in path)
+
+
+def test_the_lists_of_vllm_are_read_from_its_source():
+    lists = made.read_vllm(source(speculative=VLLM, arg_utils=ARGUMENTS))
+    assert lists["methods"] == ["eagle", "mtp", "ngram"] and lists["options"] == ["model"]
+    assert lists["names of mtp"] == ["deepseek_mtp"] and lists["other"] == ["--speculative-config"]
+    assert lists["values"]["rejection_sample_method"] == ["standard", "fly"]
+
+
+def test_removed_flags_of_llama_server_are_told_from_the_others():
+    lists = made.read_llama(
+        source(speculative='{"none", COMMON_SPECULATIVE_TYPE_NONE}, {"ngram-mod", '
+               "COMMON_SPECULATIVE_TYPE_NGRAM_MOD}", arg=ARG_CPP)
+    )  # fmt: skip
+    assert lists["methods"] == ["ngram-mod"] and lists["removed"] == ["--draft", "--draft-max"]
+    assert lists["options"] == ["--spec-draft-n-max"] and "-m" in lists["other"]
+
+
+def test_flags_of_sglang_have_their_aliases_and_no_help_texts():
+    spec = """
+class Spec:
+    speculative_num_steps: A[Optional[int], Arg(help="see --other", aliases=["--steps"])] = None
+    _inner: A[int, "not a flag"] = 1
+    hidden: A[int, Arg(no_cli=True)] = 1
+"""
+    enum = "class SpeculativeAlgorithm(Enum):\n    EAGLE = auto()\n    NONE = auto()\n"
+    texts = {"spec_info.py": enum, "fields/spec.py": spec, "environ.py": ""}
+
+    def read(path):
+        return next((text for name, text in texts.items() if path.endswith(name)), "")
+
+    lists = made.read_sglang(read)
+    assert lists["methods"] == ["EAGLE", "NEXTN"]
+    assert lists["options"] == ["--speculative-num-steps", "--steps"]
+
+
+@pytest.mark.parametrize("name", made.PAGES)
+def test_the_tables_on_the_pages_are_those_of_the_lists(name):
+    page = (made.ROOT / name).read_text("utf-8")
+    assert page == made.with_blocks(page, made.blocks(OPTIONS)), (
+        "run: python -m benchmarks.engine_options"
+    )
+
+
+def test_a_changed_list_changes_the_table():
+    changed = json.loads(json.dumps(OPTIONS))
+    changed["engines"]["vllm"]["methods"].remove("dspark")
+    assert made.blocks(changed)["engine-methods"] != made.blocks(OPTIONS)["engine-methods"]
+
+
+def test_every_method_that_an_engine_lists_has_a_row():
+    for engine in ("vllm", "sglang", "llama.cpp", "tensorrt-llm"):
+        rows = {name for names in made.METHODS.values() for name in names.get(engine, ())}
+        assert set(ENGINES[engine]["methods"]) - LATER <= rows, engine
+
+
+def test_methods_that_are_gone_are_no_longer_offered():
+    table = made.blocks(OPTIONS)["engine-methods"]
+    assert "medusa" not in table and "mlp_speculator" not in table and "`DSPARK`" in table
+
+
+# The command lines of the page -------------------------------------------------------------------
+
+
+def commands(words: str) -> list[list[str]]:
+    """Return the arguments of every command of the page that contains these words."""
+    bodies = re.findall(r"```bash\n(.*?)```", SERVE, re.S)
+    return [shlex.split(body.replace("\\\n", "")) for body in bodies if words in body]
+
+
+@pytest.mark.parametrize("engine", made.COMMANDS)
+def test_every_flag_of_a_line_is_listed(engine):
+    lines = commands(made.COMMANDS[engine])
+    known = {*ENGINES[engine]["options"], *ENGINES[engine]["other"]}
+    flags = {word for line in lines for word in line if re.match(r"--?[A-Za-z]", word)}
+    assert len(lines) >= 3 and flags - known <= {"-m"}  # Python's own
+
+
+def fault(config: dict) -> str:
+    """Return why a configuration of vLLM is not in its lists; "" if it is."""
+    entry = ENGINES["vllm"]
+    if config["method"] not in entry["methods"]:
+        return f"method {config['method']}"
+    if unknown := set(config) - set(entry["options"]):
+        return f"keys {unknown}"
+    wrong = [
+        key
+        for key, allowed in entry["values"].items()
+        if config.get(key, allowed[0]) not in allowed
+    ]
+    return f"values of {wrong}" if wrong else ""
+
+
+def test_every_configuration_of_vllm_is_listed():
+    configs = [
+        json.loads(line[line.index("--speculative-config") + 1]) for line in commands("vllm")
+    ]
+    assert len(configs) >= 6 and [fault(config) for config in configs] == [""] * len(configs)
+    assert not any(
+        config["method"] == "suffix" and "num_speculative_tokens_per_batch_size" in config
+        for config in configs
+    )
+    assert fault({"method": "medusa"}) == "method medusa"
+    assert "gamma" in fault({"method": "mtp", "gamma": 3})
+    assert "rejection" in fault({"method": "mtp", "rejection_sample_method": "lenient"})
+
+
+def test_every_algorithm_and_type_is_listed():
+    algorithms = [
+        line[line.index("--speculative-algorithm") + 1] for line in commands("sglang.launch_server")
+    ]
+    types = [
+        name
+        for line in commands("llama-server")
+        for name in line[line.index("--spec-type") + 1].split(",")
+    ]
+    assert set(algorithms) <= set(ENGINES["sglang"]["methods"]) and len(set(algorithms)) >= 3
+    assert set(types) <= set(ENGINES["llama.cpp"]["methods"]) and len(set(types)) >= 3
+    removed = set(ENGINES["llama.cpp"]["removed"])
+    assert removed and not any(removed & set(line) for line in commands("llama-server"))
+
+
+def test_names_in_the_text_are_listed():
+    """Every quoted key, flag or variable of an engine on the page is in an engine's list."""
+    names = {name for engine in ENGINES for name in made.listed(OPTIONS, engine)}
+    names |= {name for entry in ENGINES.values() for name in entry.get("other") or ()}
+    names |= {name for entry in ENGINES.values() for name in entry.get("removed") or ()}
+    prose = re.sub(r"```.*?```", "", SERVE, flags=re.S)
+    quoted = set(re.findall(r"`\"?((?:--spec|--speculative|SGLANG_)[\w-]+)", prose))
+    quoted |= set(re.findall(r"`\"(\w+)\":", prose))
+    assert len(quoted) > 10 and quoted - names == set()
+
+
+def test_the_stored_lists_name_their_source_and_date():
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", OPTIONS["date"])
+    assert all(entry["version"] and entry["source"] for entry in ENGINES.values())
