@@ -1,15 +1,18 @@
-"""The command line: `diagnose` measures whether a draft pays, `explain` reads an engine's output."""
+"""The command line: `diagnose` measures whether a draft pays, `explain` reads an engine's output,
+`gpu` measures a GPU.
+"""
 
 import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from specdec_lite.diagnosis.diagnose import diagnose
-from specdec_lite.diagnosis.metrics import Reading, explain
-from specdec_lite.diagnosis.verdict import Diagnosis
-from specdec_lite.drafters import ModelDrafter
-from specdec_lite.loading.pairs import load_pair
+from specdec_lite.gpu.plan import launch
+
+if TYPE_CHECKING:
+    from specdec_lite.diagnosis.metrics import Reading
+    from specdec_lite.diagnosis.verdict import Diagnosis
 
 SHIPPED = "shipped"
 
@@ -41,6 +44,10 @@ def command_line() -> argparse.ArgumentParser:
         "--gamma", type=int, help="drafted tokens per round, if the text does not state it"
     )
     line.add_argument("--json", action="store_true")
+    card = commands.add_parser(
+        "gpu", help="measure a GPU, within five minutes, and write one recording"
+    )
+    launch.add_options(card)
     return parser
 
 
@@ -55,10 +62,17 @@ def texts_of(files: list[Path]) -> dict[str, list[str]] | None:
     return texts or None
 
 
-def run(options: argparse.Namespace) -> Diagnosis | Reading:
+def run(options: argparse.Namespace) -> "Diagnosis | Reading":
     """Run a command and return what it finds."""
+    # Each command imports what it needs: `explain` needs no torch.
     if options.command == "explain":
+        from specdec_lite.diagnosis.metrics import explain
+
         return explain(sys.stdin.read() if options.text is None else options.text, options.gamma)
+    from specdec_lite.diagnosis.diagnose import diagnose
+    from specdec_lite.drafters import ModelDrafter
+    from specdec_lite.loading.pairs import load_pair
+
     texts = texts_of(options.text)
     if (options.target == SHIPPED) != (options.draft == SHIPPED):
         raise ValueError(f"{SHIPPED!r} names a target and its draft: give it for both")
@@ -80,6 +94,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = command_line()
     options = parser.parse_args(arguments)
     try:
+        if options.command == "gpu":
+            sys.exit(launch.main(options))
         result = run(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         parser.error(str(error))

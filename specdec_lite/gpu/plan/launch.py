@@ -1,0 +1,62 @@
+"""Start the plan in a process of its own, and another one if that process breaks.
+
+This module imports no torch, so the process that waits costs nothing.
+"""
+
+import argparse
+import subprocess
+import sys
+from time import perf_counter
+
+SECONDS = 300.0
+"""Default budget of a whole run."""
+BROKEN = 3
+"""Exit status of a process whose device no longer works."""
+RESTARTS = 4
+"""Most processes after the first one."""
+NAMES = ("card", "passes", "slices", "quarter", "drafts", "experts", "rounds", "synthetic")
+NAMES += ("first-steps", "trace")
+"""The steps, the most valuable first."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the plan to a parser."""
+    parser.add_argument("--device", default="auto", help="default: a GPU if there is one")
+    parser.add_argument("--dtype", default="auto", help="default: the 16-bit dtype of the device")
+    parser.add_argument("--out", default="results", help="folder of the recording")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="budget of the whole run")
+    parser.add_argument("--only", nargs="+", choices=NAMES, help="steps to run")
+    parser.add_argument("--resume", action="store_true", help="run what has no result yet")
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes, to see that it runs")
+    for name in ("--worker", "--go-on"):
+        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--total", type=float, default=SECONDS, help=argparse.SUPPRESS)
+
+
+def options_of(args: argparse.Namespace) -> list[str]:
+    """Return the options that the process of the steps is given."""
+    options = ["--device", args.device, "--dtype", args.dtype, "--out", str(args.out)]
+    options += ["--total", f"{args.seconds:g}", *["--tiny"] * args.tiny]
+    return options + ["--resume"] * args.resume + (["--only", *args.only] if args.only else [])
+
+
+def main(args: argparse.Namespace) -> int:
+    """Run the plan and return the exit status."""
+    if args.worker:
+        from specdec_lite.gpu.plan.run import run_steps
+
+        return run_steps(args)
+    began, status = perf_counter(), 0
+    for turn in range(1 + RESTARTS):
+        left = args.seconds - (perf_counter() - began)
+        command = [sys.executable, "-u", "-m", "specdec_lite", "gpu", "--worker"]
+        command += [*options_of(args), "--seconds", f"{left:.1f}", *["--go-on"] * (turn > 0)]
+        limit = None if args.tiny else left + 60
+        try:
+            status = subprocess.run(command, timeout=limit).returncode
+        except subprocess.TimeoutExpired:
+            return BROKEN
+        if status in (0, 2) or left < 0:
+            break
+        print(f"the process ended with status {status}; another one goes on", flush=True)
+    return status

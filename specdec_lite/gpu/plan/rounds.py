@@ -1,0 +1,372 @@
+"""Time rounds: the shipped pair in every mode, and shapes of real size with synthetic acceptance."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import product
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specdec_lite import theory
+from specdec_lite.acceptance import speculative_sampling
+from specdec_lite.decoding import generate, stream
+from specdec_lite.drafters import ModelDrafter
+from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.gpu.graphs import StaticLM
+from specdec_lite.gpu.on_device import DeviceDrafter, on_device
+from specdec_lite.gpu.plan.bench import Bench, NoRoom
+from specdec_lite.gpu.plan.forward import Layers, forward
+from specdec_lite.gpu.plan.passes import chain_of
+from specdec_lite.gpu.whole_draft import CapturedDrafter
+from specdec_lite.loading.pairs import Pair, load_pair
+from specdec_lite.measure.clocks import interleaved, synchronize
+from specdec_lite.measure.intervals import ratio
+from specdec_lite.measure.timing import pass_job, round_costs
+from specdec_lite.proposal import Proposal
+from specdec_lite.sampling import SeededRng
+from specdec_lite.speculation import Step
+from specdec_lite.texts import corpus
+from specdec_lite.tree import TokenTree
+
+GAMMA = 4
+"""Draft length of the shipped pair."""
+CAPACITY = 512
+"""Tokens that a cache of fixed size can store."""
+LONGEST = 192
+"""Tokens of a prompt of the shipped pair."""
+MODES = {
+    "eager": ("eager", ModelDrafter, None),
+    "eager, one read": ("eager", DeviceDrafter, on_device),
+    "static, plain rule": ("static", ModelDrafter, None),
+    "static": ("static", DeviceDrafter, on_device),
+    "static, whole draft": ("static", CapturedDrafter, on_device),
+}
+"""Modes of a whole round: (kind of pass, drafter, rule). Static passes are captured on a GPU."""
+WITHOUT_DRAFT = ("eager", "static")
+"""Modes in which plain decoding differs."""
+
+
+class ShippedPair:
+    """The shipped pair on a device, in every mode."""
+
+    def __init__(self, device: torch.device, dtype: str):
+        self.pair: Pair = load_pair(device=str(device), dtype=dtype, context=CAPACITY)
+
+    @cached_property
+    def static(self) -> tuple[CausalLM, CausalLM]:
+        """The pair with passes of fixed shape."""
+        target = StaticLM(self.pair.target, CAPACITY, (1, 2, GAMMA + 1))
+        return target, StaticLM(self.pair.draft, CAPACITY, (1, 2))
+
+    def method(self, mode: str) -> tuple[CausalLM, ModelDrafter, object]:
+        """Return the target, the drafter and the rule of a mode."""
+        passes, drafter, rule = MODES[mode]
+        eager = self.pair.target, self.pair.draft
+        target, draft = eager if passes == "eager" else self.static
+        return target, drafter(draft, GAMMA), rule
+
+    def prompts(self, count: int) -> list[Tensor]:
+        """Return prompts of code as token ids."""
+        texts = corpus.evaluation_prompts()["code"][:count]
+        encode = self.pair.tokenizer.encode
+        return [torch.tensor(encode(item["text"]))[-LONGEST:] for item in texts]
+
+
+Run = Callable[[Tensor, int], list[Step]]
+
+
+def contenders(pair: ShippedPair, new_tokens: int, temperature: float) -> dict[str, Run]:
+    """Return every decoder that takes part in the turns: (prompt, seed) → its rounds."""
+    runs: dict[str, Run] = {}
+    for mode in MODES:
+        target, drafter, rule = pair.method(mode)
+        both = {f"speculative {mode}": (drafter, rule)}
+        if mode in WITHOUT_DRAFT:
+            both[f"plain {mode}"] = (None, None)
+        for name, (draft, its_rule) in both.items():
+
+            def run(ids, seed, target=target, draft=draft, rule=its_rule):
+                options = {"seed": seed, "rule": rule, "stop_token_ids": ()}
+                return list(stream(target, ids, draft, new_tokens, temperature, **options))
+
+            runs[name] = run
+    return runs
+
+
+def take_turns(
+    bench: Bench, runs: dict[str, Run], prompts: Sequence[Tensor], until: float
+) -> dict[str, list[list[list[Step]]]]:
+    """Let all contenders decode every prompt in random order: {name: [prompts][sweeps] rounds}."""
+    order, names = np.random.default_rng(0), list(runs)
+    done: dict[str, list] = {name: [[] for _ in prompts] for name in names}
+    for sweep in range(max(1, bench.scale.turns // len(prompts))):
+        if sweep >= 2 and perf_counter() > until:
+            break
+        for index in order.permutation(len(prompts)):
+            for name in order.permutation(names):
+                seed = sweep * len(prompts) + int(index)
+                done[name][index].append(runs[name](prompts[index], seed))
+    return done
+
+
+def shipped_rounds(bench: Bench) -> dict:
+    """Decode with the shipped pair in every mode: text, speed, and the parts of a round.
+
+    First the greedy texts are compared with plain decoding, then paired turns are timed.
+    """
+    name = str(bench.dtype).removeprefix("torch.")
+    pairs = {dtype: ShippedPair(bench.device, dtype) for dtype in dict.fromkeys((name, "float32"))}
+    result: dict = {"gamma": GAMMA, "new_tokens": bench.scale.new_tokens, "lossless": []}
+    for dtype, pair in pairs.items():
+        result["lossless"] += lossless_rows(bench, pair, dtype)
+        bench.keep(result)
+    result["verdicts"] = same_verdicts(bench)
+    for index, temperature in enumerate((0.0, 1.0)):
+        left = max(0.0, bench.until - perf_counter())
+        until = perf_counter() + left / (2 - index)
+        result[f"T = {temperature:g}"] = timed_rounds(bench, pairs[name], temperature, until)
+        bench.keep(result)
+    return result
+
+
+def lossless_rows(bench: Bench, pair: ShippedPair, dtype: str) -> list[dict]:
+    """Find where speculative greedy text first differs from plain text, and the two logits' gap."""
+    rows, texts = [], {}
+    decode = lambda *who, **rule: generate(*who, bench.scale.new_tokens, stop_token_ids=(), **rule)
+    for mode, (index, ids) in product(MODES, enumerate(pair.prompts(bench.scale.prompts))):
+        target, drafter, rule = pair.method(mode)
+        passes = MODES[mode][0]
+        if (passes, index) not in texts:
+            texts[passes, index] = decode(target, ids, None).tokens
+        plain, fast = texts[passes, index], decode(target, ids, drafter, rule=rule).tokens
+        row = {"dtype": dtype, "mode": mode, "prompt": index, "tokens": len(plain)}
+        row["diverges_at"] = None
+        differ = (plain != fast).nonzero()
+        if len(differ):
+            at = int(differ[0])
+            cache = target.new_cache()
+            text = torch.cat((ids, plain[:at].to(ids.device)))
+            logits = target.score(text, cache, last=True).logits[0, -1].float()
+            row["diverges_at"] = at
+            row["gap"] = abs(float(logits[plain[at]] - logits[fast[at]]))
+            row["largest_logit"] = float(logits.abs().max())
+        rows.append(row)
+    return rows
+
+
+def same_verdicts(bench: Bench, count: int = 100, size: int = 512) -> dict:
+    """Compare the rule on the device with the plain rule under the same uniforms, T = 1."""
+    same, accepted = 0, 0
+    for seed in range(count):
+        numbers = torch.Generator().manual_seed(seed)
+        p = torch.randn(GAMMA + 1, size, generator=numbers).softmax(-1)
+        q = (p[:-1].log() + torch.randn(GAMMA, size, generator=numbers)).softmax(-1)
+        tokens = torch.multinomial(q, 1, generator=numbers)[:, 0]
+        verdicts = [
+            rule(Proposal(TokenTree.chain(tokens.to(to)), q.to(to)), p.to(to), SeededRng(seed))
+            for rule, to in ((speculative_sampling, "cpu"), (on_device, bench.device))
+        ]
+        plain, fast = ((verdict.path, verdict.token) for verdict in verdicts)
+        same, accepted = same + (plain == fast), accepted + len(plain[0])
+    return {"verdicts": count, "same": same, "accepted": accepted / count}
+
+
+def timed_rounds(bench: Bench, pair: ShippedPair, temperature: float, until: float) -> dict:
+    """Time all contenders in paired turns, and explain the speedup of every mode."""
+    prompts = pair.prompts(bench.scale.prompts)
+    every = contenders(pair, bench.scale.new_tokens, temperature)
+    failed: dict[str, str] = {}
+    for name in list(every):  # warm up: capture, and let libraries choose their kernels
+        try:
+            for seed, ids in enumerate(prompts[:2] * 2):
+                every[name](ids, seed)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}"[:300]
+            del every[name]
+            synchronize(bench.device)
+    runs = take_turns(bench, every, prompts, until)
+    pace = {
+        name: np.array([[seconds_per_token(steps) for steps in row] for row in rows])
+        for name, rows in runs.items()
+    }
+    result: dict = {"temperature": temperature, "failed": failed}
+    result["turns"] = sum(map(len, next(iter(runs.values()))))
+    result["tokens_per_second"] = {name: float(1 / row.mean()) for name, row in pace.items()}
+    result["modes"] = {
+        mode: explained(bench, pair, mode, runs, pace)
+        for mode in MODES
+        if f"speculative {mode}" in runs and f"plain {MODES[mode][0]}" in runs
+    }
+    return result
+
+
+def seconds_per_token(steps: Sequence[Step]) -> float:
+    """Return the seconds of rounds, without the prefill, per token."""
+    return sum(step.seconds for step in steps) / sum(len(step.tokens) for step in steps)
+
+
+def explained(bench: Bench, pair: ShippedPair, mode: str, runs: dict, pace: dict) -> dict:
+    """Return a mode's speedup, α and τ, passes timed alone, and the parts of its rounds.
+
+    Parts of a round are in plain steps of the same kind of pass, T(1).
+    """
+    fast, plain = f"speculative {mode}", f"plain {MODES[mode][0]}"
+    steps = [step for row in runs[fast] for run in row for step in run]
+    plain_steps = [step for row in runs[plain] for run in row for step in run]
+    tested = sum(step.tested for step in steps)
+    tau = sum(len(step.tokens) for step in steps) / len(steps)
+    one = median(step.verifying for step in plain_steps)
+    costs, base = round_costs(steps, one), round_costs(plain_steps, one)
+    target, drafter, _ = pair.method(mode)
+    ids = pair.prompts(1)[0].to(target.device)
+    jobs = {"one": pass_job(target, ids, 1), "verify": pass_job(target, ids, GAMMA + 1)}
+    jobs["draft"] = pass_job(drafter.model, ids, 1)
+    alone = interleaved(jobs, target.device, bench.scale.repeats)
+    c, v = alone["draft"] / alone["one"], alone["verify"] / alone["one"]
+    return {
+        "speedup": ratio(pace[plain], pace[fast]),
+        "over_eager": ratio(pace["plain eager"], pace[fast]) if "plain eager" in pace else None,
+        "alpha": sum(step.accepted for step in steps) / tested if tested else None,
+        "tau": tau,
+        "alone": alone | {"predicted": float(theory.corrected_improvement(tau, GAMMA, c, v))},
+        "rounds": {
+            "target_seconds": one,
+            "draft": costs.draft,
+            "verify": costs.verify,
+            "other": costs.other,
+            "plain": base.total,
+            "predicted": tau * base.total / costs.total,
+        },
+    }
+
+
+# Synthetic acceptance -------------------------------------------------------------------------------
+
+ALPHAS = (0.6, 0.7, 0.8)
+SYNTHETIC = ("head, 32k rows", "Llama-3.2-1B")
+"""Drafts of the synthetic rounds."""
+SYNTHETIC_BATCHES = (1, 4, 16, 64, 128)
+"""Batch sizes of the synthetic rounds, if the scale has them."""
+
+
+class SyntheticRounds:
+    """Rounds of B sequences at a fixed context, whose drafts a coin accepts.
+
+    A round drafts γ tokens, runs the target over γ + 1, turns all its logits into probabilities,
+    tests every draft, draws one token per sequence, and lets the host read the outcome. Only the
+    tests are synthetic: they compare with α. γ = 0 is plain decoding. The context does not grow.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        models: tuple[Transformer, Transformer],
+        buffers: tuple[Tensor, Tensor],
+        batch: int,
+        gamma: int,
+    ):
+        self.gamma, self.context = gamma, bench.scale.contexts[0]
+        self.target, self.draft = models
+        length = self.context + gamma + 1
+        self.layers, self.draft_layers = (
+            Layers(buffer, model.config, batch, length) for buffer, model in zip(buffers, models)
+        )
+        make = lambda *shape, **more: torch.zeros(*shape, device=bench.device, **more)
+        self.tokens = make(batch, 1, dtype=torch.long)
+        self.coins, self.alpha = make(batch, gamma + 1), make(1)
+        self.replay, (self.outcome,) = bench.captured(self.run)
+
+    def run(self) -> tuple[Tensor]:
+        """Return the numbers accepted, the next tokens and the drafts [B, 2 + γ]."""
+        batch = len(self.tokens)
+        drafted = chain_of(self.draft, self.draft_layers, self.tokens, self.context, self.gamma)
+        block = torch.cat((self.tokens, *drafted), 1)
+        logits = forward(self.target, block, self.layers, self.context)
+        probs = logits.float().softmax(-1)
+        chosen = block.roll(-1, 1)  # what was drafted after each row; the last row has no draft
+        p = probs.gather(-1, chosen[..., None])[..., 0]
+        # A real test compares with p: adding nothing of it keeps its cost in the round.
+        passed = self.coins[:, :-1] < self.alpha + 0 * p[:, :-1]
+        accepted = passed.long().cumprod(1).sum(1, keepdim=True)
+        row = probs.gather(1, accepted[..., None].expand(batch, 1, probs.shape[-1]))[:, 0]
+        # Drafts are the likeliest tokens, so the residual is the row without the rejected one.
+        row = row.scatter(-1, chosen.gather(1, accepted), 0.0)
+        sums = row.cumsum(-1)
+        token = torch.searchsorted(sums, self.coins[:, -1:] * sums[:, -1:])
+        self.tokens.copy_(token.clamp(max=probs.shape[-1] - 1))
+        return (torch.cat((accepted, self.tokens, *drafted), 1),)
+
+    def decode(self, rounds: int, alpha: float) -> tuple[float, int]:
+        """Return (seconds, tokens emitted) of this many rounds, with the host's bookkeeping."""
+        self.alpha.fill_(alpha)
+        texts: list[list[int]] = [[] for _ in self.tokens]
+        synchronize(self.tokens.device)
+        began = perf_counter()
+        for _ in range(rounds):
+            self.coins.uniform_()
+            outcome = self.replay() or (self.outcome,)
+            for text, (accepted, token, *drafted) in zip(texts, outcome[0].tolist()):
+                text += [*drafted[:accepted], token]
+        return perf_counter() - began, sum(map(len, texts))
+
+
+@torch.inference_mode()
+def synthetic_rounds(bench: Bench) -> dict:
+    """Time whole rounds on real shapes by draft, batch and γ, with synthetic acceptance.
+
+    Each row has the seconds per round and, by α, the tokens per sequence and round and the measured
+    speedup over plain rounds that were timed beside it.
+    """
+    target, buffer = bench.model(bench.scale.target), bench.cache_buffer()
+    rows: list[dict] = []
+    result = {"weights": "random", "target": bench.scale.target, "rows": rows}
+    result |= {"context": bench.scale.contexts[0], "complete": False, "left_out": []}
+    batches = [batch for batch in SYNTHETIC_BATCHES if batch in bench.scale.batches]
+    plain: dict[int, SyntheticRounds] = {}
+    for name in SYNTHETIC:
+        draft = bench.model(name)
+        models, buffers = (target, draft), (buffer, bench.random(max(1 << 14, len(buffer) // 8)))
+        for gamma, batch in product(bench.scale.gammas, batches):
+            if bench.is_over:
+                return result
+            about = {"draft": name, "batch": batch, "gamma": gamma}
+            try:
+                if batch not in plain:
+                    plain[batch] = SyntheticRounds(bench, models, buffers, batch, 0)
+                fast = SyntheticRounds(bench, models, buffers, batch, gamma)
+                rows.append(about | compared(bench, plain[batch], fast))
+                del fast
+            except (NoRoom, torch.OutOfMemoryError) as error:
+                result["left_out"].append(about | {"why": str(error)[:200]})
+            bench.keep(result)
+    return result | {"complete": True}
+
+
+def compared(bench: Bench, plain: SyntheticRounds, fast: SyntheticRounds) -> dict:
+    """Return the seconds of plain and speculative rounds, alternating, and the speedup by α."""
+    for rounds in (plain, fast):
+        rounds.decode(2, 0.5)
+    one = fast.decode(2, 0.5)[0] / 2
+    count = max(3, min(30, int(bench.scale.seconds / 2 / one)))
+    times: dict[str, list[float]] = {"plain": [], "round": []}
+    emitted: dict[str, float] = {}
+    for alpha in ALPHAS:
+        times["plain"].append(plain.decode(count, alpha)[0] / count)
+        seconds, tokens = fast.decode(count, alpha)
+        times["round"].append(seconds / count)
+        emitted[f"{alpha:g}"] = tokens / count / len(fast.tokens)
+    base, cost = median(times["plain"]), median(times["round"])
+    return {
+        "plain_seconds": base,
+        "round_seconds": cost,
+        "times": times,
+        "tokens": emitted,
+        "speedup": {
+            f"{alpha:g}": float(theory.expected_tokens(alpha, fast.gamma)) * base / cost
+            for alpha in ALPHAS
+        },
+    }

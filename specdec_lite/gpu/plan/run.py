@@ -1,0 +1,261 @@
+"""Run the steps of the plan under one budget of seconds, and write one recording.
+
+The steps run in a process of their own, one after the other. A step that fails is recorded with its
+error. If it has broken the device, or the process with it, a new process runs the steps that are
+left. Every step may take its share of the seconds that are left; it stops between two cells, and no
+step is stopped for another one. The recording is written again after every few cells.
+"""
+
+import argparse
+import faulthandler
+import gc
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from specdec_lite.gpu.plan import card, launch, passes, rounds
+from specdec_lite.gpu.plan.bench import Bench, CannotRun, model_bytes
+from specdec_lite.gpu.plan.launch import BROKEN
+from specdec_lite.gpu.plan.shapes import FULL, SMALL, TINY, Scale
+from specdec_lite.loading.memory import (
+    MARGIN,
+    free_bytes,
+    gigabytes,
+    half_precision,
+    resolve_device,
+)
+from specdec_lite.measure import stamps
+from specdec_lite.measure.machine import machine_state
+
+EVERY = 3.0
+"""Seconds between two writes of an unfinished step."""
+LARGE = 30 << 30
+"""Bytes of memory from which a card is measured with the shapes of `FULL`."""
+UNFINISHED = "did not finish: the process ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the plan.
+
+    Attributes:
+        run: measures.
+        share: seconds of a run of about six minutes.
+        models: names of the shapes that it holds in memory.
+        cache: whether it holds the buffer of keys and values.
+    """
+
+    run: Callable[[Bench], dict]
+    share: float
+    models: tuple[str, ...] = ()
+    cache: bool = False
+
+
+TARGET = "the target of the scale"
+SLICES, QUARTER = "Llama-3.3-70B, 20 layers", "Llama-3.3-70B, a quarter"
+STEPS = {
+    "card": Step(card.card, 15),
+    "passes": Step(lambda b: passes.target_passes(b, b.scale.target), 60, (TARGET,), True),
+    "slices": Step(lambda b: passes.target_passes(b, SLICES, b.scale.depths), 40, (SLICES,), True),
+    "quarter": Step(lambda b: passes.target_passes(b, QUARTER), 45, (QUARTER,), True),
+    "drafts": Step(passes.draft_passes, 30, ("Llama-3.2-1B",), True),
+    "experts": Step(passes.expert_passes, 40, ("block",), True),
+    "rounds": Step(rounds.shipped_rounds, 90),
+    "synthetic": Step(rounds.synthetic_rounds, 50, (TARGET, "Llama-3.2-1B"), True),
+    "first-steps": Step(card.first_steps, 15),
+    "trace": Step(card.trace, 15, cache=True),
+}
+"""The steps, the most valuable first."""
+
+
+class Recorder:
+    """The one recording of a machine, written again after every step and every few cells.
+
+    Attributes:
+        path: the file.
+        steps: {name of a step: what it measured}.
+    """
+
+    def __init__(self, path: Path, device: torch.device, command: str, about: dict):
+        self.path, self.about, self.written = path, about, 0.0
+        self.stamp = stamps.stamp(
+            "A GPU: its bandwidth, passes of real shapes, drafts, experts and whole rounds",
+            command,
+            str(device),
+        )
+        self.steps: dict[str, dict] = recorded_steps(path)
+
+    def put(self, name: str, result: dict, now: bool = True) -> None:
+        """Store what a step has measured; unless `now`, only if the last write was long ago."""
+        self.steps[name] = result
+        if now or perf_counter() - self.written > EVERY:
+            stamps.save(self.path, self.stamp, self.about | {"steps": self.steps})
+            self.written = perf_counter()
+
+
+def recorded_steps(path: Path) -> dict[str, dict]:
+    """Return the steps of a recording; none if there is no such file."""
+    return json.loads(path.read_text("utf-8"))["steps"] if path.exists() else {}
+
+
+def obstacle(step: Step, bench: Bench) -> str | None:
+    """Return why a step cannot run in the free memory of this card, or None."""
+    if not bench.graphs:
+        return None
+    names = [bench.scale.target if name == TARGET else name for name in step.models]
+    needed = MARGIN * sum(model_bytes(bench, name) for name in names)
+    needed += bench.scale.cache_bytes * (1.4 if step.cache else 0)
+    free = free_bytes(bench.device)
+    if free is None or free >= needed:
+        return None
+    return f"it needs {gigabytes(needed)}, {gigabytes(free)} are free"
+
+
+def attempt(name: str, bench: Bench, recorder: Recorder) -> bool:
+    """Run one step and record it, or its error; return whether the device still works."""
+    step, began = STEPS[name], perf_counter()
+    recorder.put(name, {"error": UNFINISHED})
+    result: dict = {}
+
+    def keep(partial: dict) -> None:
+        result.update(partial)
+        recorder.put(name, result | {"error": UNFINISHED}, now=False)
+
+    bench.keep = keep
+    works = True
+    state = machine_state(bench.device)
+    try:
+        if reason := obstacle(step, bench):
+            result["skipped"] = reason
+        else:
+            result.update(step.run(bench))
+    except CannotRun as reason:
+        result["skipped"] = str(reason)
+    except Exception as error:  # one step must not end the others
+        result["error"] = f"{type(error).__name__}: {error}"[:1000]
+        works = is_working(bench.device)
+    result["took"] = perf_counter() - began
+    result["state"] = {"start": state, "end": machine_state(bench.device) if works else None}
+    recorder.put(name, result)
+    print(f"{name:12} {result['took']:6.1f} s  {summary(result)}", flush=True)
+    return works
+
+
+def is_working(device: torch.device) -> bool:
+    """Free what a failed step has left, and return whether the device still computes."""
+    try:
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.empty_cache()
+        return float(torch.ones(8, device=device).sum()) == 8
+    except RuntimeError:
+        return False
+
+
+def summary(result: dict) -> str:
+    """Return one line about what a step measured."""
+    if problem := result.get("error") or result.get("skipped"):
+        return f"{'failed' if 'error' in result else 'skipped'}: {problem}"[:300]
+    if "read_bandwidth" in result:
+        return (
+            f"reads {result['read_bandwidth'] / 1e9:.0f} GB/s, multiplies"
+            f" {result['peak']['flops'] / 1e12:.0f} TFLOP/s, launch"
+            f" {result['launches']['eager'] * 1e6:.1f} µs, captured"
+            f" {result['launches']['captured'] * 1e6:.2f} µs"
+        )
+    if "T = 0" in result:
+        return "; ".join(
+            f"{t}: " + ", ".join(f"{m} {x['speedup']['value']:.2f}×" for m, x in modes.items())
+            for t in ("T = 0", "T = 1")
+            if (modes := result[t]["modes"])
+        )
+    rows = result.get("rows", [])
+    if rows and "speedup" in rows[0]:
+        parts = [f"B={r['batch']} γ={r['gamma']} {r['speedup']['0.7']:.2f}×" for r in rows[:5]]
+        return f"{len(rows)} rows; at α = .7: {', '.join(parts)}"
+    if rows and isinstance(rows[0].get("seconds"), float):
+        names = ("layers", "draft", "mode", "routing", "batch", "k", "context")
+        shown = rows[:: max(1, len(rows) // 6)]
+        parts = [
+            " ".join(f"{n[0]}={r[n]}" for n in names if n in r) + f" {r['seconds'] * 1e3:.2f} ms"
+            for r in shown
+        ]
+        return f"{len(rows)} rows; {', '.join(parts)}"
+    return f"{len(rows)} rows"
+
+
+def scale_of(device: torch.device, tiny: bool) -> Scale:
+    """Return the sizes that suit a device."""
+    if tiny or device.type != "cuda":
+        return TINY
+    total = torch.cuda.get_device_properties(device).total_memory
+    return FULL if total > LARGE else SMALL
+
+
+def run_steps(args: argparse.Namespace) -> int:
+    """Run steps in this process; return 0, or `BROKEN` if the device no longer works."""
+    began = perf_counter()
+    device = resolve_device(args.device)
+    if device.type != "cuda" and not args.tiny:
+        raise ValueError("there is no GPU here; --tiny runs the plan in tiny shapes on a CPU")
+    dtype = half_precision(device) if args.dtype == "auto" else args.dtype
+    scale = scale_of(device, args.tiny)
+    path = recording_of(device, args)
+    if not (args.resume or args.go_on or args.only):
+        path.unlink(missing_ok=True)
+    about = {"dtype": dtype, "tiny": args.tiny, "graphs": device.type == "cuda"}
+    recorder = Recorder(path, device, command_of(args), about)
+    names = missing_steps(args, recorder.steps)
+    print(
+        f"{recorder.stamp['machine']}, {dtype}: {len(names)} steps, {args.seconds:.0f} s",
+        flush=True,
+    )
+    gc.freeze()  # every capture collects garbage: leave out what the imports have made
+    for index, name in enumerate(names):
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        left = args.seconds - (perf_counter() - began)
+        share = left * STEPS[name].share / sum(STEPS[other].share for other in names[index:])
+        if left < 1 and not args.tiny:
+            recorder.put(name, {"skipped": "no time was left"})
+            print(f"{name:12} skipped: no time was left", flush=True)
+            continue
+        until = float("inf") if args.tiny else perf_counter() + share
+        if not args.tiny:  # a step that hangs ends the process, and the next one goes on
+            faulthandler.dump_traceback_later(3 * share + 45, exit=True)
+        works = attempt(name, Bench(device, getattr(torch, dtype), scale, until), recorder)
+        faulthandler.cancel_dump_traceback_later()
+        if not works:
+            return BROKEN
+    print(f"wrote {path}", flush=True)
+    return 0
+
+
+def recording_of(device: torch.device, args: argparse.Namespace) -> Path:
+    """Return the file of this machine's recording."""
+    machine = stamps.machine_name(device) + " tiny" * args.tiny
+    return stamps.recording_path("gpu", machine, args.out)
+
+
+def command_of(args: argparse.Namespace) -> str:
+    """Return the command that repeats this run."""
+    words = ["python -m specdec_lite gpu", *["--tiny"] * args.tiny]
+    return " ".join(words + [f"--seconds {args.total:g}"] * (args.total != launch.SECONDS))
+
+
+def missing_steps(args: argparse.Namespace, have: dict[str, dict]) -> list[str]:
+    """Return the names of the steps to run: those asked for that have no result yet.
+
+    A process that goes on after another one leaves its errors alone; `--resume` tries them again.
+    """
+    names = list(args.only or STEPS)
+    if args.go_on:
+        return [name for name in names if name not in have]
+    is_done = lambda name: name in have and not {"error", "skipped"} & have[name].keys()
+    return [name for name in names if not (args.resume and is_done(name))]
