@@ -10,7 +10,6 @@ import torch
 from specdec_lite.engine.transformer import Transformer, TransformerConfig
 from specdec_lite.gpu.plan.shapes import Scale
 from specdec_lite.gpu.programs import Capture
-from specdec_lite.loading.memory import native_size
 from specdec_lite.measure.clocks import Spread, spreads
 
 Job = Callable[[], object]
@@ -101,11 +100,6 @@ def random_transformer(
     for name, weight in model.named_parameters():
         torch.nn.init.ones_(weight) if "norm" in name else torch.nn.init.normal_(weight, std=0.02)
     return model.requires_grad_(False)
-
-
-def model_bytes(bench: Bench, name: str) -> int:
-    """Return the bytes of the weights of a shape."""
-    return native_size(bench.scale.models[name]).parameters * bench.dtype.itemsize
 
 
 def spread_row(spread: Spread) -> dict[str, float]:

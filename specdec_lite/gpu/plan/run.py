@@ -18,7 +18,7 @@ from time import perf_counter
 import torch
 
 from specdec_lite.gpu.plan import card, launch, passes, rounds
-from specdec_lite.gpu.plan.bench import Bench, CannotRun, model_bytes
+from specdec_lite.gpu.plan.bench import Bench, CannotRun
 from specdec_lite.gpu.plan.launch import BROKEN
 from specdec_lite.gpu.plan.shapes import FULL, SMALL, TINY, Scale
 from specdec_lite.loading.memory import (
@@ -26,6 +26,7 @@ from specdec_lite.loading.memory import (
     free_bytes,
     gigabytes,
     half_precision,
+    native_size,
     resolve_device,
 )
 from specdec_lite.measure import stamps
@@ -102,15 +103,17 @@ def recorded_steps(path: Path) -> dict[str, dict]:
     return json.loads(path.read_text("utf-8"))["steps"] if path.exists() else {}
 
 
+def bytes_of(step: Step, scale: Scale, dtype: torch.dtype) -> float:
+    """Return the bytes of device memory that a step needs."""
+    names = [scale.target if name == TARGET else name for name in step.models]
+    sizes = [native_size(scale.models[name]).parameters * dtype.itemsize for name in names]
+    return MARGIN * sum(sizes) + 1.4 * scale.cache_bytes * step.cache
+
+
 def obstacle(step: Step, bench: Bench) -> str | None:
     """Return why a step cannot run in the free memory of this card, or None."""
-    if not bench.graphs:
-        return None
-    names = [bench.scale.target if name == TARGET else name for name in step.models]
-    needed = MARGIN * sum(model_bytes(bench, name) for name in names)
-    needed += bench.scale.cache_bytes * (1.4 if step.cache else 0)
-    free = free_bytes(bench.device)
-    if free is None or free >= needed:
+    needed, free = bytes_of(step, bench.scale, bench.dtype), free_bytes(bench.device)
+    if not bench.graphs or free is None or free >= needed:
         return None
     return f"it needs {gigabytes(needed)}, {gigabytes(free)} are free"
 

@@ -1,0 +1,244 @@
+"""The plan of `python -m specdec_lite gpu`: it starts anywhere, and what it times is what it says."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+
+import pytest
+import torch
+from conftest import ROOT
+from packaging.requirements import Requirement
+
+from specdec_lite.engine.transformer import Transformer
+from specdec_lite.gpu.plan import launch, passes, rounds, run
+from specdec_lite.gpu.plan.bench import Bench, NoRoom, random_transformer
+from specdec_lite.gpu.plan.forward import Layers, forward
+from specdec_lite.gpu.plan.shapes import FULL, MODELS, SMALL, TINY
+from specdec_lite.loading.memory import native_size
+
+SIX = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "tqdm")
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def bench():
+    return Bench(CPU, torch.float32, TINY)
+
+
+def needed(names) -> set[str]:
+    """Return the distributions that are installed with these."""
+    known: set[str] = set()
+    queue = list(names)
+    while queue:
+        name = queue.pop().lower().replace("_", "-")
+        if name in known:
+            continue
+        try:
+            rows = distribution(name).requires or ()
+        except PackageNotFoundError:
+            continue
+        known.add(name)
+        wanted = map(Requirement, rows)
+        queue += [r.name for r in wanted if r.marker is None or r.marker.evaluate({"extra": ""})]
+    return known
+
+
+BLOCK = """
+import runpy, sys
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        is_absent = name.partition(".")[0] in absent
+        return None if is_absent else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = map(Without, sys.meta_path)
+try:
+    import plotly
+except ModuleNotFoundError:
+    runpy.run_module("specdec_lite", run_name="__main__", alter_sys=True)
+"""
+"""A program that runs the command line without the modules in `absent`."""
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """The recording of the tiny plan, made with the packages of a bare GPU machine."""
+    bare = needed(SIX)
+    absent = {
+        module
+        for module, names in packages_distributions().items()
+        if not {name.lower().replace("_", "-") for name in names} & bare
+    } - {"specdec_lite"}
+    assert {"plotly", "scipy", "IPython", "traitlets", "jsonschema"} <= absent
+    out = tmp_path_factory.mktemp("gpu")
+    words = ["gpu", "--worker", "--tiny", "--device", "cpu", "--out", str(out)]
+    program = f"absent = {absent!r}\n{BLOCK}"
+    subprocess.run([sys.executable, "-c", program, *words], cwd=ROOT, check=True, timeout=600)
+    (file,) = out.glob("gpu/*.json")
+    return json.loads(file.read_text("utf-8"))
+
+
+def test_every_step_runs_with_the_packages_of_a_bare_machine(recording):
+    steps = recording["steps"]
+    assert list(steps) == list(launch.NAMES) == list(run.STEPS)
+    assert not {name: step["error"] for name, step in steps.items() if "error" in step}
+    assert not any("skipped" in step for step in steps.values())
+    assert recording["tiny"] and recording["command"] == "python -m specdec_lite gpu --tiny"
+    assert all(steps[name]["complete"] for name in ("passes", "drafts", "experts", "synthetic"))
+
+
+def test_rounds_of_the_shipped_pair_are_lossless_and_add_up(recording):
+    step = recording["steps"]["rounds"]
+    exact = [row for row in step["lossless"] if row["dtype"] == "float32"]
+    assert {row["mode"] for row in exact} == set(rounds.MODES)
+    assert all(
+        row["diverges_at"] is None or row["gap"] <= 1e-5 * row["largest_logit"] for row in exact
+    )
+    assert step["verdicts"]["same"] == step["verdicts"]["verdicts"]
+    assert 0.5 < step["verdicts"]["accepted"] < rounds.GAMMA - 0.5
+    for temperature in ("T = 0", "T = 1"):
+        assert set(step[temperature]["modes"]) == set(rounds.MODES)
+        for mode in step[temperature]["modes"].values():
+            parts = mode["rounds"]
+            whole = parts["draft"] + parts["verify"] + parts["other"]
+            assert parts["predicted"] == pytest.approx(mode["tau"] * parts["plain"] / whole)
+
+
+@pytest.mark.parametrize("name", ["Llama-3.1-8B", "Qwen3-0.6B", "Llama-3.2-1B"])
+def test_a_timed_pass_over_one_token_is_the_models_own(name, bench):
+    model = random_transformer(TINY.models[name], CPU, torch.float32)
+    ids = torch.randint(model.config.vocab_size, (2, 7), generator=torch.Generator().manual_seed(1))
+    layers = Layers(torch.zeros(1 << 16), model.config, 2, 7)
+    with torch.inference_mode():
+        one_by_one = [forward(model, ids[:, i : i + 1], layers, i)[:, 0] for i in range(7)]
+        whole = model(ids)
+    assert (torch.stack(one_by_one, 1) - whole).abs().max() < 1e-5 * whole.abs().max()
+
+
+def test_layers_share_the_buffer_only_if_they_must(bench):
+    config = TINY.models["Llama-3.1-8B"]
+    size = 2 * 3 * config.num_kv_heads * 8 * config.head_size  # keys and values of three texts
+    for count in (1, 2, 5):
+        layers = Layers(torch.zeros(count * size), config, 3, 8)
+        starts = {layers[i][0].data_ptr() for i in range(config.num_layers)}
+        assert len(starts) == min(count, config.num_layers)
+    with pytest.raises(NoRoom):
+        Layers(torch.zeros(size - 1), config, 3, 8)
+
+
+@pytest.mark.parametrize("products", [passes.grouped, passes.one_by_one])
+def test_experts_compute_what_every_expert_alone_would(products, bench):
+    sizes = TINY.experts
+    experts = passes.ExpertLayers(bench, sizes)
+    experts.grouped = products
+    model = random_transformer(sizes.attention, CPU, torch.float32)
+    x = torch.randn(2, 3, sizes.attention.hidden_size)
+    chosen = passes.routing("Zipf", sizes, 6)
+    block = model.blocks[1]
+    rows = block.norm2(x).flatten(0, 1)
+    weights = (rows @ experts.router[1].T).softmax(-1).topk(sizes.chosen).values
+    expected = torch.zeros_like(rows)
+    for row in range(6):
+        for place, expert in enumerate(chosen[1, row].tolist()):
+            gate, up = (rows[row] @ experts.up[1][expert]).chunk(2)
+            hidden = torch.nn.functional.silu(gate) * up
+            expected[row] += weights[row, place] * (hidden @ experts.down[1][expert])
+    assert torch.allclose(experts.mlp(chosen)(1, block, x).flatten(0, 1), expected, rtol=1e-4)
+
+
+def test_routing_is_without_repetition_and_zipf_uses_fewer_experts():
+    used = {}
+    for kind in ("uniform", "Zipf"):
+        chosen = passes.routing(kind, FULL.experts, 32)
+        assert chosen.shape == (8, 32, 8)
+        assert all(len(row.unique()) == 8 for row in chosen.flatten(0, 1))
+        used[kind] = sum(len(layer.unique()) for layer in chosen) / 8
+    assert used["Zipf"] < 0.9 * used["uniform"]
+
+
+@pytest.mark.parametrize("alpha, accepted", [(0.0, 0), (1.0, 3)])
+def test_a_synthetic_round_accepts_by_its_coins(alpha, accepted, bench):
+    buffer = bench.cache_buffer()
+    models = bench.model("Llama-3.1-8B"), bench.model("head, 32k rows")
+    with torch.inference_mode():
+        one = rounds.SyntheticRounds(bench, models, (buffer, buffer.clone()), 2, 3)
+        start = one.tokens.clone()
+        one.coins.uniform_()
+        one.alpha.fill_(alpha)
+        (outcome,) = one.run()
+        drafted = passes.chain_of(one.draft, one.draft_layers, start, one.context, 3)
+        assert outcome[:, 0].tolist() == [accepted, accepted]
+        assert torch.equal(outcome[:, 2:], torch.cat(drafted, 1))
+        assert (alpha == 1) or (outcome[:, 1] != outcome[:, 2]).all()  # never the rejected token
+        assert one.decode(5, alpha)[1] == 2 * 5 * (accepted + 1)
+
+
+def test_a_failing_step_is_recorded_and_the_others_go_on(tmp_path, monkeypatch):
+    def fail(bench):
+        bench.keep({"rows": [1]})
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setitem(run.STEPS, "passes", run.Step(fail, 1))
+    options = ["--device", "cpu", "--tiny", "--out", str(tmp_path)]
+    assert run.run_steps(arguments(*options, "--only", "card", "passes", "experts")) == 0
+    (file,) = tmp_path.glob("gpu/*.json")
+    steps = json.loads(file.read_text("utf-8"))["steps"]
+    assert steps["passes"]["error"] == "RuntimeError: no such kernel"
+    assert steps["passes"]["rows"] == [1] and "error" not in steps["experts"]
+    names = ["card", "passes", "slices"]
+    assert run.missing_steps(arguments("--resume", "--only", *names), steps) == names[1:]
+    assert run.missing_steps(arguments("--go-on", "--only", *names), steps) == names[2:]
+    assert run.missing_steps(arguments("--only", *names), steps) == names
+
+
+def test_a_broken_device_ends_the_process_and_another_one_goes_on(monkeypatch):
+    calls = []
+
+    def process(command, timeout):
+        calls.append(command)
+        return subprocess.CompletedProcess(command, launch.BROKEN if len(calls) == 1 else 0)
+
+    monkeypatch.setattr(launch.subprocess, "run", process)
+    assert launch.main(arguments("--seconds", "60", "--only", "card")) == 0
+    first, second = calls
+    assert "--go-on" not in first and "--go-on" in second and "--worker" in second
+    assert float(second[second.index("--seconds") + 1]) <= 60
+
+
+def arguments(*words):
+    from specdec_lite.__main__ import command_line
+
+    return command_line().parse_args(["gpu", *words])
+
+
+def test_no_time_means_no_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "resolve_device", lambda device: CPU)
+    with pytest.raises(ValueError, match="--tiny"):
+        run.run_steps(arguments("--out", str(tmp_path)))
+
+
+def test_the_shapes_are_the_published_models():
+    billions = {name: native_size(config).parameters / 1e9 for name, config in MODELS.items()}
+    assert billions["Llama-3.1-8B"] == pytest.approx(8.03, abs=0.01)
+    assert billions["Llama-3.2-3B"] == pytest.approx(3.21, abs=0.01)
+    assert billions["Llama-3.2-1B"] == pytest.approx(1.24, abs=0.01)
+    assert billions["Qwen3-0.6B"] == pytest.approx(0.60, abs=0.01)
+    slices, quarter = billions["Llama-3.3-70B, 20 layers"], billions["Llama-3.3-70B, a quarter"]
+    tables = 2 * 128256 * 8192 / 1e9
+    assert 4 * (slices - tables) + tables == pytest.approx(70.55, abs=0.01)
+    assert 4 * quarter == pytest.approx(70.55, abs=0.1)
+
+
+@pytest.mark.parametrize("scale, card", [(FULL, 78 << 30), (SMALL, 14.5 * (1 << 30))])
+def test_the_steps_fit_the_card(scale, card):
+    for name, step in run.STEPS.items():
+        if scale is SMALL and name in ("slices", "quarter", "experts"):
+            continue
+        assert run.bytes_of(step, scale, torch.bfloat16) < card, name
+
+
+def test_the_models_of_a_whole_pass_are_transformers(bench):
+    assert isinstance(bench.model("block"), Transformer)
