@@ -57,17 +57,14 @@ def blocks(page: Path) -> Iterator[str]:
 
 def shown(page: Path) -> set[str]:
     """Return the experiments whose recordings a page reads."""
-    known = {name.partition("/")[0]: name.partition("/")[0] for name in recordings.names()}
-    known |= recordings.RENAMED
+    known = {name.partition("/")[0] for name in recordings.names()}
     found = set()
     for block in blocks(page):
         found |= {name for pattern, name in ACCESSORS.items() if re.search(pattern, block)}
         words = [word for pair in NAMED.findall(block) for word in pair]
         for _, listed in LISTED.findall(block):
             words += re.findall(r"[\w/-]+", listed)
-        found |= {
-            known[word.partition("/")[0]] for word in words if word.partition("/")[0] in known
-        }
+        found |= known & {word.partition("/")[0] for word in words}
     return found
 
 

@@ -156,7 +156,7 @@ def parts_of_the_target() -> dict[str, Method]:
         ),
         "layers left out": Method(skipping, "target", ch9),
         "the target in 8 bits": Method(
-            lambda pair, g: d.QuantisedDrafter(pair.target, 8, g), "target", ch9
+            lambda pair, g: d.QuantizedDrafter(pair.target, 8, g), "target", ch9
         ),
         "look-ahead rows": Method(
             lambda pair, g: d.PassDrafter.from_pretrained(pair.target),

@@ -31,7 +31,7 @@ from specdec_lite.drafters import (
     EarlyExitDrafter,
     LayerSkipDrafter,
     PassDrafter,
-    QuantisedDrafter,
+    QuantizedDrafter,
     SparseCacheDrafter,
 )
 from specdec_lite.drafters.heads.heads import ExitHead
@@ -375,7 +375,7 @@ def contenders(target: CausalLM, args, skip) -> dict[str, Drafter]:
         "early exit": EarlyExitDrafter.from_pretrained(target, gamma=gamma, reuse=False),
         "early exit, reuse": EarlyExitDrafter.from_pretrained(target, gamma=gamma),
         "skipped sublayers": LayerSkipDrafter(target, skip, gamma),
-        "8 bits": QuantisedDrafter(target, 8, gamma),
+        "8 bits": QuantizedDrafter(target, 8, gamma),
         "sparse cache": SparseCacheDrafter(target, 4, args.windows[0], gamma),
         "look-ahead rows": PassDrafter.from_pretrained(target),
     }

@@ -235,17 +235,17 @@ DRAFTERS = {
     "the target without some sublayers": lambda target: d.LayerSkipDrafter(
         target, [(0, "mlp"), (1, "attention")], 3
     ),
-    "the target in 8 bits": lambda target: d.QuantisedDrafter(target, 8, 3),
+    "the target in 8 bits": lambda target: d.QuantizedDrafter(target, 8, 3),
     **(
         {
-            "the target in 8 bits, and its inputs": lambda target: d.QuantisedDrafter(
+            "the target in 8 bits, and its inputs": lambda target: d.QuantizedDrafter(
                 target, 8, 3, dynamic=True
             )
         }
         if multiplies_8_bits()
         else {}
     ),
-    "the target in 3 bits": lambda target: d.QuantisedDrafter(target, 3, 3),
+    "the target in 3 bits": lambda target: d.QuantizedDrafter(target, 3, 3),
     "look-ahead rows": lambda target: d.PassDrafter(target, lookahead(target)),
     "the target on sinks and a window": lambda target: d.SparseCacheDrafter(target, 1, 3, 3),
     "the target on chunks that its query asks for": lambda target: d.SparseCacheDrafter(

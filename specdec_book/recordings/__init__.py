@@ -22,45 +22,6 @@ FOLDER = next(
 """The folder of the recordings: inside an installed package, or at the root of a checkout."""
 
 
-RENAMED = {
-    "ahead": "look-ahead-acceptance",
-    "bits": "quantized-draft-acceptance",
-    "blockwise": "blockwise-training",
-    "drafting": "proposal-times",
-    "eagle": "eagle-ablations",
-    "exits": "early-exit-acceptance",
-    "formats": "formats-smollm2",
-    "head-training": "head-training-smollm2",
-    "heads": "heads-at-equal-bytes",
-    "heads-smollm2": "parallel-heads-smollm2",
-    "live": "live-page",
-    "lookup": "model-free-tokens",
-    "losses": "training-losses",
-    "matrix": "losslessness",
-    "medusa": "medusa-training",
-    "memory": "pass-times",
-    "models": "book-models",
-    "mutation": "mutation-testing",
-    "next_words": "next-words",
-    "online": "online-learning",
-    "openings": "first-token-acceptance",
-    "round": "rounds",
-    "rules": "block-verification-gain",
-    "selfspeed": "self-draft-speed",
-    "serving": "batch-speed",
-    "site": "page-sizes",
-    "skips": "layer-skip-search",
-    "smollm2-speed": "speed-smollm2",
-    "sparse": "sparse-cache-speed",
-    "stages": "cascade-speed",
-    "stopping": "jacobi-and-stopping",
-    "trained_on": "longer-training",
-    "trees": "token-trees",
-    "versions": "version-speed",
-}
-"""Shorter names of experiments, which `names` and `load` also take."""
-
-
 @dataclass(frozen=True, slots=True)
 class Recording:
     """A validated file of results/.
@@ -102,31 +63,23 @@ def files() -> dict[str, Path]:
     }
 
 
-def names(kind: str = "") -> list[str]:
+def names(experiment: str = "") -> list[str]:
     """Return the names of the recordings of one experiment, or of all."""
-    experiment = RENAMED.get(kind, kind)
-    return [
-        name
-        for name in files()
-        if not kind
-        or name.partition("/")[0] == experiment
-        or ("/" not in name and name.startswith(f"{kind}-"))
-    ]
+    return [name for name in files() if not experiment or name.partition("/")[0] == experiment]
 
 
 def find(name: str) -> Path | None:
-    """Return the file of a recording, or None if there is none."""
+    """Return the file of a recording, or None if there is none.
+
+    An experiment's name alone means its newest recording.
+    """
     known = files()
     if name in known:
         return known[name]
-    for shorter, experiment in RENAMED.items() | {(each.split("/")[0],) * 2 for each in known}:
-        machine = name.removeprefix(f"{shorter}-")
-        if machine != name and f"{experiment}/{machine}" in known:
-            return known[f"{experiment}/{machine}"]
-    own = [known[each] for each in names(name) if name and "/" in each]
-    if len(own) < 2:
-        return own[0] if own else None
-    return max(own, key=lambda path: json.loads(path.read_text(encoding="utf-8"))["date"])
+    paths = [known[each] for each in names(name) if name]
+    if len(paths) < 2:
+        return paths[0] if paths else None
+    return max(paths, key=lambda path: json.loads(path.read_text(encoding="utf-8"))["date"])
 
 
 def load(name: str) -> Recording:

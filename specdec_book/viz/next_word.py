@@ -37,7 +37,7 @@ class NextWord(Interactive):
     @classmethod
     def load(cls) -> "NextWord":
         """Return the interactive with the contexts of the recording "next-words"."""
-        return cls(contexts=recordings.load("next_words").data["contexts"])
+        return cls(contexts=recordings.load("next-words").data["contexts"])
 
     @traitlets.validate("context")
     def _exists(self, proposal):

@@ -51,7 +51,7 @@ class Round(Interactive):
     moment = traitlets.Int(0, min=0).tag(sync=True)
 
     @classmethod
-    def load(cls, name: str = "round", **options) -> "Round":
+    def load(cls, name: str = "rounds", **options) -> "Round":
         """Return the rounds of the recording `name`."""
         data = recordings.load(name).data
         return cls(rounds=data["rounds"], about=data["about"], **options)

@@ -38,7 +38,7 @@ class Stepper(Interactive):
     moment = traitlets.Int(0, min=0).tag(sync=True)
 
     @classmethod
-    def load(cls, name: str = "round") -> "Stepper":
+    def load(cls, name: str = "rounds") -> "Stepper":
         """Return the run of the recording `name`."""
         return cls(**recordings.load(name).data["run"])
 

@@ -40,7 +40,7 @@ from specdec_lite.drafters.parallel.pard import PardDrafter
 from specdec_lite.drafters.self_drafts.early_exit import EarlyExitDrafter
 from specdec_lite.drafters.self_drafts.layer_skip import LayerSkipDrafter
 from specdec_lite.drafters.self_drafts.pass_rows import PassDrafter
-from specdec_lite.drafters.self_drafts.quantised import QuantisedDrafter
+from specdec_lite.drafters.self_drafts.quantized import QuantizedDrafter
 from specdec_lite.drafters.self_drafts.sparse_cache import SparseCacheDrafter
 from specdec_lite.drafters.trees.expansion import ConfidenceTree, expand_tree
 from specdec_lite.drafters.trees.fixed_tree import FixedTreeDrafter
@@ -85,7 +85,7 @@ __all__ = [
     "PassDrafter",
     "Predicted",
     "PromptLookupDrafter",
-    "QuantisedDrafter",
+    "QuantizedDrafter",
     "ReferenceLookupDrafter",
     "RelayDrafter",
     "RestDrafter",

@@ -36,7 +36,7 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 """Hash of the GGUF file."""
 ABOUT = (
     "SmolLM2-135M-Instruct (Apache-2.0); its weights are those of the 4-bit file (GGUF, Q4_1),"
-    " dequantised"
+    " dequantized"
 )
 """Description of the model; recordings contain it word for word."""
 INT4 = "int4"

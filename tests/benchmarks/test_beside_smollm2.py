@@ -137,7 +137,7 @@ def test_the_parallel_heads(tmp_path, shipped):
 
 
 def test_the_recording_of_the_parallel_heads_is_consistent():
-    data = recordings.load("heads-smollm2").data
+    data = recordings.load("parallel-heads-smollm2").data
     heads, decoded, served = (data[part] for part in ("heads", "decoded", "served"))
     assert len({row["texts"] for row in heads.values()}) == 1
     for row in heads.values():

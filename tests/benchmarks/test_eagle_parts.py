@@ -44,7 +44,7 @@ def test_a_whole_recording(tmp_path, monkeypatch):
 
 
 def test_the_recording_supports_chapter_11():
-    heads = recordings.load("eagle").data["heads"]
+    heads = recordings.load("eagle-ablations").data["heads"]
     agrees = {name: head["agrees"]["mean"] for name, head in heads.items()}
     inputs = ("feature and own token", "feature", "token")
     pair = agrees["feature and next token"]
@@ -61,7 +61,9 @@ def test_the_recording_supports_chapter_11():
     for once, unrolled in (("feature and next token", "EAGLE-1"), ("EAGLE-3, one pass", "EAGLE-3")):
         assert agrees[unrolled][3] > agrees[once][3]
     assert agrees["EAGLE-3"][0] < agrees["EAGLE-1"][0]
-    likely = [bin for bin in recordings.load("eagle").data["reliability"] if bin["count"] >= 20]
+    likely = [
+        bin for bin in recordings.load("eagle-ablations").data["reliability"] if bin["count"] >= 20
+    ]
     assert all(bin["accepted"] > bin["confidence"] for bin in likely)
 
 

@@ -68,7 +68,7 @@ def test_a_whole_recording_of_learning_while_serving(tmp_path, tiny):
 
 
 def test_the_recording_of_losses_supports_chapter_10():
-    data = recordings.load("losses").data
+    data = recordings.load("training-losses").data
     for kind in data["predicts"]:
         gains = {(run["source"], run["loss"]): run[kind]["gain"] for run in data["runs"][1:]}
         for source in losses.SOURCES:
@@ -83,7 +83,7 @@ def test_the_recording_of_losses_supports_chapter_10():
 
 
 def test_the_recording_of_learning_supports_chapter_10():
-    curves = recordings.load("online").data["curves"]
+    curves = recordings.load("online-learning").data["curves"]
     still = {topic: row["alpha"][0] for topic, row in curves["stays"].items()}
     slow, quick = curves["learns at 0.0001"], curves["learns at 0.001"]
     for topic, row in slow.items():
@@ -95,7 +95,7 @@ def test_the_recording_of_learning_supports_chapter_10():
 
 
 def test_the_recording_of_heads_supports_chapter_10():
-    data = recordings.load("heads").data
+    data = recordings.load("heads-at-equal-bytes").data
     alpha = {name: head["held_out"]["alpha"]["mean"] for name, head in data["heads"].items()}
     tau = {name: head["decoded"]["T = 1"]["tau"] for name, head in data["heads"].items()}
     assert alpha["MLP speculator"][0] - alpha["MLP speculator"][3] < 0.02
@@ -109,7 +109,9 @@ def test_the_recording_of_heads_supports_chapter_10():
 
 
 def test_the_recordings_of_two_targets_support_chapter_10():
-    pair, beside = (recordings.load(name).data for name in ("heads", "heads-smollm2"))
+    pair, beside = (
+        recordings.load(name).data for name in ("heads-at-equal-bytes", "parallel-heads-smollm2")
+    )
     shares = [
         (name, alpha[3] / alpha[0])
         for heads in (pair["heads"], beside["heads"])

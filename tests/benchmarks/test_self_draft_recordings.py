@@ -12,7 +12,7 @@ from benchmarks import self_drafts
 from benchmarks.experiment import execute
 from benchmarks.speed import Bench, Contender, ours, take_turns
 from specdec_lite import generate
-from specdec_lite.drafters import EarlyExitDrafter, PassDrafter, QuantisedDrafter
+from specdec_lite.drafters import EarlyExitDrafter, PassDrafter, QuantizedDrafter
 
 TARGET = native(num_layers=3, dtype=torch.float32)
 ROWS = [PROMPT, [*PROMPT[3:], 4, 8, 15]]
@@ -119,7 +119,7 @@ def test_speed_explains_its_rounds():
     drafters = {
         "early exit": EarlyExitDrafter(TARGET, 1, 2, reuse=False),
         "early exit, reuse": EarlyExitDrafter(TARGET, 1, 2),
-        "8 bits": QuantisedDrafter(TARGET, 8, 2),
+        "8 bits": QuantizedDrafter(TARGET, 8, 2),
         "look-ahead rows": PassDrafter(TARGET, lookahead(TARGET, 2)),
     }
     every = {"plain": Contender(ours(TARGET, None, None, 6, 0.0))}

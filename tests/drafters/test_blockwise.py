@@ -274,7 +274,7 @@ def test_shipped_heads_keep_the_greedy_text_of_every_evaluation_prompt():
 
 
 def test_the_recording_is_of_the_shipped_target_and_heads_learned():
-    recorded = recordings.load("blockwise").data
+    recorded = recordings.load("blockwise-training").data
     assert recorded["target"] == fingerprint(shipped().target)
     runs = {(run["regime"], run["loss_kind"]): run for run in recorded["runs"]}
     others = {("distilled", "mean"), ("finetuned", "mean")}

@@ -16,7 +16,7 @@ from specdec_lite.drafters import (
     LayerSkipDrafter,
     ModelDrafter,
     PassDrafter,
-    QuantisedDrafter,
+    QuantizedDrafter,
     SparseCacheDrafter,
 )
 from specdec_lite.drafters.self_drafts.chunks import Chunks
@@ -248,11 +248,11 @@ def test_rounded_weights_are_on_the_levels(bits):
 
 def test_rounding_copies_the_target():
     weights = [w.clone() for w in TARGET.model.parameters()]
-    rates = [rate(QuantisedDrafter(TARGET, bits, 3)) for bits in (8, 4, 2)]
+    rates = [rate(QuantizedDrafter(TARGET, bits, 3)) for bits in (8, 4, 2)]
     assert 1 > rates[0] > rates[1] > rates[2]
     assert all(map(torch.equal, weights, TARGET.model.parameters()))
     draft = quantize(TARGET, 4)
-    steps = list(stream(TARGET, PROMPT, QuantisedDrafter(TARGET, 4, 3), **SAMPLED))
+    steps = list(stream(TARGET, PROMPT, QuantizedDrafter(TARGET, 4, 3), **SAMPLED))
     text = torch.tensor([*PROMPT, *steps[0].tokens[:1]])
     law = draft.score(text[:-1], draft.new_cache()).logits[0, -1].softmax(-1)
     assert steps[0].q[0] == pytest.approx(law[steps[0].tree.tokens[0]].item()), "q is its own"
@@ -265,9 +265,9 @@ BAD = [
     (lambda: LayerSkipDrafter(TARGET, [(0, "norm")]), ValueError, "skip holds 'norm'"),
     (lambda: EarlyExitDrafter(TARGET, 1, adapter=exit_head(TARGET, 2)), ValueError, "layers=1: "),
     (lambda: EarlyExitDrafter.from_pretrained(TARGET), ValueError, "nothing ships for it"),
-    (lambda: QuantisedDrafter(TARGET, 1), ValueError, "bits=1"),
-    (lambda: QuantisedDrafter(TARGET, 9), ValueError, "bits=9"),
-    (lambda: QuantisedDrafter(TARGET, 4, dynamic=True), ValueError, "dynamic"),
+    (lambda: QuantizedDrafter(TARGET, 1), ValueError, "bits=1"),
+    (lambda: QuantizedDrafter(TARGET, 9), ValueError, "bits=9"),
+    (lambda: QuantizedDrafter(TARGET, 4, dynamic=True), ValueError, "dynamic"),
     (lambda: PassDrafter(TARGET, LookaheadRows(7, 2)), ValueError, "size 7"),
     (lambda: Chunks([0], 4, 8), ValueError, "budget=4"),
     (lambda: SparseCacheDrafter(TARGET, select=Chunks([4])), ValueError, "select's layer=4"),
@@ -362,7 +362,7 @@ def test_acceptance_is_that_of_rows_computed_by_hand(drafter, row):
 @pytest.mark.parametrize("size", [32, 40], ids=["32 inputs", "40 inputs"])
 def test_acceptance_in_8_bits_is_that_of_rows_computed_by_hand(dtype, size):
     target = native(dtype=dtype, hidden_size=size, intermediate_size=56, num_layers=2, scale=0.2)
-    drafter = QuantisedDrafter(target, 8, 1)
+    drafter = QuantizedDrafter(target, 8, 1)
     check_acceptance(target, drafter, lambda text: eight_bits_by_hand(target, text), 0.1)
 
 
@@ -420,7 +420,7 @@ def test_acceptance_with_8_bit_inputs_is_that_of_rows_computed_by_hand(dtype):
         logits = by_hand.score(text, by_hand.new_cache()).logits[0, -1]
         return logits.float().softmax(-1)
 
-    check_acceptance(target, QuantisedDrafter(target, 8, 1, dynamic=True), row, 0.1)
+    check_acceptance(target, QuantizedDrafter(target, 8, 1, dynamic=True), row, 0.1)
 
 
 @DYNAMIC
@@ -443,7 +443,7 @@ def test_8_bit_inputs_keep_the_product_and_a_lost_zero_is_noticed(inputs):
 def test_a_model_with_8_bit_inputs_drafts_without_loss_and_must_not_verify():
     """With one scale per pass, the row of a token changes with the drafted tokens after it."""
     target = native(seed=5, vocab_size=3, **TINY)
-    drafter = QuantisedDrafter(target, 8, 2, dynamic=True)
+    drafter = QuantizedDrafter(target, 8, 2, dynamic=True)
     ours = exact_text_law(target, drafter, Sampling(), 3)
     assert distance(ours, own_text_law(target, Sampling(), 3)) < 1e-12
     with pytest.raises(ValueError, match="target can only draft"):

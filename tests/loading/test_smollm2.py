@@ -86,7 +86,7 @@ def test_the_config_equals_the_published_one(loaded):
 
 
 def test_about_states_that_weights_were_rounded_to_four_bits(loaded):
-    assert "4-bit" in loaded[0].about and "dequantised" in loaded[0].about
+    assert "4-bit" in loaded[0].about and "dequantized" in loaded[0].about
     assert "4-bit" in load_smollm2.__doc__ and "Apache-2.0" in loaded[0].about
 
 

@@ -29,15 +29,15 @@ def test_the_index_is_up_to_date():
 
 def test_every_folder_of_results_is_an_experiment():
     folders = {path.name for path in recordings.FOLDER.iterdir() if path.is_dir()}
-    assert folders <= {*EXPERIMENTS, *ELSEWHERE} and set(recordings.RENAMED.values()) <= folders
+    assert folders <= {*EXPERIMENTS, *ELSEWHERE}
 
 
 def test_a_page_is_found_however_it_names_a_recording(tmp_path):
     code = {
-        'recordings.load("memory")': {"pass-times"},
+        'recordings.load("pass-times")': {"pass-times"},
         "for each in recordings.names('speed'): ...": {"speed"},
         'results.load("race/amd-epyc").data': {"race"},
-        '[recordings.load(n) for n in ("exits", "bits")]': {
+        '[recordings.load(n) for n in ("early-exit-acceptance", "quantized-draft-acceptance")]': {
             "early-exit-acceptance",
             "quantized-draft-acceptance",
         },
@@ -49,7 +49,7 @@ def test_a_page_is_found_however_it_names_a_recording(tmp_path):
         (tmp_path / "page.ipynb").write_text(nbformat.writes(notebook), encoding="utf-8")
         assert index.shown(tmp_path / "page.ipynb") == names, source
     page = tmp_path / "page.md"
-    page.write_text("```{interactive} race\n:recording: race\n```\nrecordings.load('memory')\n")
+    page.write_text("```{interactive} race\n:recording: race\n```\nrecordings.load('pass-times')\n")
     assert index.shown(page) == {"race"}
 
 

@@ -93,5 +93,5 @@ def test_a_step_scrolls_to_the_next_position_and_moves_nothing(grid, mounted):
 @pytest.mark.browser
 def test_it_fits_a_laptops_screen(mounted):
     """Question, controls and answer are visible together at 1366 × 700, where a page is 870 wide."""
-    page = mounted(JacobiGrid(**recordings.load("stopping").data["grids"]), 870)
+    page = mounted(JacobiGrid(**recordings.load("jacobi-and-stopping").data["grids"]), 870)
     assert page.locator("section.sdl").bounding_box()["height"] <= 640

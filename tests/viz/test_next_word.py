@@ -14,7 +14,7 @@ from specdec_book.viz.interactive import MIME
 from specdec_book.viz.next_word import WORDS, record_distribution
 from specdec_lite.sampling import Sampling
 
-CONTEXTS = recordings.load("next_words").data["contexts"]
+CONTEXTS = recordings.load("next-words").data["contexts"]
 SETTINGS = [
     (1.0, 0, 1.0),
     (0.0, 0, 1.0),

@@ -20,7 +20,7 @@ from specdec_lite.acceptance import speculative_sampling
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.sampling import SeededRng
 
-BOOK = recordings.load("round").data["rounds"]
+BOOK = recordings.load("rounds").data["rounds"]
 
 
 class ListRng(SeededRng):

@@ -89,7 +89,7 @@ def test_used_by_keyboard_and_mouse(recorded, mounted, width, theme):
 @pytest.mark.browser
 def test_it_fits_a_laptops_screen(mounted):
     """Question, controls and answer are visible together at 1366 × 700, where a page is 870 wide."""
-    story = recordings.load("stopping").data["drafts"]
+    story = recordings.load("jacobi-and-stopping").data["drafts"]
     page = mounted(
         StopExplorer(**{name: story[name] for name in ("prompt", "words", "places")}), 870
     )

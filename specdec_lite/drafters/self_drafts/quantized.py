@@ -9,7 +9,7 @@ from specdec_lite.drafters.self_drafts.quantization import quantize
 from specdec_lite.engine.models import CausalLM
 
 
-class QuantisedDrafter(ModelDrafter):
+class QuantizedDrafter(ModelDrafter):
     """Draft γ tokens with a rounded copy of the target, which is another model than the target.
 
     Args:
