@@ -118,7 +118,9 @@ def unpack(parts: Path, folder: Path) -> Path:
         state[f"model.layers.{layer}.{NAMES[short]}.weight"] = weight.contiguous()
     expected = 2 + len(NAMES) * heads.get("num_hidden_layers", 0)
     if len(state) != expected or "config.json" not in files:
-        raise ValueError(f"{parts}: holds {len(state)} tensors, must hold {expected}: a part is missing")
+        raise ValueError(
+            f"{parts}: holds {len(state)} tensors, must hold {expected}: a part is missing"
+        )
     save_file(state, folder / "model.safetensors", {"format": "pt", "about": ABOUT})
     for name in sorted(files, key="config.json".__eq__):  # the folder counts once this is there
         (folder / name).write_bytes(files[name])

@@ -90,9 +90,9 @@ class Writer:
         unseen = self.slots[:width] > slot  # [B, w]
         bias = torch.zeros(unseen.shape, dtype=self.keys.dtype, device=self.device)
         bias = bias.masked_fill(unseen, float("-inf"))[:, None, None]
-        logits = self.model(
-            self.token[:, None], SimpleNamespace(layers=layers), slot, slot, bias
-        )[:, 0].float()
+        logits = self.model(self.token[:, None], SimpleNamespace(layers=layers), slot, slot, bias)[
+            :, 0
+        ].float()
         # The largest of logits + T · Gumbel is a draw at temperature T, and the likeliest at T = 0.
         noise = torch.empty_like(logits).exponential_().clamp_(min=1e-10).log_()
         chosen = logits.sub_(noise.mul_(self.temperature)).argmax(-1)
@@ -130,6 +130,26 @@ class Writer:
             self.graphs.clear()
             torch.cuda.synchronize()
             print(f"no graphs: {str(error).splitlines()[0]}", flush=True)
+
+    def check_graphs(self, prompts: Sequence[tuple[int, ...]], new_tokens: int = 32) -> None:
+        """Drop the graphs if they write other greedy texts than uncaptured steps, and say so.
+
+        Args:
+            prompts: some prompts of different lengths.
+            new_tokens: tokens to compare after each.
+        """
+        graphs, self.graphs = self.graphs, {}
+        if not graphs:
+            return
+        orders = [Order(prompt, 0.0) for prompt in prompts]
+        row = lambda pair: pair[1].tolist()
+        plain = sorted(map(row, self.write(orders, new_tokens)))
+        self.graphs = graphs
+        captured = sorted(map(row, self.write(orders, new_tokens)))
+        same = sum(one == other for one, other in zip(plain, captured))
+        if 2 * same < len(plain):
+            self.graphs = {}
+            print(f"graphs left out: {same} of {len(plain)} texts equal uncaptured steps'")
 
     @torch.inference_mode()
     def refill(self, rows: Tensor, orders: Sequence[Order], new_tokens: int) -> None:
