@@ -208,7 +208,7 @@ def store(folder: Path, texts: Sequence[Text], about: dict[str, str], limit: int
 
 
 def batches(texts: Sequence[Sample], tokens: int, padding: int) -> list[tuple[Tensor, Tensor]]:
-    """Group texts of similar length into batches of at most so many tokens, padding included.
+    """Group texts of similar length into batches of a number of tokens at most, padding included.
 
     Returns:
         For each batch, tokens [B, n] and a mask [B, n] of the tokens that the target wrote.
@@ -584,7 +584,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rate", type=float, default=2e-3, help="peak learning rate")
     add("--vocabulary", type=int, help="draft vocabulary, at most")
     add("--least", type=float, default=15.0, help="seconds below which a head is not begun")
-    add("--held-out-every", type=int, default=1, help="measure on one held-out text of so many")
+    add("--held-out-every", type=int, default=1, help="measure on every n-th held-out text")
     add("--megabytes", type=float, default=7.8, help="size of the stored text, at most")
     add("--seed", type=int, default=0)
     add("--device", default="auto")
