@@ -59,7 +59,9 @@ def attention(
     rows = q.reshape(batch, groups, heads // groups * n, size)
     end = start + n
     mixed = F.scaled_dot_product_attention(rows, keys[:, :, :end], values[:, :, :end])
-    return block.out(mixed.view(batch, heads, n, size).transpose(1, 2).reshape(batch, n, -1))
+    # Kernels return other strides than they are given, so the heads are split without a view of all.
+    mixed = mixed.unflatten(2, (heads // groups, n)).permute(0, 3, 1, 2, 4)
+    return block.out(mixed.reshape(batch, n, -1))
 
 
 def forward(

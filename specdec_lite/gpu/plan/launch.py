@@ -6,7 +6,7 @@ This module imports no torch, so the process that waits costs nothing.
 import argparse
 import subprocess
 import sys
-from time import perf_counter
+from time import time
 
 SECONDS = 300.0
 """Default budget of a whole run."""
@@ -30,13 +30,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, to see that it runs")
     for name in ("--worker", "--go-on"):
         parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--total", type=float, default=SECONDS, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
 
 
 def options_of(args: argparse.Namespace) -> list[str]:
     """Return the options that the process of the steps is given."""
     options = ["--device", args.device, "--dtype", args.dtype, "--out", str(args.out)]
-    options += ["--total", f"{args.seconds:g}", *["--tiny"] * args.tiny]
+    options += ["--seconds", f"{args.seconds:g}", *["--tiny"] * args.tiny]
     return options + ["--resume"] * args.resume + (["--only", *args.only] if args.only else [])
 
 
@@ -46,11 +46,11 @@ def main(args: argparse.Namespace) -> int:
         from specdec_lite.gpu.plan.run import run_steps
 
         return run_steps(args)
-    began, status = perf_counter(), 0
+    until, status = time() + args.seconds, 0
     for turn in range(1 + RESTARTS):
-        left = args.seconds - (perf_counter() - began)
+        left = until - time()
         command = [sys.executable, "-u", "-m", "specdec_lite", "gpu", "--worker"]
-        command += [*options_of(args), "--seconds", f"{left:.1f}", *["--go-on"] * (turn > 0)]
+        command += [*options_of(args), "--until", f"{until:.1f}", *["--go-on"] * (turn > 0)]
         limit = None if args.tiny else left + 60
         try:
             status = subprocess.run(command, timeout=limit).returncode

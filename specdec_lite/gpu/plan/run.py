@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 
 import torch
 
@@ -202,7 +202,7 @@ def scale_of(device: torch.device, tiny: bool) -> Scale:
 
 def run_steps(args: argparse.Namespace) -> int:
     """Run steps in this process; return 0, or `BROKEN` if the device no longer works."""
-    began = perf_counter()
+    until = time() + args.seconds if args.until is None else args.until
     device = resolve_device(args.device)
     if device.type != "cuda" and not args.tiny:
         raise ValueError("there is no GPU here; --tiny runs the plan in tiny shapes on a CPU")
@@ -215,7 +215,7 @@ def run_steps(args: argparse.Namespace) -> int:
     recorder = Recorder(path, device, command_of(args), about)
     names = missing_steps(args, recorder.steps)
     print(
-        f"{recorder.stamp['machine']}, {dtype}: {len(names)} steps, {args.seconds:.0f} s",
+        f"{recorder.stamp['machine']}, {dtype}: {len(names)} steps, {until - time():.0f} s",
         flush=True,
     )
     gc.freeze()  # every capture collects garbage: leave out what the imports have made
@@ -223,16 +223,16 @@ def run_steps(args: argparse.Namespace) -> int:
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-        left = args.seconds - (perf_counter() - began)
+        left = until - time()
         share = left * STEPS[name].share / sum(STEPS[other].share for other in names[index:])
         if left < 1 and not args.tiny:
             recorder.put(name, {"skipped": "no time was left"})
             print(f"{name:12} skipped: no time was left", flush=True)
             continue
-        until = float("inf") if args.tiny else perf_counter() + share
+        end = float("inf") if args.tiny else perf_counter() + share
         if not args.tiny:  # a step that hangs ends the process, and the next one goes on
             faulthandler.dump_traceback_later(3 * share + 45, exit=True)
-        works = attempt(name, Bench(device, getattr(torch, dtype), scale, until), recorder)
+        works = attempt(name, Bench(device, getattr(torch, dtype), scale, end), recorder)
         faulthandler.cancel_dump_traceback_later()
         if not works:
             return BROKEN
@@ -249,7 +249,7 @@ def recording_of(device: torch.device, args: argparse.Namespace) -> Path:
 def command_of(args: argparse.Namespace) -> str:
     """Return the command that repeats this run."""
     words = ["python -m specdec_lite gpu", *["--tiny"] * args.tiny]
-    return " ".join(words + [f"--seconds {args.total:g}"] * (args.total != launch.SECONDS))
+    return " ".join(words + [f"--seconds {args.seconds:g}"] * (args.seconds != launch.SECONDS))
 
 
 def missing_steps(args: argparse.Namespace, have: dict[str, dict]) -> list[str]:
