@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, distribution, packages_dist
 
 import pytest
 import torch
+import torch.nn.functional as functional
 from conftest import ROOT
 from packaging.requirements import Requirement
 
@@ -118,6 +119,17 @@ def test_a_timed_pass_over_one_token_is_the_models_own(name, bench):
     assert (torch.stack(one_by_one, 1) - whole).abs().max() < 1e-5 * whole.abs().max()
 
 
+def test_attention_takes_any_strides_from_a_kernel(monkeypatch, bench):
+    """Flash attention on a GPU returns [B, heads, n, h] as a view of [B, n, heads, h]."""
+    model = bench.model("Llama-3.1-8B")
+    run = lambda: forward(model, torch.ones(2, 3, dtype=torch.long), layers, 4)
+    layers = Layers(bench.cache_buffer(), model.config, 2, 7)
+    expected, plain = run(), functional.scaled_dot_product_attention
+    strided = lambda *qkv: plain(*qkv).transpose(1, 2).contiguous().transpose(1, 2)
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", strided)
+    assert torch.equal(run(), expected)
+
+
 def test_layers_share_the_buffer_only_if_they_must(bench):
     config = TINY.models["Llama-3.1-8B"]
     size = 2 * 3 * config.num_kv_heads * 8 * config.head_size  # keys and values of three texts
@@ -144,7 +156,7 @@ def test_experts_compute_what_every_expert_alone_would(products, bench):
     for row in range(6):
         for place, expert in enumerate(chosen[1, row].tolist()):
             gate, up = (rows[row] @ experts.up[1][expert]).chunk(2)
-            hidden = torch.nn.functional.silu(gate) * up
+            hidden = functional.silu(gate) * up
             expected[row] += weights[row, place] * (hidden @ experts.down[1][expert])
     assert torch.allclose(experts.mlp(chosen)(1, block, x).flatten(0, 1), expected, rtol=1e-4)
 
@@ -230,6 +242,17 @@ def test_the_shapes_are_the_published_models():
     tables = 2 * 128256 * 8192 / 1e9
     assert 4 * (slices - tables) + tables == pytest.approx(70.55, abs=0.01)
     assert 4 * quarter == pytest.approx(70.55, abs=0.1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_shape_passes_at_full_size(name):
+    """On the meta device, which computes shapes without numbers."""
+    bench = Bench(torch.device("meta"), torch.bfloat16, FULL)
+    model, buffer = bench.model(name), bench.cache_buffer()
+    for batch, k, context in ((1, 1, 512), (1, 16, 8192), (128, 16, 8192)):
+        layers = Layers(buffer, model.config, batch, context + k)
+        (logits,) = passes.pass_of(model, layers, batch, k, context)()
+        assert logits.shape == (batch, k, model.config.vocab_size)
 
 
 @pytest.mark.parametrize("scale, card", [(FULL, 78 << 30), (SMALL, 14.5 * (1 << 30))])

@@ -53,8 +53,9 @@ def target_passes(bench: Bench, name: str, depths: tuple[int, ...] = ()) -> dict
             if depth is not None:
                 about["layers"] = depth
 
-            def make(context=context, k=k, batch=batch, depth=depth):
+            def make(about=about, context=context, k=k, batch=batch, depth=depth):
                 layers = Layers(buffer, config, batch, context + k)
+                about["own_layers"] = len(layers.pairs)  # fewer: the whole cache does not fit here
                 return pass_of(model, layers, batch, k, context, depth)
 
             yield about, make
