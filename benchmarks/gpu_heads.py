@@ -18,6 +18,7 @@ import copy
 import json
 import os
 import random
+import shutil
 import tempfile
 import time
 import traceback
@@ -41,7 +42,7 @@ from specdec_lite.texts.smollm2_tasks import TASKS
 from specdec_lite.training import eagle
 from specdec_lite.training.head_texts import Sample, batch_order, most_frequent_tokens, pad
 from specdec_lite.training.loop import DECAY_FROM, Plan, one_step, optimizers
-from specdec_lite.training.packed_text import Text, read_pieces, write_piece
+from specdec_lite.training.packed_text import Text, piece_paths, read_pieces, write_piece
 from specdec_lite.training.smollm2_prompts import draw_prompts, token_grams, without_overlap
 from specdec_lite.training.smollm2_text import MODEL, PIECES, STOPS
 from specdec_lite.training.static_text import Order, Writer, first_repetitions
@@ -50,6 +51,7 @@ from specdec_lite.training.unroll import RECIPES, Recipe, unrolled_loss
 from . import carried
 
 WHAT = "EAGLE heads for SmolLM2 trained on a GPU: held-out acceptance over the tokens seen"
+EXPERIMENT = "gpu-heads-smollm2"
 EVALUATION = "evaluation"
 """Kind of the prompts that no request may resemble."""
 OWN = "own"
@@ -523,19 +525,31 @@ def write_requests(folder: Path, requests: Sequence[Text]) -> Path:
     return write_piece(folder / "requests", requests, {"model": MODEL, "what": "requests"})
 
 
+def append_pieces(source: Path, pieces: Path) -> None:
+    """Copy pieces of text behind the last piece of a folder."""
+    first = max((int(path.stem) + 1 for path in piece_paths(pieces)), default=0)
+    for number, path in enumerate(piece_paths(source), start=first):
+        shutil.copyfile(path, pieces / f"{number:05d}.xz")
+
+
 def install(source: Path, names: Sequence[str], weights: Path) -> None:
     """Store the heads in 8 bits among the shipped weights, each with a report of how it was made.
 
-    Every head is measured as it is stored, next to the one it replaces.
+    Every head is measured as it is stored, next to the one it replaces. The recording goes to
+    results/.
     """
     recording = json.loads((source / "recording.json").read_text("utf-8"))
+    results = weights.parents[1] / "results"
+    path = stamps.recording_path(EXPERIMENT, recording["machine"], results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source / "recording.json", path)
     target, _ = load_smollm2("cpu", "float32")
     held_out = [
         Sample(text.ids, text.start, text.kind, text.temperature)
         for text in read_pieces(PIECES)
         if text.held_out
     ]
-    for name in [name for name in names if (source / name).is_dir()]:
+    for name in [name for name in names if name in recording["heads"]]:
         kind, out = eagle.KINDS[ARMS[name].version], weights / name / "smollm2"
         before = {}
         if out.is_dir():
@@ -569,6 +583,7 @@ def parser() -> argparse.ArgumentParser:
     add("--prepare", type=Path, help="write model and requests to this folder, and end")
     add("--install", type=Path, help="store the heads of this folder in the repository, and end")
     add("--weights", type=Path, default=SHIPPED, help="where --install stores them")
+    add("--pieces", type=Path, help="folder to which --install appends the text")
     add("--out", type=Path, default=Path(".work/gpu-heads"), help="folder of the results")
     add("--seconds", type=float, default=290.0, help="time for everything")
     add("--text-share", type=float, default=0.3, help="part of the time until the text is written")
@@ -599,6 +614,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prepare(options.prepare)
     elif options.install is not None:
         install(options.install, options.heads, options.weights)
+        if options.pieces is not None:
+            append_pieces(options.install / "text", options.pieces)
     else:
         run(options)
 

@@ -1,5 +1,6 @@
 """The heads' run on a GPU, at toy size on the CPU: what it writes, learns, stores and leaves out."""
 
+import json
 import time
 
 import gguf
@@ -12,7 +13,8 @@ from benchmarks import carried, gpu_heads
 from specdec_lite import generate
 from specdec_lite.drafters import EagleDrafter
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head
-from specdec_lite.loading.weights import load
+from specdec_lite.loading.weights import fingerprint, load
+from specdec_lite.measure import stamps
 from specdec_lite.training.head_texts import Sample
 from specdec_lite.training.packed_text import Text, read_pieces
 from specdec_lite.training.smollm2_prompts import GRAM, token_grams
@@ -87,11 +89,19 @@ def test_a_toy_run_trains_heads_that_draft(tmp_path, monkeypatch):
         toy_texts(target, 64),
         toy_texts(target, 8),
         options,
-        time.monotonic() + 18,
+        time.monotonic() + 100,
         entries.__setitem__,
     )
     assert len(training.states.kept) == len(training.data)
+    for name, arm in gpu_heads.ARMS.items():
+        training.head(name, arm, 5.0)
+    times = []
+    monkeypatch.setattr(training, "head", lambda name, arm, seconds: times.append(seconds))
     training.heads()
+    assert times[1] > 0.5 * (training.deadline - time.monotonic()) - 3, "the rest is divided anew"
+    training.deadline = time.monotonic()
+    training.heads()
+    assert len(times) == 3, "no head is begun without time"
     assert [*entries] == ["eagle1", "eagle3", "mtp"]
     for name, entry in entries.items():
         arm, curve = gpu_heads.ARMS[name], entry["curve"]
@@ -111,6 +121,32 @@ def test_a_toy_run_trains_heads_that_draft(tmp_path, monkeypatch):
         again = gpu_heads.eagle.measure(head, target, toy_texts(target, 8))["all"]["alpha"]
         stored = entries[name]["held_out"]["all"]["alpha"]
         assert again["mean"] == pytest.approx(stored["mean"], abs=0.02), version
+    check_installation(tmp_path, target, entries, monkeypatch)
+
+
+def check_installation(folder, target, entries, monkeypatch):
+    """Install the heads beside an older one, and compare their reports with the run's."""
+    texts = {"all": {"texts": 128, "tokens": 5120}}
+    data = {"target": fingerprint(target), "texts": texts, "heads": entries}
+    stamps.save(folder / "recording.json", stamps.stamp("toy", "a command"), data)
+    held_out = [
+        Text(text.kind, True, text.temperature, text.start, text.ids)
+        for text in toy_texts(target, 8)
+    ]
+    monkeypatch.setattr(gpu_heads, "load_smollm2", lambda *options: (target, None))
+    monkeypatch.setattr(gpu_heads, "read_pieces", lambda path: held_out)
+    weights = folder / "repository" / "package" / "weights"
+    for _ in range(2):  # the second time there is a head to replace
+        gpu_heads.install(folder, ["eagle1", "eagle3"], weights)
+    [recording] = (folder / "repository" / "results" / gpu_heads.EXPERIMENT).iterdir()
+    assert recording.read_bytes() == (folder / "recording.json").read_bytes()
+    assert sorted(path.name for path in weights.iterdir()) == ["eagle1", "eagle3"]
+    for name, kind in (("eagle1", Eagle1Head), ("eagle3", Eagle3Head)):
+        load(weights / name / "smollm2", target, kind)
+        report = json.loads((weights / name / "smollm2" / "report.json").read_text())
+        assert report["steps"] == entries[name]["steps"] and "curve" not in report
+        rate = lambda row: row["all"]["alpha"]["mean"]
+        assert rate(report["held_out"]) == pytest.approx(rate(entries[name]["held_out"]), abs=0.03)
 
 
 def test_the_text_is_stored_up_to_its_limit(tmp_path, monkeypatch):
@@ -124,4 +160,7 @@ def test_the_text_is_stored_up_to_its_limit(tmp_path, monkeypatch):
     pieces = list((tmp_path / "some").glob("*"))
     assert 0 < len(read_pieces(tmp_path / "some")) < 30
     assert sum(path.stat().st_size for path in pieces) <= 2000
+    for _ in range(2):
+        gpu_heads.append_pieces(tmp_path / "all", tmp_path / "some")
+    assert len(read_pieces(tmp_path / "some")) > 60
     assert gpu_heads.summary(texts)["all"] == {"texts": 30, "tokens": 1200}

@@ -1,4 +1,4 @@
-"""Text written in fixed shapes: greedy rows equal the target's, sampled ones follow its law."""
+"""Text written in fixed shapes: greedy rows equal the target's, others its distribution."""
 
 import random
 
