@@ -1,14 +1,20 @@
 """Any drafter inside transformers' own `model.generate`, through its argument `custom_generate`."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from specdec_lite import checks
 from specdec_lite.acceptance.protocol import RuleFunction
-from specdec_lite.decoding import Output, generate
+from specdec_lite.decoding import Output, stream
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.proposal import Step
 from specdec_lite.speculation import Drafter, Verifier
+
+if TYPE_CHECKING:
+    from transformers.generation.streamers import BaseStreamer
 
 WARPERS = {
     "TemperatureLogitsWarper": "temperature",
@@ -25,6 +31,12 @@ REFUSED = {
     "penalty_alpha": 0.0,
 }
 """Options of a generation config that cannot be combined with drafts → the value that is off."""
+MODES = ("greedy_search", "sample")
+"""Generation modes of transformers that this loop replaces."""
+READ = ("attention_mask", "past_key_values", "position_ids", "cache_position")
+"""Inputs of a model that are checked below."""
+HARMLESS = ("use_cache", "logits_to_keep")
+"""Inputs of a model that change no logits."""
 
 
 class SpeculativeGenerate:
@@ -33,20 +45,30 @@ class SpeculativeGenerate:
     It takes one prompt without padding, greedy or with temperature, top-k and top-p, and returns the
     ids as `generate` of transformers does. With sampling it draws its seed from torch's global
     generator, so `torch.manual_seed` makes a run repeatable; the random numbers are used in another
-    order than in transformers, so the sampled text differs while its distribution is the same.
-    transformers passes no streamer to a custom loop: use `specdec_lite.stream`.
+    order than in transformers, so the sampled text differs while its distribution is the same. One
+    exception: top-k keeps exactly k tokens here, while transformers keeps every token that ties with
+    the k-th, and top-p breaks ties in the other order. In bfloat16 such ties are common.
 
     Args:
-        drafter: any drafter, made for the model that generates.
+        drafter: any drafter. One that is made from a target is made from this model: `CausalLM(model)`.
         rule: as in `generate`.
+        streamer: a streamer of transformers, which is given the prompt and then the tokens of every
+            round, and is ended with the text. Give it here: transformers passes none to a custom
+            loop, so one given to `model.generate` is never ended.
 
     Attributes:
         output: tokens, steps and statistics of the last call; None before the first.
     """
 
-    def __init__(self, drafter: Drafter, rule: RuleFunction | Verifier | None = None):
-        self.drafter = drafter
+    def __init__(
+        self,
+        drafter: Drafter,
+        rule: RuleFunction | Verifier | None = None,
+        streamer: "BaseStreamer | None" = None,
+    ):
+        self.drafter = checks.drafter("drafter", drafter)
         self.rule = rule
+        self.streamer = streamer
         self.output: Output | None = None
         self._target: CausalLM | None = None
 
@@ -57,14 +79,15 @@ class SpeculativeGenerate:
 
         Shapes: input_ids [1, n].
         """
-        check_options(generation_config, input_ids, kwargs)
+        check_options(generation_config, input_ids)
+        check_inputs(input_ids, kwargs)
         limit, stops = read_criteria(stopping_criteria)
         sampling = read_processors(logits_processor)
         if not generation_config.do_sample:
             sampling["temperature"] = 0.0
         if self._target is None or self._target.model is not model:
             self._target = CausalLM(model)
-        self.output = generate(
+        rounds = stream(
             self._target,
             input_ids,
             self.drafter,
@@ -74,29 +97,58 @@ class SpeculativeGenerate:
             seed=int(torch.randint(2**62, ())) if generation_config.do_sample else None,
             **sampling,
         )
+        self.output = Output.of(list(self._streamed(input_ids, rounds)))
         return torch.cat((input_ids, self.output.tokens[None].to(input_ids)), dim=1)
 
+    def _streamed(self, input_ids: Tensor, rounds: Iterator[Step]) -> Iterator[Step]:
+        """Yield the rounds, and feed the streamer with the prompt [1, n] and each round's tokens."""
+        if self.streamer is None:
+            yield from rounds
+            return
+        try:
+            self.streamer.put(input_ids.cpu())
+            for step in rounds:
+                self.streamer.put(torch.tensor(step.tokens))
+                yield step
+        finally:  # a reader in another thread waits for the end, also after an error
+            self.streamer.end()
 
-def check_options(config: Any, input_ids: Tensor, kwargs: dict) -> None:
-    """Refuse what cannot be combined with drafts.
 
-    Shapes: input_ids [B, n].
-    """
+def check_options(config: Any, input_ids: Tensor) -> None:
+    """Refuse options that cannot be combined with drafts, and several rows [B, n]."""
     for name, off in REFUSED.items():
         value = getattr(config, name, None)
         if value is not None and value != off:
             raise ValueError(f"{name}={value!r}: cannot be combined with a drafter")
+    mode = str(getattr(config.get_generation_mode(), "value", ""))
+    if mode not in MODES:
+        raise ValueError(f"the options ask for {mode}: a drafter replaces {' and '.join(MODES)}")
     if len(input_ids) != 1:
         raise ValueError(
             f"inputs has {len(input_ids)} rows: must be one prompt; `generate_batch` takes several"
         )
-    mask, cache = kwargs.get("attention_mask"), kwargs.get("past_key_values")
+
+
+def check_inputs(input_ids: Tensor, inputs: dict) -> None:
+    """Refuse every input of the model beside the token ids [1, n] that could change its logits.
+
+    The target's passes are given token ids alone, so an image or an embedding would be dropped.
+    """
+    for name, value in inputs.items():
+        if value is not None and name not in READ + HARMLESS:
+            raise ValueError(
+                f"{name}: cannot be combined with a drafter, whose target reads token ids alone"
+            )
+    mask, cache = inputs.get("attention_mask"), inputs.get("past_key_values")
     if mask is not None and not bool(mask.all()):
         raise ValueError("attention_mask has zeros: the prompt must have no padding")
     if cache is not None and cache.get_seq_length() > 0:
         raise ValueError("past_key_values is not empty: give the whole prompt as inputs")
-    if kwargs.get("inputs_embeds") is not None:
-        raise ValueError("inputs_embeds: give token ids, which drafters read")
+    usual = torch.arange(input_ids.shape[1])
+    for name in ("position_ids", "cache_position"):
+        value = inputs.get(name)
+        if value is not None and value.flatten().tolist() != usual.tolist():
+            raise ValueError(f"{name} must be 0 … {len(usual) - 1}: a drafter's loop counts from 0")
 
 
 def read_processors(processors: Any) -> dict[str, Any]:

@@ -3,7 +3,14 @@
 import models_zoo
 import pytest
 import torch
-from transformers import RepetitionPenaltyLogitsProcessor
+from registry import DRAFTERS, NATIVE_ONLY
+from transformers import (
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    RepetitionPenaltyLogitsProcessor,
+)
 
 from specdec_lite import CausalLM
 from specdec_lite.drafters import ModelDrafter, PromptLookupDrafter
@@ -64,6 +71,10 @@ def test_sampling_follows_the_global_seed_and_the_processors():
         ({"do_sample": True, "min_p": 0.1}, "MinPLogitsWarper"),
         ({"logits_processor": [RepetitionPenaltyLogitsProcessor(1.2)]}, "RepetitionPenalty"),
         ({"max_time": 1.0}, "MaxTimeCriteria"),
+        ({"prompt_lookup_num_tokens": 3}, "assisted_generation"),
+        ({"position_ids": PROMPT * 0 + 100}, "position_ids"),
+        ({"token_type_ids": PROMPT * 0}, "token_type_ids"),
+        ({"inputs_embeds": torch.zeros(1, PROMPT.shape[1], 32, dtype=torch.float64)}, "inputs_emb"),
     ],
 )
 def test_what_cannot_be_combined_is_refused_by_name(options, message):
@@ -82,3 +93,65 @@ def test_batches_and_padding_are_refused():
     mask[0, 0] = 0
     with pytest.raises(ValueError, match="padding"):
         model.generate(PROMPT, attention_mask=mask, custom_generate=hook, max_new_tokens=4)
+
+
+def tiny_llava():
+    """Return a model of images [1, 3, 8, 8], four tokens each, and of text, with random weights."""
+    sizes = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+    config = LlavaConfig(
+        vision_config=CLIPVisionConfig(image_size=8, patch_size=4, **sizes),
+        text_config=LlamaConfig(vocab_size=48, **sizes),
+        image_token_id=47,
+        vision_feature_layer=-1,
+    )
+    torch.manual_seed(0)
+    return LlavaForConditionalGeneration(config).eval().double()
+
+
+def test_an_image_is_refused_by_name():
+    model = tiny_llava()
+    image = torch.randn(1, 3, 8, 8, dtype=torch.float64)
+    hook = SpeculativeGenerate(PromptLookupDrafter(4))
+    ids = torch.tensor([[5, *[model.config.image_token_id] * 4, 9, 28]])
+    with pytest.raises(ValueError, match="(pixel_values|mm_encoder_outputs): cannot be combined"):
+        model.generate(ids, pixel_values=image, custom_generate=hook, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("name", sorted({*DRAFTERS} - NATIVE_ONLY))
+def test_every_drafter_works_in_the_hook(name):
+    model = model_of("Llama")
+    hook = SpeculativeGenerate(DRAFTERS[name](CausalLM(model)))
+    plain = model.generate(PROMPT, max_new_tokens=24, do_sample=False)
+    text = model.generate(PROMPT, custom_generate=hook, max_new_tokens=24, do_sample=False)
+    assert text.tolist() == plain.tolist()
+
+
+def test_a_streamer_is_fed_and_ended():
+    model, got = model_of("Llama"), []
+
+    class Streamer:
+        put = staticmethod(lambda value: got.append(value.flatten().tolist()))
+        end = staticmethod(lambda: got.append("end"))
+
+    hook = SpeculativeGenerate(ModelDrafter(CausalLM(model), 3), streamer=Streamer())
+    text = model.generate(PROMPT, custom_generate=hook, max_new_tokens=9, do_sample=False)
+    assert got[0] == PROMPT[0].tolist() and got[-1] == "end"
+    assert [token for part in got[:-1] for token in part] == text[0].tolist()
+    assert max(map(len, got[1:-1])) > 1, "a round's tokens come together"
+
+
+def test_a_streamer_is_ended_after_an_error():
+    model, got = model_of("Llama"), []
+
+    class Streamer:
+        put = staticmethod(lambda value: got.append(value))
+        end = staticmethod(lambda: got.append("end"))
+
+    class Broken(PromptLookupDrafter):
+        def start(self, context):
+            raise RuntimeError("broken")
+
+    hook = SpeculativeGenerate(Broken(3), streamer=Streamer())
+    with pytest.raises(RuntimeError, match="broken"):
+        model.generate(PROMPT, custom_generate=hook, max_new_tokens=9, do_sample=False)
+    assert got[-1] == "end"

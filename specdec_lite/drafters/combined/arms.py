@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 
+from specdec_lite.drafters.combined.composite import members
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter
@@ -34,8 +35,9 @@ class Arm:
 
     Attributes:
         session: the drafting of this generation.
-        free: whether the drafter makes no passes and reads no states, so that it can be measured in
-            every round.
+        free: whether the drafter, and every drafter inside it, makes no passes and reads no states,
+            so that it can be measured in every round.
+        unheard: whether the session has heard no verdict on its last proposal.
         tokens: discounted sum of the tokens that its rounds emitted or would have emitted.
         cost: discounted sum of what these rounds cost.
         rounds: discounted number of these rounds.
@@ -45,11 +47,13 @@ class Arm:
 
     def __init__(self, drafter: Drafter, context: Context, prior: float = 2.0, weight: float = 1.0):
         self.session = drafter.start(context)
-        self.free = not drafter.hidden_layers and drafter.draft_model() is None
+        parts = list(members(drafter))
+        self.free = not any(part.hidden_layers or part.draft_model() for part in parts)
         self.tokens = prior * weight
         self.cost = self.rounds = weight
         self.draft: tuple[int, Proposal] = (0, NOTHING)
         self.waiting: list[tuple[int, Proposal]] = []
+        self.unheard = False
         self.missed: Scores | None = None
         self.seen = 0
         self.passes = 0
@@ -74,7 +78,11 @@ class Arm:
             else:
                 undecided.append((start, proposal))
         self.waiting = undecided
+        if self.unheard:
+            # Another arm drafted in the last round, so this session heard no verdict on its draft.
+            self.session.cut(self.draft[0])
         proposal = self.session.propose(context)
+        self.unheard = True
         self.draft = len(text), proposal
         if len(proposal.tree):
             self.waiting.append(self.draft)
@@ -104,6 +112,7 @@ class Arm:
         Shapes: scores [root].
         """
         self.session.observe(verdict, scores)
+        self.unheard = False
         if not self.free and verdict.tokens:
             self.add(1 + len(verdict.path), len(verdict.tokens), self.passes, costs)
 

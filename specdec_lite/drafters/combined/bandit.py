@@ -5,6 +5,7 @@ that did not draft is also the idea of Not-a-Bandit (arXiv 2510.20064), for othe
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from specdec_lite import checks
 from specdec_lite.drafters.combined.arms import Arm
@@ -79,8 +80,16 @@ class BanditSession(Session):
             self.passes = sum(each.session.passes for each in self.arms)
             self.chosen = arm
             if len(proposal.tree):
-                return proposal
+                return self._readable(proposal)
         return NOTHING
+
+    def _readable(self, proposal: Proposal) -> Proposal:
+        """Return the proposal without its states if an arm reads a layer below them."""
+        if proposal.states is None:
+            return proposal
+        # The target's pass would begin behind block b and not compute what the arm reads.
+        lower = [x for x in self.drafter.hidden_layers if x != "final" and x < proposal.states[0]]
+        return replace(proposal, states=None) if lower else proposal
 
     def observe(self, verdict: Verdict, scores: Scores) -> None:
         self.chosen.observe(verdict, scores, self.drafter)

@@ -44,11 +44,19 @@ class CascadeDrafter(CompositeDrafter):
     def limits(self) -> Limits:
         return Limits.chain(self.gamma)
 
+    def draft_model(self) -> CausalLM | None:
+        return self.model if isinstance(self.model, CausalLM) else None
+
 
 class CascadeSession(Session):
     """The drafting of one generation, with a cache of the middle model.
 
-    If the inner session reads hidden states, the last committed token is fed again, for its state.
+    If the inner session reads hidden states, the tokens whose states it has not read yet are fed
+    again, in the same pass as the new ones.
+
+    Attributes:
+        read: number of tokens whose states the inner session has read.
+        scored: number of tokens at which the scores end, if they begin where `read` ends; else −1.
     """
 
     def __init__(self, drafter: CascadeDrafter, context: Context):
@@ -56,10 +64,17 @@ class CascadeSession(Session):
         self.layers = tuple(drafter.inner.hidden_layers)
         self.cache = drafter.model.new_cache(capacity=len(context.tokens) + context.wanted + 8)
         self.scores = None
+        self.read = 0
+        self.scored = -1
         self.inner = drafter.inner.start(self._inner_context(context, context.wanted))
 
     def _inner_context(self, context: Context, wanted: int) -> Context:
         """Feed the middle model the new committed tokens and return its context."""
+        known = len(context.tokens) - 1
+        if self.layers and self.scored != known:
+            # Rejections may have discarded the scores of tokens that stayed.
+            self.cache.crop(min(self.cache.length, self.read))
+        self.scored = known
         fed = context.tokens[self.cache.length : -1]
         if len(fed):
             self.passes += 1
@@ -75,6 +90,7 @@ class CascadeSession(Session):
         inner = self._inner_context(context, wanted)
         tokens, rows = [], []
         while inner.wanted > 0:
+            self.read, self.scored = len(inner.tokens) - 1, -1
             step, inner = inner_round(self.drafter.model, self.inner, inner, rule, self.layers)
             self.passes += 1
             tokens += step.tokens
@@ -86,5 +102,6 @@ class CascadeSession(Session):
         self.cut(self.root + len(verdict.path))
 
     def cut(self, length: int) -> None:
-        self.cache.crop(min(self.cache.length, length - bool(self.layers)))
+        self.cache.crop(min(self.cache.length, length))
+        self.read = min(self.read, length - 1)
         self.inner.cut(length)

@@ -30,6 +30,10 @@ class CompositeDrafter(Drafter):
                 " only under same_noise"
             )
 
+    def learn(self, tokens: Sequence[int] | Tensor) -> None:
+        for drafter in children(self):
+            drafter.learn(tokens)
+
 
 class GroupDrafter(CompositeDrafter):
     """A drafter with several others, each of which drafts from the committed text.
@@ -51,10 +55,6 @@ class GroupDrafter(CompositeDrafter):
         for drafter in self.drafters:
             drafter.check(target, positions)
 
-    def learn(self, tokens: Sequence[int] | Tensor) -> None:
-        for drafter in dict.fromkeys(self.drafters):
-            drafter.learn(tokens)
-
     def known_limits(self) -> list[Limits]:
         """Return the limits of all drafters; an empty list if those of any are not known."""
         limits = [drafter.limits() for drafter in self.drafters]
@@ -62,13 +62,19 @@ class GroupDrafter(CompositeDrafter):
         return known if len(known) == len(limits) else []
 
 
+def children(drafter: Drafter) -> list[Drafter]:
+    """Return the drafters directly inside a drafter, each once."""
+    values = [getattr(drafter, name, ()) for name in ("inner", "drafters", "legs")]
+    lists = [each if isinstance(each, (tuple, list)) else (each,) for each in values]
+    each_once = dict.fromkeys(x[0] if isinstance(x, tuple) else x for each in lists for x in each)
+    return list(each_once)
+
+
 def members(drafter: Drafter) -> Iterator[Drafter]:
     """Yield a drafter and all drafters inside it."""
     yield drafter
-    for name in ("inner", "drafters", "legs"):
-        inner = getattr(drafter, name, ())
-        for each in inner if isinstance(inner, (tuple, list)) else (inner,):
-            yield from members(each[0] if isinstance(each, tuple) else each)
+    for each in children(drafter):
+        yield from members(each)
 
 
 def branches(drafter: Drafter) -> bool:

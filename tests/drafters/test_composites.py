@@ -1,0 +1,151 @@
+"""Every composite around every drafter of the registry, alone and two levels deep.
+
+Each stands beside an arm that sometimes wins, so that its session is asked for drafts on which it
+hears no verdict. A combination either decodes the target's own text or is refused before a model
+runs.
+"""
+
+import pytest
+import torch
+from models_zoo import PROMPT, native, perturbed
+from registry import DRAFTERS, NATIVE_ONLY
+from text_laws import TINY, distance, exact_text_law, own_text_law
+
+from specdec_lite import drafters as d, generate
+from specdec_lite.drafters.combined.composite import children
+from specdec_lite.request import prepare
+from specdec_lite.sampling import Sampling
+
+COMPOSITES = {
+    "bandit": lambda make, target: d.BanditDrafter([d.PromptLookupDrafter(3, 1), make(target)]),
+    "merged": lambda make, target: d.MergedDrafter([make(target), d.PromptLookupDrafter(2, 1)]),
+    "relay": lambda make, target: d.RelayDrafter([(make(target), 2), (d.SuffixDrafter(2), 2)]),
+    "tempered": lambda make, target: d.TemperedDrafter(make(target), 0.6),
+    "coupled": lambda make, target: d.CoupledDrafter(make(target)),
+    "cascade": lambda make, target: cascade(make, perturbed(target, 0.05)),
+}
+SAMPLE = [
+    "draft model",
+    "suffix decoding",
+    "EAGLE, a chain",
+    "early exit whose layers are not run again",
+    "block diffusion",
+    "a cascade over prompt lookup",
+    "Lookahead, a tree",
+]
+"""The drafters that stand inside two composites, and in the quick tests."""
+TARGET = native()
+REASONS = "tree|same_noise|native|hidden states|noise|model without|chain"
+"""What a refusal names."""
+
+
+def cascade(make, middle):
+    return d.CascadeDrafter(middle, make(middle), 3)
+
+
+def decode_or_refuse(make, length: int = 24):
+    """Decode greedily and compare with plain decoding; refusals must come from the checks."""
+    try:
+        drafter = make(TARGET)
+        prepare(TARGET, PROMPT, drafter, length)
+    except ValueError as error:
+        return str(error)
+    text = generate(TARGET, PROMPT, drafter, length).tokens.tolist()
+    assert text == generate(TARGET, PROMPT, None, length).tokens.tolist()
+    return None
+
+
+def inside(composite: str, make):
+    return lambda target: COMPOSITES[composite](make, target)
+
+
+ONE = [
+    pytest.param(outer, name, marks=() if name in SAMPLE else pytest.mark.registry)
+    for outer in COMPOSITES
+    for name in DRAFTERS
+]
+
+
+@pytest.mark.parametrize(("outer", "name"), ONE)
+def test_a_composite_of_any_drafter_writes_the_targets_own_text(outer, name):
+    refusal = decode_or_refuse(inside(outer, DRAFTERS[name]))
+    assert refusal is None or outer in ("relay", "cascade"), refusal
+
+
+@pytest.mark.registry
+@pytest.mark.parametrize("inner", COMPOSITES)
+@pytest.mark.parametrize("outer", COMPOSITES)
+def test_a_composite_of_a_composite_writes_the_targets_own_text(outer, inner):
+    refusals = []
+    for name in SAMPLE:
+        refusal = decode_or_refuse(inside(outer, inside(inner, DRAFTERS[name])))
+        refusals += [refusal] if refusal else []
+    assert len(refusals) < len(SAMPLE) or "relay" in (outer, inner), refusals
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.parametrize("outer", COMPOSITES)
+def test_a_composite_of_a_drafter_keeps_the_distribution(outer, name):
+    tiny = native(seed=5, vocab_size=3, **TINY | {"num_layers": 2})
+    sampling, length = Sampling(1.0), 2
+    try:
+        drafter = inside(outer, DRAFTERS[name])(tiny)
+        prepare(tiny, [1, 2], drafter, length, 1.0)
+        if outer == "coupled":
+            pytest.skip("its noise is enumerated in test_wrappers")
+    except ValueError as error:
+        assert outer in ("relay", "cascade", "coupled"), error
+        return
+    text = exact_text_law(tiny, drafter, sampling, length)
+    assert distance(text, own_text_law(tiny, sampling, length)) < 1e-10
+
+
+@pytest.mark.parametrize("outer", COMPOSITES)
+def test_a_composite_passes_learning_on(outer):
+    heard = []
+
+    class Learner(d.PromptLookupDrafter):
+        def learn(self, tokens):
+            heard.append(list(tokens))
+
+    drafter = inside(outer, lambda target: Learner(2))(TARGET)
+    drafter.learn([1, 2, 3])
+    assert heard == [[1, 2, 3]]
+    inside("bandit", lambda target: drafter)(TARGET).learn([4])
+    assert heard == [[1, 2, 3], [4]]
+
+
+def test_a_drafter_inside_twice_learns_once():
+    heard = []
+
+    class Learner(d.PromptLookupDrafter):
+        def learn(self, tokens):
+            heard.append(list(tokens))
+
+    one = Learner(2)
+    d.MergedDrafter([one, one]).learn([1])
+    assert heard == [[1]] and children(d.MergedDrafter([one, one])) == [one]
+
+
+@pytest.mark.parametrize("outer", COMPOSITES)
+def test_the_limits_of_a_composite_hold(outer):
+    for name in ("draft model", "Medusa heads, a sparse tree", "suffix decoding with a memory, a tree"):
+        if name in NATIVE_ONLY or outer == "relay" and "tree" in name:
+            continue
+        drafter = inside(outer, DRAFTERS[name])(TARGET)
+        limits = drafter.limits()
+        assert limits is not None
+        for step in generate(TARGET, PROMPT, drafter, 24).steps:
+            assert step.tree.levels <= limits.levels and len(step.tree) <= limits.nodes
+
+
+def test_the_comparison_sees_another_text():
+    class Other(d.PromptLookupDrafter):
+        def check(self, target, positions):
+            raise ValueError("a tree")
+
+    assert decode_or_refuse(lambda target: Other(2)) == "a tree"
+    with pytest.raises(AssertionError):
+        broken = native(seed=9)
+        text = generate(broken, PROMPT, None, 24).tokens
+        assert torch.equal(text, generate(TARGET, PROMPT, None, 24).tokens)
