@@ -50,10 +50,13 @@ class Limits:
     Attributes:
         levels: of the tree.
         nodes: of the tree.
+        branches: whether a node may have several children although no level must have several, as
+            in a tree whose shape is known only after drafting.
     """
 
     levels: int
     nodes: int
+    branches: bool = False
 
     @classmethod
     def chain(cls, levels: int) -> "Limits":
@@ -67,7 +70,7 @@ class Limits:
     @property
     def is_chain(self) -> bool:
         """Return whether there is at most one node per level."""
-        return self.nodes == self.levels
+        return self.nodes == self.levels and not self.branches
 
 
 class Session:

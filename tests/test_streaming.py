@@ -90,3 +90,53 @@ def test_stop_strings_that_are_no_strings_are_refused_at_the_call(stops, error):
 def test_bad_arguments_are_refused_at_the_call():
     with pytest.raises(ValueError, match="temperature=-1"):
         stream_text(PAIR.target, PAIR.tokenizer, PROMPT, temperature=-1)
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_prompt_that_ends_inside_a_character_loses_nothing(cut):
+    ids = PAIR.tokenizer.encode("The 🙂 and the 🙂")
+    decoder = TextPieces(PAIR.tokenizer, ids[:-cut])
+    pieces = [decoder.add([token]) for token in ids[-cut:]] + [decoder.add((), final=True)]
+    whole_text = PAIR.tokenizer.decode(ids)
+    known = PAIR.tokenizer.decode(ids[:-cut]).rstrip("\ufffd")
+    assert known + "".join(pieces) == whole_text
+
+
+def test_a_replacement_character_of_the_prompt_is_not_repeated():
+    ids = PAIR.tokenizer.encode("one \ufffd")
+    decoder = TextPieces(PAIR.tokenizer, ids)
+    assert decoder.add(PAIR.tokenizer.encode(" two")) == " two"
+
+
+def test_a_stop_string_that_is_a_special_token_ends_the_text():
+    special = PAIR.tokenizer.all_special_tokens
+    if not special:  # make one of an ordinary token that the greedy text holds
+        ids = PAIR.tokenizer.encode(PROMPT)
+        at = 6
+        tokens = generate(PAIR.target, ids, max_new_tokens=40).tokens.tolist()
+        name, token = PAIR.tokenizer.convert_ids_to_tokens(tokens[at]), tokens[at]
+
+        class Special:
+            all_special_ids = [token]
+            added_tokens_decoder = {}
+            encode = staticmethod(PAIR.tokenizer.encode)
+
+            def decode(self, ids, skip_special_tokens=False):
+                kept = [x for x in ids if not (skip_special_tokens and x == token)]
+                return name if list(ids) == [token] and kept else PAIR.tokenizer.decode(kept)
+
+        settings = dict(stop_strings=[name], stop_token_ids=())
+        pieces = stream_text(PAIR.target, Special(), ids, None, 40, **settings)
+        first = tokens.index(token)
+        assert "".join(pieces) == PAIR.tokenizer.decode(tokens[:first])
+        return
+    settings = dict(stop_strings=[special[0]], stop_token_ids=(), max_new_tokens=4)
+    assert list(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, **settings))
+
+
+def test_no_stop_strings_may_be_said_by_none():
+    one, other = (
+        list(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, None, 4, stop_strings=stops))
+        for stops in (None, ())
+    )
+    assert one == other

@@ -25,7 +25,7 @@ def stream_text(
     drafter: Drafter | None = None,
     max_new_tokens: int = 256,
     *,
-    stop_strings: str | Collection[str] = (),
+    stop_strings: str | Collection[str] | None = (),
     stop_token_ids: int | Collection[int] | None = None,
     **settings: Any,
 ) -> Iterator[str]:
@@ -40,7 +40,8 @@ def stream_text(
         drafter: None for plain decoding.
         max_new_tokens: the largest number of tokens to decode.
         stop_strings: the text ends before the first of these; a piece that may be the beginning of
-            one is held back until that is decided.
+            one is held back until that is decided. One that is a special token of the tokenizer
+            ends the text as a stop token does. None for none.
         stop_token_ids: ids that end the text; None for the target's own (`target.end_of_text`), ()
             for none.
         **settings: the other arguments of `generate`.
@@ -49,7 +50,7 @@ def stream_text(
         TypeError: a stop string is not a string, or as `generate` does.
         ValueError: a stop string is empty, or as `generate` does.
     """
-    stops = (stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings)
+    stops = (stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings or ())
     for stop in stops:
         if not isinstance(stop, str):
             raise TypeError(f"stop_strings holds {stop!r}: must be strings")
@@ -57,6 +58,11 @@ def stream_text(
             raise ValueError("stop_strings holds an empty string: every text would end immediately")
     ids: Any = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
     ends = target.end_of_text if stop_token_ids is None else stop_token_ids
+    ends = {ends} if isinstance(ends, int) else {*ends}
+    # Pieces are decoded without special tokens, so such a string could never be seen in them.
+    special = {stop: i for stop in stops if (i := _special_id(tokenizer, stop)) is not None}
+    ends |= {*special.values()}
+    stops = tuple(stop for stop in stops if stop not in special)
     steps = stream(target, ids, drafter, max_new_tokens, stop_token_ids=ends, **settings)
     row = ids["input_ids"] if hasattr(ids, "keys") else ids
     pieces = TextPieces(tokenizer, torch.as_tensor(row).flatten().tolist())
@@ -83,6 +89,8 @@ class TextPieces:
         """Return the text that these tokens complete."""
         self.ids += tokens
         before, text = self._decode(self.ids[: self.printed]), self._decode(self.ids)
+        if not text.startswith(before):  # the new tokens complete a character of those before
+            before = before.rstrip(INCOMPLETE)
         if text.endswith(INCOMPLETE) and not final:
             return ""
         self.ids = self.ids[-max(CONTEXT, len(self.ids) - self.printed) :]
@@ -91,6 +99,14 @@ class TextPieces:
 
     def _decode(self, ids: list[int]) -> str:
         return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def _special_id(tokenizer: "PreTrainedTokenizerBase", text: str) -> int | None:
+    """Return the id of a special token that is written like a text, or None."""
+    ids = [token for token in tokenizer.all_special_ids if tokenizer.decode([token]) == text]
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    ids += [token for token, entry in added.items() if entry.special and entry.content == text]
+    return ids[0] if ids else None
 
 
 def _pieces(pieces: TextPieces, steps: Iterator) -> Iterator[str]:

@@ -12,6 +12,7 @@ from registry import DRAFTERS, NATIVE_ONLY
 from text_laws import TINY, distance, exact_text_law, own_text_law
 
 from specdec_lite import drafters as d, generate
+from specdec_lite.acceptance import block_verification
 from specdec_lite.drafters.combined.composite import children
 from specdec_lite.request import prepare
 from specdec_lite.sampling import Sampling
@@ -129,14 +130,27 @@ def test_a_drafter_inside_twice_learns_once():
 
 @pytest.mark.parametrize("outer", COMPOSITES)
 def test_the_limits_of_a_composite_hold(outer):
-    for name in ("draft model", "Medusa heads, a sparse tree", "suffix decoding with a memory, a tree"):
-        if name in NATIVE_ONLY or outer == "relay" and "tree" in name:
+    for name in (
+        "draft model",
+        "Medusa heads, a sparse tree",
+        "suffix decoding with a memory, a tree",
+    ):
+        if name in NATIVE_ONLY or (outer == "relay" and "tree" in name):
             continue
         drafter = inside(outer, DRAFTERS[name])(TARGET)
         limits = drafter.limits()
         assert limits is not None
         for step in generate(TARGET, PROMPT, drafter, 24).steps:
             assert step.tree.levels <= limits.levels and len(step.tree) <= limits.nodes
+
+
+@pytest.mark.parametrize("outer", ["bandit", "merged", "tempered", "coupled"])
+def test_a_rule_of_chains_refuses_a_tree_inside_a_composite_before_any_model_runs(outer):
+    trees = (d.SuffixDrafter(8, factor=3, width=2), d.SpecExecDrafter(perturbed(TARGET), 3, 2, 3))
+    for tree in trees:
+        drafter = inside(outer, lambda target: tree)(TARGET)
+        with pytest.raises(ValueError, match="takes chains only"):
+            prepare(TARGET, PROMPT, drafter, 8, 1.0, rule=block_verification)
 
 
 def test_the_comparison_sees_another_text():

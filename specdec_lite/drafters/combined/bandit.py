@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from specdec_lite import checks
 from specdec_lite.drafters.combined.arms import Arm
-from specdec_lite.drafters.combined.composite import GroupDrafter
+from specdec_lite.drafters.combined.composite import GroupDrafter, largest
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import NOTHING, Proposal, Verdict
 from specdec_lite.speculation import Context, Drafter, Limits, Session
@@ -58,7 +58,7 @@ class BanditDrafter(GroupDrafter):
 
     def limits(self) -> Limits | None:
         if known := self.known_limits():
-            return Limits(max(each.levels for each in known), max(each.nodes for each in known))
+            return largest(known, max(each.nodes for each in known))
         return None
 
 

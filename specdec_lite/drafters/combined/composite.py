@@ -62,6 +62,11 @@ class GroupDrafter(CompositeDrafter):
         return known if len(known) == len(limits) else []
 
 
+def largest(limits: Sequence[Limits], nodes: int) -> Limits:
+    """Return the limits of a tree that may be as deep, and branch, as any of several."""
+    return Limits(max(each.levels for each in limits), nodes, any(not x.is_chain for x in limits))
+
+
 def children(drafter: Drafter) -> list[Drafter]:
     """Return the drafters directly inside a drafter, each once."""
     values = [getattr(drafter, name, ()) for name in ("inner", "drafters", "legs")]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from specdec_lite.drafters.combined.composite import GroupDrafter
+from specdec_lite.drafters.combined.composite import GroupDrafter, largest
 from specdec_lite.drafters.trees.expansion import merge
 from specdec_lite.engine.cache import Scores
 from specdec_lite.proposal import Proposal, Verdict
@@ -24,10 +24,9 @@ class MergedDrafter(GroupDrafter):
         return MergedSession([drafter.start(context) for drafter in self.drafters])
 
     def limits(self) -> Limits | None:
-        known = self.known_limits()
-        if not known:
-            return None
-        return Limits(max(each.levels for each in known), sum(each.nodes for each in known))
+        if known := self.known_limits():
+            return largest(known, sum(each.nodes for each in known))
+        return None
 
 
 class MergedSession(Session):

@@ -65,7 +65,8 @@ class RestDrafter(Drafter):
 
     def limits(self) -> Limits:
         levels = min(self.levels, self.nodes)
-        return Limits(levels, levels if self.width == 1 else self.nodes)
+        nodes = levels if self.width == 1 else self.nodes
+        return Limits(levels, nodes, branches=self.width != 1)
 
 
 class RestSession(Session):

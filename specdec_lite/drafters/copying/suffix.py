@@ -58,8 +58,8 @@ class SuffixDrafter(Drafter):
     def learn(self, tokens) -> None:
         self.memory.extend([*token_ids("tokens", tokens).tolist(), END])
 
-    def limits(self) -> Limits | None:
-        return Limits.chain(self.gamma) if self.width == 1 else None
+    def limits(self) -> Limits:
+        return Limits(self.gamma, self.gamma, branches=self.width > 1)
 
 
 class SuffixSession(Session):

@@ -39,7 +39,7 @@ class SpecExecDrafter(ModelTreeDrafter):
         return SpecExecSession(self, context)
 
     def limits(self) -> Limits:
-        return Limits(min(self.depth, self.nodes), self.nodes)
+        return Limits(min(self.depth, self.nodes), self.nodes, branches=self.width > 1)
 
 
 class SpecExecSession(ModelTreeSession):
