@@ -10,6 +10,4 @@ def load(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         package = module.partition(".")[0]
-        raise ImportError(
-            f'{package} is needed here: pip install "specdec-lite[book]", or {package} alone'
-        ) from error
+        raise ImportError(f"{package} is needed here: pip install {package}") from error

@@ -93,12 +93,39 @@ def test_the_readmes_example_runs_without_the_extra(python: Path, tmp_path: Path
     assert not where.startswith(str(ROOT))
 
 
-def test_what_needs_the_extra_says_so(python: Path, tmp_path: Path):
-    code = """
+LINES = [
+    "accept len: 2.54, accept rate: 0.39, gen throughput: 39.33",
+    "draft acceptance = 0.57576 (171 accepted / 297 generated), mean len = 2.71",
+    "[AR] AVERAGE: 2.41",
+]
+"""Lines whose α is solved from τ."""
+
+
+def test_the_library_alone_explains_every_line(python: Path, tmp_path: Path):
+    code = f"""
 from specdec_lite.diagnosis.metrics import explain
+for line in {LINES!r}:
+    print(explain(line, 3 if "AVERAGE" in line else None).alpha)
+"""
+    alphas = [float(line) for line in run(python, code, tmp_path).split()]
+    assert len(alphas) == len(LINES) and all(0 < alpha < 1 for alpha in alphas)
+
+
+@pytest.mark.slow
+def test_the_library_alone_diagnoses_its_pair(python: Path, tmp_path: Path):
+    code = """
+from specdec_lite.__main__ import main
+main(["diagnose", "shipped", "shipped", "--new-tokens", "16"])
+"""
+    assert "break-even at α" in run(python, code, tmp_path)
+
+
+def test_what_needs_another_package_names_an_install_that_exists(python: Path, tmp_path: Path):
+    code = """
+from specdec_lite import _extras
 try:
-    explain("SpecDecoding metrics: Mean acceptance length: 2.87, Accepted throughput: 1 tokens/s", 4)
+    _extras.load("gguf.constants")
 except ImportError as error:
     print(error)
 """
-    assert "specdec-lite[book]" in run(python, code, tmp_path)
+    assert run(python, code, tmp_path).strip() == "gguf is needed here: pip install gguf"

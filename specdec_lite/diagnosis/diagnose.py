@@ -63,6 +63,7 @@ def diagnose(
         TypeError: an argument has the wrong type; raised before any model runs.
     """
     checks.model("target", target)
+    checks.drafter("drafter", drafter)
     checks.whole("max_new_tokens", max_new_tokens, LEAST)
     checks.number("temperature", temperature)
     domains = rows_of(texts, tokenizer, target)

@@ -5,14 +5,17 @@ Each reader takes a text and returns its `Counts`, or None if the text has anoth
 """
 
 import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-
-import numpy as np
+from itertools import accumulate
 
 NUMBER = r"(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
 ROW = r"[\[(]?((?:\d+(?:\.\d+)?[,\s]*)+)"
+POOLED = "pooled: all accepted tokens ÷ all rounds, plus the bonus token"
+REQUEST = "of one request, with the bonus token; a mean over requests differs from a pooled length"
 
 
 @dataclass(slots=True)
@@ -28,6 +31,10 @@ class Counts:
         share: accepted ÷ drafted.
         gamma: drafted tokens per round.
         rates: share of all drafts in which position i was accepted, [γ].
+        whole: tokens per target pass if every drafted token had been verified.
+        verified: verified tokens per round, the root not counted, if fewer than γ.
+        definition: which of the lengths that are called acceptance length tau is.
+        tests_all: whether drafts after a rejection are tested too.
         notes: what a reader of these numbers may get wrong.
     """
 
@@ -39,6 +46,10 @@ class Counts:
     share: float | None = None
     gamma: float | None = None
     rates: tuple[float, ...] = ()
+    whole: float | None = None
+    verified: float | None = None
+    definition: str = POOLED
+    tests_all: bool = False
     notes: list[str] = field(default_factory=list)
 
 
@@ -57,6 +68,22 @@ def last_row(pattern: str, text: str) -> tuple[float, ...]:
     return tuple(map(float, re.findall(r"\d+(?:\.\d+)?", values[-1]))) if values else ()
 
 
+def newest(pattern: str, text: str) -> str | None:
+    """Return the text from the last match of a pattern on, so that no older line is mixed in."""
+    begins = [match.start() for match in re.finditer(pattern, text, re.IGNORECASE)]
+    return text[begins[-1] :] if begins else None
+
+
+def metric_lines(text: str, prefix: str) -> Iterator[tuple[str, str, float]]:
+    """Yield (name, labels, value) of the lines of a metrics page, one prefix per line."""
+    line_form = re.compile(rf"(\w+)(?:\{{([^}}]*)\}})?[ :=]+{NUMBER}\s*$")
+    for line in text.splitlines():
+        begin = line.find(prefix)
+        match = line_form.match(line, begin + len(prefix)) if begin >= 0 else None
+        if match:
+            yield match[1].removesuffix("_total"), match[2] or "", float(match[3])
+
+
 def fraction(percent: float | None) -> float | None:
     """Return a percentage as a fraction."""
     return None if percent is None else percent / 100
@@ -67,7 +94,8 @@ def fraction(percent: float | None) -> float | None:
 
 def vllm_log(text: str) -> Counts | None:
     """Read "SpecDecoding metrics: Mean acceptance length: 2.87, … Per-position acceptance rate: …"."""
-    if not re.search("specdecoding metrics", text, re.IGNORECASE):
+    text = newest("specdecoding metrics", text)
+    if text is None:
         return None
     return Counts(
         "vLLM, log line",
@@ -82,7 +110,8 @@ def vllm_log(text: str) -> Counts | None:
 
 def vllm_v0_log(text: str) -> Counts | None:
     """Read "Speculative metrics: Draft acceptance rate: 0.65, … Number of emitted tokens: 360"."""
-    if not re.search("speculative metrics", text, re.IGNORECASE):
+    text = newest("speculative metrics", text)
+    if text is None:
         return None
     gamma = last_number(rf"number of speculative tokens: {NUMBER}", text)
     drafted = last_number(rf"number of draft tokens: {NUMBER}", text)
@@ -96,6 +125,7 @@ def vllm_v0_log(text: str) -> Counts | None:
         tau=emitted / drafts if emitted and drafts else None,
         share=last_number(rf"draft acceptance rate: {NUMBER}", text),
         gamma=gamma,
+        tests_all=True,
         notes=[
             "the counts run since the server's start",
             "this version tests drafts after a rejection too: its acceptance rate estimates α",
@@ -108,22 +138,20 @@ def vllm_counters(text: str) -> Counts | None:
     if "spec_decode_num" not in text:
         return None
 
-    def total(name: str) -> float | None:
-        line = rf"spec_decode_{name}(?:_total)?(?:\{{[^}}]*\}})?[ :=]+{NUMBER}\s*$"
-        values = re.findall(line, text, re.MULTILINE)
-        return sum(map(float, values)) if values else None
-
+    totals: dict[str, float] = {}
     accepted: dict[int, float] = {}
-    line = rf'accepted_tokens_per_pos(?:_total)?\{{[^}}]*position="(\d+)"[^}}]*\}}\s+{NUMBER}'
-    for position, count in re.findall(line, text):
-        accepted[int(position)] = accepted.get(int(position), 0.0) + float(count)
-    drafts = total("num_drafts")
+    for name, labels, value in metric_lines(text, "spec_decode_"):
+        totals[name] = totals.get(name, 0.0) + value
+        position = re.search(r'position="(\d{1,4})"', labels)
+        if name == "num_accepted_tokens_per_pos" and position:
+            accepted[int(position[1])] = accepted.get(int(position[1]), 0.0) + value
+    drafts = totals.get("num_drafts")
     is_complete = sorted(accepted) == list(range(len(accepted)))
     return Counts(
         "vLLM, counters",
         drafts=drafts,
-        drafted=total("num_draft_tokens"),
-        accepted=total("num_accepted_tokens"),
+        drafted=totals.get("num_draft_tokens"),
+        accepted=totals.get("num_accepted_tokens"),
         rates=tuple(accepted[i] / drafts for i in sorted(accepted))
         if drafts and is_complete
         else (),
@@ -183,17 +211,22 @@ def llama_server(text: str) -> Counts | None:
     The counts of a request are those of its own line. The "statistics" lines are cumulative: they
     are used only if the request's line lacks a length, and they are then used alone.
     """
-    line = rf"draft acceptance(?: rate)?\s*=\s*{NUMBER}\s*\(\s*(\d+) accepted /\s*(\d+) generated.*"
+    line = (
+        rf"draft acceptance(?: rate)?\s*=\s*(?:{NUMBER}|-?nan)\s*"
+        r"\(\s*(\d+) accepted /\s*(\d+) generated.*"
+    )
     requests = list(re.finditer(line, text))
     if not requests:
         return None
     request = requests[-1]
+    after = text[request.start() :]
     counts = Counts(
         "llama.cpp, server",
         accepted=float(request[2]),
         drafted=float(request[3]),
         tau=last_number(rf"mean (?:acceptance length|len)\s*=\s*{NUMBER}", request[0]),
-        rates=last_row(rf"acceptance rate per position\s*=\s*{ROW}", request[0]),
+        rates=last_row(rf"acc(?:eptance rate)? per pos(?:ition)?\s*=\s*{ROW}", after),
+        definition=REQUEST,
     )
     statistics = llama_statistics(text)
     if counts.tau is None and statistics is not None:
@@ -242,6 +275,7 @@ def llama_example(text: str) -> Counts | None:
         notes=[
             "every target pass emits one token that was not drafted: passes = n_predict − n_accept"
         ],
+        definition=REQUEST,
     )
 
 
@@ -249,59 +283,89 @@ def llama_example(text: str) -> Counts | None:
 
 
 def sglang_log(text: str) -> Counts | None:
-    """Read "accept len: 2.54, accept rate: 0.51, gen throughput (token/s): …", also of its benchmark."""
-    tau = last_number(rf"accept len(?:gth)?:\s+{NUMBER}", text)
-    if tau is None:
+    """Read "accept len: 2.54, accept rate: 0.51, …", also with DSpark's cap and block lengths."""
+    begins = [match.start() for match in re.finditer("(?<!block )accept len", text, re.IGNORECASE)]
+    text = text[begins[-1] :] if begins else ""
+    length = re.match(rf"accept len(?:gth)?:\s+{NUMBER}", text, re.IGNORECASE)
+    if length is None:
         return None
     rate = last_number(rf"accept rate:\s+{NUMBER}", text)
-    return sglang("SGLang, log line", tau, rate, rounding=5e-3)
+    cap = last_number(rf"\bcap len:\s+{NUMBER}", text)
+    whole = last_number(rf"block accept len:\s+{NUMBER}", text)
+    is_new = cap is not None or whole is not None  # DSpark came after the rate changed
+    counts = sglang("SGLang, log line", float(length[1]), rate, 5e-3, is_new)
+    counts.whole = whole
+    if cap is not None:
+        counts.verified = max(0.0, cap - 1)
+        counts.notes.append(
+            f"cap len {cap:g} counts the root: {counts.verified:.2f} drafts per round were verified"
+        )
+    if counts.whole is not None:
+        counts.notes.append(
+            f"block accept len {counts.whole:g} is the length if the whole block had been verified;"
+            " with γ, α is solved from it"
+        )
+    return counts
+
+
+def sglang_bench(text: str) -> Counts | None:
+    """Read "#questions: 80, Throughput: 378.57 token/s, Acceptance length: 5.39" or acc_length=2.42."""
+    tau = last_number(rf"token/s, acceptance length:\s+{NUMBER}", text)
+    if tau is None:
+        tau = last_number(rf"\b(?:avg_spec_accept_length|acc_length)[\"']?\s*[=:]\s*{NUMBER}", text)
+    return None if tau is None else sglang("SGLang, benchmark", tau, None, rounding=5e-3)
 
 
 def sglang_metrics(text: str) -> Counts | None:
     """Read sglang:spec_accept_length{…} 2.5 and sglang:spec_accept_rate from a /metrics page."""
-
-    def gauge(name: str) -> float | None:
-        return last_number(rf"sglang:spec_accept_{name}(?:\{{[^}}]*\}})?\s+{NUMBER}", text)
-
-    tau = gauge("length")
-    if tau is None:
+    gauges = {name: value for name, _, value in metric_lines(text, "sglang:spec_accept_")}
+    if "length" not in gauges:
         return None
-    return sglang("SGLang, metrics page", tau, gauge("rate"), rounding=5e-4)
+    return sglang("SGLang, metrics page", gauges["length"], gauges.get("rate"), rounding=5e-4)
 
 
-def sglang(engine: str, tau: float, rate: float | None, rounding: float) -> Counts:
-    """Return the counts of a length and a rate.
+def sglang(
+    engine: str, tau: float, rate: float | None, rounding: float, is_new: bool = False
+) -> Counts:
+    """Return the counts of a length and a rate, which are printed with a rounding error.
 
     The rate has had two meanings: accepted ÷ drafted, and (accepted + 1) ÷ (drafted + 1) in releases
     before pull request 23530 (April 2026). In most cases γ is a whole number under only one of them.
     """
-    counts = Counts(engine, tau=tau, notes=["the length includes the bonus token"])
+    counts = Counts(engine, tau=tau)
     if rate is not None and rate > 1:
         counts.share = rate  # which is refused
-    if not rate or rate > 1 or tau <= 1:
-        return counts
-    meanings = {
-        "accepted ÷ drafted": lambda length, printed: (length - 1) / printed,
-        "(accepted + 1) ÷ (drafted + 1)": lambda length, printed: length / printed - 1,
-    }
+    elif rate and 1 < tau < 1e6:
+        counts.gamma = sglang_gamma(counts, rate, rounding, is_new)
+    if counts.gamma is None:
+        counts.notes.append(
+            "γ is --speculative-num-draft-tokens less one, since that number counts the root"
+        )
+    return counts
+
+
+def sglang_gamma(counts: Counts, rate: float, rounding: float, is_new: bool) -> float | None:
+    """Return the only γ that a rate allows, or None, and note the rate's meaning."""
+    meanings = {"accepted ÷ drafted": lambda length, printed: (length - 1) / printed}
+    if not is_new:
+        meanings["(accepted + 1) ÷ (drafted + 1)"] = lambda length, printed: length / printed - 1
     gammas = {}
     for meaning, gamma_of in meanings.items():
-        low = gamma_of(tau - rounding, rate + rounding)
-        high = gamma_of(tau + rounding, max(rate - rounding, rounding))
+        low = gamma_of(counts.tau - rounding, rate + rounding)
+        high = gamma_of(counts.tau + rounding, max(rate - rounding, rounding))
         if (gamma := round((low + high) / 2)) >= 1 and low <= gamma <= high:
             gammas[meaning] = gamma
-    if len(set(gammas.values())) == 1:
-        counts.gamma = float(min(gammas.values()))
     if len(gammas) == 1:
         counts.notes.append(
             f"the printed rate {rate:g} is {min(gammas)}: γ is a whole number only under this meaning"
         )
-    if counts.gamma is None:
-        counts.notes.append(
-            f"the printed rate {rate:g} is accepted ÷ drafted, or (accepted + 1) ÷ (drafted + 1) in"
-            " releases before pull request 23530: give gamma="
-        )
-    return counts
+    if len(set(gammas.values())) == 1:
+        return float(min(gammas.values()))
+    counts.notes.append(
+        f"the printed rate {rate:g} is accepted ÷ drafted, or (accepted + 1) ÷ (drafted + 1) in"
+        " releases before pull request 23530: give gamma="
+    )
+    return None
 
 
 # TensorRT-LLM --------------------------------------------------------------------------------------
@@ -321,35 +385,110 @@ def tensorrt_bench(text: str) -> Counts | None:
 
 # JSON ----------------------------------------------------------------------------------------------
 
+MOST_OBJECTS = 10_000
+"""The most JSON objects of a text that are read, and the most braces that begin none."""
 
-def json_object(text: str) -> Counts | None:
-    """Read a JSON object of any of the engines: statistics, timings or metrics of a request."""
-    begin = text.find("{")
-    if begin < 0:
-        return None
-    try:
-        content, _ = json.JSONDecoder().raw_decode(text[begin:])
-    except (json.JSONDecodeError, RecursionError):
-        return None
+
+def json_text(text: str) -> Counts | None:
+    """Read the JSON of any engine: statistics, timings or metrics of one request or of several."""
+    contents = list(json_contents(text))
     for key, reader in JSON_READERS.items():
-        statistics = object_with(content, key)
-        if statistics:
-            return reader({name: value for name, value in statistics.items() if value is not None})
+        found = [each for content in contents for each in objects_with(content, key)]
+        if found:
+            rows = [
+                {name: value for name, value in each.items() if value is not None} for each in found
+            ]
+            return pooled([reader(row) for row in rows])
     return None
 
 
-def object_with(content, key: str) -> dict | None:
-    """Return the first object, at any depth, that has a key whose value is not null."""
-    waiting = [content]
+def json_contents(text: str) -> Iterator:
+    """Yield the JSON objects of a text, in order; what is between them is ignored."""
+    decoder, begin = json.JSONDecoder(), text.find("{")
+    for _ in range(MOST_OBJECTS):
+        if begin < 0:
+            return
+        try:
+            content, begin = decoder.raw_decode(text, begin)
+            yield content
+        except json.JSONDecodeError:
+            begin += 1
+        except RecursionError:
+            return
+        begin = text.find("{", begin)
+
+
+def objects_with(content, key: str) -> Iterator[dict]:
+    """Yield the objects, at any depth, that have a key whose value is not null."""
+    waiting = deque([content])
     while waiting:
-        value = waiting.pop(0)
+        value = waiting.popleft()
         if isinstance(value, dict):
             if value.get(key) is not None:
-                return value
-            waiting += value.values()
+                yield value
+            else:
+                waiting += (each for each in value.values() if isinstance(each, (dict, list)))
         elif isinstance(value, list):
-            waiting += value
-    return None
+            waiting += (each for each in value if isinstance(each, (dict, list)))
+
+
+def pooled(requests: list[Counts]) -> Counts:
+    """Return the counts of several requests or iterations, summed; those of one as they are."""
+    first = requests[0]
+    if len(requests) == 1:
+        return first
+    lengths = [request_length(each) for each in requests]
+    rounds = [each.drafts for each in requests]
+    if not all(number(each) for each in (*rounds, *lengths)) or not sum(rounds):
+        first.notes.append(f"the text has {len(requests)} objects: only the first is read")
+        return first
+    drafts = sum(rounds)
+    tau = sum(length * count for length, count in zip(lengths, rounds)) / drafts
+    mean = sum(lengths) / len(lengths)
+    width = max(len(each.rates) for each in requests)
+    rates = [
+        sum(each.rates[i] * each.drafts for each in requests if i < len(each.rates)) / drafts
+        for i in range(width)
+    ]
+    notes = [
+        f"{len(requests)} objects are pooled: {tau:.2f}; the mean of their lengths is {mean:.2f}"
+    ]
+    return Counts(
+        first.engine,
+        drafts=drafts,
+        drafted=total([each.drafted for each in requests]),
+        accepted=total([each.accepted for each in requests]),
+        tau=tau,
+        rates=tuple(rates),
+        notes=[*(note for note in first.notes if "sum the counts" not in note), *notes],
+    )
+
+
+def request_length(counts: Counts) -> float | None:
+    """Return τ of one object, or None if it does not follow."""
+    if counts.tau is None and number(counts.accepted) and number(counts.drafts) and counts.drafts:
+        return 1 + counts.accepted / counts.drafts
+    return counts.tau
+
+
+def total(values: list) -> float | None:
+    """Return the sum of numbers, or None if one is missing."""
+    return sum(values) if all(number(value) for value in values) else None
+
+
+def number(value) -> bool:
+    """Return whether a value is a finite number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def difference(first, second) -> float | None:
+    """Return first − second, or None if one of them is no number."""
+    return first - second if number(first) and number(second) else None
+
+
+def quotient(first, second) -> float | None:
+    """Return first ÷ second, or None if one of them is no number or second is 0."""
+    return first / second if number(first) and number(second) and second else None
 
 
 def tensorrt_statistics(statistics: dict) -> Counts:
@@ -364,14 +503,31 @@ def tensorrt_statistics(statistics: dict) -> Counts:
     )
 
 
+def tensorrt_request(statistics: dict) -> Counts:
+    """Read `speculative_decoding` of a response of TensorRT-LLM (pull request 19311)."""
+    drafts, accepted = (
+        statistics.get("num_spec_steps"),
+        statistics.get("total_accepted_draft_tokens"),
+    )
+    return Counts(
+        "TensorRT-LLM, metrics of a request",
+        drafts=drafts,
+        drafted=statistics["total_draft_tokens"],
+        accepted=accepted,
+        rates=rates_of(statistics.get("acceptance_histogram", ())),
+        definition=REQUEST,
+    )
+
+
 def llama_timings(statistics: dict) -> Counts:
     """Read `timings` of llama.cpp's server."""
-    accepted, predicted = statistics["draft_n_accepted"], statistics.get("predicted_n")
+    accepted = statistics["draft_n_accepted"]
     return Counts(
         "llama.cpp, timings",
-        drafts=None if predicted is None else predicted - accepted,
+        drafts=difference(statistics.get("predicted_n"), accepted),
         drafted=statistics.get("draft_n"),
         accepted=accepted,
+        definition=REQUEST,
         notes=["passes = predicted_n − draft_n_accepted, which includes rounds without a draft"],
     )
 
@@ -380,19 +536,23 @@ def vllm_request(statistics: dict) -> Counts:
     """Read the metrics of a request of vLLM."""
     return Counts(
         "vLLM, metrics of a request",
+        drafts=statistics.get("num_spec_steps"),
+        drafted=statistics.get("num_draft_tokens"),
+        accepted=statistics.get("num_accepted_draft_tokens"),
         tau=statistics.get("mean_acceptance_length"),
         share=statistics.get("draft_acceptance_rate"),
         rates=rates_of(statistics["acceptance_histogram"]),
+        definition=REQUEST,
         notes=["steps without a draft are left out"],
     )
 
 
 def sglang_request(statistics: dict) -> Counts:
     """Read `meta_info` of a request of SGLang; pull request 33518 (August 2026) added the histogram."""
-    passes, tokens = statistics["spec_verify_ct"], statistics.get("completion_tokens")
+    passes = statistics["spec_verify_ct"]
     tau = statistics.get("spec_accept_length")
-    if tau is None and tokens and passes:
-        tau = tokens / passes
+    if tau is None:
+        tau = quotient(statistics.get("completion_tokens"), passes)
     return Counts(
         "SGLang, meta_info",
         drafts=passes or None,
@@ -400,6 +560,7 @@ def sglang_request(statistics: dict) -> Counts:
         accepted=statistics.get("spec_accept_token_num", statistics.get("spec_num_correct_drafts")),
         tau=tau,
         rates=rates_of(statistics.get("spec_correct_drafts_histogram", ())),
+        definition=REQUEST,
         notes=["the length is completion_tokens ÷ spec_verify_ct, the bonus token included"],
     )
 
@@ -407,23 +568,31 @@ def sglang_request(statistics: dict) -> Counts:
 JSON_READERS: dict[str, Callable[[dict], Counts]] = {
     "numDraftTokens": tensorrt_statistics,
     "draft_n_accepted": llama_timings,
+    "total_draft_tokens": tensorrt_request,
     "acceptance_histogram": vllm_request,
     "spec_verify_ct": sglang_request,
 }
 """A key that marks a format → its reader."""
 
 
-def rates_of(histogram: Sequence[float] | dict[str, float]) -> tuple[float, ...]:
-    """Return the rates by position [γ] of a histogram."""
-    counts = np.asarray(
-        [histogram[key] for key in sorted(histogram, key=int)]
-        if isinstance(histogram, dict)
-        else histogram,
-        dtype=float,
+def rates_of(histogram) -> tuple[float, ...]:
+    """Return the rates by position [γ] of a histogram: rounds [γ + 1] that accepted 0 … γ tokens.
+
+    Raises:
+        ValueError: the histogram is no list or object of counts.
+    """
+    if isinstance(histogram, dict) and all(key.isdigit() for key in histogram):
+        histogram = [histogram[key] for key in sorted(histogram, key=int)]
+    is_counts = isinstance(histogram, (list, tuple)) and all(
+        number(value) and value >= 0 for value in histogram
     )
-    if counts.ndim != 1 or len(counts) < 2 or not counts.sum() > 0:
+    if not is_counts:
+        raise ValueError(f"the histogram is {str(histogram)[:60]}: must be a list of counts")
+    rounds = sum(histogram)
+    if len(histogram) < 2 or not rounds > 0:
         return ()
-    return tuple((counts[::-1].cumsum()[::-1][1:] / counts.sum()).tolist())
+    at_least = list(accumulate(reversed(histogram)))[::-1]
+    return tuple(count / rounds for count in at_least[1:])
 
 
 READERS: tuple[Reader, ...] = (
@@ -437,12 +606,14 @@ READERS: tuple[Reader, ...] = (
     llama_example,
     sglang_metrics,
     tensorrt_bench,
-    json_object,
+    json_text,
     sglang_log,
+    sglang_bench,
 )
 EXAMPLES = (
     "a line with 'SpecDecoding metrics:', counters 'spec_decode_num_…' or the output of"
-    " `vllm bench serve` (vLLM); 'accept len: …', 'sglang:spec_accept_length' or a 'meta_info'"
-    " object (SGLang); 'draft acceptance = … ( … accepted / … generated)' or a 'timings' object"
-    " (llama.cpp); a 'specDecodingStats' object or '[AR] AVERAGE' (TensorRT-LLM)"
+    " `vllm bench serve` (vLLM); 'accept len: …', 'sglang:spec_accept_length', a 'meta_info' object"
+    " or '#questions: …' (SGLang); 'draft acceptance = … ( … accepted / … generated)' or a 'timings' object"
+    " (llama.cpp); a 'specDecodingStats' or 'speculative_decoding' object or '[AR] AVERAGE'"
+    " (TensorRT-LLM)"
 )

@@ -5,16 +5,21 @@ of them. Rates by position are shares of *all* drafts: a position is counted eve
 was rejected. A mean acceptance length includes the bonus token. `formats` reads the texts.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from specdec_lite import _extras, theory
-from specdec_lite.diagnosis.formats import EXAMPLES, READERS, Counts
+from specdec_lite import checks, theory
+from specdec_lite.diagnosis.formats import EXAMPLES, READERS, Counts, number
 
 TOLERANCE = 0.06
 """The most by which a printed τ may differ from 1 + Σ rates by position.
 
-The engines print two or three digits, and some drafts may be shorter than γ.
+The engines print two or three digits.
 """
+MOST_TEXT = 1_000_000
+"""The most characters of a text."""
+MOST_GAMMA = 1024
+"""The most drafted tokens per round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +29,11 @@ class Reading:
     Attributes:
         engine: the engine and the format.
         tau: tokens per target pass over the rounds that drafted, with the bonus or recovered token.
+        definition: which of the lengths that are called acceptance length tau is.
         gamma: drafted tokens per round, the mean if rounds differ.
         rates: share of all drafts in which position i was accepted (unconditional), [γ].
-        profile: accepted ÷ tested by position (conditional), [γ].
-        alpha: accepted ÷ tested; without rates, the α whose expected tokens are τ.
+        profile: accepted ÷ tested by position (conditional), [γ]; empty if drafts differ in length.
+        alpha: accepted ÷ tested; without a profile, the α whose expected tokens are τ.
         alpha_is_fitted: whether alpha is such a solution, which assumes one α for all positions.
         drafted_acceptance: accepted ÷ drafted.
         missing: what the text lacks for the rest.
@@ -36,6 +42,7 @@ class Reading:
 
     engine: str
     tau: float | None = None
+    definition: str = ""
     gamma: float | None = None
     rates: tuple[float, ...] = ()
     profile: tuple[float, ...] = ()
@@ -54,15 +61,15 @@ class Reading:
         lines = [
             f"{self.engine}",
             f"  τ, tokens per target pass, with the bonus   {number_text(self.tau)}",
+            *([f"      {self.definition}"] if self.tau is not None else []),
             f"  γ, drafted tokens per round                 {number_text(self.gamma, 2)}",
             f"  α, accepted ÷ tested                        {number_text(self.alpha)}{solved}",
             f"  accepted ÷ drafted                          {number_text(self.drafted_acceptance)}",
         ]
         if self.rates:
-            lines += [
-                f"  by position, of all drafts                  {row_text(self.rates)}",
-                f"  by position, of those tested there          {row_text(self.profile)}",
-            ]
+            lines.append(f"  by position, of all drafts                  {row_text(self.rates)}")
+        if self.profile:
+            lines.append(f"  by position, of those tested there          {row_text(self.profile)}")
         lines += [f"  missing: {text}" for text in self.missing]
         lines += [f"  note: {text}" for text in self.notes]
         return "\n".join(lines)
@@ -79,9 +86,26 @@ def row_text(values: tuple[float, ...]) -> str:
 
 
 def explain(text: str, gamma: int | None = None) -> Reading:
-    """Read what an engine printed."""
+    """Read what an engine printed.
+
+    Args:
+        text: a log line, several lines of one engine (the last counts), a page of counters, or JSON.
+        gamma: drafted tokens per round (vLLM's `num_speculative_tokens`), if the text lacks it.
+
+    Returns:
+        The numbers of the text and what follows from them.
+
+    Raises:
+        ValueError: the text has none of the formats, or its numbers contradict each other.
+    """
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"text={text!r}: must contain {EXAMPLES}")
+        raise ValueError(f"text={str(text)[:60]!r}: must contain {EXAMPLES}")
+    if len(text) > MOST_TEXT:
+        raise ValueError(
+            f"text has {len(text)} characters: at most {MOST_TEXT}; give its last lines"
+        )
+    if gamma is not None:
+        checks.whole("gamma", gamma, 1, MOST_GAMMA)
     counts = next((counts for reader in READERS if (counts := reader(text))), None)
     if counts is None:
         raise ValueError(f"text={text.strip()[:60]!r}: has none of the known formats: {EXAMPLES}")
@@ -90,31 +114,56 @@ def explain(text: str, gamma: int | None = None) -> Reading:
 
 
 def check(counts: Counts) -> None:
-    """Check that the counts are numbers and that they can be true."""
+    """Check that the counts are numbers and that they can be true.
+
+    Raises:
+        ValueError: a count is not a number, is negative, or contradicts another one.
+    """
     for name in ("drafts", "drafted", "accepted", "tau", "share", "gamma"):
         value = getattr(counts, name)
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if value is not None and not (is_number and value >= 0):
+        if value is not None and not (number(value) and value >= 0):
             raise ValueError(f"{counts.engine}: {name} is {value!r}: must be a number ≥ 0")
     if counts.accepted is not None and counts.drafted:
-        counts.share = counts.accepted / counts.drafted
+        printed, counts.share = counts.share, counts.accepted / counts.drafted
+        if printed is not None and abs(printed - counts.share) > 0.01 and not counts.tests_all:
+            counts.notes.append(
+                f"the printed rate {printed:.3f} is not accepted ÷ drafted, {counts.share:.3f}"
+            )
     if counts.share is not None and not 0 <= counts.share <= 1:
         raise ValueError(f"accepted ÷ drafted is {counts.share:.3f}: must be in [0, 1]")
     if counts.tau is not None and counts.tau < 1:
         raise ValueError(
-            f"the acceptance length is {counts.tau:.3f}: with its bonus token it is ≥ 1"
+            f"the acceptance length is {counts.tau:.3f}: with its bonus token it is ≥ 1, so add 1 to"
+            " a length without it"
         )
+    for name, most in (("gamma", MOST_GAMMA), ("tau", MOST_GAMMA + 1)):
+        value = getattr(counts, name)
+        if value is not None and value > most:
+            raise ValueError(f"{counts.engine}: {name} is too large: must be at most {most}")
 
 
-def conclude(counts: Counts, gamma: float | None) -> Reading:
-    """Return what follows from checked counts."""
+def conclude(counts: Counts, given: int | None) -> Reading:
+    """Return what follows from checked counts, and from γ if the user gave it."""
     rates, share, notes = counts.rates, counts.share, list(counts.notes)
     tau = length(counts)
-    gamma = implied_gamma(counts, tau) if gamma is None else gamma
+    mean, slack = mean_gamma(counts, tau)
+    gamma = known_gamma(counts, tau, given, mean, slack)
+    is_shorter = mean is not None and gamma is not None and mean < gamma * (1 - slack)
+    if is_shorter:
+        notes.append(
+            f"drafts had {mean:.2f} tokens on average, at most {gamma:g}: a schedule, a threshold or"
+            " a short match ended them early"
+        )
+        gamma = mean
+    if is_shorter and rates:
+        notes.append(
+            "with such drafts the rates by position do not give accepted ÷ tested, except at position"
+            " 1; α is solved from τ and the mean length"
+        )
     if rates and tau is not None and abs(tau - 1 - sum(rates)) > TOLERANCE:
         notes.append(
             f"1 + Σ rates by position = {1 + sum(rates):.2f}, but the printed length is {tau:.2f}:"
-            " not all drafts had the same length, or the two cover different periods"
+            " the two cover different periods"
         )
     if share is None and tau is not None and gamma:
         share = (tau - 1) / gamma
@@ -123,31 +172,39 @@ def conclude(counts: Counts, gamma: float | None) -> Reading:
     if rates:
         conditional, alpha = theory.conditional_acceptance(rates)
         profile, alpha = tuple(conditional.tolist()), float(alpha)
-    elif tau is not None and gamma and gamma >= 1:
-        alpha = fitted_alpha(tau, gamma)
-    if share is not None and alpha is not None and alpha - share > 0.02:
-        notes.append(
-            f"accepted ÷ drafted ({share:.2f}) is below α ({alpha:.2f}), since drafts after a"
-            " rejection are counted but never tested"
-        )
-    useful = max((i for i, rate in enumerate(rates, 1) if rate > 0), default=0)
-    if 0 < useful < len(rates):
-        notes.append(
-            f"no draft is accepted from position {useful + 1} on: γ is too large, or the draft has a"
-            " fault there"
-        )
+    if is_shorter or not rates:
+        profile, alpha = (), solved_alpha(counts, tau, gamma)
+    notes += notes_on(counts, share, alpha)
     return Reading(
         counts.engine,
         tau,
+        counts.definition,
         gamma,
         rates,
         profile,
         alpha,
-        alpha_is_fitted=alpha is not None and not rates,
+        alpha_is_fitted=alpha is not None and not profile,
         drafted_acceptance=share,
-        missing=missing(tau, gamma, rates),
+        missing=missing(counts, tau, gamma),
         notes=tuple(notes),
     )
+
+
+def notes_on(counts: Counts, share: float | None, alpha: float | None) -> list[str]:
+    """Return what a reader of the rates may get wrong."""
+    notes = []
+    if share is not None and alpha is not None and alpha - share > 0.02 and not counts.tests_all:
+        notes.append(
+            f"accepted ÷ drafted ({share:.2f}) is below α ({alpha:.2f}), since drafts after a"
+            " rejection are counted but never tested"
+        )
+    useful = max((i for i, rate in enumerate(counts.rates, 1) if rate > 0), default=0)
+    if 0 < useful < len(counts.rates):
+        notes.append(
+            f"no draft is accepted from position {useful + 1} on: γ is too large, or the draft has a"
+            " fault there"
+        )
+    return notes
 
 
 def length(counts: Counts) -> float | None:
@@ -159,35 +216,88 @@ def length(counts: Counts) -> float | None:
     return 1 + sum(counts.rates) if counts.rates else None
 
 
-def missing(tau: float | None, gamma: float | None, rates: tuple[float, ...]) -> tuple[str, ...]:
+def missing(counts: Counts, tau: float | None, gamma: float | None) -> tuple[str, ...]:
     """Return what a text lacks, one phrase each."""
     phrases = []
-    if tau is None:
+    if counts.drafted == 0:
+        phrases.append("drafts: nothing was drafted, so no rate follows")
+    elif tau is None:
         phrases.append("the number of drafts (rounds), without which τ does not follow")
-    if tau is not None and not gamma:
+    if tau is not None and not gamma and counts.drafted != 0:
         phrases.append("γ, the drafted tokens per round: give gamma=")
-    if not rates:
+    if not counts.rates:
         phrases.append("rates by position, without which one α must stand for all positions")
     return tuple(phrases)
 
 
-def implied_gamma(counts: Counts, tau: float | None) -> float | None:
-    """Return the drafted tokens per round that follow from the counts, or None."""
-    if counts.gamma is not None:
-        return counts.gamma
-    if counts.rates:
-        return float(len(counts.rates))
+def mean_gamma(counts: Counts, tau: float | None) -> tuple[float | None, float]:
+    """Return (mean drafted tokens per round, its relative error); None if it does not follow."""
     if counts.drafted and counts.drafts:
-        return counts.drafted / counts.drafts
-    if tau is not None and counts.share:
-        return (tau - 1) / counts.share
-    return None
+        return counts.drafted / counts.drafts, 0.01
+    if not counts.drafted or not counts.accepted:
+        return None, 0.0
+    if rates := counts.rates:
+        per_round, error = sum(rates), 5e-4 * len(rates)
+    else:
+        per_round, error = (tau or 1) - 1, 5e-3
+    if per_round <= error:
+        return None, 0.0
+    return counts.drafted * per_round / counts.accepted, 0.02 + error / per_round
+
+
+def known_gamma(
+    counts: Counts, tau: float | None, given: int | None, mean: float | None, slack: float
+) -> float | None:
+    """Return the drafted tokens per round: of the text, as given, or as they follow.
+
+    Raises:
+        ValueError: the text contradicts the given γ, or its numbers exceed what γ allows.
+    """
+    stated = float(len(counts.rates)) if counts.rates else counts.gamma
+    if given is not None and stated is not None and abs(stated - given) > 0.01:
+        what = f"{stated:g} rates by position" if counts.rates else f"γ = {stated:g}"
+        raise ValueError(f"gamma={given}: the text has {what}")
+    gamma = stated if given is None else float(given)
+    if gamma is None:
+        gamma = mean
+    if gamma is None and tau is not None and counts.share:
+        gamma = (tau - 1) / counts.share
+    if gamma is None:
+        return None
+    if mean is not None and mean > gamma * (1 + slack) + 0.05:
+        raise ValueError(f"γ = {gamma:g}, but the text has {mean:.2f} drafted tokens per round")
+    if tau is not None and tau > gamma * 1.02 + 1.05:
+        raise ValueError(f"γ = {gamma:g} allows a length of {gamma + 1:g}, and it is {tau:.2f}")
+    return gamma
+
+
+def solved_alpha(counts: Counts, tau: float | None, gamma: float | None) -> float | None:
+    """Return the α whose expected tokens are τ, or those of the whole block if it is stated."""
+    if counts.whole is not None:
+        return None if gamma is None or gamma < 1 else fitted_alpha(counts.whole, gamma)
+    limit = gamma if counts.verified is None else counts.verified
+    return None if tau is None or limit is None or limit < 1 else fitted_alpha(tau, limit)
 
 
 def fitted_alpha(tau: float, gamma: float) -> float:
-    """Return the α in [0, 1] whose expected tokens at γ (rounded) are τ."""
-    steps = max(1, round(gamma))
-    if tau >= steps + 1:
-        return 1.0
-    solve = _extras.load("scipy.optimize").brentq
-    return float(solve(lambda alpha: theory.expected_tokens(alpha, steps) - tau, 0.0, 1.0))
+    """Return the α in [0, 1] whose expected tokens are τ for drafts of γ tokens on average.
+
+    A mean between two whole numbers is a mixture of drafts of these two lengths.
+    """
+    short = int(gamma)
+    part = gamma - short
+
+    def tokens(alpha: float) -> float:
+        least = float(theory.expected_tokens(alpha, short))
+        return least + part * (float(theory.expected_tokens(alpha, short + 1)) - least)
+
+    return 1.0 if tau >= gamma + 1 else bisect(tokens, tau)
+
+
+def bisect(rising: Callable[[float], float], value: float) -> float:
+    """Return where a function that rises on [0, 1] takes a value, to 1e-15."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return (low + high) / 2

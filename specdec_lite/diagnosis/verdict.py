@@ -7,10 +7,11 @@ from statistics import median
 import numpy as np
 import torch
 
-from specdec_lite import _extras, theory
+from specdec_lite import theory
 from specdec_lite.diagnosis import report
 from specdec_lite.diagnosis.faults import Fault, faults
-from specdec_lite.diagnosis.measuring import Measured
+from specdec_lite.diagnosis.measuring import Loop, Measured
+from specdec_lite.diagnosis.metrics import bisect
 from specdec_lite.diagnosis.offline import Offline
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.measure import timing
@@ -22,8 +23,8 @@ class Diagnosis:
     """The measurements of a draft and what follows from them.
 
     Attributes:
-        verdict: "pays", "even" or "hurts".
-        reason: one sentence that names the deciding term.
+        verdict: "pays", "even", "hurts", or "disturbed" if the times contradict each other.
+        reason: one sentence that names the deciding term, or the contradictions.
         speedup: {"value", "interval"} over plain decoding of the same target in the same session.
         predicted: speedup by the formula, from the costs of the same rounds.
         tau: tokens per target pass, {"value", "interval"}.
@@ -100,12 +101,14 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
         plain=plain_round,
     )
     best, gain = curve.best(alpha["value"]) if alpha else (loop.nodes, speedup["value"])
-    verdict = sign(*speedup["interval"])
+    predicted = tau["value"] * plain_round / costs.total
+    disturbed = disturbances(loop, curve.passes, measured.batches, speedup["value"], predicted)
+    verdict = "disturbed" if disturbed else sign(*speedup["interval"])
     return Diagnosis(
         verdict=verdict,
-        reason=reason(verdict, tau["value"], costs, plain_round),
+        reason="; ".join(disturbed) or reason(verdict, tau["value"], costs, plain_round),
         speedup=speedup,
-        predicted=tau["value"] * plain_round / costs.total,
+        predicted=predicted,
         tau=tau,
         alpha=alpha,
         break_even=costs.total / plain_round,
@@ -131,6 +134,41 @@ def conclude(measured: Measured, target: CausalLM, texts: Mapping[str, int]) -> 
 def sign(low: float, high: float) -> str:
     """Return the verdict of a speedup's interval."""
     return "pays" if low > 1 else "hurts" if high < 1 else "even"
+
+
+CHEAPER = 0.85
+"""A pass over several tokens that takes less than this part of T(1) was not timed correctly."""
+APART = 1.5
+"""The most by which two turns of a text, or a speedup and its forecast, may differ as a factor."""
+
+
+def disturbances(
+    loop: Loop,
+    passes: Mapping[int, float],
+    batches: Mapping[int, float],
+    speedup: float,
+    predicted: float,
+) -> list[str]:
+    """Return how the times contradict each other, one phrase each; empty if they do not."""
+    phrases = [
+        f"a pass over {k} tokens took {cost:.2f} of T(1), and it cannot cost less than one token"
+        for k, cost in sorted(passes.items())
+        if cost < CHEAPER
+    ]
+    phrases += [
+        f"at a batch of {batch} the draft's tokens made the pass shorter, {cost:.2f}"
+        for batch, cost in sorted(batches.items())
+        if cost < CHEAPER
+    ]
+    for name, seconds in (("plain", loop.plain), ("drafted", loop.seconds)):
+        turns = np.median(seconds.max(1) / seconds.min(1))
+        if turns > APART:
+            phrases.append(f"the same {name} run took {turns:.2f} times as long in another turn")
+    if not 1 / APART < speedup / predicted < APART:
+        phrases.append(f"the speedup is {speedup:.2f}, and its own rounds forecast {predicted:.2f}")
+    if phrases:
+        phrases.append("no verdict: other programs ran, so repeat it on an idle machine")
+    return phrases
 
 
 def full_batch(tau: float, batches: Mapping[int, float]) -> int | None:
@@ -199,9 +237,8 @@ class Curve:
     def needed(self, alpha: float, gamma: int) -> dict[str, float | None]:
         """Return the α, and the c, at which this γ breaks even if nothing else changes."""
         needed: dict[str, float | None] = {"alpha": None, "c": None}
-        solve = _extras.load("scipy.optimize").brentq
         if self.speedup(1.0, gamma) > 1 > self.speedup(0.0, gamma):
-            needed["alpha"] = float(solve(lambda each: self.speedup(each, gamma) - 1, 0.0, 1.0))
+            needed["alpha"] = bisect(lambda each: self.speedup(each, gamma), 1.0)
         if self.speedup(alpha, gamma, 0.0) > 1:
             most = float(theory.expected_tokens(alpha, gamma)) * self.plain
             needed["c"] = (most - self.total(gamma, 0.0)) / gamma

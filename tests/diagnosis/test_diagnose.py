@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 from broken_drafts import (
@@ -65,10 +66,49 @@ def sound(concluded):
 
 def test_a_sound_pair_has_no_fault(sound):
     assert not named(sound) and sound.same_text == 1
-    assert sound.verdict in ("pays", "even", "hurts") and sound.setting["levels"] == 4
+    assert sound.verdict in ("pays", "even", "hurts", "disturbed") and sound.setting["levels"] == 4
     low, high = sound.speedup["interval"]
     assert low <= sound.speedup["value"] <= high
-    assert (sound.verdict == "pays") == (low > 1) and (sound.verdict == "hurts") == (high < 1)
+    assert ("no verdict" in sound.reason) == (sound.verdict == "disturbed")
+
+
+def test_the_verdict_is_the_side_of_one_on_which_the_interval_lies():
+    assert verdict.sign(1.1, 1.4) == "pays" and verdict.sign(0.6, 0.9) == "hurts"
+    assert verdict.sign(0.9, 1.2) == verdict.sign(1.0, 1.2) == "even"
+
+
+STEADY = np.array([[1.0, 1.05], [0.9, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"passes": {1: 1.0, 2: 1.17, 5: 0.80, 9: 1.61}}, "a pass over 5 tokens took 0.80"),
+        ({"batches": {1: 0.79, 4: 1.2}}, "at a batch of 1"),
+        ({"plain": STEADY * [[1.0, 1.8]]}, "the same plain run took"),
+        ({"seconds": STEADY * [[1.0, 1.8]]}, "the same drafted run took"),
+        ({"speedup": 1.4, "predicted": 0.24}, "its own rounds forecast 0.24"),
+    ],
+)
+def test_times_that_contradict_each_other_give_no_verdict(concluded, change, words):
+    def phrases(
+        plain=STEADY, seconds=STEADY, passes=None, batches=None, speedup=1.4, predicted=1.5
+    ):
+        loop = replace(concluded[0].loop, plain=plain, seconds=seconds)
+        passes = passes or {1: 1.0, 2: 0.9, 5: 1.1}
+        return verdict.disturbances(loop, passes, batches or {1: 1.05}, speedup, predicted)
+
+    assert phrases() == [], "quiet times have a verdict"
+    first, *_, last = phrases(**change)
+    assert words in first and last.startswith("no verdict")
+
+
+def test_disturbed_times_replace_the_verdict(concluded):
+    measured, _ = concluded
+    slow = {k: seconds * (0.5 if k == 5 else 1) for k, seconds in measured.alone.items()}
+    found = verdict.conclude(replace(measured, alone=slow), PAIR.target, {"code": 1})
+    assert found.verdict == "disturbed" and "5 tokens" in found.reason
+    assert str(found).startswith("disturbed: ")
 
 
 def test_what_is_said_follows_from_the_parts(concluded):
@@ -178,6 +218,12 @@ def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
     found = diagnose(PAIR.target, drafter, texts(1), 16)
     assert found.offline == {} and found.controls == {} and not named(found)
     assert found.c > 0 and found.tau["value"] > 1
+
+
+@pytest.mark.parametrize("drafter", [None, "draft", PAIR.draft])
+def test_what_is_no_drafter_is_refused(drafter):
+    with pytest.raises(TypeError, match="drafter is a"):
+        diagnose(PAIR.target, drafter, texts(1))
 
 
 def test_the_report_is_text_a_page_and_json(sound):

@@ -68,8 +68,9 @@ def near(values, wanted, digits=2):
 )
 def test_a_line_of_vllm_holds_unconditional_rates(rates, tau, profile):
     gamma = rates.count(",") + 1
+    accepted = round(1000 * sum(map(float, rates.split(","))))
     line = VLLM.format(
-        tau=tau, accepted=187, drafted=100 * gamma, rates=rates, share=100 * (tau - 1) / gamma
+        tau=tau, accepted=accepted, drafted=1000 * gamma, rates=rates, share=100 * (tau - 1) / gamma
     )
     reading = explain(line)
     assert reading.tau == tau and reading.gamma == gamma and not reading.alpha_is_fitted
@@ -301,3 +302,216 @@ def test_the_report_says_which_number_is_which():
     text = str(explain(LLAMA))
     assert "accepted ÷ tested" in text and "accepted ÷ drafted" in text and "2.92" in text
     assert explain(LLAMA).to_dict()["engine"] == "llama.cpp, server"
+
+
+# What engines print in 2026 ----------------------------------------------------------------------
+
+DSPARK = (
+    "Decode batch, #running-req: 8, accept len: 2.10, accept rate: 0.16, cap len: 4.20, block accept"
+    " len: 3.40, est uncap acc len: 3.30 [3.20, 3.40], cuda graph: True"
+)
+
+
+def test_a_capped_line_of_sglang_keeps_its_three_lengths_apart():
+    reading = explain(DSPARK)
+    assert reading.tau == 2.1 and reading.gamma == 7, "not the length of the whole block"
+    assert theory.expected_tokens(reading.alpha, 7) == pytest.approx(3.4), "α is the whole block's"
+    assert any("3.20 drafts per round were verified" in note for note in reading.notes)
+    capped = explain("accept len: 2.10, accept rate: 0.16, cap len: 4.20, gen throughput: 9")
+    below, above = (theory.expected_tokens(capped.alpha, gamma) for gamma in (3, 4))
+    assert below < 2.1 < above, "unverified drafts are no evidence about α"
+
+
+@pytest.mark.parametrize("long", [3, 4, 6, 12])
+def test_drafts_of_varying_length_are_noted_and_give_no_profile(long):
+    """Half of the drafts have `long` tokens, half have 2; each token is accepted with α = .8."""
+    rates = [0.8**i if i <= 2 else 0.5 * 0.8**i for i in range(1, long + 1)]
+    drafts = 100_000
+    line = VLLM.format(
+        tau=round(1 + sum(rates), 2),
+        accepted=round(drafts * sum(rates)),
+        drafted=drafts * (2 + long) // 2,
+        rates=", ".join(f"{rate:.3f}" for rate in rates),
+        share=round(200 * sum(rates) / (2 + long), 1),
+    )
+    reading = explain(line)
+    assert reading.gamma == pytest.approx((2 + long) / 2, rel=0.01) and reading.profile == ()
+    assert reading.alpha_is_fitted and reading.alpha == pytest.approx(0.8, abs=0.06)
+    assert any("position 1" in note for note in reading.notes)
+    naive = theory.conditional_acceptance(rates)[1]
+    assert abs(reading.alpha - 0.8) < abs(naive - 0.8), "better than accepted ÷ tested of the rates"
+
+
+def test_drafts_of_one_length_have_a_profile():
+    rates = [0.8**i for i in range(1, 5)]
+    line = VLLM.format(
+        tau=round(1 + sum(rates), 2),
+        accepted=round(1e5 * sum(rates)),
+        drafted=400_000,
+        rates=", ".join(f"{rate:.3f}" for rate in rates),
+        share=round(25 * sum(rates), 1),
+    )
+    near(explain(line).profile, (0.8,) * 4)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#questions: 80, Throughput: 378.57 token/s, Acceptance length: 5.39",
+        "acc_length=5.39\nspeed=100.43 token/s",
+        '{"internal_states": [{"avg_spec_accept_length": 5.39}]}',
+    ],
+)
+def test_summaries_of_benchmarks_of_sglang(text):
+    reading = explain(text, 8)
+    assert reading.engine == "SGLang, benchmark" and reading.tau == 5.39
+    assert theory.expected_tokens(reading.alpha, 8) == pytest.approx(5.39)
+    assert any("counts the root" in note for note in explain(text).notes)
+
+
+def test_a_request_of_tensorrt_has_its_own_name():
+    metrics = {
+        "acceptance_rate": 0.5,
+        "total_accepted_draft_tokens": 30,
+        "total_draft_tokens": 60,
+        "num_spec_steps": 20,
+        "acceptance_histogram": [8, 0, 6, 6],
+        "num_spec_tokens": 3,
+    }
+    reading = explain(json.dumps({"choices": [{"speculative_decoding": metrics}]}))
+    assert reading.engine == "TensorRT-LLM, metrics of a request"
+    assert reading.tau == 2.5 and reading.gamma == 3 and reading.rates == (0.6, 0.6, 0.3)
+
+
+def test_a_newer_server_of_llama_prints_positions_in_a_line_of_their_own():
+    text = (
+        "slot print_timing: draft acceptance = 0.64479 (  167 accepted /   259 generated), mean len ="
+        "  2.92\nslot print_timing:      acc per pos = (0.805, 0.632, 0.483)"
+    )
+    assert explain(text).rates == (0.805, 0.632, 0.483) and explain(text).tau == 2.92
+
+
+def request_of_vllm(histogram, drafted):
+    rounds, accepted = sum(histogram), sum(i * count for i, count in enumerate(histogram))
+    return {
+        "mean_acceptance_length": 1 + accepted / rounds,
+        "draft_acceptance_rate": accepted / drafted,
+        "acceptance_histogram": histogram,
+        "num_spec_steps": rounds,
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": drafted,
+        "num_spec_tokens": len(histogram) - 1,
+    }
+
+
+def test_a_pooled_length_is_told_from_the_mean_over_requests():
+    long, short = request_of_vllm([30, 10, 0, 0], 120), request_of_vllm([0, 0, 0, 2], 6)
+    wrap = [{"metrics": {"speculative_decoding": each}} for each in (long, short)]
+    lines = "\n".join(map(json.dumps, wrap))
+    for text in (lines, json.dumps({"responses": wrap})):
+        reading = explain(text)
+        assert reading.tau == pytest.approx(1 + 16 / 42) and "pooled" in reading.definition
+        assert any("mean of their lengths is 2.62" in note for note in reading.notes)
+    assert "one request" in explain(json.dumps(wrap[0])).definition
+    iterations = [
+        {"numDraftTokens": 30, "numAcceptedTokens": n, "numRequestsWithDraftTokens": 10}
+        for n in (18, 0)
+    ]
+    text = "\n".join(json.dumps({"specDecodingStats": each}) for each in iterations)
+    assert explain(text).tau == pytest.approx(1 + 18 / 20)
+
+
+def test_old_vllm_tests_all_drafts_and_no_note_says_the_opposite():
+    line = (
+        "Speculative metrics: Draft acceptance rate: 0.607, System efficiency: 0.510, Number of"
+        " speculative tokens: 4, Number of accepted tokens: 51953, Number of draft tokens: 85588,"
+        " Number of emitted tokens: 54566."
+    )
+    notes = explain(line).notes
+    assert any("tests drafts after a rejection too" in note for note in notes)
+    assert not any("never tested" in note for note in notes)
+
+
+def test_a_line_without_drafts_says_so():
+    text = "draft acceptance = -nan (    0 accepted /     0 generated), mean len =  1.00"
+    reading = explain(text)
+    assert reading.alpha is None and "nothing was drafted" in reading.missing[0]
+
+
+def test_lines_of_two_periods_are_not_mixed():
+    old = "accept len: 3.00, accept rate: 0.50, gen throughput: 9\n"
+    assert explain(old + "accept len: 2.00, gen throughput: 9").drafted_acceptance is None
+
+
+# What contradicts itself is refused or said ------------------------------------------------------
+
+
+@pytest.mark.parametrize("gamma", [0, -1, 1.5, "3", float("nan"), 2000, [4], True])
+def test_gamma_is_checked(gamma):
+    with pytest.raises(ValueError, match="gamma="):
+        metrics.explain("accept len: 2.54", gamma)
+
+
+@pytest.mark.parametrize(
+    ("text", "gamma", "words"),
+    [
+        ("accept len: 2.54", 1, "allows a length of 2"),
+        ("[AR] AVERAGE: 2.41", 1, "allows a length of 2"),
+        (LLAMA, 5, "3 rates by position"),
+        ("accept len: 2.70, accept rate: 0.425", 3, "the text has γ = 4"),
+        (json.dumps(request_of_vllm([1, 1], 90)), None, "drafted tokens per round"),
+        ("accept len: 1e308, accept rate: 0.5", None, "must be at most"),
+        ('{"draft_n_accepted": "x", "predicted_n": 5}', None, "accepted is 'x'"),
+        ('{"spec_verify_ct": "x", "completion_tokens": 5}', None, "drafts is 'x'"),
+        ('{"acceptance_histogram": [1, {}]}', None, "list of counts"),
+        ("accept len: 0.8", 4, "add 1"),
+        (
+            "Speculative metrics: Number of speculative tokens: 999999999, Number of draft tokens: 9",
+            None,
+            "must be at most",
+        ),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(text, gamma, words):
+    with pytest.raises(ValueError, match=words):
+        explain(text, gamma)
+
+
+def test_a_printed_rate_that_is_not_its_own_ratio_is_said():
+    line = VLLM.format(tau=2.0, accepted=100, drafted=200, rates="0.6, 0.4", share=80)
+    assert any("is not accepted ÷ drafted" in note for note in explain(line).notes)
+    right = VLLM.format(tau=2.0, accepted=100, drafted=200, rates="0.6, 0.4", share=50)
+    assert not any("is not accepted" in note for note in explain(right).notes)
+
+
+SIZE = 150_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'vllm:spec_decode_num_accepted_tokens_per_pos{position="1"' * (SIZE // 57),
+        "spec_decode_num_drafts{" * (SIZE // 23),
+        "sglang:spec_accept_length{" * (SIZE // 26),
+        json.dumps({"tokens": [0] * SIZE, "draft_n_accepted": 1, "draft_n": 3, "predicted_n": 5}),
+        '{"a":' * (SIZE // 5),
+        "{" * SIZE,
+        "statistics " * (SIZE // 11),
+        "accept len: " + "1" * SIZE,
+        "SpecDecoding metrics: Per-position acceptance rate: " + "0.5, " * (SIZE // 5),
+    ],
+    ids=["labels", "drafts", "gauges", "list", "nested", "braces", "words", "digits", "rates"],
+)
+def test_large_texts_are_read_or_refused(text):
+    """Texts whose reading took seconds to days when the work grew with their square or cube."""
+    try:
+        assert metrics.explain(text).engine
+    except ValueError:
+        pass
+    [page] = evaluate("log_line", [{"name": "explain", "args": [text, None]}])
+    assert page
+
+
+def test_a_text_above_a_million_characters_is_refused():
+    with pytest.raises(ValueError, match="at most 1000000"):
+        explain("accept len: 2.5 " * 70_000)

@@ -4,6 +4,10 @@
 const NUMBER = String.raw`(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)`;
 const ROW = String.raw`[\[(]?((?:\d+(?:\.\d+)?[,\s]*)+)`;
 const TOLERANCE = 0.06;
+const MOST_TEXT = 1e6;
+const MOST_GAMMA = 1024;
+const POOLED = "pooled: all accepted tokens ÷ all rounds, plus the bonus token";
+const REQUEST = "of one request, with the bonus token; a mean over requests differs from a pooled length";
 const re = (strings, ...values) => String.raw(strings, ...values); // a pattern, as an r-string in Python
 
 const matches = (pattern, text, flags = "") => [...text.matchAll(new RegExp(pattern, `g${flags}`))];
@@ -19,6 +23,23 @@ function lastRow(pattern, text) {
   const last = matches(pattern, text, "i").at(-1);
   return last ? matches(re`\d+(?:\.\d+)?`, last[1]).map(([number]) => Number(number)) : [];
 }
+// The text from the last match of a pattern on, so that no older line is mixed in; null without a match.
+function newest(pattern, text) {
+  const last = matches(pattern, text, "i").at(-1);
+  return last ? text.slice(last.index) : null;
+}
+
+// [name, labels, value] of the lines of a metrics page, one prefix per line.
+function* metricLines(text, prefix) {
+  const form = new RegExp(re`(\w+)(?:\{([^}]*)\})?[ :=]+${NUMBER}\s*$`, "y");
+  for (const line of text.split(/\r\n|[\n\r]/)) {
+    const begin = line.indexOf(prefix);
+    if (begin < 0) continue;
+    form.lastIndex = begin + prefix.length;
+    const match = form.exec(line);
+    if (match) yield [match[1].replace(/_total$/, ""), match[2] ?? "", Number(match[3])];
+  }
+}
 const fraction = (percent) => (percent === null ? null : percent / 100);
 
 // Numbers that a text states; null or empty if it does not.
@@ -31,6 +52,10 @@ const counts = (engine, stated) => ({
   share: null,
   gamma: null,
   rates: [],
+  whole: null,
+  verified: null,
+  definition: POOLED,
+  testsAll: false,
   notes: [],
   ...stated,
 });
@@ -38,7 +63,8 @@ const counts = (engine, stated) => ({
 // vLLM --------------------------------------------------------------------------------------------
 
 function vllmLog(text) {
-  if (!has("specdecoding metrics", text)) return null;
+  text = newest("specdecoding metrics", text);
+  if (text === null) return null;
   return counts("vLLM, log line", {
     drafted: lastNumber(re`drafted: ${NUMBER} tokens`, text),
     accepted: lastNumber(re`accepted: ${NUMBER} tokens`, text),
@@ -50,7 +76,8 @@ function vllmLog(text) {
 }
 
 function vllmV0Log(text) {
-  if (!has("speculative metrics", text)) return null;
+  text = newest("speculative metrics", text);
+  if (text === null) return null;
   const gamma = lastNumber(re`number of speculative tokens: ${NUMBER}`, text);
   const drafted = lastNumber(re`number of draft tokens: ${NUMBER}`, text);
   const emitted = lastNumber(re`number of emitted tokens: ${NUMBER}`, text);
@@ -62,6 +89,7 @@ function vllmV0Log(text) {
     tau: emitted && drafts ? emitted / drafts : null,
     share: lastNumber(re`draft acceptance rate: ${NUMBER}`, text),
     gamma,
+    testsAll: true,
     notes: [
       "the counts run since the server's start",
       "this version tests drafts after a rejection too: its acceptance rate estimates α",
@@ -74,17 +102,16 @@ const isComplete = (byPosition) =>
 
 function vllmCounters(text) {
   if (!text.includes("spec_decode_num")) return null;
-  const total = (name) => {
-    const line = re`spec_decode_${name}(?:_total)?(?:\{[^}]*\})?[ :=]+${NUMBER}\s*$`;
-    const values = matches(line, text, "m").map((match) => Number(match[1]));
-    return values.length ? sum(values) : null;
-  };
+  const totals = new Map();
   const accepted = new Map();
-  const line = re`accepted_tokens_per_pos(?:_total)?\{[^}]*position="(\d+)"[^}]*\}\s+${NUMBER}`;
-  for (const [, position, count] of matches(line, text)) {
-    const at = Number(position);
-    accepted.set(at, (accepted.get(at) ?? 0) + Number(count));
+  for (const [name, labels, value] of metricLines(text, "spec_decode_")) {
+    totals.set(name, (totals.get(name) ?? 0) + value);
+    const position = /position="(\d{1,4})"/.exec(labels);
+    if (name !== "num_accepted_tokens_per_pos" || !position) continue;
+    const at = Number(position[1]);
+    accepted.set(at, (accepted.get(at) ?? 0) + value);
   }
+  const total = (name) => totals.get(name) ?? null;
   const drafts = total("num_drafts");
   const ordered = [...accepted.keys()].sort((a, b) => a - b).map((at) => accepted.get(at));
   return counts("vLLM, counters", {
@@ -129,7 +156,7 @@ function vllmBench(text) {
 // llama.cpp ---------------------------------------------------------------------------------------
 
 function llamaServer(text) {
-  const line = re`draft acceptance(?: rate)?\s*=\s*${NUMBER}\s*\(\s*(\d+) accepted /\s*(\d+) generated.*`;
+  const line = re`draft acceptance(?: rate)?\s*=\s*(?:${NUMBER}|-?nan)\s*\(\s*(\d+) accepted /\s*(\d+) generated.*`;
   const request = matches(line, text).at(-1);
   if (!request) return null;
   const tau = lastNumber(re`mean (?:acceptance length|len)\s*=\s*${NUMBER}`, request[0]);
@@ -139,7 +166,8 @@ function llamaServer(text) {
     accepted: Number(request[2]),
     drafted: Number(request[3]),
     tau,
-    rates: lastRow(re`acceptance rate per position\s*=\s*${ROW}`, request[0]),
+    rates: lastRow(re`acc(?:eptance rate)? per pos(?:ition)?\s*=\s*${ROW}`, text.slice(request.index)),
+    definition: REQUEST,
   });
 }
 
@@ -173,22 +201,51 @@ function llamaExample(text) {
     accepted,
     drafts: predicted === null ? null : predicted - accepted,
     notes: ["every target pass emits one token that was not drafted: passes = n_predict − n_accept"],
+    definition: REQUEST,
   });
 }
 
 // SGLang ------------------------------------------------------------------------------------------
 
 function sglangLog(text) {
-  const tau = lastNumber(re`accept len(?:gth)?:\s+${NUMBER}`, text);
-  if (tau === null) return null;
-  return sglang("SGLang, log line", tau, lastNumber(re`accept rate:\s+${NUMBER}`, text), 5e-3);
+  text = newest("(?<!block )accept len", text) ?? "";
+  const length = new RegExp(re`^accept len(?:gth)?:\s+${NUMBER}`, "i").exec(text);
+  if (!length) return null;
+  const rate = lastNumber(re`accept rate:\s+${NUMBER}`, text);
+  const cap = lastNumber(re`\bcap len:\s+${NUMBER}`, text);
+  const whole = lastNumber(re`block accept len:\s+${NUMBER}`, text);
+  const isNew = cap !== null || whole !== null; // DSpark came after the rate changed
+  const found = sglang("SGLang, log line", Number(length[1]), rate, 5e-3, isNew);
+  found.whole = whole;
+  if (cap !== null) {
+    found.verified = Math.max(0, cap - 1);
+    found.notes.push(
+      `cap len ${short(cap)} counts the root: ${twoDigits(found.verified)} drafts per round were verified`,
+    );
+  }
+  if (whole !== null)
+    found.notes.push(
+      `block accept len ${short(whole)} is the length if the whole block had been verified; with γ, α is solved from it`,
+    );
+  return found;
+}
+
+function sglangBench(text) {
+  const tau =
+    lastNumber(re`token/s, acceptance length:\s+${NUMBER}`, text) ??
+    lastNumber(re`\b(?:avg_spec_accept_length|acc_length)["']?\s*[=:]\s*${NUMBER}`, text);
+  return tau === null ? null : sglang("SGLang, benchmark", tau, null, 5e-3);
 }
 
 function sglangMetrics(text) {
-  const gauge = (name) => lastNumber(re`sglang:spec_accept_${name}(?:\{[^}]*\})?\s+${NUMBER}`, text);
-  const tau = gauge("length");
-  return tau === null ? null : sglang("SGLang, metrics page", tau, gauge("rate"), 5e-4);
+  const gauges = new Map();
+  for (const [name, , value] of metricLines(text, "sglang:spec_accept_")) gauges.set(name, value);
+  if (!gauges.has("length")) return null;
+  return sglang("SGLang, metrics page", gauges.get("length"), gauges.get("rate") ?? null, 5e-4);
 }
+
+// A number with six significant digits, as Python's format "g".
+const short = (value) => String(Number(value.toPrecision(6)));
 
 // The nearest whole number; of two equally near ones the even one, as Python rounds.
 function roundEven(value) {
@@ -199,33 +256,37 @@ function roundEven(value) {
 
 // The rate has had two meanings: accepted ÷ drafted, and (accepted + 1) ÷ (drafted + 1) in releases before pull
 // request 23530 (April 2026). In most cases γ is a whole number under only one of them.
-function sglang(engine, tau, rate, rounding) {
-  const found = counts(engine, { tau, notes: ["the length includes the bonus token"] });
-  if (rate !== null && rate > 1) found.share = rate; // which is refused
-  if (!rate || rate > 1 || tau <= 1) return found;
-  const meanings = {
-    "accepted ÷ drafted": (length, printed) => (length - 1) / printed,
-    "(accepted + 1) ÷ (drafted + 1)": (length, printed) => length / printed - 1,
-  };
+function sglang(engine, tau, rate, rounding, isNew = false) {
+  const found = counts(engine, { tau });
+  if (rate !== null && rate > 1)
+    found.share = rate; // which is refused
+  else if (rate && tau > 1 && tau < 1e6) found.gamma = sglangGamma(found, rate, rounding, isNew);
+  if (found.gamma === null)
+    found.notes.push("γ is --speculative-num-draft-tokens less one, since that number counts the root");
+  return found;
+}
+
+// The only γ that a rate allows, or null; the rate's meaning is noted.
+function sglangGamma(found, rate, rounding, isNew) {
+  const meanings = { "accepted ÷ drafted": (length, printed) => (length - 1) / printed };
+  if (!isNew) meanings["(accepted + 1) ÷ (drafted + 1)"] = (length, printed) => length / printed - 1;
   const gammas = new Map();
   for (const [meaning, gammaOf] of Object.entries(meanings)) {
-    const low = gammaOf(tau - rounding, rate + rounding);
-    const high = gammaOf(tau + rounding, Math.max(rate - rounding, rounding));
+    const low = gammaOf(found.tau - rounding, rate + rounding);
+    const high = gammaOf(found.tau + rounding, Math.max(rate - rounding, rounding));
     const gamma = roundEven((low + high) / 2);
     if (gamma >= 1 && low <= gamma && gamma <= high) gammas.set(meaning, gamma);
   }
-  const printed = String(Number(rate.toPrecision(6)));
   const [meaning] = [...gammas.keys()].sort();
-  if (new Set(gammas.values()).size === 1) [found.gamma] = gammas.values();
   if (gammas.size === 1)
     found.notes.push(
-      `the printed rate ${printed} is ${meaning}: γ is a whole number only under this meaning`,
+      `the printed rate ${short(rate)} is ${meaning}: γ is a whole number only under this meaning`,
     );
-  if (found.gamma === null)
-    found.notes.push(
-      `the printed rate ${printed} is accepted ÷ drafted, or (accepted + 1) ÷ (drafted + 1) in releases before pull request 23530: give gamma=`,
-    );
-  return found;
+  if (new Set(gammas.values()).size === 1) return gammas.values().next().value;
+  found.notes.push(
+    `the printed rate ${short(rate)} is accepted ÷ drafted, or (accepted + 1) ÷ (drafted + 1) in releases before pull request 23530: give gamma=`,
+  );
+  return null;
 }
 
 // TensorRT-LLM ------------------------------------------------------------------------------------
@@ -239,48 +300,105 @@ function tensorrtBench(text) {
 
 // JSON --------------------------------------------------------------------------------------------
 
-// The JSON object that begins at the first brace of a text; text after its end is ignored.
-function firstObject(text) {
-  const begin = text.indexOf("{");
-  let depth = 0;
-  let isString = false;
-  for (let i = begin; begin >= 0 && i < text.length; i++) {
-    if (isString) {
-      if (text[i] === "\\") i++;
-      else if (text[i] === '"') isString = false;
-    } else if (text[i] === '"') isString = true;
-    else if (text[i] === "{") depth++;
-    else if (text[i] === "}" && --depth === 0) {
-      try {
-        return JSON.parse(text.slice(begin, i + 1));
-      } catch {
-        return null;
-      }
+const MOST_SCAN = 4e6; // characters that are looked at for the ends of objects
+
+// The JSON objects of a text, in order; what is between them is ignored.
+function* jsonContents(text) {
+  let left = MOST_SCAN;
+  for (let begin = text.indexOf("{"); begin >= 0 && left > 0; begin = text.indexOf("{", begin)) {
+    const end = objectEnd(text, begin, left);
+    left -= Math.abs(end) - begin;
+    let content;
+    try {
+      if (end > 0) content = JSON.parse(text.slice(begin, end));
+    } catch {
+      // not an object: the next brace may begin one
     }
+    if (content !== undefined) yield content;
+    begin = content === undefined ? begin + 1 : end;
   }
-  return null;
 }
 
-// The first object, at any depth, that has a key whose value is not null.
-function objectWith(content, key) {
-  const waiting = [content];
-  while (waiting.length) {
-    const value = waiting.shift();
-    if (value === null || typeof value !== "object") continue;
-    if (!Array.isArray(value) && Object.hasOwn(value, key) && value[key] !== null) return value;
-    waiting.push(...Object.values(value));
+// The end of the object that begins at a brace; the negative end of the search if it has none.
+function objectEnd(text, begin, most) {
+  let depth = 0;
+  let isString = false;
+  const last = Math.min(text.length, begin + most);
+  for (let i = begin; i < last; i++) {
+    const sign = text[i];
+    if (isString) {
+      if (sign === "\\") i++;
+      else if (sign === '"') isString = false;
+    } else if (sign === '"') isString = true;
+    else if (sign === "{") depth++;
+    else if (sign === "}" && --depth === 0) return i + 1;
   }
-  return null;
+  return -last;
+}
+
+// The objects, at any depth, that have a key whose value is not null.
+function objectsWith(content, key) {
+  const found = [];
+  const waiting = [content];
+  for (let i = 0; i < waiting.length; i++) {
+    const value = waiting[i];
+    if (!Array.isArray(value) && Object.hasOwn(value, key) && value[key] !== null) found.push(value);
+    else for (const each of Object.values(value)) if (each && typeof each === "object") waiting.push(each);
+  }
+  return found;
 }
 
 const given = (value) => value ?? null;
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const difference = (first, second) => (isNumber(first) && isNumber(second) ? first - second : null);
+const quotient = (first, second) => (isNumber(first) && isNumber(second) && second ? first / second : null);
+const total = (values) => (values.every(isNumber) ? sum(values) : null);
+
+// The counts of several requests or iterations, summed; those of one as they are.
+function pooled(requests) {
+  const [first] = requests;
+  if (requests.length === 1) return first;
+  const lengths = requests.map((each) =>
+    each.tau === null && isNumber(each.accepted) && isNumber(each.drafts) && each.drafts
+      ? 1 + each.accepted / each.drafts
+      : each.tau,
+  );
+  const rounds = requests.map((each) => each.drafts);
+  if (![...rounds, ...lengths].every(isNumber) || !sum(rounds)) {
+    first.notes.push(`the text has ${requests.length} objects: only the first is read`);
+    return first;
+  }
+  const drafts = sum(rounds);
+  const tau = sum(lengths.map((length, i) => length * rounds[i])) / drafts;
+  const width = Math.max(...requests.map((each) => each.rates.length));
+  const rates = Array.from(
+    { length: width },
+    (_, i) =>
+      sum(requests.filter((each) => i < each.rates.length).map((each) => each.rates[i] * each.drafts)) /
+      drafts,
+  );
+  const note = `${requests.length} objects are pooled: ${twoDigits(tau)}; the mean of their lengths is ${twoDigits(sum(lengths) / lengths.length)}`;
+  return counts(first.engine, {
+    drafts,
+    drafted: total(requests.map((each) => each.drafted)),
+    accepted: total(requests.map((each) => each.accepted)),
+    tau,
+    rates,
+    notes: [...first.notes.filter((each) => !each.includes("sum the counts")), note],
+  });
+}
 
 function ratesOf(histogram) {
-  const keys = Object.keys(histogram).sort((a, b) => a - b);
-  const rounds = keys.map((key) => Number(histogram[key]));
-  const all = sum(rounds);
-  if (rounds.length < 2 || !(all > 0)) return [];
-  return rounds.slice(1).map((_, i) => sum(rounds.slice(i + 1)) / all);
+  const isObject = histogram && typeof histogram === "object" && !Array.isArray(histogram);
+  const keys = isObject ? Object.keys(histogram) : null;
+  if (keys?.every((key) => /^\d+$/.test(key)))
+    histogram = keys.sort((a, b) => a - b).map((key) => histogram[key]);
+  if (!Array.isArray(histogram) || !histogram.every((value) => isNumber(value) && value >= 0))
+    throw new Unreadable("must be a list of counts");
+  const all = sum(histogram);
+  if (histogram.length < 2 || !(all > 0)) return [];
+  let rest = all;
+  return histogram.slice(0, -1).map((count) => (rest -= count) / all);
 }
 
 const JSON_READERS = {
@@ -294,37 +412,48 @@ const JSON_READERS = {
     }),
   draft_n_accepted: (s) =>
     counts("llama.cpp, timings", {
-      drafts: given(s.predicted_n) === null ? null : s.predicted_n - s.draft_n_accepted,
+      drafts: difference(s.predicted_n, s.draft_n_accepted),
       drafted: given(s.draft_n),
       accepted: s.draft_n_accepted,
+      definition: REQUEST,
       notes: ["passes = predicted_n − draft_n_accepted, which includes rounds without a draft"],
+    }),
+  total_draft_tokens: (s) =>
+    counts("TensorRT-LLM, metrics of a request", {
+      drafts: given(s.num_spec_steps),
+      drafted: s.total_draft_tokens,
+      accepted: given(s.total_accepted_draft_tokens),
+      rates: ratesOf(s.acceptance_histogram ?? []),
+      definition: REQUEST,
     }),
   acceptance_histogram: (s) =>
     counts("vLLM, metrics of a request", {
+      drafts: given(s.num_spec_steps),
+      drafted: given(s.num_draft_tokens),
+      accepted: given(s.num_accepted_draft_tokens),
       tau: given(s.mean_acceptance_length),
       share: given(s.draft_acceptance_rate),
       rates: ratesOf(s.acceptance_histogram),
+      definition: REQUEST,
       notes: ["steps without a draft are left out"],
     }),
-  spec_verify_ct(s) {
-    const [passes, tokens] = [s.spec_verify_ct, s.completion_tokens];
-    return counts("SGLang, meta_info", {
-      drafts: passes || null,
+  spec_verify_ct: (s) =>
+    counts("SGLang, meta_info", {
+      drafts: s.spec_verify_ct || null,
       drafted: given(s.spec_draft_token_num ?? s.spec_num_proposed_drafts),
       accepted: given(s.spec_accept_token_num ?? s.spec_num_correct_drafts),
       rates: ratesOf(s.spec_correct_drafts_histogram ?? []),
-      tau: given(s.spec_accept_length) ?? (tokens && passes ? tokens / passes : null),
+      tau: given(s.spec_accept_length) ?? quotient(s.completion_tokens, s.spec_verify_ct),
+      definition: REQUEST,
       notes: ["the length is completion_tokens ÷ spec_verify_ct, the bonus token included"],
-    });
-  },
+    }),
 };
 
-function jsonObject(text) {
-  const content = firstObject(text);
-  if (!content) return null;
+function jsonText(text) {
+  const contents = [...jsonContents(text)];
   for (const [key, reader] of Object.entries(JSON_READERS)) {
-    const statistics = objectWith(content, key);
-    if (statistics) return reader(statistics);
+    const found = contents.flatMap((content) => objectsWith(content, key));
+    if (found.length) return pooled(found.map(reader));
   }
   return null;
 }
@@ -346,27 +475,44 @@ const READERS = [
   llamaExample,
   sglangMetrics,
   tensorrtBench,
-  jsonObject,
+  jsonText,
   sglangLog,
+  sglangBench,
 ];
 const KNOWN =
-  "a line with 'SpecDecoding metrics:', counters 'spec_decode_num_…' or the output of `vllm bench serve` (vLLM); 'accept len: …', 'sglang:spec_accept_length' or a 'meta_info' object (SGLang); 'draft acceptance = … ( … accepted / … generated)' or a 'timings' object (llama.cpp); a 'specDecodingStats' object or '[AR] AVERAGE' (TensorRT-LLM)";
+  "a line with 'SpecDecoding metrics:', counters 'spec_decode_num_…' or the output of `vllm bench serve` (vLLM); 'accept len: …', 'sglang:spec_accept_length', a 'meta_info' object or '#questions: …' (SGLang); 'draft acceptance = … ( … accepted / … generated)' or a 'timings' object (llama.cpp); a 'specDecodingStats' or 'speculative_decoding' object or '[AR] AVERAGE' (TensorRT-LLM)";
 
 class Unreadable extends Error {}
+
+// A value as Python shows it, for numbers and texts.
+const shownValue = (value) => (typeof value === "string" ? `'${value}'` : String(value));
 
 function check(found) {
   for (const name of ["drafts", "drafted", "accepted", "tau", "share", "gamma"]) {
     const value = found[name];
-    if (value !== null && !(typeof value === "number" && value >= 0)) {
-      const shown = typeof value === "string" ? `'${value}'` : String(value);
-      throw new Unreadable(`${found.engine}: ${name} is ${shown}: must be a number ≥ 0`);
-    }
+    if (value !== null && !(isNumber(value) && value >= 0))
+      throw new Unreadable(`${found.engine}: ${name} is ${shownValue(value)}: must be a number ≥ 0`);
   }
-  if (found.accepted !== null && found.drafted) found.share = found.accepted / found.drafted;
+  if (found.accepted !== null && found.drafted) {
+    const printed = found.share;
+    found.share = found.accepted / found.drafted;
+    if (printed !== null && Math.abs(printed - found.share) > 0.01 && !found.testsAll)
+      found.notes.push(
+        `the printed rate ${printed.toFixed(3)} is not accepted ÷ drafted, ${found.share.toFixed(3)}`,
+      );
+  }
   if (found.share !== null && found.share > 1)
     throw new Unreadable(`accepted ÷ drafted is ${found.share.toFixed(3)}: must be in [0, 1]`);
   if (found.tau !== null && found.tau < 1)
-    throw new Unreadable(`the acceptance length is ${found.tau.toFixed(3)}: with its bonus token it is ≥ 1`);
+    throw new Unreadable(
+      `the acceptance length is ${found.tau.toFixed(3)}: with its bonus token it is ≥ 1, so add 1 to a length without it`,
+    );
+  for (const [name, most] of [
+    ["gamma", MOST_GAMMA],
+    ["tau", MOST_GAMMA + 1],
+  ])
+    if (found[name] !== null && found[name] > most)
+      throw new Unreadable(`${found.engine}: ${name} is too large: must be at most ${most}`);
 }
 
 function lengthOf({ tau, accepted, drafts, rates }) {
@@ -375,21 +521,56 @@ function lengthOf({ tau, accepted, drafts, rates }) {
   return rates.length ? 1 + sum(rates) : null;
 }
 
-function impliedGamma(found, tau) {
-  if (found.gamma !== null) return found.gamma;
-  if (found.rates.length) return found.rates.length;
-  if (found.drafted && found.drafts) return found.drafted / found.drafts;
-  return tau !== null && found.share ? (tau - 1) / found.share : null;
+// [mean drafted tokens per round, its relative error]; null if it does not follow.
+function meanGamma({ drafted, drafts, accepted, rates }, tau) {
+  if (drafted && drafts) return [drafted / drafts, 0.01];
+  if (!drafted || !accepted) return [null, 0];
+  const perRound = rates.length ? sum(rates) : (tau || 1) - 1;
+  const error = rates.length ? 5e-4 * rates.length : 5e-3;
+  if (perRound <= error) return [null, 0];
+  return [(drafted * perRound) / accepted, 0.02 + error / perRound];
 }
 
-// The α whose expected tokens at γ (rounded) are τ, by halving an interval.
+// The drafted tokens per round: of the text, as given, or as they follow.
+function knownGamma(found, tau, stated, mean, slack) {
+  const own = found.rates.length || found.gamma;
+  if (stated !== null && own !== null && Math.abs(own - stated) > 0.01) {
+    const what = found.rates.length ? `${own} rates by position` : `γ = ${short(own)}`;
+    throw new Unreadable(`gamma=${stated}: the text has ${what}`);
+  }
+  let gamma = stated ?? own ?? mean;
+  if (gamma === null && tau !== null && found.share) gamma = (tau - 1) / found.share;
+  if (gamma === null) return null;
+  if (mean !== null && mean > gamma * (1 + slack) + 0.05)
+    throw new Unreadable(`γ = ${short(gamma)}, but the text has ${twoDigits(mean)} drafted tokens per round`);
+  if (tau !== null && tau > gamma * 1.02 + 1.05)
+    throw new Unreadable(
+      `γ = ${short(gamma)} allows a length of ${short(gamma + 1)}, and it is ${twoDigits(tau)}`,
+    );
+  return gamma;
+}
+
+// The α whose expected tokens are τ, or those of the whole block if it is stated.
+function solvedAlpha({ whole, verified }, tau, gamma) {
+  if (whole !== null) return gamma === null || gamma < 1 ? null : fittedAlpha(whole, gamma);
+  const limit = verified ?? gamma;
+  return tau === null || limit === null || limit < 1 ? null : fittedAlpha(tau, limit);
+}
+
+// The α whose expected tokens are τ for drafts of γ tokens on average, by halving an interval. A mean between two
+// whole numbers is a mixture of drafts of these two lengths.
 function fittedAlpha(tau, gamma) {
-  const steps = Math.max(1, roundEven(gamma));
-  if (tau >= steps + 1) return 1;
+  if (tau >= gamma + 1) return 1;
+  const shorter = Math.floor(gamma);
+  const part = gamma - shorter;
+  const tokens = (alpha) => {
+    const least = expectedTokens(alpha, shorter);
+    return least + part * (expectedTokens(alpha, shorter + 1) - least);
+  };
   let [low, high] = [0, 1];
-  for (let i = 0; i < 60; i++) {
+  for (let i = 0; i < 50; i++) {
     const middle = (low + high) / 2;
-    if (expectedTokens(middle, steps) < tau) low = middle;
+    if (tokens(middle) < tau) low = middle;
     else high = middle;
   }
   return (low + high) / 2;
@@ -405,19 +586,31 @@ function conditional(rates) {
 }
 
 function conclude(found, stated) {
-  const { engine, rates } = found;
+  const { engine, rates, definition } = found;
   const notes = [...found.notes];
   const tau = lengthOf(found);
-  const gamma = stated ?? impliedGamma(found, tau);
+  const [mean, slack] = meanGamma(found, tau);
+  let gamma = knownGamma(found, tau, stated, mean, slack);
+  const isShorter = mean !== null && gamma !== null && mean < gamma * (1 - slack);
+  if (isShorter) {
+    notes.push(
+      `drafts had ${twoDigits(mean)} tokens on average, at most ${short(gamma)}: a schedule, a threshold or a short match ended them early`,
+    );
+    gamma = mean;
+    if (rates.length)
+      notes.push(
+        "with such drafts the rates by position do not give accepted ÷ tested, except at position 1; α is solved from τ and the mean length",
+      );
+  }
   if (rates.length && tau !== null && Math.abs(tau - 1 - sum(rates)) > TOLERANCE)
     notes.push(
-      `1 + Σ rates by position = ${twoDigits(1 + sum(rates))}, but the printed length is ${twoDigits(tau)}: not all drafts had the same length, or the two cover different periods`,
+      `1 + Σ rates by position = ${twoDigits(1 + sum(rates))}, but the printed length is ${twoDigits(tau)}: the two cover different periods`,
     );
   const share = found.share ?? (tau !== null && gamma ? (tau - 1) / gamma : null);
   let [profile, alpha] = [[], null];
   if (rates.length) [profile, alpha] = conditional(rates);
-  else if (tau !== null && gamma && gamma >= 1) alpha = fittedAlpha(tau, gamma);
-  if (share !== null && alpha !== null && alpha - share > 0.02)
+  if (isShorter || !rates.length) [profile, alpha] = [[], solvedAlpha(found, tau, gamma)];
+  if (share !== null && alpha !== null && alpha - share > 0.02 && !found.testsAll)
     notes.push(
       `accepted ÷ drafted (${twoDigits(share)}) is below α (${twoDigits(alpha)}), since drafts after a rejection are counted but never tested`,
     );
@@ -427,17 +620,20 @@ function conclude(found, stated) {
       `no draft is accepted from position ${idle + 1} on: γ is too large, or the draft has a fault there`,
     );
   const missing = [];
-  if (tau === null) missing.push("the number of drafts (rounds), without which τ does not follow");
-  if (tau !== null && !gamma) missing.push("γ, the drafted tokens per round: give gamma=");
+  if (found.drafted === 0) missing.push("drafts: nothing was drafted, so no rate follows");
+  else if (tau === null) missing.push("the number of drafts (rounds), without which τ does not follow");
+  if (tau !== null && !gamma && found.drafted !== 0)
+    missing.push("γ, the drafted tokens per round: give gamma=");
   if (!rates.length) missing.push("rates by position, without which one α must stand for all positions");
   return {
     engine,
     tau,
+    definition,
     gamma,
     rates,
     profile,
     alpha,
-    alpha_is_fitted: alpha !== null && !rates.length,
+    alpha_is_fitted: alpha !== null && !profile.length,
     drafted_acceptance: share,
     missing,
     notes,
@@ -448,6 +644,10 @@ function conclude(found, stated) {
 function explain(text, gamma = null) {
   try {
     if (typeof text !== "string" || !text.trim()) throw new Unreadable(`text: must contain ${KNOWN}`);
+    if (text.length > MOST_TEXT)
+      throw new Unreadable(`text has ${text.length} characters: at most ${MOST_TEXT}; give its last lines`);
+    if (gamma !== null && !(Number.isInteger(gamma) && gamma >= 1 && gamma <= MOST_GAMMA))
+      throw new Unreadable(`gamma=${shownValue(gamma)}: must be a whole number in 1 … ${MOST_GAMMA}`);
     let found = null;
     for (const reader of READERS) found ??= reader(text);
     if (!found) throw new Unreadable(`text: has none of the known formats: ${KNOWN}`);
@@ -473,6 +673,10 @@ const EXAMPLES = [
   {
     label: "SGLang",
     text: "Decode batch. #running-req: 32, accept len: 2.54, accept rate: 0.39, gen throughput (token/s): 39.33",
+  },
+  {
+    label: "SGLang with DSpark",
+    text: "Decode batch. #running-req: 32, accept len: 2.10, accept rate: 0.16, cap len: 4.20, block accept len: 3.40, gen throughput (token/s): 39.33",
   },
   { label: "TensorRT-LLM", text: "[AR] MINIMUM: 1.00\n[AR] MAXIMUM: 4.00\n[AR] AVERAGE: 2.41", gamma: 3 },
 ];
@@ -503,7 +707,7 @@ function drawPositions(svg, width, { rates, profile }) {
     );
   rates.forEach((rate, i) => {
     bar(i, 0.16, rate, "var(--sdl-muted)");
-    bar(i, 0.52, profile[i], "var(--sdl-accepted)");
+    if (profile.length) bar(i, 0.52, profile[i], "var(--sdl-accepted)");
     svg.append(
       make(
         "text",
@@ -592,6 +796,7 @@ function render({ model, el }) {
     );
     verdict.textContent = isRead ? ADVICE : reading.error;
     const lines = isRead ? [...reading.missing.map((each) => `missing: ${each}`), ...reading.notes] : [];
+    if (isRead && reading.tau !== null) lines.unshift(`τ is ${reading.definition}`);
     notes.replaceChildren(...lines.map((line) => make("li", {}, line)));
     onward.replaceChildren();
     if (isRead && reading.alpha !== null && document.querySelector('[data-module="payoff"]')) {
