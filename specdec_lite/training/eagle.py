@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from specdec_lite.drafters.eagle.feature_head import Eagle1Head, Eagle3Head, FeatureHead, MtpHead
 from specdec_lite.engine.models import CausalLM
+from specdec_lite.engine.transformer import Norm
 from specdec_lite.loading.memory import has_bfloat16
 from specdec_lite.loading.pairs import load_pair
 from specdec_lite.loading.smollm2 import cache_folder, load_smollm2
@@ -49,15 +50,17 @@ def initialize_head(head: FeatureHead, target: CausalLM) -> FeatureHead:
     """Draw the matrices of a head from Normal(0, .02) and return the head.
 
     Matrices that write to the residual stream get half this width. A vocabulary projection of the
-    head's own starts as a copy of the target's.
+    head's own starts as a copy of the target's, and so does the norm before a projection.
     """
     generator = torch.Generator().manual_seed(0)
     for name, weight in head.named_parameters():
         if weight.dim() == 2:
             scale = 0.5 if name.endswith(("out.weight", "down.weight")) else 1.0
             nn.init.normal_(weight, std=0.02 * scale, generator=generator)
-    if head.head is not None:
-        with torch.no_grad():
+    with torch.no_grad():
+        if isinstance(head.norm, Norm) and target.native:
+            head.norm.weight.copy_(target.model.norm.weight)
+        if head.head is not None:
             head.head.weight.copy_(target.backend.head.weight[head.ids.to(target.device)])
     return head
 
