@@ -16,6 +16,7 @@ the held-out acceptance over the tokens seen. `--parts` reads the model from the
 import argparse
 import copy
 import json
+import lzma
 import os
 import random
 import shutil
@@ -42,7 +43,7 @@ from specdec_lite.texts.smollm2_tasks import TASKS
 from specdec_lite.training import eagle
 from specdec_lite.training.head_texts import Sample, batch_order, most_frequent_tokens, pad
 from specdec_lite.training.loop import DECAY_FROM, Plan, one_step, optimizers
-from specdec_lite.training.packed_text import Text, piece_paths, read_pieces, write_piece
+from specdec_lite.training.packed_text import IDS, Text, piece_paths, read_pieces, write_piece
 from specdec_lite.training.smollm2_prompts import draw_prompts, token_grams, without_overlap
 from specdec_lite.training.smollm2_text import MODEL, PIECES, STOPS
 from specdec_lite.training.static_text import Order, Writer, first_repetitions
@@ -61,8 +62,8 @@ WAVE = 8192
 """Requests that are sorted by length together; every wave is a fair sample of all."""
 SHORTEST = 16
 """Tokens of an answer, at least."""
-PIECE = 500_000
-"""Tokens of answers in one file."""
+FILES, SAMPLE = 2, 4096
+"""Files of the stored text, and the number of texts that tell how many bytes a token takes."""
 CURVE = (0.05, 0.1, 0.2, 0.4, 0.7)
 """Parts of a head's time after which it is measured."""
 WARMUP = 0.03
@@ -190,20 +191,16 @@ def answers(
 
 
 def store(folder: Path, texts: Sequence[Text], about: dict[str, str], limit: int) -> None:
-    """Write pieces of text until they have as many bytes as the limit allows."""
-    used, first = 0, 0
-    while first < len(texts):
-        last, tokens = first, 0
-        while last < len(texts) and tokens < PIECE:
-            tokens += len(texts[last].ids) - texts[last].start
-            last += 1
-        path = write_piece(folder, texts[first:last], about)
-        used += path.stat().st_size
-        if used > limit:
-            path.unlink()
-            break
-        first = last
-    say(f"stored {first} of {len(texts)} answers in {folder.name}/")
+    """Write texts in `FILES` pieces: the first ones, about as many as the limit in bytes allows."""
+    sample = torch.cat([text.ids for text in texts[:SAMPLE]])
+    rate = len(lzma.compress(sample.numpy().astype(IDS).tobytes(), preset=9)) / len(sample)
+    ends = torch.tensor([len(text.ids) for text in texts]).cumsum(0)
+    count = int((rate * ends < limit).sum())
+    size = max(1, -(-count // FILES))
+    for first in range(0, count, size):
+        write_piece(folder, texts[first : min(count, first + size)], about)
+    used = sum(path.stat().st_size for path in piece_paths(folder))
+    say(f"stored {count} of {len(texts)} answers in {folder.name}/, {used:,} bytes")
 
 
 # Training -------------------------------------------------------------------------------------------
