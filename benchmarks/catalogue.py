@@ -41,6 +41,7 @@ EXPERIMENTS = {
     "head-training-smollm2": "head_training:HeadTraining",
     "training-losses": "losses:TrainingLosses",
     "online-learning": "online:OnlineLearning",
+    "estimator": "estimator:Estimator",
     "next-words": "next_words:NextWords",
     "race": "race:RecordedRace",
     "rounds": "round:Rounds",

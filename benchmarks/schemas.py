@@ -68,7 +68,24 @@ RATES = fields(mean=rows(NUMBER, 4), error=rows(NUMBER, 4))
 TRAINED = fields("texts steps bytes", command=TEXT, alpha=RATES, agrees=RATES)
 COUNTED = fields("rounds tau", rates=rows(NUMBER, 4), errors=rows(NUMBER, 4))
 VOCABULARY = fields("tokens", alpha=fields("value error"), covered=fields("value"))
+FITTED = "reading arithmetic overlap per_layer per_exchange per_step per_round per_draft per_row"
+TESTED = dict(source=TEXT, setting=TEXT, workload=TEXT)
+SHAPES = dict(batches=rows(NUMBER, 4), measured=rows(NUMBER, 4), held_out=rows(NUMBER, 4))
 SCHEMAS = {
+    "estimator": fields(
+        "spread error",
+        engine=fields(FITTED + " experts"),
+        factors=each(NUMBER),
+        mixtures=rows(fields("batch gamma tau measured fitted low high", **TESTED)),
+        rows=rows(
+            fields(
+                "batch gamma tau measured datasheet held_out low high",
+                **TESTED,
+                **dict.fromkeys(("calibrated", "calibrated_low", "calibrated_high"), MAYBE),
+            )
+        ),
+        shapes=rows(fields(**TESTED, **SHAPES)),
+    ),
     "rounds": fields(
         "seed",
         about=TEXT,

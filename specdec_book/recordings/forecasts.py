@@ -60,6 +60,8 @@ def records(name: str) -> list[dict]:
     for row in rows:
         if "plain tokens/s" in row:
             row["speedup"] = row["tokens/s"] / row["plain tokens/s"]
+        elif "plain ms per token" in row:
+            row["speedup"] = row["plain ms per token"] / row["ms per token"]
     return rows
 
 

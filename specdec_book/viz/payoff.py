@@ -1,32 +1,93 @@
-"""Will it pay: the cost of a round against the plain passes that it replaces, on real hardware."""
+"""Will it pay: the cost of a round against the plain steps that it replaces, with a band."""
+
+from dataclasses import asdict, replace
 
 import traitlets
 
 from specdec_book.viz.interactive import Interactive
+from specdec_book.viz.serving import NOTHING, machine, pair
+from specdec_lite.simulation.estimate import BENCH, FITTED, Hardware, Network
+from specdec_lite.simulation.sizes import CARDS, EAGLE3, MODELS
+
+
+def four_bits(network: Network) -> Network:
+    """Return a model whose weights have four bits."""
+    return replace(network, bytes_per_weight=0.5)
+
+
+def cards(label: str, memory: float, hardware: Hardware, fitted: bool = True) -> dict:
+    """Return a machine for the menu; `fitted` says whether the fit speaks of such machines."""
+    return machine(label, memory, hardware) | {"fitted": fitted}
+
+
+LARGE, MIXTURE, SMALL = MODELS["Qwen3-32B"], MODELS["Qwen3-30B-A3B"], MODELS["Qwen3-0.6B"]
+PAIRS = [
+    pair("Qwen3-32B with Qwen3-0.6B", LARGE, SMALL),
+    pair("Qwen3-32B with an EAGLE-3 head", LARGE, EAGLE3["Qwen3-32B"]),
+    pair("Qwen3-32B with prompt lookup", LARGE, NOTHING),
+    pair("Qwen3-30B-A3B (experts) with Qwen3-0.6B", MIXTURE, SMALL),
+    pair("Qwen3-30B-A3B (experts) with an EAGLE-3 head", MIXTURE, EAGLE3["Qwen3-30B-A3B"]),
+    pair("Qwen3-30B-A3B (experts) with prompt lookup", MIXTURE, NOTHING),
+    pair("Llama-3.1-8B with an EAGLE-3 head", MODELS["Llama-3.1-8B"], EAGLE3["Llama-3.1-8B"]),
+    pair("Llama-3.3-70B with an EAGLE-3 head", MODELS["Llama-3-70B"], EAGLE3["Llama-3-70B"]),
+    pair(
+        "Llama-3.1-8B with Llama-3.2-1B, both 4-bit",
+        four_bits(MODELS["Llama-3.1-8B"]),
+        four_bits(MODELS["Llama-3.2-1B"]),
+    ),
+]
+MACHINES = [
+    cards("H100, 80 GB", 80e9, CARDS["H100"]),
+    cards("4 × H100, tensor parallel", 320e9, replace(CARDS["H100"], gpus=4)),
+    cards("H200, 141 GB", 141e9, CARDS["H200"]),
+    cards("A100, 80 GB", 80e9, CARDS["A100"]),
+    cards("RTX 4090, 24 GB", 24e9, CARDS["RTX 4090"]),
+    cards("laptop, 32 GB", 32e9, Hardware(100e9, 5e12), fitted=False),
+]
 
 
 class Payoff(Interactive):
-    """Menus for a pair and a machine, sliders for the workload, and the predicted speedup.
+    """Menus for a pair and a machine, sliders for the workload, and the speedup with its band.
 
     Attributes:
-        pair: Index in the module's menu of pairs.
-        machine: Index in the module's menu of machines.
+        pairs: Pairs of models, as `viz.serving.pair` returns them.
+        machines: Machines, as `cards` returns them.
+        engine: What engines reach of a datasheet: the fields of `Engine`.
+        command: Command that measures T(k) of a backend.
+        pair: Index in the menu of pairs.
+        machine: Index in the menu of machines.
         alpha: Acceptance rate, 0 … 1.
         gamma: Draft length, 1 … 16.
         batch: Sequences in a pass, 1 … 256.
         context: Tokens of each sequence, 0 … 131072.
-        layer: Shortest time of a layer in microseconds, 0 … 100.
-        price: Price of the machine per hour, in dollars, 0.1 … 10.
+        price: Price of the machine per hour, in dollars, 0.1 … 30.
+        measured_tau: Tokens per round of a measured run; 0 if there is none, as in the next five.
+        measured_gamma: Draft length of that run.
+        measured_batch: Requests at a time of that run.
+        plain_rate: Tokens per second without drafts.
+        drafted_rate: Tokens per second of that run.
+        growth: T(γ + 1) ÷ T(1) of a backend, for 4-bit weights and laptops.
+        draft_cost: Time of a draft pass ÷ T(1) there.
     """
 
     module = "payoff"
-    label = "Will it pay: the cost of a round in plain passes, against the tokens that it emits"
+    label = "Will it pay: the cost of a round in plain steps, against the tokens that it emits"
 
-    pair = traitlets.Int(0, min=0, max=5).tag(sync=True)
-    machine = traitlets.Int(0, min=0, max=3).tag(sync=True)
+    pairs = traitlets.List(default_value=PAIRS, minlen=1).tag(sync=True)
+    machines = traitlets.List(default_value=MACHINES, minlen=1).tag(sync=True)
+    engine = traitlets.Dict(asdict(FITTED)).tag(sync=True)
+    command = traitlets.Unicode(BENCH).tag(sync=True)
+    pair = traitlets.Int(0, min=0, max=len(PAIRS) - 1).tag(sync=True)
+    machine = traitlets.Int(0, min=0, max=len(MACHINES) - 1).tag(sync=True)
     alpha = traitlets.Float(0.7, min=0, max=1).tag(sync=True)
     gamma = traitlets.Int(4, min=1, max=16).tag(sync=True)
     batch = traitlets.Int(1, min=1, max=256).tag(sync=True)
     context = traitlets.Int(1024, min=0, max=131072).tag(sync=True)
-    layer = traitlets.Float(25, min=0, max=100).tag(sync=True)
-    price = traitlets.Float(3, min=0.1, max=10).tag(sync=True)
+    price = traitlets.Float(3, min=0.1, max=30).tag(sync=True)
+    measured_tau = traitlets.Float(0, min=0, max=17).tag(sync=True)
+    measured_gamma = traitlets.Int(4, min=1, max=16).tag(sync=True)
+    measured_batch = traitlets.Int(1, min=1, max=256).tag(sync=True)
+    plain_rate = traitlets.Float(0, min=0).tag(sync=True)
+    drafted_rate = traitlets.Float(0, min=0).tag(sync=True)
+    growth = traitlets.Float(0, min=0, max=100).tag(sync=True)
+    draft_cost = traitlets.Float(0, min=0, max=100).tag(sync=True)

@@ -6,7 +6,7 @@ import numpy as np
 import traitlets
 
 from specdec_book.viz.interactive import Interactive
-from specdec_lite.simulation.estimate import Hardware, Network
+from specdec_lite.simulation.estimate import FITTED, Hardware, Network
 from specdec_lite.simulation.goodput import PassTimes
 
 DENSE = Network(8.2e9, cache_bytes=147_456, layers=36)
@@ -22,8 +22,6 @@ MIXTURE = Network(
 SMALL = Network(0.6e9, cache_bytes=114_688, layers=28)
 HEAD = Network(0.73e9, cache_bytes=4096, layers=1)
 NOTHING = Network(0.0)
-PER_LAYER = 25e-6
-"""Shortest seconds of a layer: ten operations of 2.5 µs, as in the chapter on GPU timing."""
 
 
 def table(label: str, times: PassTimes) -> dict:
@@ -68,9 +66,9 @@ PAIRS = [
     pair("Qwen3-30B-A3B, a mixture, with prompt lookup", MIXTURE, NOTHING),
 ]
 MACHINES = [
-    machine("H100: 80 GB, 3.35 TB/s, 989 Tflop/s", 80e9, Hardware(3.35e12, 989e12, PER_LAYER)),
-    machine("H200: 141 GB, 4.8 TB/s, 989 Tflop/s", 141e9, Hardware(4.8e12, 989e12, PER_LAYER)),
-    machine("RTX 4090: 24 GB, 1.01 TB/s, 165 Tflop/s", 24e9, Hardware(1.008e12, 165e12, PER_LAYER)),
+    machine("H100: 80 GB, 3.35 TB/s, 989 Tflop/s", 80e9, Hardware(3.35e12, 989e12)),
+    machine("H200: 141 GB, 4.8 TB/s, 989 Tflop/s", 141e9, Hardware(4.8e12, 989e12)),
+    machine("RTX 4090: 24 GB, 1.01 TB/s, 165 Tflop/s", 24e9, Hardware(1.008e12, 165e12)),
 ]
 
 
@@ -80,6 +78,7 @@ class Serving(Interactive):
     Attributes:
         pairs: Pairs of models, as `pair` returns them.
         machines: Machines, as `machine` returns them.
+        engine: What engines reach of a datasheet: the fields of `Engine`.
         tables: Measured times, as `table` returns them. The menu lists them after the pairs; for
             them, machine, context and experts have no effect.
         pair: Index in the menu of pairs and tables.
@@ -97,6 +96,7 @@ class Serving(Interactive):
 
     pairs = traitlets.List(default_value=PAIRS, minlen=1).tag(sync=True)
     machines = traitlets.List(default_value=MACHINES, minlen=1).tag(sync=True)
+    engine = traitlets.Dict(asdict(FITTED)).tag(sync=True)
     tables = traitlets.List().tag(sync=True)
     pair = traitlets.Int(0, min=0).tag(sync=True)
     machine = traitlets.Int(0, min=0).tag(sync=True)

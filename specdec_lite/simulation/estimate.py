@@ -1,21 +1,30 @@
-"""Predict the cost of a round from model sizes and datasheets.
+"""Predict the cost of a round from model sizes, a datasheet and what engines reach of it.
 
-A pass takes the time of its reading, of its arithmetic (`roofline`) or of its layers' shortest
-operations, whichever is longest. All sequences of a batch draft and verify the same number of
-tokens. The result is a best case: real passes reach 60 to 80 percent of a datasheet. `diagnosis`
-measures instead.
+`Hardware` is a datasheet, and `Hardware.seconds` is a best case. `Engine` adds what real engines
+lose; `FITTED` was fitted to published measurements (`python -m benchmarks run estimator`), and
+`calibrate` replaces its least certain part by one measured round. `estimate` returns a likely
+speedup, a band of 80 % and a verdict. Weights of four bits depend on kernels that no size describes:
+`from_times` takes their measured times instead.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from specdec_lite import checks, theory
+from specdec_lite.simulation.goodput import PassTimes, estimated
+
+BENCH = "llama-bench -m target.gguf -p 1,2,3,4,5,8 -n 0"
+"""Command that measures T(1), T(2) … of a backend; `-m draft.gguf -n 64 -p 0` measures a draft."""
+QUANTILE = 1.2816
+"""The normal distribution has 80 % of its mass within so many standard deviations of its mean."""
 
 
 def expected_experts(experts: int, chosen: int, positions: int) -> float:
-    """Return the expected number of distinct experts that a pass needs per layer.
+    """Return the expected number of distinct experts per layer that a pass needs.
 
-    The formula is E · (1 − (1 − k/E)^n). It assumes that positions choose independently and
-    uniformly. Neighboring positions of a text share experts, so real passes need fewer.
+    The formula is E · (1 − (1 − k/E)^n), with E experts, k chosen per position and n positions. It
+    assumes that positions choose independently and uniformly. Neighboring positions of a text share
+    experts, so real passes need fewer (`Engine.experts`).
     """
     checks.whole("experts", experts, 1)
     checks.whole("chosen", chosen, 1, experts)
@@ -28,7 +37,8 @@ class Network:
     """Sizes of a model.
 
     Attributes:
-        parameters: number of weights that every pass reads: all except the experts'.
+        parameters: number of weights that every pass multiplies by: all except the experts' and the
+            table of input embeddings.
         bytes_per_weight: bytes of a weight, 2 in bfloat16.
         cache_bytes: bytes of keys and values per token of context.
         experts: experts per layer; 1 for a dense model.
@@ -45,11 +55,21 @@ class Network:
     expert_parameters: float = 0.0
     layers: int = 0
 
+    def weights(self, positions: int, share: float = 1.0) -> float:
+        """Return the bytes of weights that a pass over so many positions reads.
+
+        `share` is the part of the further experts, beyond those of one position, that is read.
+        """
+        if self.experts == 1:
+            distinct = 1.0
+        else:
+            most = expected_experts(self.experts, self.chosen, positions)
+            distinct = self.chosen + share * (most - self.chosen)
+        return (self.parameters + distinct * self.expert_parameters) * self.bytes_per_weight
+
     def read(self, batch: int, tokens: int, context: float) -> float:
-        """Return the bytes that a pass reads."""
-        distinct = expected_experts(self.experts, self.chosen, batch * tokens)
-        weights = self.parameters + distinct * self.expert_parameters
-        return weights * self.bytes_per_weight + batch * context * self.cache_bytes
+        """Return the bytes that a pass reads: `tokens` per sequence, `context` in each cache."""
+        return self.weights(batch * tokens) + batch * context * self.cache_bytes
 
     def operations(self, batch: int, tokens: int) -> float:
         """Return the operations of a pass: two for every weight that a position uses."""
@@ -58,88 +78,380 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Speeds of a device.
+    """Speeds of a device, from its datasheet or measured.
 
     Attributes:
-        bandwidth: bytes per second.
-        throughput: operations per second.
+        bandwidth: bytes per second of one card.
+        throughput: operations per second of one card.
         per_layer: the shortest seconds of a layer, however narrow: about ten operations, each with
-            a shortest time of its own.
+            a shortest time of its own. Only the best case uses it.
+        gpus: number of cards that share every layer (tensor parallel).
     """
 
     bandwidth: float
     throughput: float
     per_layer: float = 0.0
+    gpus: int = 1
 
     def seconds(
         self, network: Network, batch: int = 1, tokens: int = 1, context: float = 0
     ) -> float:
-        """Return the shortest possible seconds of a pass."""
-        reading = network.read(batch, tokens, context) / self.bandwidth
-        computing = network.operations(batch, tokens) / self.throughput
+        """Return the shortest possible seconds of a pass: `tokens` for each of `batch` sequences."""
+        reading = network.read(batch, tokens, context) / (self.bandwidth * self.gpus)
+        computing = network.operations(batch, tokens) / (self.throughput * self.gpus)
         return max(reading, computing, network.layers * self.per_layer)
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """Costs of a round and of plain decoding.
+class Engine:
+    """What an engine and its kernels make of a datasheet. Times are in seconds.
 
-    A plain token costs one pass and nothing else here, so o and o₀ of the formula
-    speedup = (1 + o₀)·τ ÷ (v + γc + o) are both 0.
+    Attributes:
+        reading: share of the bandwidth that a pass reaches.
+        arithmetic: share of the throughput that a pass reaches.
+        overlap: p of the soft maximum (a^p + b^p)^(1/p) of reading and arithmetic; 1 adds them.
+        per_layer: gaps and small kernels of a layer.
+        per_exchange: further time of a layer if several cards share it.
+        per_step: host, sampling and scheduling of every step, plain or drafted.
+        per_round: the rest of a round: metadata, rejection, the drafter's own bookkeeping.
+        per_draft: overhead of a draft pass.
+        per_row: overhead of a row that is sampled or verified.
+        experts: share of the further experts of a mixture that a pass reads.
+        factor: factor of the last four overheads in a round: 1 for an unknown engine.
+        spread: standard deviation of the logarithm of `factor` between engines.
+        error: share of the speedup by which the band is wider on either side, for all the rest.
+        batch: batch at which `factor` was measured; 0 if it was not.
+    """
+
+    reading: float
+    arithmetic: float
+    overlap: float
+    per_layer: float
+    per_exchange: float
+    per_step: float
+    per_round: float
+    per_draft: float
+    per_row: float
+    experts: float = 1.0
+    factor: float = 1.0
+    spread: float = 0.7
+    error: float = 0.05
+    batch: int = 0
+
+    def seconds(
+        self,
+        network: Network,
+        hardware: Hardware,
+        batch: int = 1,
+        tokens: int = 1,
+        context: float = 0,
+    ) -> float:
+        """Return the likely seconds of a pass, without the engine's overhead per step."""
+        bandwidth = self.reading * hardware.bandwidth * hardware.gpus
+        weights = network.weights(batch * tokens, self.experts) / bandwidth
+        computing = network.operations(batch, tokens) / (
+            self.arithmetic * hardware.throughput * hardware.gpus
+        )
+        both = (weights**self.overlap + computing**self.overlap) ** (1 / self.overlap)
+        layer = self.per_layer + (hardware.gpus > 1) * self.per_exchange
+        # The cache is read once per sequence, however many of its tokens are verified.
+        return both + batch * context * network.cache_bytes / bandwidth + network.layers * layer
+
+    def draft_seconds(
+        self, draft: Network, hardware: Hardware, batch: int = 1, context: float = 0
+    ) -> float:
+        """Return the likely seconds of a draft pass; 0 for a drafter without a model."""
+        one = self.seconds(draft, hardware, batch, 1, context) + self.factor * self.per_draft
+        return one * (draft.parameters > 0)
+
+    def rest_of_step(self, batch: int) -> float:
+        """Return the seconds of a plain step beside its pass."""
+        return self.per_step + self.per_row * batch
+
+    def rest_of_round(self, batch: int, gamma: int) -> float:
+        """Return the seconds of a round beside its passes."""
+        rows = self.per_row * batch * (gamma + 1)
+        return self.per_step + self.factor * (self.per_round + rows)
+
+    def margin(self, batch: int) -> float:
+        """Return the half width of the band of a measured engine, as a share of the speedup."""
+        return 0.06 + 0.04 * abs(math.log2(batch / self.batch))
+
+
+FITTED = Engine(
+    reading=0.819,
+    arithmetic=0.675,
+    overlap=1.29,
+    per_layer=33.8e-6,
+    per_exchange=28.0e-6,
+    per_step=0.593e-3,
+    per_round=1.29e-3,
+    per_draft=0.187e-3,
+    per_row=9.66e-6,
+    experts=0.326,
+)
+"""The engine that fits published measurements best: results/estimator, a test compares them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Costs of a round and of a plain step in seconds, and what follows from them.
+
+    In the formula speedup = (1 + o₀)·τ ÷ (v + γc + o), times are in units of `plain`.
 
     Attributes:
         draft: seconds of all drafting of the round.
         verify: seconds of the target's pass over γ + 1 tokens per sequence.
-        plain: seconds of a plain pass.
-        tokens: expected tokens per sequence that the round emits.
+        overhead: seconds of the rest of the round.
+        plain: seconds of the target's pass over one token per sequence.
+        plain_overhead: seconds of the rest of a plain step.
+        tokens: tokens per sequence that the round emits.
+        low: lower end of the speedup's band of 80 %.
+        high: upper end of the band.
         batch: sequences decoded together.
     """
 
     draft: float
     verify: float
+    overhead: float
     plain: float
+    plain_overhead: float
     tokens: float
+    low: float = math.nan
+    high: float = math.nan
     batch: int = 1
 
     @property
     def round(self) -> float:
         """Seconds of the round."""
-        return self.draft + self.verify
+        return self.draft + self.verify + self.overhead
+
+    @property
+    def step(self) -> float:
+        """Seconds of a step of plain decoding."""
+        return self.plain + self.plain_overhead
 
     @property
     def break_even(self) -> float:
         """Tokens per sequence that the round must emit to be as fast as plain decoding."""
-        return self.round / self.plain
+        return self.round / self.step
 
     @property
     def speedup(self) -> float:
-        """Expected speed relative to plain decoding."""
-        return self.tokens * self.plain / self.round
+        """Likely speed relative to plain decoding."""
+        return self.tokens / self.break_even
+
+    @property
+    def verdict(self) -> str:
+        """Return "pays" or "loses" if the whole band says so, else "measure"."""
+        return "pays" if self.low > 1.05 else "loses" if self.high < 0.95 else "measure"
 
     def price(self, per_hour: float) -> tuple[float, float]:
         """Return the price of a million tokens, decoded plainly and with drafts."""
         million = per_hour / 3600 * 1e6 / self.batch
-        return million * self.plain, million * self.round / self.tokens
+        return million * self.step, million * self.round / self.tokens
+
+    def within(self, low: float, high: float) -> "Estimate":
+        """Return this estimate with another band."""
+        return replace(self, low=low, high=high)
+
+
+def costs(
+    target: Network,
+    draft: Network,
+    hardware: Hardware,
+    gamma: int,
+    batch: int = 1,
+    context: float = 0.0,
+    engine: Engine = FITTED,
+) -> tuple[float, float, float, float, float]:
+    """Return (draft, verify, overhead, plain, plain_overhead), the seconds of `Estimate`."""
+    pass_of = lambda tokens: engine.seconds(target, hardware, batch, tokens, context)
+    return (
+        gamma * engine.draft_seconds(draft, hardware, batch, context),
+        pass_of(gamma + 1),
+        engine.rest_of_round(batch, gamma),
+        pass_of(1),
+        engine.rest_of_step(batch),
+    )
+
+
+def emitted(alpha: float | None, tau: float | None, gamma: int) -> float:
+    """Return the tokens per round, from a constant α or as measured."""
+    if (alpha is None) == (tau is None):
+        raise ValueError(f"alpha={alpha}, tau={tau}: give one of them, and None for the other")
+    if tau is None:
+        return float(theory.expected_tokens(alpha, gamma))
+    checks.whole("gamma", gamma, 1)
+    if not checks.is_number(tau) or not 1 <= tau <= gamma + 1:
+        raise ValueError(f"tau={tau!r}: must be in [1, {gamma + 1}] at gamma={gamma}")
+    return float(tau)
+
+
+def check_sizes(target: Network, batch: int, context: float) -> None:
+    """Raise an error for arguments that the fitted engine does not cover."""
+    checks.whole("batch", batch, 1)
+    checks.number("context", context)
+    if target.bytes_per_weight < 1:
+        raise ValueError(
+            f"target.bytes_per_weight={target.bytes_per_weight}: below 1 the kernel decides whether"
+            f" drafting pays, and sizes do not describe it: run `{BENCH}` and pass its rates to"
+            " bench_times, and the result to from_times"
+        )
 
 
 def estimate(
     target: Network,
     draft: Network,
     hardware: Hardware,
-    alpha: float,
+    alpha: float | None,
     gamma: int,
     batch: int = 1,
     context: float = 0.0,
+    *,
+    tau: float | None = None,
+    engine: Engine = FITTED,
 ) -> Estimate:
-    """Predict a round of γ drafted tokens per sequence."""
-    checks.whole("batch", batch, 1)
-    checks.number("context", context)
-    tokens = float(theory.expected_tokens(alpha, gamma))
-    draft_pass = hardware.seconds(draft, batch, 1, context) if draft.parameters else 0.0
-    return Estimate(
-        draft=gamma * draft_pass,
-        verify=hardware.seconds(target, batch, gamma + 1, context),
-        plain=hardware.seconds(target, batch, 1, context),
-        tokens=tokens,
-        batch=batch,
+    """Predict a round of γ drafted tokens per sequence, with a band of 80 % for its speedup.
+
+    The band of an unmeasured engine runs over its factor and a further error; that of a measured
+    one (`calibrate`) is the error that measured engines had. `draft` has 0 parameters for a drafter
+    without a model. A constant α overestimates long drafts, so prefer a measured `tau`, with
+    alpha=None. The fit is dense, in bfloat16, with chains of at most 7 and batches of at most 128;
+    for mixtures of experts there are two public sources only.
+    """
+    check_sizes(target, batch, context)
+    tokens = emitted(alpha, tau, gamma)
+    at = lambda which: Estimate(
+        *costs(target, draft, hardware, gamma, batch, context, which), tokens, batch=batch
     )
+    likely = at(engine)
+    if engine.batch:
+        margin = engine.margin(batch)
+        return likely.within(likely.speedup * (1 - margin), likely.speedup * (1 + margin))
+    away = math.exp(QUANTILE * engine.spread)
+    low, high = (at(replace(engine, factor=engine.factor * f)).speedup for f in (away, 1 / away))
+    return likely.within(low * (1 - engine.error), high * (1 + engine.error))
+
+
+def calibrate(
+    target: Network,
+    draft: Network,
+    hardware: Hardware,
+    gamma: int,
+    batch: int = 1,
+    context: float = 0.0,
+    *,
+    tau: float,
+    speedup: float,
+    engine: Engine = FITTED,
+) -> Engine:
+    """Return the engine whose factor makes one measured round come out right.
+
+    `tau` is the tokens per round of that run, and `speedup` its tokens per second ÷ those of the
+    same load without drafts; take the median of three texts. No draft of the right quality is
+    needed: engines can accept drafts at a given rate without looking at them, and such a round costs
+    what a real one does. In vLLM that is `"rejection_sample_method": "synthetic"` with
+    `"synthetic_acceptance_length"`, in SGLang the variable `SGLANG_SIMULATE_ACC_LEN`.
+    """
+    check_sizes(target, batch, context)
+    tokens = emitted(None, tau, gamma)
+    if not checks.is_number(speedup) or speedup <= 0:
+        raise ValueError(f"speedup={speedup!r}: must be a number above 0")
+    free, full = (
+        Estimate(
+            *costs(target, draft, hardware, gamma, batch, context, replace(engine, factor=f)), 1.0
+        )
+        for f in (0.0, 1.0)
+    )
+    # The round is linear in the factor.
+    factor = (tokens / speedup * full.step - free.round) / (full.round - free.round)
+    if factor <= 0:
+        raise ValueError(
+            f"speedup={speedup}: a round would cost {tokens / speedup:.2f} plain steps, and its"
+            f" passes alone cost {free.break_even:.2f} by the sizes: check tau, the plain run, the"
+            " device and the sizes"
+        )
+    return replace(engine, factor=factor, batch=batch)
+
+
+def switch_off(
+    target: Network,
+    draft: Network,
+    hardware: Hardware,
+    alpha: float | None,
+    gamma: int,
+    context: float = 0.0,
+    *,
+    tau: float | None = None,
+    engine: Engine = FITTED,
+    largest: int = 512,
+) -> tuple[int | None, int | None]:
+    """Return the batches between which drafting begins to lose: (surely pays below, surely loses from).
+
+    They are the first batches at which the lower and the upper end of the band are below 1; None if
+    that does not happen up to `largest`. The speedup falls slowly with the batch, so an error of
+    10 % in it is a factor of 2 in the batch, and no single batch can be named.
+    """
+    found: list[int | None] = [None, None]
+    for batch in range(1, checks.whole("largest", largest, 1) + 1):
+        at = estimate(target, draft, hardware, alpha, gamma, batch, context, tau=tau, engine=engine)
+        for i, end in enumerate((at.low, at.high)):
+            if found[i] is None and end < 1:
+                found[i] = batch
+    return found[0], found[1]
+
+
+def tabulate(
+    target: Network,
+    draft: Network,
+    hardware: Hardware,
+    context: float = 0.0,
+    engine: Engine = FITTED,
+) -> PassTimes:
+    """Return the table T(B, k) that `goodput` and `simulate` need, overheads included."""
+    check_sizes(target, 1, context)
+
+    def seconds(batch: int, tokens: int) -> float:
+        alone = engine.seconds(target, hardware, batch, tokens, context)
+        if tokens == 1:
+            return alone + engine.rest_of_step(batch)
+        return alone + engine.rest_of_round(batch, tokens - 1)
+
+    return estimated(seconds, lambda b: engine.draft_seconds(draft, hardware, b, context))
+
+
+def bench_times(rates: dict[int, float], draft_rate: float = math.inf) -> PassTimes:
+    """Return the table T(1, k) of a backend from the tokens per second that llama-bench prints.
+
+    `rates` has one entry per k of `-p`, 1 included (its rows pp1, pp2 …); `draft_rate` is the rate
+    of the draft model alone (tg64), infinite for a drafter without a model.
+    """
+    for size, rate in rates.items():
+        if not checks.is_number(rate) or not 0 < rate < math.inf:
+            raise ValueError(f"rates[{size}]={rate!r}: must be tokens per second, above 0")
+    if not checks.is_number(draft_rate) or draft_rate <= 0:
+        raise ValueError(f"draft_rate={draft_rate!r}: must be a number above 0")
+    sizes = tuple(sorted(rates))
+    return PassTimes((1,), sizes, (tuple(k / rates[k] for k in sizes),), (1 / draft_rate,))
+
+
+def from_times(
+    times: PassTimes,
+    alpha: float | None,
+    gamma: int,
+    batch: int = 1,
+    *,
+    tau: float | None = None,
+    margin: float = 0.15,
+) -> Estimate:
+    """Predict a round from measured times of passes: of a backend with 4-bit weights, of a recording.
+
+    The band is ± `margin`, for the overheads of a round, which such a table does not contain.
+    """
+    checks.whole("batch", batch, 1)
+    tokens = emitted(alpha, tau, gamma)
+    verify, plain = times.of_pass(batch, gamma + 1), times.of_pass(batch, 1)
+    drafting = times.of_round(batch, gamma) - verify
+    likely = Estimate(drafting, verify, 0.0, plain, 0.0, tokens, batch=batch)
+    return likely.within(likely.speedup * (1 - margin), likely.speedup * (1 + margin))

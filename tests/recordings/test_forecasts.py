@@ -96,4 +96,4 @@ def test_every_measurement_is_counted_once():
     single = sum("columns" not in ENTRIES[name] for name in ENTRIES.keys() - silent)
     rows = sum(len(ENTRIES[name].get("rows", ())) for name in ENTRIES.keys() - silent)
     assert len(found) == len(forecasts.stated_costs()) + single + rows
-    assert all(speedup > 0.5 for *_, speedup in found)
+    assert all(speedup > 0.2 for *_, speedup in found)

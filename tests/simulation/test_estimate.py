@@ -1,30 +1,68 @@
 """Predicted costs compared with the roofline, with random draws and with the interactive."""
 
 import itertools
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from javascript import evaluate
 
 from specdec_lite import roofline, theory
-from specdec_lite.simulation.estimate import Hardware, Network, estimate, expected_experts
-
-DENSE = Network(32.8e9, cache_bytes=262_144, layers=64)
-MIXTURE = Network(
-    1.5e9, cache_bytes=98_304, experts=128, chosen=8, expert_parameters=226_492_416, layers=48
+from specdec_lite.simulation.estimate import (
+    BENCH,
+    FITTED,
+    Engine,
+    Network,
+    bench_times,
+    calibrate,
+    costs,
+    estimate,
+    expected_experts,
+    from_times,
+    switch_off,
+    tabulate,
 )
-SMALL = Network(0.6e9, cache_bytes=114_688, layers=28)
-HEAD = Network(0.73e9, cache_bytes=4096, layers=1)
-H100 = Hardware(3.35e12, 989e12)
+from specdec_lite.simulation.goodput import goodput
+from specdec_lite.simulation.sizes import CARDS, EAGLE3, MODELS
+
+DENSE, MIXTURE, SMALL = MODELS["Qwen3-32B"], MODELS["Qwen3-30B-A3B"], MODELS["Qwen3-0.6B"]
+HEAD, NONE, H100 = EAGLE3["Qwen3-32B"], Network(0), CARDS["H100"]
+IDEAL = Engine(1, 1, 50, 0, 0, 0, 0, 0, 0)
+"""An engine that loses nothing; its soft maximum is nearly a maximum."""
 
 
-def test_a_dense_pass_follows_the_roofline():
+def test_the_best_case_follows_the_roofline():
     for batch, tokens in itertools.product([1, 8, 300], [1, 5]):
         both = roofline.pass_seconds(
-            32.8e9, 2.0, 3.35e12, 989e12, tokens, batch, cache_bytes=1000 * 262_144
+            DENSE.parameters, 2.0, 3.35e12, 989e12, tokens, batch, cache_bytes=1000 * 262_144
         )
         assert H100.seconds(DENSE, batch, tokens, 1000) == pytest.approx(max(both))
+        four = replace(H100, gpus=4).seconds(DENSE, batch, tokens, 1000)
+        assert four == pytest.approx(max(both) / 4)
+
+
+def test_an_engine_that_loses_nothing_is_the_best_case():
+    for batch, tokens in itertools.product([1, 8, 300], [1, 5]):
+        best = H100.seconds(DENSE, batch, tokens)
+        assert IDEAL.seconds(DENSE, H100, batch, tokens) == pytest.approx(best, rel=0.02)
+
+
+def test_every_loss_makes_a_pass_or_a_round_longer():
+    least = estimate(DENSE, SMALL, H100, 0.7, 4, 32, 512, engine=IDEAL)
+    for name, batch, value in (
+        ("reading", 32, 0.5),
+        ("arithmetic", 256, 0.5),
+        ("overlap", 32, 1.0),
+    ):
+        sizes = (DENSE, H100, batch, 5, 512)
+        worse = replace(IDEAL, **{name: value}).seconds(*sizes)
+        assert worse > 1.05 * IDEAL.seconds(*sizes), name
+    for name in ("per_layer", "per_step", "per_round", "per_draft", "per_row"):
+        at = estimate(DENSE, SMALL, H100, 0.7, 4, 32, 512, engine=replace(IDEAL, **{name: 1e-3}))
+        assert at.round > least.round + 0.9e-3, name
+    alone = replace(IDEAL, per_exchange=1e-3)
+    four = replace(H100, gpus=4)
+    assert alone.seconds(DENSE, H100) < alone.seconds(DENSE, four), "several cards exchange"
 
 
 def test_expected_experts_equals_the_mean_of_random_draws():
@@ -39,60 +77,173 @@ def test_expected_experts_equals_the_mean_of_random_draws():
     assert relative == pytest.approx([1.94, 3.64, 6.45], abs=0.01)
 
 
+def test_a_share_of_the_further_experts_is_read():
+    every, none = MIXTURE.weights(5), MIXTURE.weights(5, 0.0)
+    assert none == pytest.approx(MIXTURE.weights(1))
+    assert MIXTURE.weights(5, 0.5) == pytest.approx((every + none) / 2)
+    assert DENSE.weights(5) == DENSE.weights(1) == 2 * DENSE.parameters
+
+
 def test_verification_costs_more_in_a_mixture_than_in_a_dense_model():
-    dense = estimate(DENSE, SMALL, H100, 0.8, 4)
-    mixture = estimate(MIXTURE, SMALL, H100, 0.8, 4)
-    assert dense.verify / dense.plain == pytest.approx(1, abs=0.01)
-    assert mixture.verify / mixture.plain > 2
-    crowd = estimate(MIXTURE, SMALL, H100, 0.8, 4, batch=64)
-    assert crowd.verify / crowd.plain < 1.1, "a batch of 64 reads all experts anyway"
+    dense = estimate(DENSE, NONE, H100, 0.8, 4)
+    alone, crowd = (estimate(MIXTURE, NONE, H100, 0.8, 4, batch) for batch in (1, 64))
+    assert dense.verify / dense.plain < 1.1 < 1.3 < alone.verify / alone.plain
+    assert crowd.verify / crowd.plain < alone.verify / alone.plain, "64 rows share experts anyway"
 
 
-def test_the_speedup_follows_from_its_parts():
-    result = estimate(DENSE, SMALL, H100, 0.8, 4)
-    assert result.speedup == pytest.approx(result.tokens / result.break_even)
-    assert result.tokens == theory.expected_tokens(0.8, 4)
-    free = estimate(DENSE, Network(0), H100, 0.8, 4)
-    assert free.draft == 0 and free.speedup == pytest.approx(result.tokens, rel=0.01)
-    assert estimate(DENSE, SMALL, H100, 0.8, 4, batch=256).speedup < 1
-    plain, drafted = estimate(DENSE, SMALL, H100, 0.8, 4, batch=8).price(3.0)
-    assert plain / drafted == pytest.approx(estimate(DENSE, SMALL, H100, 0.8, 4, batch=8).speedup)
-    assert plain == pytest.approx(3 / 3600 * H100.seconds(DENSE, 8) / 8 * 1e6)
+def test_the_speedup_is_the_formula_of_the_chapters():
+    for batch, gamma in itertools.product([1, 64], [1, 4]):
+        e = estimate(DENSE, SMALL, H100, 0.8, gamma, batch, 512)
+        c, v = e.draft / gamma / e.plain, e.verify / e.plain
+        o, o0 = e.overhead / e.plain, e.plain_overhead / e.plain
+        assert e.break_even == pytest.approx(theory.break_even_tokens(gamma, c, v, o, o0))
+        assert e.speedup == pytest.approx(e.tokens / e.break_even)
+        assert e.tokens == theory.expected_tokens(0.8, gamma)
+        plain, drafted = e.price(3.0)
+        assert plain == pytest.approx(3 / 3600 * e.step / batch * 1e6)
+        assert plain / drafted == pytest.approx(e.speedup)
+    assert estimate(DENSE, NONE, H100, 0.8, 4).draft == 0
+    assert estimate(DENSE, SMALL, H100, None, 4, tau=3.0).tokens == 3.0
 
 
 def test_a_draft_is_charged_for_its_layers():
-    """A head of one layer has more parameters than the small model here, and costs less."""
-    hardware = Hardware(3.35e12, 989e12, 25e-6)
-    head, small = (estimate(DENSE, draft, hardware, 0.7, 4).draft for draft in (HEAD, SMALL))
-    assert small == pytest.approx(4 * 28 * 25e-6)
-    assert head == pytest.approx(4 * 2 * 0.73e9 / 3.35e12)
-    assert head < small
+    """A head of one layer has more parameters than the small model, and costs less."""
+    head, small = (estimate(DENSE, draft, H100, 0.7, 4).draft for draft in (HEAD, SMALL))
+    assert HEAD.parameters > SMALL.parameters and head < small
+    assert small > 4 * 28 * FITTED.per_layer
 
 
-def test_reading_and_arithmetic_cross_near_a_batch_of_60():
-    """Five positions per sequence, 128 tokens of context."""
-    free = Hardware(3.35e12, 1e30), Hardware(1e30, 989e12)
-    reading, computing = ([h.seconds(DENSE, b, 5, 128) for b in (59, 62)] for h in free)
-    assert reading[0] > computing[0] and reading[1] < computing[1]
+# The band and what a measurement does to it ----------------------------------------------------------
+
+
+def test_the_band_contains_the_likely_value_and_gives_the_verdict():
+    for batch, alpha in itertools.product([1, 32, 512], [0.2, 0.7, 0.95]):
+        e = estimate(DENSE, SMALL, H100, alpha, 4, batch, 512)
+        assert e.low < e.speedup < e.high
+        assert (e.verdict == "pays") == (e.low > 1.05)
+        assert (e.verdict == "loses") == (e.high < 0.95)
+    assert estimate(DENSE, HEAD, H100, 0.9, 4).verdict == "pays"
+    assert estimate(DENSE, SMALL, H100, 0.1, 8, 512).verdict == "loses"
+    known = estimate(DENSE, SMALL, H100, 0.7, 4, engine=replace(FITTED, spread=0.0, error=0.0))
+    assert known.low == known.high == known.speedup
+
+
+def test_a_measured_round_comes_out_as_measured_and_narrows_the_band():
+    target, head = MODELS["Llama-3.1-8B"], EAGLE3["Llama-3.1-8B"]
+    wide = estimate(target, head, H100, None, 3, 8, 512, tau=2.5)
+    for speedup in (1.4, 1.8):
+        own = calibrate(target, head, H100, 3, 8, 512, tau=2.5, speedup=speedup)
+        at = estimate(target, head, H100, None, 3, 8, 512, tau=2.5, engine=own)
+        assert at.speedup == pytest.approx(speedup)
+        assert at.high / at.low < wide.high / wide.low
+        far = estimate(target, head, H100, None, 3, 64, 512, tau=2.5, engine=own)
+        assert far.high / far.low > at.high / at.low, "a band widens away from its measurement"
+    assert calibrate(target, head, H100, 3, 8, tau=2.5, speedup=1.4).factor > 1
+
+
+def test_drafting_begins_to_lose_somewhere_between_two_batches():
+    target, draft = MODELS["Qwen3-8B"], SMALL
+    first, last = switch_off(target, draft, H100, 0.8, 4, 512)
+    assert first and last and last >= 2 * first, "no single batch can be named"
+    at = lambda batch: estimate(target, draft, H100, 0.8, 4, batch, 512)
+    assert at(first).low < 1 <= at(first - 1).low
+    assert at(last).high < 1 <= at(last - 1).high
+    assert switch_off(DENSE, NONE, H100, 1.0, 1, largest=8) == (None, None)
+
+
+def test_the_table_is_the_estimate():
+    times = tabulate(DENSE, SMALL, H100, 512)
+    for batch, gamma in itertools.product([1, 16, 256], [1, 4, 8]):
+        e = estimate(DENSE, SMALL, H100, 0.7, gamma, batch, 512)
+        gain = goodput([0.7] * batch, gamma, times) / goodput([0.7] * batch, 0, times)
+        assert gain == pytest.approx(e.speedup)
+
+
+# Measured times of passes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("relative", "expected"),
+    [((1, 4.9, 4.9), 0.402), ((1, 1.8, 2.5), 0.720), ((1, 1.3, 1.2), 1.259)],
+)
+def test_the_kernel_decides_whether_four_bits_pay(relative, expected):
+    """T(k) ÷ T(1) of three versions of one backend, a draft with c = .27, α = .7, γ = 2."""
+    rates = {k: k / relative[k - 1] for k in (1, 2, 3)}
+    times = bench_times(rates, draft_rate=1 / 0.27)
+    e = from_times(times, 0.7, 2)
+    assert e.speedup == pytest.approx(expected, abs=0.001)
+    assert e.verify / e.plain == pytest.approx(relative[2])
+    assert e.low == pytest.approx(0.85 * e.speedup) and e.high == pytest.approx(1.15 * e.speedup)
+
+
+def test_four_bits_get_a_command_and_no_number():
+    four = replace(DENSE, bytes_per_weight=0.5)
+    for function in (
+        lambda: estimate(four, SMALL, H100, 0.7, 4),
+        lambda: calibrate(four, SMALL, H100, 4, tau=2.0, speedup=1.2),
+        lambda: tabulate(four, SMALL, H100),
+    ):
+        with pytest.raises(ValueError, match="llama-bench") as error:
+            function()
+        assert BENCH in str(error.value)
+
+
+# The interactive -------------------------------------------------------------------------------------
+
+
+def setting(target: Network, draft: Network, gamma: int, batch: int, context: int, gpus=1) -> dict:
+    """Return the setting in the form that the module reads."""
+    about = {"target": target, "draft": draft, "machine": replace(H100, gpus=gpus)}
+    numbers = {"gamma": gamma, "batch": batch, "context": context}
+    return {name: asdict(value) for name, value in about.items()} | numbers
 
 
 def test_the_interactive_computes_the_same_costs():
-    points = list(itertools.product([0.0, 0.7, 1.0], [1, 4, 16], [1, 64, 256], [0, 4096]))
-    machine = {"bandwidth": 3.35e12, "throughput": 989e12, "per_layer": 25e-6}
-    hardware = Hardware(3.35e12, 989e12, 25e-6)
-    for network in (DENSE, MIXTURE):
-        sizes = [asdict(network), asdict(SMALL), machine]
-        calls = [{"name": "estimate", "args": [*sizes, *point]} for point in points]
-        for point, given in zip(points, evaluate("payoff", calls)):
-            expected = estimate(network, SMALL, hardware, *point)
-            assert given["speedup"] == pytest.approx(expected.speedup, rel=1e-9)
-            assert given["round"] == pytest.approx(expected.round, rel=1e-9)
+    points = list(itertools.product([1, 4, 16], [1, 64, 256], [0, 4096], [1, 4]))
+    pairs = ((DENSE, SMALL), (MIXTURE, NONE), (DENSE, HEAD))
+    for target, draft in pairs:
+        for engine in (FITTED, replace(FITTED, factor=1.7, batch=8)):
+            calls = [
+                {"name": "estimate", "args": [setting(target, draft, *p), asdict(engine), 1.9]}
+                for p in points
+            ]
+            for (gamma, batch, context, gpus), given in zip(points, evaluate("payoff", calls)):
+                card = replace(H100, gpus=gpus)
+                expected = estimate(
+                    target, draft, card, None, gamma, batch, context, tau=1.9, engine=engine
+                )
+                names = ("draft", "verify", "overhead", "round", "step", "speedup", "low", "high")
+                for name in names:
+                    assert given[name] == pytest.approx(getattr(expected, name), rel=1e-9), name
+
+
+def test_the_interactive_calibrates_and_switches_off_as_python_does():
+    at = setting(DENSE, HEAD, 3, 8, 512)
+    own = calibrate(DENSE, HEAD, H100, 3, 8, 512, tau=2.5, speedup=1.5)
+    given, none, batches = evaluate(
+        "payoff",
+        [
+            {"name": "calibrate", "args": [at, asdict(FITTED), 2.5, 1.5]},
+            {"name": "calibrate", "args": [at, asdict(FITTED), 2.5, 2.4]},
+            {"name": "switchOff", "args": [setting(DENSE, SMALL, 4, 1, 512), asdict(FITTED), 2.0]},
+        ],
+    )
+    assert given["factor"] == pytest.approx(own.factor) and given["batch"] == own.batch == 8
+    assert none is None, "the passes alone cost more than this round"
+    assert tuple(batches) == switch_off(DENSE, SMALL, H100, None, 4, 512, tau=2.0)
+
+
+# Bad input -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"alpha": 1.2}, "alpha"),
+        ({"alpha": None}, "alpha=None, tau=None"),
+        ({"tau": 2.0}, "tau=2.0"),
+        ({"alpha": None, "tau": 5.5}, r"tau=5.5: must be in \[1, 5\]"),
+        ({"alpha": None, "tau": float("nan")}, "tau=nan"),
         ({"gamma": 0}, "gamma"),
         ({"batch": 0}, "batch"),
         ({"context": -1}, "context"),
@@ -101,5 +252,31 @@ def test_the_interactive_computes_the_same_costs():
 def test_bad_input_names_the_argument(arguments, message):
     with pytest.raises(ValueError, match=message):
         estimate(DENSE, SMALL, H100, **({"alpha": 0.8, "gamma": 4} | arguments))
-    with pytest.raises(ValueError, match="chosen"):
-        expected_experts(8, 9, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: expected_experts(8, 9, 1), "chosen"),
+        (lambda: calibrate(DENSE, HEAD, H100, 3, tau=2.5, speedup=0), "speedup=0"),
+        (lambda: calibrate(DENSE, HEAD, H100, 3, tau=2.5, speedup=2.6), "check tau, the plain run"),
+        (lambda: calibrate(DENSE, HEAD, H100, 3, tau=4.5, speedup=2.0), "tau=4.5"),
+        (lambda: switch_off(DENSE, HEAD, H100, 0.7, 3, largest=0), "largest"),
+        (lambda: bench_times({2: 10.0}), "must increase from 1"),
+        (lambda: bench_times({1: 10.0, 2: 0.0}), r"rates\[2\]=0.0"),
+        (lambda: bench_times({1: 10.0}, draft_rate=-1), "draft_rate=-1"),
+        (lambda: from_times(bench_times({1: 10.0, 2: 12.0}), 0.7, 4), "tokens=5"),
+        (lambda: from_times(bench_times({1: 10.0, 2: 12.0}), 0.7, 1, 0), "batch=0"),
+    ],
+)
+def test_bad_measurements_are_named(function, message):
+    with pytest.raises(ValueError, match=message):
+        function()
+
+
+def test_costs_take_arrays_so_that_a_fit_runs_them_once():
+    batches = np.array([1.0, 8.0, 64.0])
+    rows = costs(DENSE, HEAD, H100, np.array([3.0, 3.0, 3.0]), batches, 512.0)
+    for i, batch in enumerate((1, 8, 64)):
+        one = costs(DENSE, HEAD, H100, 3, batch, 512.0)
+        assert [np.broadcast_to(row, 3)[i] for row in rows] == pytest.approx(one)

@@ -2,26 +2,26 @@
 
 import pytest
 import traitlets
-from javascript import evaluate
 from mounting import outside_the_frame, says
 
 from specdec_book.viz import Payoff
 from specdec_book.viz.interactive import MIME
+from specdec_book.viz.payoff import MACHINES, PAIRS
 
-SLIDERS = ("alpha", "gamma", "batch", "context", "layer", "price")
+SCALARS = set(
+    "alpha gamma batch context price measured_tau measured_gamma measured_batch plain_rate"
+    " drafted_rate growth draft_cost".split()
+)
 
 
 @pytest.mark.browser
 def test_the_task_is_solved_by_keyboard_and_menu(mounted):
     page = mounted(Payoff(), 1000)
-    page.get_by_label("Pair").select_option(index=3)
-    says(page, ".sdl-task-state", "Not yet")
-    assert "hurts" in page.locator("dl").inner_text()
+    says(page, ".sdl-task-state", "Choose the mixture")
+    page.get_by_label("Pair").select_option(index=4)
+    says(page, ".sdl-task-state", "a smaller α still pays")
     alpha = page.locator("[data-name=alpha]")
     alpha.focus()
-    for _ in range(30):
-        page.keyboard.press("ArrowRight")
-    says(page, ".sdl-task-state", "a smaller α still pays")
     for _ in range(40):
         page.keyboard.press("ArrowLeft")
         page.wait_for_timeout(160)
@@ -36,15 +36,18 @@ def test_the_task_is_solved_by_keyboard_and_menu(mounted):
 def test_it_stays_in_its_frame_and_fits_a_screen(mounted, width):
     page = mounted(Payoff(), width)
     settings = [
-        {"alpha": 0.0, "gamma": 16, "layer": 100.0},
+        {"alpha": 0.0, "gamma": 16},
         {"alpha": 1.0, "gamma": 16, "pair": 2},
-        {"batch": 256, "context": 131072, "pair": 3, "machine": 3},
-        {"gamma": 1, "alpha": 0.3, "pair": 5},
+        {"batch": 256, "context": 131072, "pair": 3, "machine": 4},
+        {"gamma": 1, "alpha": 0.3, "pair": 5, "machine": 1},
     ]
     for setting in settings:
         assert outside_the_frame(page, setting) == [], setting
     if width == 1000:
         assert page.locator(".sdl").bounding_box()["height"] <= 640
+    four_bits = {"pair": 8, "machine": 5}
+    for setting in (four_bits, four_bits | {"growth": 1.4, "draft_cost": 0.27, "gamma": 2}):
+        assert outside_the_frame(page, setting) == [], setting
 
 
 @pytest.mark.browser
@@ -55,12 +58,37 @@ def test_a_drag_over_the_batches_sets_the_batch(mounted):
     assert page.evaluate("model.get('batch')") == 256
 
 
-def test_menu_indices_are_the_bounds_of_the_traits():
-    presets = evaluate("payoff", [{"name": "presets", "args": []}])[0]
-    assert len(presets) == Payoff.pair.max + 1 + Payoff.machine.max + 1
-    assert all(preset["label"] for preset in presets)
+@pytest.mark.browser
+def test_a_measured_round_sets_the_engine(mounted):
+    page = mounted(Payoff(pair=6, gamma=3, batch=8), 1000)
+    before = page.locator("dl").inner_text()
+    page.get_by_text("I measured").click()
+    values = {"measured-tau": 2.5, "measured-gamma": 3, "measured-batch": 8}
+    for name, value in (values | {"plain-rate": 1000, "drafted-rate": 1400}).items():
+        page.locator(f"[data-name={name}]").fill(str(value))
+    says(page, "details", "times the usual ones")
+    assert page.locator("dl").inner_text() != before
+    page.locator("[data-name=drafted-rate]").fill("3000")
+    says(page, "details", "Ignored")
+
+
+@pytest.mark.browser
+def test_four_bits_get_a_command_until_the_table_is_given(mounted):
+    page = mounted(Payoff(pair=8, machine=5, gamma=2), 1000)
+    assert "measure T(k)" in page.locator("dl").inner_text()
+    says(page, "details", "llama-bench")
+    page.locator("[data-name=growth]").fill("1.2")
+    page.locator("[data-name=draft-cost]").fill("0.27")
+    says(page, "dl", "1.26×")
+
+
+def test_menus_are_bounds_of_the_traits_and_the_state_is_whole():
+    assert Payoff.pair.max + 1 == len(PAIRS) and Payoff.machine.max + 1 == len(MACHINES)
+    labels = [each["label"] for each in [*PAIRS, *MACHINES]]
+    assert len(set(labels)) == len(labels) and all(labels)
     data, _ = Payoff(pair=3)._repr_mimebundle_()
-    assert data[MIME]["state"].keys() == {"pair", "machine", *SLIDERS}
-    for bad in ({"alpha": 1.1}, {"gamma": 0}, {"batch": 300}, {"pair": 6}):
+    lists = {"pairs", "machines", "engine", "command", "pair", "machine"}
+    assert data[MIME]["state"].keys() == lists | SCALARS
+    for bad in ({"alpha": 1.1}, {"gamma": 0}, {"batch": 300}, {"pair": len(PAIRS)}):
         with pytest.raises(traitlets.TraitError):
             Payoff(**bad)

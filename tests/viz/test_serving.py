@@ -1,6 +1,7 @@
 """A server under load: its formulas equal Python's, its slider solves its task, it fits."""
 
 import itertools
+from dataclasses import asdict
 
 import pytest
 import traitlets
@@ -18,8 +19,8 @@ from specdec_book.viz.serving import (
     recorded_times,
     table,
 )
-from specdec_lite.simulation.estimate import Hardware
-from specdec_lite.simulation.goodput import PassTimes, best_under_load, estimated, goodput, steady
+from specdec_lite.simulation.estimate import FITTED, Hardware, tabulate
+from specdec_lite.simulation.goodput import PassTimes, best_under_load, goodput, steady
 
 NETWORKS = {0: (DENSE, SMALL), 3: (MIXTURE, NOTHING)}
 
@@ -27,18 +28,16 @@ NETWORKS = {0: (DENSE, SMALL), 3: (MIXTURE, NOTHING)}
 def estimated_table(pair: int, machine: int, context: int) -> dict:
     """Return Python's table of a preset, in the form that the module reads."""
     target, draft = NETWORKS[pair]
-    names = ("bandwidth", "throughput", "per_layer")
+    names = ("bandwidth", "throughput", "per_layer", "gpus")
     hardware = Hardware(*(MACHINES[machine][name] for name in names))
-    drafting = lambda batch: hardware.seconds(draft, batch, 1, context) if draft.parameters else 0.0
-    seconds = lambda batch, k: hardware.seconds(target, batch, k, context)
-    return table("", estimated(seconds, drafting))
+    return table("", tabulate(target, draft, hardware, context))
 
 
 @pytest.mark.parametrize("context", [512, 32768])
 @pytest.mark.parametrize("pair", NETWORKS)
 @pytest.mark.parametrize("machine", range(3))
 def test_the_module_computes_the_same_table_from_sizes(pair, machine, context):
-    call = {"name": "estimate", "args": [PAIRS[pair], MACHINES[machine], context]}
+    call = {"name": "estimate", "args": [PAIRS[pair], MACHINES[machine], asdict(FITTED), context]}
     result, expected = evaluate("serving", [call])[0], estimated_table(pair, machine, context)
     assert (result["batches"], result["tokens"]) == (expected["batches"], expected["tokens"])
     assert result["drafting"] == pytest.approx(expected["drafting"], rel=1e-12)

@@ -354,14 +354,31 @@ function expectedTokens(alpha, gamma) {
   return tokens;
 }
 
-// Least seconds of a pass. network, machine: fields as in specdec_lite/simulation/estimate.py.
-function passSeconds(network, machine, batch, tokens, context) {
+// Likely seconds of a pass. network, machine, engine: fields as in specdec_lite/simulation/estimate.py.
+function passSeconds(network, machine, engine, batch, tokens, context) {
   const { parameters, bytes_per_weight: bytes, cache_bytes: cache, experts, chosen } = network;
-  const distinct = experts * (1 - (1 - chosen / experts) ** (batch * tokens));
-  const read = (parameters + distinct * network.expert_parameters) * bytes + batch * context * cache;
+  const most = experts * (1 - (1 - chosen / experts) ** (batch * tokens));
+  const distinct = chosen + engine.experts * (most - chosen);
+  const bandwidth = engine.reading * machine.bandwidth * machine.gpus;
+  const reading = ((parameters + distinct * network.expert_parameters) * bytes) / bandwidth;
   const operations = 2 * (parameters + chosen * network.expert_parameters) * batch * tokens;
-  const layers = network.layers * machine.per_layer;
-  return Math.max(read / machine.bandwidth, operations / machine.throughput, layers);
+  const computing = operations / (engine.arithmetic * machine.throughput * machine.gpus);
+  const both = (reading ** engine.overlap + computing ** engine.overlap) ** (1 / engine.overlap);
+  const layer = engine.per_layer + (machine.gpus > 1 ? engine.per_exchange : 0);
+  return both + (batch * context * cache) / bandwidth + network.layers * layer;
+}
+
+// Seconds of what a round of γ drafts costs beside its passes; γ = 0: a step of plain decoding.
+function restSeconds(engine, batch, gamma) {
+  const rows = engine.per_row * batch;
+  if (gamma === 0) return engine.per_step + rows;
+  return engine.per_step + engine.factor * (engine.per_round + rows * (gamma + 1));
+}
+
+// Seconds of a draft pass; 0 for a drafter without a model.
+function draftSeconds(draft, machine, engine, batch, context) {
+  if (!draft.parameters) return 0;
+  return passSeconds(draft, machine, engine, batch, 1, context) + engine.factor * engine.per_draft;
 }
 
 // Bytes of all weights.

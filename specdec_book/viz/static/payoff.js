@@ -1,57 +1,59 @@
 // Will it pay? The formulas are those of specdec_lite/simulation/estimate.py; a test compares them on a grid.
 
 const formulas = {
-  passSeconds,
-  expectedTokens,
-  estimate(target, draft, machine, alpha, gamma, batch, context) {
-    const pass = (network, tokens) => passSeconds(network, machine, batch, tokens, context);
-    const drafting = draft.parameters ? gamma * pass(draft, 1) : 0;
-    const [verify, plain] = [pass(target, gamma + 1), pass(target, 1)];
-    const tokens = expectedTokens(alpha, gamma);
-    const round = drafting + verify;
-    return { draft: drafting, verify, plain, tokens, round, speedup: (tokens * plain) / round };
+  // Costs of a round and of a plain step in seconds, for one engine.
+  costs({ target, draft, machine, gamma, batch, context }, engine) {
+    const pass = (tokens) => passSeconds(target, machine, engine, batch, tokens, context);
+    const drafting = gamma * draftSeconds(draft, machine, engine, batch, context);
+    const [verify, plain] = [pass(gamma + 1), pass(1)];
+    const [overhead, rest] = [gamma, 0].map((length) => restSeconds(engine, batch, length));
+    return {
+      draft: drafting,
+      verify,
+      overhead,
+      plain,
+      round: drafting + verify + overhead,
+      step: plain + rest,
+    };
   },
+  // The same with the speedup, and the ends of its band of 80 %.
+  estimate(setting, engine, tokens) {
+    const speedup = (which) => {
+      const { round, step } = formulas.costs(setting, which);
+      return (tokens * step) / round;
+    };
+    const likely = speedup(engine);
+    let ends;
+    if (engine.batch) {
+      const margin = 0.06 + 0.04 * Math.abs(Math.log2(setting.batch / engine.batch));
+      ends = [likely * (1 - margin), likely * (1 + margin)];
+    } else {
+      const away = Math.exp(1.2816 * engine.spread);
+      const at = (f) => speedup({ ...engine, factor: engine.factor * f });
+      ends = [at(away) * (1 - engine.error), at(1 / away) * (1 + engine.error)];
+    }
+    const [low, high] = ends;
+    return { ...formulas.costs(setting, engine), tokens, speedup: likely, low, high };
+  },
+  // The engine whose factor makes a measured round come out right; null if the sizes contradict it.
+  calibrate(setting, engine, tau, speedup) {
+    const [free, full] = [0, 1].map((factor) => formulas.costs(setting, { ...engine, factor }));
+    const factor = ((tau / speedup) * full.step - free.round) / (full.round - free.round);
+    return factor > 0 ? { ...engine, factor, batch: setting.batch } : null;
+  },
+  // First batches at which the lower and the upper end of the band are below 1; null if there are none.
+  switchOff(setting, engine, tokens, largest = 512) {
+    const found = [null, null];
+    for (let batch = 1; batch <= largest; batch++) {
+      const { low, high } = formulas.estimate({ ...setting, batch }, engine, tokens);
+      [low, high].forEach((end, i) => {
+        if (found[i] === null && end < 1) found[i] = batch;
+      });
+    }
+    return found;
+  },
+  expectedTokens,
 };
-
-// Sizes and layers from the models' public cards. Bytes of cache per token: keys and values of every head, two bytes per number.
-const kv = (layers, heads, width = 128) => 2 * layers * heads * width * 2;
-const network = (layers, parameters, cache_bytes, more = {}) => ({
-  layers,
-  parameters,
-  cache_bytes,
-  bytes_per_weight: 2,
-  experts: 1,
-  chosen: 1,
-  expert_parameters: 0,
-  ...more,
-});
-const FOUR_BITS = { bytes_per_weight: 0.5 };
-const QWEN_32B = network(64, 32.8e9, kv(64, 8));
-const QWEN_06B = network(28, 0.6e9, kv(28, 8));
-const QWEN_A3B = network(48, 1.5e9, kv(48, 4), {
-  experts: 128,
-  chosen: 8,
-  expert_parameters: 3 * 768 * 2048 * 48,
-});
-const LLAMA_70B = network(80, 70.6e9, kv(80, 8), FOUR_BITS);
-const LLAMA_1B = network(16, 1.24e9, kv(16, 8, 64), FOUR_BITS);
-const HEAD_32B = network(1, 0.73e9, kv(1, 8));
-const NOTHING = network(0, 0, 0);
-const pairs = [
-  { label: "Qwen3-32B with Qwen3-0.6B", target: QWEN_32B, draft: QWEN_06B },
-  { label: "Qwen3-32B with a one-layer EAGLE-3 head", target: QWEN_32B, draft: HEAD_32B },
-  { label: "Qwen3-32B with prompt lookup", target: QWEN_32B, draft: NOTHING },
-  { label: "Qwen3-30B-A3B (experts) with Qwen3-0.6B", target: QWEN_A3B, draft: QWEN_06B },
-  { label: "Qwen3-30B-A3B (experts) with prompt lookup", target: QWEN_A3B, draft: NOTHING },
-  { label: "Llama-3.1-70B with Llama-3.2-1B, both 4-bit", target: LLAMA_70B, draft: LLAMA_1B },
-];
-const machines = [
-  { label: "H100, 80 GB", bandwidth: 3.35e12, throughput: 989e12, memory: 80e9 },
-  { label: "H200, 141 GB", bandwidth: 4.8e12, throughput: 989e12, memory: 141e9 },
-  { label: "RTX 4090, 24 GB", bandwidth: 1.008e12, throughput: 165e12, memory: 24e9 },
-  { label: "laptop, 32 GB", bandwidth: 100e9, throughput: 5e12, memory: 32e9 },
-];
-const presets = [...pairs, ...machines];
 
 const BATCHES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const CONTEXTS = [0, 256, 1024, 4096, 16384, 32768, 65536, 131072];
@@ -62,33 +64,89 @@ const SLIDERS = [
   { name: "context", text: "context", note: "tokens each", digits: 0, values: CONTEXTS },
 ];
 const ASSUMPTIONS = [
-  { name: "layer", text: "layer", note: "shortest time, µs", min: 0, max: 100, step: 5, digits: 0 },
-  { name: "price", text: "machine", note: "$ per hour", min: 0.1, max: 10, step: 0.1, digits: 1 },
+  { name: "price", text: "machine", note: "$ per hour", min: 0.1, max: 30, step: 0.1, digits: 1 },
 ];
-const DEFAULTS = { pair: 0, machine: 0, alpha: 0.7, gamma: 4, batch: 1, context: 1024, layer: 25, price: 3 };
+// name, label, note, largest, whether it counts
+const ROUND = [
+  ["measured_tau", "τ", "tokens per round", 17, false],
+  ["measured_gamma", "γ", "of that run", 16, true],
+  ["measured_batch", "batch", "of that run", 256, true],
+  ["plain_rate", "plain", "tokens/s", 1e6, false],
+  ["drafted_rate", "drafted", "tokens/s", 1e6, false],
+];
+const TABLE = [
+  ["growth", "T(γ+1) ÷ T(1)", "of your backend", 100, false],
+  ["draft_cost", "c", "draft pass ÷ T(1)", 100, false],
+];
+const SCALARS = {
+  pair: 0,
+  machine: 0,
+  alpha: 0.7,
+  gamma: 4,
+  batch: 1,
+  context: 1024,
+  price: 3,
+  measured_tau: 0,
+  measured_gamma: 4,
+  measured_batch: 1,
+  plain_rate: 0,
+  drafted_rate: 0,
+  growth: 0,
+  draft_cost: 0,
+};
+const DEFAULTS = { pairs: [], machines: [], engine: {}, command: "", ...SCALARS };
 const LEGEND = [
   ["draft", "draft passes"],
   ["target", "verification"],
+  ["muted", "the engine’s rest"],
   ["accepted", "accepted drafts"],
   ["bonus", "the target’s own token"],
 ];
 const ABOUT =
-  "Bandwidth and throughput are those of the datasheets: 3.35 TB/s and 989 Tflop/s (H100), 4.8 and 989 (H200), 1.01 and 165 (RTX 4090), 0.1 and 5 (laptop). A pass takes as long as its reading, its arithmetic, or its layers at their shortest time, whichever is longest. Scheduling, prefill and queues are left out.";
-const TASK = { pair: 3, machine: 0, batch: 1 };
+  "The formula’s nine parameters were fitted to measurements that others published: dense models in bfloat16, chains of at most 7 drafts, batches of at most 128. The band should contain four of five engines. Mixtures of experts rest on two sources only. Scheduling of requests, prefill and queues are left out. The chapter on serving shows the fit and its misses.";
+const TASK = { pair: 4, machine: 0, batch: 1 };
 const SOLVED = "Every verified token after the first one makes the pass read more experts.";
 
 // Results -----------------------------------------------------------------------------------------
 
+// The models, the machine and the workload; `values` replace some of the state.
+function settingOf(s, values = {}) {
+  const { pair, machine, gamma, batch, context } = { ...s, ...values };
+  return { ...s.pairs[pair], machine: s.machines[machine], gamma, batch, context };
+}
+
+// Kernels of 4-bit weights and of laptops differ too much for a formula: only a measured table says T(k).
+const needsTable = (s) => s.pairs[s.pair].target.bytes_per_weight < 1 || !s.machines[s.machine].fitted;
+
+// The engine, calibrated if a round was measured: { engine, note }.
+function engineOf(s) {
+  if (!(s.measured_tau >= 1 && s.plain_rate > 0 && s.drafted_rate > 0)) return { engine: s.engine, note: "" };
+  if (s.measured_tau > s.measured_gamma + 1)
+    return { engine: s.engine, note: "Ignored: τ is at most γ + 1." };
+  const run = settingOf(s, { gamma: s.measured_gamma, batch: s.measured_batch });
+  const engine = formulas.calibrate(run, s.engine, s.measured_tau, s.drafted_rate / s.plain_rate);
+  if (!engine)
+    return {
+      engine: s.engine,
+      note: "Ignored: by the sizes, the passes alone cost more than this round did. Check τ, the pair and the machine.",
+    };
+  return { engine, note: `Your engine’s overheads are ${engine.factor.toFixed(2)} times the usual ones.` };
+}
+
 function consequences(s, values = {}) {
   const now = { ...s, ...values };
-  const { target, draft } = pairs[now.pair];
-  const machine = { ...machines[now.machine], per_layer: now.layer / 1e6 };
-  return formulas.estimate(target, draft, machine, now.alpha, now.gamma, now.batch, now.context);
+  const tokens = expectedTokens(now.alpha, now.gamma);
+  if (!needsTable(s)) return formulas.estimate(settingOf(now), s.fit.engine, tokens);
+  if (!(s.growth > 0)) return null;
+  const [draft, verify] = [now.gamma * s.draft_cost, s.growth];
+  const speedup = tokens / (draft + verify);
+  const costs = { draft, verify, overhead: 0, plain: 1, round: draft + verify, step: 1 };
+  return { ...costs, tokens, speedup, low: 0.85 * speedup, high: 1.15 * speedup };
 }
 
 // Bytes of both models and of all caches.
 function memoryBytes(s) {
-  const { target, draft } = pairs[s.pair];
+  const { target, draft } = s.pairs[s.pair];
   const size = (network) => weightBytes(network) + s.batch * s.context * network.cache_bytes;
   return size(target) + size(draft);
 }
@@ -103,30 +161,51 @@ function bestGamma(s) {
 // Dollars per million tokens: [decoded plainly, decoded with drafts].
 function price(s, r) {
   const million = ((s.price / 3600) * 1e6) / s.batch;
-  return [million * r.plain, (million * r.round) / r.tokens];
+  return [million * r.step, (million * r.round) / r.tokens];
 }
 
-const verdict = (r) => (r.speedup > 1.02 ? "pays" : r.speedup < 0.98 ? "hurts" : "even");
+const verdict = (r) => (r.low > 1.05 ? "pays" : r.high < 0.95 ? "loses" : "measure");
+const range = (r) => `${r.low.toFixed(2)}–${r.high.toFixed(2)}×`;
+
+// When to stop drafting, as far as the band can say.
+function stops(s, r) {
+  if (needsTable(s)) return "";
+  const [first, last] = formulas.switchOff(settingOf(s), s.fit.engine, r.tokens);
+  if (first === null) return "It pays at every batch up to 512, by the whole band.";
+  if (last === null) return `The lower end of the band loses from a batch of ${first} on.`;
+  return `Somewhere between a batch of ${first} and ${last} drafting begins to lose: measure there.`;
+}
+
+// The same for a readout.
+function stopsBriefly(s, r) {
+  const [first, last] = formulas.switchOff(settingOf(s), s.fit.engine, r.tokens);
+  if (first === null) return "> 512";
+  return last === null ? `≥ ${first}` : `${first}–${last}`;
+}
 
 function largestCost(r) {
-  const extra = r.verify - r.plain;
-  if (r.draft >= extra) return `drafting, ${(r.draft / r.plain).toFixed(2)} plain passes`;
-  return `verifying more than one token, ${(extra / r.plain).toFixed(2)} plain passes`;
+  const parts = [
+    ["drafting", r.draft],
+    ["verifying more than one token", r.verify - r.plain],
+    ["the engine’s rest of the round", r.overhead - (r.step - r.plain)],
+  ];
+  const [name, cost] = parts.reduce((most, part) => (part[1] > most[1] ? part : most));
+  return `${name}, ${(cost / r.step).toFixed(2)} plain steps`;
 }
 
 function summary(s, r) {
-  const [best, gain] = bestGamma(s);
-  const last =
-    gain > 1 ? `The best draft length here is ${best}, for ${times(gain)}.` : "No draft length pays here.";
-  return `${pairs[s.pair].label}: a round emits ${r.tokens.toFixed(2)} tokens for ${(r.round / r.plain).toFixed(2)} plain passes, a speedup of ${times(r.speedup)}. The largest cost is ${largestCost(r)}. ${last}`;
+  if (!r)
+    return `${s.pairs[s.pair].label}: no size says what ${s.gamma + 1} tokens cost on this machine. Run ${s.command}, divide T(${s.gamma + 1}) by T(1), and enter the quotient below.`;
+  const words = `${s.pairs[s.pair].label}: a round emits ${r.tokens.toFixed(2)} tokens for ${(r.round / r.step).toFixed(2)} plain steps, likely a speedup of ${times(r.speedup)}, ${range(r)}: ${verdict(r)}. The largest cost is ${largestCost(r)}.`;
+  return `${words} ${stops(s, r)}`.trim();
 }
 
 function taskState(s) {
   if (s.pair !== TASK.pair || s.machine !== TASK.machine)
-    return "Choose the mixture of experts with its small draft, on the first machine.";
+    return "Choose the mixture of experts with its EAGLE-3 head, on the first machine.";
   if (s.batch !== TASK.batch) return "Set the batch to 1.";
   const [best, gain] = bestGamma(s);
-  if (gain <= 1) return `Not yet: at this α the best draft length, ${best}, gives ${times(gain)}.`;
+  if (gain <= 1) return `Not yet: at this α the best draft length, ${best}, likely gives ${times(gain)}.`;
   if (bestGamma({ ...s, alpha: s.alpha - 0.01 })[1] > 1)
     return `${times(gain)} is enough, but a smaller α still pays.`;
   return `Solved: α = ${s.alpha.toFixed(2)}, with γ = ${best}. ${SOLVED}`;
@@ -136,7 +215,12 @@ function taskState(s) {
 
 function drawRound(svg, width, s, r) {
   const box = { left: 8, right: width - 8, top: 20, height: 28, second: 74 };
-  const scale = (box.right - box.left) / Math.max(r.round / r.plain, r.tokens) / 1.02;
+  if (!r) {
+    svg.append(make("text", { class: "sdl-faint", x: box.left, y: box.top }, "no number without T(k)"));
+    return;
+  }
+  const cost = r.round / r.step;
+  const scale = (box.right - box.left) / Math.max(cost, r.tokens) / 1.02;
   const bar = (begin, length, y, role) =>
     svg.append(
       make("rect", {
@@ -148,15 +232,16 @@ function drawRound(svg, width, s, r) {
       }),
     );
   const label = (y, words) => svg.append(make("text", { class: "sdl-faint", x: box.left, y }, words));
-  label(box.top - 6, `what the round costs: ${(r.round / r.plain).toFixed(2)} plain passes`);
-  const each = r.draft / r.plain / s.gamma;
+  label(box.top - 6, `what the round costs: ${cost.toFixed(2)} plain steps`);
+  const each = r.draft / r.step / s.gamma;
   for (let i = 0; i < s.gamma && each > 0; i++) bar(i * each, each, box.top, "draft");
-  bar(r.draft / r.plain, r.verify / r.plain, box.top, "target");
-  label(box.second - 6, `what it replaces: ${r.tokens.toFixed(2)} passes of plain decoding`);
+  bar(r.draft / r.step, r.verify / r.step, box.top, "target");
+  if (r.overhead) bar((r.draft + r.verify) / r.step, r.overhead / r.step, box.top, "muted");
+  label(box.second - 6, `what it replaces: ${r.tokens.toFixed(2)} steps of plain decoding`);
   for (let i = 0; i < Math.ceil(r.tokens - 1); i++)
     bar(i, Math.min(1, r.tokens - 1 - i), box.second, "accepted");
   bar(r.tokens - 1, 1, box.second, "bonus");
-  const end = box.left + (r.round / r.plain) * scale;
+  const end = box.left + cost * scale;
   svg.append(
     make("line", {
       x1: end,
@@ -172,19 +257,24 @@ function drawRound(svg, width, s, r) {
 
 function drawBatches(svg, width, s) {
   const box = { left: 36, right: width - 14, top: 10, bottom: 132 };
-  const curve = BATCHES.map((batch) => consequences(s, { batch }).speedup);
-  const top = Math.max(2, Math.ceil(Math.max(...curve)));
-  const fits = BATCHES.filter((batch) => memoryBytes({ ...s, batch }) <= machines[s.machine].memory).length;
+  if (needsTable(s)) {
+    svg.append(make("text", { class: "sdl-faint", x: box.left, y: 40 }, "only a measured T(B, k) says this"));
+    return () => ({});
+  }
+  const results = BATCHES.map((batch) => consequences(s, { batch }));
+  const top = Math.max(2, Math.ceil(Math.max(...results.map(({ high }) => high))));
+  const fits = BATCHES.filter((batch) => memoryBytes({ ...s, batch }) <= s.machines[s.machine].memory).length;
+  const x = (i) => box.left + (i / (BATCHES.length - 1)) * (box.right - box.left);
+  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
+  const points = (name) => results.map((r, i) => [x(i), y(r[name])]);
   const line = (from, to, dash) =>
     make("path", {
-      d: pathOf(curve.slice(from, to).map((v, i) => [x(from + i), y(v)])),
+      d: pathOf(points("speedup").slice(from, to)),
       fill: "none",
       stroke: "var(--sdl-target)",
       "stroke-width": 2.5,
       "stroke-dasharray": dash,
     });
-  const x = (i) => box.left + (i / (BATCHES.length - 1)) * (box.right - box.left);
-  const y = (v) => box.bottom - (v / top) * (box.bottom - box.top);
   for (let v = 0; v <= top; v++)
     svg.append(
       make("line", { class: "sdl-grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
@@ -201,13 +291,19 @@ function drawBatches(svg, width, s) {
       );
   });
   svg.append(
-    make("rect", {
-      x: box.left,
-      width: box.right - box.left,
-      y: y(1),
-      height: y(0) - y(1),
-      fill: "var(--sdl-rejected)",
-      opacity: 0.12,
+    make("path", {
+      d: `${pathOf([...points("high"), ...points("low").reverse()])}Z`,
+      fill: "var(--sdl-target)",
+      opacity: 0.18,
+    }),
+    make("line", {
+      x1: box.left,
+      x2: box.right,
+      y1: y(1),
+      y2: y(1),
+      stroke: "var(--sdl-rejected)",
+      "stroke-width": 1.5,
+      "stroke-dasharray": "5 4",
     }),
     make("text", { x: (box.left + box.right) / 2, y: box.bottom + 34, "text-anchor": "middle" }, "batch"),
     line(0, fits, ""),
@@ -218,7 +314,7 @@ function drawBatches(svg, width, s) {
     svg.append(
       make("circle", {
         cx: x(now),
-        cy: y(curve[now]),
+        cy: y(results[now].speedup),
         r: 6.5,
         fill: "var(--sdl-you)",
         stroke: "var(--sdl-surface)",
@@ -231,14 +327,73 @@ function drawBatches(svg, width, s) {
   };
 }
 
+// Inputs of numbers that a reader has measured: [their nodes, show(state)]. An empty input is 0.
+function numberBoxes(id, specs, change) {
+  const boxes = specs.map(([name, label, note, max, isWhole]) => {
+    const input = make("input", {
+      id: `${id}-${name}`,
+      type: "number",
+      min: isWhole ? 1 : 0,
+      max,
+      step: isWhole ? 1 : "any",
+      "data-name": name.replaceAll("_", "-"),
+    });
+    input.addEventListener("input", () => {
+      const value = Number(input.value) || 0;
+      const least = isWhole ? 1 : 0;
+      change({ [name]: Math.min(max, Math.max(least, isWhole ? Math.round(value) : value)) });
+    });
+    return [name, input, field(`${id}-${name}`, [`${label} `, make("small", {}, note)], input)];
+  });
+  const show = (s) => {
+    for (const [name, input] of boxes)
+      if (input !== document.activeElement) input.value = s[name] > 0 ? s[name] : "";
+  };
+  return [boxes.map(([, , node]) => node), show];
+}
+
+function readouts(s, r) {
+  const memory = memoryBytes(s);
+  const size = `${(memory / 1e9).toFixed(0)} GB${memory > s.machines[s.machine].memory ? ", too much" : ""}`;
+  if (!r)
+    return [
+      ["verdict", "measure T(k)"],
+      ["memory", size],
+    ];
+  const rows = [
+    ["likely", `${times(r.speedup)}, ${verdict(r)}`],
+    ["80 % band", range(r)],
+    ["τ ÷ break-even τ", `${r.tokens.toFixed(2)} ÷ ${(r.round / r.step).toFixed(2)}`],
+    ["c", (r.draft / r.plain / s.gamma).toFixed(3)],
+    ["v = T(γ+1) ÷ T(1)", (r.verify / r.plain).toFixed(2)],
+  ];
+  if (needsTable(s)) return [...rows, ["memory", size]];
+  const [best, gain] = bestGamma(s);
+  const dollars = price(s, r).map((each) => each.toPrecision(2));
+  return [
+    ...rows,
+    ["ms per token", `${(1e3 * r.step).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
+    ["$ per million tokens", dollars.join(" → ")],
+    ["memory", size],
+    ["loses from batch", stopsBriefly(s, r)],
+    ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "0"],
+  ];
+}
+
 function render({ model, el }) {
   const id = newId("payoff");
-  const state = () => stateOf(model, DEFAULTS);
+  const state = () => {
+    const s = stateOf(model, DEFAULTS);
+    return { ...s, fit: engineOf(s) };
+  };
   const change = (values) => assign(model, values);
   const [controls, show] = numberFields(id, SLIDERS, change);
   const [assumed, showAssumed] = numberFields(id, ASSUMPTIONS, change);
-  const choose = (name, options) => indexMenu(`${id}-${name}`, options, (value) => change({ [name]: value }));
-  const menus = { pair: choose("pair", pairs), machine: choose("machine", machines) };
+  const [ofRound, showRound] = numberBoxes(id, ROUND, change);
+  const [ofTable, showTable] = numberBoxes(id, TABLE, change);
+  const choose = (name) =>
+    indexMenu(`${id}-${name}`, model.get(`${name}s`), (value) => change({ [name]: value }));
+  const menus = { pair: choose("pair"), machine: choose("machine") };
   const charts = {
     round: chart(
       "One round",
@@ -250,13 +405,13 @@ function render({ model, el }) {
     ),
     batches: chart(
       "Speedup by batch",
-      "Shaded: slower than plain decoding. Dashed: does not fit into memory. Purple: your batch; drag it.",
+      "Band: four of five engines. Dashed: does not fit into memory. Purple: your batch; drag it.",
       "sdl-narrow",
       { height: 172 },
     ),
   };
   const words =
-    "choose the mixture of experts with Qwen3-0.6B on an H100, at batch 1. What is the smallest α at which some draft length pays?";
+    "choose the mixture of experts with an EAGLE-3 head on an H100, at batch 1. What is the smallest α at which some draft length likely pays?";
   const longestState = `Solved: α = 0.00, with γ = 00. ${SOLVED}`;
   const { task, spoken, announce, silence } = narration(words, longestState, 150);
   const numbers = make("dl", { class: "sdl-readouts" });
@@ -267,6 +422,9 @@ function render({ model, el }) {
       make("rect", { width: 12, height: 12, fill: `var(--sdl-${role})` }),
     );
   const key = ([role, name]) => make("li", {}, swatch(role), name);
+  const note = make("p", { class: "sdl-note", "aria-live": "polite" });
+  const groups = [ofRound, ofTable].map((nodes) => make("div", { class: "sdl-controls" }, ...nodes));
+  const measured = make("details", {}, make("summary", {}, "I measured"), ...groups, note);
   const root = make(
     "section",
     { class: "sdl sdl-low sdl-payoff", "aria-label": "Will it pay" },
@@ -285,11 +443,16 @@ function render({ model, el }) {
     ),
     numbers,
     make(
-      "details",
-      {},
-      make("summary", {}, "Assumptions"),
-      make("div", { class: "sdl-controls" }, ...assumed),
-      make("p", { class: "sdl-note" }, ABOUT),
+      "div",
+      { class: "sdl-row", style: "align-items: start" },
+      measured,
+      make(
+        "details",
+        {},
+        make("summary", {}, "Assumptions"),
+        make("div", { class: "sdl-controls" }, ...assumed),
+        make("p", { class: "sdl-note" }, ABOUT),
+      ),
     ),
     spoken,
   );
@@ -298,32 +461,23 @@ function render({ model, el }) {
   const draw = () => {
     const s = state();
     const r = consequences(s);
-    show(s);
-    showAssumed(s);
+    for (const each of [show, showAssumed, showRound, showTable]) each(s);
     for (const name of ["pair", "machine"]) menus[name].value = String(s[name]);
+    const isTable = needsTable(s);
+    if (isTable) measured.open = true;
+    groups.forEach((node, i) => {
+      node.hidden = isTable !== Boolean(i);
+    });
+    note.textContent = isTable
+      ? `Run ${s.command}: T(k) is k ÷ (tokens per second at k).`
+      : s.fit.note || "One round of your engine, on the pair and machine chosen above, sets its overheads.";
     drawRound(...blank(charts.round), s, r);
     pick = drawBatches(...blank(charts.batches), s);
-    const [best, gain] = bestGamma(s);
-    const memory = memoryBytes(s);
-    define(numbers, [
-      ["speedup", `${times(r.speedup)}, ${verdict(r)}`],
-      ["τ ÷ break-even τ", `${r.tokens.toFixed(2)} ÷ ${(r.round / r.plain).toFixed(2)}`],
-      ["c", (r.draft / r.plain / s.gamma).toFixed(3)],
-      ["v = T(γ+1) ÷ T(1)", (r.verify / r.plain).toFixed(2)],
-      ["ms per token", `${(1e3 * r.plain).toPrecision(3)} → ${((1e3 * r.round) / r.tokens).toPrecision(3)}`],
-      [
-        "$ per million tokens",
-        price(s, r)
-          .map((dollars) => dollars.toPrecision(2))
-          .join(" → "),
-      ],
-      ["memory", `${(memory / 1e9).toFixed(0)} GB${memory > machines[s.machine].memory ? ", too much" : ""}`],
-      ["best γ", gain > 1 ? `${best}, ${times(gain)}` : "0"],
-    ]);
+    define(numbers, readouts(s, r));
     announce(() => [summary(s, r), taskState(s)]);
   };
   follow(charts.batches.svg, (px) => change(pick(px)));
-  return live({ model, el }, root, Object.keys(DEFAULTS), draw, silence);
+  return live({ model, el }, root, Object.keys(SCALARS), draw, silence);
 }
 
-export default { render, formulas, presets };
+export default { render, formulas };

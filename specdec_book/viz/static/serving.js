@@ -5,14 +5,15 @@ const SLOTS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const CONTEXTS = [512, 2048, 8192, 32768, 131072];
 
 const formulas = {
-  estimate({ target, draft }, machine, context) {
+  estimate({ target, draft }, machine, engine, context) {
     const tokens = Array.from({ length: 9 }, (_, i) => i + 1);
-    const pass = (network, batch, k) => passSeconds(network, machine, batch, k, context);
+    const pass = (batch, k) =>
+      passSeconds(target, machine, engine, batch, k, context) + restSeconds(engine, batch, k - 1);
     return {
       batches: SLOTS,
       tokens,
-      seconds: SLOTS.map((batch) => tokens.map((k) => pass(target, batch, k))),
-      drafting: SLOTS.map((batch) => (draft.parameters ? pass(draft, batch, 1) : 0)),
+      seconds: SLOTS.map((batch) => tokens.map((k) => pass(batch, k))),
+      drafting: SLOTS.map((batch) => draftSeconds(draft, machine, engine, batch, context)),
     };
   },
   // Largest number of sequences whose caches fit beside the weights.
@@ -98,7 +99,7 @@ function chosen(s) {
   const machine = s.machines[s.machine];
   const pair = { target: target.experts > 1 ? { ...target, chosen: s.experts } : target, draft };
   return {
-    table: formulas.estimate(pair, machine, s.context),
+    table: formulas.estimate(pair, machine, s.engine, s.context),
     room: formulas.capacity(pair, machine, s.context),
   };
 }
@@ -266,7 +267,7 @@ function render({ model, el }) {
   const id = newId("serving");
   const menus = ["pairs", "machines", "tables"];
   const state = () => {
-    const s = Object.fromEntries([...menus, ...NAMES].map((name) => [name, model.get(name)]));
+    const s = Object.fromEntries([...menus, "engine", ...NAMES].map((name) => [name, model.get(name)]));
     return { ...s, ...chosen(s) };
   };
   const change = (values) => assign(model, values);

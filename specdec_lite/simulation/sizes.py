@@ -1,0 +1,103 @@
+"""Sizes of public models and heads from their configurations, and cards from their datasheets."""
+
+from specdec_lite.simulation.estimate import Hardware, Network
+
+
+def attention(hidden: int, heads: int, kv_heads: int, size: int, width: int | None = None) -> int:
+    """Return the weights of a layer's attention; `width` is that of its input, if not `hidden`."""
+    return (width or hidden) * size * (heads + 2 * kv_heads) + heads * size * hidden
+
+
+def dense(
+    layers: int,
+    hidden: int,
+    inner: int,
+    heads: int,
+    kv_heads: int,
+    vocabulary: int,
+    size: int = 128,
+) -> Network:
+    """Return a dense model: its blocks and its output head, in bfloat16, without input embeddings."""
+    block = attention(hidden, heads, kv_heads, size) + 3 * hidden * inner
+    cache = 2 * layers * kv_heads * size * 2
+    return Network(layers * block + hidden * vocabulary, cache_bytes=cache, layers=layers)
+
+
+def mixture(
+    layers: int,
+    hidden: int,
+    inner: int,
+    heads: int,
+    kv_heads: int,
+    vocabulary: int,
+    experts: int,
+    chosen: int,
+    size: int = 128,
+) -> Network:
+    """Return a mixture of experts; `inner` is the width of one expert."""
+    block = attention(hidden, heads, kv_heads, size) + hidden * experts
+    return Network(
+        layers * block + hidden * vocabulary,
+        cache_bytes=2 * layers * kv_heads * size * 2,
+        experts=experts,
+        chosen=chosen,
+        expert_parameters=3 * hidden * inner * layers,
+        layers=layers,
+    )
+
+
+def eagle3_head(
+    hidden: int, inner: int, heads: int, kv_heads: int = 8, vocabulary: int = 32_000
+) -> Network:
+    """Return an EAGLE-3 head: one layer whose attention reads twice the width, and its own output."""
+    block = attention(hidden, heads, kv_heads, 128, 2 * hidden) + 3 * hidden * inner
+    return Network(block + hidden * vocabulary, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
+
+
+def eagle_head(hidden: int, inner: int, heads: int, kv_heads: int, vocabulary: int) -> Network:
+    """Return an EAGLE head: a fusing layer, one block, and the target's own output head."""
+    block = attention(hidden, heads, kv_heads, 128) + 3 * hidden * inner + 2 * hidden * hidden
+    return Network(block + hidden * vocabulary, cache_bytes=2 * kv_heads * 128 * 2, layers=1)
+
+
+LLAMA_WORDS, QWEN_WORDS = 128_256, 151_936
+MODELS = {
+    "Llama-3.1-8B": dense(32, 4096, 14_336, 32, 8, LLAMA_WORDS),
+    "Llama-3-70B": dense(80, 8192, 28_672, 64, 8, LLAMA_WORDS),
+    "Llama-3.2-1B": dense(16, 2048, 8192, 32, 8, LLAMA_WORDS, size=64),
+    "Qwen3-0.6B": dense(28, 1024, 3072, 16, 8, QWEN_WORDS),
+    "Qwen3-1.7B": dense(28, 2048, 6144, 16, 8, QWEN_WORDS),
+    "Qwen3-4B": dense(36, 2560, 9728, 32, 8, QWEN_WORDS),
+    "Qwen3-8B": dense(36, 4096, 12_288, 32, 8, QWEN_WORDS),
+    "Qwen3-14B": dense(40, 5120, 17_408, 40, 8, QWEN_WORDS),
+    "Qwen3-32B": dense(64, 5120, 25_600, 64, 8, QWEN_WORDS),
+    "Qwen3-30B-A3B": mixture(48, 2048, 768, 32, 4, QWEN_WORDS, experts=128, chosen=8),
+    "Qwen2.5-7B": dense(28, 3584, 18_944, 28, 4, 152_064),
+    "Qwen2.5-0.5B": dense(24, 896, 4864, 14, 2, QWEN_WORDS, size=64),
+    "MiniCPM3-4B": Network(4.07e9, cache_bytes=2 * 62 * (256 + 32), layers=62),
+}
+"""Targets and draft models; that of MiniCPM3, which compresses its cache, is from its card."""
+EAGLE3 = {
+    "Llama-3.1-8B": eagle3_head(4096, 14_336, 32),
+    "Llama-3-70B": eagle3_head(8192, 28_672, 64),
+    "Qwen3-1.7B": eagle3_head(2048, 6144, 16),
+    "Qwen3-4B": eagle3_head(2560, 9728, 32),
+    "Qwen3-8B": eagle3_head(4096, 12_288, 32),
+    "Qwen3-14B": eagle3_head(5120, 17_408, 40),
+    "Qwen3-32B": eagle3_head(5120, 25_600, 64),
+    "Qwen3-30B-A3B": eagle3_head(2048, 6144, 32, kv_heads=4),
+    "MiniCPM3-4B": eagle3_head(2560, 6400, 40),
+}
+"""Heads by their targets: the target's own shapes and a draft vocabulary of 32,000 words."""
+EAGLE = {
+    "Llama-3.1-8B": eagle_head(4096, 14_336, 32, 8, LLAMA_WORDS),
+    "Llama-3-70B": eagle_head(8192, 28_672, 64, 8, LLAMA_WORDS),
+}
+CARDS = {
+    "H100": Hardware(3.35e12, 989e12),
+    "H200": Hardware(4.8e12, 989e12),
+    "H20": Hardware(4.0e12, 148e12),
+    "A100": Hardware(2.04e12, 312e12),
+    "RTX 4090": Hardware(1.008e12, 165e12),
+}
+"""Dense bfloat16 of the datasheets: bytes and operations per second of one card."""
