@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from specdec_lite import checks, theory
-from specdec_lite.diagnosis.formats import EXAMPLES, READERS, Counts, number
+from specdec_lite.diagnosis.counts import Counts, number
+from specdec_lite.diagnosis.formats import EXAMPLES, READERS, REFUSED
 
 TOLERANCE = 0.06
 """The most by which a printed τ may differ from 1 + Σ rates by position.
@@ -107,6 +108,9 @@ def explain(text: str, gamma: int | None = None) -> Reading:
     if gamma is not None:
         checks.whole("gamma", gamma, 1, MOST_GAMMA)
     counts = next((counts for reader in READERS if (counts := reader(text))), None)
+    for words, reason in REFUSED.items():
+        if counts is None and words.lower() in text.lower():
+            raise ValueError(f"text has {words!r}: {reason}")
     if counts is None:
         raise ValueError(f"text={text.strip()[:60]!r}: has none of the known formats: {EXAMPLES}")
     check(counts)

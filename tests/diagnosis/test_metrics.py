@@ -369,6 +369,23 @@ def test_summaries_of_benchmarks_of_sglang(text):
     assert any("counts the root" in note for note in explain(text).notes)
 
 
+def test_the_log_line_of_a_finished_request_of_sglang():
+    line = (
+        "Finish: obj=GenerateReqInput(rid='5'), out={'meta_info': {'spec_accept_rate': 0.436667,"
+        " 'spec_accept_length': 2.31, 'spec_verify_ct': 100}}"
+    )
+    reading = explain(line)
+    assert reading.tau == 2.31 and reading.gamma == 3 and "one request" in reading.definition
+
+
+def test_lines_without_acceptance_are_refused_with_the_reason():
+    line = (
+        "DiffusionDecoding metrics: Committed token throughput: 9.00 tokens/s, Committed: 9 tokens"
+    )
+    with pytest.raises(ValueError, match="denoising"):
+        explain(line)
+
+
 def test_a_request_of_tensorrt_has_its_own_name():
     metrics = {
         "acceptance_rate": 0.5,

@@ -1,5 +1,5 @@
 // What an engine prints about speculative decoding, read in the book's terms. `explain` is the function of
-// specdec_lite/diagnosis/metrics.py with the readers of formats.py; a test compares both on its texts.
+// specdec_lite/diagnosis/metrics.py with the readers of formats.py and json_formats.py; a test compares both on its texts.
 
 const NUMBER = String.raw`(\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)`;
 const ROW = String.raw`[\[(]?((?:\d+(?:\.\d+)?[,\s]*)+)`;
@@ -237,6 +237,15 @@ function sglangBench(text) {
   return tau === null ? null : sglang("SGLang, benchmark", tau, null, 5e-3);
 }
 
+function sglangFinish(text) {
+  const tau = lastNumber(re`spec_accept_length['"]\s*:\s*${NUMBER}`, text);
+  if (tau === null) return null;
+  const rate = lastNumber(re`spec_accept_rate['"]\s*:\s*${NUMBER}`, text);
+  const found = sglang("SGLang, log line of a request", tau, rate, 5e-4);
+  found.definition = REQUEST;
+  return found;
+}
+
 function sglangMetrics(text) {
   const gauges = new Map();
   for (const [name, , value] of metricLines(text, "sglang:spec_accept_")) gauges.set(name, value);
@@ -442,7 +451,7 @@ const JSON_READERS = {
       drafts: s.spec_verify_ct || null,
       drafted: given(s.spec_draft_token_num ?? s.spec_num_proposed_drafts),
       accepted: given(s.spec_accept_token_num ?? s.spec_num_correct_drafts),
-      rates: ratesOf(s.spec_correct_drafts_histogram ?? []),
+      rates: ratesOf(s.spec_correct_drafts_histogram ?? s.spec_accept_histogram ?? []),
       tau: given(s.spec_accept_length) ?? quotient(s.completion_tokens, s.spec_verify_ct),
       definition: REQUEST,
       notes: ["the length is completion_tokens ÷ spec_verify_ct, the bonus token included"],
@@ -478,7 +487,11 @@ const READERS = [
   jsonText,
   sglangLog,
   sglangBench,
+  sglangFinish,
 ];
+const REFUSED = {
+  "DiffusionDecoding metrics": "a diffusion model has denoising steps, not drafts and verification",
+};
 const KNOWN =
   "a line with 'SpecDecoding metrics:', counters 'spec_decode_num_…' or the output of `vllm bench serve` (vLLM); 'accept len: …', 'sglang:spec_accept_length', a 'meta_info' object or '#questions: …' (SGLang); 'draft acceptance = … ( … accepted / … generated)' or a 'timings' object (llama.cpp); a 'specDecodingStats' or 'speculative_decoding' object or '[AR] AVERAGE' (TensorRT-LLM)";
 
@@ -650,6 +663,9 @@ function explain(text, gamma = null) {
       throw new Unreadable(`gamma=${shownValue(gamma)}: must be a whole number in 1 … ${MOST_GAMMA}`);
     let found = null;
     for (const reader of READERS) found ??= reader(text);
+    for (const [words, reason] of Object.entries(REFUSED))
+      if (!found && text.toLowerCase().includes(words.toLowerCase()))
+        throw new Unreadable(`text has '${words}': ${reason}`);
     if (!found) throw new Unreadable(`text: has none of the known formats: ${KNOWN}`);
     check(found);
     return conclude(found, gamma);
