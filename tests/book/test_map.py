@@ -81,6 +81,28 @@ def test_the_catalog_cites_only_entries_of_the_bibliography():
     assert cited - keys == set()
 
 
+def test_each_paper_has_a_key_of_its_own():
+    keys = re.findall(
+        r"^@\w+\{([^,]+),", (ROOT / "book" / "references.bib").read_text("utf-8"), re.M
+    )
+    assert len(keys) > 50 and [key for key in set(keys) if keys.count(key) > 1] == []
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_the_catalog_and_the_map_agree_on_chains_and_trees(shape):
+    other = {"chain": "tree", "tree": "chain"}[shape]
+    for _, kind, _, names, page in yaml.safe_load(MAP)["methods"]:
+        for name in names if kind == shape and page != HERE else ():
+            rows = [
+                line
+                for line in CATALOG.splitlines()
+                if re.match(rf"\| .*\b{re.escape(name)}", line)
+            ]
+            forms = [line.split(" | ")[2] for line in rows if line.count(" | ") == 4]
+            assert any(shape in form for form in forms), name
+            assert all(f"{shape} or {other}" not in form for form in forms), name
+
+
 def unlisted(pages: dict[str, str], bibliography: str) -> dict[str, list[str]]:
     """Return page → arXiv numbers that it links to and the bibliography lacks."""
     link = re.compile(r"arxiv\.org/(?:abs|pdf)/(\d{4}\.\d{4,5})")
