@@ -207,12 +207,15 @@ def llama_statistics(text: str) -> Counts | None:
     if not newest:
         return None
     drafts, drafted, accepted = map(sum, zip(*newest.values()))
+    notes = ["the statistics run since the server's start, over all requests"]
+    if len(newest) > 1:
+        notes.append(f"the rounds of several drafters are counted together: {', '.join(newest)}")
     return Counts(
         "llama.cpp, server statistics",
         drafts=drafts,
         drafted=drafted,
         accepted=accepted,
-        notes=["the statistics run since the server's start, over all requests"],
+        notes=notes,
     )
 
 
@@ -231,6 +234,7 @@ def llama_example(text: str) -> Counts | None:
         drafted=drafted,
         accepted=accepted,
         drafts=None if predicted is None else predicted - accepted,
+        gamma=last_number(r"\bn_draft\s*=\s*(\d+)", text),
         notes=[
             "every target pass emits one token that was not drafted: passes = n_predict − n_accept"
         ],

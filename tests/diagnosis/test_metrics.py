@@ -136,6 +136,7 @@ def test_cumulative_statistics_of_llama_are_not_mixed_with_a_request():
     assert reading.engine == "llama.cpp, server statistics"
     assert reading.tau == pytest.approx(1 + 210 / 120)
     assert reading.drafted_acceptance == pytest.approx(210 / 340)
+    assert any("draft, ngram" in note for note in reading.notes)
 
 
 def test_timings_of_llama_tell_the_passes():
@@ -145,6 +146,9 @@ def test_timings_of_llama_tell_the_passes():
     assert reading.drafted_acceptance == pytest.approx(65 / 347)
     example = "n_drafted = 347\nn_predict = 200\nn_accept = 65"
     assert explain(example).tau == pytest.approx(reading.tau)
+    limited = explain(example + "\nn_draft = 8")
+    assert limited.gamma == pytest.approx(347 / 135)
+    assert any("at most 8" in note for note in limited.notes)
 
 
 def test_sglang_prints_a_length_and_the_rest_is_solved():

@@ -187,7 +187,12 @@ function llamaStatistics(text) {
     drafts,
     drafted,
     accepted,
-    notes: ["the statistics run since the server's start, over all requests"],
+    notes: [
+      "the statistics run since the server's start, over all requests",
+      ...(newest.size > 1
+        ? [`the rounds of several drafters are counted together: ${[...newest.keys()].join(", ")}`]
+        : []),
+    ],
   });
 }
 
@@ -200,6 +205,7 @@ function llamaExample(text) {
     drafted,
     accepted,
     drafts: predicted === null ? null : predicted - accepted,
+    gamma: lastNumber(re`\bn_draft\s*=\s*(\d+)`, text),
     notes: ["every target pass emits one token that was not drafted: passes = n_predict − n_accept"],
     definition: REQUEST,
   });
