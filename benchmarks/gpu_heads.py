@@ -529,7 +529,7 @@ def append_pieces(source: Path, pieces: Path) -> None:
         shutil.copyfile(path, pieces / f"{number:05d}.xz")
 
 
-def install(source: Path, names: Sequence[str], weights: Path) -> None:
+def install(source: Path, names: Sequence[str], weights: Path, every: int = 1) -> None:
     """Store the heads in 8 bits among the shipped weights, each with a report of how it was made.
 
     Every head is measured as it is stored, next to the one it replaces. The recording goes to
@@ -545,7 +545,7 @@ def install(source: Path, names: Sequence[str], weights: Path) -> None:
         Sample(text.ids, text.start, text.kind, text.temperature)
         for text in read_pieces(PIECES)
         if text.held_out
-    ]
+    ][::every]
     for name in [name for name in names if name in recording["heads"]]:
         kind, out = eagle.KINDS[ARMS[name].version], weights / name / "smollm2"
         before = {}
@@ -610,7 +610,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.prepare is not None:
         prepare(options.prepare)
     elif options.install is not None:
-        install(options.install, options.heads, options.weights)
+        install(options.install, options.heads, options.weights, options.held_out_every)
         if options.pieces is not None:
             append_pieces(options.install / "text", options.pieces)
     else:
