@@ -12,7 +12,11 @@ PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesse
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
 	tests/acceptance tests/test_decoding.py tests/test_invariants.py
-export PYTHONDONTWRITEBYTECODE := 1
+# What make test leaves to make test-all; CONTRIBUTING.md explains the marks.
+QUICK := not weekly and not (slow or registry or matrix)
+# The book of make test: every page, and these chapters executed.
+SAMPLE := _build/sample
+CHAPTERS := 01_autoregressive 05_draft_then_verify 08_model_free
 # OpenMP's idle threads stop spinning after a moment (specdec_lite/__init__.py says why), unless you have set how they wait.
 ifeq ($(OMP_WAIT_POLICY)$(GOMP_SPINCOUNT)$(KMP_BLOCKTIME),)
 export GOMP_SPINCOUNT := 5000
@@ -27,8 +31,8 @@ help:
 	@echo "make format lay out Python and JavaScript as make lint expects"
 	@echo "make lint   check format, style, spelling and types"
 	@echo "make check  make lint and the core tests: two minutes after set-up, without the book"
-	@echo "make test   make lint, build the book strictly and run the tests, in a real browser too"
-	@echo "make test-all  the same, and the long matrix: every architecture, long runs (about an hour)"
+	@echo "make test   make lint, test the library and every interactive, build all pages strictly, three chapters executed"
+	@echo "make test-all  make test, then build the book strictly, every chapter executed, and run all other tests"
 	@echo "make mutate change the algorithm in small ways and print the changes that its tests do not notice (about an hour)"
 	@echo "make linkcheck  ask every site that the book links to (not part of the tests)"
 	@echo "make lab    open the notebooks in JupyterLab"
@@ -75,17 +79,18 @@ lint: $(LINTERS)
 	npx pyright
 
 check: lint
-	$(PYTEST) -m "not slow and not registry and not matrix" $(CORE)
+	$(PYTEST) -m "$(QUICK)" $(CORE)
 
 # With this variable a missing book is a failure; without it, tests that need the book are skipped.
 test test-all: export SPECDEC_REQUIRE_BOOK := 1
 test: $(SETUP) lint
 	@command -v chromium > /dev/null || site/install_debian.sh chromium || { echo "chromium is needed: install it, then run this again"; exit 1; }
-	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
-	$(PYTEST)
+	SPECDEC_CHAPTERS="$(CHAPTERS)" $(NICE) $(BIN)/jupyter-book build . -W -n --keep-going --path-output $(SAMPLE)
+	SPECDEC_BOOK=$(SAMPLE)/$(BOOK) $(PYTEST) -m "$(QUICK) and (sample or not book)"
 
 test-all: test
-	$(PYTEST) -m matrix --timeout 3600
+	$(NICE) $(BIN)/jupyter-book build . --all -W -n --keep-going
+	$(PYTEST) -m "not weekly and (slow or registry or matrix or book)"
 
 mutate: $(SETUP)
 	$(BIN)/python -m pip install --quiet --requirement requirements-mutation.txt

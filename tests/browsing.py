@@ -1,6 +1,7 @@
 """Helpers of the published book's tests: the list of pages, and the faults of a page."""
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ def toc_pages() -> list[str]:
 PAGES = [f"{name}.html" for name in toc_pages()] + ["search.html"]
 START, FIRST_CHAPTER = PAGES[:2]
 CHAPTERS = [name for name in PAGES if name.startswith("notebooks/")]
+EXECUTED = re.search(r"^CHAPTERS := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.M)[1].split()
+"""The chapters that `make test` executes."""
+
+
+def sampled(names: list[str]) -> list:
+    """Return the pages, of which `make test` tests the first page and the executed chapters."""
+    chosen = {START, *(f"notebooks/{name}.html" for name in EXECUTED)}
+    return [
+        pytest.param(name, marks=pytest.mark.sample if name in chosen else ()) for name in names
+    ]
 
 
 @functools.cache

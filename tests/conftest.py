@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from shlex import quote as quote_shell
 from urllib.parse import quote
 
 import pytest
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, settings
 # Before torch is imported: the tests' models are small, and a second thread would only wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["SPECDEC_CHECK"] = "1"  # check every row of every proposal
+# jsonschema would compile 38 grammars of addresses, two seconds a process; no schema needs them
+sys.modules.setdefault("rfc3987_syntax", None)
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "site")]
@@ -27,6 +30,8 @@ settings.load_profile("untimed")
 BOOK = Path(os.environ.get("SPECDEC_BOOK", ROOT / "_build" / "html")).resolve()
 
 
+RATES = pytest.StashKey[list[float]]()
+"""The false-alarm rates of the suite's statistical tests, selected or not."""
 REQUIRE_BOOK = "SPECDEC_REQUIRE_BOOK"
 """The variable that `make test` sets: a missing book then fails instead of skipping."""
 
@@ -39,17 +44,41 @@ def find_book() -> Path:
     return BOOK
 
 
+def patience(minutes: float = 3) -> float:
+    """Return milliseconds to wait for a page: these minutes of an idle core, more of a busy one."""
+    return 60_000 * minutes * max(1, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @pytest.fixture(scope="session")
 def book() -> Path:
     """The folder of the built book."""
     return find_book()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the built book."""
+def pytest_pycollect_makeitem(collector, obj) -> list | None:
+    """Build no test from a weekly function that is not selected: there are thousands of cases."""
+    weekly = any(mark.name == "weekly" for mark in getattr(obj, "pytestmark", ()))
+    return [] if weekly and "not weekly" in collector.config.option.markexpr else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need the built book, and keep the rates of all statistical tests."""
     for item in items:
         if "book" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.book)
+    marks = (mark for item in items for mark in item.iter_markers("statistical"))
+    config.stash[RATES] = [mark.kwargs["rate"] for mark in marks]
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Print, for each test that failed, the command that runs it again."""
+    reports = (terminalreporter.stats.get(kind, ()) for kind in ("failed", "error"))
+    names = dict.fromkeys(report.nodeid for each in reports for report in each)
+    if names:
+        terminalreporter.section("to run it again")
+    book = f"SPECDEC_BOOK={quote_shell(str(BOOK))} " if "SPECDEC_BOOK" in os.environ else ""
+    for name in names:
+        terminalreporter.line(f"{book}.venv/bin/python -m pytest -m '' {quote_shell(name)}")
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +110,7 @@ def new_page(chromium) -> Iterator[Callable]:
 
     def new(own: tuple[str, ...] = (), **options):
         page = chromium.new_context(**options).new_page()
-        page.set_default_timeout(60_000)  # a slow machine is not a fault of the page
+        page.set_default_timeout(patience())
         page.problems = []
         report, allowed = page.problems.append, (*own, "data:", "blob:")
         page.on(

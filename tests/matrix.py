@@ -103,6 +103,14 @@ def judges(name: str) -> tuple[str, ...]:
     return JUDGES[:3] if "tree" in name else JUDGES
 
 
+def distance_of_drafter(name: str, judge: str, label: str, length: int) -> float:
+    """Return the distance of the first `length` tokens from the target's own distribution."""
+    layers = 2 if name in NATIVE_ONLY else 1  # an early exit needs two
+    tiny = native(seed=5, vocab_size=3, **TINY | {"num_layers": layers})
+    emitted = exact_text_law(tiny, DRAFTERS[name](tiny), SAMPLINGS[label], length, RULES[judge][0])
+    return distance(emitted, own_text_law(tiny, SAMPLINGS[label], length))
+
+
 def law_of_drafter(name: str, judge: str) -> dict:
     """Return one row of the table of drafters, under one rule.
 
@@ -120,14 +128,12 @@ def law_of_drafter(name: str, judge: str) -> dict:
         )
         for target in targets
     )
-    layers = 2 if name in NATIVE_ONLY else 1  # an early exit needs two
-    tiny = native(seed=5, vocab_size=3, **TINY | {"num_layers": layers})
     length = 2 if "tree drawn" in name else 3
-    apart = {}
-    for label in ("T = 0.3", "T = 1", "T = 2", "top-k 2", "top-p 0.8"):
-        law = exact_text_law(tiny, DRAFTERS[name](tiny), SAMPLINGS[label], length, rule)
-        d = distance(law, own_text_law(tiny, SAMPLINGS[label], length))
-        apart[label] = 0.0 if d < EXACT else round(d, 6)
+    apart = {
+        label: distance_of_drafter(name, judge, label, length)
+        for label in ("T = 0.3", "T = 1", "T = 2", "top-k 2", "top-p 0.8")
+    }
+    apart = {label: 0.0 if d < EXACT else round(d, 6) for label, d in apart.items()}
     return {
         "drafter": name,
         "rule": judge,

@@ -41,6 +41,15 @@ def settle(page) -> None:
     )
 
 
+def pause(page, milliseconds: int) -> None:
+    """Wait for timers and frames of the page: what is due by then has happened, on a busy machine too."""
+    page.evaluate(
+        """(milliseconds) => new Promise((done) => setTimeout(
+        () => requestAnimationFrame(() => requestAnimationFrame(done)), milliseconds))""",
+        milliseconds,
+    )
+
+
 def says(page, selector: str, words: str) -> None:
     """Wait until the element's text contains these words."""
     page.wait_for_function(

@@ -19,7 +19,6 @@ def run_script(name: str, request: dict) -> dict | list:
         input=json.dumps(request),
         capture_output=True,
         text=True,
-        timeout=900,
         check=False,
     )
     assert process.returncode == 0, process.stderr

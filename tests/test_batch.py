@@ -33,7 +33,7 @@ def same(batched, single):
 GREEDY = [None, "draft model", "Medusa heads, a sparse tree", "suffix decoding"]
 """Greedily, a batch differs from temperature 1 only in how a row chooses; some drafters show it."""
 CASES = [(name, 1.0) for name in (None, *NAMES)] + [
-    (name, 0.0) if name in GREEDY else pytest.param(name, 0.0, marks=pytest.mark.matrix)
+    (name, 0.0) if name in GREEDY else pytest.param(name, 0.0, marks=pytest.mark.weekly)
     for name in (None, *NAMES)
 ]
 

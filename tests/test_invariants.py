@@ -33,7 +33,7 @@ CASES = [pytest.param(SOME[0], name, id=f"{SOME[0]}-{name}") for name in DRAFTER
         id=f"{where}-{name}",
         marks=pytest.mark.registry
         if where in SOME[1:3] or name in SAMPLE
-        else (pytest.mark.registry, pytest.mark.matrix),
+        else (pytest.mark.registry, pytest.mark.weekly),
     )
     for where in SOME[1:]
     for name in DRAFTERS
@@ -68,7 +68,7 @@ def test_greedy_text_is_the_targets_own_and_the_cache_that_of_a_fresh_run(name, 
     check_greedy_text(name, target_named(where), monkeypatch)
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name not in NATIVE_ONLY])
 @pytest.mark.parametrize("where", [family for family in FAMILIES if family not in SOME])
 def test_greedy_text_in_every_family(name, where, monkeypatch):
@@ -148,7 +148,7 @@ def test_generations_do_not_disturb_each_other(name):
 @pytest.mark.registry
 @DRAFTER
 @pytest.mark.parametrize(
-    "call", [2, 7, *(pytest.param(n, marks=pytest.mark.matrix) for n in (3, 12))]
+    "call", [2, 7, *(pytest.param(n, marks=pytest.mark.weekly) for n in (3, 12))]
 )
 def test_an_interrupt_at_any_pass_leaves_everything_usable(name, call, monkeypatch):
     drafter = DRAFTERS[name](TARGET)

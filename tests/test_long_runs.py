@@ -71,7 +71,7 @@ def grown(tokens, drafter_of, **options):
     return marks[0], marks[-1], target
 
 
-@pytest.mark.parametrize("tokens", [512, pytest.param(4096, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("tokens", [512, pytest.param(4096, marks=pytest.mark.weekly)])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_long_text_needs_its_cache_and_no_more(tokens, temperature):
     """Both caches are reserved at the start, so memory grows with the committed text only."""
@@ -118,8 +118,13 @@ def left_behind(model, drafter, count):
     return [b - a for a, b in zip(before, after)]
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
-@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.matrix)])
+LEAKS = [
+    pytest.param(name, marks=() if name == "draft model" else pytest.mark.slow) for name in DRAFTERS
+]  # a second each, and there are many
+
+
+@pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.parametrize("count", [24, pytest.param(1000, marks=pytest.mark.weekly)])
 def test_many_short_texts_leak_no_memory(name, count):
     """Trees of new shapes stay in a bounded cache, with a few objects each."""
     model = native(dtype=torch.float32)

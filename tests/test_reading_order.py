@@ -1,28 +1,45 @@
-"""The table of files to read is what an import loads, and README.md shows it as it is."""
+"""What `generate` with a `ModelDrafter` imports is small, and the table of files to read lists it."""
 
+import json
 import subprocess
 import sys
+from functools import cache
 
 import reading_order
 from conftest import ROOT
 
-IMPORTED = """
+MOST_LINES = 2500
+IMPORTS = """
+import json
 import sys
-import specdec_lite.decoding, specdec_lite.drafters.models.model
-for name, module in sys.modules.items():
-    if name.startswith("specdec"):
-        print(module.__file__)
+from functools import cache
+import numpy
+import torch
+before = set(sys.modules)
+from specdec_lite.decoding import generate
+from specdec_lite.drafters import ModelDrafter
+loaded = set(sys.modules) - before - {"__main__"}
+print(json.dumps({name: getattr(sys.modules[name], "__file__", None) for name in loaded}))
 """
 
 
-def test_the_table_lists_the_files_that_decoding_imports():
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, cwd=ROOT
-    )
+@cache
+def loaded() -> dict[str, str | None]:
+    """Return the modules that the import adds to those of torch and numpy, with their files."""
+    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    library = ROOT / "specdec_lite"
-    imported = {line.removeprefix(f"{library}/") for line in done.stdout.splitlines()}
-    assert {row.path for row in reading_order.rows()} == imported
+    return json.loads(done.stdout)
+
+
+def test_the_table_lists_the_files_that_decoding_imports():
+    files = {file for name, file in loaded().items() if name.startswith("specdec_lite")}
+    assert {str(reading_order.LIBRARY / row.path) for row in reading_order.rows()} == files
+    assert sum(row.lines for row in reading_order.rows()) <= MOST_LINES
+
+
+def test_decoding_imports_only_torch_and_numpy_of_third_parties():
+    allowed = {*sys.stdlib_module_names, "specdec_lite", "torch", "numpy"}
+    assert not {name for name in loaded() if name.split(".")[0] not in allowed}
 
 
 def test_the_readme_shows_the_present_table():

@@ -18,6 +18,7 @@ from functools import cache
 import broken
 import pytest
 import torch
+from conftest import RATES
 from models_zoo import TreeDrafter, shipped
 from scipy import stats
 
@@ -154,9 +155,10 @@ def generation_p_value(drafter, sampling, rule=None, count=250, side=4):
     return p_value
 
 
-LONG = pytest.mark.matrix
+LONG = pytest.mark.weekly
 
 
+@pytest.mark.slow
 @pytest.mark.statistical(rate=RATE)
 @pytest.mark.parametrize(
     "sampling",
@@ -169,6 +171,7 @@ def test_whole_generations_of_the_pair(rule, sampling):
     assert follows(generation_p_value(ModelDrafter(shipped().draft, 2), sampling, rule))
 
 
+@pytest.mark.slow
 def test_block_verification_with_an_early_break_fails_the_same_test():
     assert not follows(
         generation_p_value(
@@ -234,10 +237,5 @@ def test_only_the_distance_to_the_targets_distribution_falls_with_samples(sampli
 
 
 def test_the_false_alarm_rate_of_the_whole_suite(request):
-    """Of whatever runs beside it: all of it in `make test` and in `make test-all`."""
-    rates = [
-        mark.kwargs["rate"]
-        for item in request.session.items
-        for mark in item.iter_markers("statistical")
-    ]
+    rates = request.config.stash[RATES]
     assert rates and sum(rates) < 1e-4

@@ -8,37 +8,38 @@ from specdec_lite import generate, stream_text
 from specdec_lite.drafters import ModelDrafter
 from specdec_lite.texts.streaming import TextPieces
 
-PAIR = shipped()
 PROMPT = "def main():\n    "
 TEXT = "Grüße 東京 🙂👩‍💻 naïve"
 
 
 def whole(count=60, prompt=PROMPT):
-    ids = PAIR.tokenizer.encode(prompt)
-    tokens = generate(PAIR.target, ids, max_new_tokens=count).tokens.tolist()
-    return PAIR.tokenizer.decode([*ids, *tokens])[len(PAIR.tokenizer.decode(ids)) :]
+    ids = shipped().tokenizer.encode(prompt)
+    tokens = generate(shipped().target, ids, max_new_tokens=count).tokens.tolist()
+    return shipped().tokenizer.decode([*ids, *tokens])[len(shipped().tokenizer.decode(ids)) :]
 
 
 @pytest.mark.parametrize("draft", [True, False])
 def test_the_pieces_join_to_the_text(draft):
-    drafter = ModelDrafter(PAIR.draft, 4) if draft else None
-    pieces = list(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, drafter, 60, stop_token_ids=()))
+    drafter = ModelDrafter(shipped().draft, 4) if draft else None
+    pieces = list(
+        stream_text(shipped().target, shipped().tokenizer, PROMPT, drafter, 60, stop_token_ids=())
+    )
     assert "".join(pieces) == whole() and len(pieces) > 5 and all(pieces)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_characters_stay_whole(size):
-    ids = PAIR.tokenizer.encode(TEXT)
+    ids = shipped().tokenizer.encode(TEXT)
     assert len(ids) > len(TEXT), "characters of several tokens"
-    decoder = TextPieces(PAIR.tokenizer, [5, 9])
+    decoder = TextPieces(shipped().tokenizer, [5, 9])
     pieces = [decoder.add(ids[i : i + size]) for i in range(0, len(ids), size)]
     pieces.append(decoder.add((), final=True))
     assert "".join(pieces) == TEXT and "\ufffd" not in "".join(pieces)
 
 
 def test_bytes_that_never_become_a_character_are_replaced_at_the_end():
-    ids = PAIR.tokenizer.encode("🙂")[:-1]
-    decoder = TextPieces(PAIR.tokenizer, [5])
+    ids = shipped().tokenizer.encode("🙂")[:-1]
+    decoder = TextPieces(shipped().tokenizer, [5])
     assert decoder.add(ids) == "" and "\ufffd" in decoder.add((), final=True)
 
 
@@ -49,10 +50,10 @@ def test_a_stop_string_ends_the_text_before_it(start, size):
     for stops in (stop, [stop, "never"], (stop, stop + "x")):
         pieces = list(
             stream_text(
-                PAIR.target,
-                PAIR.tokenizer,
+                shipped().target,
+                shipped().tokenizer,
                 PROMPT,
-                ModelDrafter(PAIR.draft, 4),
+                ModelDrafter(shipped().draft, 4),
                 60,
                 stop_strings=stops,
                 stop_token_ids=(),
@@ -64,79 +65,83 @@ def test_a_stop_string_ends_the_text_before_it(start, size):
 def test_a_stop_string_that_does_not_come_changes_nothing():
     stop = whole()[-3:] + "…"
     options = dict(max_new_tokens=60, stop_strings=stop, stop_token_ids=())
-    assert "".join(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, **options)) == whole()
+    assert "".join(stream_text(shipped().target, shipped().tokenizer, PROMPT, **options)) == whole()
 
 
 def test_the_targets_own_end_of_text_is_the_default():
-    assert PAIR.stop_token_ids == PAIR.target.end_of_text == (0,)
+    assert shipped().stop_token_ids == shipped().target.end_of_text == (0,)
     assert native().end_of_text == ()
-    ids = PAIR.tokenizer.encode(PROMPT)
-    tokens = generate(PAIR.target, ids, max_new_tokens=60).tokens.tolist()
+    ids = shipped().tokenizer.encode(PROMPT)
+    tokens = generate(shipped().target, ids, max_new_tokens=60).tokens.tolist()
     first = tokens.index(tokens[20])
-    own, PAIR.target.end_of_text = PAIR.target.end_of_text, (tokens[20],)
+    own, shipped().target.end_of_text = shipped().target.end_of_text, (tokens[20],)
     try:
-        text = "".join(stream_text(PAIR.target, PAIR.tokenizer, torch.tensor([ids]), None, 60))
+        text = "".join(
+            stream_text(shipped().target, shipped().tokenizer, torch.tensor([ids]), None, 60)
+        )
     finally:
-        PAIR.target.end_of_text = own
-    assert text == PAIR.tokenizer.decode(tokens[: first + 1])
+        shipped().target.end_of_text = own
+    assert text == shipped().tokenizer.decode(tokens[: first + 1])
 
 
 @pytest.mark.parametrize("stops, error", [([""], ValueError), ([3], TypeError), ("", ValueError)])
 def test_stop_strings_that_are_no_strings_are_refused_at_the_call(stops, error):
     with pytest.raises(error, match="stop_strings holds"):
-        stream_text(PAIR.target, PAIR.tokenizer, PROMPT, stop_strings=stops)
+        stream_text(shipped().target, shipped().tokenizer, PROMPT, stop_strings=stops)
 
 
 def test_bad_arguments_are_refused_at_the_call():
     with pytest.raises(ValueError, match="temperature=-1"):
-        stream_text(PAIR.target, PAIR.tokenizer, PROMPT, temperature=-1)
+        stream_text(shipped().target, shipped().tokenizer, PROMPT, temperature=-1)
 
 
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_a_prompt_that_ends_inside_a_character_loses_nothing(cut):
-    ids = PAIR.tokenizer.encode("The 🙂 and the 🙂")
-    decoder = TextPieces(PAIR.tokenizer, ids[:-cut])
+    ids = shipped().tokenizer.encode("The 🙂 and the 🙂")
+    decoder = TextPieces(shipped().tokenizer, ids[:-cut])
     pieces = [decoder.add([token]) for token in ids[-cut:]] + [decoder.add((), final=True)]
-    whole_text = PAIR.tokenizer.decode(ids)
-    known = PAIR.tokenizer.decode(ids[:-cut]).rstrip("\ufffd")
+    whole_text = shipped().tokenizer.decode(ids)
+    known = shipped().tokenizer.decode(ids[:-cut]).rstrip("\ufffd")
     assert known + "".join(pieces) == whole_text
 
 
 def test_a_replacement_character_of_the_prompt_is_not_repeated():
-    ids = PAIR.tokenizer.encode("one \ufffd")
-    decoder = TextPieces(PAIR.tokenizer, ids)
-    assert decoder.add(PAIR.tokenizer.encode(" two")) == " two"
+    ids = shipped().tokenizer.encode("one \ufffd")
+    decoder = TextPieces(shipped().tokenizer, ids)
+    assert decoder.add(shipped().tokenizer.encode(" two")) == " two"
 
 
 def test_a_stop_string_that_is_a_special_token_ends_the_text():
-    special = PAIR.tokenizer.all_special_tokens
+    special = shipped().tokenizer.all_special_tokens
     if not special:  # make one of an ordinary token that the greedy text holds
-        ids = PAIR.tokenizer.encode(PROMPT)
+        ids = shipped().tokenizer.encode(PROMPT)
         at = 6
-        tokens = generate(PAIR.target, ids, max_new_tokens=40).tokens.tolist()
-        name, token = PAIR.tokenizer.convert_ids_to_tokens(tokens[at]), tokens[at]
+        tokens = generate(shipped().target, ids, max_new_tokens=40).tokens.tolist()
+        name, token = shipped().tokenizer.convert_ids_to_tokens(tokens[at]), tokens[at]
 
         class Special:
             all_special_ids = [token]
             added_tokens_decoder = {}
-            encode = staticmethod(PAIR.tokenizer.encode)
+            encode = staticmethod(shipped().tokenizer.encode)
 
             def decode(self, ids, skip_special_tokens=False):
                 kept = [x for x in ids if not (skip_special_tokens and x == token)]
-                return name if list(ids) == [token] and kept else PAIR.tokenizer.decode(kept)
+                return name if list(ids) == [token] and kept else shipped().tokenizer.decode(kept)
 
         settings = dict(stop_strings=[name], stop_token_ids=())
-        pieces = stream_text(PAIR.target, Special(), ids, None, 40, **settings)
+        pieces = stream_text(shipped().target, Special(), ids, None, 40, **settings)
         first = tokens.index(token)
-        assert "".join(pieces) == PAIR.tokenizer.decode(tokens[:first])
+        assert "".join(pieces) == shipped().tokenizer.decode(tokens[:first])
         return
     settings = dict(stop_strings=[special[0]], stop_token_ids=(), max_new_tokens=4)
-    assert list(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, **settings))
+    assert list(stream_text(shipped().target, shipped().tokenizer, PROMPT, **settings))
 
 
 def test_no_stop_strings_may_be_said_by_none():
     one, other = (
-        list(stream_text(PAIR.target, PAIR.tokenizer, PROMPT, None, 4, stop_strings=stops))
+        list(
+            stream_text(shipped().target, shipped().tokenizer, PROMPT, None, 4, stop_strings=stops)
+        )
         for stops in (None, ())
     )
     assert one == other

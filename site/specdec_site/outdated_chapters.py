@@ -8,6 +8,7 @@ so any newer file makes all chapters run again.
 
 import ast
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -132,7 +133,16 @@ def skip_execution_for_links(app: Sphinx) -> None:
         app.config.nb_execution_mode = "off"
 
 
+def execute_only_some(app: Sphinx) -> None:
+    """Execute no chapter but those in SPECDEC_CHAPTERS, as `make test` does; all if it is unset."""
+    if names := os.environ.get("SPECDEC_CHAPTERS", "").split():
+        chapters = Path(app.srcdir).glob("notebooks/*.ipynb")
+        excluded = [f"notebooks/{path.name}" for path in chapters if path.stem not in names]
+        app.config.nb_execution_excludepatterns = excluded
+
+
 def register(app: Sphinx) -> None:
-    """Connect both hooks to a Sphinx application."""
+    """Connect the hooks to a Sphinx application."""
     app.connect("builder-inited", skip_execution_for_links, priority=100)
+    app.connect("builder-inited", execute_only_some, priority=100)
     app.connect("env-get-outdated", outdated_pages)

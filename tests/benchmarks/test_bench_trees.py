@@ -68,6 +68,7 @@ def test_a_binary_tree_has_two_children_everywhere():
     assert np.array_equal(trees.binary(3).tokens, [0, 1, 0])
 
 
+@pytest.mark.slow
 def test_one_part_is_measured_again(tmp_path):
     out = ["--out", str(tmp_path / "trees.json"), "--work", str(tmp_path)]
     path = execute(trees.TokenTrees, [*trees.TokenTrees.quick, *out])

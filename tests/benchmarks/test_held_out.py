@@ -27,10 +27,34 @@ DRAWS = 8000
 SHARES = "wave"
 """A held-out module whose documentation is repeated in another module of the corpus."""
 
-pytestmark = pytest.mark.slow  # the tests search tens of megabytes
+BLOCK = 24
+"""Characters of a block of an index."""
+
+pytestmark = pytest.mark.slow  # tens of megabytes are indexed
 
 
-def shared(tokenizer, prompt: str, text: str) -> str | None:
+class Indexed:
+    """A text whose `in` searches only for what the set of its blocks cannot rule out.
+
+    Wherever words of 2 · BLOCK − 1 characters begin in the text, they contain a block of it.
+    """
+
+    def __init__(self, text: str):
+        self.text = text
+        self.blocks = {text[start : start + BLOCK] for start in range(0, len(text), BLOCK)}
+
+    def __contains__(self, words: str) -> bool:
+        if len(words) >= 2 * BLOCK - 1 and not any(map(self.fits, range(BLOCK), [words] * BLOCK)):
+            return False
+        return words in self.text
+
+    def fits(self, offset: int, words: str) -> bool:
+        """Return whether all blocks of words are in the text if the first begins at an offset."""
+        starts = range(offset, len(words) - BLOCK + 1, BLOCK)
+        return all(words[start : start + BLOCK] in self.blocks for start in starts)
+
+
+def shared(tokenizer, prompt: str, text: Indexed | str) -> str | None:
     """Return the first GRAM consecutive tokens of a prompt that a text contains, or None.
 
     Such a run contains GRAM // 2 tokens that start at a multiple of GRAM // 2, so the search looks
@@ -49,18 +73,19 @@ def shared(tokenizer, prompt: str, text: str) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def corpus() -> str:
-    return "\0".join(text for texts in training_text(packages=True).values() for text in texts)
+def corpus() -> Indexed:
+    texts = training_text(packages=True).values()
+    return Indexed("\0".join(text for each in texts for text in each))
 
 
 @pytest.fixture(scope="module")
-def requests() -> str:
+def requests() -> Indexed:
     """Return the requests that SmolLM2 answered to make the training text of its heads."""
     draws = {kind: random.Random(f"0 {kind} False") for kind in KINDS}
     texts = (
         islice(smollm2_prompts.draw_messages(kind, False, draws[kind]), DRAWS) for kind in KINDS
     )
-    return "\0".join(dict.fromkeys(text for rows in texts for text in rows))
+    return Indexed("\0".join(dict.fromkeys(text for rows in texts for text in rows)))
 
 
 @pytest.fixture(scope="module")
@@ -76,20 +101,29 @@ def prompts() -> list[tuple]:
 
 
 def test_no_prompt_shares_fifty_tokens_with_the_corpus(prompts, corpus):
-    assert len(prompts) > 500 and len(corpus) > 20e6
+    assert len(prompts) > 500 and len(corpus.text) > 20e6
     assert [prompt for each in prompts if (prompt := shared(*each, corpus))] == []
 
 
 def test_no_prompt_shares_fifty_tokens_with_smollm2_requests(prompts, requests):
-    assert requests.count("\0") > 4000 * len(KINDS)
+    assert requests.text.count("\0") > 4000 * len(KINDS)
     assert [prompt for each in prompts if (prompt := shared(*each, requests))] == []
+
+
+@pytest.mark.parametrize("length", [BLOCK, 2 * BLOCK - 2, 2 * BLOCK - 1, 3 * BLOCK + 5])
+def test_an_index_contains_what_its_text_contains(length):
+    text = "".join(f"{number} " for number in range(300))
+    index = Indexed(text)
+    for start in range(len(text) - length):
+        words = text[start : start + length]
+        assert words in index and f"{words[:-1]}x" not in index
 
 
 def test_a_prompt_from_the_corpus_is_detected(prompts, corpus, requests):
     for tokenizer in {id(each): each for each, _ in prompts}.values():
         for text in (corpus, requests):
-            start = len(text) // 3
-            copied = text[start : start + 1200]
+            start = len(text.text) // 3
+            copied = text.text[start : start + 1200]
             assert shared(tokenizer, f"Something of my own. {copied}", text)
     tokenizer = prompts[0][0]
     repeated = [row["text"] for row in evaluation_prompts()["code"] if row["source"] == SHARES]

@@ -233,13 +233,13 @@ def test_a_quick_run(name, tmp_path):
     quick(name, tmp_path)
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", sorted({*catalogue.EXPERIMENTS} - {*SAMPLE, *NEEDS_MORE}))
 def test_every_quick_run(name, tmp_path):
     quick(name, tmp_path)
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ("live-page", "live-smollm2", "page-sizes"))
 def test_a_quick_run_in_the_built_book(name, tmp_path, book):

@@ -52,7 +52,7 @@ def test_drafters_of_every_kind_pass(name):
     assert "is lossless" in repr(report)
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", [name for name in DRAFTERS if name not in GOOD])
 def test_every_drafter_passes(name):
     assert check_lossless(DRAFTERS[name]), name

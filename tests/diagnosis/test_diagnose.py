@@ -17,17 +17,18 @@ from broken_drafts import (
     StaleDrafter,
     TemplateBlindDraft,
 )
-from models_zoo import native
+from models_zoo import native, shipped
 
-from specdec_lite import __main__ as command, diagnose, load_pair, theory, timing
+from specdec_lite import __main__ as command, diagnose, theory, timing
 from specdec_lite.diagnosis import verdict
 from specdec_lite.diagnosis.faults import Evidence, faults
 from specdec_lite.diagnosis.report import spread
 from specdec_lite.drafters import EagleDrafter, ModelDrafter
 
-PAIR = load_pair(device="cpu", dtype="float32")
-encode = PAIR.tokenizer.encode
-"""The shipped pair: what is broken below is broken about it."""
+
+def encode(text: str) -> list[int]:
+    """Return the tokens of the shipped pair, whose copies are broken below."""
+    return shipped().tokenizer.encode(text)
 
 
 def texts(count=2, **more):
@@ -55,7 +56,7 @@ def concluded():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(import_module("specdec_lite.diagnosis.diagnose"), "conclude", conclude)
-        made = diagnose(PAIR.target, ModelDrafter(PAIR.draft), texts(), max_new_tokens=32)
+        made = diagnose(shipped().target, ModelDrafter(shipped().draft), texts(), max_new_tokens=32)
     return measured[0], made
 
 
@@ -141,13 +142,13 @@ def test_without_decoding_it_agrees_with_the_loop(sound):
 @pytest.mark.parametrize(
     ("name", "drafter", "temperature"),
     [
-        ("stale", lambda: StaleDrafter(PAIR.draft), 0.0),
-        ("depth", lambda: LostBehindTheFirst(PAIR.draft), 0.0),
-        ("chosen", lambda: ArgmaxDrafter(PAIR.draft), 0.0),
+        ("stale", lambda: StaleDrafter(shipped().draft), 0.0),
+        ("depth", lambda: LostBehindTheFirst(shipped().draft), 0.0),
+        ("chosen", lambda: ArgmaxDrafter(shipped().draft), 0.0),
     ],
 )
 def test_a_broken_drafter_is_named_by_its_fault(name, drafter, temperature):
-    found = diagnose(PAIR.target, drafter(), texts(), 32, temperature)
+    found = diagnose(shipped().target, drafter(), texts(), 32, temperature)
     assert name in named(found)
     assert named(found)[0] == name, "the fault itself, before what follows from it"
     assert found.same_text == 1, "verification hides it: the text stays the target's"
@@ -158,13 +159,13 @@ def test_a_draft_that_does_not_know_the_template_is_named():
     chat = [
         (marker + encode(text))[:120] for text in ("def add(a, b):\n    return a + b\n" * 8,) * 2
     ]
-    draft = TemplateBlindDraft(PAIR.draft, marker)
-    found = diagnose(PAIR.target, ModelDrafter(draft), texts(chat=chat), 16)
+    draft = TemplateBlindDraft(shipped().draft, marker)
+    found = diagnose(shipped().target, ModelDrafter(draft), texts(chat=chat), 16)
     assert (
         "domain" in named(found)
         and "'chat'" in found.faults[named(found).index("domain")].description
     )
-    plain = diagnose(PAIR.target, ModelDrafter(PAIR.draft), texts(chat=chat), 16)
+    plain = diagnose(shipped().target, ModelDrafter(shipped().draft), texts(chat=chat), 16)
     assert "domain" not in named(plain)
 
 
@@ -175,20 +176,22 @@ def test_a_draft_that_loses_the_thread_is_named():
         sum((encode(row["text"]) for row in rows), [])[:400]
         for rows in evaluation_prompts().values()
     ]
-    draft = NearSightedDraft(PAIR.draft, 200)
-    assert "context" in named(diagnose(PAIR.target, ModelDrafter(draft), long, 16))
-    assert "context" not in named(diagnose(PAIR.target, ModelDrafter(PAIR.draft), long, 16))
+    draft = NearSightedDraft(shipped().draft, 200)
+    assert "context" in named(diagnose(shipped().target, ModelDrafter(draft), long, 16))
+    assert "context" not in named(
+        diagnose(shipped().target, ModelDrafter(shipped().draft), long, 16)
+    )
 
 
 def test_a_target_that_does_not_accept_its_own_drafts_is_named_first():
-    target = ShiftedTarget(PAIR.target)
-    found = diagnose(target, ModelDrafter(PAIR.draft), texts(1), 16)
+    target = ShiftedTarget(shipped().target)
+    found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
     assert named(found)[0] == "target"
 
 
 def test_a_target_whose_rows_share_their_positions_is_named():
-    target = OnePlaceForAllRows(PAIR.target)
-    found = diagnose(target, ModelDrafter(PAIR.draft), texts(1), 16)
+    target = OnePlaceForAllRows(shipped().target)
+    found = diagnose(target, ModelDrafter(shipped().draft), texts(1), 16)
     assert named(found)[0] == "batch" and "17_serving" in found.faults[0].page
     assert found.same_text == 1, "alone nothing shows"
 
@@ -208,14 +211,14 @@ def test_controls_that_do_not_fail_are_a_finding():
 def test_a_drafter_without_a_model_is_measured_in_the_loop_alone():
     from registry import contributed_drafter
 
-    found = diagnose(PAIR.target, contributed_drafter()(3), texts(1), 16)
+    found = diagnose(shipped().target, contributed_drafter()(3), texts(1), 16)
     assert found.offline == {} and found.controls == {} and found.c is None
     assert found.c_in_loop > 0 and found.verdict
 
 
 def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
-    drafter = EagleDrafter.from_pretrained(PAIR.target, 1)
-    found = diagnose(PAIR.target, drafter, texts(1), 16)
+    drafter = EagleDrafter.from_pretrained(shipped().target, 1)
+    found = diagnose(shipped().target, drafter, texts(1), 16)
     assert found.offline == {} and found.controls == {} and not named(found)
     assert found.c > 0 and found.tau["value"] > 1
 

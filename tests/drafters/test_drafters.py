@@ -204,7 +204,7 @@ def test_a_perfect_draft_is_always_accepted_in_every_family(target):
     assert out.stats.acceptance_rate == 1.0 and out.stats.tested == 150
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_perfect_draft_is_accepted_for_300_rounds_in_every_family(family):
     room = {

@@ -180,7 +180,7 @@ def test_two_wrappers_keep_the_distribution_or_are_refused(outer, inner, base):
     assert error(probs) < 1e-9
 
 
-SLOW = pytest.mark.matrix
+SLOW = pytest.mark.weekly
 BIASED = {
     "a merge of coupled drafts": (lambda: MergedDrafter([CoupledDrafter(BASES["chain"]())] * 2),),
     "a coupled merge": (lambda: CoupledDrafter(MergedDrafter([BASES["chain"]()] * 2)), SLOW),

@@ -56,7 +56,7 @@ def test_the_recorded_table_has_every_type_of_this_transformers():
 
 def test_the_types_not_tested_daily_are_tested_weekly():
     jobs = yaml.safe_load((ROOT / ".github/workflows/weekly.yml").read_text("utf-8"))["jobs"]
-    assert any("-m matrix" in step.get("run", "") for step in jobs["architectures"]["steps"])
+    assert any("-m weekly" in step.get("run", "") for step in jobs["architectures"]["steps"])
 
 
 @pytest.mark.parametrize("kind", EVERY_DAY)
@@ -64,7 +64,7 @@ def test_a_type_behaves_as_recorded(kind):
     assert examine(kind) == TABLE[kind]
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", [kind for kind in TYPES if kind not in EVERY_DAY])
 def test_every_type_behaves_as_recorded(kind):
     assert examine(kind) == TABLE[kind]
@@ -97,7 +97,7 @@ def test_examining_a_type_finds_planted_faults(monkeypatch):
         examine("llama")
 
 
-# The long matrix: `make test-all`, and weekly -------------------------------------------------------
+# The weekly tests -------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def target(request):
 DEEP = pytest.mark.parametrize("target", EXACT, indirect=True)
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @DEEP
 def test_greedy_text_of_every_type_with_chains_and_trees(target):
     draft, plain = perturbed(target), generate(target, PROMPT, max_new_tokens=18).tokens
@@ -119,7 +119,7 @@ def test_greedy_text_of_every_type_with_chains_and_trees(target):
         assert torch.equal(generate(target, PROMPT, drafter, 18).tokens, plain)
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("kind", EXACT)
 def test_a_perfect_draft_of_every_type_is_accepted_in_300_rounds(kind):
     target = CausalLM(tiny(kind, positions=1024))

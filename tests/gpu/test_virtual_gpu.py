@@ -96,13 +96,13 @@ def test_a_step_of_the_gpu_plan(recorded, capability, check):
     assert recorded("plan", capability)[check]["error"] is None
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @cases(PLAN, CAPABILITIES[1:])
 def test_a_step_of_the_gpu_plan_in_float16(recorded, capability, check):
     assert recorded("plan", capability)[check]["error"] is None
 
 
-@pytest.mark.matrix
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_cells_of_a_notebook_run(name, recorded):
     errors = {cell: found["error"] for cell, found in recorded(name, "9.0").items()}

@@ -1,7 +1,7 @@
 """The speedup explorer and the roofline explorer, by keyboard, mouse and touch, wide and narrow."""
 
 import pytest
-from mounting import open_phone_folds, says
+from mounting import open_phone_folds, pause, says
 
 from specdec_book.viz import Explorer
 from specdec_book.viz.roofline import Roofline
@@ -109,7 +109,7 @@ def test_presets_with_equal_values_differ_and_can_be_left(mounted):
     menu.select_option(label="EnDe, t5-small, T=1")
     menu.select_option(label="your own values")
     page.set_viewport_size({"width": 600, "height": 900})
-    page.wait_for_timeout(200)
+    pause(page, 200)
     assert (
         menu.input_value() == ""
         and "measured speedup" not in numbers.text_content()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from conftest import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = ROOT / "notebooks" / "06_why_lossless.ipynb"
@@ -75,9 +76,9 @@ def lab(tmp_path: Path) -> Iterator[str]:
     )
     address = f"http://127.0.0.1:{port}/"
     try:
-        for _ in range(240):
+        while True:
             try:
-                urllib.request.urlopen(address + "api", timeout=5)
+                urllib.request.urlopen(address + "api", timeout=patience() / 1000)
                 break
             except OSError:
                 assert process.poll() is None, (tmp_path / "lab.log").read_text()
@@ -85,7 +86,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
         yield address
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait()
 
 
 @pytest.mark.browser
@@ -93,7 +94,7 @@ def lab(tmp_path: Path) -> Iterator[str]:
 def test_slider_reaches_the_kernel(chromium, lab: str):
     context = chromium.new_context(viewport={"width": 1280, "height": 1000})
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(patience())
     outside_requests = []
     page.on(
         "request",
@@ -114,7 +115,7 @@ def test_slider_reaches_the_kernel(chromium, lab: str):
         """() => [...document.querySelectorAll('.jp-OutputArea-output')].some((output) =>
         output.textContent.includes('kernel has')
         || output.dataset.mimeType === 'application/vnd.jupyter.error')""",
-        timeout=900_000,
+        timeout=patience(15),
     )
     assert (
         page.locator(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, patience
 from gguf import GGMLQuantizationType, quants
 from node import live_module
 from specdec_site import live, live_smollm2
@@ -250,7 +250,6 @@ def test_the_round_is_plain_where_no_draft_promises_a_gain():
 
 
 ASK = "book/live.html"
-PATIENCE = 400_000
 NO_MEMORY = """WebAssembly.Memory.prototype.grow = () => {
   throw new RangeError("WebAssembly.Memory.grow(): Maximum memory size exceeded");
 };"""
@@ -266,7 +265,7 @@ def finish(page, run: int = 1) -> str:
     page.wait_for_function(
         f"document.querySelector('.sdl-ask').dataset.runs === '{run}'"
         " || document.querySelector('.sdl-ask-bad')",
-        timeout=PATIENCE,
+        timeout=patience(10),
     )
     return page.locator(".sdl-ask-status").inner_text()
 

@@ -11,7 +11,7 @@ import browser
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, patience
 from node import live_module
 from specdec_site import live, live_smollm2
 from test_live_smollm2 import ASK, TOLERANCE, SmallFile, finish, passes_over
@@ -59,7 +59,7 @@ def compute(folder, with_adapter):
     """compute(job) -> what ways.mjs answers in an isolated page of Chromium."""
     with browser.served(folder, handler=browser.Isolating) as address:
         page = with_adapter.new_page()
-        page.set_default_timeout(600_000)
+        page.set_default_timeout(patience(10))
         page.goto(f"{address}empty.html")
         yield lambda job: page.evaluate(COMPUTE, job)
 
@@ -72,7 +72,7 @@ def checked(answer: dict) -> dict:
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(900)
+@pytest.mark.slow
 @pytest.mark.parametrize("subgroups", [True, False])
 def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute, subgroups):
     """Passes of 1 to 8 tokens, a prompt of several chunks, and a rollback."""
@@ -96,7 +96,6 @@ def test_threads_and_webgpu_compute_the_logits_of_pytorch(small, compute, subgro
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_smollm2_by_threads_and_by_webgpu_is_the_librarys(folder, compute):
     """Logits of the shipped weights, and greedy text with the trained head."""
     live_smollm2.write(folder / "smollm2")
@@ -141,7 +140,6 @@ def test_webgpu_is_used_only_where_it_is_right_and_faster(gpu, chosen, words):
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_an_isolated_page_chooses_and_answers_with_several_threads(book: Path, with_adapter):
     """The slow software adapter loses the trial; one thread and two give the same text."""
     with browser.served(book.parent, handler=browser.Isolating) as address:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from browsing import PAGES, START, drawing_faults, parsed, scroll_through
+from conftest import patience
 from mounting import settle
 from specdec_site import archive
 
@@ -69,9 +70,7 @@ def test_the_live_page_decodes_from_the_archive(open_page, unpacked: Path):
     page = open_page("book/live.html", origin=f"{unpacked.as_uri()}/")
     page.get_by_label("Prompt").fill("def add(a, b):\n    return")
     page.locator(".sdl-live-run").click()
-    page.wait_for_function(
-        "document.querySelector('.sdl-live').dataset.runs === '1'", timeout=180_000
-    )
+    page.wait_for_function("document.querySelector('.sdl-live').dataset.runs === '1'")
 
 
 def test_the_archive_is_complete_and_does_not_contain_itself(book: Path, unpacked: Path):
@@ -115,7 +114,6 @@ def test_the_larger_archive_carries_smollm2_in_scripts(tmp_path: Path):
 
 @pytest.mark.browser
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_smollm2_answers_from_the_larger_archive(open_page, book: Path, tmp_path: Path):
     with zipfile.ZipFile(archive.pack(book, date.today(), smollm2=True)) as large:
         large.extractall(tmp_path)
@@ -124,7 +122,7 @@ def test_smollm2_answers_from_the_larger_archive(open_page, book: Path, tmp_path
     page.locator(".sdl-ask-run").click()
     page.wait_for_function(
         "document.querySelector('.sdl-ask').dataset.runs || document.querySelector('.sdl-ask-bad')",
-        timeout=900_000,
+        timeout=patience(15),
     )
     assert page.locator(".sdl-ask-status").inner_text() == ""
     assert page.evaluate("document.querySelector('.sdl-ask').sdlResult.same")

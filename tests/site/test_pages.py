@@ -22,6 +22,7 @@ from browsing import (
     look,
     pages_with,
     parsed,
+    sampled,
     scroll_through,
     show,
     unfold,
@@ -31,6 +32,7 @@ from benchmarks.site import weight
 from specdec_book import recordings
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("page_name", PAGES)
 def test_page_is_built(book: Path, page_name: str):
     assert (book / page_name).is_file()
@@ -60,7 +62,7 @@ FORMULA_FAULTS = """() => [
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("page_name", PAGES)
+@pytest.mark.parametrize("page_name", sampled(PAGES))
 def test_page_has_no_faults(open_page, page_name: str):
     """Everything is drawn, nothing scrolls sideways, and axe-core finds no fault at any level.
 
@@ -162,6 +164,7 @@ def test_on_a_phone_a_long_name_in_the_text_wraps(open_page):
     assert name[:50] in fault
 
 
+@pytest.mark.sample
 @pytest.mark.browser
 def test_on_a_phone_the_contents_close_after_a_choice(open_page):
     page = open_page(FIRST_CHAPTER, width=390)
@@ -172,6 +175,7 @@ def test_on_a_phone_the_contents_close_after_a_choice(open_page):
     assert not contents.is_visible() and "#" in page.url
 
 
+@pytest.mark.sample
 @pytest.mark.browser
 def test_search_results_show_the_text_and_no_buttons(open_page):
     page = open_page("search.html?q=bonus+token")
@@ -183,6 +187,7 @@ def test_search_results_show_the_text_and_no_buttons(open_page):
     )
 
 
+@pytest.mark.sample
 @pytest.mark.browser
 def test_without_scripts_a_page_is_light_and_figures_have_a_note(new_page, server: str):
     page = new_page((server,), java_script_enabled=False, color_scheme="dark")
@@ -208,6 +213,7 @@ def test_nothing_moves_for_readers_who_prefer_reduced_motion(open_page):
     assert slow == []
 
 
+@pytest.mark.sample
 @pytest.mark.browser
 def test_the_text_uses_the_font_of_the_book(open_page, book: Path):
     """The font is preloaded and used; with the Greek letters it has at most 60 kB."""

@@ -4,7 +4,7 @@ import pytest
 from browsing import accessibility_faults
 from javascript import evaluate
 from letters import Letters, tiny
-from mounting import says
+from mounting import pause, says
 
 from specdec_book import recordings
 from specdec_book.viz.jacobi_grid import JacobiGrid, record_grid
@@ -85,7 +85,7 @@ def test_a_step_scrolls_to_the_next_position_and_moves_nothing(grid, mounted):
     found = []
     for moment in range(len(OUTS["the prompt"].steps) + 1):
         page.evaluate(f"model.set('moment', {moment})")
-        page.wait_for_timeout(200)
+        pause(page, 200)
         found.append(page.evaluate(measured))
     assert {tuple(row) for row in found} == {(*found[0][:2], True)}
 

@@ -7,7 +7,7 @@ import pytest
 from browsing import accessibility_faults
 from javascript import evaluate
 from letters import Letters
-from mounting import says
+from mounting import pause, says
 
 from specdec_book.viz.interactive import MIME
 from specdec_book.viz.lookup import Lookup
@@ -125,5 +125,5 @@ def test_only_the_best_setting_solves_the_task(explorer, mounted):
         n, gamma, latest = next(setting for setting, found in solves.items() if found == solved)
         chosen = {"n": n, "gamma": gamma, "latest": bool(latest)}
         page.evaluate(f"Object.entries({json.dumps(chosen)}).forEach((x) => model.set(...x))")
-        page.wait_for_timeout(400)
+        pause(page, 400)
         assert ("Solved" in page.locator(".sdl-task-state").inner_text()) == solved

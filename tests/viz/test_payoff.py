@@ -2,7 +2,7 @@
 
 import pytest
 import traitlets
-from mounting import outside_the_frame, says
+from mounting import outside_the_frame, pause, says
 
 from specdec_book.viz import Payoff
 from specdec_book.viz.interactive import MIME
@@ -24,7 +24,7 @@ def test_the_task_is_solved_by_keyboard_and_menu(mounted):
     alpha.focus()
     for _ in range(40):
         page.keyboard.press("ArrowLeft")
-        page.wait_for_timeout(160)
+        pause(page, 160)
         if "Solved" in page.locator(".sdl-task-state").inner_text():
             break
     says(page, ".sdl-task-state", "Solved")

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 import traitlets
 from javascript import evaluate
-from mounting import outside_the_frame, says
+from mounting import outside_the_frame, pause, says
 
 from specdec_book.viz import Serving
 from specdec_book.viz.serving import (
@@ -101,7 +101,7 @@ def test_the_task_is_solved_by_keyboard(mounted):
     says(page, ".sdl-task-state", "also hurts at a smaller load")
     for _ in range(40):
         page.keyboard.press("ArrowLeft")
-        page.wait_for_timeout(170)
+        pause(page, 170)
         if "Solved" in page.locator(".sdl-task-state").inner_text():
             break
     says(page, ".sdl-task-state", "Solved")
