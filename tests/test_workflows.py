@@ -173,6 +173,14 @@ def test_the_core_tests_exist_and_a_missing_book_fails_only_under_make_test():
         assert outcome in done.stderr and "run `make book` first" in done.stderr
 
 
+def test_the_subject_of_the_last_commit_is_short():
+    command = ["git", "log", "-1", "--no-merges", "--format=%s"]
+    log = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if log.returncode:
+        pytest.skip("no git repository")
+    assert len(log.stdout.strip()) <= 72, log.stdout
+
+
 def test_every_mark_is_documented():
     marks = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["pytest"]
     names = {re.match(r"\w+", mark)[0] for mark in marks["ini_options"]["markers"]}
@@ -197,4 +205,3 @@ def test_the_published_book_has_the_address_of_the_repositorys_pages():
     assert PROJECT["urls"]["Homepage"] == book and PROJECT["urls"]["Source"] == address
     readme = (ROOT / "README.md").read_text("utf-8")
     assert f"]({book})" in readme and len(readme.splitlines()) <= 120
-    assert len((ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()) <= 60

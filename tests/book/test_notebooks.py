@@ -38,16 +38,6 @@ def test_every_chapter_is_in_the_table_of_contents():
     assert listed == {path.stem for path in CHAPTERS} and listed
 
 
-def test_the_example_of_the_readme_runs():
-    """The Python block of README.md runs unchanged, on the shipped pair."""
-    example = re.search(
-        r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), flags=re.S
-    )[1]
-    names: dict = {}
-    exec(compile(example, "README.md", "exec"), names)
-    assert len(names["out"].tokens) == 64
-
-
 @every_chapter
 def test_is_valid_and_stripped(path: Path):
     notebook = nbformat.read(path, as_version=4)

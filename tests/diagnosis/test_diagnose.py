@@ -107,7 +107,7 @@ def test_times_that_contradict_each_other_give_no_verdict(concluded, change, wor
 def test_disturbed_times_replace_the_verdict(concluded):
     measured, _ = concluded
     slow = {k: seconds * (0.5 if k == 5 else 1) for k, seconds in measured.alone.items()}
-    found = verdict.conclude(replace(measured, alone=slow), PAIR.target, {"code": 1})
+    found = verdict.conclude(replace(measured, alone=slow), shipped().target, {"code": 1})
     assert found.verdict == "disturbed" and "5 tokens" in found.reason
     assert str(found).startswith("disturbed: ")
 
@@ -223,10 +223,10 @@ def test_a_drafter_that_reads_states_is_not_asked_about_a_text_alone():
     assert found.c > 0 and found.tau["value"] > 1
 
 
-@pytest.mark.parametrize("drafter", [None, "draft", PAIR.draft])
+@pytest.mark.parametrize("drafter", [None, "draft", native()])
 def test_what_is_no_drafter_is_refused(drafter):
     with pytest.raises(TypeError, match="drafter is a"):
-        diagnose(PAIR.target, drafter, texts(1))
+        diagnose(shipped().target, drafter, texts(1))
 
 
 def test_the_report_is_text_a_page_and_json(sound):

@@ -1,6 +1,6 @@
 """Start the plan in a process of its own, and another one if that process breaks.
 
-This module imports no torch, so the process that waits costs nothing.
+This module imports no torch, so the waiting process needs little memory.
 """
 
 import argparse

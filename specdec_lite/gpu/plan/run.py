@@ -230,7 +230,7 @@ def run_steps(args: argparse.Namespace) -> int:
             print(f"{name:12} skipped: no time was left", flush=True)
             continue
         end = float("inf") if args.tiny else perf_counter() + share
-        if not args.tiny:  # a step that hangs ends the process, and the next one goes on
+        if not args.tiny:  # a step that hangs ends the process, and the next one continues
             faulthandler.dump_traceback_later(3 * share + 45, exit=True)
         works = attempt(name, Bench(device, getattr(torch, dtype), scale, end), recorder)
         faulthandler.cancel_dump_traceback_later()
@@ -255,7 +255,7 @@ def command_of(args: argparse.Namespace) -> str:
 def missing_steps(args: argparse.Namespace, have: dict[str, dict]) -> list[str]:
     """Return the names of the steps to run: those asked for that have no result yet.
 
-    A process that goes on after another one leaves its errors alone; `--resume` tries them again.
+    A process that continues after another one leaves its errors alone; `--resume` tries them again.
     """
     names = list(args.only or STEPS)
     if args.go_on:
