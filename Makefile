@@ -11,7 +11,7 @@ WORKERS ?= logical
 PYTEST = $(NICE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --dist worksteal
 # What make check runs: the core, and each drafter of the registry on its smallest target.
 CORE := tests/test_language.py tests/test_structure.py tests/test_sampling.py tests/test_tree.py tests/test_proposal.py \
-	tests/acceptance tests/test_decoding.py tests/test_invariants.py
+	tests/acceptance tests/test_decoding.py tests/test_invariants.py tests/gpu/test_plan.py
 # What make test leaves to make test-all; CONTRIBUTING.md explains the marks.
 QUICK := not weekly and not (slow or registry or matrix)
 # The book of make test: every page, and these chapters executed.
@@ -39,7 +39,7 @@ help:
 	@echo "make serve  show the book on http://localhost:$(PORT) and rebuild it when a source changes"
 	@echo "make zip    write the offline copy with SmolLM2 for the live page (_build/specdec-lite-book-smollm2.zip, about 110 MB)"
 	@echo "make bench  measure decoding, and write results/speed/; python -m benchmarks list shows all measurements"
-	@echo "make bench-gpu  measure a GPU, nine minutes at a time: captured passes, a pair trained on the spot, rounds, a map"
+	@echo "make bench-gpu  measure a GPU in nine minutes: passes of real shapes, drafts, experts, rounds; python -m specdec_lite gpu takes five"
 	@echo "make engines    set vLLM and llama.cpp up in .engines (3.6 GB), and measure them beside ours"
 
 $(VENV)/.installed: requirements.txt pyproject.toml

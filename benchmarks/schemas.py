@@ -71,6 +71,42 @@ VOCABULARY = fields("tokens", alpha=fields("value error"), covered=fields("value
 FITTED = "reading arithmetic overlap per_layer per_exchange per_step per_round per_draft per_row"
 TESTED = dict(source=TEXT, setting=TEXT, workload=TEXT)
 SHAPES = dict(batches=rows(NUMBER, 4), measured=rows(NUMBER, 4), held_out=rows(NUMBER, 4))
+CELL = fields("batch k seconds low high")
+"""A timed pass over k tokens of each of B sequences."""
+GPU_MODE = fields(
+    "tau",
+    speedup=SPREAD,
+    alpha=MAYBE,
+    alone=fields("one verify draft predicted"),
+    rounds=fields("target_seconds draft verify other plain predicted"),
+)
+GPU_STEPS = dict(
+    card=fields("read_bandwidth copy_bandwidth", peak=fields("size flops")),
+    passes=fields("parameters", rows=rows(CELL)),
+    slices=fields("parameters", rows=rows(CELL)),
+    quarter=fields("parameters", rows=rows(CELL)),
+    drafts=fields("context", rows=rows(fields("batch drafted seconds", draft=TEXT, mode=TEXT))),
+    experts=fields("experts chosen layers layers_of_the_whole", rows=rows(CELL)),
+    rounds=fields(
+        "gamma new_tokens",
+        lossless=rows(fields(dtype=TEXT, mode=TEXT, diverges_at=MAYBE)),
+        **{f"T = {t}": fields("turns", modes=each(GPU_MODE)) for t in (0, 1)},
+    ),
+    synthetic=fields(
+        "context",
+        target=TEXT,
+        rows=rows(fields("batch gamma plain_seconds round_seconds", speedup=each(NUMBER))),
+    ),
+    trace=fields("gamma", rows=rows(fields("seconds", mode=TEXT, lane=TEXT))),
+)
+GPU_STEPS = {
+    name: {
+        "if": {"not": {"anyOf": [{"required": [r]} for r in ("error", "skipped")]}},
+        "then": step,
+    }
+    for name, step in GPU_STEPS.items()
+}
+"""The steps of a GPU's recording; one that failed or was skipped says why instead."""
 SCHEMAS = {
     "estimator": fields(
         "spread error",
@@ -85,6 +121,12 @@ SCHEMAS = {
             )
         ),
         shapes=rows(fields(**TESTED, **SHAPES)),
+    ),
+    "gpu": fields(
+        dtype=TEXT,
+        tiny=TRUTH,
+        graphs=TRUTH,
+        steps={"type": "object", "properties": GPU_STEPS, "minProperties": 1},
     ),
     "rounds": fields(
         "seed",

@@ -89,13 +89,22 @@ def run(options: argparse.Namespace) -> "Diagnosis | Reading":
     )
 
 
+def measure_gpu(options: argparse.Namespace) -> int:
+    """Run the plan of a GPU, or start a process that runs it; return the exit status."""
+    if not options.worker:
+        return launch.main(options)
+    from specdec_lite.gpu.plan.run import run_steps
+
+    return run_steps(options)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and print what it finds."""
     parser = command_line()
     options = parser.parse_args(arguments)
     try:
         if options.command == "gpu":
-            sys.exit(launch.main(options))
+            sys.exit(measure_gpu(options))
         result = run(options)
     except (ValueError, TypeError, OSError, MemoryError) as error:
         parser.error(str(error))

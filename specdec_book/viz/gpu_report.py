@@ -1,242 +1,182 @@
-"""Tables of the recordings that `benchmarks.gpu` made on a GPU."""
+"""Tables and a timeline of the recordings that `python -m specdec_lite gpu` made."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from specdec_book.recordings import Recording, spread
-from specdec_book.viz.gpu_figures import figures
+from specdec_book.viz.gpu_figures import lanes_figure
 from specdec_book.viz.tables import table
-from specdec_lite.loading.memory import gigabytes
+from specdec_lite.measure import profiler
 
 Table = tuple[str, tuple[str, ...], list[tuple[str, ...]]]
 """(title, header, lines)."""
+WHOLE = 80
+"""Layers of the model that the slices are cut from."""
 
 
 def report(recordings: Iterable[Recording]) -> list:
-    """Return the tables and figures of the recordings; print a sentence if there are none.
+    """Return the tables and timelines of the recordings; print a sentence if there are none.
 
     Tiny runs and runs without captured graphs are left out.
     """
-    groups: dict[tuple[str, str], list[Recording]] = {}
-    for recording in recordings:
-        if recording.data.get("graphs") and not recording.data.get("tiny"):
-            key = (recording.machine, recording.data["dtype"])
-            groups.setdefault(key, []).append(recording)
     parts: list = []
-    for (machine, dtype), group in groups.items():
-        about = f"{machine}, {dtype}; {group[0].source}"
-        steps = {recording.data["step"]: recording.data for recording in group}
+    for recording in recordings:
+        if not recording.data["graphs"] or recording.data["tiny"]:
+            continue
+        steps = recording.data["steps"]
+        about = f"{recording.machine}, {recording.data['dtype']}; {recording.source}"
         parts += [
             table(header, lines, f"{title}. {about}") for title, header, lines in tables(steps)
         ]
-        parts += figures(steps, machine)
+        if lanes := timeline(steps):
+            parts.append(lanes_figure(lanes, "Whole drafts, launched one by one and captured."))
     if not parts:
         print("results/ has no recording of a GPU yet; `make bench-gpu` records one.")
     return parts
 
 
 def tables(steps: dict[str, dict]) -> Iterator[Table]:
-    """Yield the tables of the steps that were recorded."""
-    for build in (
-        _captured,
-        _first,
-        _drafting,
-        _passes,
-        _texts,
-        _rounds,
-        _depth,
-        _footprint,
-        _longer,
-    ):
-        if result := build(steps):
+    """Yield the tables of the steps that have rows."""
+    measured = {name: step for name, step in steps.items() if "rows" in step or "lossless" in step}
+    for build in (passes, sliced, drafts, experts, rounds, lossless, synthetic):
+        result = build(measured)
+        if result and result[2]:
             yield result
 
 
-def _by_mode(rows: list[dict], modes: Iterable[str], name: str, number: Callable) -> tuple:
-    cells = ({row["mode"]: row for row in rows}.get(mode) for mode in modes)
-    return name, *(number(row) if row else "–" for row in cells)
+def timeline(steps: dict[str, dict]) -> dict[str, list]:
+    """Return the lanes of the trace: operations of a whole draft, on the host and on the GPU."""
+    rows = steps.get("trace", {}).get("rows", ())
+    operations = lambda row: [profiler.Operation(k, at, s, k) for k, at, s in row["operations"]]
+    return {f"{row['mode']}, {row['lane']}": operations(row) for row in rows}
 
 
-def _captured(steps: dict) -> Table | None:
-    if "captured" not in steps:
-        return None
-    rows = steps["captured"]["rows"]
-    keys = dict.fromkeys((row["dtype"], row["attention"], row["after"]) for row in rows)
+def seconds_by(rows: Iterable[dict], *names: str) -> dict[tuple, float]:
+    """Return {values of the named fields: seconds}."""
+    return {tuple(row[name] for name in names): row["seconds"] for row in rows}
+
+
+def relative(times: dict[tuple, float], lead: Iterable[tuple], ks: Iterable[int]) -> list[tuple]:
+    """Return lines: what leads, T(B, 1) in ms, and T(B, k) ÷ T(B, 1); "–" if not measured."""
     lines = []
-    for key in keys:
-        part = [row for row in rows if (row["dtype"], row["attention"], row["after"]) == key]
-        worst = max(part, key=lambda row: row["difference"])
-        lines.append(
-            (
-                *key,
-                f"{worst['difference']:.1e}",
-                f"{worst['largest_logit']:.1f}",
-                f"{worst['size']}",
-            )
-        )
-    header = ("format", "attention", "after", "largest difference", "largest logit", "tokens")
-    return "Passes with fixed shapes against passes with growing shapes", header, lines
+    for key in lead:
+        if one := times.get((*key, 1)):
+            ratios = (times.get((*key, k)) for k in ks)
+            cells = ("–" if t is None else f"{t / one:.2f}" for t in ratios)
+            lines.append((*map(str, key), f"{1e3 * one:.2f}", *cells))
+    return lines
 
 
-def _first(steps: dict) -> Table | None:
-    if "first-steps" not in steps:
+def passes(steps: dict) -> Table | None:
+    """T(B, k) of the target by context and batch."""
+    if not (step := steps.get("passes")):
         return None
+    times = seconds_by(step["rows"], "context", "batch", "k")
+    ks = sorted({k for *_, k in times} - {1})
+    lines = relative(times, sorted({key[:2] for key in times}), ks)
+    header = ("context", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
+    return f"Captured passes of {step['parameters'] / 1e9:.1f} B parameters", header, lines
+
+
+def sliced(steps: dict) -> Table | None:
+    """T(B, k) of all layers, from slices of two depths."""
+    if not (step := steps.get("slices")):
+        return None
+    times = seconds_by(step["rows"], "layers", "context", "batch", "k")
+    low, *_, high = sorted({key[0] for key in times}) * 2
+    if low == high:
+        return None
+    whole = {}
+    for layers, *key in times:
+        if layers == low and (high, *key) in times:
+            each = (times[high, *key] - times[low, *key]) / (high - low)
+            whole[tuple(key)] = times[high, *key] + (WHOLE - high) * each
+    ks = sorted({k for *_, k in whole} - {1})
+    lines = relative(whole, sorted({key[:2] for key in whole}), ks)
+    header = ("context", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
+    return f"{WHOLE} layers, from slices of {low} and {high} layers", header, lines
+
+
+def drafts(steps: dict) -> Table | None:
+    """c of every draft in the loop: seconds per drafted token in the target's T(B, 1)."""
+    if not (step := steps.get("drafts")) or "passes" not in steps:
+        return None
+    ones = seconds_by((row for row in steps["passes"]["rows"] if row["k"] == 1), "context", "batch")
+    times = seconds_by(step["rows"], "draft", "mode", "batch", "drafted")
+    batches = sorted({key[2] for key in times if (step["context"], key[2]) in ones})
     lines = []
-    for row in steps["first-steps"]["rows"]:
-        times = sorted(row["seconds"])
-        usual = times[len(times) // 2]
-        slow = sum(time > 3 * usual for time in times)
-        lines.append(
-            (
-                row["attention"],
-                f"{row['tokens']}",
-                f"{1e3 * usual:.1f} ms",
-                f"{1e3 * times[-1]:.1f} ms",
-                f"{slow} of {len(times)}",
-            )
+    for draft, mode, drafted in dict.fromkeys((d, m, n) for d, m, _, n in times):
+        cells = (
+            f"{times[key] / drafted / ones[step['context'], batch]:.3f}" if key in times else "–"
+            for batch in batches
+            if (key := (draft, mode, batch, drafted))
         )
-    header = ("attention", "tokens per step", "median", "slowest", "over three times the median")
-    return "The first eager steps", header, lines
+        lines.append((draft, mode, *cells))
+    header = ("draft", "passes", *(f"batch {batch}" for batch in batches))
+    return "c, per drafted token, in passes of the target", header, lines
 
 
-def _drafting(steps: dict) -> Table | None:
-    if "kernels" not in steps:
+def experts(steps: dict) -> Table | None:
+    """T(B, k) of the stack of experts by routing and batch."""
+    if not (step := steps.get("experts")):
         return None
-    names = steps["kernels"]["attention_kernels"]
+    times = seconds_by(step["rows"], "routing", "batch", "k")
+    ks = sorted({k for *_, k in times} - {1})
+    lines = relative(times, sorted({key[:2] for key in times}), ks)
+    header = ("routing", "batch", "T(1), ms", *(f"T({k}) ÷ T(1)" for k in ks))
+    title = f"{step['layers']} layers of {step['experts']} experts, {step['chosen']} per token"
+    return title, header, lines
+
+
+def rounds(steps: dict) -> Table | None:
+    """Speedups of the shipped pair by mode and temperature."""
+    if not (step := steps.get("rounds")):
+        return None
     lines = [
         (
-            row["mode"],
-            row["lane"],
-            f"{len(row['operations'])}",
-            f"{1e6 * row['busy']:.0f} µs",
-            f"{row['shares']['gap']:.0%}",
-            ", ".join(name[:40] for name in names.get(row["mode"], ())) or "–",
+            temperature,
+            mode,
+            spread(row["speedup"]),
+            "–" if row["alpha"] is None else f"{row['alpha']:.2f}",
+            f"{row['tau']:.2f}",
+            f"{row['alone']['predicted']:.2f}",
+            f"{row['rounds']['predicted']:.2f}",
         )
-        for row in steps["kernels"]["rows"]
+        for temperature in ("T = 0", "T = 1")
+        for mode, row in step.get(temperature, {}).get("modes", {}).items()
     ]
-    header = ("mode", "part", "operations", "busy", "gaps", "attention kernel")
-    return "One pass of the draft, and one whole draft", header, lines
+    header = ("temperature", "mode", "speedup", "α", "τ", "from passes", "from rounds")
+    return f"The shipped pair, γ = {step['gamma']}", header, lines
 
 
-def _passes(steps: dict) -> Table | None:
+def lossless(steps: dict) -> Table | None:
+    """Where greedy texts leave the plain text."""
+    if not (step := steps.get("rounds")):
+        return None
     lines = []
-    for data in (steps[name] for name in steps if name.startswith("passes-")):
-        for row in data["rows"]:
-            single = row["chains"]["1"]
-            wide = ", ".join(f"{k}: {t / single:.2f}" for k, t in row["chains"].items() if k != "1")
-            trees = ", ".join(f"{n}: {t / single:.2f}" for n, t in row["trees"].items())
-            ms = f"{1e3 * single:.2f} ms"
-            lines.append(
-                (data["shape"], row["mode"], ms, f"{row['bandwidth_share']:.0%}", wide, trees)
-            )
-    header = ("weights", "passes", "T(1)", "bandwidth", "T(k)/T(1)", "trees, by nodes")
-    return ("Passes of a target with random weights", header, lines) if lines else None
+    for key in dict.fromkeys((row["dtype"], row["mode"]) for row in step["lossless"]):
+        part = [row for row in step["lossless"] if (row["dtype"], row["mode"]) == key]
+        gaps = [row["gap"] for row in part if row["diverges_at"] is not None]
+        largest = f"{max(gaps):.1e}" if gaps else "–"
+        lines.append((*key, f"{len(part) - len(gaps)} of {len(part)}", largest))
+    header = ("dtype", "mode", "texts equal to plain decoding's", "largest gap of the logits")
+    return "Greedy texts of the shipped pair", header, lines
 
 
-def _texts(steps: dict) -> Table | None:
-    if "losslessness" not in steps:
+def synthetic(steps: dict, alpha: str = "0.7") -> Table | None:
+    """Speedups of whole rounds with synthetic acceptance by draft, γ and batch."""
+    if not (step := steps.get("synthetic")):
         return None
-    exact, lines = steps["losslessness"], []
-    for dtype, apart in exact["one_against_many"].items():
-        for mode in dict.fromkeys(row["mode"] for row in exact["rows"]):
-            rows = [row for row in exact["rows"] if (row["mode"], row["dtype"]) == (mode, dtype)]
-            gaps = [row["gap"] for row in rows if row["diverges_at"] is not None]
-            count = f"{len(gaps)} of {len(rows)}"
-            lines.append((dtype, mode, count, f"{max(gaps):.1e}" if gaps else "–", f"{apart:.1e}"))
-    header = (
-        *("format", "rounds", "texts that differ", "largest gap between the top two logits there"),
-        "largest difference between one pass and single passes",
-    )
-    return "Greedy text against plain decoding", header, lines
-
-
-def _rounds(steps: dict) -> Table | None:
-    lines, modes = [], ()
-    for data in (steps[name] for name in ("greedy", "sampled") if name in steps):
-        rows, rates = data["rows"], data["tokens_per_second"]
-        modes = tuple(row["mode"] for row in rows)
-        at = f"T = {data['temperature']:g}: "
-        lines += [
-            _by_mode(rows, modes, at + what, number)
-            for what, number in (
-                ("α, τ", lambda row: f"{_number(row['alpha'])}, {row['tau']:.2f}"),
-                (
-                    "c in isolation, in the loop",
-                    lambda r: _pair(r["alone"]["c"], r["rounds"]["c_in_loop"]),
-                ),
-                (
-                    "T(γ+1)/T(1) in isolation, in the loop",
-                    lambda r: _pair(r["alone"]["verify"], r["rounds"]["verify"]),
-                ),
-                ("rest of a round, in T(1)", lambda row: f"{row['rounds']['other']:.2f}"),
-                (
-                    "speedup predicted from isolated passes",
-                    lambda row: f"{row['alone']['predicted']:.2f}×",
-                ),
-                (
-                    "speedup predicted from the rounds",
-                    lambda row: f"{row['rounds']['predicted']:.2f}×",
-                ),
-                ("measured speedup", lambda row: f"{spread(row['speedup'])}×"),
-                ("tokens/s", lambda row: f"{rates['speculative ' + row['mode']]:.0f}"),
-            )
-        ]
-        theirs = ", ".join(f"{n[3:]} {rate:.0f}" for n, rate in rates.items() if n.startswith("hf"))
-        blank = ("",) * (len(modes) - 1)
-        lines.append((f"{at}Hugging Face, tokens/s", theirs, *blank))
-        lines += [(f"{at}{name}, not run", why, *blank) for name, why in data["not_run"].items()]
-    return ("Rounds of the trained pair", ("quantity", *modes), lines) if lines else None
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
-
-
-def _pair(first: float, second: float) -> str:
-    return f"{first:.2f}, {second:.2f}"
-
-
-def _depth(steps: dict) -> Table | None:
-    lines = [
-        (f"{row['draft']} draft, {row['layers']} layers", row["mode"], f"{row['c']:.2f}")
-        for row in steps.get("depth", {"rows": ()})["rows"]
-    ]
-    lines += [
-        (f"batch {row['batch']}", row["mode"], f"T(γ+1)/T(1) {row['verify'] / row['one']:.2f}")
-        for row in steps.get("batches", {"rows": ()})["rows"]
-    ]
-    header = ("random weights", "passes", "c, or the cost of verification")
-    return ("Depth of the draft, and batch size", header, lines) if lines else None
-
-
-def _footprint(steps: dict) -> Table | None:
-    if "footprint" not in steps:
-        return None
-    data = steps["footprint"]
-    added, first = data["draft_bytes"], data["first_token"]
-    share = sum(added.values()) / data["target_bytes"]
-    lines = [
-        ("the draft's weights", gigabytes(added["weights"])),
-        ("its cache", gigabytes(added["cache"])),
-        ("both, in percent of the target's weights", f"{share:.1%}"),
-        ("time to the first token, plain", f"{1e3 * first['plain']:.1f} ms"),
-        ("time to the first token, speculative", f"{1e3 * first['speculative']:.1f} ms"),
-    ]
-    return "Memory and time that the draft adds", ("quantity", "value"), lines
-
-
-def _longer(steps: dict) -> Table | None:
-    if "smollm2" not in steps:
-        return None
-    data = steps["smollm2"]
+    values = {
+        (row["draft"], row["gamma"], row["batch"]): row["speedup"][alpha] for row in step["rows"]
+    }
+    batches = sorted({key[2] for key in values})
     lines = [
         (
-            name,
-            f"{data['steps'][name]}",
-            f"{data['texts'][name]}",
-            ", ".join(f"{x:.2f}" for x in data["greedy_agreement"][name]),
-            f"{data['accepted_at_4'][name]:.2f}",
+            draft,
+            str(gamma),
+            *(f"{values[k]:.2f}" if (k := (draft, gamma, b)) in values else "–" for b in batches),
         )
-        for name in ("shipped", "longer")
+        for draft, gamma in sorted({key[:2] for key in values})
     ]
-    header = ("head", "steps", "texts", "agreement by depth", "accepted of 4 drafts")
-    return "A head for SmolLM2, trained for longer", header, lines
+    header = ("draft", "γ", *(f"batch {batch}" for batch in batches))
+    return f"Speedup of whole rounds of {step['target']}, α = {alpha}", header, lines

@@ -4,19 +4,25 @@ import json
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from itertools import product
 
+import jsonschema
 import pytest
 import torch
 import torch.nn.functional as functional
 from conftest import ROOT
 from packaging.requirements import Requirement
 
+from benchmarks.schemas import SCHEMAS
+from specdec_book import recordings
+from specdec_book.viz import gpu_report
 from specdec_lite.engine.transformer import Transformer
 from specdec_lite.gpu.plan import launch, passes, rounds, run
 from specdec_lite.gpu.plan.bench import Bench, NoRoom, random_transformer
 from specdec_lite.gpu.plan.forward import Layers, forward
 from specdec_lite.gpu.plan.shapes import FULL, MODELS, SMALL, TINY
 from specdec_lite.loading.memory import native_size
+from specdec_lite.measure import stamps
 
 SIX = ("torch", "transformers", "numpy", "safetensors", "tokenizers", "tqdm")
 CPU = torch.device("cpu")
@@ -106,6 +112,37 @@ def test_rounds_of_the_shipped_pair_are_lossless_and_add_up(recording):
             parts = mode["rounds"]
             whole = parts["draft"] + parts["verify"] + parts["other"]
             assert parts["predicted"] == pytest.approx(mode["tau"] * parts["plain"] / whole)
+
+
+def test_the_chapter_shows_a_recording(recording, capsys, monkeypatch):
+    jsonschema.validate(recording, SCHEMAS["gpu"])
+    monkeypatch.setattr(gpu_report, "WHOLE", 4)
+    show = lambda **more: gpu_report.report([recorded(recording | more)])
+    assert show() == [] and "make bench-gpu" in capsys.readouterr().out
+    *texts, figure = show(tiny=False, graphs=True)
+    text = "\n".join(part.data for part in texts)
+    assert len(texts) == 7 and figure.layout.meta["alt"].startswith("Timeline")
+    for what in ("| 16 | 1 |", "head, 32k rows | captured", "Zipf | 2", "T = 1 | static, whole"):
+        assert what in text, what
+    failed = {name: {"error": "no"} for name in launch.NAMES}
+    assert show(tiny=False, graphs=True, steps=failed) == []
+
+
+def test_the_report_extends_slices_to_all_layers():
+    rows = [
+        {"layers": n, "context": 512, "batch": 1, "k": k, "seconds": (0.5 + n * k) / 1e3}
+        for n, k in product((10, 20), (1, 2))
+    ]
+    _, _, ((*_, one, two),) = gpu_report.sliced({"slices": {"rows": rows}})
+    assert one == "80.50" and two == f"{160.5 / 80.5:.2f}"
+
+
+def recorded(data: dict) -> recordings.Recording:
+    """Return a recording as pages receive it."""
+    stamp = {name: data[name] for name in stamps.STAMP}
+    return recordings.Recording(
+        "gpu/a", **stamp, data={name: x for name, x in data.items() if name not in stamp}
+    )
 
 
 @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Qwen3-0.6B", "Llama-3.2-1B"])

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from virtual_waits import RECORDING, run_suite
 
+from specdec_lite.gpu.plan import launch
+
 TESTS = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(path.name for path in (TESTS.parent / "notebooks").glob("*.ipynb"))
 CEILINGS = {
@@ -21,11 +23,7 @@ CEILINGS = {
     for temperature, waits in rows.items()
 }
 """Waits per round, as recorded: {"method, T = …": {"reads": n, "uploads": n}}."""
-PLAN = (
-    *("captured", "first-steps", "kernels", "passes-0.1b", "passes-1b", "passes-7b"),
-    *("train-target", "train-draft", "losslessness", "greedy", "sampled", "footprint"),
-    *("depth", "batches", "grid"),
-)
+PLAN = launch.NAMES
 SERVING = ("a batch, T = 0", "a batch, T = 1", "diagnose")
 SERVING += ("a wrapped model: Llama", "a wrapped model: GPT2")
 TRAINING = ("training eagle, pair", "training eagle, smollm2", "the losses of other heads")

@@ -10,6 +10,7 @@ from specdec_book import recordings
 
 ELSEWHERE = {
     "block-verification-gain",
+    "gpu",
     "gpu-heads-smollm2",
     "blockwise-training",
     "longer-training",

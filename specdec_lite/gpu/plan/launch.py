@@ -41,11 +41,7 @@ def options_of(args: argparse.Namespace) -> list[str]:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Run the plan and return the exit status."""
-    if args.worker:
-        from specdec_lite.gpu.plan.run import run_steps
-
-        return run_steps(args)
+    """Start the plan, wait for its end, and return the exit status."""
     until, status = time() + args.seconds, 0
     for turn in range(1 + RESTARTS):
         left = until - time()
@@ -58,5 +54,5 @@ def main(args: argparse.Namespace) -> int:
             return BROKEN
         if status in (0, 2) or left < 0:
             break
-        print(f"the process ended with status {status}; another one goes on", flush=True)
+        print(f"the process ended with status {status}; another one continues", flush=True)
     return status
