@@ -1,37 +1,50 @@
 """Linear layers that multiply by 4-bit weights, as a 4-bit file stores them.
 
-PyTorch's product for CPUs reads 4 bits per weight, and for every group of 32 weights of a row a
-scale and a zero point in bfloat16. A weight is (code − 8) · scale + zero, with codes from 0 to 15.
-The product takes this value in float32 and adds up in float32; inputs and results are bfloat16. It
-adds up every row of the input in the same order, whatever their number.
+A weight of 4 bits is (code − 8) · scale + zero, with codes from 0 to 15; one of 8 bits is
+code · scale, with codes from −128 to 127. GROUP weights of a row share a scale and a zero point, in
+bfloat16. Inputs and results are bfloat16, and sums are taken in float32. Every row of the input is
+added up in the same order, whatever the number of rows.
+
+There are two products. `int4_product.c` is compiled at the first use where there is a C compiler:
+up to eight rows share the unpacking of a weight, so that a pass over eight tokens takes little
+longer than one over a single token. PyTorch's operator shares it between four rows.
 """
 
+import ctypes
+import platform
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from specdec_lite.engine.compiled import library, processor
+
 GROUP = 32
 """Weights of a row that share a scale and a zero point."""
+OUTPUTS = 16
+"""Outputs whose codes lie next to each other in our product."""
 ROWS = 16
 """Rows of a pass up to which a model of 4-bit layers computes each row as if it were the only one."""
 OPERATORS = ("_convert_weight_to_int4pack_for_cpu", "_weight_int4pack_mm_for_cpu")
 """PyTorch's operators. They are not public API: `can_multiply` says whether this version has them."""
+SOURCE = Path(__file__).with_name("int4_product.c")
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """The weights of a linear layer in 4 bits, or of several layers on top of each other.
+    """The weights of a linear layer in 4 or 8 bits, or of several layers on top of each other.
 
     Attributes:
-        codes: [out, n·in] uint8, 0 … 15. With n = 2 the layer multiplies [x, x].
-        scales: [out, n·in / GROUP].
-        zeros: [out, n·in / GROUP].
+        codes: [out, in], uint8 0 … 15 in 4 bits, int8 in 8 bits.
+        scales: [out, in / GROUP].
+        zeros: [out, in / GROUP] in 4 bits; None in 8 bits.
     """
 
     codes: Tensor
     scales: Tensor
-    zeros: Tensor
+    zeros: Tensor | None = None
 
     @classmethod
     def of_4_bits(cls, codes: Tensor, scales: Tensor, minima: Tensor) -> "Codes":
@@ -41,53 +54,82 @@ class Codes:
         """
         return cls(codes, scales, minima + 8 * scales)
 
-    @classmethod
-    def of_8_bits(cls, codes: Tensor, scales: Tensor) -> "Codes":
-        """Return weights code · scale (GGUF's Q8_0) as the sum of two weights of 4 bits.
+    @property
+    def bits(self) -> int:
+        """4 or 8."""
+        return 8 if self.zeros is None else 4
 
-        A code is 16 · high + low, with high from −8 to 7 and low from 0 to 15.
-
-        Shapes: codes [out, in], scales [out, in / GROUP].
-        """
-        high = codes >> 4
-        low = codes - (high << 4)
-        return cls(
-            torch.cat((high + 8, low), 1).to(torch.uint8),
-            torch.cat((16 * scales, scales), 1),
-            torch.cat((torch.zeros_like(scales), 8 * scales), 1),
-        )
+    @property
+    def parts(self) -> list[Tensor]:
+        """The tensors."""
+        return [part for part in (self.codes, self.scales, self.zeros) if part is not None]
 
     @classmethod
-    def stack(cls, parts: "list[Codes]") -> "Codes":
+    def stack(cls, layers: "list[Codes]") -> "Codes":
         """Return the weights of several layers with the same input as those of one layer."""
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in cls.__slots__))
+        return cls(*(torch.cat(each) for each in zip(*(layer.parts for layer in layers))))
 
     def weight(self) -> Tensor:
-        """Return the weights [out, n·in] in float32 as the product computes them.
+        """Return the weights [out, in] in float32, with rounded scales and zero points."""
+        groups = self.codes.float().unflatten(1, (-1, GROUP))
+        scales = self.scales.bfloat16().float()[..., None]
+        if self.zeros is None:
+            return (groups * scales).flatten(1)
+        return ((groups - 8) * scales + self.zeros.bfloat16().float()[..., None]).flatten(1)
 
-        Scales and zero points are rounded to bfloat16. In the sum over the n copies of the input,
-        the weights of one input add up.
+    def blocks(self) -> Tensor:
+        """Return the bytes [out / OUTPUTS, in / GROUP, n] that our product reads.
+
+        A block has the codes of OUTPUTS rows and one group, in quads: the codes of four inputs for
+        every output. In 4 bits, quads q and q + 4 share bytes. The scales come last, with the zero
+        points in 4 bits and in float32 in 8 bits.
         """
-        scales, zeros = (part.bfloat16().float() for part in (self.scales, self.zeros))
-        groups = self.codes.float().unflatten(1, (-1, GROUP)) - 8
-        return (groups * scales[..., None] + zeros[..., None]).flatten(1)
+        rows, columns = len(self.codes) // OUTPUTS, self.codes.shape[1] // GROUP
+        codes = self.codes if self.bits == 4 else self.codes ^ -128  # without a sign: code + 128
+        quads = codes.view(torch.uint8).view(rows, OUTPUTS, columns, GROUP // 4, 4).transpose(1, 2)
+        quads = quads.transpose(2, 3)
+        if self.bits == 4:
+            quads = quads[:, :, :4] | quads[:, :, 4:] << 4
+        numbers = torch.bfloat16 if self.bits == 4 else torch.float32
+        scales = [
+            part.bfloat16().to(numbers).view(rows, OUTPUTS, columns).transpose(1, 2).contiguous()
+            for part in self.parts[1:]
+        ]
+        parts = [quads.reshape(rows, columns, -1), *(part.view(torch.uint8) for part in scales)]
+        return torch.cat(parts, -1)
+
+    def as_4_bits(self) -> "Codes":
+        """Return weights of 8 bits as the sum of two weights of 4 bits, for the input [x, x].
+
+        A code is 16 · high + low, with high from −8 to 7 and low from 0 to 15.
+        """
+        if self.zeros is not None:
+            return self
+        high = self.codes >> 4
+        low = self.codes - (high << 4)
+        return Codes(
+            torch.cat((high + 8, low), 1).to(torch.uint8),
+            torch.cat((16 * self.scales, self.scales), 1),
+            torch.cat((torch.zeros_like(self.scales), 8 * self.scales), 1),
+        )
 
 
 class Int4Linear(nn.Linear):
-    """A frozen `nn.Linear` that multiplies by 4-bit weights in inference mode.
+    """A frozen `nn.Linear` that multiplies by 4-bit or 8-bit weights in inference mode.
 
     `attach` turns an `nn.Linear` into this class in place. `weight` remains, in bfloat16, for
     everything that reads weights and for passes outside inference mode, which use it.
 
     Attributes:
         packed: the codes in the order that the product reads.
-        scales_and_zeros: [n·in / GROUP, out, 2] bfloat16.
-        copies: n, how many copies of the input the codes are multiplied by.
+        bits: 4 or 8, if our product is used; None for PyTorch's.
+        scales_and_zeros: [n·in / GROUP, out, 2] bfloat16, for PyTorch's product by n copies of the
+            input; empty for ours.
     """
 
     packed: Tensor
     scales_and_zeros: Tensor
-    copies: int
+    bits: int | None
 
     def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the product with the 4-bit weights, plus the bias.
@@ -96,14 +138,65 @@ class Int4Linear(nn.Linear):
         """
         if not torch.is_inference_mode_enabled():
             return super().forward(x)
-        rows = x.reshape(-1, x.shape[-1])
-        if self.copies > 1:
-            rows = rows.repeat(1, self.copies)
-        out = torch.ops.aten._weight_int4pack_mm_for_cpu(
-            rows, self.packed, GROUP, self.scales_and_zeros
-        )
+        rows = x.reshape(-1, self.in_features)
+        out = self.shared_product(rows) if self.bits else self.operator(rows)
         out = out if self.bias is None else out + self.bias
         return out.view(*x.shape[:-1], -1)
+
+    def operator(self, rows: Tensor) -> Tensor:
+        """Return PyTorch's product [n, out] of rows [n, in]."""
+        copies = len(self.scales_and_zeros) * GROUP // self.in_features
+        return torch.ops.aten._weight_int4pack_mm_for_cpu(
+            rows if copies == 1 else rows.repeat(1, copies),
+            self.packed,
+            GROUP,
+            self.scales_and_zeros,
+        )
+
+    def shared_product(self, rows: Tensor) -> Tensor:
+        """Return our product [n, out] of rows [n, in]."""
+        loaded = product()
+        if loaded is None:  # a copy on another machine
+            return nn.functional.linear(rows, self.weight)
+        rows = rows.contiguous()
+        out = rows.new_empty(len(rows), self.out_features)
+        multiply, threads = loaded
+        failed = multiply(
+            self.packed.data_ptr(),
+            self.bits,
+            self.in_features,
+            self.out_features,
+            rows.data_ptr(),
+            len(rows),
+            out.data_ptr(),
+            torch.get_num_threads(),
+            threads,
+        )
+        if failed:
+            raise MemoryError(f"no memory for a product of {len(rows)} rows")
+        return out
+
+
+@cache
+def product():
+    """Return our product as a C function, with OpenMP's function that starts threads.
+
+    None if it cannot be compiled, and for processors without vectors of bytes and systems on which
+    PyTorch's threads are not reachable: PyTorch's operator is faster there.
+    """
+    vectors = "avx2" in processor().split() or platform.machine() in ("aarch64", "arm64")
+    try:
+        threads = ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p)
+    except (AttributeError, OSError, TypeError):
+        return None
+    loaded = library(SOURCE) if vectors else None
+    if loaded is None:
+        return None
+    pointer, number, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    multiply = loaded.multiply
+    multiply.argtypes = [pointer, number, size, size, pointer, size, pointer, number, pointer]
+    multiply.restype = number
+    return multiply, threads
 
 
 def can_multiply() -> bool:
@@ -119,18 +212,23 @@ def attach(layer: nn.Linear, codes: Codes) -> None:
             f"layer has {weight.dtype} weights on {weight.device}, requires_grad="
             f"{weight.requires_grad}: must be frozen, bfloat16 and on a CPU"
         )
-    outputs, inputs = codes.codes.shape
-    if outputs != layer.out_features or inputs % layer.in_features or inputs % GROUP:
+    if codes.codes.shape != weight.shape or weight.shape[1] % GROUP or len(weight) % OUTPUTS:
         raise ValueError(
             f"codes has shape {tuple(codes.codes.shape)}: must be that of the layer's weights,"
-            f" {tuple(weight.shape)}, with whole groups of {GROUP}"
+            f" {tuple(weight.shape)}, with whole groups of {GROUP} inputs and {OUTPUTS} outputs"
         )
-    parts = (part.t().bfloat16() for part in (codes.scales, codes.zeros))
     with torch.inference_mode(False), torch.no_grad():
-        whole = codes.codes.to(torch.int32)
-        layer.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
-        layer.scales_and_zeros = torch.stack([*parts], -1).contiguous()
-    layer.copies = inputs // layer.in_features  # pyright: ignore[reportArgumentType]
+        if product() is None:
+            codes = codes.as_4_bits()
+            scales = [part.t().bfloat16() for part in codes.parts[1:]]
+            layer.scales_and_zeros = torch.stack(scales, -1).contiguous()
+            whole = codes.codes.to(torch.int32)
+            layer.packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
+            layer.bits = None  # pyright: ignore[reportArgumentType]
+        else:
+            layer.scales_and_zeros = torch.empty(0, dtype=torch.bfloat16)
+            layer.packed = codes.blocks()
+            layer.bits = codes.bits  # pyright: ignore[reportArgumentType]
     layer.__class__ = Int4Linear
 
 

@@ -110,8 +110,7 @@ def attach_codes(model: Transformer, path: Path) -> None:
                 name = names[theirs]
                 each = read_codes(matrices[f"blk.{number}.{name}.weight"])
                 if name in heads:
-                    parts = (each.codes, each.scales, each.zeros)
-                    each = Codes(*(split_halves(rows, heads[name]) for rows in parts))
+                    each = Codes(*(split_halves(rows, heads[name]) for rows in each.parts))
                 codes.append(each)
             attach(getattr(block, part), Codes.stack(codes))
     model.rows_alone = ROWS
@@ -129,7 +128,7 @@ def read_codes(tensor: Any) -> Codes:
     if kind == "Q8_0":  # per group: scale, then the codes
         groups = rows.unflatten(1, (-1, 2 + GROUP))
         scales = groups[..., :2].contiguous().view(torch.float16).float().squeeze(-1)
-        return Codes.of_8_bits(groups[..., 2:].contiguous().view(torch.int8).flatten(1), scales)
+        return Codes(groups[..., 2:].contiguous().view(torch.int8).flatten(1), scales)
     raise ValueError(f"{tensor.name}: is stored in {kind}, must be Q4_1 or Q8_0")
 
 

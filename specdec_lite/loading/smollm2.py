@@ -19,6 +19,7 @@ from zipfile import BadZipFile, ZipFile
 
 from safetensors import SafetensorError
 
+from specdec_lite.engine.compiled import cache_folder
 from specdec_lite.engine.int4 import OPERATORS, can_multiply
 from specdec_lite.engine.models import CausalLM
 from specdec_lite.loading.checkpoints import DESCRIPTION, fetch_folder, load_model, load_tokenizer
@@ -60,7 +61,9 @@ def load_smollm2(
     all. There a near-tie of two logits may fall the other way when a pass has another number of
     rows; with chains this is rare on a CPU that rounds rows alike (see `engine.linear.pack`). A
     speedup in float32 is not one over bfloat16: compare with plain decoding in the same dtype.
-    "int4" decodes fastest without a draft, and a pass over several tokens costs most there.
+    "int4" decodes fastest, with and without a draft. Its product is compiled once, in seconds, where
+    there is a C compiler. Elsewhere, or with SPECDEC_COMPILE=0, PyTorch's operator multiplies, and a
+    pass over five tokens costs twice as much as one over a single token.
 
     Args:
         device: "auto" (a GPU if there is one), or anything `torch.device` takes.
@@ -114,14 +117,6 @@ def _check_int4(device: str, source: str | Path | None) -> None:
             f"dtype={INT4!r}: needs device='cpu', not {device!r}, and a PyTorch with"
             f" {' and '.join(OPERATORS)}; use 'bfloat16'"
         )
-
-
-def cache_folder() -> Path:
-    """Return the folder for downloaded models: SPECDEC_CACHE if the environment sets it, else
-    `specdec_lite` in XDG_CACHE_HOME or ~/.cache.
-    """
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("SPECDEC_CACHE") or Path(caches, "specdec_lite"))
 
 
 def smollm2_folder() -> Path:

@@ -1,5 +1,7 @@
 """Products with 4-bit weights: the file's numbers, the same row by row, and the same greedy text."""
 
+import platform
+
 import gguf
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from torch import nn
 
 from specdec_lite import CausalLM, TokenTree, generate, load_smollm2
 from specdec_lite.drafters import EagleDrafter, ModelDrafter, PromptLookupDrafter
+from specdec_lite.engine import int4
+from specdec_lite.engine.compiled import library
 from specdec_lite.engine.int4 import (
     GROUP,
     OPERATORS,
@@ -25,6 +29,7 @@ from specdec_lite.loading.gguf_file import read_codes
 from specdec_lite.texts.smollm2_tasks import TASKS, chat
 
 pytestmark = pytest.mark.skipif(not can_multiply(), reason="needs PyTorch's 4-bit product")
+needs_compiler = pytest.mark.skipif(int4.product() is None, reason="needs a C compiler")
 STORED = {"Q4_1": gguf.GGMLQuantizationType.Q4_1, "Q8_0": gguf.GGMLQuantizationType.Q8_0}
 CONFIG = TransformerConfig(
     vocab_size=64,
@@ -55,9 +60,11 @@ def matrix(outputs: int = 64, inputs: int = 96) -> torch.Tensor:
 
 
 def in_float32(codes: Codes) -> torch.Tensor:
-    """Return the weights [out, n·in] before scales and zero points are rounded to bfloat16."""
-    groups = codes.codes.float().unflatten(1, (-1, GROUP)) - 8
-    return (groups * codes.scales[..., None] + codes.zeros[..., None]).flatten(1)
+    """Return the weights [out, in] before scales and zero points are rounded to bfloat16."""
+    groups = codes.codes.float().unflatten(1, (-1, GROUP))
+    if codes.zeros is None:
+        return (groups * codes.scales[..., None]).flatten(1)
+    return ((groups - 8) * codes.scales[..., None] + codes.zeros[..., None]).flatten(1)
 
 
 def layer_of(codes: Codes, inputs: int) -> Int4Linear:
@@ -70,6 +77,15 @@ def layer_of(codes: Codes, inputs: int) -> Int4Linear:
 @torch.inference_mode()
 def product(layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:
     return layer(x)
+
+
+@pytest.fixture(params=["ours", "PyTorch's"])
+def each_product(request, monkeypatch) -> None:
+    """Run a test with our product, where it can be compiled, and with PyTorch's."""
+    if request.param != "ours":
+        monkeypatch.setattr(int4, "product", lambda: None)
+    elif int4.product() is None:
+        pytest.skip("needs a C compiler")
 
 
 def model_of_4_bits(seed: int = 0) -> CausalLM:
@@ -95,19 +111,26 @@ def model_of_4_bits(seed: int = 0) -> CausalLM:
 def test_codes_are_the_files_weights(kind):
     stored = Stored(matrix(), kind)
     codes = read_codes(stored)
-    copies = in_float32(codes).view(64, -1, 96)
-    assert (copies.sum(1) - stored.weight()).abs().max() < 1e-6
-    assert codes.codes.max() == 15 and codes.codes.dtype == torch.uint8
+    assert (in_float32(codes) - stored.weight()).abs().max() < 1e-6
+    assert codes.codes.max() == (15 if kind == "Q4_1" else 127)
+
+
+def test_eight_bits_are_two_times_four():
+    codes = read_codes(Stored(matrix(), "Q8_0"))
+    halves = codes.as_4_bits()
+    assert halves.codes.max() == 15 and halves.codes.dtype == torch.uint8
+    assert torch.equal(in_float32(halves).view(64, 2, 96).sum(1), in_float32(codes))
 
 
 @pytest.mark.parametrize("kind", STORED)
 def test_only_scales_and_zero_points_are_rounded(kind):
     codes = read_codes(Stored(matrix(), kind))
     exact, rounded = in_float32(codes), codes.weight()
-    per_weight = 8 * codes.scales.abs() + codes.zeros.abs()
+    largest = 8 if codes.bits == 4 else 128
+    per_weight = largest * codes.scales.abs() + (0 if codes.zeros is None else codes.zeros.abs())
     assert ((rounded - exact).abs() <= 2**-8 * per_weight.repeat_interleave(GROUP, 1)).all()
     assert not torch.equal(rounded, exact)
-    whole = Codes(codes.codes, codes.scales.bfloat16().float(), codes.zeros.bfloat16().float())
+    whole = Codes(codes.codes, *(part.bfloat16().float() for part in codes.parts[1:]))
     assert torch.equal(whole.weight(), in_float32(whole))
 
 
@@ -119,18 +142,74 @@ def test_another_format_is_refused():
 
 
 @pytest.mark.parametrize("kind", STORED)
-def test_the_product_is_that_of_the_codes(kind):
+def test_the_product_is_that_of_the_codes(kind, each_product):
     codes = read_codes(Stored(matrix(), kind))
     x = torch.randn(7, 96).bfloat16()
-    weight = codes.weight().view(64, -1, 96).sum(1)
-    exact = x.double() @ weight.double().T
+    exact = x.double() @ codes.weight().double().T
     error = (product(layer_of(codes, 96), x).double() - exact).abs().max()
     assert error < 2**-8 * exact.abs().max()
-    swapped = Codes(
-        codes.codes, codes.scales, codes.zeros.roll(1, 0)
-    )  # broken: another row's zeros
-    wrong = swapped if kind == "Q4_1" else Codes(codes.codes, codes.scales, codes.zeros * 0)
-    assert (product(layer_of(wrong, 96), x).double() - exact).abs().max() > 10 * error
+    broken = [codes.codes, *codes.parts[1:-1], codes.parts[-1].roll(1, 0)]  # another row's numbers
+    assert (product(layer_of(Codes(*broken), 96), x).double() - exact).abs().max() > 10 * error
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", STORED)
+def test_our_product_is_pytorchs_to_the_last_bit_of_bfloat16(kind, monkeypatch):
+    codes = read_codes(Stored(matrix(192, 576), kind))
+    x = torch.randn(40, 576).bfloat16()
+    ours = product(layer_of(codes, 576), x)
+    monkeypatch.setattr(int4, "product", lambda: None)
+    theirs = product(layer_of(codes, 576), x)
+    exact = x.double() @ codes.weight().double().T
+    error = 2**-8 * exact.abs() + 2**-13 * (x.double().abs() @ codes.weight().double().abs().T)
+    assert ((ours.double() - exact).abs() <= error).all()
+    assert (ours == theirs).float().mean() > 0.95
+
+
+@needs_compiler
+def test_inputs_of_any_size_are_multiplied():
+    codes = read_codes(Stored(matrix(), "Q4_1"))
+    layer = layer_of(codes, 96)
+    x = torch.randn(5, 96).bfloat16()
+    for power in (-110, -40, 40, 100):  # exact: another power of two as the unit
+        assert torch.equal(product(layer, x * 2.0**power), product(layer, x) * 2.0**power)
+    assert not product(layer, x * 0).any()
+    assert not product(layer, x * 2.0**-126).any()  # too small for a unit: zeros
+    for value in (float("nan"), float("inf")):
+        x[2, 40] = value
+        out = product(layer, x)
+        assert out[2].isnan().all() and out[[0, 1, 3, 4]].isfinite().all()
+
+
+@needs_compiler
+@pytest.mark.parametrize("flags", [("-mavx2", "-mfma"), ("-mfma",)])
+def test_every_instruction_set_gives_the_same_bits(flags, tmp_path, monkeypatch):
+    if platform.machine() != "x86_64":
+        pytest.skip("the flags are those of one processor")
+    layers = [layer_of(read_codes(Stored(matrix(64, 96), kind)), 96) for kind in STORED]
+    x = torch.randn(13, 96).bfloat16()
+    expected = [product(layer, x) for layer in layers]
+    monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path))
+    monkeypatch.setattr(int4, "library", lambda source: library(source, flags))
+    int4.product.cache_clear()
+    results = [product(layer, x) for layer in layers]
+    int4.product.cache_clear()
+    assert len(list(tmp_path.glob("compiled/*.so"))) == 1
+    assert all(map(torch.equal, results, expected))
+
+
+@needs_compiler
+def test_threads_do_not_change_a_bit():
+    layer = layer_of(read_codes(Stored(matrix(192, 96), "Q4_1")), 96)
+    x = torch.randn(9, 96).bfloat16()
+    expected = product(layer, x)
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(product(layer, x), expected)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_stacked_layers_are_their_layers_on_top_of_each_other():
@@ -167,7 +246,7 @@ def test_codes_of_another_shape_are_refused():
 # The same, row by row -------------------------------------------------------------------------------
 
 
-def test_a_products_rows_do_not_depend_on_their_number():
+def test_a_products_rows_do_not_depend_on_their_number(each_product):
     layer = layer_of(read_codes(Stored(matrix(), "Q4_1")), 96)
     x = torch.randn(2 * ROWS, 96).bfloat16()
     whole = product(layer, x)
@@ -175,7 +254,7 @@ def test_a_products_rows_do_not_depend_on_their_number():
         assert torch.equal(product(layer, x[:rows]), whole[:rows])
 
 
-def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one():
+def test_a_chain_has_exactly_the_logits_of_its_tokens_one_by_one(each_product):
     model = model_of_4_bits()
     text = torch.randint(64, (96,), generator=torch.Generator().manual_seed(1)).tolist()
     expected = logits_in_chains(model, text, 1)
@@ -197,7 +276,7 @@ def test_a_tree_agrees_to_rounding():
 
 
 @pytest.mark.parametrize("gamma", [1, 3, 8])
-def test_greedy_text_with_a_draft_is_plain_text(gamma):
+def test_greedy_text_with_a_draft_is_plain_text(gamma, each_product):
     target, draft = model_of_4_bits(), model_of_4_bits(seed=1)
     plain = generate(target, PROMPT, None, 80).tokens
     for drafter in (ModelDrafter(target, gamma), ModelDrafter(draft, gamma), PromptLookupDrafter()):
