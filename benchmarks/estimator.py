@@ -47,7 +47,7 @@ ENGINES, HOSTS = 0.4, 0.3
 NOISE = 0.08
 """Standard deviation of the logarithm of a measurement around the model."""
 MOST = 6
-"""A source counts as much as so many rows at most, since its rows are not independent."""
+"""Most rows that a source can count for, since its rows are not independent."""
 
 
 # The fit ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ def four_bits(network: Network) -> Network:
 
 
 def cards(label: str, memory: float, hardware: Hardware, fitted: bool = True) -> dict:
-    """Return a machine for the menu; `fitted` says whether the fit speaks of such machines."""
+    """Return a machine for the menu; `fitted`: whether the fit covers such machines."""
     return machine(label, memory, hardware) | {"fitted": fitted}
 
 

@@ -2,6 +2,7 @@
 
 import statistics
 
+import numpy as np
 import plotly.graph_objects as go
 from IPython.display import Markdown
 
@@ -143,3 +144,99 @@ def by_batch() -> go.Figure:
         " Hy3-295B-A21B (AngelSlim's README; median of its texts, cards not stated)."
     )
     return figure(fig, alt, "published-batches")
+
+
+# Two sources that each show one thing -----------------------------------------------------------------
+
+
+def one_cost() -> go.Figure:
+    """Return the figure of two heads of one size, whose rounds cost the same for every text."""
+    rows = [r for r in forecasts.records("specbundle") if r["setting"].startswith("Llama-3.1-8B")]
+    fig, costs = go.Figure(), {}
+    for gamma, color in zip((3, 5, 7), ("one", "other", "neutral")):
+        own = [row for row in rows if row["gamma"] == gamma]
+        cost = statistics.median(row["tau"] / row["speedup"] for row in own)
+        costs[gamma] = cost
+        ends = [min(row["tau"] for row in own), max(row["tau"] for row in own)]
+        fig.add_scatter(
+            name=f"γ = {gamma}: cost {cost:.2f}",
+            x=ends,
+            y=[tau / cost for tau in ends],
+            mode="lines",
+            line_color=PALETTE[color],
+        )
+        for head, symbol in (("SpecForge", "circle"), ("lmsys", "diamond-open")):
+            points = [row for row in own if head in row["setting"]]
+            fig.add_scatter(
+                name=f"{head}, γ = {gamma}",
+                x=[row["tau"] for row in points],
+                y=[row["speedup"] for row in points],
+                mode="markers",
+                marker={"color": PALETTE[color], "symbol": symbol, "size": 9},
+                text=[row["workload"] for row in points],
+                hovertemplate="%{text}: τ %{x:.2f}, %{y:.2f}×<extra></extra>",
+                showlegend=False,
+            )
+    away = max(
+        abs(row["tau"] / row["speedup"] / costs[row["gamma"]] - 1)
+        for row in rows
+        if row["workload"] != "gsm8k"
+    )
+    fig.update_layout(
+        title="Two heads of one size cost the same, so τ alone decides between them",
+        xaxis_title="τ, tokens per round",
+        yaxis_title="speedup over plain decoding",
+        height=420,
+    )
+    alt = (
+        "SpecBundle's measurements of two EAGLE-3 heads (filled: SpecForge's; open: an earlier one) for"
+        " Llama-3.1-8B on an H200, batch 1, seven texts, three draft lengths. All points of a draft"
+        f" length lie within {away:.0%} of one line through the origin, except those of one text,"
+        " GSM8K, whose plain run was slower."
+    )
+    return figure(fig, alt, "two-heads-one-cost")
+
+
+def laptop() -> go.Figure:
+    """Return the figure of a mixture of experts on a laptop, whose cost rises with every draft."""
+    rows = forecasts.records("llama_cpp_laptop_mtp")
+    gammas = [row["gamma"] for row in rows]
+    tokens = [1 + row["gamma"] * row["accepted / drafted"] for row in rows]
+    gains = [row["speedup"] for row in rows]
+    costs = [tau / gain for tau, gain in zip(tokens, gains)]
+    slope, start = np.polyfit(gammas, costs, 1)
+    fig = go.Figure()
+    for name, values, color in (
+        ("τ, tokens of a round", tokens, "other"),
+        ("cost of a round in plain steps", costs, "neutral"),
+        ("speedup = τ ÷ cost", gains, "one"),
+    ):
+        fig.add_scatter(name=name, x=gammas, y=values, line_color=PALETTE[color])
+    best = gammas[int(np.argmax(gains))]
+    fig.update_layout(
+        title=f"With experts in host memory every draft costs {slope:.2f} plain steps, so γ = {best} is best",
+        xaxis={"title": "γ, drafted tokens per round", "tickvals": gammas},
+        yaxis={"title": "tokens, plain steps, times", "rangemode": "tozero"},
+    )
+    alt = (
+        "MTP with Qwen3.6-35B-A3B in 4 bits on a laptop with an RTX 3060 and its experts in host"
+        f" memory (llama.cpp pull request 22673). The cost is about {start:.2f} + {slope:.2f} γ; τ, if"
+        f" every round drafts γ, grows more slowly, although {rows[-1]['accepted / drafted']:.0%} of"
+        f" the drafts are still accepted at γ = {gammas[-1]}."
+    )
+    return figure(fig, alt, "laptop-experts")
+
+
+def kernels() -> Markdown:
+    """Return the table of one draft model on several backends: the kernel decides the sign."""
+    lines = []
+    for row in forecasts.records("consumer_draft_model"):
+        cost = row["tau"] / row["speedup"]
+        gain = f"{row['speedup']:.2f}×"
+        lines.append((row["setting"], row["model"], f"{row['tau']:.2f}", f"{cost:.1f}", gain))
+    about = forecasts.entry("consumer_draft_model")
+    caption = (
+        f"Measured by others: {about['model']} with a {about['method']}, llama.cpp, batch 1, about five"
+        " drafted tokens per round. The cost of a round is τ ÷ speedup, in plain steps"
+    )
+    return table(("card and backend", "target", "τ", "cost of a round", "speedup"), lines, caption)

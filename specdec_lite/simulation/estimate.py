@@ -16,7 +16,7 @@ from specdec_lite.simulation.goodput import PassTimes, estimated
 BENCH = "llama-bench -m target.gguf -p 1,2,3,4,5,8 -n 0"
 """Command that measures T(1), T(2) … of a backend; `-m draft.gguf -n 64 -p 0` measures a draft."""
 QUANTILE = 1.2816
-"""The normal distribution has 80 % of its mass within so many standard deviations of its mean."""
+"""Standard deviations around the mean that contain 80 % of a normal distribution."""
 
 
 def expected_experts(experts: int, chosen: int, positions: int) -> float:
@@ -56,7 +56,7 @@ class Network:
     layers: int = 0
 
     def weights(self, positions: int, share: float = 1.0) -> float:
-        """Return the bytes of weights that a pass over so many positions reads.
+        """Return the bytes of weights that a pass over this number of positions reads.
 
         `share` is the part of the further experts, beyond those of one position, that is read.
         """
